@@ -1,0 +1,40 @@
+# Two commands on a fresh machine with Python 3.11+, pip and make:
+#   make demo   install, check every claim at its quick size, write the report
+#   make test   install with the developers' tools, then ruff, mypy and the whole test suite
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+OUT ?= whichtoken-output
+
+# Real data for tests and experiments that can use it; everything runs without.
+WHICHTOKEN_DATA ?= $(wildcard $(abspath ../shared/data))
+export WHICHTOKEN_DATA
+
+.PHONY: demo test bench clean
+
+demo: .venv/installed
+	$(BIN)/whichtoken reproduce --out $(OUT); status=$$?; $(BIN)/whichtoken report --out $(OUT) && exit $$status
+
+test: .venv/installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest -q -n auto
+
+bench: .venv/installed-dev
+	$(BIN)/whichtoken bench
+
+clean:
+	rm -rf .venv $(OUT)
+
+.venv/bin/python:
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'whichtoken needs Python 3.11 or newer')"
+	$(PYTHON) -m venv .venv
+
+.venv/installed: .venv/bin/python pyproject.toml constraints.txt
+	$(INSTALL) -e .
+	touch $@
+
+.venv/installed-dev: .venv/bin/python pyproject.toml constraints.txt
+	$(INSTALL) -e ".[dev]"
+	touch $@ .venv/installed
