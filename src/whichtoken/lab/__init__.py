@@ -1,0 +1,40 @@
+"""Running many: plan, ledger, engines, verdicts."""
+
+from whichtoken.lab.experiment import Experiment, Grid, Measured, Predicted, Row, Rows
+from whichtoken.lab.reproduce import reproduce
+from whichtoken.lab.results import Result
+from whichtoken.lab.statistics import log_slope
+from whichtoken.lab.verdicts import (
+    Claim,
+    Exact,
+    Mean,
+    Resampled,
+    Share,
+    Verdict,
+    agreement,
+    at_least,
+    at_most,
+    not_run,
+)
+
+__all__ = [
+    "Claim",
+    "Exact",
+    "Experiment",
+    "Grid",
+    "Mean",
+    "Measured",
+    "Predicted",
+    "Resampled",
+    "Result",
+    "Row",
+    "Rows",
+    "Share",
+    "Verdict",
+    "agreement",
+    "at_least",
+    "at_most",
+    "log_slope",
+    "not_run",
+    "reproduce",
+]

@@ -1,0 +1,167 @@
+"""One claim, one class: what an experiment declares and what it hands back.
+
+An experiment is a file in `experiments/<theory>/`. Its module docstring states the claim (`Claim ...`) and who makes it
+(`Source ...`); its class gives the grid, runs one point, predicts it, judges all rows and draws them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from whichtoken.lab.verdicts import Claim
+
+PointT = TypeVar("PointT")
+Measured = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A number from theory with its own numerical error (quadrature, fixed point), not its distance to the truth."""
+
+    value: Any
+    error: float = 0.0
+
+
+class Grid:
+    """Every combination of the listed values, each repeated `seeds` times; fields not named keep their default."""
+
+    def __init__(self, *, seeds: int, **axes: Any) -> None:
+        self.seeds = seeds
+        self.axes = {name: values if isinstance(values, list) else [values] for name, values in axes.items()}
+
+    def points(self, overrides: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
+        """Fields of each point, with whole axes replaced by the overrides."""
+        axes = {**self.axes, **overrides}
+        for values in product(*axes.values()):
+            yield dict(zip(axes, values, strict=True))
+
+
+@dataclass(frozen=True)
+class Row(Generic[PointT]):
+    """One finished repeat of one point."""
+
+    point: PointT
+    seed: int
+    status: Literal["ok", "failed"]
+    message: str
+    measured: Measured
+    seconds: float
+    package_version: str
+    predicted: Mapping[str, Predicted] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Rows(list[Row[PointT]]):
+    """The rows that finished, in the order of the plan; those that failed are counted beside them."""
+
+    def __init__(self, rows: Iterable[Row[PointT]] = (), failed: Iterable[Row[PointT]] = ()) -> None:
+        super().__init__(rows)
+        self.failed = list(failed)
+
+    def where(self, **fields: Any) -> Rows[PointT]:
+        """The rows whose point has these values."""
+
+        def match(row: Row[PointT]) -> bool:
+            return all(getattr(row.point, name) == value for name, value in fields.items())
+
+        return Rows(filter(match, self), filter(match, self.failed))
+
+    def levels(self, name: str) -> list[Any]:
+        """Distinct values of a field of the point, in the order of the plan."""
+        return list(dict.fromkeys(getattr(row.point, name) for row in self))
+
+    def values(self, name: str) -> NDArray[Any]:
+        """One measured quantity, a value per row."""
+        return np.array([row.measured[name] for row in self])
+
+    def predicted(self, name: str) -> Predicted | None:
+        """The prediction that these rows share; None where there is none."""
+        return next((row.predicted[name] for row in self if name in row.predicted), None)
+
+    def per_seed(self, statistic: Callable[[Rows[PointT]], float | None]) -> NDArray[np.float64]:
+        """A statistic of each repeat's rows; repeats for which it is None are left out."""
+        seeds = dict.fromkeys(row.seed for row in self)
+        found = (statistic(Rows(row for row in self if row.seed == seed)) for seed in seeds)
+        return np.array([value for value in found if value is not None], dtype=np.float64)
+
+
+class Experiment(ABC, Generic[PointT]):
+    """A claim that can be run, judged and drawn."""
+
+    id: ClassVar[str]  # "<theory>/<claim>", with dashes
+    version: ClassVar[int] = 1  # raise it when run() or predict() change their numbers: older rows are then not reused
+    presets: ClassVar[Mapping[str, tuple[Grid, ...]]]
+    method_fields: ClassVar[frozenset[str]] = frozenset()  # kept out of the random stream: same data for each method
+    expected: ClassVar[Mapping[str, Mapping[str, str]]] = {}  # preset -> code of the verdict -> state on record
+    point_type: ClassVar[type]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for base in getattr(cls, "__orig_bases__", ()):
+            if get_args(base) and isinstance(get_args(base)[0], type):
+                cls.point_type = get_args(base)[0]
+
+    @abstractmethod
+    def run(self, point: PointT, rng: np.random.Generator) -> Measured:
+        """Measure one point once. Heavy imports (torch) belong in here."""
+
+    def predict(self, point: PointT) -> Mapping[str, Predicted]:
+        """What theory says of this point."""
+        return {}
+
+    def absent(self, point: PointT) -> str:
+        """Why this point cannot run here, and how to get what is missing; empty when it can."""
+        return ""
+
+    @abstractmethod
+    def judge(self, rows: Rows[PointT]) -> Iterator[Claim]:
+        """The claims, each with what was measured. Must cope with any subset of the rows."""
+
+    @abstractmethod
+    def draw(self, rows: Rows[PointT], figure: Figure) -> None:
+        """The picture of the claim, from stored rows alone."""
+
+    def problem(self, point: PointT) -> dict[str, Any]:
+        """The fields of the point that define the data."""
+        return {name: value for name, value in vars(point).items() if name not in self.method_fields}
+
+    @property
+    def theory(self) -> str:
+        return self.id.split("/")[0]
+
+    @property
+    def title(self) -> str:
+        return self._docstring.split("\n")[0].rstrip(".")
+
+    @property
+    def claim(self) -> str:
+        return self._section("Claim")
+
+    @property
+    def source(self) -> str:
+        return self._section("Source")
+
+    @property
+    def _docstring(self) -> str:
+        return inspect.cleandoc(inspect.getmodule(type(self)).__doc__ or "")
+
+    def _section(self, name: str) -> str:
+        """Text behind `name` in the module docstring, up to an empty line or the next section."""
+        found = re.search(
+            rf"^{name}\s+(.*?)(?=\n\n|\n[A-Z][a-z]+\s{{2,}}|\Z)", self._docstring, re.DOTALL | re.MULTILINE
+        )
+        return re.sub(r"\s+", " ", found.group(1)).strip() if found else ""

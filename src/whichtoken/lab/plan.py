@@ -1,0 +1,134 @@
+"""From a preset, overrides and a number of seeds to the tasks of one run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
+from typing import Any, get_type_hints
+
+from whichtoken.errors import UsageError, unknown
+from whichtoken.lab.canonical import canonical_json
+from whichtoken.lab.experiment import Experiment
+
+PRESETS = ("quick", "full", "paper")
+Overrides = Mapping[str, list[Any]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One repeat of one point, or (seed None) the prediction of the point. Small, so that it travels well."""
+
+    experiment: str
+    point: str  # canonical JSON
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one run of one experiment consists of."""
+
+    experiment: Experiment[Any]
+    preset: str
+    overrides: Overrides
+    seeds: int | None
+
+    @property
+    def as_declared(self) -> bool:
+        """Whether the expected states on record apply: they do not under overrides or another number of seeds."""
+        return not self.overrides and self.seeds is None
+
+    @cached_property
+    def points(self) -> dict[str, Any]:
+        """Distinct points by their canonical JSON, in the order of the grid."""
+        return {text: point for text, point, _ in self._repeats}
+
+    @cached_property
+    def tasks(self) -> list[Task]:
+        """Every repeat of every point; the largest number of seeds wins where two grids share a point."""
+        seeds: dict[str, int] = {}
+        for text, _, repeats in self._repeats:
+            seeds[text] = max(repeats, seeds.get(text, 0))
+        return [Task(self.experiment.id, text, seed) for text, repeats in seeds.items() for seed in range(repeats)]
+
+    @cached_property
+    def _repeats(self) -> list[tuple[str, Any, int]]:
+        repeats = []
+        for grid in self.experiment.presets[self.preset]:
+            for values in grid.points(self.overrides):
+                point = self.experiment.point_type(**_typed(self.experiment, values))
+                repeats.append((canonical_json(vars(point)), point, self.seeds or grid.seeds))
+        return repeats
+
+
+def make_plan(
+    experiment: Experiment[Any],
+    preset: str = "quick",
+    set: Mapping[str, Any] | None = None,
+    seeds: int | None = None,
+) -> Plan:
+    """Check the request and plan it.
+
+    Parameters
+    ----------
+    set : fields of the point to override; a list makes a grid, a str is read as on the command line.
+    seeds : number of repeats of each point instead of the preset's.
+    """
+    if preset not in experiment.presets:
+        raise unknown("preset", preset, experiment.presets, experiment.id)
+    if seeds is not None and seeds < 1:
+        raise UsageError(f"seeds={seeds} must be at least 1")
+    return Plan(experiment, preset, _checked(experiment, set or {}), seeds)
+
+
+def read_point(experiment: Experiment[Any], text: str) -> Any:
+    """The point that this canonical JSON stands for; JSON's lists are a point's tuples."""
+    values = json.loads(text)
+    return experiment.point_type(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+
+
+@cache
+def field_types(experiment: Experiment[Any]) -> dict[str, Any]:
+    """Type of each field of the experiment's point."""
+    hints = get_type_hints(experiment.point_type)
+    return {field.name: hints[field.name] for field in fields(experiment.point_type)}
+
+
+def _checked(experiment: Experiment[Any], overrides: Mapping[str, Any]) -> dict[str, list[Any]]:
+    known = field_types(experiment)
+    for name in overrides:
+        if name not in known:
+            raise unknown("field", name, known, experiment.id)
+    return {
+        name: [_value(experiment, name, known[name], item) for item in _items(values)]
+        for name, values in overrides.items()
+    }
+
+
+def _items(values: Any) -> list[Any]:
+    """The values of one override: a list as given, a text split at commas unless it is one JSON list."""
+    if isinstance(values, str) and not values.lstrip().startswith("["):
+        return values.split(",")
+    return values if isinstance(values, list) else [values]
+
+
+def _typed(experiment: Experiment[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    known = field_types(experiment)
+    return {name: _value(experiment, name, known[name], value) for name, value in values.items()}
+
+
+def _value(experiment: Experiment[Any], name: str, kind: Any, value: Any) -> Any:
+    """The value in the field's type, so that 2 and 2.0 are one point."""
+    if type(value) is kind:
+        return value
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        if isinstance(value, str) and value.lstrip().startswith("["):
+            return TypeAdapter(kind).validate_json(value)
+        return TypeAdapter(kind).validate_python(value.strip() if isinstance(value, str) else value)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        accepted = getattr(kind, "__name__", str(kind))
+        raise UsageError(f"{experiment.id}: {name}={value!r} is not accepted ({accepted}): {reason}") from None

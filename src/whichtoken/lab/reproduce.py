@@ -1,0 +1,113 @@
+"""The walk of a run: plan, compute what is missing, store each row as it finishes, judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from whichtoken.errors import UsageError
+from whichtoken.lab.discovery import experiments, find
+from whichtoken.lab.engines import Engine, parse_engine
+from whichtoken.lab.experiment import Experiment, Row
+from whichtoken.lab.ledger import Ledger, Run
+from whichtoken.lab.plan import Plan, Task, make_plan
+from whichtoken.lab.progress import Tick, progress_bar
+from whichtoken.lab.results import Result, judge
+from whichtoken.lab.worker import Outcome
+from whichtoken.places import DEFAULT_FOLDER, LEDGER_NAME
+
+
+def reproduce(
+    ids: Iterable[str] | None = None,
+    preset: str = "quick",
+    *,
+    set: Mapping[str, Any] | None = None,
+    seeds: int | None = None,
+    fresh: bool = False,
+    engine: str = "local",
+    workers: int | None = None,
+    out: str | Path = DEFAULT_FOLDER,
+    progress: Callable[[int], AbstractContextManager[Tick]] = progress_bar,
+) -> list[Result]:
+    """Check claims: compute the points that the ledger in `out` does not have, and judge.
+
+    Parameters
+    ----------
+    ids : experiments to run; all that have the preset when not given.
+    preset : quick, full or paper.
+    set : fields of the points to override, a list makes a grid.
+    seeds : number of repeats of each point instead of the preset's.
+    fresh : compute also what is stored; each stored row stays until its successor is finished.
+    engine : local, dask (a cluster on this machine) or dask://host:port.
+    workers : number of worker processes; one per available core when not given.
+    out : folder of the ledger.
+
+    Returns
+    -------
+    list of Result, one per experiment, in the order of `ids`.
+    """
+    plans = [make_plan(experiment, preset, set, seeds) for experiment in _chosen(ids, preset)]
+    runner = parse_engine(engine, workers)
+    with Ledger.writing(Path(out) / LEDGER_NAME) as ledger:
+        started = datetime.now(UTC).isoformat(timespec="microseconds")
+        for plan in plans:
+            ledger.put_run(Run(plan.experiment.id, plan.preset, plan.overrides, plan.seeds, started))
+        _compute(plans, ledger, runner, fresh, progress)
+        return [judge(plan, ledger.rows(plan), started) for plan in plans]
+
+
+def _chosen(ids: Iterable[str] | None, preset: str) -> list[Any]:
+    if ids:
+        return [find(experiment_id) for experiment_id in dict.fromkeys(ids)]
+    chosen = [experiment for experiment in experiments().values() if preset in experiment.presets]
+    if not chosen:
+        known = sorted({name for experiment in experiments().values() for name in experiment.presets})
+        raise UsageError(f"no experiment has a preset '{preset}'; presets: {', '.join(known)}")
+    return chosen
+
+
+def _compute(
+    plans: list[Plan],
+    ledger: Ledger,
+    engine: Engine,
+    fresh: bool,
+    progress: Callable[[int], AbstractContextManager[Tick]],
+) -> None:
+    """Run the tasks of all plans in one pool, so that no worker waits for the slowest point of one experiment."""
+    owner = {plan.experiment.id: plan for plan in plans}
+    tasks = [task for plan in plans for task in _missing(plan, ledger, fresh)]
+    if not tasks:
+        return
+    with progress(len(tasks)) as tick:
+        for task, outcome in engine.map(tasks):
+            _store(ledger, owner[task.experiment], task, outcome)
+            tick(task.experiment, outcome.status == "failed")
+
+
+def _missing(plan: Plan, ledger: Ledger, fresh: bool) -> list[Task]:
+    """The tasks to run: predictions first, so that a theory that cannot be evaluated shows early."""
+    stored = set() if fresh else ledger.rows(plan).keys()
+    if type(plan.experiment).predict is Experiment.predict:
+        predicted = set(plan.points)  # this experiment predicts nothing
+    else:
+        predicted = set() if fresh else ledger.predicted_points(plan.experiment.id, plan.experiment.version)
+    present = {text for text, point in plan.points.items() if not plan.experiment.absent(point)}
+    predictions = [
+        Task(plan.experiment.id, text, None) for text in plan.points if text in present and text not in predicted
+    ]
+    return predictions + [task for task in plan.tasks if task.point in present and task not in stored]
+
+
+def _store(ledger: Ledger, plan: Plan, task: Task, outcome: Outcome) -> None:
+    version = plan.experiment.version
+    if task.seed is not None:
+        row: Row[Any] = Row(
+            plan.points[task.point], task.seed, outcome.status, outcome.message, outcome.values, outcome.seconds,
+            outcome.package_version,
+        )  # fmt: skip
+        ledger.put(version, task, row)
+    else:
+        ledger.put_prediction(version, task, outcome.values, outcome.message)

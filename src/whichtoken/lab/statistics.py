@@ -1,0 +1,22 @@
+"""Summaries that several claims share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from whichtoken.lab.experiment import Rows
+from whichtoken.lab.verdicts import Mean
+
+
+def log_slope(rows: Rows[Any], x: str, y: str) -> Mean:
+    """Exponent of `y` as a power of the field `x`: a least-squares slope in logarithms for each seed, then their mean."""
+
+    def slope(repeat: Rows[Any]) -> float | None:
+        horizontal = np.array([getattr(row.point, x) for row in repeat], dtype=np.float64)
+        if len(np.unique(horizontal)) < 2:
+            return None
+        return float(np.polyfit(np.log(horizontal), np.log(repeat.values(y)), 1)[0])
+
+    return Mean(rows.per_seed(slope))

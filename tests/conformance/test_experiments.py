@@ -1,0 +1,74 @@
+"""What every experiment must satisfy; an experiment is tested by existing."""
+
+import json
+import re
+from dataclasses import asdict
+
+import pytest
+
+from whichtoken.lab.canonical import canonical_json
+from whichtoken.lab.discovery import experiments
+from whichtoken.lab.experiment import Predicted, Row, Rows
+from whichtoken.lab.plan import make_plan, read_point
+from whichtoken.lab.results import judge
+from whichtoken.lab.worker import work
+from whichtoken.report.figures import svg
+
+OWN = [experiment for experiment in experiments().values() if not experiment.id.startswith("toy/")]
+each_experiment = pytest.mark.parametrize("experiment", OWN, ids=lambda experiment: experiment.id)
+
+
+def test_there_are_experiments():
+    assert OWN
+
+
+@each_experiment
+def test_declares_its_claim(experiment):
+    folder, claim = experiment.id.split("/")
+    module = type(experiment).__module__.split(".")
+    assert module[-2:] == [folder.replace("-", "_"), claim.replace("-", "_")]
+    assert re.fullmatch(r"[a-z0-9-]+/[a-z0-9-]+", experiment.id)
+    assert len(experiment.title) > 10
+    assert len(experiment.claim) > 30
+    assert len(experiment.source) > 10
+    assert {"quick", "full"} <= set(experiment.presets) <= {"quick", "full", "paper"}
+    assert set(experiment.expected) <= set(experiment.presets)
+    assert experiment.method_fields <= set(vars(experiment.point_type()))
+
+
+@each_experiment
+@pytest.mark.parametrize("preset", ["quick", "full", "paper"])
+def test_points_survive_json(experiment, preset):
+    if preset not in experiment.presets:
+        pytest.skip(f"{experiment.id} has no {preset} preset")
+    for text, point in make_plan(experiment, preset).points.items():
+        assert canonical_json(asdict(point)) == text
+        assert read_point(experiment, text) == point
+
+
+@each_experiment
+def test_smallest_point_is_deterministic_and_can_be_judged_and_drawn(experiment):
+    plan = make_plan(experiment, "quick", seeds=1)
+    task = plan.tasks[0]
+    first, second = work(task), work(task)
+    assert first.status == "ok", first.message
+    assert canonical_json(first.values) == canonical_json(second.values)
+    assert json.loads(json.dumps(first.values)) == first.values
+
+    stored = json.loads(canonical_json(first.values))
+    row = Row(
+        plan.points[task.point], 0, "ok", "", stored, first.seconds, "0", experiment.predict(plan.points[task.point])
+    )
+    assert all(isinstance(item, Predicted) for item in row.predicted.values())
+    result = judge(plan, {task: row})
+    codes = [verdict.code for verdict in result.verdicts]
+    assert codes
+    assert len(set(codes)) == len(codes)
+    once = svg(lambda figure: experiment.draw(Rows([row]), figure), "a")
+    assert once == svg(lambda figure: experiment.draw(Rows([row]), figure), "a")
+
+
+@each_experiment
+def test_can_be_judged_without_a_single_row(experiment):
+    for verdict in judge(make_plan(experiment, "quick"), {}).verdicts:
+        assert verdict.state in ("inconclusive", "not-run")

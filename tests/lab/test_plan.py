@@ -1,0 +1,86 @@
+"""Presets, overrides and random streams."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whichtoken.errors import UsageError
+from whichtoken.lab.canonical import canonical_json, random_stream
+from whichtoken.lab.discovery import find
+from whichtoken.lab.plan import make_plan
+
+
+def plan(**options):
+    return make_plan(find("toy/mean"), **options)
+
+
+def test_override_replaces_an_axis_and_a_list_makes_a_grid():
+    points = plan(set={"draws": "7", "shift": "1,2.5"}).points.values()
+    assert [(point.draws, point.shift) for point in points] == [(7, 1.0), (7, 2.5)]
+
+
+def test_command_line_text_and_python_values_give_the_same_points():
+    assert plan(set={"shift": "2,3"}).tasks == plan(set={"shift": [2, 3.0]}).tasks
+
+
+def test_seeds_are_repeat_indices():
+    assert [task.seed for task in plan(set={"draws": 7}, seeds=3).tasks] == [0, 1, 2]
+
+
+def test_expected_states_apply_only_as_declared():
+    assert plan().as_declared
+    assert not plan(seeds=5).as_declared
+    assert not plan(set={"draws": 400}).as_declared
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"set": {"drwas": 3}},
+            "unknown field 'drwas' for toy/mean; did you mean 'draws'? fields: draws, factor, method, shift",
+        ),
+        ({"set": {"draws": "many"}}, "draws='many' is not accepted (int)"),
+        ({"preset": "fulll"}, "unknown preset 'fulll' for toy/mean; did you mean 'full'? presets: full, quick"),
+        ({"seeds": 0}, "seeds=0 must be at least 1"),
+    ],
+)
+def test_wrong_requests_are_one_sentence(options, sentence):
+    with pytest.raises(UsageError) as error:
+        plan(**options)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_experiment_names_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'toy/mean'"):
+        find("mean")
+
+
+def test_methods_see_the_same_data_and_problems_do_not():
+    experiment = find("toy/mean")
+    mean, peak, other = plan(set={"method": "mean,max", "draws": 9}).points.values(), None, None
+    mean, peak = mean
+    (other,) = plan(set={"draws": 10}).points.values()
+    draw = [random_stream(experiment.id, 0, experiment.problem(point)).random() for point in (mean, peak, other)]
+    assert draw[0] == draw[1] != draw[2]
+
+
+def test_stream_is_pinned():
+    """Stored results are only comparable while this number stays."""
+    stream = random_stream("toy/mean", 3, {"draws": 9, "shift": 1.0})
+    assert stream.integers(2**32, size=2).tolist() == [2680488483, 3899848169]
+
+
+@given(
+    st.dictionaries(st.text(max_size=5), st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.text())
+)
+def test_canonical_json_ignores_order(fields):
+    assert canonical_json(fields) == canonical_json(dict(reversed(fields.items())))
+
+
+def test_canonical_json_knows_numpy_and_refuses_nan():
+    assert canonical_json({"b": np.float64(0.1), "a": np.arange(2)}) == '{"a":[0,1],"b":0.1}'
+    with pytest.raises(ValueError, match="Out of range"):
+        canonical_json({"a": np.nan})

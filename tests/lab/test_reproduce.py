@@ -1,0 +1,131 @@
+"""A run from end to end: failed points, planted errors, interruption."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from whichtoken.lab import reproduce
+from whichtoken.places import LEDGER_NAME
+
+
+def test_failed_points_are_recorded_and_the_others_go_on(tmp_path):
+    [result] = reproduce(["toy/faults"], workers=2, out=tmp_path)
+    messages = Counter((row.point.fault, row.message.split(" (")[0]) for row in result.rows.failed)
+    assert messages == {
+        ("raise", "RuntimeError: a planted fault"): 3,
+        ("nan", "ValueError: 'value' is nan"): 3,
+        ("object", "TypeError: Object of type object is not JSON serializable"): 3,
+    }
+    assert len(result.rows) == 3
+    assert result.verdicts[0].note == "9 of 12 rows failed"
+
+
+def test_prediction_that_fails_is_shown(tmp_path):
+    [result] = reproduce(["toy/faults"], set={"fault": "bad theory"}, seeds=1, workers=1, out=tmp_path)
+    assert len(result.rows) == 1
+    assert result.rows.failed[0].message.startswith("prediction: ZeroDivisionError")
+
+
+def test_planted_wrong_theory_is_found(tmp_path):
+    right, wrong = (
+        reproduce(["toy/mean"], set={"factor": factor}, seeds=10, workers=1, out=tmp_path)[0].verdicts[0]
+        for factor in (1.0, 1.2)
+    )
+    assert (right.state, wrong.state) == ("agrees", "disagrees")
+    assert right.measured == wrong.measured, "the factor is a method field: the data must be the same"
+
+
+def test_second_run_computes_nothing_and_fresh_computes_all(tmp_path, toys):
+    for fresh, executions in ((False, 1), (False, 1), (True, 2)):
+        reproduce(["toy/faults"], set={"fault": "none"}, seeds=1, workers=1, out=tmp_path, fresh=fresh)
+        assert len(toys.read_text().splitlines()) == executions
+
+
+def test_absent_data_is_not_run_with_its_reason(tmp_path, monkeypatch):
+    from whichtoken.lab.discovery import find
+
+    monkeypatch.setattr(type(find("toy/mean")), "absent", lambda self, point: "needs reviews.csv; get it from a friend")
+    [result] = reproduce(["toy/mean"], out=tmp_path)
+    assert [verdict.state for verdict in result.verdicts] == ["not-run"]
+    assert "get it from a friend" in result.verdicts[0].note
+    assert (result.changed, result.weakened) == ([], [])
+
+
+def finished_rows(out):
+    try:
+        connection = sqlite3.connect(f"file:{out / LEDGER_NAME}?mode=ro", uri=True)
+        return connection.execute("SELECT count(*) FROM rows").fetchone()[0]
+    except sqlite3.OperationalError:
+        return 0
+
+
+def test_kill_9_of_the_driver_loses_only_rows_in_flight(tmp_path, toys):
+    command = [
+        sys.executable,
+        "-m",
+        "whichtoken",
+        "reproduce",
+        "toy/faults",
+        "--preset",
+        "full",
+        "--workers",
+        "2",
+        "--out",
+    ]
+    driver = subprocess.Popen([*command, str(tmp_path)], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while finished_rows(tmp_path) < 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    stored = finished_rows(tmp_path)
+    assert 4 <= stored < 12
+
+    [resumed] = reproduce(["toy/faults"], "full", workers=2, out=tmp_path)
+    [uninterrupted] = reproduce(["toy/faults"], "full", workers=1, out=tmp_path / "other")
+    assert [row.measured for row in resumed.rows] == [row.measured for row in uninterrupted.rows]
+    executions = Counter(toys.read_text().splitlines())
+    assert len(executions) == 12
+    # two runs of each point, plus those that were in flight in the killed run
+    assert 24 <= executions.total() <= 24 + 2 * 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_workers_leave_when_their_driver_is_killed(tmp_path, toys):
+    command = [sys.executable, "-m", "whichtoken", "reproduce", "toy/faults", "--preset", "full", "--set", "pause=0.5"]
+    driver = subprocess.Popen([*command, "--out", str(tmp_path)], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not toys.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    children = descendants(driver.pid)
+    assert children
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    while any(os.path.exists(f"/proc/{child}/cmdline") and running(child) for child in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def descendants(process):
+    found = []
+    for child in subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(process)], capture_output=True, text=True
+    ).stdout.split():
+        found += [int(child), *descendants(int(child))]
+    return found
+
+
+def running(process):
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,100 @@
+"""The rules that turn measurements into states."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whichtoken.lab.verdicts import Exact, Mean, Resampled, Share, agreement, at_least, at_most, not_run, settle
+
+
+def state(claim):
+    return settle([claim])[0].state
+
+
+def around(centre, spread, n=5):
+    """n values with this mean and standard deviation."""
+    values = np.linspace(-1, 1, n)
+    return Mean(centre + spread * values / values.std(ddof=1))
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [
+        (around(1.04, 0.01), "agrees"),
+        (around(1.04, 1.00), "inconclusive"),  # right on average, but the interval is wider than the tolerance
+        (around(1.30, 0.01), "disagrees"),
+        (around(1.30, 1.00), "inconclusive"),
+        (around(1.12, 0.03), "inconclusive"),  # outside the tolerance, its interval not
+        (Mean([1.0, 1.0]), "inconclusive"),  # two seeds are too few
+        (Mean([]), "inconclusive"),
+        (Exact(1.05), "agrees"),
+        (Exact(1.15), "disagrees"),
+    ],
+)
+def test_equality_rule(sample, expected):
+    assert state(agreement("a", "", theory=1.0, measured=sample, tolerance=0.1)) == expected
+
+
+def test_theory_error_widens_the_target_but_not_the_width_allowed():
+    claim = agreement("a", "", theory=1.0, theory_error=0.1, measured=around(1.15, 0.01), tolerance=0.1)
+    assert state(claim) == "agrees"
+    wide = agreement("a", "", theory=1.0, theory_error=0.1, measured=around(1.0, 0.12), tolerance=0.1)
+    assert state(wide) == "inconclusive"
+
+
+@pytest.mark.parametrize(("centre", "expected"), [(2.0, "agrees"), (0.0, "disagrees"), (1.0, "inconclusive")])
+def test_bound_rule(centre, expected):
+    sample = around(centre, 0.1)
+    opposite = {"agrees": "disagrees", "disagrees": "agrees"}.get(expected, expected)
+    assert state(at_least("a", "", bound=1.0, measured=sample)) == expected
+    assert state(at_most("a", "", bound=1.0, measured=sample)) == opposite
+
+
+def test_five_hits_out_of_five_are_not_certainty():
+    assert state(at_least("a", "", bound=0.9, measured=Share([True] * 5))) == "inconclusive"
+    assert state(at_least("a", "", bound=0.9, measured=Share([True] * 100))) == "agrees"
+
+
+def test_bootstrap_waits_for_ten_seeds():
+    values = np.linspace(0.9, 1.1, 9)
+    assert Resampled(values, np.median).interval(0.95).low is None
+    interval = Resampled(np.append(values, 1.0), np.median).interval(0.95)
+    assert interval.low < 1.0 < interval.high
+
+
+def test_absent_data_is_not_run_and_takes_no_share_of_the_level():
+    alone = settle([at_least("a", "", bound=0.0, measured=around(1.0, 0.1))])[0]
+    beside = settle([at_least("a", "", bound=0.0, measured=around(1.0, 0.1)), not_run("b", "", "no file")])
+    assert (beside[0].low, beside[1].state, beside[1].note) == (alone.low, "not-run", "no file")
+
+
+@given(st.integers(2, 30))
+def test_more_claims_widen_every_interval(claims):
+    one = settle([at_least("a", "", bound=0.0, measured=around(1.0, 0.1))])[0]
+    many = settle([at_least("a", "", bound=0.0, measured=around(1.0, 0.1))] * claims)[0]
+    assert many.low < one.low
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 20])
+def test_false_alarms_stay_at_five_percent_per_experiment(seeds):
+    """2 000 experiments of four true claims each, with no tolerance to hide behind."""
+    rng = np.random.default_rng(seeds)
+    samples = rng.standard_normal((2000, 4, seeds))
+    alarms = sum(
+        any(
+            verdict.state == "disagrees"
+            for verdict in settle([agreement("a", "", theory=0.0, measured=Mean(s), tolerance=0.0) for s in experiment])
+        )
+        for experiment in samples
+    )
+    assert 0.036 < alarms / 2000 < 0.064  # 0.05 and three standard errors of the count
+
+
+def test_power_against_a_theory_that_is_off():
+    rng = np.random.default_rng(0)
+    claims = [
+        agreement("a", "", theory=1.2, measured=Mean(1 + 0.05 * s), tolerance=0.05)
+        for s in rng.standard_normal((200, 5))
+    ]
+    assert np.mean([state(claim) == "disagrees" for claim in claims]) > 0.95
