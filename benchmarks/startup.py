@@ -1,0 +1,20 @@
+"""How long a user waits for an answer that needs no computing."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from statistics import median
+
+from whichtoken.lab.benchmark import Measure, seconds
+
+
+def measure() -> Iterator[Measure]:
+    for arguments, target in ((["--help"], 0.4), (["list"], 1.5)):
+
+        def run(arguments: list[str] = arguments) -> None:
+            command = [sys.executable, "-m", "whichtoken", *arguments]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+        run()
+        times = [seconds(run) for _ in range(7)]
+        yield Measure(f"whichtoken {arguments[0]}", "s, warm", median(times), target, at_least=False)

@@ -1,0 +1,5 @@
+"""`python -m whichtoken`."""
+
+from whichtoken.cli import main
+
+main()

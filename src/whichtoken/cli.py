@@ -1,0 +1,291 @@
+"""The command line: parses, calls, prints. Heavy imports stay inside the commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whichtoken.errors import UsageError
+from whichtoken.places import DEFAULT_FOLDER, LEDGER_NAME
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from whichtoken.lab.results import Result
+
+app = typer.Typer(
+    help="Which token does softmax attention pick, why, and how surely.",
+    epilog="Start with: whichtoken list, then whichtoken reproduce, then whichtoken report.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the results and the report.")]
+# typer carries its own copy of click, whose base exception is only reached through a public subclass
+ParserError: type[Exception] = typer.BadParameter.__mro__[2]
+STATE_STYLE = {"agrees": "green", "disagrees": "red", "inconclusive": "yellow", "not-run": "dim"}
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line on standard error and exit code 2."""
+    try:
+        sys.exit(app(standalone_mode=False))
+    except UsageError as error:
+        _fail(str(error))
+    except ParserError as error:
+        _fail(error.format_message())  # type: ignore[attr-defined]
+    except (KeyboardInterrupt, typer.Abort):
+        print("whichtoken: stopped; finished rows are stored, the same command goes on from there", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _fail(message: str) -> None:
+    print(f"whichtoken: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import platform
+        from importlib.metadata import version
+
+        import whichtoken
+
+        parts = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "numba", "torch", "scikit-learn"))
+        print(f"whichtoken {whichtoken.__version__} (Python {platform.python_version()}, {parts})")
+        raise typer.Exit
+
+
+def _whole_number(text: str) -> int:
+    if not text.lstrip("-").isdigit():
+        raise typer.BadParameter(f"'{text}' is not a whole number")
+    return int(text)
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Versions of whichtoken and its parts.")
+    ] = False,
+) -> None:
+    """Which token does softmax attention pick, why, and how surely."""
+
+
+@app.command("list")
+def list_claims(
+    id: Annotated[
+        str, typer.Argument(metavar="[ID]", help="One experiment: its fields, presets, expected states.")
+    ] = "",
+    out: OutFolder = DEFAULT_FOLDER,
+) -> None:
+    """Claims, their sources and what became of them so far."""
+    from whichtoken.lab.discovery import experiments, find
+
+    if id:
+        _print_experiment(find(id))
+        return
+    states = _states_so_far(out)
+    table = _table("claim", "title", "source", "so far")
+    for experiment in experiments().values():
+        table.add_row(experiment.id, experiment.title, experiment.source, states.get(experiment.id, "[dim]not run[/]"))
+    _console().print(table)
+
+
+@app.command()
+def reproduce(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Experiments; none means all.")] = None,
+    preset: Annotated[str, typer.Option(metavar="quick|full|paper", help="Size of the study.")] = "quick",
+    seeds: Annotated[int | None, typer.Option(metavar="N", parser=_whole_number, help="Repeats of each point.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Override a field; a comma list makes a grid. Repeatable."),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compute also what is stored.")] = False,
+    engine: Annotated[str, typer.Option(metavar="local|dask|dask://H:P", help="Where points run.")] = "local",
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", parser=_whole_number, help="Worker processes; default: one per core.")
+    ] = None,
+    out: OutFolder = DEFAULT_FOLDER,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Verdicts and rows as JSON.")] = None,
+) -> None:
+    """Check claims: simulate, predict, judge. Computes what is missing and nothing else.
+
+    Exit code 0: as expected; 1: a verdict on record turned round; 2: wrong usage.
+
+    Examples:
+
+      whichtoken reproduce mirror-descent/direction
+
+      whichtoken reproduce mirror-descent/direction --preset full --seeds 20 --set p=1.5,2
+    """
+    from whichtoken.lab import reproduce as run
+
+    results = run(
+        ids, preset, set=_overrides(set_ or []), seeds=seeds, fresh=fresh, engine=engine, workers=workers, out=out
+    )
+    if json_file is not None:
+        _write(json_file, json.dumps({"experiments": [result.as_json() for result in results]}, indent=1))
+    _print_verdicts(results)
+    if any(result.changed for result in results):
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(out: OutFolder = DEFAULT_FOLDER) -> None:
+    """Write the HTML report of the stored results; computes no point."""
+    from whichtoken.report import write_report
+
+    print(f"report: {write_report(out)}")
+
+
+@app.command()
+def export(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Experiments; none means all.")] = None,
+    to: Annotated[Path, typer.Option("--to", metavar="FILE.parquet|.csv", help="File to write.")] = ...,  # type: ignore[assignment]
+    out: OutFolder = DEFAULT_FOLDER,
+) -> None:
+    """Write stored rows as a table: one column per field of the point, measured and predicted value."""
+    from whichtoken.lab.export import export_rows
+
+    print(f"{export_rows(out, ids or [], to)} rows: {to}")
+
+
+@app.command()
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks; none means all.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The table as JSON.")] = None,
+) -> None:
+    """Measure ours beside what a user would take instead: ratios, timed in one run."""
+    from dataclasses import asdict
+
+    from whichtoken.errors import unknown
+    from whichtoken.lab.benchmark import benchmark_files, run_benchmark
+
+    for name in names or []:
+        if name not in benchmark_files():
+            raise unknown("benchmark", name, benchmark_files())
+    console, records = _console(), []
+    for name in names or benchmark_files():
+        table = _table("case", "what", "value", "target", "met", "detail", title=name)
+        with console.status(f"{name} ..."):
+            for measure in run_benchmark(name):
+                bound = f"{'≥' if measure.at_least else '≤'} {measure.target:.4g}"
+                met = "[green]yes[/]" if measure.met else "[red]no[/]"
+                table.add_row(measure.case, measure.what, f"{measure.value:.4g}", bound, met, measure.detail)
+                records.append({"benchmark": name, **asdict(measure), "met": measure.met})
+        console.print(table)
+    if json_file is not None:
+        _write(json_file, json.dumps(records, indent=1))
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # a file or a pipe has no width: do not break lines at 80
+    return Console() if sys.stdout.isatty() else Console(width=200)
+
+
+def _table(*columns: str, title: str | None = None) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _overrides(settings: list[str]) -> dict[str, str]:
+    for setting in settings:
+        if "=" not in setting:
+            raise UsageError(f"--set {setting}: write it as field=value, or field=value,value for a grid")
+    return dict((part.strip() for part in setting.split("=", 1)) for setting in settings)  # type: ignore[misc]
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror})") from error
+
+
+def _print_experiment(experiment: Any) -> None:
+    from dataclasses import MISSING, fields
+
+    from whichtoken.lab.plan import field_types, make_plan
+
+    console, types = _console(), field_types(experiment)
+    console.print(f"[bold]{experiment.id}[/]  {experiment.title}\n\n{experiment.claim}\n[dim]{experiment.source}[/]\n")
+    table = _table("field", "type", "default", "method")
+    for field in fields(experiment.point_type):
+        default = "required" if field.default is MISSING else str(field.default)
+        kind = getattr(types[field.name], "__name__", str(types[field.name]))
+        table.add_row(field.name, kind, default, "yes" if field.name in experiment.method_fields else "")
+    console.print(table)
+    for preset in experiment.presets:
+        plan = make_plan(experiment, preset)
+        console.print(f"[bold]{preset}[/]: {len(plan.points)} points, {len(plan.tasks)} rows")
+        for code, state in experiment.expected.get(preset, {}).items():
+            console.print(f"  {code}: [{STATE_STYLE[state]}]{state}[/]")
+
+
+def _states_so_far(out: Path) -> dict[str, str]:
+    """A short count of states by experiment, from the latest run of each."""
+    from collections import Counter
+
+    from whichtoken.lab.ledger import Ledger
+    from whichtoken.lab.results import stored_results
+
+    if not (out / LEDGER_NAME).is_file():
+        return {}
+    states: dict[str, str] = {}
+    with Ledger.reading(out / LEDGER_NAME) as ledger:
+        for result in stored_results(ledger):
+            counts = Counter(verdict.state for verdict in result.verdicts)
+            text = ", ".join(f"[{STATE_STYLE[state]}]{n} {state}[/]" for state, n in counts.items())
+            states.setdefault(result.id, f"{result.preset}: {text}")
+    return states
+
+
+def _print_verdicts(results: list[Result]) -> None:
+    console = _console()
+    table = _table("verdict", "claim", "theory", "measured", "95 % interval", "state")
+    for result in results:
+        for verdict in result.verdicts:
+            table.add_row(
+                verdict.code,
+                verdict.claim + (f" [dim]({verdict.note})[/]" if verdict.note else ""),
+                f"{verdict.relation.replace('=', '')} {_number(verdict.theory)}".strip(),
+                _number(verdict.measured),
+                "" if verdict.low is None else f"{_number(verdict.low)} .. {_number(verdict.high)}",
+                f"[{STATE_STYLE[verdict.state]}]{verdict.state}[/]",
+            )
+    console.print(table)
+    for result in results:
+        first = f"; first: {result.rows.failed[0].message}" if result.failed else ""
+        console.print(
+            f"{result.id} {result.preset}: {result.points} points, {result.failed} failed, "
+            f"{result.seconds:.1f} s of computing{first}", highlight=False
+        )  # fmt: skip
+        for verdict in result.changed:
+            console.print(f"[red]changed[/]: {verdict.code} was {result.expected(verdict)}, now {verdict.state}")
+        for verdict in result.weakened:
+            console.print(f"[yellow]warning[/]: {verdict.code} was agrees, now inconclusive")
+        if len(result.package_versions) > 1:
+            console.print(
+                f"[yellow]warning[/]: {result.id} mixes rows of {', '.join(result.package_versions)}; see --fresh"
+            )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
