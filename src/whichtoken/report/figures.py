@@ -1,0 +1,100 @@
+"""Figures as inline SVG that follow the page: its font, its text colour, light or dark."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from whichtoken.lab import Rows
+
+INK = "#010203"  # stands for the page's text colour while matplotlib draws
+COLOURS = (
+    "#3b82f6",
+    "#f97316",
+    "#10b981",
+    "#a855f7",
+    "#e11d48",
+    "#ca8a04",
+    "#0891b2",
+)  # read well on white and on black
+
+STYLE: dict[str, Any] = {
+    "axes.edgecolor": INK,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "figure.facecolor": "none",
+    "font.size": 10,
+    "grid.alpha": 0.15,
+    "grid.color": INK,
+    "legend.frameon": False,
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",  # text stays text: it takes the page's font and can be searched
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+def svg(draw: Callable[[Figure], None], name: str, width: float = 9.0, height: float = 4.2) -> str:
+    """Draw a figure and return it as SVG text for an HTML page.
+
+    Parameters
+    ----------
+    draw : fills the figure.
+    name : salts the ids inside, so that several figures can stand on one page.
+    width, height : inches; the page scales the figure to its own width.
+    """
+    import matplotlib
+    from cycler import cycler
+    from matplotlib.figure import Figure
+
+    settings = STYLE | {"svg.hashsalt": name, "axes.prop_cycle": cycler(color=COLOURS)}
+    with matplotlib.rc_context(settings):  # type: ignore[arg-type]
+        figure = Figure(figsize=(width, height), layout="constrained")
+        draw(figure)
+        target = io.StringIO()
+        figure.savefig(target, format="svg", metadata={"Date": None})
+    text = target.getvalue()
+    text = text[text.index("<svg") :].replace(INK, "currentColor")
+    text = re.sub(r"font:\s*([\d.]+)px [^;\"]*", r"font-size: \1px; font-family: inherit", text)
+    # unstyled text would be black in the dark
+    return text.replace("<svg ", '<svg fill="currentColor" role="img" ', 1)
+
+
+def band(axes: Axes, x: ArrayLike, values: ArrayLike, label: str, **line: Any) -> None:
+    """Mean over repeats as a line, with one standard error each side as a band.
+
+    Parameters
+    ----------
+    x : (k,)
+    values : (repeats, k)
+    """
+    table = np.asarray(values, dtype=np.float64)
+    mean = table.mean(axis=0)
+    (drawn,) = axes.plot(x, mean, label=label, **line)
+    if len(table) > 1:
+        error = table.std(axis=0, ddof=1) / np.sqrt(len(table))
+        axes.fill_between(np.asarray(x), mean - error, mean + error, color=drawn.get_color(), alpha=0.2, linewidth=0)
+
+
+def points_with_errors(axes: Axes, rows: Rows[Any], x: str, y: str, label: str, **style: Any) -> None:
+    """Mean of a measured quantity over seeds against a field of the point, with standard errors."""
+    levels = rows.levels(x)
+    samples = [rows.where(**{x: level}).values(y).astype(np.float64) for level in levels]
+    means = [float(sample.mean()) for sample in samples]
+    errors = [float(sample.std(ddof=1) / np.sqrt(len(sample))) if len(sample) > 1 else 0.0 for sample in samples]
+    axes.errorbar(levels, means, errors, fmt="o", capsize=3, label=label, **style)
