@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -30,26 +30,27 @@ app = typer.Typer(
 OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the results and the report.")]
 # typer carries its own copy of click, whose base exception is only reached through a public subclass
 ParserError: type[Exception] = typer.BadParameter.__mro__[2]
+INTERRUPTED = 130  # what typer makes of Ctrl-C
 STATE_STYLE = {"agrees": "green", "disagrees": "red", "inconclusive": "yellow", "not-run": "dim"}
 
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on standard error and exit code 2."""
     try:
-        sys.exit(app(standalone_mode=False))
+        status = app(standalone_mode=False)
     except UsageError as error:
         _fail(str(error))
     except ParserError as error:
         _fail(error.format_message())  # type: ignore[attr-defined]
-    except (KeyboardInterrupt, typer.Abort):
-        print("whichtoken: stopped; finished rows are stored, the same command goes on from there", file=sys.stderr)
-        sys.exit(130)
     except BrokenPipeError:  # the reader (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        status = 0
+    if status == INTERRUPTED:
+        print("whichtoken: stopped; what was finished is stored, the same command goes on from there", file=sys.stderr)
+    sys.exit(status)
 
 
-def _fail(message: str) -> None:
+def _fail(message: str) -> NoReturn:
     print(f"whichtoken: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(2)
 

@@ -97,6 +97,19 @@ def test_kill_9_of_the_driver_loses_only_rows_in_flight(tmp_path, toys):
     assert 24 <= executions.total() <= 24 + 2 * 2
 
 
+def test_interrupted_run_says_how_to_go_on(tmp_path, toys):
+    command = [sys.executable, "-m", "whichtoken", "reproduce", "toy/faults", "--preset", "full", "--out", str(tmp_path)]
+    driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while finished_rows(tmp_path) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    driver.send_signal(signal.SIGINT)
+    _, message = driver.communicate(timeout=30)
+    assert driver.returncode == 130
+    assert message == "whichtoken: stopped; what was finished is stored, the same command goes on from there\n"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_workers_leave_when_their_driver_is_killed(tmp_path, toys):
     command = [sys.executable, "-m", "whichtoken", "reproduce", "toy/faults", "--preset", "full", "--set", "pause=0.5"]
