@@ -1,0 +1,63 @@
+"""Random token-selection problems: unit tokens and queries, binary labels, and a decoder that scores the tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionProblem:
+    """What one attention head is trained on, its decoder included."""
+
+    tokens: NDArray[np.float64]  # (n, T, d)
+    queries: NDArray[np.float64]  # (n, d)
+    labels: NDArray[np.int64]  # (n,), -1 or +1
+    decoder: NDArray[np.float64]  # (d,)
+
+    def __post_init__(self) -> None:
+        shapes = [x.shape for x in (self.tokens, self.queries, self.labels, self.decoder)]
+        if len(shapes[0]) != 3 or shapes[1:] != [shapes[0][::2], shapes[0][:1], shapes[0][2:]]:
+            raise ValueError(
+                f"shapes {shapes} must be those of tokens (n, T, d), queries (n, d), labels (n,), decoder (d,)"
+            )
+        if not np.isin(self.labels, (-1, 1)).all():
+            raise ValueError(f"labels={np.unique(self.labels).tolist()} must be -1 or +1")
+
+    @property
+    def token_scores(self) -> NDArray[np.float64]:
+        """How much each token helps its label, (n, T): y_i v.x_it."""
+        scores: NDArray[np.float64] = self.labels[:, None] * (self.tokens @ self.decoder)
+        return scores
+
+
+@dataclass(frozen=True)
+class AttentionTokens:
+    """Gaussian tokens, queries and decoder on the unit sphere, labels by a fair coin.
+
+    The synthetic data of Julistiono, Tarzanagh, Azizan, arXiv 2410.14581.
+    """
+
+    sequences: int = 6
+    length: int = 8
+    dim: int = 10
+
+    def __post_init__(self) -> None:
+        for field, least in (("sequences", 1), ("length", 2), ("dim", 1)):
+            if (value := getattr(self, field)) < least:
+                raise ValueError(f"{field}={value} must be at least {least}")
+
+    def sample(self, rng: np.random.Generator) -> AttentionProblem:
+        """Draw decoder, labels, tokens and queries, in this order."""
+        decoder = _unit(rng.standard_normal(self.dim))
+        labels = np.where(rng.standard_normal(self.sequences) >= 0, 1, -1)
+        tokens = _unit(rng.standard_normal((self.sequences, self.length, self.dim)))
+        queries = _unit(rng.standard_normal((self.sequences, self.dim)))
+        return AttentionProblem(tokens, queries, labels, decoder)
+
+
+def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    scaled: NDArray[np.float64] = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return scaled

@@ -1,0 +1,165 @@
+"""Where l_p mirror descent takes softmax attention, how fast, and how to measure the distance that remains.
+
+Source: Julistiono, Tarzanagh, Azizan, "Optimizing Attention with Mirror Descent: Generalized Max-Margin Token
+Selection", arXiv 2410.14581.
+
+========  ==============================================================================================
+symbol    meaning
+========  ==============================================================================================
+p, q      exponent of the geometry, p > 1, and its dual, q = p / (p - 1)
+W         key-query matrix (d, d); the attention score of token x for query z is x.W z
+psi       potential (1/p) sum |W_jl|^p
+U         dual variable grad psi(W) = sign(W) |W|^(p-1), entry by entry; |U|_q = |W|_p^(p-1)
+gamma     token scores (n, T): y_i v.x_it, label times decoder output of the token
+alpha     selected token of each sequence (n,)
+W_mm      the limit: least |W|_p such that alpha_i beats every other token t by (x_i,alpha_i - x_it).W z_i >= 1
+D_p       directional Bregman divergence of psi between the unit vectors along two matrices
+eta, k    step size and number of steps
+========  ==============================================================================================
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from whichtoken.margin.norms import power_norm
+
+_SERIES_RADIUS = 0.1  # times 1/p: relative distance below which a term of D_p is summed as a power series
+_SERIES_TERMS = 12  # each term is below a tenth of the one before
+
+
+def mirror_map(weights: ArrayLike, p: float) -> NDArray[np.float64]:
+    """U = sign(W) |W|^(p-1), the gradient of psi."""
+    _check_geometry(p)
+    return _signed_power(weights, p - 1.0)
+
+
+def inverse_mirror_map(dual: ArrayLike, p: float) -> NDArray[np.float64]:
+    """W = sign(U) |U|^(1/(p-1)); it takes unit l_q norm to unit l_p norm."""
+    _check_geometry(p)
+    return _signed_power(dual, 1.0 / (p - 1.0))
+
+
+def directional_divergence(limit: ArrayLike, iterate: ArrayLike, p: float) -> float:
+    """D_p from the limit to the iterate, both first scaled to unit l_p norm; for p = 2 this is 1 - cosine.
+
+    On unit vectors D_p = 1 - <limit, grad psi(iterate)>, which is rounding noise below 1e-15. Here it is summed entry
+    by entry: every term is non-negative and computed to full relative accuracy, so that D_p is right down to 1e-30.
+
+    Parameters
+    ----------
+    limit, iterate
+        Arrays of one shape, neither of them zero. D_p is not symmetric.
+    p
+        The exponent of the *algorithm* that made the iterate, whatever problem the limit solves.
+    """
+    _check_geometry(p)
+    a, b = (np.asarray(x, dtype=np.float64) for x in (limit, iterate))
+    if a.shape != b.shape:
+        raise ValueError(f"limit of shape {a.shape} and iterate of shape {b.shape} must have the same shape")
+    size_a, size_b = power_norm(a, p), power_norm(b, p)
+    if not (0.0 < size_a < np.inf and 0.0 < size_b < np.inf):
+        raise ValueError(f"limit and iterate must be finite and not zero, their l_p norms are {size_a} and {size_b}")
+    return float(np.sum(_entrywise_bregman(a.ravel() / size_a, b.ravel() / size_b, p)))
+
+
+def _entrywise_bregman(a: NDArray[np.float64], b: NDArray[np.float64], p: float) -> NDArray[np.float64]:
+    """|a|^p/p - |b|^p/p - sign(b)|b|^(p-1) (a - b)."""
+    terms: NDArray[np.float64] = (np.abs(a) ** p - np.abs(b) ** p) / p - _signed_power(b, p - 1.0) * (a - b)
+    near = np.abs(a - b) <= _SERIES_RADIUS / p * np.abs(b)
+    near &= b != 0.0
+    # a = b (1 + r): |b|^p ((1 + r)^p - 1 - p r) / p cancels to second order in r, so start its series there
+    r = (a[near] - b[near]) / b[near]
+    power = (p - 1.0) / 2.0 * r**2
+    series = np.zeros_like(r)
+    for order in range(2, 2 + _SERIES_TERMS):
+        series += power
+        power = power * r * (p - order) / (order + 1)
+    terms[near] = np.abs(b[near]) ** p * series
+    return terms
+
+
+def divergence_rate(p: float) -> float:
+    """The exponent r of D_p ~ k^-r under normalised steps of constant size.
+
+    The relative weights of the constraints settle while the scores keep growing, so the direction is wrong by about
+    1/|W|_p and D_p by its square, k^(-2/(p-1)). But a single step still turns U by about 1/k: never faster than k^-2.
+    """
+    _check_geometry(p)
+    return min(2.0, 2.0 / (p - 1.0))
+
+
+def log_weight_norm(p: float, lr: float, step: float, growth: float = 1.0) -> float:
+    """Logarithm of |W|_p = (growth * eta k)^(1/(p-1)) after k normalised steps, each of which adds eta to |U|_q at most.
+
+    While a step changes the attention scores by less than one, the constraints share every gradient as they share the
+    limit, and growth = 1: p > 2, or p = 2 with a small eta. For p < 2 the steps of W grow with W, the constraints take
+    turns instead, and growth falls to `alternating_growth`.
+    """
+    _check_geometry(p)
+    return float(np.log(growth * lr * step)) / (p - 1.0)
+
+
+def alternating_growth(margin: float, multipliers: ArrayLike, constraint_norms: ArrayLike) -> float:
+    """|U|_q / (eta k) when every normalised gradient comes from one constraint A_j: margin / sum_j mu_j |A_j|_q.
+
+    A_j then occurs in proportion to mu_j |A_j|_q and U = eta k sum_j mu_j A_j / sum_j mu_j |A_j|_q, with multipliers mu_j
+    of the limit (sum 1), for which |sum_j mu_j A_j|_q is the margin.
+    """
+    return margin / float(np.dot(multipliers, constraint_norms))
+
+
+def locally_optimal(token_scores: ArrayLike, selected: ArrayLike, support: ArrayLike) -> bool:
+    """Whether the selected token of every sequence has a higher token score than each of its support tokens.
+
+    Only then is W_mm a direction that descent can converge to (Tarzanagh et al., arXiv 2306.13596).
+
+    Parameters
+    ----------
+    token_scores : (n, T)
+        Label times decoder output of every token.
+    selected : (n,)
+        Token index of each sequence.
+    support
+        Indices of the constraints with a positive multiplier, counted by sequence and, within it, by unselected token.
+    """
+    gamma, alpha = _scores_and_selection(token_scores, selected)
+    chosen = np.take_along_axis(gamma, alpha[:, None], axis=1)  # (n, 1)
+    unselected = np.arange(gamma.shape[1]) != alpha[:, None]  # (n, T)
+    advantages = (chosen - gamma)[unselected]  # (n (T-1),), in the order of the constraints
+    return bool(np.all(advantages[np.asarray(support, dtype=np.intp)] > 0.0))
+
+
+def globally_optimal(token_scores: ArrayLike, selected: ArrayLike) -> bool:
+    """Whether every sequence selects a token of the highest token score."""
+    gamma, alpha = _scores_and_selection(token_scores, selected)
+    return bool(np.all(np.take_along_axis(gamma, alpha[:, None], axis=1)[:, 0] == gamma.max(axis=1)))
+
+
+def effective_nonzeros(weights: ArrayLike) -> float:
+    """(sum |w|)^2 / sum w^2: the number of entries if all are of one size, near one if a single entry dominates."""
+    magnitudes = np.abs(np.asarray(weights, dtype=np.float64))
+    if not (peak := float(magnitudes.max())) > 0.0:
+        raise ValueError(f"weights must not all be zero, the largest magnitude is {peak}")
+    magnitudes = magnitudes / peak
+    return float(magnitudes.sum() ** 2 / np.sum(magnitudes**2))
+
+
+def _signed_power(values: ArrayLike, exponent: float) -> NDArray[np.float64]:
+    """sign(x) |x|^exponent, entry by entry."""
+    x = np.asarray(values, dtype=np.float64)
+    power: NDArray[np.float64] = np.copysign(np.abs(x) ** exponent, x)
+    return power
+
+
+def _check_geometry(p: float) -> None:
+    if not 1.0 < p < np.inf:
+        raise ValueError(f"p={p} must be a finite number above 1")
+
+
+def _scores_and_selection(token_scores: ArrayLike, selected: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    gamma, alpha = np.asarray(token_scores, dtype=np.float64), np.asarray(selected, dtype=np.intp)
+    if gamma.ndim != 2 or alpha.shape != gamma.shape[:1]:
+        raise ValueError(f"token_scores {gamma.shape} and selected {alpha.shape} must have shapes (n, T) and (n,)")
+    return gamma, alpha
