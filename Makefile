@@ -19,7 +19,7 @@ test: .venv/installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n auto
+	$(BIN)/pytest -q -n auto --dist loadgroup
 
 bench: .venv/installed-dev
 	$(BIN)/whichtoken bench

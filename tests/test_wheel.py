@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("wheel")  # one worker builds the wheel for all of them
 ROOT = Path(__file__).parent.parent
 
 
