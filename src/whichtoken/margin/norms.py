@@ -9,12 +9,19 @@ Vector = NDArray[np.float64]
 
 
 def power_norm(vector: Vector, p: float) -> float:
-    """l_p norm, with the largest entry factored out so that no power overflows."""
+    """l_p norm, 1 <= p <= inf, with the largest entry factored out so that no power overflows."""
     magnitude = np.abs(vector)
-    largest = float(magnitude.max(initial=0.0))
+    largest = float(magnitude.max())
     if largest == 0.0 or np.isinf(p):
         return largest
-    return largest * float(np.sum((magnitude / largest) ** p) ** (1 / p))
+    return largest * float(((magnitude / largest) ** p).sum() ** (1 / p))
+
+
+def row_norms(matrix: Vector, p: float) -> Vector:
+    """l_p norm of every row of a matrix."""
+    largest = np.abs(matrix).max(axis=1)
+    norms: Vector = largest * np.linalg.norm(matrix / np.where(largest > 0, largest, 1.0)[:, None], p, axis=1)
+    return norms
 
 
 def dual_exponent(p: float) -> float:

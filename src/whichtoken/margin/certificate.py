@@ -1,0 +1,104 @@
+"""What a margin solver returns: an answer that carries its own proof."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from whichtoken.margin.constraints import Constraints, Indices
+from whichtoken.margin.norms import Vector, dual_exponent, power_norm
+
+OPTIMAL_GAP = 1e-8
+# A constraint with right-hand side zero (and an equality inside a selected set) cannot be met by scaling the direction.
+# It counts as met when it fails by no more than this fraction of |a_k|_q, far below the gap that is promised.
+ROUNDING = 1e-10
+SUPPORT = 1e-8
+
+Status = Literal["optimal", "infeasible", "unconverged"]
+
+
+@dataclass(frozen=True)
+class MarginCertificate:
+    """A max-margin direction between a feasible primal and a feasible dual point.
+
+    With constraints <a_k, W> >= b_k the two points are `direction`, scaled until every constraint holds, and
+    `multipliers`; weak duality says that no direction of unit l_p norm can do better than `dual_bound`.
+
+    Attributes
+    ----------
+    direction : array of shape (d,) or (d, d), or None
+        Unit l_p norm. None when no direction separates the tokens.
+    margin : float
+        min_k <a_k, direction> / b_k over b_k > 0: one over the l_p norm of the best solution in hand.
+    dual_bound : float
+        |sum_k mu_k a_k|_q / sum_k mu_k b_k, an upper bound on every margin (q = p / (p - 1)).
+    gap : float
+        (dual_bound - margin) / dual_bound.
+    multipliers : array of shape (m,)
+        Non-negative, sum 1, in the order (sequence, unselected token ascending). If infeasible, a Farkas vector:
+        |sum_k mu_k a_k|_2 is rounding although sum_k mu_k b_k > 0.
+    support : array of int
+        Indices of multipliers above 1e-8 of the largest.
+    status : {"optimal", "infeasible", "unconverged"}
+        "optimal" needs gap <= 1e-8, and constraints with b_k = 0 met up to 1e-10 |a_k|_q.
+    pairs : array of shape (m, 2)
+        Sequence and unselected token of each multiplier.
+    equality_multipliers : array
+        Of any sign, for the equal scores inside selected sets; part of sum_k mu_k a_k. Order (sequence, further
+        selected tokens ascending), each for (first selected token minus further one); empty without sets.
+    """
+
+    direction: Vector | None
+    margin: float
+    dual_bound: float
+    gap: float
+    multipliers: Vector
+    support: Indices
+    status: Status
+    pairs: Indices
+    equality_multipliers: Vector
+
+
+def certify(constraints: Constraints, weights: Vector, multipliers: Vector, p: float) -> MarginCertificate:
+    """Judge a pair of candidates: only what can be verified here enters the certificate."""
+    binding = constraints.rhs > 0
+    direction = constraints.project(weights)
+    if not (np.isfinite(direction).all() and direction.any()):  # a method that broke down: any direction will do
+        direction = np.ones_like(weights)
+    direction = direction / power_norm(direction, p)
+    scores = constraints.apply(direction)
+    margin = max(float(np.min(scores[binding] / constraints.rhs[binding])), 0.0)
+    multipliers = np.where(constraints.free, multipliers, np.maximum(multipliers, 0.0))
+    if not multipliers @ constraints.rhs > 0:
+        multipliers = binding.astype(float)
+    bound = power_norm(constraints.adjoint(multipliers), dual_exponent(p)) / float(multipliers @ constraints.rhs)
+    margin = min(margin, bound)  # they may cross by rounding
+    gap = 1 - margin / bound if bound > 0 else 1.0
+    slack = np.where(constraints.free, -np.abs(scores), scores)[~binding]
+    met = bool(np.all(slack >= -ROUNDING * constraints.subset(~binding).norms(dual_exponent(p))))
+    status: Status = "optimal" if met and gap <= OPTIMAL_GAP else "unconverged"
+    return _certificate(constraints, constraints.shaped(direction), margin, bound, gap, multipliers, status)
+
+
+def certify_infeasible(constraints: Constraints, farkas: Vector) -> MarginCertificate:
+    """Wrap a Farkas vector; the caller has checked that it combines the constraints to zero."""
+    return _certificate(constraints, None, 0.0, 0.0, 0.0, farkas, "infeasible")
+
+
+def _certificate(
+    constraints: Constraints,
+    direction: Vector | None,
+    margin: float,
+    dual_bound: float,
+    gap: float,
+    multipliers: Vector,
+    status: Status,
+) -> MarginCertificate:
+    free = constraints.free
+    multipliers = multipliers / multipliers[~free].sum()
+    inequality = multipliers[~free]
+    support = np.flatnonzero(inequality > SUPPORT * inequality.max())
+    pairs = constraints.pairs[~free]
+    return MarginCertificate(direction, margin, dual_bound, gap, inequality, support, status, pairs, multipliers[free])

@@ -1,0 +1,111 @@
+"""Where key-query matrix and decoder end when they are trained together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from whichtoken.margin.certificate import OPTIMAL_GAP, MarginCertificate, Status
+from whichtoken.margin.constraints import Constraints, selection_constraints
+from whichtoken.margin.norms import Vector, dual_exponent, power_norm
+from whichtoken.margin.solve import solve
+
+ITERATIONS = 50
+CONVERGED = 1e-11
+TIE = 1e-8  # label margins come from a solver
+
+
+def joint_limit(
+    tokens: ArrayLike | Sequence[ArrayLike],
+    queries: ArrayLike,
+    selected: Sequence[Any] | ArrayLike,
+    label_margins: ArrayLike,
+    ratio: float,
+    p: float = 2.0,
+) -> MarginCertificate:
+    """Limit direction of W in joint l_p training of (W, v) when |v|_p / |W|_p tends to `ratio`.
+
+    Sequence i, whose label margin exceeds the smallest one by excess_i, has a loss smaller by the factor
+    exp(-|v| excess_i), so it asks for less attention margin: the direction maximises rho over |W|_p <= 1 subject to
+    gap_it(W) >= max(rho - ratio excess_i, 0), where gap_it = (x_selected - x_t)^T W z_i. Ratio 0 is `key_query_svm`;
+    ratio inf has right-hand sides 1 for the sequences of smallest label margin and 0 for the others.
+
+    Setting of Julistiono, Tarzanagh, Azizan, arXiv 2410.14581 (joint training of W and v).
+
+    Parameters
+    ----------
+    tokens, queries, selected, p
+        As in `key_query_svm`.
+    label_margins : array of shape (n,)
+        y_i v^T x_i,selected for v of unit l_p norm. The smallest one is taken over sequences with an unselected token;
+        margins that exceed it by less than 1e-8 of the largest are ties.
+    ratio : float
+        0 <= ratio <= inf.
+
+    Returns
+    -------
+    MarginCertificate
+        With margin rho; `dual_bound` is an upper bound on rho over the whole family.
+    """
+    if not ratio >= 0:
+        raise ValueError(f"ratio={ratio} must lie in [0, inf]")
+    constraints = selection_constraints(tokens, queries, selected, 1.0)
+    sequence = constraints.pairs[~constraints.free, 0]
+    margins = np.asarray(label_margins, dtype=float)
+    if margins.shape != np.shape(queries)[:1] or not np.isfinite(margins).all():
+        raise ValueError(
+            f"label_margins of shape {margins.shape} must be finite numbers of shape {np.shape(queries)[:1]}"
+        )
+    excess = margins[sequence] - margins[sequence].min()
+    excess[excess <= TIE * np.abs(margins).max()] = 0.0
+    if np.isinf(ratio):
+        return solve(constraints.with_rhs(excess == 0), p)
+    return _largest_rho(constraints, ratio * excess, p)
+
+
+def _largest_rho(constraints: Constraints, relief: Vector, p: float) -> MarginCertificate:
+    """Maximise rho over |W|_p <= 1 subject to <a_k, W> >= max(rho - relief_k, 0).
+
+    Every vector of multipliers cuts off the larger rho, a Farkas vector too. The largest rho that is left is tried next,
+    which is Newton's method on the convex function rho -> least norm.
+    """
+    attempt = solve(constraints.with_rhs(relief == 0), p)
+    found = proof = attempt
+    margin, bound = 0.0, np.inf
+    for _ in range(ITERATIONS):
+        if attempt.status == "optimal" and (reached := _reached(constraints, relief, attempt)) > margin:
+            found, margin = attempt, reached
+        if (cut := _cut(constraints, relief, attempt, p)) < bound:
+            proof, bound = attempt, cut
+        margin = min(margin, bound)  # they may cross by rounding
+        if found.direction is None or bound - margin <= CONVERGED * bound:
+            break
+        demand = 1 - relief / bound
+        attempt = solve(constraints.with_rhs(np.where(demand > CONVERGED, demand, 0.0)), p)
+    if found.direction is None:
+        return found
+    gap = (bound - margin) / bound
+    status: Status = "optimal" if gap <= OPTIMAL_GAP else "unconverged"
+    return replace(proof, direction=found.direction, margin=margin, dual_bound=bound, gap=gap, status=status)
+
+
+def _reached(constraints: Constraints, relief: Vector, attempt: MarginCertificate) -> float:
+    """The rho that a direction achieves."""
+    assert attempt.direction is not None
+    scores = constraints.apply(attempt.direction.ravel())[~constraints.free]
+    return float(np.min(scores + relief))
+
+
+def _cut(constraints: Constraints, relief: Vector, attempt: MarginCertificate, p: float) -> float:
+    """The rho at which sum_k mu_k max(rho - relief_k, 0) = |sum_k mu_k a_k|_q: no larger one is possible."""
+    combined = constraints.adjoint(np.concatenate([attempt.multipliers, attempt.equality_multipliers]))
+    norm = power_norm(combined, dual_exponent(p))
+    order = np.argsort(relief, kind="stable")
+    order = order[attempt.multipliers[order] > 0]
+    weight = attempt.multipliers[order]
+    # the left side is the largest of its partial sums over ascending relief, each of them linear in rho
+    return float(np.min((norm + np.cumsum(weight * relief[order])) / np.cumsum(weight)))

@@ -1,0 +1,99 @@
+"""From constraints to a certificate: the right method for each p, on as few rows as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.margin.certificate import MarginCertificate, certify, certify_infeasible
+from whichtoken.margin.constraints import Constraints
+from whichtoken.margin.euclidean import minimal_norm
+from whichtoken.margin.interior import minimal_power_norm
+from whichtoken.margin.linear import minimal_end_norm
+from whichtoken.margin.norms import Vector
+from whichtoken.margin.solution import Farkas, Solution
+
+Outcome = TypeVar("Outcome", Solution, Solution | Farkas)
+
+# Up to so many rows are simply all used; of more, the most violated ones are added in portions of this size.
+EUCLIDEAN_PORTION, INTERIOR_PORTION = 1024, 512
+ROUNDS = 30
+# Where the interior-point method is used, and where the linear program at the nearer end is close enough to be tried.
+SMOOTH, NEAR_ENDS = (1.002, 500.0), (1.02, 50.0)
+VIOLATED = 1e-12
+
+
+def solve(constraints: Constraints, p: float) -> MarginCertificate:
+    """Minimal l_p norm solution of the constraints, 1 <= p <= inf, or a proof that there is none.
+
+    Feasibility does not depend on p, so the Euclidean problem comes first: it either proves infeasibility or gives the
+    other methods a point to start from.
+    """
+    if not p >= 1:
+        raise ValueError(f"p={p} must lie in [1, inf]")
+    unit, factor = constraints.normalized()
+    hopeless = (factor == 0) & (constraints.rhs > 0)
+    if hopeless.any():
+        return certify_infeasible(constraints, hopeless.astype(float))
+
+    mean = Solution(unit.adjoint(np.where(unit.free, 0.0, 1.0)), np.zeros(len(unit)))
+    euclidean = _on_working_set(unit, mean, minimal_norm, EUCLIDEAN_PORTION)
+    if isinstance(euclidean, Farkas):
+        return certify_infeasible(constraints, euclidean.multipliers * factor)
+    best: MarginCertificate | None = None
+    for candidate in _candidates(unit, euclidean, p):
+        certificate = certify(constraints, candidate.weights, candidate.multipliers * factor, p)
+        if best is None or certificate.gap < best.gap:
+            best = certificate
+        if certificate.status == "optimal":
+            return certificate
+    assert best is not None  # the Euclidean solution is always a candidate
+    return best
+
+
+def _candidates(rows: Constraints, euclidean: Solution, p: float) -> Iterator[Solution]:
+    """Solutions to try, the most promising first."""
+    if p == 2:
+        yield euclidean
+    if SMOOTH[0] <= p <= SMOOTH[1]:
+        yield _on_working_set(rows, euclidean, partial(minimal_power_norm, p=p), INTERIOR_PORTION)
+    if not NEAR_ENDS[0] < p < NEAR_ENDS[1]:
+        yield from minimal_end_norm(rows, 1 if p < 2 else np.inf)
+    if p != 2:
+        yield euclidean
+
+
+def _on_working_set(
+    rows: Constraints, start: Solution, method: Callable[[Constraints, Solution], Outcome], portion: int
+) -> Outcome | Solution:
+    """Solve on a subset of the rows and add violated ones until there are none."""
+    if len(rows) <= portion:
+        return method(rows, start)
+    chosen = rows.free | (start.multipliers > 0)
+    chosen[np.argpartition(_slack(rows, start.weights, ~rows.free), portion)[:portion]] = True
+    for _ in range(ROUNDS):
+        outcome = method(rows.subset(chosen), Solution(start.weights, start.multipliers[chosen]))
+        multipliers = np.zeros(len(rows))
+        multipliers[chosen] = outcome.multipliers
+        if isinstance(outcome, Farkas):
+            return replace(outcome, multipliers=multipliers)
+        start = Solution(outcome.weights, multipliers)
+        slack = _slack(rows, start.weights, chosen & ~rows.free)
+        violated = np.flatnonzero(~chosen & (slack < -VIOLATED))
+        if violated.size == 0:
+            break
+        chosen[violated[np.argsort(slack[violated])[:portion]]] = True
+    return start
+
+
+def _slack(rows: Constraints, weights: Vector, reference: NDArray[np.bool_]) -> Vector:
+    """Distance of every row to the level that the weights reach on the reference rows, relative to |w|."""
+    scores = rows.apply(weights) / (np.linalg.norm(weights) or 1.0)
+    positive = reference & (rows.rhs > 0)
+    level = float(np.min(scores[positive] / rows.rhs[positive]))
+    return scores - level * rows.rhs
