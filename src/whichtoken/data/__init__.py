@@ -1,5 +1,6 @@
 """Where sequences come from: one generator or reader per file."""
 
 from whichtoken.data.attention_tokens import AttentionProblem, AttentionTokens
+from whichtoken.data.sparse_tokens import SparseTokens
 
-__all__ = ["AttentionProblem", "AttentionTokens"]
+__all__ = ["AttentionProblem", "AttentionTokens", "SparseTokens"]

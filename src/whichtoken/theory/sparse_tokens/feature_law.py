@@ -1,0 +1,223 @@
+"""The low-dimensional law of what a linear readout sees: two coordinates with a mean, isotropic noise in the rest.
+
+Symbols (Barnfield, Cui, Lu, arXiv 2509.25153)
+    g      standard Gaussian, noise of the L tokens along the query; g_bar its mean over the tokens
+    s      softmax(tau (g + s_q theta v)), tau = inverse temperature times norm of the query
+    a      attention on the signal tokens, sum of s over them (0 for the negative class)
+    c      <g, s>, noise that attention picks up along the query
+    f1     c + theta s_q a, feature along the query
+    f2     theta sqrt(1 - s_q^2) a, mean feature along the signal, orthogonal to the query
+    rho    |s|^2, variance of the feature in every direction but the query's
+
+The softmax does not see g_bar, so c = g_bar + <g - g_bar, s> with two independent terms: g_bar, of variance 1/L, is
+never sampled. A readout w sees it as one more Gaussian, which joins the noise sqrt(rho) |w| G analytically.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+from scipy.stats import qmc
+
+from whichtoken.theory.sparse_tokens.task import Task, check_choice, check_range
+
+Array = NDArray[np.float64]
+
+MODELS = ("attention", "pooled", "vectorized")
+SOBOL_SIZES = (1 << 11, 1 << 13, 1 << 15, 1 << 17)  # points per class, tried in turn until an accuracy is reached
+SCRAMBLES = 4
+TRAPEZOID_SIZES = (385, 769)
+TRAPEZOID_REACH = 8.5  # the Gaussian density there is 1e-16 of its peak
+SOBOL_DIMENSIONS = qmc.Sobol.MAXDIM
+CHUNK_FLOATS = 1 << 21  # 16 MB per temporary, whatever the length
+KEPT_FLOATS = 1 << 21
+FLOAT_BUDGET = 1 << 24  # token noise per copy
+
+
+@dataclass(frozen=True)
+class FeatureLaw:
+    """Weighted nodes of the law; all arrays have shape (nodes,) and weights sum to one over both classes."""
+
+    label: Array  # -1 or +1
+    weight: Array
+    query_mean: Array  # f1 without g_bar
+    signal_mean: Array  # f2
+    spread: Array  # rho
+    gauss: Array  # nodes of the Gaussian noise that a readout sees
+    query_variance: float  # variance of g_bar: 1/L, or 0 where no query direction exists
+
+    def score(self, query_overlap: float, signal_overlap: float, bias: float, norm2: float) -> tuple[Array, Array]:
+        """Mean and standard deviation of the score at every node, for a readout of squared norm `norm2` off the query."""
+        mean = query_overlap * self.query_mean + signal_overlap * self.signal_mean + bias
+        return mean, np.sqrt(self.query_variance * query_overlap**2 + norm2 * self.spread)
+
+    def error(self, query_overlap: float, signal_overlap: float, bias: float, norm2: float) -> float:
+        """Probability that the sign of a fresh sample's score is wrong."""
+        mean, noise = self.score(query_overlap, signal_overlap, bias, norm2)
+        return float(self.weight @ ndtr(-self.label * mean / noise))
+
+
+def refinements(
+    task: Task, model: str, alignment: float | None, inverse_temperature: float | None
+) -> Iterator[list[FeatureLaw]]:
+    """Ever finer discretisations of what a model's readout sees, each as independent copies, for error bars.
+
+    The baselines have one mean direction: pooling sees the signal in a share R/L of the mean token; the vectorised
+    readout, by convexity and symmetry over positions, puts equal weights on the signal at all positions.
+    """
+    check_choice("model", model, MODELS)
+    if model == "pooled":
+        mean = task.strength * task.signal_tokens / task.length
+        return ([two_point_law(task.prevalence, 0.0, mean, 1 / task.length, 0.0, size)] for size in TRAPEZOID_SIZES)
+    if model == "vectorized":
+        return ([two_point_law(task.prevalence, 0.0, task.separation, 1.0, 0.0, size)] for size in TRAPEZOID_SIZES)
+    if alignment is None or inverse_temperature is None:
+        raise ValueError("alignment and inverse_temperature are needed for model='attention'")
+    copies = 1 if inverse_temperature == 0 else SCRAMBLES
+    sizes = TRAPEZOID_SIZES if inverse_temperature == 0 else _sobol_sizes(task.length)
+    check_range("alignment", alignment, -1.0, 1.0, include_low=True, include_high=True)
+    check_range("inverse_temperature", inverse_temperature, 0.0, math.inf, include_low=True)
+    return (
+        [attention_law(task, alignment, inverse_temperature, size, seed) for seed in range(copies)] for size in sizes
+    )
+
+
+def _sobol_sizes(length: int) -> tuple[int, ...]:
+    """The usual sizes, as far as the budget goes for this length, and two sizes whatever the length."""
+    most = max(1 << 7, 1 << (FLOAT_BUDGET // length).bit_length() - 1)
+    return tuple(size for size in SOBOL_SIZES if size <= most) if most >= SOBOL_SIZES[1] else (most // 4, most)
+
+
+def attention_law(
+    task: Task, alignment: float, inverse_temperature: float, points: int = 8192, seed: int = 0
+) -> FeatureLaw:
+    """Law of attention features for a query of given alignment and inverse temperature.
+
+    Parameters
+    ----------
+    task : Task
+    alignment : float
+        s_q, cosine of query and signal.
+    inverse_temperature : float
+        tau, inverse temperature times norm of the query.
+    points : int
+        Nodes per class: Sobol points, a power of two; at inverse temperature 0, where attention is the mean and only
+        the Gaussian noise needs a rule, trapezoidal nodes.
+    seed : int
+        Scramble of the Sobol points.
+    """
+    if inverse_temperature > 0:
+        return _sampled_law(task, float(alignment), float(inverse_temperature), points, seed)
+    mean, share = task.strength * task.signal_tokens / task.length, 1 / task.length
+    return two_point_law(task.prevalence, mean * alignment, mean * math.sqrt(1 - alignment**2), share, share, points)
+
+
+def two_point_law(
+    prevalence: float, query_mean: float, signal_mean: float, spread: float, query_variance: float, nodes: int
+) -> FeatureLaw:
+    """Law with fixed means, zero for the negative class, and trapezoidal nodes for the Gaussian noise.
+
+    The trapezoidal rule converges geometrically here, like Gauss-Hermite, but keeps its accuracy for integrands that
+    bend within a small part of the noise (small ridge, hinge loss).
+    """
+    gauss = np.linspace(-TRAPEZOID_REACH, TRAPEZOID_REACH, nodes)
+    density = np.exp(-(gauss**2) / 2)
+    density /= density.sum()
+    positive = np.repeat([1.0, 0.0], nodes)
+    return FeatureLaw(
+        label=2 * positive - 1,
+        weight=np.concatenate([prevalence * density, (1 - prevalence) * density]),
+        query_mean=query_mean * positive,
+        signal_mean=signal_mean * positive,
+        spread=np.full(2 * nodes, spread),
+        gauss=np.tile(gauss, 2),
+        query_variance=query_variance,
+    )
+
+
+@lru_cache(maxsize=16)  # a sweep over samples, ridge or loss meets the same few laws again; 12 MB each at most
+def _sampled_law(task: Task, alignment: float, tau: float, points: int, seed: int) -> FeatureLaw:
+    gauss, chunks = [], []
+    for normals in normal_chunks(points, task.length + 1, seed):
+        gauss.append(normals[:, 0])
+        chunks.append(_pooled(normals[:, 1:], task.signal_tokens, alignment * task.strength, tau))
+    picked, on_signal, spread = np.concatenate(chunks, axis=2).reshape(3, -1)  # positives, then negatives
+    signal = task.strength * on_signal
+    label = np.repeat([1.0, -1.0], points)
+    return FeatureLaw(
+        label=label,
+        weight=np.where(label > 0, task.prevalence, 1 - task.prevalence) / points,
+        query_mean=picked + alignment * signal,
+        signal_mean=math.sqrt(1 - alignment**2) * signal,
+        spread=spread,
+        gauss=np.tile(np.concatenate(gauss), 2),
+        query_variance=1 / task.length,
+    )
+
+
+@njit(cache=True, nogil=True)
+def _pooled(noise, signal_tokens, shift, tau):  # type: ignore[no-untyped-def]
+    """Noise picked up, attention on the signal, |softmax|^2: (3, 2, points), positive class first.
+
+    The classes share the noise tokens' sums; exponents are relative to a peak of their own, so nothing overflows.
+    """
+    points, length = noise.shape
+    out = np.empty((3, 2, points))
+    for i in range(points):
+        mean = noise[i].mean()
+        peak = noise[i, signal_tokens:].max()
+        zeroth = first = square = 0.0
+        for t in range(signal_tokens, length):
+            weight = math.exp(tau * (noise[i, t] - peak))
+            zeroth += weight
+            first += weight * (noise[i, t] - mean)
+            square += weight * weight
+        for column in range(2):
+            lift = shift if column == 0 else 0.0
+            top = max(peak, noise[i, :signal_tokens].max() + lift)
+            scale = math.exp(tau * (peak - top))
+            total, picked, norm, on_signal = scale * zeroth, scale * first, scale * scale * square, 0.0
+            for t in range(signal_tokens):
+                weight = math.exp(tau * (noise[i, t] + lift - top))
+                on_signal += weight
+                picked += weight * (noise[i, t] - mean)
+                norm += weight * weight
+            total += on_signal
+            out[0, column, i] = picked / total
+            out[1, column, i] = on_signal / total if column == 0 else 0.0
+            out[2, column, i] = norm / (total * total)
+    return out
+
+
+def normal_chunks(points: int, dimensions: int, seed: int) -> Iterator[Array]:
+    """Standard Gaussian points in chunks of shape (k, dimensions): scrambled Sobol, or plain random beyond its reach."""
+    if points * dimensions <= KEPT_FLOATS:
+        yield _kept_normals(points, dimensions, seed)
+        return
+    step = 1 << max(0, (CHUNK_FLOATS // dimensions).bit_length() - 1)  # Sobol points are balanced in powers of two
+    yield from _fresh_normals([min(step, points - start) for start in range(0, points, step)], dimensions, seed)
+
+
+@lru_cache(maxsize=8)  # searches over alignment and temperature meet the same noise again
+def _kept_normals(points: int, dimensions: int, seed: int) -> Array:
+    (normals,) = _fresh_normals([points], dimensions, seed)
+    normals.flags.writeable = False
+    return normals
+
+
+def _fresh_normals(sizes: list[int], dimensions: int, seed: int) -> Iterator[Array]:
+    rng = np.random.default_rng(seed)
+    if dimensions > SOBOL_DIMENSIONS:
+        yield from (rng.standard_normal((size, dimensions)) for size in sizes)
+        return
+    engine = qmc.Sobol(dimensions, scramble=True, rng=rng)
+    for size in sizes:
+        # a scrambled coordinate can be exactly 0 or 1, where the inverse is infinite
+        yield ndtri(np.clip(engine.random(size), 1e-12, 1 - 1e-12))

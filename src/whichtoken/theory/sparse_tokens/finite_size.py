@@ -1,0 +1,94 @@
+"""Exact test error of a given classifier at finite dimension: no test set, no limit.
+
+Rotation invariance leaves only overlaps: a readout sees the feature law of its query and Gaussian noise, whatever the
+dimension (Barnfield, Cui, Lu, arXiv 2509.25153, reduction of section 4).
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
+
+from whichtoken.theory.sparse_tokens.feature_law import attention_law
+from whichtoken.theory.sparse_tokens.positions import check_positions, draw_positions
+from whichtoken.theory.sparse_tokens.task import Task
+
+Array = NDArray[np.float64]
+
+MAX_PLACEMENTS = 20_000
+
+
+def exact_error(
+    readout: ArrayLike,
+    bias: float,
+    signal: ArrayLike,
+    *,
+    query: ArrayLike | None = None,
+    inverse_temperature: float = 1.0,
+    length: int,
+    signal_tokens: int,
+    strength: float,
+    prevalence: float,
+    points: int = 1 << 14,
+) -> float:
+    """Probability that sign(<readout, feature> + bias) is wrong, for attention pooling or (no query) mean pooling.
+
+    Parameters
+    ----------
+    readout, signal, query : array (d,)
+        The signal is scaled to unit norm.
+    inverse_temperature : float
+        beta inside the softmax, not multiplied by the norm of the query.
+    points : int
+        Sobol points per class, a power of two; 16384 leave a relative error of about 1e-3.
+    """
+    task = Task(length, signal_tokens, strength, prevalence)
+    w, xi = np.asarray(readout, dtype=float), np.asarray(signal, dtype=float)
+    xi = xi / np.linalg.norm(xi)
+    q = np.zeros_like(xi) if query is None else np.asarray(query, dtype=float)
+    norm = float(np.linalg.norm(q))
+    along = q / norm if norm > 0 else xi  # mean pooling looks alike from everywhere
+    alignment = float(np.clip(along @ xi, -1.0, 1.0))
+    across = xi - alignment * along
+    om, off_query = float(w @ along), math.sqrt(max(0.0, 1 - alignment**2))
+    m = float(w @ across) / off_query if off_query > 1e-12 else 0.0
+    law = attention_law(task, alignment, norm * inverse_temperature, points)
+    return law.error(om, m, bias, max(float(w @ w) - om**2, 0.0))
+
+
+def exact_error_vectorized(
+    weights: ArrayLike,
+    bias: float,
+    signal: ArrayLike,
+    *,
+    signal_tokens: int,
+    strength: float,
+    prevalence: float,
+    positions: ArrayLike | None = None,
+) -> float:
+    """Probability that sign(<weights, tokens> + bias) is wrong, for weights (L, d) and any position law.
+
+    The mean over placements of the signal is exact up to 20000 placements, and an average over that many draws beyond.
+    """
+    W, xi = np.asarray(weights, dtype=float), np.asarray(signal, dtype=float)
+    task = Task(W.shape[0], signal_tokens, strength, prevalence)
+    law = check_positions(positions, task.length, signal_tokens)
+    gain = strength * (W @ xi) / np.linalg.norm(xi)  # (L,)
+    placements, chance = _placements(task, law)
+    norm = np.linalg.norm(W)
+    miss = chance @ ndtr(-(gain[placements].sum(axis=1) + bias) / norm)
+    return float(prevalence * miss + (1 - prevalence) * ndtr(bias / norm))
+
+
+def _placements(task: Task, law: Array | None) -> tuple[NDArray[np.intp], Array]:
+    if law is not None and task.signal_tokens == 1:
+        return np.arange(task.length)[:, None], law
+    if law is None and math.comb(task.length, task.signal_tokens) <= MAX_PLACEMENTS:
+        every = np.array(list(combinations(range(task.length), task.signal_tokens)))
+        return every, np.full(len(every), 1 / len(every))
+    drawn = draw_positions(MAX_PLACEMENTS, task.length, task.signal_tokens, law, np.random.default_rng(0))
+    return drawn, np.full(MAX_PLACEMENTS, 1 / MAX_PLACEMENTS)

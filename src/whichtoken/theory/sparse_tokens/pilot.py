@@ -1,0 +1,202 @@
+"""Strength and number of signal tokens from a small labelled sample, with their uncertainty.
+
+Two moments identify them. The class means of the tokens differ by m = theta R / L along the signal; the tokens of a
+positive sequence spread there by s = theta^2 (R/L) (1 - R/L) more than the noise. Then R/L = m^2 / (s + m^2) and
+theta = (s + m^2) / m. The signal is itself estimated, from the difference of the class means, and a noisy direction
+would bias both moments. So the sample is cut into folds, and only products of estimates from different folds are
+averaged: such products are unbiased, whatever the dimension. Leaving out one fold at a time gives the uncertainty.
+
+Real tokens are neither centred nor isotropic: they are whitened by the negative sequences first.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cholesky, solve_triangular
+from scipy.stats import kurtosis, t
+
+Array = NDArray[np.float64]
+
+FOLDS = 10
+FULL_WHITENING = 5  # negative tokens per dimension that a covariance needs
+ENOUGH_KURTOSIS = 0.5
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A number of signal tokens that the pilot allows, and the strength that goes with it."""
+
+    signal_tokens: int
+    weight: float  # how plausible, relative to the others; sums to one
+    log_strength: float
+    deviation: float  # standard deviation of log_strength
+
+
+@dataclass(frozen=True)
+class PilotEstimate:
+    """What a pilot sample says about the task."""
+
+    samples: int
+    length: int
+    dim: int
+    prevalence: float
+    mean_shift: float  # m
+    second_moment: float  # s + m^2 = theta^2 R / L
+    candidates: tuple[Candidate, ...]  # in ascending order of signal_tokens
+    signal_tokens: int
+    signal_tokens_interval: tuple[int, int]  # 95 %
+    strength: float
+    strength_interval: tuple[float, float]  # 95 %
+    warnings: tuple[str, ...]
+
+
+def estimate_task(tokens: ArrayLike, labels: ArrayLike, seed: int = 0) -> PilotEstimate:
+    """Estimate strength and number of signal tokens.
+
+    Parameters
+    ----------
+    tokens : array (n, L, d)
+    labels : array (n,)
+        Positive sequences have labels above 0. At least 20 sequences of each class.
+    seed : int
+        Of the cut into folds.
+    """
+    X, positive = _checked(tokens, labels)
+    n, length, dim = X.shape
+    white, noise, warnings = _whitened(X, positive)
+    m, second, replicates = _moments(white, positive, noise, np.random.default_rng(seed))
+    logs = np.log(replicates)  # (FOLDS, 2)
+    centred = logs - logs.mean(axis=0)
+    covariance = (FOLDS - 1) / FOLDS * centred.T @ centred
+    candidates = _candidates(np.log([m, second]), covariance, length)
+    best = max(candidates, key=lambda candidate: candidate.weight)
+    likely = [candidate for candidate in candidates if candidate.weight >= 0.05 * best.weight]
+    reach = float(t.ppf(0.975, FOLDS - 1)) * best.deviation
+    strengths = [math.exp(c.log_strength + side * reach) for c in likely for side in (-1, 1)]
+    return PilotEstimate(
+        samples=n,
+        length=length,
+        dim=dim,
+        prevalence=float(positive.mean()),
+        mean_shift=m,
+        second_moment=second,
+        candidates=candidates,
+        signal_tokens=best.signal_tokens,
+        signal_tokens_interval=(likely[0].signal_tokens, likely[-1].signal_tokens),
+        strength=math.exp(best.log_strength),
+        strength_interval=(min(strengths), max(strengths)),
+        warnings=(*warnings, *_gaussianity(white, positive)),
+    )
+
+
+def _checked(tokens: ArrayLike, labels: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
+    X, y = np.asarray(tokens, dtype=float), np.asarray(labels, dtype=float)
+    if X.ndim != 3 or y.shape != X.shape[:1] or X.shape[1] < 2:
+        raise ValueError(f"pilot tokens {X.shape} and labels {y.shape} must have shapes (n, length >= 2, dim) and (n,)")
+    if not (np.isfinite(X).all() and np.isfinite(y).all()):
+        raise ValueError("pilot must be finite; it contains nan or infinite values")
+    positive = y > 0
+    fewest = int(min(positive.sum(), (~positive).sum()))
+    if fewest < 2 * FOLDS:
+        raise ValueError(f"pilot needs at least {2 * FOLDS} sequences of each class; one class has {fewest}")
+    return X, positive
+
+
+def _whitened(X: Array, positive: NDArray[np.bool_]) -> tuple[Array, float, list[str]]:
+    """Tokens whose noise is centred and isotropic, its variance in quadratic forms, and warnings."""
+    negative = X[~positive]
+    centred = (negative - negative.mean(axis=1, keepdims=True)).reshape(-1, X.shape[2])
+    freedom, dim = centred.shape[0] - len(negative), X.shape[2]
+    shifted = X - negative.mean(axis=(0, 1))
+    if freedom < FULL_WHITENING * dim:
+        scale = np.sqrt((centred**2).sum(axis=0) / freedom)
+        message = (
+            f"only {freedom} negative tokens for {dim} dimensions: coordinates were scaled but not decorrelated, so "
+            f"the estimates assume uncorrelated coordinates"
+        )
+        return shifted / np.where(scale > 0, scale, 1.0), 1.0, [message]
+    # inverse-Wishart moments: the first keeps lengths unbiased, the second is what unit noise looks like afterwards
+    factor = cholesky(centred.T @ centred / (freedom - dim - 1), lower=True)
+    white = solve_triangular(factor, shifted.reshape(-1, dim).T, lower=True).T.reshape(X.shape)
+    spare = freedom - dim
+    return white, (spare - 1) * (freedom - 1) / (spare * (spare - 3)), []
+
+
+def _moments(
+    X: Array, positive: NDArray[np.bool_], noise: float, rng: np.random.Generator
+) -> tuple[float, float, Array]:
+    """Mean shift m, second moment s + m^2, and both with one fold left out, (FOLDS, 2)."""
+    length = X.shape[1]
+    fold = np.empty(len(X), dtype=int)
+    for members in (np.flatnonzero(positive), np.flatnonzero(~positive)):
+        fold[rng.permutation(members)] = np.arange(members.size) % FOLDS
+    means = X.mean(axis=1)
+    shifts = np.stack(
+        [means[positive & (fold == k)].mean(axis=0) - means[~positive & (fold == k)].mean(axis=0) for k in range(FOLDS)]
+    )  # (FOLDS, d)
+    overlap = shifts @ shifts.T
+    along = X[positive] @ shifts.T  # (positives, L, FOLDS)
+    along -= along.mean(axis=1, keepdims=True)
+    spread = np.einsum("ilj,ilk->ijk", along, along) / (length - 1)
+    spread = np.stack([spread[fold[positive] == k].mean(axis=0) for k in range(FOLDS)]) - noise * overlap
+
+    def combine(folds: NDArray[np.intp]) -> tuple[float, float]:
+        k = folds.size
+        pairs = overlap[np.ix_(folds, folds)]
+        m2 = (pairs.sum() - np.trace(pairs)) / (k * (k - 1))
+        triples = spread[np.ix_(folds, folds, folds)].copy()
+        index = np.arange(k)
+        for place in ((index, index, slice(None)), (index, slice(None), index), (slice(None), index, index)):
+            triples[place] = 0.0
+        excess = triples.sum() / (k * (k - 1) * (k - 2)) * (length - 1) / length
+        # excess estimates s m^2, and s >= 0
+        return m2, max(excess / m2, 0.0) + m2 if m2 > 0 else 0.0
+
+    everything = np.arange(FOLDS)
+    m2, second = combine(everything)
+    replicates = np.array([combine(np.delete(everything, k)) for k in everything])
+    if m2 <= 0 or (replicates[:, 0] <= 0).any():
+        raise ValueError(
+            "pilot shows no reliable difference between the classes; give strength and signal_tokens, or a larger pilot"
+        )
+    replicates[:, 0] = np.sqrt(replicates[:, 0])
+    return math.sqrt(m2), float(second), replicates
+
+
+def _candidates(logs: Array, covariance: Array, length: int) -> tuple[Candidate, ...]:
+    """Each plausible number of signal tokens with its weight and the strength that then fits both moments best.
+
+    log m = log theta + log(R/L) and log (s + m^2) = 2 log theta + log(R/L): generalised least squares in log theta.
+    """
+    precision = np.linalg.inv(covariance + 1e-8 * np.eye(2))
+    slope = np.array([1.0, 2.0])
+    information = slope @ precision @ slope
+    counts = np.arange(1, length)
+    rest = logs - np.log(counts / length)[:, None]  # (length - 1, 2)
+    log_strength = rest @ precision @ slope / information
+    misfit = rest - log_strength[:, None] * slope
+    distance = np.einsum("ij,jk,ik->i", misfit, precision, misfit)
+    weight = np.exp(-(distance - distance.min()) / 2)
+    weight /= weight.sum()
+    deviation = 1 / math.sqrt(information)
+    chosen = weight > 0.01
+    return tuple(
+        Candidate(int(count), float(share / weight[chosen].sum()), float(value), deviation)
+        for count, share, value in zip(counts[chosen], weight[chosen], log_strength[chosen], strict=True)
+    )
+
+
+def _gaussianity(white: Array, positive: NDArray[np.bool_]) -> list[str]:
+    """Warn when the negative tokens are far from Gaussian, along the class difference or in most coordinates."""
+    negative = white[~positive].reshape(-1, white.shape[2])
+    difference = white[positive].mean(axis=(0, 1))
+    along = float(kurtosis(negative @ difference))
+    typical = float(np.median(kurtosis(negative, axis=0)))
+    worst = max(along, typical, key=abs)
+    if abs(worst) <= ENOUGH_KURTOSIS + 4 * math.sqrt(24 / len(negative)):
+        return []
+    return [f"the noise is not Gaussian (excess kurtosis {worst:.1f}): predictions are a guide only"]

@@ -1,0 +1,263 @@
+"""A power analysis for attention: is the signal detectable, with how much data, and how best to train?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from numpy.typing import ArrayLike
+from scipy.optimize import brentq
+
+from whichtoken.theory.sparse_tokens.design import LOSS, RIDGE, Design, best_design, design_error, query_steps
+from whichtoken.theory.sparse_tokens.feature_law import MODELS
+from whichtoken.theory.sparse_tokens.learning_curve import CurvePoint, Doubt, learning_curve
+from whichtoken.theory.sparse_tokens.limits import attention_oracle, bayes_floor, linear_oracle
+from whichtoken.theory.sparse_tokens.pilot import Candidate, PilotEstimate, estimate_task
+from whichtoken.theory.sparse_tokens.readout import erm
+from whichtoken.theory.sparse_tokens.separability import capacity
+from whichtoken.theory.sparse_tokens.task import Task, check_count, check_range
+
+ACCURACY = 1e-2
+UNLIMITED = 1e5  # samples per dimension that stand for all the data in the world
+ROOT_POINTS = 1 << 12
+ORACLE_POINTS = 1 << 11
+SMALL_DIM = 50
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What to expect of one model."""
+
+    error: float  # predicted test error with the planned samples
+    unlimited_error: float  # with all the data in the world
+    samples_needed: int | None  # for the target; None without a target, or where no amount of data reaches it
+    capacity: float  # samples up to which the training set is separable, and a training error of 0 means nothing
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The task as planned for, a forecast per model, the design for attention, limits and warnings."""
+
+    length: int
+    signal_tokens: int
+    strength: float
+    prevalence: float
+    dim: int
+    samples: int
+    target_error: float | None
+    design: Design
+    attention: Forecast
+    pooled: Forecast
+    vectorized: Forecast
+    bayes_floor: float  # no classifier does better
+    linear_oracle: float  # no linear one does better
+    attention_oracle: float  # attention that knows the signal
+    pilot: PilotEstimate | None
+    learning_curve: tuple[CurvePoint, ...]
+    warnings: tuple[str, ...]
+
+
+def plan(
+    *,
+    length: int | None = None,
+    signal_tokens: int | None = None,
+    strength: float | None = None,
+    prevalence: float | None = None,
+    dim: int | None = None,
+    samples: int | None = None,
+    target_error: float | None = None,
+    pilot: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Plan:
+    """Predict errors, samples needed and the best training design, before anything is trained.
+
+    Parameters
+    ----------
+    length, signal_tokens, strength, prevalence, dim
+        The task, in units of the noise. With a pilot all may be left out; those given override its estimates.
+    samples : int, optional
+        Sequences in total. By default the pilot's; without a pilot, what attention needs for the target.
+    target_error : float, optional
+        Wanted test error.
+    pilot : (tokens (n, L, d), labels (n,)), optional
+        A labelled sample from which the task is estimated; it also gives the learning curve at 2, 5 and 10 times its
+        size, with intervals that hold the doubt about the task and the variation between training runs.
+
+    Notes
+    -----
+    Logistic loss, ridge 0.01, gradient steps of 0.5, token noise of unit variance (after whitening, with a pilot). The
+    theory is that of large dimension (Barnfield, Cui, Lu, arXiv 2509.25153).
+    """
+    if samples is None and target_error is None and pilot is None:
+        raise ValueError("samples=None and target_error=None: one of the two, or a pilot, must be given")
+    if samples is not None:
+        check_count("samples", samples, 4)
+    given = {
+        "length": length,
+        "signal_tokens": signal_tokens,
+        "strength": strength,
+        "prevalence": prevalence,
+        "dim": dim,
+    }
+    estimate = None if pilot is None else estimate_task(*pilot)
+    task, width = _task(given, estimate)
+    floor = bayes_floor(**asdict(task))
+    _check_target(task, target_error, floor)
+    needed = {model: _samples_needed(task, width, model, target_error) for model in MODELS}
+    if samples is None:
+        samples = estimate.samples if estimate else _first_known(needed, task, target_error)
+    design = best_design(task, samples / width)
+    attention, pooled, vectorized = (_forecast(task, width, model, samples, design, needed[model]) for model in MODELS)
+    forecasts = {"attention": attention, "pooled": pooled, "vectorized": vectorized}
+    curve = learning_curve(task, estimate, _doubt(task, given, estimate)) if estimate else ()
+    return Plan(
+        **asdict(task),
+        dim=width,
+        samples=samples,
+        target_error=target_error,
+        design=design,
+        attention=attention,
+        pooled=pooled,
+        vectorized=vectorized,
+        bayes_floor=floor,
+        linear_oracle=linear_oracle(**asdict(task)),
+        attention_oracle=attention_oracle(**asdict(task), points=ORACLE_POINTS).error,
+        pilot=estimate,
+        learning_curve=tuple(curve),
+        warnings=(
+            *(estimate.warnings if estimate else ()),
+            *_warnings(task, width, samples, target_error, design, forecasts),
+        ),
+    )
+
+
+def _task(given: dict[str, float | None], estimate: PilotEstimate | None) -> tuple[Task, int]:
+    """The task and the dimension, from what was given and what the pilot says."""
+    found: dict[str, float] = {}
+    for name, value in given.items():
+        estimated = getattr(estimate, name, None)
+        if name in ("length", "dim") and estimate and value not in (None, estimated):
+            raise ValueError(f"{name}={value} must be that of the pilot, {estimated}")
+        chosen = estimated if value is None else value
+        if chosen is None:
+            raise ValueError(f"{name} must be given, or a pilot to estimate it from")
+        found[name] = chosen
+    width = found.pop("dim")
+    check_count("dim", width, 2)
+    task = Task(int(found["length"]), found["signal_tokens"], found["strength"], found["prevalence"])  # type: ignore[arg-type]
+    return task, int(width)
+
+
+def _doubt(task: Task, given: dict[str, float | None], estimate: PilotEstimate) -> Doubt:
+    """What the pilot leaves open once the values given by the user are fixed."""
+    candidates = estimate.candidates
+    if given["signal_tokens"] is not None:
+        value = math.log(task.strength) if task.strength > 0 else -math.inf
+        fixed = Candidate(task.signal_tokens, 1.0, value, candidates[0].deviation)
+        candidates = tuple(c for c in candidates if c.signal_tokens == task.signal_tokens) or (fixed,)
+    return Doubt(candidates, given["strength"] is None, given["prevalence"] is None)
+
+
+def _check_target(task: Task, target_error: float | None, floor: float) -> None:
+    if target_error is None:
+        return
+    check_range("target_error", target_error, 0.0, 0.5)
+    if target_error <= floor:
+        raise ValueError(
+            f"target_error={target_error} must be above {floor:.4g}, the error of the best classifier of all"
+        )
+    trivial = min(task.prevalence, 1 - task.prevalence)
+    if target_error >= trivial:
+        raise ValueError(f"target_error={target_error} must be below {trivial:.4g}, the error of a constant answer")
+
+
+def _error(task: Task, model: str, samples_per_dim: float, design: Design | None) -> float:
+    """Predicted test error; attention, which comes with a design, spends part of the samples on its query."""
+    return erm(
+        model=model,
+        **asdict(task),
+        alignment=design.alignment if design else None,
+        inverse_temperature=design.inverse_temperature if design else None,
+        samples_per_dim=samples_per_dim * (1 - design.query_share if design else 1.0),
+        ridge=RIDGE,
+        loss=LOSS,
+        accuracy=ACCURACY,
+    ).test_error
+
+
+def _samples_needed(task: Task, dim: int, model: str, target: float | None) -> int | None:
+    """Least number of samples that reaches the target: doublings until it does, then a root between the last two."""
+    if target is None:
+        return None
+
+    def excess(log_alpha: float, design: Design | None) -> float:
+        alpha = math.exp(log_alpha)
+        if design is None:
+            return math.log(_error(task, model, alpha, None) / target)
+        rule = (design.query_share, design.inverse_temperature, design.bias_correction)
+        return math.log(design_error(task, alpha, *rule, points=ROOT_POINTS) / target)
+
+    def design(log_alpha: float, refine: bool) -> Design | None:
+        return best_design(task, math.exp(log_alpha), refine) if model == "attention" else None
+
+    most = math.log(UNLIMITED)
+    if excess(most, design(most, refine=True)) > 0:
+        return None
+    high = math.log(4 / dim)
+    while high < most and excess(high, design(high, refine=False)) > 0:
+        high += math.log(2)
+    chosen, low = design(high, refine=True), high - math.log(2)
+    if excess(low, chosen) <= 0:
+        return math.ceil(dim * math.exp(low))
+    return math.ceil(dim * math.exp(brentq(excess, low, high, args=(chosen,), xtol=5e-3)))
+
+
+def _first_known(needed: dict[str, int | None], task: Task, target_error: float | None) -> int:
+    """The samples to plan with: attention's, or those of a linear model where only that reaches the target."""
+    for count in needed.values():
+        if count is not None:
+            return count
+    designs = {"attention": best_design(task, UNLIMITED)}
+    least = min(_error(task, model, UNLIMITED, designs.get(model)) for model in MODELS)
+    raise ValueError(f"target_error={target_error} must be above {least:.4g}, the least that any amount of data gives")
+
+
+def _forecast(task: Task, dim: int, model: str, samples: int, design: Design, needed: int | None) -> Forecast:
+    attention = model == "attention"
+    separable = capacity(
+        model=model,
+        **asdict(task),
+        alignment=design.alignment,
+        inverse_temperature=design.inverse_temperature,
+        accuracy=ACCURACY,
+    )
+    return Forecast(
+        error=_error(task, model, samples / dim, design if attention else None),
+        unlimited_error=_error(task, model, UNLIMITED, best_design(task, UNLIMITED) if attention else None),
+        samples_needed=needed,
+        capacity=separable * dim,
+    )
+
+
+def _warnings(
+    task: Task, dim: int, samples: int, target: float | None, design: Design, forecasts: dict[str, Forecast]
+) -> Iterator[str]:
+    plain = query_steps(task, design.query_share * samples / dim, bias_correction=False).alignment
+    if plain < 0:
+        yield (
+            f"without bias correction the query would turn away from the signal (alignment {plain:.2f}): the plan sets "
+            f"the bias to the log-odds of the prevalence before the step on the query"
+        )
+    if design.alignment < 0:
+        yield f"the query turns away from the signal (alignment {design.alignment:.2f}), even with bias correction"
+    trivial = min(task.prevalence, 1 - task.prevalence)
+    attention, linear = forecasts["attention"].error, min(forecasts["pooled"].error, forecasts["vectorized"].error)
+    if min(linear, attention) > 0.98 * trivial:
+        yield f"with {samples} samples no model does better than a constant answer, which errs with {trivial:.3g}"
+    elif attention >= linear:
+        yield f"attention loses to a linear model here ({attention:.3g} against {linear:.3g})"
+    for model, forecast in forecasts.items():
+        if target is not None and forecast.samples_needed is None:
+            yield f"{model} does not reach {target:g} with any amount of data; its least is {forecast.unlimited_error:.3g}"
+    if dim < SMALL_DIM:
+        yield f"dim={dim} is small: the theory is that of large dimension, so expect larger deviations"

@@ -1,0 +1,169 @@
+"""Training loss and test error of the three classifiers, without a simulation.
+
+The attention readout sees the features of a frozen query; the pooled model is attention with query 0, the vectorised
+one a readout of length * dim weights. All three reduce to the saddle point of a low-dimensional law (Barnfield, Cui,
+Lu, arXiv 2509.25153, Theorems 4 and 5).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from whichtoken.theory.sparse_tokens.feature_law import FeatureLaw, refinements
+from whichtoken.theory.sparse_tokens.saddle import RESIDUAL, SaddlePoint, saddle_point
+from whichtoken.theory.sparse_tokens.separability import capacity
+from whichtoken.theory.sparse_tokens.square import square_saddle_point
+from whichtoken.theory.sparse_tokens.task import LOSSES, Task, check_choice, check_range
+
+OBSERVABLES = (
+    "train_loss",
+    "train_error",
+    "test_error",
+    "objective",
+    "query_overlap",
+    "signal_overlap",
+    "bias",
+    "rest_norm",
+    "response",
+)
+
+
+@dataclass(frozen=True)
+class Readout(SaddlePoint):
+    """Prediction for a trained readout, in the limit of large dimension."""
+
+    train_error: float
+    test_error: float
+    objective: float  # train_loss + (ridge / 2) |w|^2
+    error_estimate: float  # numerical error of test_error, absolute
+    train_loss_error: float  # numerical error of train_loss, absolute
+    converged: bool  # equations solved and accuracy reached
+
+
+def erm(
+    *,
+    model: str = "attention",
+    length: int,
+    signal_tokens: int,
+    strength: float,
+    prevalence: float,
+    alignment: float | None = None,
+    inverse_temperature: float | None = None,
+    samples_per_dim: float,
+    ridge: float,
+    loss: str = "logistic",
+    accuracy: float = 1e-3,
+    start: SaddlePoint | None = None,
+) -> Readout:
+    """Predict the minimiser of mean loss + (ridge / 2) |w|^2 over readout and unpenalised bias.
+
+    Parameters
+    ----------
+    model : {"attention", "pooled", "vectorized"}
+    length, signal_tokens, strength, prevalence
+        The task.
+    alignment : float
+        Cosine of query and signal; needed for attention only.
+    inverse_temperature : float
+        Inverse temperature times norm of the query; needed for attention only.
+    samples_per_dim : float
+        n / d, for every model (never n / (L d)).
+    ridge : float
+        0 is accepted where a unique minimiser exists.
+    loss : {"logistic", "square", "hinge"}
+    accuracy : float
+        Wanted numerical error of test error and training loss, relative to test error and objective; more points are
+        spent until it is reached or, near the interpolation threshold of a small ridge, the largest size is used up.
+    start : SaddlePoint, optional
+        Solution of a neighbouring problem (a `Readout` is one), to begin from.
+    """
+    task = Task(length, signal_tokens, strength, prevalence)
+    check_choice("loss", loss, LOSSES)
+    check_range("samples_per_dim", samples_per_dim, 0.0, math.inf)
+    check_range("ridge", ridge, 0.0, math.inf, include_low=True)
+    check_range("accuracy", accuracy, 0.0, 1.0)
+    laws = refinements(task, model, alignment, inverse_temperature)
+    parameters = length if model == "vectorized" else 1
+    if ridge == 0.0:
+        threshold: float = parameters
+        if loss != "square":
+            threshold = capacity(
+                model=model,
+                length=length,
+                signal_tokens=signal_tokens,
+                strength=strength,
+                prevalence=prevalence,
+                alignment=alignment,
+                inverse_temperature=inverse_temperature,
+            )
+        if samples_per_dim <= threshold:
+            raise ValueError(
+                f"ridge=0 needs samples_per_dim above {threshold:.4g} with {loss} loss, or no unique minimiser exists; "
+                f"got samples_per_dim={samples_per_dim}"
+            )
+    return predict_readout(laws, loss, samples_per_dim / parameters, ridge, accuracy, start)
+
+
+def predict_readout(
+    refined: Iterable[list[FeatureLaw]],
+    loss: str,
+    samples_per_dim: float,
+    ridge: float,
+    accuracy: float = 1e-3,
+    start: SaddlePoint | None = None,
+) -> Readout:
+    """Solve on finer and finer laws until the copies at one size, and two sizes, agree to the accuracy."""
+    previous = np.full(len(OBSERVABLES), np.nan)
+    iterations = 0
+    for laws in refined:
+        points: list[SaddlePoint] = []
+        for law in laws:
+            points.append(solve_readout(law, loss, samples_per_dim, ridge, points[-1] if points else start))
+        start = points[-1]
+        iterations += sum(point.iterations for point in points)
+        table = np.array([_observables(law, loss, ridge, point) for law, point in zip(laws, points, strict=True)])
+        values = table.mean(axis=0)
+        deviation = table.std(axis=0, ddof=1) if len(laws) > 1 else np.zeros(values.size)
+        # two standard errors; a change of size may reveal a bias that the copies share
+        error = np.maximum(2 * deviation / math.sqrt(len(laws)), np.abs(values - previous) / 4)
+        previous = values
+        result = dict(zip(OBSERVABLES, values.tolist(), strict=True))
+        doubt = dict(zip(OBSERVABLES, error.tolist(), strict=True))
+        reached = max(doubt["test_error"] / result["test_error"], doubt["train_loss"] / result["objective"]) <= accuracy
+        if reached:
+            break
+    residual = max(point.residual for point in points)
+    return Readout(
+        **result,
+        residual=residual,
+        iterations=iterations,
+        error_estimate=doubt["test_error"],
+        train_loss_error=doubt["train_loss"],
+        converged=reached and residual <= RESIDUAL,
+    )
+
+
+def solve_readout(
+    law: FeatureLaw, loss: str, samples_per_dim: float, ridge: float, start: SaddlePoint | None = None
+) -> SaddlePoint:
+    """The saddle point on one law, by the method that suits the loss."""
+    if loss == "square":
+        return square_saddle_point(law, samples_per_dim, ridge)
+    return saddle_point(law, loss, samples_per_dim, ridge, start)
+
+
+def _observables(law: FeatureLaw, loss: str, ridge: float, point: SaddlePoint) -> tuple[float, ...]:
+    """The values of OBSERVABLES on one law."""
+    om, m, b, sig, v = point.query_overlap, point.signal_overlap, point.bias, point.rest_norm, point.response
+    mean, noise = law.score(om, m, b, m**2 + sig**2)
+    # the training score is the prox of a fresh one, and negative iff the fresh one lies this far below zero
+    pull = law.spread * (v / 2 if loss == "logistic" else v)
+    train_error = float(law.weight @ ndtr(-(law.label * mean + pull) / noise))
+    test_error = law.error(om, m, b, m**2 + sig**2)
+    objective = point.train_loss + ridge / 2 * point.readout_norm**2
+    return point.train_loss, train_error, test_error, objective, om, m, b, sig, v

@@ -1,0 +1,75 @@
+"""Oracles and the Bayes floor: reference values, order, and direct simulation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from whichtoken.theory import sparse_tokens
+from whichtoken.theory.sparse_tokens.limits import _log_symmetric
+
+ONE = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
+THREE = {"length": 8, "signal_tokens": 3, "strength": 2.0, "prevalence": 0.2}
+
+
+def test_matches_reference_values():
+    assert sparse_tokens.linear_oracle(**ONE) == pytest.approx(0.2146, abs=5e-5)
+    assert sparse_tokens.bayes_floor(**ONE) == pytest.approx(0.0177, abs=1.5e-4)
+
+
+@pytest.mark.parametrize(("length", "strength", "error"), [(10, math.log(10), 0.252), (100, math.log(100), 0.070)])
+def test_logarithmic_strength_suffices_for_attention(length, strength, error):
+    task = {"length": length, "signal_tokens": 1, "strength": strength, "prevalence": 0.5}
+    oracle = sparse_tokens.attention_oracle(**task, points=1 << 13)
+    assert oracle.error == pytest.approx(error, abs=3 * oracle.standard_error)
+    assert sparse_tokens.bayes_floor(**task) <= oracle.error + 3 * oracle.standard_error
+    assert oracle.error < sparse_tokens.linear_oracle(**task) / 1.3
+
+
+def test_linear_oracle_needs_strength_of_order_root_length():
+    for length in (10, 1000, 10**6):
+        task = {"length": length, "signal_tokens": 1, "strength": math.sqrt(length), "prevalence": 0.5}
+        assert sparse_tokens.linear_oracle(**task) == pytest.approx(0.3085, abs=5e-5)
+
+
+def test_without_signal_nothing_beats_the_constant_answer():
+    task = {**THREE, "strength": 0.0}
+    assert sparse_tokens.linear_oracle(**task) == 0.2
+    assert sparse_tokens.bayes_floor(**task) == pytest.approx(0.2, abs=1e-12)
+    blind = sparse_tokens.attention_oracle(**task, points=1 << 13)
+    assert blind.error == pytest.approx(0.2, abs=3 * blind.standard_error)
+
+
+def test_likelihood_ratio_sums_over_all_placements():
+    logs = np.random.default_rng(0).normal(size=(4, 7)) * 3
+    direct = [logsumexp([sum(row[list(c)]) for c in itertools.combinations(range(7), 3)]) for row in logs]
+    np.testing.assert_allclose(_log_symmetric(logs, 3), direct, rtol=1e-12)
+
+
+def test_bayes_floor_matches_counted_mistakes_of_the_likelihood_ratio():
+    rng = np.random.default_rng(1)
+    count = 60_000
+    positive = rng.random(count) < THREE["prevalence"]
+    tokens = rng.standard_normal((count, 8))
+    tokens[:, :3] += THREE["strength"] * positive[:, None]
+    ratio = _log_symmetric(THREE["strength"] * tokens, 3) - math.log(math.comb(8, 3)) - 3 * THREE["strength"] ** 2 / 2
+    mistakes = (ratio + math.log(0.2 / 0.8) > 0) != positive
+    floor = sparse_tokens.bayes_floor(**THREE)
+    assert mistakes.mean() == pytest.approx(floor, abs=4 * math.sqrt(floor / count))
+
+
+def test_attention_oracle_matches_counted_mistakes():
+    rng = np.random.default_rng(2)
+    oracle = sparse_tokens.attention_oracle(**ONE, inverse_temperature=2.0)
+    count = 60_000
+    positive = rng.random(count) < 0.5
+    tokens = rng.standard_normal((count, 10))
+    tokens[:, 0] += 5.0 * positive
+    weight = np.exp(2 * (tokens - tokens.max(axis=1, keepdims=True)))
+    score = (weight * tokens).sum(axis=1) / weight.sum(axis=1)
+    mistakes = ((score > oracle.threshold) != positive).mean()
+    assert mistakes == pytest.approx(oracle.error, abs=4 * math.sqrt(oracle.error / count))

@@ -1,0 +1,168 @@
+"""The planner and what it estimates from a pilot sample."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from whichtoken.data.sparse_tokens import SparseTokens
+from whichtoken.theory import sparse_tokens
+from whichtoken.theory.sparse_tokens.design import best_design, design_error
+
+ONE = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
+WEAK = {"length": 10, "signal_tokens": 3, "strength": 2.0, "prevalence": 0.2}
+
+
+def pilot(task, dim, samples, seed=0, mix=None):
+    tokens, labels = SparseTokens(**task, dim=dim).sample(samples, np.random.default_rng(seed))
+    return (tokens if mix is None else tokens @ mix + 1.0), labels
+
+
+@pytest.fixture(scope="module")
+def with_target():
+    return sparse_tokens.plan(**ONE, dim=300, samples=1200, target_error=0.05)
+
+
+def test_forecasts_are_those_of_the_theory(with_target):
+    design = with_target.design
+    direct = sparse_tokens.erm(
+        **ONE,
+        alignment=design.alignment,
+        inverse_temperature=design.inverse_temperature,
+        samples_per_dim=4 * (1 - design.query_share),
+        ridge=1e-2,
+    )
+    assert with_target.attention.error == pytest.approx(direct.test_error, rel=1e-2)
+    pooled = sparse_tokens.erm(model="pooled", **ONE, samples_per_dim=4, ridge=1e-2)
+    assert with_target.pooled.error == pytest.approx(pooled.test_error, rel=1e-6)
+    assert with_target.pooled.capacity == pytest.approx(300 * 2.950, rel=1e-3)
+
+
+def test_limits_are_in_order(with_target):
+    floor, limit = with_target.bayes_floor, with_target.attention.unlimited_error
+    assert floor < limit < with_target.attention.error < with_target.linear_oracle < with_target.pooled.error
+    assert limit == pytest.approx(with_target.attention_oracle, rel=0.05)
+
+
+def test_needed_samples_give_the_target_error(with_target):
+    needed = with_target.attention.samples_needed
+    again = sparse_tokens.plan(**ONE, dim=300, samples=needed)
+    assert again.attention.error == pytest.approx(0.05, rel=0.03)
+    assert with_target.pooled.samples_needed is None
+    assert any("pooled does not reach 0.05" in warning for warning in with_target.warnings)
+
+
+def test_design_is_a_minimum():
+    task = sparse_tokens.Task(**ONE)
+    design = best_design(task, 4.0)
+    rule = (design.query_share, design.inverse_temperature, design.bias_correction)
+    best = design_error(task, 4.0, *rule)
+    for share, tau in ((0.1, 1.0), (0.9, 1.0), (0.5, 0.2), (0.5, 6.0), (0.5, 1.0)):
+        assert design_error(task, 4.0, share, tau, design.bias_correction) >= best * 0.999
+
+
+def test_anti_alignment_is_corrected_and_named():
+    result = sparse_tokens.plan(**WEAK, dim=300, samples=1200)
+    assert result.design.bias_correction
+    assert result.design.alignment > 0.3
+    assert any("turn away from the signal" in warning for warning in result.warnings)
+
+
+def test_attention_that_loses_is_named():
+    """A signal in most tokens is a matter of means: the query costs samples and helps little."""
+    result = sparse_tokens.plan(length=4, signal_tokens=3, strength=1.0, prevalence=0.5, dim=200, samples=200)
+    assert result.attention.error >= min(result.pooled.error, result.vectorized.error)
+    assert any("attention loses to a linear model" in warning for warning in result.warnings)
+
+
+@pytest.mark.parametrize(("signal_tokens", "strength", "prevalence"), [(1, 5.0, 0.5), (3, 4.0, 0.3)])
+def test_pilot_estimate_covers_the_truth_through_any_linear_map(signal_tokens, strength, prevalence):
+    """Correlated, scaled and shifted coordinates: whitening by the negatives undoes it, up to the signal's length."""
+    dim = 40
+    task = {"length": 10, "signal_tokens": signal_tokens, "strength": strength, "prevalence": prevalence}
+    mix = np.linalg.qr(np.random.default_rng(9).standard_normal((dim, dim)))[0] * np.linspace(0.5, 3, dim)
+    plain = sparse_tokens.estimate_task(*pilot(task, dim, 300))
+    mapped = sparse_tokens.estimate_task(*pilot(task, dim, 300, mix=mix))
+    for estimate in (plain, mapped):
+        assert estimate.signal_tokens == signal_tokens
+        assert estimate.strength_interval[0] <= strength <= estimate.strength_interval[1]
+        assert estimate.warnings == ()
+    assert mapped.strength == pytest.approx(plain.strength, rel=1e-6)
+
+
+def test_pilot_moments_are_unbiased():
+    """Forty small pilots at a dimension where the plain difference of means is three times too long."""
+    task = {"length": 8, "signal_tokens": 2, "strength": 3.0, "prevalence": 0.5}
+    found = [sparse_tokens.estimate_task(*pilot(task, 60, 120, seed)) for seed in range(40)]
+    shift = np.array([estimate.mean_shift**2 for estimate in found])
+    second = np.array([estimate.second_moment for estimate in found])
+    assert shift.mean() == pytest.approx((3.0 * 2 / 8) ** 2, abs=3 * shift.std() / math.sqrt(40))
+    assert second.mean() == pytest.approx(9.0 * 2 / 8, abs=4 * second.std() / math.sqrt(40))
+
+
+def test_learning_curve_covers_the_error_of_the_true_task():
+    truth = sparse_tokens.Task(**ONE)
+    result = sparse_tokens.plan(pilot=pilot(ONE, 80, 240))
+    assert [point.samples for point in result.learning_curve] == [480, 1200, 2400]
+    for point in result.learning_curve:
+        rule = (point.design.query_share, point.design.inverse_temperature, point.design.bias_correction)
+        assert point.low <= design_error(truth, point.samples / 80, *rule) <= point.high
+        assert point.low < point.error < point.high < 0.5
+    assert result.samples == 240
+    assert result.learning_curve[2].error < result.learning_curve[0].error
+
+
+def test_given_values_override_the_pilot():
+    free = sparse_tokens.plan(pilot=pilot(ONE, 80, 240))
+    fixed = sparse_tokens.plan(pilot=pilot(ONE, 80, 240), signal_tokens=1, strength=5.0, prevalence=0.5)
+    assert (fixed.signal_tokens, fixed.strength, fixed.prevalence) == (1, 5.0, 0.5)
+    widths = [math.log(p.learning_curve[0].high / p.learning_curve[0].low) for p in (free, fixed)]
+    assert widths[1] < widths[0]
+
+
+def test_noise_far_from_gaussian_is_named():
+    rng = np.random.default_rng(0)
+    tokens, labels = pilot({**ONE, "strength": 15.0}, 30, 300)
+    heavy = tokens + 2 * rng.standard_t(3, size=tokens.shape)
+    assert any("not Gaussian" in warning for warning in sparse_tokens.estimate_task(heavy, labels).warnings)
+
+
+def test_too_few_negatives_for_whitening_are_named():
+    estimate = sparse_tokens.estimate_task(*pilot({**ONE, "strength": 7.0}, 200, 160))
+    assert any("scaled but not decorrelated" in warning for warning in estimate.warnings)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"samples": None}, "samples=None and target_error=None: one of the two, or a pilot, must be given"),
+        ({"length": None}, "length must be given, or a pilot to estimate it from"),
+        ({"signal_tokens": 10}, "signal_tokens=10 must be smaller than length=10"),
+        ({"dim": 1}, "dim=1 must be a whole number of at least 2"),
+        ({"samples": 0}, "samples=0 must be a whole number of at least 4"),
+        ({"target_error": 0.001}, "target_error=0.001 must be above 0.0177"),
+        ({"target_error": 0.0}, "target_error=0.0 must lie in (0, 0.5)"),
+        (
+            {"prevalence": 0.1, "target_error": 0.2},
+            "target_error=0.2 must be below 0.1, the error of a constant answer",
+        ),
+        (
+            {"pilot": (np.zeros((50, 10, 3)), np.ones(50))},
+            "pilot needs at least 20 sequences of each class; one class has 0",
+        ),
+        ({"pilot": (np.full((50, 10, 3), math.nan), np.ones(50))}, "pilot must be finite"),
+        ({"pilot": (np.zeros((50, 10)), np.ones(50))}, "pilot tokens (50, 10) and labels (50,) must have shapes"),
+    ],
+)
+def test_bad_input_is_one_sentence(change, message):
+    with pytest.raises(ValueError) as caught:
+        sparse_tokens.plan(**{**ONE, "dim": 300, "samples": 600, **change})
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_pilot_without_signal_is_refused():
+    with pytest.raises(ValueError, match="pilot shows no reliable difference"):
+        sparse_tokens.estimate_task(*pilot({**ONE, "strength": 0.0}, 40, 100))
