@@ -189,6 +189,69 @@ def bench(
         _write(json_file, json.dumps(records, indent=1))
 
 
+@app.command()
+def plan(
+    length: Annotated[int | None, typer.Option(metavar="L", help="Tokens of a sequence.")] = None,
+    signal_tokens: Annotated[int | None, typer.Option(metavar="R", help="Tokens that carry the signal.")] = None,
+    strength: Annotated[
+        float | None, typer.Option(metavar="THETA", help="Signal in noise standard deviations.")
+    ] = None,
+    prevalence: Annotated[float | None, typer.Option(metavar="PI", help="Share of positive sequences.")] = None,
+    dim: Annotated[int | None, typer.Option(metavar="D", help="Dimension of a token.")] = None,
+    samples: Annotated[int | None, typer.Option(metavar="N", help="Labelled sequences that you can have.")] = None,
+    target_error: Annotated[float | None, typer.Option(metavar="E", help="Test error that you want.")] = None,
+    pilot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Pilot data to estimate the task from: .npz (tokens, labels), .csv, .tsv, .parquet."
+        ),
+    ] = None,
+    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Learning curves as .svg, .png or .pdf.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The plan as JSON.")] = None,
+) -> None:
+    """Plan a study: is the signal detectable, with how much data, and does attention beat a linear model?
+
+    A power analysis for attention and multiple-instance learning, from exact theory, before anything is trained.
+
+    Examples:
+
+      whichtoken plan --length 10 --signal-tokens 1 --strength 5 --prevalence 0.5 --dim 500 --samples 2000
+
+      whichtoken plan --pilot bags.csv --target-error 0.05 --figure curve.png
+    """
+    from dataclasses import asdict
+
+    from whichtoken.data.bag_files import read_bags
+    from whichtoken.report.planning import forecast_rows, protocol, write_figure
+    from whichtoken.theory import sparse_tokens
+
+    try:
+        planned = sparse_tokens.plan(
+            length=length,
+            signal_tokens=signal_tokens,
+            strength=strength,
+            prevalence=prevalence,
+            dim=dim,
+            samples=samples,
+            target_error=target_error,
+            pilot=read_bags(pilot) if pilot else None,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    console = _console()
+    table = _table("model", f"error at {planned.samples}", "error, unlimited", "samples for target", "separable up to")
+    for line in forecast_rows(planned):
+        table.add_row(*line)
+    console.print(table)
+    print(protocol(planned))
+    for warning in planned.warnings:
+        console.print(f"[yellow]warning[/]: {warning}", highlight=False)
+    if figure is not None:
+        write_figure(planned, figure)
+    if json_file is not None:
+        _write(json_file, json.dumps(asdict(planned), indent=1))
+
+
 def _console() -> Console:
     from rich.console import Console
 

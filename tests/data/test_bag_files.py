@@ -1,0 +1,68 @@
+"""Pilot files in every format that is read, and every way in which one can be wrong."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from whichtoken.data.bag_files import read_bags
+from whichtoken.errors import UsageError
+
+
+@pytest.fixture
+def pilot():
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((6, 4, 3)), np.array([1.0, -1, 1, -1, 1, -1])
+
+
+def table(tokens, labels):
+    n, length, dim = tokens.shape
+    frame = pd.DataFrame(tokens.reshape(n * length, dim), columns=[f"x{j}" for j in range(dim)])
+    return frame.assign(bag=np.repeat(np.arange(n), length), label=np.repeat(labels, length))
+
+
+@pytest.mark.parametrize("kind", ["npz", "csv", "tsv", "parquet"])
+def test_every_format_gives_the_same_bags(pilot, tmp_path, kind):
+    path = tmp_path / f"pilot.{kind}"
+    shuffled = table(*pilot).sample(frac=1, random_state=1).sort_index(level=0)
+    match kind:
+        case "npz":
+            np.savez(path, tokens=pilot[0], labels=pilot[1])
+        case "parquet":
+            shuffled.to_parquet(path)
+        case _:
+            shuffled.to_csv(path, index=False, sep="\t" if kind == "tsv" else ",")
+    tokens, labels = read_bags(path)
+    np.testing.assert_allclose(tokens, pilot[0], rtol=1e-12)
+    np.testing.assert_array_equal(labels, pilot[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda frame: frame.drop(columns="bag"), "no column 'bag'"),
+        (lambda frame: frame.iloc[1:], "bags have 3 to 4 tokens"),
+        (lambda frame: frame.assign(x1="word"), "column 'x1' is not numeric"),
+        (lambda frame: frame.assign(label=range(len(frame))), "has several labels"),
+    ],
+)
+def test_wrong_tables_are_one_sentence(pilot, tmp_path, change, sentence):
+    change(table(*pilot)).to_csv(tmp_path / "pilot.csv", index=False)
+    with pytest.raises(UsageError) as error:
+        read_bags(tmp_path / "pilot.csv")
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_unreadable_files(tmp_path, pilot):
+    with pytest.raises(UsageError, match="is not there"):
+        read_bags(tmp_path / "none.csv")
+    np.savez(tmp_path / "half.npz", tokens=pilot[0])
+    with pytest.raises(UsageError, match="no array 'labels'"):
+        read_bags(tmp_path / "half.npz")
+    table(*pilot).to_parquet(tmp_path / "cut.parquet")
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "cut.parquet").read_bytes()[:-50])
+    with pytest.raises(UsageError, match="cannot be read as"):
+        read_bags(tmp_path / "cut.parquet")
+    (tmp_path / "pilot.xls").write_text("")
+    with pytest.raises(UsageError, match=r"must be \.npz"):
+        read_bags(tmp_path / "pilot.xls")

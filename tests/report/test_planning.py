@@ -1,0 +1,86 @@
+"""The planner's answers as a person reads them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from whichtoken.data import SparseTokens
+from whichtoken.report.planning import forecast_rows, protocol, write_figure
+from whichtoken.theory import sparse_tokens
+
+TASK = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5, "dim": 200}
+
+
+@pytest.fixture(scope="module")
+def planned():
+    return sparse_tokens.plan(**TASK, samples=800, target_error=0.1)
+
+
+def test_table_and_protocol_show_the_numbers_of_the_plan(planned):
+    rows = forecast_rows(planned)
+    assert [row[0] for row in rows] == ["attention", "mean pooling + linear", "linear on all tokens"]
+    assert rows[0][1] == f"{planned.attention.error:.4f}"
+    assert rows[1][3] == "never"
+    text = protocol(planned)
+    assert f"needs {planned.attention.samples_needed} sequences" in text
+    assert f"{planned.bayes_floor:.3f}" in text
+
+
+def test_figure_is_written_in_the_format_of_its_name(planned, tmp_path):
+    write_figure(planned, tmp_path / "curve.svg")
+    assert "<svg" in (tmp_path / "curve.svg").read_text()
+    with pytest.raises(ValueError, match="cannot be written"):
+        write_figure(planned, tmp_path / "curve.docx")
+
+
+def test_command_plans_from_a_pilot_file(whichtoken, tmp_path):
+    rng = np.random.default_rng(0)
+    tokens, labels = SparseTokens(length=10, signal_tokens=1, strength=5.0, prevalence=0.5, dim=30).sample(300, rng)[:2]
+    np.savez(tmp_path / "pilot.npz", tokens=tokens, labels=labels)
+    done = whichtoken("plan", "--pilot", "pilot.npz", "--json", "plan.json")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert [point["samples"] for point in plan["learning_curve"]] == [600, 1500, 3000]
+    low, high = plan["pilot"]["strength_interval"]
+    assert low < 5 < high
+    assert "95 % interval" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--length", 10], "samples"),
+        (
+            ["--length", 10, "--signal-tokens", 10, "--strength", 5, "--prevalence", 0.5, "--dim", 50, "--samples", 99],
+            "signal_tokens",
+        ),
+        (
+            ["--length", 10, "--signal-tokens", 1, "--strength", 5, "--prevalence", 1.5, "--dim", 50, "--samples", 99],
+            "prevalence=1.5",
+        ),
+        (
+            [
+                "--length",
+                10,
+                "--signal-tokens",
+                1,
+                "--strength",
+                5,
+                "--prevalence",
+                0.5,
+                "--dim",
+                50,
+                "--target-error",
+                0.001,
+            ],
+            "the error of the best classifier of all",
+        ),
+        (["--pilot", "missing.csv"], "missing.csv is not there"),
+    ],
+)
+def test_impossible_plans_are_one_line(whichtoken, arguments, sentence):
+    done = whichtoken("plan", *arguments)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert sentence in done.stderr
