@@ -1,0 +1,72 @@
+"""One step of MirrorDescent on ten million float32 parameters beside torch.optim.SGD with momentum, and its memory."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from whichtoken.lab.benchmark import Measure, seconds
+from whichtoken.optim import MirrorDescent
+
+ENTRIES = 10_000_000
+MEGABYTES = ENTRIES * 4 / 2**20
+REPEATS = 15
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+# integer and half-integer 1/(p-1) need no logarithm
+CASES: tuple[tuple[dict[str, Any], float], ...] = (
+    ({"p": 2.0}, 1.5),
+    ({"p": 2.0, "momentum": 0.9}, 1.5),
+    *(({"p": p}, 5.0) for p in (1.1, 1.25, 1.5, 3.0)),
+    ({"p": 1.1, "momentum": 0.9}, 5.0),
+    *(({"p": p}, 9.0) for p in (1.3, 1.75)),
+    ({"p": 1.3, "momentum": 0.9}, 9.0),
+)
+ALL_OPTIONS = {"p": 1.1, "momentum": 0.9, "weight_decay": 1e-3, "normalized": True}
+
+
+def measure() -> Iterator[Measure]:
+    torch.manual_seed(0)
+    start, gradient = 0.1 * torch.randn(ENTRIES), torch.randn(ENTRIES)
+    sgd = _optimizer(torch.optim.SGD, start, gradient, momentum=0.9)
+    for options, target in CASES:
+        mirror = _optimizer(MirrorDescent, start, gradient, **options)
+        times = [(seconds(mirror.step), seconds(sgd.step)) for _ in range(REPEATS)]
+        ours, theirs = (median(column) for column in zip(*times, strict=True))
+        # neighbours in time see the same machine: the median of their ratios stands more noise than a ratio of medians
+        ratio = median(mine / other for mine, other in times)
+        what, detail = "times the step of SGD(momentum=0.9)", f"{ours * 1e3:.1f} ms against {theirs * 1e3:.1f} ms"
+        yield Measure(_case(options), what, ratio, target, at_least=False, detail=detail)
+    if CLEAR.exists():
+        for options in ({"p": 2.0}, {"p": 1.1}, {"p": 1.3}, ALL_OPTIONS):
+            growth = _peak_growth(_optimizer(MirrorDescent, start, gradient, **options))
+            what, detail = "temporary memory over the parameter's", f"{growth:.1f} MB beside {MEGABYTES:.1f} MB"
+            yield Measure(_case(options), what, growth / MEGABYTES, 1.0, at_least=False, detail=detail)
+
+
+def _case(options: dict[str, Any]) -> str:
+    return f"{ENTRIES:.0e} parameters, {', '.join(f'{name}={value}' for name, value in options.items())}"
+
+
+def _optimizer(kind: Any, start: torch.Tensor, gradient: torch.Tensor, **options: Any) -> torch.optim.Optimizer:
+    """One that has made two steps: its state exists and its code is compiled."""
+    parameter = torch.nn.Parameter(start.clone())
+    parameter.grad = gradient
+    optimizer: torch.optim.Optimizer = kind([parameter], lr=1e-6, **options)
+    optimizer.step()
+    optimizer.step()
+    return optimizer
+
+
+def _peak_growth(optimizer: torch.optim.Optimizer) -> float:
+    """Megabytes by which the resident memory of the process peaks during a step, as the kernel of Linux sees it."""
+    CLEAR.write_text("5")  # forget the peak so far
+    before = _status("VmRSS")
+    optimizer.step()
+    return _status("VmHWM") - before
+
+
+def _status(field: str) -> float:
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(field))
+    return float(line.split()[1]) / 1024
