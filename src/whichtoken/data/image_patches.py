@@ -1,0 +1,138 @@
+"""A picture as the one relevant group among patches of noise."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from whichtoken.errors import unknown
+
+CIFAR_FILE = "cifar10_20k_jpeg.parquet"
+
+
+class ImagePatch:
+    """Samples X of `groups` patches: the picture at `relevant`, independent normal noise elsewhere.
+
+    The image experiment of Zhang, Meng, Cao, arXiv 2504.08638.
+
+    Parameters
+    ----------
+    images : array, shape (pictures, pixels)
+        The pictures to draw from.
+    labels : array, shape (pictures,)
+        -1 or +1.
+    groups : int
+        D >= 2 patches.
+    relevant : int
+        Place of the picture.
+    noise : float
+        Standard deviation of the noise.
+    """
+
+    def __init__(
+        self, images: ArrayLike, labels: ArrayLike, groups: int = 9, relevant: int = 0, noise: float = 1.0
+    ) -> None:
+        self.images = np.asarray(images, dtype=float)
+        self.labels = np.asarray(labels, dtype=np.int64)
+        if self.images.ndim != 2 or self.labels.shape != self.images.shape[:1] or not len(self.labels):
+            raise ValueError(
+                f"images of shape {self.images.shape} and labels of shape {self.labels.shape} must be"
+                " (pictures, pixels) and (pictures,)"
+            )
+        if not np.isfinite(self.images).all():
+            raise ValueError("images must be finite")
+        if not np.isin(self.labels, (-1, 1)).all():
+            raise ValueError("labels must be -1 or +1")
+        if groups < 2:
+            raise ValueError(f"groups={groups} must be at least 2")
+        if not 0 <= relevant < groups:
+            raise ValueError(f"relevant={relevant} must be a group index in 0..{groups - 1}")
+        if not (np.isfinite(noise) and noise >= 0):
+            raise ValueError(f"noise={noise} must be 0 or more and finite")
+        self.groups = groups
+        self.group_dim = self.images.shape[1]
+        self.relevant = relevant
+        self.noise = noise
+
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Draw `n` pictures with replacement in fresh noise: X of shape (n, groups, pixels) and y of shape (n,)."""
+        return self._place(rng.integers(len(self.images), size=n), rng)
+
+    def each(self, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Every picture once, in fresh noise."""
+        return self._place(np.arange(len(self.images)), rng)
+
+    def _place(
+        self, index: NDArray[np.int64], rng: np.random.Generator
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        X = self.noise * rng.standard_normal((len(index), self.groups, self.group_dim))
+        X[:, self.relevant] = self.images[index]
+        return X, self.labels[index]
+
+
+def digit_images(positive: int = 3, negative: int = 8) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Two classes of scikit-learn's 8x8 digits, shape (pictures, 64), standardised per pixel; labels -1 and +1."""
+    from sklearn.datasets import load_digits  # scikit-learn takes a second to import and only this function needs it
+
+    for field, digit in (("positive", positive), ("negative", negative)):
+        if digit not in range(10):
+            raise ValueError(f"{field}={digit} must be a digit 0..9")
+    pixels, digits = load_digits(return_X_y=True)
+    chosen = (digits == positive) | (digits == negative)
+    return _standardised(pixels[chosen]), np.where(digits[chosen] == positive, 1, -1)
+
+
+def cifar_images(
+    positive: str = "frog",
+    negative: str = "airplane",
+    per_class: int = 500,
+    split: str = "train",
+    folder: Path | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Pictures of two CIFAR-10 classes, shape (pictures, 3072), standardised per pixel.
+
+    Parameters
+    ----------
+    positive, negative : str
+        Class names, labelled +1 and -1.
+    per_class : int
+        Pictures of each class, at most.
+    split : str
+        `train` or `test`.
+    folder : path, optional
+        Where `cifar10_20k_jpeg.parquet` lies (columns split, class, jpeg); the folder named by the environment variable
+        WHICHTOKEN_DATA by default.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the file is not there.
+    """
+    import pandas as pd
+    from PIL import Image
+
+    path = (folder or Path(os.environ.get("WHICHTOKEN_DATA", "."))) / CIFAR_FILE
+    if not path.exists():
+        raise FileNotFoundError(f"{path} not found: set WHICHTOKEN_DATA to a folder that holds {CIFAR_FILE}")
+    table = pd.read_parquet(path, columns=["split", "class", "jpeg"], filters=[("split", "==", split)])
+    pictures = []
+    for name in (positive, negative):
+        files = table.loc[table["class"] == name, "jpeg"].head(per_class)
+        if files.empty:
+            raise unknown("class", name, table["class"].unique())
+        pictures.append(np.stack([np.asarray(Image.open(io.BytesIO(file))).ravel() for file in files]))
+    labels = np.repeat([1, -1], [len(stack) for stack in pictures])
+    return _standardised(np.concatenate(pictures)), labels
+
+
+def _standardised(pixels: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Mean 0 and variance 1 for every pixel, as the noise around the picture has; pixels that never change become 0."""
+    centred = pixels.astype(float)
+    centred -= centred.mean(axis=0)
+    spread = centred.std(axis=0)
+    spread[spread == 0] = 1.0
+    return np.asarray(centred / spread)

@@ -1,0 +1,56 @@
+"""Power laws of the population map once attention has concentrated."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from whichtoken.theory.group_sparse.problem import Problem, positive
+
+LOSS_CONSTANT = math.sqrt(2 / math.pi) * math.pi**2 / 12  # R E softplus(-R H) for large R, H half-normal
+
+
+@dataclass(frozen=True)
+class LatePhase:
+    """Asymptotic state at the given steps; arrays of the shape of `step`."""
+
+    loss: NDArray[np.float64]
+    alpha: NDArray[np.float64]
+    attention: NDArray[np.float64]  # meaningful when it is near 1
+    leakage: NDArray[np.float64]  # 1 - attention
+
+
+def late_phase(
+    *, groups: int, lr: float, step: ArrayLike, sigma: float = 1.0, encoding_norm2: float | None = None
+) -> LatePhase:
+    """Loss ~ step^-1/3, alpha ~ step^1/3 and leakage ~ step^-2/3 with their constants.
+
+    With C = sqrt(2/pi) pi^2/12: alpha = (3 lr C step/(D sigma))^(1/3), 1 - s = k (D-1)/(c alpha)^2, where k > 0 solves
+    (sigma^2/sqrt(2 pi)) (D/c)^2 k^2 + C k = 2 C, and loss = C/(D sigma alpha s). The factor s tends to 1; it is kept
+    because the margin has scale D sigma alpha s, which is what halves the error of the law at moderate steps.
+    """
+    problem = Problem.checked(groups, sigma, encoding_norm2)
+    positive("lr", lr)
+    step = np.asarray(step, dtype=float)
+    if not np.all(step > 0):
+        raise ValueError(f"step={step.min()} must be positive: the law holds late in training")
+    c = problem.encoding_norm2
+    alpha = np.cbrt(3 * lr * LOSS_CONSTANT * step / (groups * sigma))
+    quadratic = sigma**2 / math.sqrt(2 * math.pi) * (groups / c) ** 2
+    # the positive root, written so that it keeps its digits when the quadratic term vanishes
+    k = 4 / (1 + math.sqrt(1 + 8 * quadratic / LOSS_CONSTANT))
+    leakage = k * (groups - 1) / (c * alpha) ** 2
+    attention = 1 - leakage
+    loss = LOSS_CONSTANT / (groups * sigma * alpha * attention)
+    return LatePhase(loss=loss, alpha=alpha, attention=attention, leakage=leakage)
+
+
+def steps_to_loss(*, groups: int, lr: float, loss: float, sigma: float = 1.0) -> float:
+    """Updates until the population loss falls to `loss`, C^2/(3 lr D^2 sigma^2 loss^3), from the late-phase law."""
+    problem = Problem.checked(groups, sigma, None)
+    positive("lr", lr)
+    positive("loss", loss)
+    return LOSS_CONSTANT**2 / (3 * lr * (problem.groups * sigma) ** 2 * loss**3)

@@ -1,0 +1,159 @@
+r"""Population gradient descent on all of W and v, reduced by the symmetries of the problem.
+
+Rotations about v*, permutations of the irrelevant groups and X -> -X leave, for every step,
+
+    v = (alpha v*, 0),   W_12 = W_21 = 0,   W_11 = along v* v*^T + across (I - v* v*^T),
+
+and position scores P^T W_22 P that take five values, one for each kind of (key, query) pair. The expectations of these
+eight numbers are estimated on fresh samples; the noise in the other directions, which a plain batch has, is absent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from whichtoken.theory.group_sparse.problem import Problem, positive
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SymmetricTrajectory:
+    """State of the reduced map; every array has steps + 1 entries, entry t is after t updates."""
+
+    loss: Array
+    loss_error: Array  # Monte Carlo standard error of the loss
+    alpha: Array
+    along: Array  # W_11 in direction v*
+    across: Array  # W_11 in the directions orthogonal to v*
+    position: Array  # (steps + 1, 5): scores for (j*,j*), (j*,j), (i,j*), (i,i), (i,j), key first
+    attention: Array  # mean weight on the relevant group
+    min_attention: Array  # smallest over the samples of the step
+    accuracy: Array
+
+
+def symmetric_map(
+    *,
+    groups: int,
+    group_dim: int,
+    lr: float,
+    steps: int,
+    rng: np.random.Generator,
+    samples: int = 1000,
+    sigma: float = 1.0,
+    encoding_norm2: float | None = None,
+) -> SymmetricTrajectory:
+    """Gradient descent from zero on all blocks of W and on v, with `samples` fresh samples per step.
+
+    Parameters
+    ----------
+    groups, group_dim : int
+        D >= 2 and d >= 1.
+    lr, steps, sigma, encoding_norm2
+        As in `population_map`.
+    rng : numpy.random.Generator
+        Source of the samples.
+    samples : int
+        Fresh samples per step.
+    """
+    problem = Problem.checked(groups, sigma, encoding_norm2)
+    positive("lr", lr)
+    if group_dim < 1:
+        raise ValueError(f"group_dim={group_dim} must be at least 1")
+    rates = lr * np.array([1.0, 1.0, 1.0 / max(group_dim - 1, 1)] + [problem.encoding_norm2**2] * 5)
+    states, seen = np.zeros((steps + 1, 8)), np.empty((steps + 1, 5))
+    for t in range(steps + 1):
+        X = sigma * rng.standard_normal((samples, groups, group_dim))
+        drift = np.zeros(8)
+        _accumulate(X, states[t], drift, seen[t])
+        if t < steps:
+            states[t + 1] = states[t] + rates * drift
+    return SymmetricTrajectory(
+        loss=seen[:, 0],
+        loss_error=seen[:, 1],
+        alpha=states[:, 0],
+        along=states[:, 1],
+        across=states[:, 2],
+        position=states[:, 3:],
+        attention=seen[:, 2],
+        min_attention=seen[:, 3],
+        accuracy=seen[:, 4],
+    )
+
+
+@njit(cache=True, nogil=True)
+def _accumulate(X: Array, state: Array, drift: Array, seen: Array) -> None:
+    """Sample means of the drift of (alpha, along, across, five scores) and of what is seen on the way.
+
+    Group 0 is the relevant one and coordinate 0 of a group lies along v*. `seen` becomes loss, its standard error, mean
+    and smallest attention on group 0, accuracy.
+    """
+    samples, groups, _ = X.shape
+    orbit = _orbits(groups)
+    orbit_size = np.bincount(orbit.ravel())
+    weights, products = np.empty((groups, groups)), np.empty((groups, groups))
+    loss_squares = 0.0
+    seen[:] = 0.0
+    seen[3] = 1.0
+    for n in range(samples):
+        u = X[n, :, 0]
+        means = _attend(X[n], state, orbit, weights, products)
+        output = means.sum()
+        margin = state[0] * output * np.sign(u[0])
+        decay = math.exp(-abs(margin))
+        loss = math.log1p(decay) + max(-margin, 0.0)
+        loss_squares += loss * loss / samples
+        seen[0] += loss / samples
+        seen[2] += weights[:, 0].mean() / samples
+        seen[3] = min(seen[3], weights[:, 0].min())
+        seen[4] += (margin > 0) / samples
+        pull = np.sign(u[0]) * (decay if margin > 0 else 1.0) / (1.0 + decay) / samples
+        drift[0] += pull * output
+        for j in range(groups):
+            for i in range(groups):
+                change = pull * state[0] * weights[j, i] * (u[i] - means[j])
+                drift[1] += change * u[i] * u[j]
+                drift[2] += change * products[j, i]
+                drift[3 + orbit[i, j]] += change / orbit_size[orbit[i, j]]
+    seen[1] = math.sqrt(max(loss_squares - seen[0] ** 2, 0.0) / samples)
+
+
+@njit(cache=True, nogil=True)
+def _attend(x: Array, state: Array, orbit: NDArray[np.int64], weights: Array, products: Array) -> Array:
+    """Softmax weights [query, key] and products <x_j, x_i> across v* of one sample; returns the attended mean of u."""
+    groups, group_dim = x.shape
+    means = np.empty(groups)
+    for j in range(groups):
+        highest = -np.inf
+        for i in range(groups):
+            products[j, i] = 0.0
+            for k in range(1, group_dim):
+                products[j, i] += x[j, k] * x[i, k]
+            score = state[3 + orbit[i, j]] + state[1] * x[i, 0] * x[j, 0] + state[2] * products[j, i]
+            weights[j, i] = score
+            highest = max(highest, score)
+        total = mean = 0.0
+        for i in range(groups):
+            weights[j, i] = math.exp(weights[j, i] - highest)
+            total += weights[j, i]
+            mean += weights[j, i] * x[i, 0]
+        weights[j] /= total
+        means[j] = mean / total
+    return means
+
+
+@njit(cache=True, nogil=True)
+def _orbits(groups: int) -> NDArray[np.int64]:
+    """Kind of each (key, query) pair under permutations of the irrelevant groups, in the order of `position`."""
+    orbit = np.full((groups, groups), 4)
+    for i in range(groups):
+        orbit[i, i] = 3
+        orbit[0, i] = 1
+        orbit[i, 0] = 2
+    orbit[0, 0] = 0
+    return orbit
