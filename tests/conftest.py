@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+# Test workers share the cores: with more threads each, small matrix products run many times slower. Set before torch loads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 TOYS = Path(__file__).parent / "toys"
 
 

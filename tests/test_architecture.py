@@ -37,7 +37,16 @@ def test_theory_imports_neither_torch_nor_models():
 
 
 @pytest.mark.parametrize(
-    "module", ["whichtoken", "whichtoken.lab", "whichtoken.theory", "whichtoken.margin", "whichtoken.data"]
+    "module",
+    [
+        "whichtoken",
+        "whichtoken.lab",
+        "whichtoken.theory",
+        "whichtoken.margin",
+        "whichtoken.data",
+        "whichtoken.optim",
+        "whichtoken.models",
+    ],
 )
 def test_import_is_light(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"

@@ -74,7 +74,7 @@ class LocalEngine:
 
         environment = dict.fromkeys(THREAD_VARIABLES, "1")
         pool = ProcessPoolExecutor(
-            min(self.workers, width, len(queue)), env=environment, initializer=_die_with, initargs=(os.getpid(),)
+            min(self.workers, width, len(queue)), env=environment, initializer=_prepare_worker, initargs=(os.getpid(),)
         )
         flying: dict[Future[Outcome], Task] = {}
         try:
@@ -144,8 +144,12 @@ def _worker_died() -> Outcome:
     return Outcome("failed", f"the worker died {TRIES} times while running this point (out of memory?)", {}, 0.0)
 
 
-def _die_with(driver: int) -> None:
+def _prepare_worker(driver: int) -> None:
     """Leave when the driver is gone, even by kill -9: an orphan would keep a core busy for nobody."""
+    import loky.process_executor
+
+    # loky takes the 300 MB that torch needs for a leak and replaces the worker, which then loads torch again
+    loky.process_executor._MAX_MEMORY_LEAK_SIZE = 1 << 40
 
     def watch(alive: Callable[[], bool]) -> None:
         while alive():
