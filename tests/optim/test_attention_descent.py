@@ -1,7 +1,9 @@
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from numba import njit
 
 from whichtoken.data import AttentionTokens
 from whichtoken.margin import key_query_svm
@@ -11,6 +13,7 @@ from whichtoken.theory.mirror_descent import (
     alternating_growth,
     directional_divergence,
     divergence_rate,
+    globally_optimal,
     log_weight_norm,
 )
 
@@ -35,12 +38,13 @@ def attention_scores(problem, weights):
 def textbook_descent(problem, weights, p, lr, steps, rule, loss):
     """The formulas as written in the paper; accurate while the softmax is not saturated."""
     q = p / (p - 1)
+    slope = SLOPES.get(loss, loss)
     dual = np.sign(weights) * np.abs(weights) ** (p - 1)
     for _ in range(steps):
         attention = np.exp(attention_scores(problem, np.sign(dual) * np.abs(dual) ** (q - 1)))
         attention /= attention.sum(axis=1, keepdims=True)
         margins = np.sum(attention * problem.token_scores, axis=1)
-        factors = SLOPES[loss](margins)[:, None] * attention * (problem.token_scores - margins[:, None])
+        factors = slope(margins)[:, None] * attention * (problem.token_scores - margins[:, None])
         gradient = np.einsum("nt,ntd,ne->de", factors, problem.tokens, problem.queries) / len(margins)
         length = 1.0 if rule == "plain" else 1.0 / np.sum(np.abs(gradient) ** q) ** (1 / q)
         if rule == "geometric":
@@ -171,6 +175,66 @@ def test_norm_grows_and_divergence_falls_as_predicted(p):
     assert np.mean(rates) == pytest.approx(divergence_rate(p), abs=0.1)
 
 
+def squared_hinge_like(margin):
+    """log |l'| of the smooth loss l(m) = softplus(-m)^2 / 2: softplus(-m) / (1 + exp(m))."""
+    gate = math.log1p(math.exp(-abs(margin)))
+    return math.log(max(-margin, 0.0) + gate) - max(margin, 0.0) - gate
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, njit], ids=["python", "numba"])
+def test_loss_of_the_user_follows_its_own_slope(wrap):
+    problem, start = problem_and_start()
+    final = attention_descent(
+        problem, start, p=2.0, lr=0.01, steps=20, rule="plain", loss=wrap(squared_hinge_like)
+    ).final
+    expected = textbook_descent(
+        problem, start, 2.0, 0.01, 20, "plain", lambda margins: -np.logaddexp(0.0, -margins) / (1.0 + np.exp(margins))
+    )
+    np.testing.assert_allclose(np.exp(final.log_dual_norm) * final.dual, expected, rtol=0, atol=1e-11)
+
+
+def test_log_slope_of_a_named_loss_changes_nothing():
+    problem, start = problem_and_start()
+    named, own = (
+        attention_descent(problem, start, p=1.5, lr=1.0, steps=500, loss=x) for x in ("exponential", lambda m: -m)
+    )
+    np.testing.assert_array_equal(named.final.dual, own.final.dual)
+
+
+@pytest.mark.parametrize("p", [1.5, 2.0, 3.0])
+def test_flow_far_out_is_poly_logarithmic(p):
+    """The divergence falls as (log t)^-2 min(1, p - 1)."""
+    slopes = []
+    for seed in range(1, 6):
+        problem, start = problem_and_start(seed, std=1e-3)
+        record = np.geomspace(2_000, 20_000, 12).astype(int)
+        flow = attention_descent(problem, start, p=p, lr=0.1, steps=20_000, rule="flow", record=record)
+        if flow.last_change > 1_000:
+            continue
+        limit = key_query_svm(problem.tokens, problem.queries, flow.selected, p=p).direction
+        divergence = [directional_divergence(limit, state.direction, p) for state in flow.snapshots]
+        slopes.append(np.polyfit(np.log([state.log_time for state in flow.snapshots]), np.log(divergence), 1)[0])
+        assert flow.final.log_time > 200.0
+    assert len(slopes) >= 4
+    assert np.mean(slopes) == pytest.approx(-2.0 * min(1.0, p - 1.0), abs=0.2)
+
+
+def test_time_of_plain_steps_is_their_number_times_their_size():
+    problem, start = problem_and_start()
+    final = attention_descent(problem, start, p=2.0, lr=0.3, steps=50, rule="plain").final
+    assert final.log_time == pytest.approx(np.log(15.0), rel=1e-12)
+
+
+@pytest.mark.parametrize(("p", "share"), [(1.75, 0.64), (2.0, 0.66)])
+def test_share_of_zero_starts_that_select_every_best_token(p, share):
+    hits = 0
+    for seed in range(1, 51):
+        problem, start = problem_and_start(seed, std=0.0)
+        selected = attention_descent(problem, start, p=p, lr=0.1, steps=2_000).selected
+        hits += globally_optimal(problem.token_scores, selected)
+    assert hits / 50 == pytest.approx(share, abs=0.021)  # one run in fifty may sit on the fence
+
+
 def constraint_norms(problem, result, p):
     """|(x_i,alpha_i - x_it) z_i^T|_q, by sequence and unselected token."""
     q = p / (p - 1)
@@ -188,8 +252,11 @@ def constraint_norms(problem, result, p):
         ({"lr": 0.0}, r"^lr=0.0 must be a finite positive number$"),
         ({"steps": -1}, r"^steps=-1 must not be negative$"),
         ({"record": [3, 11]}, r"^record=\[3, 11\] must lie between 0 and steps=10$"),
-        ({"rule": "adaptive"}, r"^rule='adaptive' must be one of plain, normalized, geometric$"),
-        ({"loss": "hinge"}, r"^loss='hinge' must be one of logistic, exponential, linear$"),
+        ({"rule": "adaptive"}, r"^rule='adaptive' must be one of plain, normalized, geometric, flow$"),
+        ({"loss": "hinge"}, r"^loss='hinge' must be one of logistic, exponential, linear or a function that gives log"),
+        ({"loss": lambda m: "steep"}, r"^loss=<function .*> must be a function of one float that numba can compile: "),
+        ({"loss": lambda m: m - np.inf * 0.0}, r"must return log \|l'\(m\)\| as a number, it returns nan at m = 0$"),
+        ({"loss": 3}, r"^loss=3 must be one of logistic, exponential, linear or a function that gives log"),
         ({"start": np.zeros((3, 3))}, r"^start of shape \(3, 3\) must be a finite matrix of shape \(10, 10\)$"),
         ({"start": np.full((10, 10), np.nan)}, r"must be a finite matrix"),
     ],

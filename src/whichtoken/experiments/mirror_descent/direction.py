@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Resampled, Rows, at_least, at_most
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 EXPONENTS = (1.1, 1.75, 2.0, 3.0)  # the geometries whose limits are compared
 SMALL_GAP = 1e-6  # duality gap from which on a limit counts as known
+PLANE = np.array([[1, 2], [3, 4]])  # the two entries of W whose plane the trajectories are drawn in, as in the source
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,15 @@ def study(seeds: int) -> tuple[Grid, ...]:
 
 
 def recorded(exponents: tuple[float, ...]) -> dict[str, str]:
-    """States on record: every claim of every geometry agreed, with 20 seeds and with 100."""
+    """States on record: every claim of every geometry agreed, with 10 seeds and with 100."""
     claims = [f"direction.{claim}.p{p:g}" for p in exponents for claim in ("limit", "dominance")]
     return dict.fromkeys([*claims, "direction.settled", "direction.certificate"], "agrees")
 
 
 class Direction(Experiment[Point]):
     id = "mirror-descent/direction"
-    presets = {"quick": study(20), "full": study(100), "paper": study(100)[1:]}
+    version = 2
+    presets = {"quick": study(10), "full": study(100), "paper": study(100)[1:]}
     method_fields = frozenset({"p", "lr", "steps", "start"})
     expected = {"quick": recorded(EXPONENTS), "full": recorded(EXPONENTS), "paper": recorded(EXPONENTS[1:])}
 
@@ -87,6 +90,8 @@ class Direction(Experiment[Point]):
             "cross": {q: directional_divergence(directions[q], direction, point.p) for q in EXPONENTS},
             "steps": checkpoints,
             "curve": [directional_divergence(own, state.direction, point.p) for state in descent.snapshots],
+            "trajectory": [_in_plane(state.direction) for state in descent.snapshots],
+            "destination": _in_plane(own),
         }
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
@@ -122,13 +127,20 @@ class Direction(Experiment[Point]):
             )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
-        left, right = figure.subplots(1, 2, width_ratios=[1, 1.25])
+        left, middle, right = figure.subplots(1, 3, width_ratios=[1.1, 1.1, 1])
         _draw_cross_table(rows, left)
-        _draw_curves(rows, right)
+        _draw_curves(rows, middle)
+        _draw_trajectories(Rows(row for row in rows if row.seed == rows[0].seed), right)
 
 
 def _cosine(a: Any, b: Any) -> float:
     return float(np.vdot(a, b) / (np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+def _in_plane(direction: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Two entries of a direction (d, d); small matrices wrap around."""
+    across: NDArray[np.float64] = direction[tuple(PLANE.T % len(direction))]
+    return across
 
 
 def _advantage(cross: dict[str, float], p: float) -> float:
@@ -147,7 +159,7 @@ def _draw_cross_table(rows: Rows[Point], axes: Axes) -> None:
     for (i, j), value in np.ndenumerate(table):
         colour = "white" if dark[i, j] else "black"
         axes.text(j + 0.5, i + 0.5, f"{value:.4f}", ha="center", va="center", color=colour)
-    axes.set(title="Mean divergence: own limit on the diagonal", xlabel="limit of l_q", ylabel="trained with l_p")
+    axes.set(title="Mean divergence", xlabel="limit of l_q", ylabel="trained with l_p")
     axes.set_xticks(np.arange(len(EXPONENTS)) + 0.5, [f"{q:g}" for q in EXPONENTS])
     axes.set_yticks(np.arange(len(ps)) + 0.5, [f"{p:g}" for p in ps])
     axes.invert_yaxis()
@@ -168,4 +180,14 @@ def _draw_curves(rows: Rows[Point], axes: Axes) -> None:
         xlabel="step",
         ylabel="median over runs, middle half shaded",
     )
+    axes.legend()
+
+
+def _draw_trajectories(rows: Rows[Point], axes: Axes) -> None:
+    """One run per geometry, from the start it shares with the others to its own limit."""
+    for row in rows:
+        (line,) = axes.plot(*np.transpose(row.measured["trajectory"]), lw=1, label=f"p = {row.point.p:g}")
+        axes.plot(*row.measured["destination"], "*", ms=11, color=line.get_color())
+    (a, b), (c, d) = PLANE.tolist()
+    axes.set(title="W / |W| on its way (star)", xlabel=f"entry ({a}, {b})", ylabel=f"entry ({c}, {d})")
     axes.legend()

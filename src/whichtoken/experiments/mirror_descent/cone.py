@@ -1,0 +1,133 @@
+"""Started near a max-margin direction, mirror descent stays with its tokens.
+
+Claim   Started inside a cone around the max-margin direction of locally optimal tokens, far enough out, mirror descent
+        converges to that direction; from outside the cone it need not.
+Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581), convergence inside the
+        cone; how wide the cone is, and what happens outside, is measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, Share, at_least, at_most
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CLAIMS = ["cone.inside", "cone.outside", *(f"cone.limit.p{p:g}" for p in (1.1, 2.0, 3.0))]
+INSIDE, OUTSIDE = 0.05, 0.9  # divergence of the start from the direction
+
+
+@dataclass(frozen=True)
+class Point:
+    sequences: int = 6
+    length: int = 8
+    dim: int = 10
+    p: float = 2.0
+    divergence: float = INSIDE  # of the start from the max-margin direction
+    norm: float = 100.0  # |W|_p of the start
+    lr: float = 0.05  # relative to |U|_q of the start
+    steps: int = 2000
+
+
+class Cone(Experiment[Point]):
+    id = "mirror-descent/cone"
+    presets = {
+        "quick": (Grid(p=[1.1, 2.0, 3.0], divergence=[INSIDE, OUTSIDE], seeds=10),),
+        "full": (
+            Grid(p=[1.1, 1.75, 2.0, 3.0], divergence=[INSIDE, 0.2, 0.4, 0.6, OUTSIDE], norm=[10.0, 100.0], seeds=50),
+        ),
+    }
+    method_fields = frozenset({"p", "divergence", "norm", "lr", "steps"})
+    expected = {
+        "quick": dict.fromkeys(CLAIMS, "agrees"),
+        "full": dict.fromkeys([*CLAIMS, "cone.limit.p1.75"], "agrees"),
+    }
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.data import AttentionTokens
+        from whichtoken.margin import key_query_svm
+        from whichtoken.optim.attention_descent import attention_descent
+        from whichtoken.theory.mirror_descent import directional_divergence, locally_optimal
+
+        problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
+        elsewhere = rng.standard_normal((2, point.dim, point.dim))
+        tokens = attention_descent(problem, elsewhere[0], p=point.p, lr=1.0, steps=1000).selected
+        limit = key_query_svm(problem.tokens, problem.queries, tokens, p=point.p)
+        if limit.direction is None:
+            raise ValueError(f"the selected tokens {tokens.tolist()} cannot be separated: no limit exists")
+        start = point.norm * _at_divergence(limit.direction, elsewhere[1], point.divergence, point.p)
+        lr = point.lr * point.norm ** (point.p - 1.0)
+        descent = attention_descent(problem, start, p=point.p, lr=lr, steps=point.steps)
+        return {
+            "locally_optimal": locally_optimal(problem.token_scores, tokens, limit.support),
+            "returned": bool(np.array_equal(descent.selected, tokens)),
+            "divergence": directional_divergence(limit.direction, descent.final.direction, point.p),
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        far = rows.where(norm=max(rows.levels("norm"), default=None))  # the claim is for starts far enough out
+        optimal = Rows(row for row in far if row.measured["locally_optimal"])
+        inside, outside = (optimal.where(divergence=divergence) for divergence in (INSIDE, OUTSIDE))
+        yield at_least(
+            "cone.inside",
+            f"share of runs from divergence {INSIDE:g} that keep the tokens of the direction",
+            bound=0.8,
+            measured=Share(inside.values("returned")),
+        )
+        yield at_most(
+            "cone.outside",
+            f"share of runs from divergence {OUTSIDE:g} that come to these tokens",
+            bound=0.8,
+            measured=Share(outside.values("returned")),
+        )
+        kept = Rows(row for row in inside if row.measured["returned"])
+        for p in kept.levels("p"):
+            yield at_most(
+                f"cone.limit.p{p:g}",
+                f"p = {p:g}: final divergence from the direction, started inside",
+                bound=0.001,
+                measured=Mean(kept.where(p=p).values("divergence")),
+            )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        axes = figure.subplots()
+        for p in rows.levels("p"):
+            for norm, line in zip(sorted(rows.levels("norm"), reverse=True), ("o-", "x:", "+--"), strict=False):
+                runs = rows.where(p=p, norm=norm)
+                found = sorted(
+                    (d, runs.where(divergence=d).values("returned").mean()) for d in runs.levels("divergence")
+                )
+                axes.plot(*zip(*found, strict=True), line, label=f"p = {p:g}, |W| = {norm:g}")
+        axes.set(
+            title="How wide is the cone",
+            xlabel="divergence of the start from a max-margin direction",
+            ylabel="share of runs that end with its tokens",
+            ylim=(0, 1.03),
+        )
+        axes.legend()
+
+
+def _at_divergence(
+    target: NDArray[np.float64], other: NDArray[np.float64], divergence: float, p: float
+) -> NDArray[np.float64]:
+    """The blend of two directions at a given divergence from the first (as near to it as the second allows)."""
+    from whichtoken.margin.norms import power_norm
+    from whichtoken.theory.mirror_descent import directional_divergence
+
+    other = other / power_norm(other, p)
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        if directional_divergence(target, (1 - middle) * target + middle * other, p) < divergence:
+            low = middle
+        else:
+            high = middle
+    blend: NDArray[np.float64] = (1 - high) * target + high * other
+    return blend / power_norm(blend, p)

@@ -1,0 +1,398 @@
+"""Key-query matrix and decoder, trained together, end in one of a family of max-margin problems.
+
+Claim   In joint l_p mirror descent the decoder tends to its max-margin direction, and the key-query matrix to the member
+        that |v|_p / |W|_p picks from a one-parameter family: the strict problem at ratio 0, the relaxed one at infinity.
+        Plain gradient flow has |v| ~ log t and |W| ~ log log t, so that it moves towards the relaxed end.
+Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581): algorithm, two-sample
+        problem, limit of the decoder; the family of limits of W, the constants of the flow, and that attention stays
+        split where the ratio leaves a sequence no demand, are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, Share, agreement, at_least, at_most
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from whichtoken.data import AttentionProblem
+    from whichtoken.optim.joint_descent import JointResult
+
+NEAR = 0.999  # cosine from which on a limit counts as reached
+DISTANCE = 1e-3  # one less this cosine
+SATURATED = 0.99  # attention on the selected token from which on it counts as selected
+# the two-sample problem of the source, tokens (2, 3, 2); the first token of each sequence is its query
+PLANE = (((-2.7, 1.2), (1.4, 2.1), (1.3, -0.1)), ((0.4, -2.2), (-1.1, -0.4), (0.9, 0.1)))
+PLANE_LABELS = (1, -1)
+PLANE_TOKENS = {1.75: [1, 0], 2.0: [1, 0], 3.0: [0, 0]}  # selected tokens that the authors print
+EARLY = 6  # the laws of the flow are fitted from a sixth of the steps on
+RATIO_BINS = 10.0 ** np.arange(-4.0, 2.0)
+
+
+@dataclass(frozen=True)
+class Point:
+    problem: Literal["random", "plane"] = "random"
+    sequences: int = 6
+    length: int = 5
+    dim: int = 8
+    p: float = 2.0
+    rule: Literal["normalized", "flow"] = "normalized"
+    lr: float = 1.0
+    lr_decoder: float = 1.0
+    steps: int = 20000
+
+
+PLANE_STUDY = tuple(
+    Grid(problem="plane", sequences=2, length=3, dim=2, p=p, lr=0.1, lr_decoder=0.1, steps=steps, seeds=1)
+    for p, steps in ((1.75, 1500), (2.0, 2000), (3.0, 20000))
+)
+# Step sizes of the decoder for ratios from 1e-5 to 1 (p = 1.1) or 0.1 to 10. For p = 3, |W|_p grows only as the root of
+# the steps: long ones are needed, and do no harm.
+RANDOM_STUDY = (
+    Grid(p=1.1, lr=0.1, lr_decoder=[0.015, 0.02, 0.025], steps=40000, seeds=25),
+    Grid(p=1.75, lr_decoder=[0.2, 0.4, 1.0, 2.3], steps=10000, seeds=25),
+    Grid(p=2.0, lr_decoder=[0.1, 0.3, 1.0, 3.0, 10.0], seeds=25),
+    Grid(p=3.0, lr=1e4, lr_decoder=[1e2, 1e3, 1e4, 1e5, 1e6], seeds=25),
+    Grid(p=[2.0, 3.0], rule="flow", lr=0.05, lr_decoder=0.05, seeds=25),
+)
+SMALL_STUDY = (
+    Grid(p=1.1, lr=0.1, lr_decoder=0.025, steps=40000, seeds=4),
+    Grid(p=1.75, lr_decoder=0.4, steps=10000, seeds=4),
+    Grid(p=2.0, lr_decoder=[0.1, 1.0, 3.0], seeds=6),
+    Grid(p=3.0, lr=1e4, lr_decoder=1e4, seeds=4),
+    Grid(p=2.0, rule="flow", lr=0.05, lr_decoder=0.05, seeds=6),
+)
+
+
+PLANE_CLAIMS = ("joint.plane.tokens", "joint.plane.limit")
+FAMILY_CLAIMS = (
+    "family.p1.1",
+    "share.p1.1",
+    "family.p1.75",
+    "worst.p1.75",
+    "family.p2",
+    "worst.p2",
+    "family.p3",
+    "share.p3",
+)
+FLOW_CLAIMS = ("flow.decoder", "flow.weights", "flow.limit")
+# too few runs to be sure
+UNDECIDED = [f"joint.{claim}" for claim in ("share.p1.1", "share.p3", "relaxed", "settled", "split", "flow.limit.p2")]
+
+
+def recorded(flows: tuple[float, ...]) -> dict[str, str]:
+    """States on record: every claim agreed."""
+    claims = [f"joint.{claim}" for claim in (*FAMILY_CLAIMS, "strict", "relaxed", "between", "settled", "split")]
+    claims += [f"joint.{claim}.p{p:g}" for p in flows for claim in FLOW_CLAIMS]
+    return dict.fromkeys([*PLANE_CLAIMS, *claims], "agrees")
+
+
+class Joint(Experiment[Point]):
+    id = "mirror-descent/joint"
+    presets = {"quick": PLANE_STUDY + SMALL_STUDY, "full": PLANE_STUDY + RANDOM_STUDY, "paper": PLANE_STUDY}
+    method_fields = frozenset({"p", "rule", "lr", "lr_decoder", "steps"})
+    expected = {
+        "quick": recorded((2.0,)) | dict.fromkeys(UNDECIDED, "inconclusive"),
+        "full": recorded((2.0, 3.0)),
+        "paper": dict.fromkeys(PLANE_CLAIMS, "agrees"),
+    }
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.optim.joint_descent import joint_descent
+
+        problem = _problem(point, rng)
+        record = np.unique(np.geomspace(point.steps / EARLY, point.steps, 30).astype(int))
+        descent = joint_descent(
+            problem, np.zeros((point.dim, point.dim)), p=point.p, lr=point.lr, lr_decoder=point.lr_decoder,
+            steps=point.steps, rule=point.rule, record=record,
+        )  # fmt: skip
+        limits = _limits(problem, descent, point.p)
+        weights, decoder = descent.final.weights.direction, descent.final.decoder.direction
+        attention = _least_attention(problem, descent)
+        measured = {
+            "tokens": descent.selected,
+            "attention": attention,
+            "settled": descent.settled and attention >= SATURATED,
+            "ratio": descent.final.ratio,
+            "ratio_start": limits["start"],
+            "ratio_end": limits["end"],
+            "gap": limits["gap"],
+            "cosine_decoder": _cosine(limits["decoder"], decoder),
+            **{f"cosine_{name}": _cosine(limits[name], weights) for name in ("family", "strict", "relaxed")},
+        }
+        return measured | _laws(descent, limits, point) if point.rule == "flow" else measured
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        yield from _judge_plane(rows.where(problem="plane"))
+        random = rows.where(problem="random", rule="normalized")
+        settled = Rows(row for row in random if row.measured["settled"])
+        for p in random.levels("p"):
+            yield from _judge_family(p, settled.where(p=p), len(random.where(p=p)))
+        yield from _judge_ends(settled)
+        yield from _judge_selection(random)
+        for p in rows.where(rule="flow").levels("p"):
+            yield from _judge_flow(p, rows.where(rule="flow", p=p))
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        left, middle, right = figure.subplots(1, 3, width_ratios=[1.1, 1, 1])
+        trained, flow = rows.where(rule="normalized"), rows.where(rule="flow")
+        if trained:
+            _draw_portrait(trained, left)
+            _draw_cosines(Rows(row for row in trained if row.measured["settled"]), middle)
+        if flow:
+            _draw_flow(flow, right)
+
+
+def _problem(point: Point, rng: np.random.Generator) -> AttentionProblem:
+    """The problem with a decoder that starts at zero."""
+    from whichtoken.data import AttentionProblem, AttentionTokens
+
+    if point.problem == "plane":
+        tokens = np.array(PLANE)
+        return AttentionProblem(tokens, tokens[:, 0], np.array(PLANE_LABELS), np.zeros(2))
+    drawn = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
+    return AttentionProblem(drawn.tokens, drawn.queries, drawn.labels, np.zeros(point.dim))
+
+
+def _limits(problem: AttentionProblem, descent: JointResult, p: float) -> dict[str, Any]:
+    """Limit of the decoder, member of the family at the measured ratio and its two ends, for the selected tokens."""
+    from whichtoken.margin import joint_limit, prompt_svm
+
+    chosen = problem.labels[:, None] * problem.tokens[np.arange(len(problem.labels)), descent.selected]  # (n, d)
+    # tokens y x against zero: y v.x >= 1 is the max-margin problem of a linear classifier
+    decoder = prompt_svm(np.stack([chosen, np.zeros_like(chosen)], axis=1), [0] * len(chosen), p=p)
+    if decoder.direction is None:
+        raise ValueError(f"the selected tokens {descent.selected.tolist()} cannot be classified: no limit exists")
+    margins = chosen @ decoder.direction
+    family, strict, relaxed = (
+        joint_limit(problem.tokens, problem.queries, descent.selected, margins, ratio, p)
+        for ratio in (descent.final.ratio, 0.0, math.inf)
+    )
+    excess = margins - margins.min()
+    positive = excess[excess > 1e-6 * margins.max()]
+    return {
+        "decoder": decoder.direction,
+        "label_margin": decoder.margin,
+        "family": family.direction,
+        "strict": strict.direction,
+        "relaxed": relaxed.direction,
+        "relaxed_margin": relaxed.margin,
+        "gap": max(family.gap, strict.gap, relaxed.gap),
+        # from this ratio on the family is at its relaxed end; 0 if all sequences support the decoder
+        "end": float(relaxed.margin / positive.min()) if positive.size else 0.0,
+        # up to a small part of this ratio it is at its strict end
+        "start": float(relaxed.margin / positive.max()) if positive.size else 0.0,
+    }
+
+
+def _least_attention(problem: AttentionProblem, descent: JointResult) -> float:
+    """The smallest share of attention that a selected token gets."""
+    from scipy.special import softmax
+
+    final = descent.final.weights
+    scores = np.einsum("ntd,de,ne->nt", problem.tokens, final.direction, problem.queries)
+    attention = softmax(math.exp(min(final.log_norm, 600.0)) * (scores - scores.max(axis=1, keepdims=True)), axis=1)
+    return float(attention.max(axis=1).min())
+
+
+def _laws(descent: JointResult, limits: dict[str, Any], point: Point) -> dict[str, Any]:
+    """Slopes of mu |v|_p in log t and of rho |W|_p in log log t, and where W moves between the first and last record.
+
+    With label margin mu and relaxed margin rho, t exp(-mu |v|) ~ |v|^(p-2) makes mu |v| = log t, and the pull on W,
+    |v|^(p-1) exp(-rho |W|) per unit of log t, makes rho |W| + (p - 2) log |W| = p log log t.
+    """
+    from whichtoken.margin.norms import power_norm
+
+    log_times = np.array([state.weights.log_time for state in descent.snapshots])
+    decoder, weights = (
+        np.exp([getattr(state, name).log_norm for state in descent.snapshots]) for name in ("decoder", "weights")
+    )
+    first, last = (
+        math.exp(state.weights.log_norm) * state.weights.direction for state in (descent.snapshots[0], descent.final)
+    )
+    move = (last - first) / power_norm(last - first, point.p)
+    growth = limits["relaxed_margin"] * weights + (point.p - 2.0) * np.log(weights)
+    return {
+        "log_times": log_times,
+        "decoder_norms": decoder,
+        "weight_norms": weights,
+        "kept_tokens": EARLY * descent.last_change <= point.steps,
+        "decoder_slope": np.polyfit(log_times, limits["label_margin"] * decoder, 1)[0],
+        "weight_slope": np.polyfit(np.log(log_times), growth, 1)[0],
+        "move_relaxed": _cosine(limits["relaxed"], move),
+        "move_strict": _cosine(limits["strict"], move),
+    }
+
+
+def _judge_plane(rows: Rows[Point]) -> Iterator[Claim]:
+    if not rows:
+        return
+    same = [row.measured["tokens"] == PLANE_TOKENS[row.point.p] for row in rows if row.point.p in PLANE_TOKENS]
+    yield at_least(
+        "joint.plane.tokens",
+        "two-sample problem: share of geometries that select the tokens the authors print",
+        bound=1.0,
+        measured=Exact(float(np.mean(same))) if same else Mean([]),
+    )
+    yield at_least(
+        "joint.plane.limit",
+        "two-sample problem: smallest cosine of W or v to its limit",
+        bound=NEAR,
+        measured=Exact(float(min(map(_least_cosine, rows)))),
+    )
+
+
+def _judge_family(p: float, settled: Rows[Point], runs: int) -> Iterator[Claim]:
+    cosines = np.array([_least_cosine(row) for row in settled])
+    yield at_most(
+        f"joint.family.p{p:g}",
+        f"p = {p:g}: mean of 1 - cosine to the member at the measured ratio, W or v ({len(settled)} of {runs} runs settled)",
+        bound=DISTANCE,
+        measured=Mean(1 - cosines),
+    )
+    if p in (1.75, 2.0) and len(settled):
+        yield at_least(
+            f"joint.worst.p{p:g}",
+            f"p = {p:g}: smallest of these cosines",
+            bound=NEAR,
+            measured=Exact(float(cosines.min())),
+        )
+    elif p not in (1.75, 2.0):
+        yield at_least(
+            f"joint.share.p{p:g}",
+            f"p = {p:g}: share of these cosines above {NEAR}",
+            bound=0.9,
+            measured=Share(cosines >= NEAR),
+        )
+
+
+def _judge_ends(settled: Rows[Point]) -> Iterator[Claim]:
+    differ = Rows(row for row in settled if row.measured["ratio_end"] > 0.0)
+    position = differ.values("ratio") / differ.values("ratio_start")
+    end = differ.values("ratio") / differ.values("ratio_end")
+    small, between, large = (
+        Rows(row for row, chosen in zip(differ, inside, strict=True) if chosen)
+        for inside in (position <= 0.02, (position >= 0.2) & (end <= 0.8), end >= 1.0)
+    )
+    for name, rows, text in (
+        ("strict", small, "small ratio, demands of the sequences equal up to 2 %"),
+        ("relaxed", large, "large ratio, beyond where the family ends"),
+    ):
+        yield at_most(
+            f"joint.{name}",
+            f"{text}: mean of 1 - cosine to the {name} limit ({len(rows)} runs)",
+            bound=DISTANCE,
+            measured=Mean(1 - rows.values(f"cosine_{name}")),
+        )
+    yield at_least(
+        "joint.between",
+        f"ratios in between: how much nearer the family's member is than the nearer end, in cosine ({len(between)} runs)",
+        bound=0.0,
+        measured=Mean([row.measured["cosine_family"] - _nearer_end(row) for row in between]),
+    )
+
+
+def _judge_selection(rows: Rows[Point]) -> Iterator[Claim]:
+    demanding, idle = (
+        Rows(row for row in rows if (0.0 < row.measured["ratio_start"] <= row.measured["ratio"]) == beyond)
+        for beyond in (False, True)
+    )
+    yield at_least(
+        "joint.settled",
+        f"every sequence asks for a lead: share of runs that settle on single tokens ({len(demanding)} runs)",
+        bound=0.9,
+        measured=Share(demanding.values("settled")),
+    )
+    yield at_most(
+        "joint.split",
+        f"the ratio leaves a sequence no demand: share of runs that still settle (ours; {len(idle)} runs)",
+        bound=0.5,
+        measured=Share(idle.values("settled")),
+    )
+
+
+def _judge_flow(p: float, rows: Rows[Point]) -> Iterator[Claim]:
+    kept = Rows(row for row in rows if row.measured["kept_tokens"])
+    yield agreement(
+        f"joint.flow.decoder.p{p:g}",
+        f"p = {p:g}, plain flow: growth of label margin times |v| per log t ({len(kept)} of {len(rows)} runs settled)",
+        theory=1.0,
+        measured=Mean(kept.values("decoder_slope")),
+        tolerance=0.02,
+    )
+    yield agreement(
+        f"joint.flow.weights.p{p:g}",
+        f"p = {p:g}, plain flow: growth of relaxed margin times |W| per log log t, corrected for (p - 2) log |W|",
+        theory=p,
+        measured=Mean(kept.values("weight_slope")),
+        tolerance=0.1 * p,
+    )
+    yield at_least(
+        f"joint.flow.limit.p{p:g}",
+        f"p = {p:g}, plain flow: how much nearer W moves to the relaxed limit than to the strict one, in cosine",
+        bound=0.0,
+        measured=Mean(kept.values("move_relaxed") - kept.values("move_strict")),
+    )
+
+
+def _cosine(one: NDArray[np.float64] | None, other: NDArray[np.float64]) -> float:
+    if one is None:
+        raise ValueError("the selected tokens cannot be separated: no limit exists")
+    return float(np.vdot(one, other) / (np.linalg.norm(one) * np.linalg.norm(other)))
+
+
+def _least_cosine(row: Any) -> float:
+    return float(min(row.measured["cosine_family"], row.measured["cosine_decoder"]))
+
+
+def _nearer_end(row: Any) -> float:
+    return float(max(row.measured["cosine_strict"], row.measured["cosine_relaxed"]))
+
+
+def _draw_portrait(rows: Rows[Point], axes: Axes) -> None:
+    """Over ratio and p: cosine to the strict limit, and how many runs end with attention on single tokens."""
+    ps = sorted(rows.levels("p"))
+    table = np.full((len(ps), len(RATIO_BINS) - 1), np.nan)
+    axes.set(title="Strict limit's cosine, share settled", xlabel="|v| / |W|", xscale="log", yticks=[])
+    for i, p in enumerate(ps):
+        runs = rows.where(p=p)
+        bins = np.digitize(runs.values("ratio"), RATIO_BINS) - 1
+        for j in set(bins.tolist()) & set(range(table.shape[1])):
+            inside = Rows(row for row, found in zip(runs, bins, strict=True) if found == j)
+            settled = inside.values("settled")
+            if settled.any():
+                table[i, j] = inside.values("cosine_strict")[settled].mean()
+            text = f"{table[i, j]:.3f}\n{settled.mean():.0%}" if settled.any() else f"{settled.mean():.0%}"
+            axes.text(np.sqrt(RATIO_BINS[j] * RATIO_BINS[j + 1]), i + 0.5, text, ha="center", va="center", fontsize=8)
+    axes.pcolormesh(RATIO_BINS, np.arange(len(ps) + 1), table, cmap="Blues_r", vmin=0.7, vmax=1.1, alpha=0.6)
+    axes.set_yticks(np.arange(len(ps)) + 0.5, [f"p = {p:g}" for p in ps])
+    axes.grid(False)
+
+
+def _draw_cosines(rows: Rows[Point], axes: Axes) -> None:
+    for name, marker in (("strict", "v"), ("relaxed", "^"), ("family", ".")):
+        distance = np.maximum(1 - rows.values(f"cosine_{name}"), 1e-12)
+        axes.plot(rows.values("ratio"), distance, marker, ms=4, alpha=0.6, label=name)
+    axes.set(xscale="log", yscale="log", title="1 - cosine to three limits", xlabel="|v| / |W|", xlim=(1e-4, 1e2))
+    axes.legend()
+
+
+def _draw_flow(rows: Rows[Point], axes: Axes) -> None:
+    for number, row in enumerate(rows):
+        if row.seed < 4 and row.point.p == rows[0].point.p:
+            times = row.measured["log_times"]
+            axes.plot(times, row.measured["decoder_norms"], "C0-", lw=1, label="|v|" if number == 0 else None)
+            axes.plot(times, row.measured["weight_norms"], "C1-", lw=1, label="|W|" if number == 0 else None)
+    axes.set(xscale="log", yscale="log", title="Plain flow", xlabel="log t")
+    axes.minorticks_off()
+    axes.set_xticks([100, 200, 400, 800], ["100", "200", "400", "800"])
+    axes.legend()

@@ -1,0 +1,105 @@
+"""The regularisation path leads to the same max-margin direction as mirror descent.
+
+Claim   As the bound R on |W|_p grows, the direction of the best key-query matrix of that norm tends to the max-margin
+        direction that separates the best token of every sequence.
+Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581), global regularisation
+        path; the divergence at each R is measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, at_most
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RADII = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+JUDGED = 300.0  # radius at which the divergence is judged
+FAR = 30.0  # the rate is fitted from this radius on
+EXPONENTS = [1.1, 1.5, 1.75, 2.0, 3.0]
+
+
+@dataclass(frozen=True)
+class Point:
+    sequences: int = 6
+    length: int = 8
+    dim: int = 10
+    p: float = 2.0
+
+
+def recorded(exponents: list[float]) -> dict[str, str]:
+    """States on record: every claim agreed."""
+    claims = [f"path.{claim}.p{p:g}" for p in exponents for claim in ("limit", "rate")]
+    return dict.fromkeys([*claims, "path.stationary"], "agrees")
+
+
+class Path(Experiment[Point]):
+    id = "mirror-descent/path"
+    presets = {"quick": (Grid(p=[1.1, 2.0], seeds=4),), "full": (Grid(p=EXPONENTS, seeds=30),)}
+    method_fields = frozenset({"p"})
+    expected = {"quick": recorded([1.1, 2.0]), "full": recorded(EXPONENTS)}
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.data import AttentionTokens
+        from whichtoken.margin import key_query_svm
+        from whichtoken.optim.regularization_path import regularization_path
+        from whichtoken.theory.mirror_descent import directional_divergence
+
+        problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
+        path = regularization_path(problem, RADII, p=point.p, rng=rng)
+        limit = key_query_svm(problem.tokens, problem.queries, path.selected, p=point.p)
+        if limit.direction is None:
+            raise ValueError(f"the best tokens {path.selected.tolist()} cannot be separated: no limit exists")
+        divergence = np.array([directional_divergence(limit.direction, each, point.p) for each in path.directions])
+        far = path.radii >= FAR
+        return {
+            "divergence": divergence,
+            "judged": divergence[list(RADII).index(JUDGED)],
+            "exponent": np.polyfit(np.log(path.radii[far]), np.log(divergence[far]), 1)[0],
+            "margin": limit.margin,
+            "log_excess": path.log_excess,
+            "stationarity": path.stationarity.max(),
+            "agreeing": path.agreeing,
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        for p in rows.levels("p"):
+            runs = rows.where(p=p)
+            yield at_most(
+                f"path.limit.p{p:g}",
+                f"p = {p:g}: divergence from the max-margin direction at R = {JUDGED:g}",
+                bound=0.01,
+                measured=Mean(runs.values("judged")),
+            )
+            yield at_most(
+                f"path.rate.p{p:g}",
+                f"p = {p:g}: exponent of the divergence as a power of R (ours)",
+                bound=-1.0,
+                measured=Mean(runs.values("exponent")),
+            )
+        if rows:
+            yield at_most(
+                "path.stationary",
+                "largest divergence between a minimiser and its steepest descent direction",
+                bound=1e-6,
+                measured=Exact(rows.values("stationarity").max()),
+            )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        left, right = figure.subplots(1, 2)
+        for p in rows.levels("p"):
+            runs = rows.where(p=p)
+            left.plot(RADII, np.median(runs.values("divergence"), axis=0), "o-", label=f"p = {p:g}")
+            leads = np.outer(runs.values("margin"), RADII)
+            right.plot(leads.ravel(), runs.values("log_excess").ravel(), ".", label=f"p = {p:g}")
+        left.set(
+            xscale="log", yscale="log", title="Divergence from the limit", xlabel="R", ylabel="median over problems"
+        )
+        right.set(title="Loss above its infimum", xlabel="R times the margin of the limit", ylabel="log(L - L_inf)")
+        left.legend()

@@ -1,0 +1,225 @@
+"""How fast mirror descent on attention finds its direction.
+
+Claim   The divergence from the max-margin limit falls poly-logarithmically in time under plain steps, and as a power of
+        the number of steps, k**-2 for p <= 2 and k**(-2/(p-1)) above, under normalised ones; a linear classifier on the
+        same constraints is no faster, and the loss does not matter.
+Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581) prove a poly-logarithmic
+        rate for plain steps, comparable to simpler models; all exponents, and the rates of normalised steps, are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Rows, agreement, at_most
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WINDOW = 20  # near the limit the divergence jitters: a decade ends in a mean over this many steps
+EARLY = 6  # exponents of plain steps are fitted from a sixth of the logarithmic time on
+LONG = 5000  # runs of more steps are for the exponents, shorter ones for what a user reaches
+RECIPES = {("normalized", 2.0): 1e-4, ("geometric", 3.0): 5e-4}  # divergence that a user should reach with few steps
+
+
+@dataclass(frozen=True)
+class Point:
+    sequences: int = 6
+    length: int = 8
+    dim: int = 10
+    p: float = 2.0
+    rule: Literal["normalized", "geometric", "flow"] = (
+        "normalized"  # flow: plain steps, followed to times like exp(600)
+    )
+    lr: float = 1.0
+    steps: int = 1000
+    loss: Literal["logistic", "exponential", "linear"] = "logistic"
+
+
+def study(seeds: int, steps: int, normalized: list[float], plain: list[float]) -> tuple[Grid, ...]:
+    return (
+        Grid(loss=["logistic", "exponential", "linear"], seeds=seeds),
+        Grid(p=3.0, rule="geometric", lr=0.01, steps=3000, seeds=seeds),
+        Grid(p=normalized, steps=steps, seeds=seeds),
+        Grid(p=plain, rule="flow", lr=0.1, steps=steps, seeds=seeds),
+    )
+
+
+# between 1.5 and 2, small steps first stay below the line k**-2 and approach it at a lower slope
+LARGE_STEPS = Grid(p=1.75, lr=100.0, steps=30000, seeds=30)
+
+
+def recorded(normalized: tuple[float, ...], plain: tuple[float, ...]) -> dict[str, str]:
+    """States on record: every claim agreed."""
+    exponents = [f"rates.normalized{beside}.p{p:g}" for p in normalized for beside in ("", "-linear")]
+    exponents += [f"rates.{claim}.p{p:g}" for p in plain for claim in ("plain", "plain-linear", "polylog")]
+    return dict.fromkeys([*exponents, "rates.recipe.p2", "rates.recipe.p3", "rates.loss"], "agrees")
+
+
+class Rates(Experiment[Point]):
+    id = "mirror-descent/rates"
+    presets = {
+        "quick": study(6, 10000, [2.0, 3.0], [2.0]),
+        "full": (*study(30, 30000, [1.1, 2.0, 3.0], [1.5, 2.0, 3.0]), LARGE_STEPS),
+    }
+    method_fields = frozenset({"p", "rule", "lr", "steps", "loss"})
+    expected = {
+        "quick": recorded((2.0, 3.0), (2.0,)) | {"rates.normalized-linear.p3": "inconclusive"},
+        "full": recorded((1.1, 1.75, 2.0, 3.0), (1.5, 2.0, 3.0)),
+    }
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.data import AttentionTokens
+        from whichtoken.margin import key_query_svm
+        from whichtoken.optim.attention_descent import attention_descent
+        from whichtoken.optim.linear_descent import linear_descent
+        from whichtoken.theory.mirror_descent import directional_divergence
+
+        problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
+        start = 1e-3 * rng.standard_normal((point.dim, point.dim))
+        options: Any = {
+            "p": point.p, "lr": point.lr, "steps": point.steps, "rule": point.rule, "loss": point.loss,
+            "record": _recorded_steps(point),
+        }  # fmt: skip
+        attention = attention_descent(problem, start, **options)
+        limit = key_query_svm(problem.tokens, problem.queries, attention.selected, p=point.p).direction
+        if limit is None:
+            raise ValueError(f"the selected tokens {attention.selected.tolist()} cannot be separated: no limit exists")
+        linear = linear_descent(_constraints(problem, attention.selected), start, **options)
+        measured: dict[str, Any] = {"settled": 20 * attention.last_change <= point.steps}
+        for name, snapshots in (("attention", attention.snapshots), ("linear", linear.snapshots)):
+            divergence = np.array([directional_divergence(limit, state.direction, point.p) for state in snapshots])
+            steps = np.array([state.step for state in snapshots])
+            log_times = np.array([state.log_time for state in snapshots])
+            measured |= {
+                f"{name}_divergence": divergence[-1],
+                f"{name}_exponent": _exponent(point, steps, log_times, divergence),
+                f"{name}_curve": divergence,
+                f"{name}_clock": log_times if point.rule == "flow" else steps,
+            }
+        return measured
+
+    def predict(self, point: Point) -> Mapping[str, Predicted]:
+        """Exponent in steps, or for plain steps in the logarithm of time.
+
+        Plain steps let |W|_p grow as log t. What the first steps put into U stays, and is wrong relative to |U|_q by
+        (log t)**-(p-1); the constraints are met up to a constant, hence relative to |W|_p up to 1 / log t. The divergence
+        is the square of the larger one.
+        """
+        from whichtoken.theory.mirror_descent import divergence_rate
+
+        plain = 2.0 * min(1.0, point.p - 1.0)
+        return {"exponent": Predicted(-plain if point.rule == "flow" else -divergence_rate(point.p))}
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        for rule, p in sorted({(row.point.rule, row.point.p) for row in rows if row.point.steps > LONG}):
+            runs = Rows(row for row in rows.where(rule=rule, p=p) if row.point.steps > LONG and row.measured["settled"])
+            clock = "log t" if rule == "flow" else "k"
+            name = "plain" if rule == "flow" else rule
+            found = runs.predicted("exponent")
+            yield agreement(
+                f"rates.{name}.p{p:g}",
+                f"p = {p:g}, {name} steps: exponent of the divergence in {clock} (ours; {len(runs)} settled runs)",
+                theory=found.value if found else None,
+                measured=Mean(runs.values("attention_exponent")),
+                tolerance=0.25 if rule == "flow" else 0.1,
+            )
+            yield agreement(
+                f"rates.{name}-linear.p{p:g}",
+                f"p = {p:g}, {name} steps: its difference to that of a linear classifier",
+                theory=0.0,
+                measured=Mean(runs.values("attention_exponent") - runs.values("linear_exponent")),
+                tolerance=0.25 if rule == "flow" else 0.1,
+            )
+            if rule == "flow":
+                yield at_most(
+                    f"rates.polylog.p{p:g}",
+                    f"p = {p:g}, plain steps: exponent in log t, at most that of the poly-logarithmic bound",
+                    bound=-min(1.0, p - 1.0),
+                    measured=Mean(runs.values("attention_exponent")),
+                )
+        yield from self._few_steps(Rows(row for row in rows if row.point.steps <= LONG))
+
+    def _few_steps(self, rows: Rows[Point]) -> Iterator[Claim]:
+        for (rule, p), bound in RECIPES.items():
+            runs = rows.where(rule=rule, p=p, loss="logistic")
+            steps = ", ".join(f"{steps} {rule} steps of {lr:g}" for steps, lr in _levels(runs))
+            yield at_most(
+                f"rates.recipe.p{p:g}",
+                f"p = {p:g}: divergence after {steps or 'few steps'}",
+                bound=bound,
+                measured=Mean(runs.values("attention_divergence")),
+            )
+        yield at_most(
+            "rates.loss",
+            "p = 2: how much exponential or linear loss changes the divergence, relative to logistic",
+            bound=0.1,
+            measured=Mean(rows.where(rule="normalized").per_seed(_change_by_loss)),
+        )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        left, right = figure.subplots(1, 2, sharey=True)
+        long = Rows(row for row in rows if row.point.steps > LONG) or rows
+        for axes, name, label in ((left, "normalized", "step k"), (right, "flow", "log t")):
+            _draw_curves(Rows(row for row in long if row.point.rule == name), axes)
+            axes.set(xscale="log", yscale="log", xlabel=label)
+        left.set(title="Normalised steps", ylabel="median divergence from the limit")
+        right.set(title="Plain steps, far out")
+
+
+def _recorded_steps(point: Point) -> NDArray[np.int64]:
+    """Steps for a curve and, close together, for the means at the ends of the last two decades."""
+    ends = np.linspace(0.8, 1.0, WINDOW)
+    spread = [np.geomspace(min(10, point.steps), point.steps, 40), ends * point.steps, ends * point.steps / 10]
+    return np.unique(np.concatenate(spread).astype(np.int64))
+
+
+def _constraints(problem: Any, selected: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(x_selected - x_t) z^T for every unselected token, (m, d, d): the samples of the linear classifier."""
+    lead = np.take_along_axis(problem.tokens, selected[:, None, None], axis=1) - problem.tokens  # (n, T, d)
+    unselected = np.arange(lead.shape[1]) != selected[:, None]  # (n, T)
+    rows: NDArray[np.float64] = np.einsum("ntd,ne->ntde", lead, problem.queries)[unselected]
+    return rows
+
+
+def _exponent(point: Point, steps: Any, log_times: Any, divergence: Any) -> float:
+    if point.rule == "flow":
+        late = log_times > log_times[-1] / EARLY
+        return float(np.polyfit(np.log(log_times[late]), np.log(divergence[late]), 1)[0])
+    last = steps >= 0.8 * point.steps
+    before = (steps >= 0.08 * point.steps) & (steps <= 0.1 * point.steps)
+    return float(np.log10(divergence[last].mean() / divergence[before].mean()))
+
+
+def _levels(rows: Rows[Point]) -> list[tuple[int, float]]:
+    return list(dict.fromkeys((row.point.steps, row.point.lr) for row in rows))
+
+
+def _change_by_loss(repeat: Rows[Point]) -> float | None:
+    by_loss = {row.point.loss: row.measured["attention_divergence"] for row in repeat}
+    others = [value for loss, value in by_loss.items() if loss != "logistic"]
+    if "logistic" not in by_loss or not others:
+        return None
+    return float(np.mean([abs(value / by_loss["logistic"] - 1.0) for value in others]))
+
+
+def _draw_curves(rows: Rows[Point], axes: Axes) -> None:
+    for p in sorted(rows.levels("p")):
+        runs = rows.where(p=p)
+        clock = np.median([row.measured["attention_clock"] for row in runs], axis=0)
+        shown = clock > 1
+        (line,) = axes.plot(clock[shown], _median(runs, "attention_curve")[shown], label=f"p = {p:g}")
+        linear = np.median([row.measured["linear_clock"] for row in runs], axis=0)
+        axes.plot(linear[shown], _median(runs, "linear_curve")[shown], color=line.get_color(), ls=":")
+    axes.plot([], [], color="grey", ls=":", label="linear classifier")
+    axes.legend()
+
+
+def _median(rows: Rows[Point], name: str) -> Any:
+    return np.median([row.measured[name] for row in rows], axis=0)
