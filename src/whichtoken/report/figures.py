@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,3 +98,23 @@ def points_with_errors(axes: Axes, rows: Rows[Any], x: str, y: str, label: str, 
     means = [float(sample.mean()) for sample in samples]
     errors = [float(sample.std(ddof=1) / np.sqrt(len(sample))) if len(sample) > 1 else 0.0 for sample in samples]
     axes.errorbar(levels, means, errors, fmt="o", capsize=3, label=label, **style)
+
+
+def grouped_bars(axes: Axes, names: Sequence[str], samples: Mapping[str, Sequence[ArrayLike]]) -> None:
+    """Means as bars side by side, every single value as a dot on its bar, the legend above.
+
+    Parameters
+    ----------
+    names : labels of the groups of bars.
+    samples : for each kind of bar the values of every group.
+    """
+    width = 0.8 / len(samples)
+    for kind, (label, groups) in enumerate(samples.items()):
+        places = np.arange(len(names)) + width * (kind - (len(samples) - 1) / 2)
+        values = [np.asarray(group, dtype=np.float64) for group in groups]
+        means = [float(group.mean()) if len(group) else 0.0 for group in values]
+        axes.bar(places, means, 0.92 * width, alpha=0.75, label=label)
+        axes.plot(np.repeat(places, [len(group) for group in values]), np.concatenate(values), ".", color=INK, ms=3)
+    axes.set_xticks(range(len(names)), names)
+    axes.grid(False, axis="x")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(samples), fontsize=9)

@@ -1,0 +1,222 @@
+"""Attention concentrates on the relevant group, whatever the query.
+
+Claim   After training, every column of the attention matrix has its weight on the row of the relevant group. The weight
+        that it lacks there is claimed to be exponentially small in the number of groups; at a constant learning rate it
+        is found to fall only as a power of the step, and to grow with the number of groups.
+Source  Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group-Sparse Classification (arXiv 2504.08638),
+        Theorem 3.2: attention on the relevant group of at least 1 - exp(-Theta(D)); the power law is derived here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whichtoken.lab import (
+    Claim,
+    Exact,
+    Experiment,
+    Grid,
+    Mean,
+    Measured,
+    Predicted,
+    Rows,
+    agreement,
+    at_least,
+    at_most,
+    log_slope,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+EQUAL_LOSS = 0.02  # at which models of different sizes are compared
+
+
+@dataclass(frozen=True)
+class Point:
+    groups: int = 8
+    group_dim: int = 4
+    relevant: int = 2
+    lr: float = 0.02
+    steps: int = 1500
+    method: str = "batches"  # batches or population (the exact map on positions and values)
+    batch: int = 300
+
+
+def late(groups: int) -> Grid:
+    """The exact map, far into the late phase."""
+    return Grid(method="population", groups=groups, lr=0.8 / groups, steps=8000, seeds=1)
+
+
+def recorded(trained: tuple[str, ...]) -> dict[str, str]:
+    """States on record: attention concentrates as the population map says, but by a power law, not exponentially."""
+    codes = [f"attention-map.{part}.{code}" for code in trained for part in ("attention", "every-query", "alike")]
+    codes += [f"attention-map.power.{code}" for code in ("D8", "D16", "D32")]
+    return {**dict.fromkeys(codes, "agrees"), "attention-map.exponential": "disagrees"}
+
+
+class AttentionMap(Experiment[Point]):
+    id = "group-sparse/attention-map"
+    presets = {
+        "quick": (Grid(lr=0.05, steps=600, seeds=5), late(8), late(16), late(32)),
+        "full": (
+            Grid(seeds=10),
+            Grid(groups=16, group_dim=8, relevant=5, lr=0.01, steps=3000, seeds=5),
+            late(8), late(16), late(32), late(64),
+        ),
+    }  # fmt: skip
+    method_fields = frozenset({"method", "lr", "steps", "batch"})
+    expected = {"quick": recorded(("D8",)), "full": {**recorded(("D8", "D16")), "attention-map.power.D64": "disagrees"}}
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        return _population(point) if point.method == "population" else _trained(point, rng)
+
+    def predict(self, point: Point) -> Mapping[str, Predicted]:
+        from whichtoken.theory import group_sparse
+
+        if point.method == "population":
+            law = group_sparse.late_phase(groups=point.groups, lr=point.lr, step=_checkpoints(point))
+            return {"leakage_curve": Predicted(law.leakage)}
+        theory = group_sparse.symmetric_map(
+            groups=point.groups,
+            group_dim=point.group_dim,
+            lr=point.lr,
+            steps=point.steps,
+            rng=np.random.default_rng(0),
+            samples=300,
+        )
+        return {
+            "attention": Predicted(theory.attention[-50:].mean())
+        }  # the end is slow: fifty steps lose less than noise
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        for groups in rows.where(method="batches").levels("groups"):
+            yield from _concentrates(rows.where(method="batches", groups=groups), f"D{groups}")
+        exact = rows.where(method="population")
+        for row in exact:
+            yield agreement(
+                f"attention-map.power.D{row.point.groups}",
+                f"D = {row.point.groups}: power of the step in the attention on the other groups",
+                theory=-2 / 3,
+                measured=Exact(row.measured["power"]),
+                tolerance=0.03,
+            )
+        growth = log_slope(exact, "groups", "leakage_at_loss").values
+        yield at_most(
+            "attention-map.exponential",
+            f"power of D in the attention on the other groups at a loss of {EQUAL_LOSS:g}; exponentially small means"
+            " below any negative power",
+            bound=-1.0,
+            measured=Exact(growth[0]) if len(growth) else Mean([]),
+        )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        left, right = figure.subplots(1, 2)
+        _draw_map(rows.where(method="batches"), left)
+        _draw_leakage(rows.where(method="population"), right)
+
+
+def _population(point: Point) -> Measured:
+    from whichtoken.theory import group_sparse
+
+    trajectory = group_sparse.population_map(groups=point.groups, lr=point.lr, steps=point.steps)
+    reached = np.flatnonzero(trajectory.loss <= EQUAL_LOSS)
+    if not reached.size:
+        raise ValueError(f"steps={point.steps} must be enough to reach a loss of {EQUAL_LOSS:g}")
+    leakage = trajectory.leakage
+    return {
+        "leakage": leakage[-1],
+        "leakage_at_loss": leakage[reached[0]],
+        "power": np.log2(leakage[point.steps] / leakage[point.steps // 2]),
+        "steps": _checkpoints(point),
+        "leakage_curve": leakage[_checkpoints(point)],
+    }
+
+
+def _trained(point: Point, rng: np.random.Generator) -> Measured:
+    import torch
+
+    from whichtoken.data import GroupSparse
+    from whichtoken.models.group_selection import selection
+    from whichtoken.models.group_transformer import GroupTransformer
+    from whichtoken.optim.group_descent import fresh_batches, gradient_descent
+
+    direction = rng.standard_normal(point.group_dim)
+    data = GroupSparse(point.groups, point.group_dim, point.relevant, direction)
+    model = GroupTransformer(point.group_dim, point.groups)
+    gradient_descent(model, fresh_batches(data, point.batch, rng), point.steps, point.lr)
+    X, y = map(torch.from_numpy, data.sample(2000, rng))
+    mean_map = model.attention(X).mean(dim=0).detach().numpy()  # (key, query)
+    state = selection(model, X, y, point.relevant, direction)
+    received = mean_map[point.relevant]
+    return {
+        "map": mean_map,
+        "attention": state.attention,
+        "weakest_query": received.min(),
+        "query_spread": np.ptp(received),
+        "min_attention": state.min_attention,
+        "accuracy": state.accuracy,
+        "position_value_norm": state.position_value_norm,
+        "block_norms": state.block_norms,
+    }
+
+
+def _concentrates(runs: Rows[Point], code: str) -> Iterator[Claim]:
+    predicted = runs.predicted("attention")
+    yield agreement(
+        f"attention-map.attention.{code}",
+        f"{code}: mean attention on the relevant group against the symmetry-reduced map",
+        theory=None if predicted is None else float(predicted.value),
+        measured=Mean(runs.values("attention")),
+        tolerance=0.03,
+    )
+    yield at_least(
+        f"attention-map.every-query.{code}",
+        f"{code}: mean attention on the relevant group of the query that attends to it least",
+        bound=0.5,
+        measured=Mean(runs.values("weakest_query")),
+    )
+    yield at_most(
+        f"attention-map.alike.{code}",
+        f"{code}: difference between the queries",
+        bound=0.05,
+        measured=Mean(runs.values("query_spread")),
+    )
+
+
+def _checkpoints(point: Point) -> list[int]:
+    return [int(step) for step in np.unique(np.geomspace(1, point.steps, 60).astype(int))]
+
+
+def _draw_map(rows: Rows[Point], axes: Axes) -> None:
+    if not rows:
+        return
+    groups = rows.levels("groups")[0]
+    weights = np.mean([row.measured["map"] for row in rows.where(groups=groups)], axis=0)
+    image = axes.imshow(weights, vmin=0, vmax=1, cmap="viridis")
+    axes.figure.colorbar(image, ax=axes)
+    axes.set(title=f"Mean attention after training, D = {groups}", xlabel="query group", ylabel="key group")
+    axes.grid(False)
+
+
+def _draw_leakage(rows: Rows[Point], axes: Axes) -> None:
+    for row in rows:
+        steps = np.array(row.measured["steps"])
+        (line,) = axes.plot(steps, row.measured["leakage_curve"], label=f"D = {row.point.groups}")
+        if (law := row.predicted.get("leakage_curve")) is not None:
+            late_steps = steps >= 100
+            axes.plot(steps[late_steps], np.array(law.value)[late_steps], ls="--", color=line.get_color())
+    axes.set(
+        xscale="log",
+        yscale="log",
+        title="Attention on the other groups, power law dashed",
+        xlabel="step",
+        ylabel="1 - attention",
+    )
+    if rows:  # a legend of nothing is a warning
+        axes.legend()

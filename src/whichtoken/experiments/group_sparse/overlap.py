@@ -1,0 +1,153 @@
+"""Two relevant groups, or correlated ones: what of the selection remains.
+
+Claim   With two relevant groups of one direction attention splits evenly between them; with two directions the value moves
+        to the positions and routing by content beats what selection alone could reach; correlated groups change little.
+Source  Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group-Sparse Classification (arXiv 2504.08638) treat
+        one group and independent variables; beyond that is measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whichtoken.experiments.group_sparse.training import TEST_SAMPLES, measured_selection
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, at_least
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from whichtoken.data import GroupSparse
+
+CASES = ["one group", "two groups, one direction", "two groups, two directions"]
+
+
+@dataclass(frozen=True)
+class Point:
+    groups: int = 8
+    group_dim: int = 4
+    case: str = "one group"
+    correlation: float = 0.0  # of the same variable in two groups
+    lr: float = 0.05
+    steps: int = 500
+    batch: int = 200
+
+
+class Overlap(Experiment[Point]):
+    id = "group-sparse/overlap"
+    presets = {
+        "quick": (Grid(case=CASES, steps=400, seeds=5), Grid(correlation=0.7, steps=400, seeds=5)),
+        "full": (
+            Grid(case=CASES, lr=0.02, steps=1500, batch=200, seeds=6),
+            Grid(correlation=[0.3, 0.7], lr=0.02, steps=1500, batch=200, seeds=6),
+        ),
+    }
+    method_fields = frozenset({"lr", "steps", "batch"})
+    expected = {
+        "quick": {
+            "overlap.correlated.0": "agrees",
+            "overlap.correlated.0.7": "agrees",
+            "overlap.even-split": "agrees",
+            "overlap.both-selected": "agrees",
+            "overlap.routing": "agrees",
+            "overlap.value-moves": "agrees",
+        },
+        "full": {
+            "overlap.correlated.0": "agrees",
+            "overlap.correlated.0.3": "agrees",
+            "overlap.correlated.0.7": "agrees",
+            "overlap.even-split": "agrees",
+            "overlap.both-selected": "agrees",
+            "overlap.routing": "agrees",
+            "overlap.value-moves": "agrees",
+        },
+    }
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        import torch
+
+        from whichtoken.models.group_transformer import GroupTransformer
+        from whichtoken.optim.group_descent import fresh_batches, gradient_descent
+
+        data = _problem(point, rng)
+        model = GroupTransformer(point.group_dim, point.groups)
+        gradient_descent(model, fresh_batches(data, point.batch, rng), point.steps, point.lr)
+        X, _ = data.sample(TEST_SAMPLES, rng)
+        with torch.no_grad():
+            weights = model.attention(torch.from_numpy(X)).mean(dim=(0, 2)).numpy()  # (groups,)
+        return {
+            **measured_selection(model, data, rng),
+            "relevant_attention": weights[data.relevant].sum(),
+            "larger_share": weights[data.relevant].max() / weights[data.relevant].sum(),
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        for correlation in rows.where(case="one group").levels("correlation"):
+            yield at_least(
+                f"overlap.correlated.{correlation:g}",
+                f"one group, correlation {correlation:g}: attention on the relevant group",
+                bound=0.7,
+                measured=Mean(rows.where(case="one group", correlation=correlation).values("attention")),
+            )
+        same, different = rows.where(case=CASES[1]), rows.where(case=CASES[2])
+        yield agreement(
+            "overlap.even-split",
+            "two groups, one direction: share of the group with more attention",
+            theory=0.5,
+            measured=Mean(same.values("larger_share")),
+            tolerance=0.05,
+        )
+        yield at_least(
+            "overlap.both-selected",
+            "two groups, one direction: attention on the two relevant groups",
+            bound=0.7,
+            measured=Mean(same.values("relevant_attention")),
+        )
+        yield at_least(
+            "overlap.routing",
+            "two groups, two directions: accuracy, at most 0.75 by selection alone",
+            bound=0.75,
+            measured=Mean(different.values("accuracy")),
+        )
+        yield at_least(
+            "overlap.value-moves",
+            "two groups, two directions: |v_2| over |v_1|",
+            bound=0.5,
+            measured=Mean(
+                different.values("position_value_norm") / different.values("value_norm") if different else []
+            ),
+        )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        from whichtoken.report.figures import grouped_bars
+
+        cases = list(dict.fromkeys((row.point.case, row.point.correlation) for row in rows))
+        names = [f"{case}\ncorrelation {rho:g}" if rho else case.replace(", ", "\n") for case, rho in cases]
+        quantities = {
+            "accuracy": "accuracy",
+            "attention on the relevant groups": "relevant_attention",
+            "|v_2|, value on the positions": "position_value_norm",
+        }
+        samples = {
+            label: [rows.where(case=case, correlation=rho).values(quantity) for case, rho in cases]
+            for label, quantity in quantities.items()
+        }
+        grouped_bars(figure.subplots(), names, samples)
+
+
+def _problem(point: Point, rng: np.random.Generator) -> GroupSparse:
+    from whichtoken.data import GroupSparse
+
+    if point.case not in CASES:
+        raise ValueError(f"case={point.case!r} must be one of {', '.join(CASES)}")
+    first, second = rng.choice(point.groups, size=2, replace=False)
+    directions = np.linalg.qr(rng.standard_normal((point.group_dim, 2)))[0].T  # orthonormal rows
+    if point.case == CASES[0]:
+        return GroupSparse(point.groups, point.group_dim, int(first), directions[0], correlation=point.correlation)
+    directions = directions[:1] if point.case == CASES[1] else directions
+    return GroupSparse(
+        point.groups, point.group_dim, [int(first), int(second)], directions, correlation=point.correlation
+    )
