@@ -1,0 +1,207 @@
+"""Attention at the boundary of what can be detected at all.
+
+Claim   With L^(1-beta) signal tokens of strength sqrt(2 r log L), attention along the signal, at a temperature chosen on
+        other draws, detects above the boundary r*(beta) of sparse-mixture detection and fails below it; just above, it does
+        better than higher criticism and the mean token, better than the largest token but for the sparsest signals, where
+        the two are alike, and hardly worse than the likelihood ratio.
+Source  The boundary is that of Ingster, and Donoho and Jin (2004, Higher criticism); that a tilted mean, which is what the
+        attention of Barnfield, Cui, Lu (arXiv 2509.25153) computes, attains it is a heuristic of ours, measured here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.experiments.sparse_tokens.comparison import agreed, legend, planned
+from whichtoken.experiments.sparse_tokens.scores import (
+    Statistic,
+    attention,
+    best_threshold,
+    draw_scores,
+    error_at,
+    mean,
+)
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least, at_most
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = NDArray[np.float64]
+
+DETECTORS = {
+    "attention": "attention",
+    "criticism": "higher criticism",
+    "largest": "largest token",
+    "mean": "mean token",
+    "likelihood": "likelihood ratio",
+}
+TEMPERATURES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5)  # multiples of the strength, tried on the tuning draws
+UNDECIDED = (
+    # the sparsest signals: attention and the largest token are alike
+    *(f"largest.beta0.9.L{length}" for length in (10_000, 100_000, 1_000_000)),
+    # differences smaller than the draws at these lengths resolve
+    *("optimal.beta0.6.L100000", "optimal.beta0.7.L100000", "optimal.beta0.7.L1000000", "optimal.beta0.9.L100000"),
+    *("criticism.beta0.7.L100000", "criticism.beta0.7.L1000000", "largest.beta0.7.L1000000", "above.beta0.9"),
+)
+LONG = 10_000  # tokens from which detectors are compared
+SPARSITIES = [0.6, 0.7, 0.8, 0.9]
+
+
+@dataclass(frozen=True)
+class Point:
+    length: int = 10_000
+    sparsity: float = 0.8  # beta: L^(1 - beta) tokens carry the signal
+    excess: float = 2.2  # r / r*: below 1 nothing can detect
+    tuning: int = 100  # draws per class that choose temperature and thresholds
+    draws: int = 100  # and those that give the errors
+
+
+def recorded(grids: tuple[Grid, ...], undecided: tuple[str, ...]) -> dict[str, str]:
+    points = planned(grids, Point)
+    above, below = ([point for point in points if point.excess == excess] for excess in (2.2, 0.4))
+    compared = [f"beta{point.sparsity:g}.L{point.length}" for point in above if point.length >= LONG]
+    codes = [f"{part}.{code}" for code in compared for part in ("criticism", "largest", "mean", "optimal")]
+    codes += [f"above.beta{point.sparsity:g}" for point in above] + [f"below.beta{point.sparsity:g}" for point in below]
+    return agreed((f"boundary.{code}" for code in codes), (f"boundary.{code}" for code in undecided))
+
+
+class Boundary(Experiment[Point]):
+    id = "sparse-tokens/boundary"
+    presets = {
+        "quick": (
+            Grid(length=1000, sparsity=[0.7, 0.9], excess=[0.4, 2.2], seeds=10),
+            Grid(sparsity=[0.7, 0.9], excess=2.2, seeds=10),
+        ),
+        "full": (
+            Grid(length=[1000, 10_000], sparsity=SPARSITIES, excess=[0.4, 2.2], seeds=20),
+            Grid(length=100_000, sparsity=SPARSITIES, excess=2.2, tuning=60, draws=60, seeds=10),
+            Grid(length=1_000_000, sparsity=[0.7, 0.9], excess=2.2, tuning=30, draws=30, seeds=8),
+        ),
+    }  # fmt: skip
+
+    expected = {
+        "quick": recorded(presets["quick"], undecided=("largest.beta0.9.L10000",)),
+        "full": recorded(presets["full"], UNDECIDED),
+    }
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        signal_tokens = max(1, round(point.length ** (1 - point.sparsity)))
+        strength = math.sqrt(2 * point.excess * threshold(point.sparsity) * math.log(point.length))
+        others: dict[str, Statistic] = {
+            "criticism": higher_criticism,
+            "largest": lambda tokens: tokens.max(axis=1),
+            "mean": mean,
+            "likelihood": lambda tokens: _log_likelihood(tokens, signal_tokens / point.length, strength),
+        }
+        tilted = {f"{multiple:g}": attention(multiple * strength) for multiple in TEMPERATURES}
+        tuned = {
+            name: best_threshold(*scores)
+            for name, scores in draw_scores(
+                tilted | others, point.length, signal_tokens, strength, point.tuning, rng
+            ).items()
+        }
+        best = min(tilted, key=lambda name: tuned[name][0])
+        tuned["attention"] = tuned[best]
+        statistics = {"attention": tilted[best], **others}
+        scores = draw_scores(statistics, point.length, signal_tokens, strength, point.draws, rng)
+        return {
+            "inverse_temperature": float(best) * strength,
+            **{name: error_at(*scores[name], tuned[name][1]) for name in DETECTORS},
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        above, below = rows.where(excess=2.2), rows.where(excess=0.4)
+        for sparsity in above.levels("sparsity"):
+            yield from _above(above.where(sparsity=sparsity), f"beta{sparsity:g}")
+        for sparsity in below.levels("sparsity"):
+            runs = below.where(sparsity=sparsity, length=max(below.levels("length")))
+            yield at_least(
+                f"boundary.below.beta{sparsity:g}",
+                f"beta {sparsity:g}, 0.4 times the boundary: error of attention at L = {runs[0].point.length}",
+                bound=0.35,
+                measured=Mean(runs.values("attention")),
+            )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        from whichtoken.report.figures import points_with_errors
+
+        above = rows.where(excess=2.2)
+        longest = min(max(above.levels("length"), default=0), 100_000)  # the longest at which every sparsity is drawn
+        left, right = figure.subplots(1, 2, sharey=True)
+        for colour, (name, label) in enumerate(DETECTORS.items()):
+            for axes, runs, field in (
+                (left, above.where(length=longest), "sparsity"),
+                (right, above.where(sparsity=max(above.levels("sparsity"), default=0)), "length"),
+            ):
+                if runs:
+                    points_with_errors(axes, runs, field, name, label, color=f"C{colour}", ms=4, ls="-", lw=1)
+        left.set(title=f"2.2 times the boundary, L = {longest}", xlabel="sparsity beta", ylabel="error", ylim=(0, 0.55))
+        right.set(title="The same at the sparsest signal, by length", xlabel="length", xscale="log")
+        legend(left, fontsize=8)
+
+
+def _above(runs: Rows[Point], code: str) -> Iterator[Claim]:
+    """What attention does above the boundary, at one sparsity."""
+    lengths = sorted(runs.levels("length"))
+    for length in lengths:
+        if length >= LONG:
+            yield from _comparisons(runs.where(length=length), f"{code}.L{length}")
+    if len(lengths) > 1:
+        shortest, longest = (runs.where(length=lengths[end]).values("attention") for end in (0, -1))
+        repeats = min(len(shortest), len(longest))
+        yield at_most(
+            f"boundary.above.{code}",
+            f"{code}, 2.2 times the boundary: change of attention's error from L = {lengths[0]} to {lengths[-1]}",
+            bound=0.0,
+            measured=Mean(longest[:repeats] - shortest[:repeats]),
+        )
+
+
+def _comparisons(runs: Rows[Point], code: str) -> Iterator[Claim]:
+    ours = runs.values("attention")
+    for other in ("criticism", "largest", "mean"):
+        yield at_least(
+            f"boundary.{other}.{code}",
+            f"{code}, 2.2 times the boundary: error of the {DETECTORS[other]} less attention's",
+            bound=0.0,
+            measured=Mean(runs.values(other) - ours),
+        )
+    yield at_most(
+        f"boundary.optimal.{code}",
+        f"{code}, 2.2 times the boundary: error of attention less the likelihood ratio's",
+        bound=0.03,
+        measured=Mean(ours - runs.values("likelihood")),
+    )
+
+
+def threshold(sparsity: float) -> float:
+    """r*: signal strength, in units of 2 log L, below which no test detects."""
+    if not 0.5 < sparsity < 1:
+        raise ValueError(f"sparsity={sparsity} must lie in (0.5, 1)")
+    return sparsity - 0.5 if sparsity <= 0.75 else (1 - math.sqrt(1 - sparsity)) ** 2
+
+
+def higher_criticism(tokens: Array) -> Array:
+    """Largest standardised excess of small p-values, over those from 1/L to 1/2 (Donoho and Jin, 2004)."""
+    from scipy.special import ndtr
+
+    length = tokens.shape[1]
+    count = length // 2
+    p = ndtr(-np.sort(tokens, axis=1)[:, : -count - 1 : -1])  # ascending
+    expected = np.arange(1, count + 1) / length
+    excess = math.sqrt(length) * (expected - p) / np.sqrt(p * (1 - p))
+    largest: Array = np.where(p >= 1 / length, excess, -np.inf).max(axis=1)
+    return largest
+
+
+def _log_likelihood(tokens: Array, share: float, strength: float) -> Array:
+    """Log-likelihood ratio of the mixture in which each token carries the signal with probability `share`."""
+    tilt = np.exp(strength * tokens - strength**2 / 2)
+    ratio: Array = np.log1p(share * (tilt - 1)).sum(axis=1)
+    return ratio

@@ -1,0 +1,89 @@
+"""Theory beside simulation, the way all claims about sparse tokens make the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.lab import Claim, Grid, Mean, Rows, agreement
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+PointT = TypeVar("PointT")
+
+
+class TaskFields(Protocol):
+    """The fields of a point that make up its task."""
+
+    @property
+    def length(self) -> int: ...
+    @property
+    def signal_tokens(self) -> int: ...
+    @property
+    def strength(self) -> float: ...
+    @property
+    def prevalence(self) -> float: ...
+
+
+def task_of(point: TaskFields) -> dict[str, Any]:
+    """The task as keyword arguments."""
+    return {
+        "length": point.length,
+        "signal_tokens": point.signal_tokens,
+        "strength": point.strength,
+        "prevalence": point.prevalence,
+    }
+
+
+def planned(grids: Iterable[Grid], point_type: type[PointT]) -> list[PointT]:
+    """The points of some grids, in order."""
+    return list(dict.fromkeys(point_type(**fields) for grid in grids for fields in grid.points({})))
+
+
+def agreed(codes: Iterable[str], undecided: Iterable[str] = ()) -> dict[str, str]:
+    """States on record where every claim agreed, but for those that the repeats of a preset do not decide."""
+    return dict.fromkeys(codes, "agrees") | dict.fromkeys(undecided, "inconclusive")
+
+
+def versus_theory(
+    code: str,
+    claim: str,
+    runs: Rows[Any],
+    name: str,
+    *,
+    relative: float = 0.0,
+    absolute: float = 0.0,
+    standard_errors: float = 0.0,
+    values: NDArray[np.float64] | None = None,
+) -> Claim:
+    """The claim that the mean of a measured quantity equals the prediction of the same name.
+
+    Parameters
+    ----------
+    relative, absolute, standard_errors : parts of the tolerance, summed: times the prediction, as it is, and times the
+        standard error of the mean.
+    values : what to average instead of the measured quantity itself, a value per row.
+    """
+    predicted = runs.predicted(name)
+    sample = runs.values(name) if values is None else values
+    spread = float(np.std(sample, ddof=1) / np.sqrt(len(sample))) if len(sample) > 1 else 0.0
+    theory = None if predicted is None else float(predicted.value)
+    return agreement(
+        code,
+        claim,
+        theory=theory,
+        measured=Mean(sample),
+        tolerance=relative * abs(theory or 0.0) + absolute + standard_errors * spread,
+        theory_error=0.0 if predicted is None else predicted.error,
+    )
+
+
+def legend(axes: Axes, **style: Any) -> None:
+    """A legend, if any row was there to be drawn."""
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(**style)

@@ -1,0 +1,317 @@
+"""Training loss and test error of attention and of two linear models, predicted without a simulation.
+
+Claim   Attention trained in four stages, and linear models on the mean token or on all tokens, have the training loss and
+        the test error that a low-dimensional fixed point gives; attention is far better, errors approach their limits as
+        one over the samples, and using the first sample again for the readout changes nothing visible.
+Source  Barnfield, Cui, Lu, High-Dimensional Analysis of Single-Layer Attention for Sparse-Token Classification (arXiv
+        2509.25153), Theorems 4 and 5 and the figure of errors against samples; the equations are derived here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from whichtoken.experiments.sparse_tokens.comparison import agreed, legend, planned, task_of, versus_theory
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Rows, agreement, at_most
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MODELS = ("attention", "pooled", "vectorized")
+LEARNING_RATE = 0.5
+UNLIMITED = 1e7  # samples per dimension that stand for all data in the world
+FAR = 1e3  # and those at which an error falls as one over the samples, to the last percent
+
+
+@dataclass(frozen=True)
+class Point:
+    length: int = 10
+    signal_tokens: int = 1
+    strength: float = 5.0
+    prevalence: float = 0.5
+    dim: int = 500
+    samples_per_dim: float = 2.0  # of the readout
+    model: str = "attention"
+    query: str = "trained"  # by two logistic steps on tokens, or given, with features drawn from their exact law
+    query_samples: float = 2.0  # per dimension, of a trained query
+    alignment: float = 0.9  # of a given query
+    inverse_temperature: float = 1.0  # times the norm of the query
+    ridge: float = 1e-2
+    loss: str = "logistic"
+    split: bool = True  # fresh samples for the readout, not those of the query
+
+
+SMALL_RIDGE: dict[str, Any] = {"ridge": 1e-5}
+OTHER_TASK: dict[str, Any] = {"length": 5, "signal_tokens": 2, "strength": 3.0, "prevalence": 0.3}
+GIVEN: dict[str, Any] = {"query": "given", "alignment": 0.7, "inverse_temperature": 1.5, **OTHER_TASK}
+
+
+def approach(samples: list[float], seeds: int) -> Grid:
+    """Ridgeless least squares, where the approach to the limit is purest."""
+    field = {"model": ["attention", "pooled"], "query": "given", "loss": "square", "ridge": 0.0, "dim": 200}
+    return Grid(**field, samples_per_dim=samples, seeds=seeds)
+
+
+def _name(point: Point) -> str:
+    """What tells this point from the others of a preset; a stable part of codes."""
+    special = {
+        point.loss: point.loss != "logistic",
+        f"L{point.length}": point.length != 10,
+        "given": point.query == "given",
+        "reuse": not point.split,
+    }
+    name = f"{point.model}.a{point.samples_per_dim:g}.ridge{point.ridge:g}"
+    return ".".join([name, *(word for word, applies in special.items() if applies)])
+
+
+def recorded(grids: tuple[Grid, ...], others: tuple[str, ...], undecided: tuple[str, ...] = ()) -> dict[str, str]:
+    points = planned(grids, Point)
+    curves = [f"{part}.{_name(point)}" for point in points if point.ridge > 0 for part in ("train", "test")]
+    excess = [f"excess.{point.model}.a{point.samples_per_dim:g}" for point in points if point.ridge == 0]
+    codes = [*curves, *excess, "attention-over-pooled", "attention-over-vectorized", *others]
+    return agreed((f"errors.{code}" for code in codes), (f"errors.{code}" for code in undecided))
+
+
+class Errors(Experiment[Point]):
+    id = "sparse-tokens/errors"
+    presets = {
+        "quick": (
+            Grid(dim=200, samples_per_dim=[1.0, 2.0], model=["attention", "pooled"], seeds=20),
+            Grid(dim=200, split=False, seeds=20),
+            Grid(dim=100, samples_per_dim=[1.0, 2.0], model="vectorized", seeds=12),
+            approach([8.0], seeds=60),
+        ),
+        "full": (
+            Grid(**SMALL_RIDGE, samples_per_dim=[0.5, 1.0, 2.0, 4.0], model=["attention", "pooled"], seeds=30),
+            Grid(**SMALL_RIDGE, samples_per_dim=[0.5, 1.0, 2.0, 4.0], model="vectorized", dim=100, seeds=30),
+            Grid(loss=["logistic", "square"], split=[True, False], seeds=40),
+            Grid(**GIVEN, ridge=0.1, loss=["logistic", "square", "hinge"], samples_per_dim=3.0, seeds=30),
+            Grid(**OTHER_TASK, query_samples=4.0, samples_per_dim=3.0, inverse_temperature=1.5, seeds=30),
+            approach([8.0, 32.0], seeds=300),
+        ),
+        "paper": (Grid(**SMALL_RIDGE, dim=1000, samples_per_dim=[0.5, 1.0, 2.0], model=list(MODELS), seeds=8),),
+    }  # fmt: skip
+    expected = {
+        "quick": recorded(presets["quick"], (), undecided=("reuse.logistic",)),
+        "full": recorded(presets["full"], ("reuse.logistic", "reuse.square", "approach.attention", "approach.pooled")),
+    }
+    method_fields = frozenset({"model", "inverse_temperature", "ridge", "loss", "split"})
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        if point.query == "given":
+            return _given_query(point, rng)
+        return _vectorized(point, rng) if point.model == "vectorized" else _trained_query(point, rng)
+
+    def predict(self, point: Point) -> Mapping[str, Predicted]:
+        from whichtoken.theory.sparse_tokens import erm
+
+        problem = {**_problem(point), "ridge": point.ridge, "loss": point.loss}
+        found = erm(**problem, samples_per_dim=point.samples_per_dim)
+        predicted = {
+            "train_loss": Predicted(found.train_loss, found.train_loss_error),
+            "test_error": Predicted(found.test_error, found.error_estimate),
+        }
+        if point.ridge == 0:
+            limit = erm(**problem, samples_per_dim=UNLIMITED, accuracy=1e-5)
+            near = erm(**problem, samples_per_dim=FAR, accuracy=1e-5)
+            constant = FAR * (near.test_error - limit.test_error)
+            predicted |= {
+                "limit": Predicted(limit.test_error, limit.error_estimate),
+                "excess": Predicted(point.samples_per_dim * (found.test_error - limit.test_error)),
+                "approach_constant": Predicted(constant),
+            }
+        return predicted
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        curves = Rows(row for row in rows if row.point.ridge > 0)
+        for point in dict.fromkeys(row.point for row in curves):
+            yield from _follow_theory(curves.where(**vars(point)), _name(point))
+        for baseline in ("pooled", "vectorized"):
+            yield at_most(
+                f"errors.attention-over-{baseline}",
+                f"largest ratio of test errors at equal samples for the readout, attention over {baseline}",
+                bound=0.5,
+                measured=Mean(curves.per_seed(partial(_worst_ratio, baseline))),
+            )
+        yield from _reuse(curves)
+        approaching = rows.where(ridge=0.0)
+        for model in approaching.levels("model"):
+            yield from _approach(approaching.where(model=model), model)
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        left, right = figure.subplots(1, 2)
+        sweep = Rows(row for row in rows if row.point.query == "trained" and row.point.split and row.point.length == 10)
+        ridge = min(sweep.levels("ridge"), default=0.0)
+        curves = sweep.where(ridge=ridge, loss="logistic")
+        _draw_curves(curves, "test_error", left)
+        _draw_curves(curves, "train_loss", right)
+        left.set(title="Test error: theory (lines), training (dots)", ylim=(0, 0.52))
+        right.set(title="Training loss", yscale="log")
+        legend(left)
+
+
+def _problem(point: Point) -> dict[str, Any]:
+    """Model, task and query as theory takes them; a trained query is itself predicted."""
+    from whichtoken.theory.sparse_tokens import two_steps
+
+    problem = {"model": point.model, **task_of(point)}
+    if point.model != "attention":
+        return problem
+    alignment = point.alignment
+    if point.query == "trained":
+        alignment = two_steps(
+            **task_of(point),
+            samples_per_dim=point.query_samples,
+            lr_readout=LEARNING_RATE,
+            lr_bias=LEARNING_RATE,
+            lr_query=LEARNING_RATE,
+        ).alignment
+    return {**problem, "alignment": alignment, "inverse_temperature": point.inverse_temperature}
+
+
+def _trained_query(point: Point, rng: np.random.Generator) -> Measured:
+    """The whole protocol on tokens, drawn in chunks; mean pooling sees the second sample only."""
+    from whichtoken.data import SparseTokens
+    from whichtoken.optim.convex_head import fit_head
+    from whichtoken.optim.two_step_query import attention_features, fit_attention
+    from whichtoken.theory.sparse_tokens import exact_error
+
+    data = SparseTokens(**task_of(point), dim=point.dim)
+    first = data.stream(round(point.query_samples * point.dim), rng)
+    second = data.stream(round(point.samples_per_dim * point.dim), rng)
+    if point.model == "pooled":
+        head = fit_head(*attention_features(second), point.ridge, point.loss)
+        error = exact_error(head.readout, head.bias, data.direction, **task_of(point))
+        return {"train_loss": head.train_loss, "test_error": error}
+    fit = fit_attention(
+        first,
+        second if point.split else None,
+        ridge=point.ridge,
+        head_loss=point.loss,
+        target_temperature=point.inverse_temperature,
+        lr_readout=LEARNING_RATE,
+        lr_bias=LEARNING_RATE,
+    )
+    error = exact_error(fit.readout, fit.bias, data.direction, query=fit.query, **task_of(point))
+    alignment = float(fit.query @ data.direction / np.linalg.norm(fit.query))
+    return {"train_loss": fit.head.train_loss, "test_error": error, "alignment": alignment}
+
+
+def _given_query(point: Point, rng: np.random.Generator) -> Measured:
+    """A readout on features of a query with known alignment; without temperature they are mean tokens."""
+    from whichtoken.data import SparseTokens
+    from whichtoken.optim.convex_head import fit_head
+    from whichtoken.theory.sparse_tokens import exact_error
+
+    data = SparseTokens(**task_of(point), dim=point.dim)
+    temperature = point.inverse_temperature if point.model == "attention" else 0.0
+    samples = round(point.samples_per_dim * point.dim)
+    head = fit_head(*data.features(samples, point.alignment, temperature, rng), point.ridge, point.loss)
+    query, signal = np.zeros((2, point.dim))
+    query[0] = temperature
+    signal[:2] = point.alignment, np.sqrt(1 - point.alignment**2)
+    error = exact_error(head.readout, head.bias, signal, query=query, **task_of(point))
+    return {"train_loss": head.train_loss, "test_error": error}
+
+
+def _vectorized(point: Point, rng: np.random.Generator) -> Measured:
+    from whichtoken.data import SparseTokens
+    from whichtoken.optim.convex_head import fit_head
+    from whichtoken.theory.sparse_tokens import exact_error_vectorized
+
+    data = SparseTokens(**task_of(point), dim=point.dim)
+    tokens, labels = data.sample(round(point.samples_per_dim * point.dim), rng)
+    head = fit_head(tokens.reshape(len(labels), -1), labels, point.ridge, point.loss)
+    error = exact_error_vectorized(
+        head.readout.reshape(point.length, point.dim),
+        head.bias,
+        data.direction,
+        signal_tokens=point.signal_tokens,
+        strength=point.strength,
+        prevalence=point.prevalence,
+    )
+    return {"train_loss": head.train_loss, "test_error": error}
+
+
+def _follow_theory(runs: Rows[Point], name: str) -> Iterator[Claim]:
+    for part, quantity in (("train", "train_loss"), ("test", "test_error")):
+        yield versus_theory(
+            f"errors.{part}.{name}",
+            f"{name}: {quantity.replace('_', ' ')}, within 3 % and three standard errors",
+            runs,
+            quantity,
+            relative=0.03,
+            standard_errors=3,
+        )
+
+
+def _worst_ratio(baseline: str, repeat: Rows[Point]) -> float | None:
+    """Of one repeat, over the numbers of samples at which both models were trained the same way."""
+    ours = Rows(row for row in repeat.where(model="attention", query="trained", split=True, loss="logistic"))
+    ratios = [
+        row.measured["test_error"] / other.measured["test_error"]
+        for row in ours
+        for other in repeat.where(
+            model=baseline, samples_per_dim=row.point.samples_per_dim, ridge=row.point.ridge, **task_of(row.point)
+        )
+    ]
+    return max(ratios, default=None)
+
+
+def _reuse(curves: Rows[Point]) -> Iterator[Claim]:
+    for loss in curves.where(split=False).levels("loss"):
+        runs = curves.where(model="attention", loss=loss, query="trained", ridge=Point.ridge, samples_per_dim=2.0)
+        split, reuse = (runs.where(split=value, length=10).values("test_error") for value in (True, False))
+        if len(split) == len(reuse):
+            yield agreement(
+                f"errors.reuse.{loss}",
+                f"{loss}: test error with the readout trained on the query's own samples, over that with fresh ones",
+                theory=1.0,
+                measured=Mean(1 + (reuse - split) / split.mean()),  # pairs: both trained the same query
+                tolerance=0.05,
+            )
+
+
+def _approach(runs: Rows[Point], model: str) -> Iterator[Claim]:
+    limit = runs.predicted("limit")
+    base = 0.0 if limit is None else float(limit.value)
+    for samples in runs.levels("samples_per_dim"):
+        some = runs.where(samples_per_dim=samples)
+        scaled = samples * (some.values("test_error") - base)
+        yield versus_theory(
+            f"errors.excess.{model}.a{samples:g}",
+            f"{model}, least squares: alpha1 times the excess error at {samples:g} samples per dimension",
+            some,
+            "excess",
+            relative=0.03,
+            standard_errors=3,
+            values=scaled,
+        )
+    if samples >= 32:
+        claim = f"{model}, least squares: the same against its limit, so the excess falls as 1/alpha1"
+        code = f"errors.approach.{model}"
+        yield versus_theory(code, claim, some, "approach_constant", relative=0.1, values=scaled)
+
+
+def _draw_curves(rows: Rows[Point], quantity: str, axes: Axes) -> None:
+    from whichtoken.report.figures import points_with_errors
+
+    for colour, model in zip(("C0", "C1", "C2"), MODELS, strict=True):
+        runs = rows.where(model=model)
+        if not runs:
+            continue
+        points_with_errors(axes, runs, "samples_per_dim", quantity, model, color=colour, ms=4)
+        levels = sorted(runs.levels("samples_per_dim"))
+        predicted = [runs.where(samples_per_dim=level).predicted(quantity) for level in levels]
+        known = [(level, item.value) for level, item in zip(levels, predicted, strict=True) if item is not None]
+        axes.plot(*zip(*known, strict=True), color=colour, lw=1.5)
+    axes.set(xlabel="samples per dimension", xscale="log")
+    levels = sorted(rows.levels("samples_per_dim"))
+    axes.set_xticks(levels, [f"{level:g}" for level in levels])
+    axes.set_xticks([], minor=True)

@@ -1,0 +1,180 @@
+"""Where attention beats mean pooling, and where it loses.
+
+Claim   Attention beats a linear model on the mean token only if its query is aligned with the signal well enough; how well
+        depends on temperature and samples as theory predicts, and a query without alignment does worse than none.
+Source  Barnfield, Cui, Lu, High-Dimensional Analysis of Single-Layer Attention for Sparse-Token Classification (arXiv
+        2509.25153) remark that attention loses when its query is poor; the diagram is computed and measured here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.experiments.sparse_tokens.comparison import agreed, task_of
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Rows, agreement, at_least, at_most
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Array = NDArray[np.float64]
+
+ALIGNMENTS = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.6, 0.8, 1.0]
+ACCURACY = 5e-3  # relative, of predicted errors
+AXES = {"inverse_temperature": ("temperature", "tau"), "samples_per_dim": ("samples", "a")}
+
+
+@dataclass(frozen=True)
+class Point:
+    length: int = 10
+    signal_tokens: int = 1
+    strength: float = 5.0
+    prevalence: float = 0.5
+    dim: int = 200
+    alignment: float = 0.5
+    inverse_temperature: float = 1.0  # times the norm of the query
+    samples_per_dim: float = 2.0
+    ridge: float = 1e-2
+
+
+def recorded(levels: list[str], undecided: tuple[str, ...] = ()) -> dict[str, str]:
+    parts = ("edge", "loses", "wins")
+    return agreed((f"regimes.{part}.{level}" for level in levels for part in parts), undecided)
+
+
+class Regimes(Experiment[Point]):
+    id = "sparse-tokens/regimes"
+    presets = {
+        "quick": (
+            Grid(inverse_temperature=[0.5, 1.0, 2.0], alignment=[0.0, 0.1, 0.2, 0.4, 0.8], dim=100, seeds=8),
+            Grid(samples_per_dim=[0.5, 8.0], alignment=[0.0, 0.1, 0.2, 0.4, 0.8], dim=100, seeds=8),
+        ),
+        "full": (
+            Grid(inverse_temperature=[0.25, 0.5, 1.0, 2.0, 4.0], alignment=ALIGNMENTS, seeds=20),
+            Grid(samples_per_dim=[0.5, 1.0, 4.0, 8.0, 16.0], alignment=ALIGNMENTS, seeds=20),
+        ),
+    }
+    method_fields = frozenset({"ridge"})
+    expected = {
+        "quick": recorded(
+            ["tau0.5", "tau1", "tau2", "a0.5", "a8"],
+            undecided=("regimes.edge.tau0.5", "regimes.edge.tau1", "regimes.edge.a0.5"),
+        ),
+        "full": recorded(
+            ["tau0.25", "tau0.5", "tau1", "tau2", "tau4", "a0.5", "a1", "a4", "a8", "a16"],
+        ),
+    }
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        attention = _trained_error(point, point.inverse_temperature, rng)
+        pooled = _trained_error(point, 0.0, rng)  # attention without temperature is the mean
+        return {"attention": attention, "pooled": pooled, "advantage": math.log2(pooled / attention)}
+
+    def predict(self, point: Point) -> Mapping[str, Predicted]:
+        from whichtoken.theory.sparse_tokens import erm
+
+        learning = {"samples_per_dim": point.samples_per_dim, "ridge": point.ridge, "accuracy": ACCURACY}
+        query = {"alignment": point.alignment, "inverse_temperature": point.inverse_temperature}
+        attention = erm(model="attention", **task_of(point), **query, **learning)  # type: ignore[arg-type]
+        pooled = erm(model="pooled", **task_of(point), **learning)  # type: ignore[arg-type]
+        relative = attention.error_estimate / attention.test_error + pooled.error_estimate / pooled.test_error
+        return {
+            "attention": Predicted(attention.test_error, attention.error_estimate),
+            "pooled": Predicted(pooled.test_error, pooled.error_estimate),
+            "advantage": Predicted(math.log2(pooled.test_error / attention.test_error), relative / math.log(2)),
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        for field, (_, letter) in AXES.items():
+            some = _along(rows, field)
+            for level in sorted(some.levels(field)):
+                if field == "samples_per_dim" and level == Point.samples_per_dim:
+                    continue  # judged with the temperatures already
+                yield from _edge(some.where(**{field: level}), f"{letter}{level:g}")
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        for axes, field in zip(figure.subplots(1, 2), AXES, strict=True):
+            _draw_diagram(_along(rows, field), field, axes)
+
+
+def _trained_error(point: Point, inverse_temperature: float, rng: np.random.Generator) -> float:
+    """Exact test error of a readout trained on features of a query with the point's alignment."""
+    from whichtoken.data import SparseTokens
+    from whichtoken.optim.convex_head import fit_head
+    from whichtoken.theory.sparse_tokens import exact_error
+
+    data = SparseTokens(**task_of(point), dim=point.dim)
+    samples = round(point.samples_per_dim * point.dim)
+    head = fit_head(*data.features(samples, point.alignment, inverse_temperature, rng), point.ridge)
+    query, signal = np.zeros((2, point.dim))
+    query[0] = inverse_temperature
+    signal[:2] = point.alignment, math.sqrt(1 - point.alignment**2)
+    return exact_error(head.readout, head.bias, signal, query=query, **task_of(point), points=1 << 12)
+
+
+def _along(rows: Rows[Point], field: str) -> Rows[Point]:
+    """The rows of one panel: only the alignment and this field vary."""
+    fixed = {name: getattr(Point, name) for name in AXES if name != field}
+    return rows.where(**fixed)
+
+
+def _edge(runs: Rows[Point], code: str) -> Iterator[Claim]:
+    predicted = [(row.point.alignment, row.predicted["advantage"].value) for row in runs if row.predicted]
+    yield agreement(
+        f"regimes.edge.{code}",
+        f"{code}: least alignment at which attention beats mean pooling",
+        theory=_crossing(predicted),
+        measured=Mean(runs.per_seed(lambda repeat: _crossing(_measured(repeat)))),
+        tolerance=0.03,
+    )
+    unaligned, aligned = runs.where(alignment=0.0), runs.where(alignment=0.8)
+    loses = f"{code}: halvings of mean pooling's error by an unaligned query: none"
+    yield at_most(f"regimes.loses.{code}", loses, bound=0.0, measured=Mean(unaligned.values("advantage")))
+    wins = f"{code}: halvings of mean pooling's error by a query of alignment 0.8: at least one"
+    yield at_least(f"regimes.wins.{code}", wins, bound=1.0, measured=Mean(aligned.values("advantage")))
+
+
+def _measured(runs: Rows[Point]) -> list[tuple[float, float]]:
+    return [(row.point.alignment, row.measured["advantage"]) for row in runs]
+
+
+def _crossing(pairs: list[tuple[float, float]]) -> float | None:
+    """Alignment at which the advantage first turns positive, interpolated; None where it never does."""
+    ordered = np.array(sorted(set(pairs)))
+    if len(ordered) < 2:
+        return None
+    alignment, advantage = ordered.T
+    ahead = np.flatnonzero((advantage[:-1] < 0) & (advantage[1:] >= 0))
+    if not len(ahead):
+        return None
+    i = ahead[0]
+    return float(np.interp(0.0, advantage[i : i + 2], alignment[i : i + 2]))
+
+
+def _draw_diagram(rows: Rows[Point], field: str, axes: Axes) -> None:
+    """Colour: theory's advantage; line: where theory puts its edge; dots: where training found it."""
+    axes.set(xlabel="alignment of the query", yscale="log", ylabel=field.replace("_", " ").replace("dim", "dimension"))
+    axes.set(title=f"Attention against mean pooling, by {AXES[field][0]}", xlim=(0, 1))
+    across, up = sorted(rows.levels("alignment")), sorted(rows.levels(field))
+    values = {(row.point.alignment, getattr(row.point, field)): row.predicted.get("advantage") for row in rows}
+    table = [[values.get((x, y)) for x in across] for y in up]
+    if len(across) > 1 and len(up) > 1 and all(item is not None for line in table for item in line):
+        height = np.array([[item.value for item in line if item is not None] for line in table])
+        levels = np.arange(-1, 3.25, 0.25)
+        drawn = axes.contourf(across, up, height, levels, cmap="RdBu", vmin=-3, vmax=3, extend="both", alpha=0.8)
+        axes.contour(across, up, height, [0.0], colors="black", linewidths=1.5)
+        figure = axes.get_figure()
+        if figure is not None:
+            figure.colorbar(drawn, ax=axes, label="halvings of the error")
+    axes.set_yticks(up, [f"{level:g}" for level in up])
+    axes.set_yticks([], minor=True)
+    for level in up:
+        found = rows.where(**{field: level}).per_seed(lambda repeat: _crossing(_measured(repeat)))
+        if len(found):
+            axes.errorbar(found.mean(), level, xerr=found.std(), fmt="o", color="black", ms=4, capsize=3)

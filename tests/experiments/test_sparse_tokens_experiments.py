@@ -1,0 +1,78 @@
+"""The detectors and the potential that experiments on sparse tokens bring along."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import norm
+
+from whichtoken.experiments.sparse_tokens.boundary import higher_criticism, threshold
+from whichtoken.experiments.sparse_tokens.capacity import separable
+from whichtoken.experiments.sparse_tokens.scores import attention, best_threshold, draw_scores, error_at, mean
+from whichtoken.experiments.sparse_tokens.surrogate import Point, potential, predicted_minimum
+from whichtoken.theory.sparse_tokens import Task, attention_law, linear_oracle
+
+# whole numbers, apart: a cut between neighbours exists
+scores = st.lists(st.integers(-1000, 1000), min_size=2, max_size=14, unique=True)
+
+
+@given(values=scores, data=st.data())
+def test_best_threshold_is_the_best_of_all_cuts(values, data):
+    split = data.draw(st.integers(1, len(values) - 1))
+    positive, negative = np.array(values[:split], dtype=float), np.array(values[split:], dtype=float)
+    error, cut = best_threshold(positive, negative)
+    every = [error_at(positive, negative, value + 0.5) for value in [min(values) - 1, *values]]
+    assert error == pytest.approx(min(every))
+    assert error_at(positive, negative, cut) == pytest.approx(error)
+
+
+@settings(max_examples=30, deadline=None)
+@given(tokens=arrays(float, (3, 41), elements=st.floats(-3, 3)))
+def test_higher_criticism_follows_its_definition(tokens):
+    tokens = tokens + 1e-6 * np.arange(41)  # distinct
+    p = np.sort(norm.sf(tokens), axis=1)
+    for row, found in zip(p, higher_criticism(tokens), strict=True):
+        terms = [
+            np.sqrt(41) * ((i + 1) / 41 - value) / np.sqrt(value * (1 - value))
+            for i, value in enumerate(row[:20])
+            if value >= 1 / 41
+        ]
+        assert found == pytest.approx(max(terms, default=-np.inf))
+
+
+def test_boundary_joins_its_two_branches():
+    assert threshold(0.75) == pytest.approx(0.25)
+    assert threshold(0.75 + 1e-9) == pytest.approx(0.25)
+    with pytest.raises(ValueError, match="sparsity=1"):
+        threshold(1.0)
+
+
+def test_attention_interpolates_between_mean_and_largest_token():
+    tokens = np.random.default_rng(0).standard_normal((5, 30))
+    np.testing.assert_allclose(attention(0.0)(tokens), tokens.mean(axis=1))
+    np.testing.assert_allclose(attention(1e4)(tokens), tokens.max(axis=1))
+
+
+def test_mean_score_errs_as_the_linear_oracle():
+    drawn = draw_scores({"mean": mean}, 20, 4, 2.0, 40_000, np.random.default_rng(1))["mean"]
+    expected = linear_oracle(length=20, signal_tokens=4, strength=2.0, prevalence=0.5)
+    assert error_at(*drawn, 2.0 * 4 / 20 / 2) == pytest.approx(expected, abs=4 * np.sqrt(0.25 / 80_000))
+
+
+def test_separability_of_known_sets():
+    square = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    assert not separable(square, np.array([1.0, 1.0, -1.0, -1.0]))  # exclusive or
+    assert separable(square, np.array([-1.0, 1.0, 1.0, 1.0]))  # or, which needs the bias
+
+
+def test_potential_is_lowest_where_theory_puts_the_readout_and_equals_its_objective():
+    point = Point()
+    minimum = predicted_minimum(point)
+    task = Task(point.length, point.signal_tokens, point.strength, point.prevalence)
+    law = attention_law(task, point.alignment, point.inverse_temperature, points=1 << 13)
+    om, m = minimum.query_overlap, minimum.signal_overlap
+    centre = potential(law, point, (om, m), minimum)
+    assert centre == pytest.approx(minimum.objective, rel=2e-3)
+    for step in ((0.1, 0.0), (-0.1, 0.0), (0.0, 0.1), (0.0, -0.1)):
+        assert potential(law, point, (om + step[0], m + step[1]), minimum) > centre
