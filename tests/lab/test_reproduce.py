@@ -98,17 +98,8 @@ def test_kill_9_of_the_driver_loses_only_rows_in_flight(tmp_path, toys):
 
 
 def test_interrupted_run_says_how_to_go_on(tmp_path, toys):
-    command = [
-        sys.executable,
-        "-m",
-        "whichtoken",
-        "reproduce",
-        "toy/faults",
-        "--preset",
-        "full",
-        "--out",
-        str(tmp_path),
-    ]
+    command = [sys.executable, "-m", "whichtoken", "reproduce", "toy/faults", "--preset", "full", "--set", "pause=1"]
+    command += ["--workers", "2", "--out", str(tmp_path)]
     driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while finished_rows(tmp_path) < 2:

@@ -72,7 +72,7 @@ class LocalEngine:
         from loky import ProcessPoolExecutor
         from loky.process_executor import BrokenProcessPool
 
-        environment = dict.fromkeys(THREAD_VARIABLES, "1")
+        environment = dict.fromkeys((*THREAD_VARIABLES, "NUMBA_NUM_THREADS"), "1")
         pool = ProcessPoolExecutor(
             min(self.workers, width, len(queue)), env=environment, initializer=_prepare_worker, initargs=(os.getpid(),)
         )

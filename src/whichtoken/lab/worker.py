@@ -20,7 +20,7 @@ from whichtoken.lab.discovery import find
 from whichtoken.lab.experiment import Predicted
 from whichtoken.lab.plan import Task, read_point
 
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)

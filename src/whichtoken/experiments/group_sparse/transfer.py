@@ -50,7 +50,8 @@ class Transfer(Experiment[Point]):
     presets = {
         "quick": (Grid(seeds=8), Grid(same_group=False, seeds=4)),
         "full": (
-            Grid(margin=[0.0, 0.3], pretraining=15.0, seeds=10),
+            Grid(pretraining=15.0, seeds=20),
+            Grid(margin=0.0, pretraining=15.0, seeds=10),
             Grid(same_group=False, pretraining=15.0, seeds=5),
             Grid(groups=[8, 32], pretraining=15.0, seeds=10),
             Grid(group_dim=[4, 16], pretraining=15.0, seeds=10),
