@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from whichtoken.optim import MirrorDescent
+from whichtoken.optim import MirrorDescent, StructureAware
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,45 @@ OPTIMIZERS = (
             ({"weight_decay": -0.5}, "Invalid weight_decay value: -0.5"),
         ),
     ),
+    Row(
+        make=StructureAware,
+        shapes=((4, 4),) * 4,  # one attention chain or two pairs
+        variants=(
+            {"lr": 1e-2, "structure": "pair", "damping": 0.1},
+            {"lr": 1e-2, "structure": "attention", "damping": 0.1, "keep_norm": True},
+            {"lr": 3e-3, "structure": "pair", "damping": 0.1, "keep_norm": True, "momentum": 0.9},
+            {
+                "lr": 1e-2,
+                "structure": "attention",
+                "coupling": "pairs",
+                "heads": 2,
+                "damping": 0.1,
+                "covariance": torch.diag(torch.tensor([0.5, 1.0, 1.0, 2.0])),
+                "logit_factor": 0.5,
+                "logit_cap": 50.0,
+                "keep_norm": True,
+            },
+        ),
+        first_options=frozenset(
+            {"lr", "structure", "coupling", "heads", "damping", "covariance", "logit_factor", "logit_cap", "keep_norm"}
+            | {"momentum", "maximize"}
+        ),
+        refused=(
+            ({"lr": -1.0}, "Invalid learning rate: -1.0"),
+            ({"lr": float("nan")}, "Invalid learning rate: nan"),
+            ({"lr": torch.tensor([0.1, 0.2])}, "Tensor lr must be 1-element"),
+            ({"structure": "trio"}, "Invalid structure value: 'trio'"),
+            ({"coupling": "all"}, "Invalid coupling value: 'all'"),
+            ({"heads": 0}, "Invalid heads value: 0"),
+            ({"heads": 3}, "cannot be split into heads=3"),
+            ({"damping": 0.0}, "Invalid damping value: 0.0"),
+            ({"logit_cap": 1.0}, "'pair' has no logits"),
+            ({"logit_factor": -1.0}, "Invalid logit_factor value: -1.0"),
+            ({"covariance": torch.ones(4, 4)}, "covariance is singular or indefinite"),
+            ({"covariance": torch.eye(3)}, r"covariance of shape \(3, 3\) must have shape \(4, 4\)"),
+            ({"momentum": -0.5}, "Invalid momentum value: -0.5"),
+        ),
+    ),
 )
 
 
@@ -68,7 +107,9 @@ def label(value):
     if isinstance(value, Row):
         return value.make.__name__
     if isinstance(value, Mapping):
-        return ",".join(f"{key}={option}" for key, option in value.items())
+        return ",".join(
+            f"{key}={'tensor' if isinstance(option, torch.Tensor) else option}" for key, option in value.items()
+        )
     return str(value)
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from whichtoken.optim.mirror_descent import MirrorDescent
+    from whichtoken.optim.structure_aware import StructureAware
 
-__all__ = ["MirrorDescent"]
+_HOME = {"MirrorDescent": "mirror_descent", "StructureAware": "structure_aware"}
+
+__all__ = ["MirrorDescent", "StructureAware"]
 
 
 def __getattr__(name: str) -> Any:
     # imported when asked for, because torch takes seconds and the compiled descents do without it
-    if name == "MirrorDescent":
-        from whichtoken.optim.mirror_descent import MirrorDescent
-
-        return MirrorDescent
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,0 +1,124 @@
+"""Trained on n tokens, attention ends at an excess error of order 1/n.
+
+Claim   The excess of the trained layer falls as 1/n, whether its context is the training set, as many fresh tokens or
+        infinite; least squares, the error of the context and the gap between covariances add up to its constant.
+Source  The order: Goel, Soltanolkotabi, Bartlett (arXiv 2603.01514, workshop abstract), who do not say for which context; the
+        constants are derived here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, at_least, log_slope
+from whichtoken.report.figures import points_with_errors
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MANY = 1000  # tokens from which on the constant is read off
+KINDS: Mapping[str, str] = {
+    "population": "infinite context",
+    "stored": "training tokens as context",
+    "fresh": "fresh tokens as context",
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    dim: int = 6
+    tokens: int = 800
+    condition: float = 1.0  # of target and covariance
+    noise: float = 0.1
+    logit_norm: float = 0.3
+
+
+class Floor(Experiment[Point]):
+    id = "attention-regression/floor"
+    presets = {
+        "quick": (Grid(tokens=[200, 1600], condition=[1.0, 10.0], seeds=12),),
+        "full": (Grid(tokens=[250, 500, 1000, 2000, 4000], condition=[1.0, 10.0, 100.0], seeds=20),),
+    }
+    expected = {
+        "quick": dict.fromkeys(["floor.slope.stored", "floor.constant.stored", "floor.least-squares"], "agrees")
+        | {
+            "floor.slope.population": "inconclusive",
+            "floor.constant.population": "inconclusive",
+            "floor.slope.fresh": "inconclusive",
+            "floor.constant.fresh": "inconclusive",
+        },
+        "full": dict.fromkeys(
+            [
+                "floor.slope.population",
+                "floor.constant.population",
+                "floor.slope.stored",
+                "floor.constant.stored",
+                "floor.slope.fresh",
+                "floor.constant.fresh",
+                "floor.least-squares",
+            ],
+            "agrees",
+        ),
+    }
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.data import AttentionRegression
+        from whichtoken.experiments.attention_regression.excess import TrainingSet
+        from whichtoken.optim.factor_objectives import TokenObjective
+        from whichtoken.optim.structure_aware_descent import StructureAwareDescent
+        from whichtoken.theory.attention_regression import excess_floor
+
+        problem = AttentionRegression(
+            point.dim, tokens=point.tokens, covariance=point.condition, target=point.condition, noise=point.noise
+        ).sample(rng)
+        data = TrainingSet(problem, rng)
+        solver = StructureAwareDescent(logit_norm=point.logit_norm)
+        final = solver.minimise(TokenObjective(data.Z, data.Y), *solver.starting_factors(data.Z, data.Y)).final
+        measured: dict[str, float] = {kind: getattr(data, kind)(final.P, final.Q) for kind in KINDS}
+        for kind in KINDS:  # the target is drawn with the data, so its floor belongs to the run
+            floor = excess_floor(kind, problem.whitened_target, point.noise, point.tokens, point.logit_norm)
+            measured[f"{kind}_share"] = measured[kind] / (2 * floor / data.size)
+        return measured | {"least_squares": data.least_squares()}
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        for kind, context in KINDS.items():
+            slopes = [log_slope(rows.where(condition=k), "tokens", kind).values for k in rows.levels("condition")]
+            yield agreement(
+                f"floor.slope.{kind}",
+                f"{context}: exponent of the excess in n, all condition numbers",
+                theory=-1.0,
+                measured=Mean(np.concatenate([[], *slopes])),
+                tolerance=0.1,
+            )
+            longest = Rows(row for row in rows if row.point.tokens >= MANY)
+            yield agreement(
+                f"floor.constant.{kind}",
+                f"{context}: excess over its prediction, n >= {MANY}, all condition numbers",
+                theory=1.0,
+                measured=Mean(longest.per_seed(lambda repeat: float(np.mean(repeat.values(f"{kind}_share"))))),  # noqa: B023
+                tolerance=0.2,
+            )
+        yield at_least(
+            "floor.least-squares",
+            "excess with the training tokens as context over that of least squares",
+            bound=1.0,
+            measured=Mean(
+                rows.per_seed(lambda repeat: float(np.mean(repeat.values("stored") / repeat.values("least_squares"))))
+            ),
+        )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        conditions = rows.levels("condition")
+        for axes, k in zip(np.atleast_1d(figure.subplots(1, len(conditions), sharey=True)), conditions, strict=True):
+            runs = rows.where(condition=k)
+            for kind, context in KINDS.items():
+                points_with_errors(axes, runs, "tokens", kind, context)
+            points_with_errors(axes, runs, "tokens", "least_squares", "least squares")
+            axes.set(xscale="log", yscale="log", xlabel="training tokens", title=f"Relative excess, condition {k:g}")
+            axes.set_xticks(runs.levels("tokens"), [str(n) for n in runs.levels("tokens")])
+            axes.minorticks_off()
+        axes.legend(fontsize=8)

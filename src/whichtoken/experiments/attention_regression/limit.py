@@ -1,0 +1,197 @@
+"""Attention over a long context is a linear map, with an error that falls as 1/n while the logits are short.
+
+Claim   On n Gaussian tokens a softmax attention layer differs from its linear limit by a mean squared error c/n with a
+        known c, as long as the whitened key-query matrix has operator norm below 1/sqrt(2); beyond, the error falls more
+        slowly than 1/n.
+Source  The limit is that of Goel, Soltanolkotabi, Bartlett (arXiv 2603.01514); the constants and their domain are derived
+        here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Row, Rows, agreement, at_least, log_slope
+from whichtoken.report.figures import points_with_errors
+from whichtoken.theory.attention_regression import balanced_factors, finite_context_error
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+QUERIES = 200  # per context
+FEWEST_TOKENS = 400  # from which on the constant is read off
+SHORT, LONG = 0.8, 1.2  # |Q|_F up to which the formula is exact, and from which on the law breaks
+
+
+@dataclass(frozen=True)
+class Point:
+    dim: int = 8
+    condition: float = 3.0  # of the map
+    logit_norm: float = 0.5  # |Q|_F
+    context: int = 400
+    centred: bool = False
+    tokens: int = 51_200  # of all contexts together
+
+
+class Limit(Experiment[Point]):
+    id = "attention-regression/limit"
+    presets = {
+        "quick": (
+            Grid(logit_norm=[0.5, 0.75, 1.6], context=[100, 400, 1600], tokens=12_800, seeds=10),
+            Grid(logit_norm=[0.5], context=[1600], centred=True, tokens=12_800, seeds=10),
+        ),
+        "full": (
+            Grid(logit_norm=[0.1, 0.5, 0.75, 1.0, 1.25, 1.6], context=[100, 400, 1600, 6400], seeds=20),
+            Grid(logit_norm=[0.1, 0.5, 1.0], context=[100, 400, 1600, 6400], centred=True, seeds=20),
+        ),
+    }
+    method_fields = frozenset({"logit_norm", "centred"})
+    expected = {
+        "quick": dict.fromkeys(
+            [
+                "limit.slope.plain.q0.5",
+                "limit.constant.plain.q0.5",
+                "limit.slope.plain.q0.75",
+                "limit.constant.plain.q0.75",
+                "limit.breakdown.plain.q1.6",
+                "limit.constant.centred.q0.5",
+            ],
+            "agrees",
+        ),
+        "full": dict.fromkeys(
+            [
+                "limit.slope.plain.q0.1",
+                "limit.constant.plain.q0.1",
+                "limit.slope.plain.q0.5",
+                "limit.constant.plain.q0.5",
+                "limit.slope.plain.q0.75",
+                "limit.constant.plain.q0.75",
+                "limit.coverage.plain.q1.n100",
+                "limit.coverage.plain.q1.n400",
+                "limit.coverage.plain.q1.n1600",
+                "limit.coverage.plain.q1.n6400",
+                "limit.coverage.plain.q1.25.n100",
+                "limit.coverage.plain.q1.25.n400",
+                "limit.coverage.plain.q1.25.n1600",
+                "limit.coverage.plain.q1.25.n6400",
+                "limit.breakdown.plain.q1.25",
+                "limit.breakdown.plain.q1.6",
+                "limit.slope.centred.q0.1",
+                "limit.constant.centred.q0.1",
+                "limit.slope.centred.q0.5",
+                "limit.constant.centred.q0.5",
+                "limit.coverage.centred.q1.n100",
+                "limit.coverage.centred.q1.n400",
+                "limit.coverage.centred.q1.n1600",
+                "limit.coverage.centred.q1.n6400",
+            ],
+            "agrees",
+        ),
+    }
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.experiments.attention_regression.excess import attend
+
+        P, Q = _factors(point)
+        errors = []
+        for _ in range(max(1, point.tokens // point.context)):
+            context, queries = (
+                rng.standard_normal((point.context, point.dim)),
+                rng.standard_normal((QUERIES, point.dim)),
+            )
+            origin = context.mean(axis=0) if point.centred else 0.0
+            found = attend(P, Q, queries - origin, context - origin)
+            errors.append(np.mean(np.sum((found - (queries - origin) @ Q @ P.T) ** 2, axis=1)))
+        error = float(np.mean(errors))
+        return {"error": error, "scaled_error": point.context * error, "peak": float(np.linalg.norm(Q, 2))}
+
+    def predict(self, point: Point) -> Mapping[str, Predicted]:
+        try:
+            error = finite_context_error(*_factors(point), point.context, point.centred)
+        except ValueError:  # beyond the bound there is no prediction, and that is one
+            return {}
+        return {"scaled_error": Predicted(point.context * float(error)), "coverage": Predicted(error.coverage)}
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        for centred in rows.levels("centred"):
+            kind = "centred" if centred else "plain"
+            for norm in rows.where(centred=centred).levels("logit_norm"):
+                runs, name = rows.where(centred=centred, logit_norm=norm), f"{kind}.q{norm:g}"
+                if norm <= SHORT:
+                    yield from _short_claims(runs, kind, name, norm)
+                else:
+                    yield from _coverage_claims(runs, kind, name, norm)
+                if norm >= LONG and len(runs.levels("context")) > 1:
+                    yield at_least(
+                        f"limit.breakdown.{name}",
+                        f"{kind} tokens, |Q|_F = {norm:g}: exponent of the error in n, slower than 1/n",
+                        bound=-0.9,
+                        measured=log_slope(runs, "context", "error"),
+                    )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        for axes, centred in zip(figure.subplots(1, 2), (False, True), strict=True):
+            for index, norm in enumerate(rows.where(centred=centred).levels("logit_norm")):
+                runs = rows.where(centred=centred, logit_norm=norm)
+                points_with_errors(axes, runs, "context", "scaled_error", f"|Q| = {norm:g}", color=f"C{index}")
+                if (predicted := runs.predicted("scaled_error")) is not None:
+                    axes.axhline(predicted.value, color=f"C{index}", lw=1)
+            axes.set(
+                xscale="log",
+                yscale="log",
+                title="Centred tokens" if centred else "Plain tokens: error times n, lines predicted",
+                xlabel="tokens in the context",
+            )
+            if axes.has_data():
+                axes.legend(ncols=2, fontsize=8)
+
+
+def _factors(point: Point) -> tuple[np.ndarray, np.ndarray]:
+    return balanced_factors(np.diag(np.geomspace(1.0, 1.0 / point.condition, point.dim)), point.logit_norm)
+
+
+def _short_claims(runs: Rows[Point], kind: str, name: str, norm: float) -> Iterator[Claim]:
+    contexts = runs.levels("context")
+    if len(contexts) > 1:
+        yield agreement(
+            f"limit.slope.{name}",
+            f"{kind} tokens, |Q|_F = {norm:g}: exponent of the error in n",
+            theory=-1.0,
+            measured=log_slope(runs, "context", "error"),
+            tolerance=0.06,
+        )
+    longest = Rows(row for row in runs if row.point.context >= FEWEST_TOKENS)
+    yield agreement(
+        f"limit.constant.{name}",
+        f"{kind} tokens, |Q|_F = {norm:g}: error over its prediction, n >= {FEWEST_TOKENS}",
+        theory=1.0,
+        measured=Mean(longest.per_seed(_mean_share)),
+        tolerance=0.08,
+    )
+
+
+def _share(row: Row[Point]) -> float:
+    """The measured error over the predicted one."""
+    return float(row.measured["scaled_error"] / row.predicted["scaled_error"].value)
+
+
+def _mean_share(repeat: Rows[Point]) -> float:
+    return float(np.mean([_share(row) for row in repeat]))
+
+
+def _coverage_claims(runs: Rows[Point], kind: str, name: str, norm: float) -> Iterator[Claim]:
+    for context in runs.levels("context"):
+        at_length = Rows(row for row in runs.where(context=context) if "coverage" in row.predicted)
+        predicted = at_length.predicted("coverage")
+        if predicted is not None:
+            yield agreement(
+                f"limit.coverage.{name}.n{context}",
+                f"{kind} tokens, |Q|_F = {norm:g}, n = {context}: share of the predicted error that is there",
+                theory=predicted.value,
+                measured=Mean([_share(row) for row in at_length]),
+                tolerance=0.1,
+            )

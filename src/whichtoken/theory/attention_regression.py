@@ -1,0 +1,271 @@
+"""What softmax self-attention regression computes on long contexts, how far from it a finite context is, how fast it trains.
+
+One head with value matrix A and key-query matrix B predicts the label of token x_i as A h_i, where h_i averages the
+tokens x_j with weights proportional to exp(x_i.B x_j). For Gaussian tokens and ever longer contexts this is the linear map
+A Sigma B^T, so that training is an asymmetric matrix factorisation. Goel, Soltanolkotabi, Bartlett, "Training Dynamics of
+Softmax Self-Attention: Fast Global Convergence via Preconditioning", arXiv 2603.01514; the finite-context errors, rates and
+floors below are derived here by the delta method and by linearisation.
+
+==============  ==========================================================================================================
+symbol          meaning
+==============  ==========================================================================================================
+n               number of tokens in the context (for floors: of training pairs, which are the context)
+Sigma, M        covariance of the tokens (d, d), target matrix (outputs, d): y = M x + noise
+z               whitened token Sigma^(-1/2) x
+P, Q            whitened factors: P = A Sigma^(1/2) (outputs, d), Q = Sigma^(1/2) B Sigma^(1/2) (d, d)
+Y               whitened linear map, P Q^T for a model and M Sigma^(1/2) for the target
+b               Q^T z, the tilt that query z puts on the tokens: weights proportional to exp(b.z_j)
+D               E exp(|b|^2) = det(I - 2 Q Q^T)^(-1/2), by how much the tilts raise the variance of a mean
+eta, delta      dimensionless step; damping of the Gram matrices relative to their largest eigenvalue
+==============  ==========================================================================================================
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import linalg, stats
+
+Array = NDArray[np.float64]
+
+LOGIT_BOUND = math.sqrt(0.5)  # |Q|_op from which on D is infinite
+_QUANTILES = (np.arange(400) + 0.5) / 400
+
+
+class ContextError(float):
+    """A mean squared error, and the share of it that a context of this length really shows.
+
+    Its formula counts tokens far out in the direction of b that a short context does not contain. `coverage` is the
+    share that it does contain: near 1 the formula is exact, at 0.5 the true error is about half of it.
+    """
+
+    coverage: float
+
+    def __new__(cls, error: float, coverage: float) -> ContextError:
+        self = super().__new__(cls, error)
+        self.coverage = coverage
+        return self
+
+    def __getnewargs__(self) -> tuple[float, float]:  # type: ignore[override]
+        return float(self), self.coverage
+
+
+def finite_context_error(
+    P: ArrayLike, Q: ArrayLike, context: int, centred: bool = False, whitened: bool = False
+) -> ContextError:
+    """E |P h(z) - P Q^T z|^2 over queries z and contexts of n independent standard normal tokens, to order 1/n.
+
+    For one query the covariance of h is (1/n) [e^(|b|^2) (I + b b^T)]. Subtracting the context's mean from its tokens
+    removes I from the bracket, and whitening the context by its own covariance also removes |b|^2 I + b b^T.
+
+    Parameters
+    ----------
+    P : (outputs, d)
+    Q : (d, d)
+    context
+        Number of tokens n.
+    centred
+        The context has mean zero, as after subtracting it; the query is measured from the same mean.
+    whitened
+        The context has mean zero and covariance I, as training tokens have in their own whitened coordinates.
+
+    Returns
+    -------
+    ContextError
+        A float with the attribute `coverage`.
+
+    Raises
+    ------
+    ValueError
+        If |Q|_op reaches 1/sqrt(2): the error then falls more slowly than 1/n and has no such formula.
+    """
+    value, key_query = _factors(P, Q)
+    if context < 2:
+        raise ValueError(f"context={context} must be at least 2 tokens")
+    tilts = linalg.svdvals(key_query) ** 2  # eigenvalues of Q Q^T
+    if tilts[0] >= LOGIT_BOUND**2:
+        raise ValueError(
+            f"Q has operator norm {math.sqrt(tilts[0]):.4g}, the finite-context error needs less than 1/sqrt(2) = 0.7071"
+        )
+    gain = float(np.prod((1.0 - 2.0 * tilts) ** -0.5))  # D
+    effective = value @ key_query.T  # Y
+    spread = np.linalg.solve(np.eye(len(key_query)) - 2.0 * key_query @ key_query.T, effective.T)
+    value_size, map_size = float(np.sum(value**2)), float(np.sum(effective**2))
+    known = tilts.sum() * value_size + map_size if whitened else 0.0
+    error = (gain - (centred or whitened)) * value_size + gain * float(np.sum(effective.T * spread)) - known
+    return ContextError(error / context, _coverage(tilts, context))
+
+
+def _coverage(tilts: Array, context: int) -> float:
+    """Share of E exp(2 b.z) that the largest of n tokens reach, averaged over queries weighted by their error.
+
+    Tilted by 2b, a token has a N(2|b|, 1) coordinate along b, but n tokens reach only to sqrt(2 log n). Weighted by
+    exp(|b|^2), |b|^2 is a sum of scaled chi-squares, here replaced by the gamma law of the same mean and variance.
+    """
+    scales = tilts / (1.0 - 2.0 * tilts)
+    if not scales.sum() > 0.0:
+        return 1.0
+    mean, variance = scales.sum(), 2.0 * np.sum(scales**2)
+    lengths = np.sqrt(stats.gamma.ppf(_QUANTILES, mean**2 / variance, scale=variance / mean))  # |b|
+    return float(np.mean(stats.norm.cdf(math.sqrt(2.0 * math.log(context)) - 2.0 * lengths)))
+
+
+def limit_map(A: ArrayLike, B: ArrayLike, covariance: ArrayLike) -> Array:
+    """A Sigma B^T (outputs, d): what the layer computes on an infinite context of Gaussian tokens of mean zero."""
+    value, key_query = _factors(A, B)
+    result: Array = value @ np.asarray(covariance, dtype=np.float64) @ key_query.T
+    return result
+
+
+def population_loss(P: ArrayLike, Q: ArrayLike, target: ArrayLike) -> tuple[float, Array, Array]:
+    """1/2 |P Q^T - Y|_F^2 and its gradients in P and Q; `target` is Y (outputs, d)."""
+    value, key_query = _factors(P, Q)
+    error = value @ key_query.T - np.asarray(target, dtype=np.float64)
+    return 0.5 * float(np.sum(error**2)), error @ key_query, error.T @ value
+
+
+def balanced_factors(target: ArrayLike, logit_norm: float | None = None) -> tuple[Array, Array]:
+    """P (outputs, d) and Q (d, d) with P Q^T = Y, P^T P proportional to Q^T Q, and |Q|_F = logit_norm or |P|_F.
+
+    Y = U s V^T is split as P = U s^(1/2), Q = V s^(1/2). The rotation that is free between the two is set to I: with
+    Q = V s^(1/2) V^T every token would attend to itself.
+    """
+    left, sizes, right = linalg.svd(np.asarray(target, dtype=np.float64), full_matrices=False)
+    dim, rank = right.shape[1], len(sizes)
+    value, key_query = np.zeros((len(left), dim)), np.zeros((dim, dim))
+    value[:, :rank], key_query[:, :rank] = left * np.sqrt(sizes), right.T * np.sqrt(sizes)
+    scale = 1.0 if logit_norm is None else logit_norm / float(np.linalg.norm(key_query))
+    return value / scale, key_query * scale
+
+
+def imbalance(P: ArrayLike, Q: ArrayLike) -> float:
+    """|P^T P / tau - tau Q^T Q|_F relative to |P|_F |Q|_F, tau = |P|_F/|Q|_F: zero iff balanced, the same for (cP, Q/c)."""
+    value, key_query = _factors(P, Q)
+    first, second = np.linalg.norm(value), np.linalg.norm(key_query)
+    return float(np.linalg.norm(value.T @ value / first**2 - key_query.T @ key_query / second**2))
+
+
+def gauge_floor(target: ArrayLike) -> float:
+    """n times the least error of a short-logit layer on centred tokens, over all factors of Y: |Y|_*^2 + |Y|_F^2.
+
+    As Q shrinks, n * finite_context_error(P, Q, n, centred=True) tends to |P|_F^2 |Q|_F^2 + |Y|_F^2, and the product of
+    the norms is least, the nuclear norm of Y, exactly for balanced factors.
+    """
+    sizes = linalg.svdvals(np.asarray(target, dtype=np.float64))
+    return float(sizes.sum() ** 2 + np.sum(sizes**2))
+
+
+def gram_rate(singular_values: ArrayLike, step: float, damping: float = 0.0, dim: int | None = None) -> float:
+    """Factor per iteration of the loss near the solution, with Gram preconditioning: that of the slowest direction.
+
+    The error E of the map moves to E - eta (E Pi_Q + Pi_P E), Pi the damped projections on the two factors. In the
+    singular basis of Y entry (i, j) shrinks by 1 - eta (w_i + w_j), w_i = s_i / (s_i + delta s_1). Undamped and of full
+    rank that is (1 - 2 eta)^2, whatever the singular values.
+
+    Parameters
+    ----------
+    singular_values : (outputs,)
+        Of Y, any order.
+    damping
+        delta, relative to the largest eigenvalue of the Gram matrix.
+    dim
+        Width of the tokens if larger than the number of outputs: the map then has directions which only one of the
+        factors can move, and they shrink by (1 - eta w_i)^2.
+    """
+    sizes = np.asarray(singular_values, dtype=np.float64)
+    _check_step(step)
+    rows = sizes / (sizes + damping * sizes.max())
+    columns = np.append(rows, 0.0) if dim is not None and dim > len(sizes) else rows
+    return float(np.max(np.abs(1.0 - step * (rows[:, None] + columns[None, :]))) ** 2)
+
+
+def covariance_rate(condition: float, step: float) -> float:
+    """Factor per iteration of the loss near a balanced solution, with the covariance as only preconditioner.
+
+    The step is eta / (|P|_op^2 + |Q|_op^2) = eta / (2 s_1), so entry (i, j) of the error shrinks by 1 - eta (s_i + s_j) /
+    (2 s_1). The slowest one gives (1 - eta / condition)^2: iterations in proportion to the condition number of Y.
+    """
+    _check_step(step)
+    if not condition >= 1.0:
+        raise ValueError(f"condition={condition} must be at least 1")
+    return max((1.0 - step / condition) ** 2, (1.0 - step) ** 2)
+
+
+def chain_rate(factors: int, step: float) -> float:
+    """Factor per iteration of the loss of a product of k square factors, each preconditioned: (1 - k eta)^2."""
+    _check_step(step)
+    if factors < 1:
+        raise ValueError(f"factors={factors} must be at least 1")
+    return (1.0 - factors * step) ** 2
+
+
+def iterations_to(reduction: float, rate: float) -> float:
+    """Iterations after which a loss that shrinks by `rate` each time is `reduction` times its first value."""
+    if not 0.0 < reduction <= 1.0:
+        raise ValueError(f"reduction={reduction} must lie in (0, 1]")
+    if not 0.0 <= rate < 1.0:
+        return math.inf
+    return math.log(reduction) / math.log(rate) if rate > 0.0 else 1.0
+
+
+def excess_floor(kind: str, target: ArrayLike, noise: float, samples: int, logit_norm: float) -> float:
+    """Excess 1/2 E |f(x) - M x|^2 at which training on n centred pairs ends, to order 1/n.
+
+    Least squares contributes noise^2 d outputs / n to the squared error, its intercept noise^2 outputs / n. The context
+    contributes its own error; where it is not the training set, so does the gap between the two covariances.
+
+    Parameters
+    ----------
+    kind
+        `population`: infinite context; `stored`: the training tokens are the context; `fresh`: n new tokens are.
+    target : (outputs, d)
+        Y = M Sigma^(1/2).
+    noise
+        Standard deviation of the label noise.
+    samples
+        Training pairs n.
+    logit_norm
+        |Q|_F of the balanced factors that training ends in.
+    """
+    whitened_map = np.asarray(target, dtype=np.float64)
+    outputs, dim = whitened_map.shape
+    least_squares, intercept = noise**2 * dim * outputs / samples, noise**2 * outputs / samples
+    P, Q = balanced_factors(whitened_map, logit_norm)
+    own = finite_context_error(P, Q, samples, whitened=True)
+    covariance_gap = gauge_floor(whitened_map) / samples  # E |P (S - I) Q^T|_F^2, S the covariance of n tokens
+    squared_errors = {
+        "population": least_squares + covariance_gap,
+        "stored": least_squares + intercept + own,
+        "fresh": least_squares + intercept + own + 2.0 * covariance_gap,
+    }
+    if kind not in squared_errors:
+        raise ValueError(f"kind={kind!r} must be one of {', '.join(squared_errors)}")
+    return float(0.5 * squared_errors[kind])
+
+
+def start_error(target: ArrayLike, noise: float, samples: int, moment: bool = False) -> float:
+    """Root mean square of |Yhat - Y|_F / |Y|_F of the spectral start from n pairs: least squares, or the raw moment."""
+    whitened_map = np.asarray(target, dtype=np.float64)
+    outputs, dim = whitened_map.shape
+    size = float(np.sum(whitened_map**2))
+    if moment:
+        return math.sqrt((dim + 1 + noise**2 * dim * outputs / size) / samples)
+    if samples <= dim + 1:
+        raise ValueError(f"samples={samples} must exceed dim + 1 = {dim + 1} for least squares to have a finite error")
+    return float(noise * math.sqrt(dim * outputs / size / (samples - dim - 1)))
+
+
+def _factors(P: ArrayLike, Q: ArrayLike) -> tuple[Array, Array]:
+    value, key_query = np.asarray(P, dtype=np.float64), np.asarray(Q, dtype=np.float64)
+    if value.ndim != 2 or key_query.shape != (value.shape[1],) * 2:
+        raise ValueError(f"P {value.shape} and Q {key_query.shape} must have shapes (outputs, d) and (d, d)")
+    if not (np.isfinite(value).all() and np.isfinite(key_query).all()):
+        raise ValueError("P and Q must be finite")
+    return value, key_query
+
+
+def _check_step(step: float) -> None:
+    if not 0.0 < step < math.inf:
+        raise ValueError(f"step={step} must be a finite positive number")

@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import whichtoken
+from whichtoken import AttentionRegressor
+from whichtoken.data import AttentionRegression
+
+
+@pytest.mark.filterwarnings("ignore::whichtoken.models.whitening.ShrinkageWarning")  # checks use tiny samples
+@parametrize_with_checks([AttentionRegressor()])
+def test_follows_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def regression(outputs, seed=0):
+    rng = np.random.default_rng(seed)
+    problem = AttentionRegression(5, outputs, tokens=1000, covariance=20.0, target=3.0, mean=2.0).sample(rng)
+    tokens, clean = problem.draw(300, rng)
+    return problem.tokens, problem.labels, tokens, clean
+
+
+def test_comes_close_to_least_squares_as_logits_shrink():
+    X, y, tokens, clean = regression(3)
+    least_squares = LinearRegression().fit(X, y)
+    model = AttentionRegressor(logit_norm=1e-3).fit(X, y)
+    np.testing.assert_allclose(model.coef_, least_squares.coef_, atol=2e-4)
+    np.testing.assert_allclose(model.intercept_, least_squares.intercept_, atol=1e-3)
+    np.testing.assert_allclose(model.predict(tokens), least_squares.predict(tokens), atol=2e-3)
+    assert model.score(tokens, clean) > 0.99
+
+
+def test_one_output_has_the_shapes_of_scikit_learn():
+    X, y, tokens, _ = regression(1)
+    model = AttentionRegressor().fit(X, y[:, 0])
+    assert (model.coef_.shape, np.shape(model.intercept_), model.predict(tokens).shape) == ((5,), (), (300,))
+    np.testing.assert_allclose(AttentionRegressor().fit(X, y).predict(tokens)[:, 0], model.predict(tokens))
+
+
+def test_predicts_from_another_context():
+    X, y, tokens, clean = regression(2)
+    model = AttentionRegressor().fit(X, y)
+    np.testing.assert_array_equal(model.predict(tokens, context=X), model.predict(tokens))
+    half = model.predict(tokens, context=X[:500])
+    assert 1 - np.sum((half - clean) ** 2) / np.sum((clean - clean.mean(axis=0)) ** 2) > 0.9
+    with pytest.raises(ValueError, match="4 features"):
+        model.predict(tokens, context=X[:, :4])
+
+
+def test_random_start_is_reproducible():
+    X, y, tokens, _ = regression(2)
+    models = [AttentionRegressor(start="random", random_state=seed, max_iter=2).fit(X, y) for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(models[0].predict(tokens), models[1].predict(tokens))
+    assert not np.allclose(models[0].predict(tokens), models[2].predict(tokens))
+
+
+def test_works_in_pipelines_and_searches():
+    X, y, tokens, clean = regression(2)
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), AttentionRegressor()), {"attentionregressor__logit_norm": [0.1, 0.6]}, cv=3
+    ).fit(X, y)
+    assert search.best_params_ == {"attentionregressor__logit_norm": 0.1}
+    assert search.score(tokens, clean) > 0.98
+
+
+def test_is_offered_by_the_package_without_being_imported_by_it():
+    assert "AttentionRegressor" in dir(whichtoken)
+    with pytest.raises(AttributeError, match="no attribute 'Regressor'"):
+        whichtoken.Regressor  # noqa: B018
