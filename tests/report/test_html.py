@@ -91,3 +91,19 @@ def test_report_needs_no_recomputation(report, toys, tmp_path):
     write_report(tmp_path)
     assert toys.read_text() == executions
     assert {path.name: path.read_text() for path in report.iterdir()} == once
+
+
+def test_numbers_skip_what_was_not_measured(tmp_path, monkeypatch):
+    from whichtoken.lab.discovery import find
+
+    toy = type(find("toy/mean"))
+    monkeypatch.setattr(
+        toy, "run", lambda self, point, rng: {"mean": 1.0, "sometimes": None if rng.random() < 0.5 else 2.0}
+    )
+    from whichtoken.lab import worker
+
+    monkeypatch.setattr(
+        "whichtoken.lab.engines.LocalEngine.map", lambda self, tasks: ((t, worker.work(t)) for t in tasks)
+    )
+    reproduce(["toy/mean"], seeds=8, out=tmp_path)
+    assert "2 ± 0" in write_report(tmp_path).with_name("toy-mean.html").read_text()

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -98,7 +98,9 @@ def _numbers(result: Result) -> tuple[list[str], list[list[str]]]:
     for point in result.plan.points.values():
         rows = [row for row in result.rows if row.point == point]
         line = [str(getattr(point, name)) for name in fields] + [str(len(rows))]
-        line += [_mean_and_error([row.measured[name] for row in rows if name in row.measured]) for name in measured]
+        line += [
+            _mean_and_error([value for row in rows if _is_number(value := row.measured.get(name))]) for name in measured
+        ]
         line += [
             f"{rows[0].predicted[name].value:.4g}" if rows and name in rows[0].predicted else "" for name in predicted
         ]
@@ -110,7 +112,7 @@ def _levels(result: Result, name: str) -> set[Any]:
     return {getattr(point, name) for point in result.plan.points.values()}
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float))
 
 
