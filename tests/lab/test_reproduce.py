@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -100,7 +101,9 @@ def test_kill_9_of_the_driver_loses_only_rows_in_flight(tmp_path, toys):
 def test_interrupted_run_says_how_to_go_on(tmp_path, toys):
     command = [sys.executable, "-m", "whichtoken", "reproduce", "toy/faults", "--preset", "full", "--set", "pause=1"]
     command += ["--workers", "2", "--out", str(tmp_path)]
-    driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    # a test run in the background passes on that it ignores Ctrl-C; the command must not
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
     deadline = time.monotonic() + 60
     while finished_rows(tmp_path) < 2:
         assert time.monotonic() < deadline
