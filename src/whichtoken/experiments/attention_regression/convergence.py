@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -155,7 +156,7 @@ def _population_claims(rows: Rows[Point]) -> Iterator[Claim]:
 
 
 def _adam_claims(rows: Rows[Point]) -> Iterator[Claim]:
-    ratios = {k: rows.where(target=k).per_seed(lambda repeat: _ratio(repeat, ADAMS)) for k in rows.levels("target")}
+    ratios = {k: rows.where(target=k).per_seed(partial(_ratio, rivals=ADAMS)) for k in rows.levels("target")}
     for k, values in ratios.items():
         yield at_most(
             f"convergence.adam.k{k:g}",
@@ -170,45 +171,34 @@ def _adam_claims(rows: Rows[Point]) -> Iterator[Claim]:
             bound=0.25,
             measured=Resampled(np.concatenate(list(ratios.values())), np.median),
         )
-    tuned = [row for method in ADAMS for row in rows.where(method=method)]
-    if tuned:
-        yield at_most(
-            "convergence.adam.grid",
-            "share of problems for which Adam's best step size is at an end of its grid",
-            bound=0.2,
-            measured=Share(
-                [_best_rate(row) in (GRIDS[row.point.method][0], GRIDS[row.point.method][-1]) for row in tuned]
-            ),
-        )
 
 
 def _rival_claims(rows: Rows[Point]) -> Iterator[Claim]:
     for method in RIVALS:
         if rows.where(method=method):
-            ratios = [
-                ratio
-                for k in rows.levels("target")
-                for ratio in rows.where(target=k).per_seed(lambda repeat: _ratio(repeat, (method,)))  # noqa: B023
-            ]
             yield at_most(
                 f"convergence.rival.{method}",
                 f"gradients to the common floor over those of {method}, all condition numbers",
                 bound=1.0,
-                measured=Resampled(ratios, np.median),
+                measured=Resampled(_per_problem(rows, partial(_ratio, rivals=(method,))), np.median),
             )
+    tuned = [row for row in rows if len(GRIDS.get(row.point.method, ())) > 1]
+    if tuned:
+        yield at_most(
+            "convergence.grid",
+            "share of problems for which a method's best step size is at an end of its grid",
+            bound=0.2,
+            measured=Share(
+                [_best_rate(row) in GRIDS[row.point.method][:: len(GRIDS[row.point.method]) - 1] for row in tuned]
+            ),
+        )
     for method in ("last-layer", "lbfgs", "adam"):
         if rows.where(method=method):
             yield at_most(
                 f"convergence.floor.{method}",
                 f"excess at the end over that of {method}",
                 bound=1.1,
-                measured=Mean(
-                    [
-                        ratio
-                        for k in rows.levels("target")
-                        for ratio in rows.where(target=k).per_seed(lambda repeat: _floor_ratio(repeat, method))  # noqa: B023
-                    ]
-                ),
+                measured=Mean(_per_problem(rows, partial(_floor_ratio, rival=method))),
             )
 
 
@@ -265,15 +255,24 @@ def _gradients(row: Row[Point], goal: float) -> tuple[int, str]:
     return best
 
 
+def _per_problem(rows: Rows[Point], statistic: Callable[[Rows[Point]], float | None]) -> list[float]:
+    """A statistic of every training set: each seed of each condition number."""
+    return [value for k in rows.levels("target") for value in rows.where(target=k).per_seed(statistic)]
+
+
 def _ratio(repeat: Rows[Point], rivals: Sequence[str]) -> float | None:
-    """Evaluations of structure-aware descent over those of the quickest rival, to near the best of it and Adam."""
-    floors = _floors(repeat, ("gram", *ADAMS))
+    """Evaluations of structure-aware descent over those of the quickest rival, to near the best of it and Adam.
+
+    A rival that does not arrive counts with its budget. If structure-aware descent does not, the ratio is at least 1.
+    """
     theirs = [row for method in rivals for row in repeat.where(method=method)]
     ours = repeat.where(method="gram")
     if not ours or not theirs:
         return None
-    goal = NEAR * min(floors)
-    return max(_gradients(ours[0], goal)[0], 1) / max(min(_gradients(row, goal)[0] for row in theirs), 1)
+    goal = NEAR * min(_floors(repeat, ("gram", *ADAMS)))
+    count, rate = _gradients(ours[0], goal)
+    ratio = max(count, 1) / max(min(_gradients(row, goal)[0] for row in theirs), 1)
+    return ratio if rate else max(ratio, 1.0)
 
 
 def _floor_ratio(repeat: Rows[Point], rival: str) -> float | None:
