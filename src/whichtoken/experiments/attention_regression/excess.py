@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.models.whitening import Whitening
-from whichtoken.theory.attention_regression import limit_map
-
 if TYPE_CHECKING:
     from whichtoken.data import RegressionProblem
 
@@ -24,6 +21,8 @@ class TrainingSet:
     """
 
     def __init__(self, problem: RegressionProblem, rng: np.random.Generator, center: bool = True, queries: int = 400):
+        from whichtoken.models.whitening import Whitening
+
         self.problem, self.center = problem, center
         self.whitening = Whitening.from_tokens(problem.tokens, center)
         self.label_mean = problem.labels.mean(axis=0) if center else np.zeros(problem.labels.shape[1])
@@ -43,6 +42,8 @@ class TrainingSet:
 
     def population(self, P: Array, Q: Array) -> float:
         """The context is infinite."""
+        from whichtoken.theory.attention_regression import limit_map
+
         A, B = self.whitening.to_raw(P, Q)
         error = limit_map(A, B, self.problem.covariance) - self.problem.target
         return float(np.sum((error @ self.problem.covariance) * error)) / self.size
