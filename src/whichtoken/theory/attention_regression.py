@@ -26,7 +26,7 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import linalg, stats
+from scipy import linalg
 
 Array = NDArray[np.float64]
 
@@ -108,6 +108,8 @@ def _coverage(tilts: Array, context: int) -> float:
     if not scales.sum() > 0.0:
         return 1.0
     mean, variance = scales.sum(), 2.0 * np.sum(scales**2)
+    from scipy import stats  # takes half a second to import, and only this needs it
+
     lengths = np.sqrt(stats.gamma.ppf(_QUANTILES, mean**2 / variance, scale=variance / mean))  # |b|
     return float(np.mean(stats.norm.cdf(math.sqrt(2.0 * math.log(context)) - 2.0 * lengths)))
 
