@@ -55,6 +55,10 @@ class Images(Experiment[Point]):
             "images.accuracy.digits": "inconclusive",
             "images.memorises.digits": "agrees",
             "images.unselected.digits": "agrees",
+            "images.selects.cifar": "disagrees",
+            "images.accuracy.cifar": "inconclusive",
+            "images.memorises.cifar": "agrees",
+            "images.unselected.cifar": "disagrees",
         },
     }
 

@@ -66,10 +66,12 @@ class Transfer(Experiment[Point]):
             "transfer.negative": "agrees",
         },
         "full": {
-            "transfer.advantage": "inconclusive",
+            "transfer.advantage": "agrees",
             "transfer.rate": "agrees",
             "transfer.attention-kept": "agrees",
             "transfer.negative": "agrees",
+            "transfer.growth.groups": "agrees",
+            "transfer.growth.group_dim": "agrees",
         },
     }
 
