@@ -27,7 +27,7 @@ def test_best_threshold_is_the_best_of_all_cuts(values, data):
     assert error_at(positive, negative, cut) == pytest.approx(error)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(tokens=arrays(float, (3, 41), elements=st.floats(-3, 3)))
 def test_higher_criticism_follows_its_definition(tokens):
     tokens = tokens + 1e-6 * np.arange(41)  # distinct

@@ -41,7 +41,7 @@ def model_with(P, W, v, group_dim):
     return model
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     batch=st.integers(1, 9),
     groups=st.integers(2, 9),

@@ -30,7 +30,7 @@ def objective(x, features, labels, ridge, loss):
     return values[loss].mean() + ridge / 2 * x[:-1] @ x[:-1]
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(
     st.sampled_from(["logistic", "square", "hinge"]),
     st.integers(10, 60),

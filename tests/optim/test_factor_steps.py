@@ -33,7 +33,7 @@ def test_reference_values():
 
 
 @given(seed=seeds)
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20)
 def test_penalty_gradient_matches_finite_differences(seed):
     P, Q, _ = random_factors(seed)
     dP, dQ, _ = random_factors(seed + 1)
@@ -44,7 +44,7 @@ def test_penalty_gradient_matches_finite_differences(seed):
 
 
 @given(seed=seeds)
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 def test_exact_balance_keeps_the_map_and_the_scale(seed):
     P, Q, _ = random_factors(seed)
     Pb, Qb = balance_exactly(P, Q)
@@ -57,7 +57,7 @@ def test_exact_balance_keeps_the_map_and_the_scale(seed):
 
 
 @given(seed=seeds, logit_norm=st.floats(0.05, 3.0))
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 def test_renormalised_logits_respect_both_bounds_and_the_map_stays(seed, logit_norm):
     P, Q, _ = random_factors(seed)
     Pr, Qr = renormalise(P, Q, logit_norm, 0.5)
@@ -68,7 +68,7 @@ def test_renormalised_logits_respect_both_bounds_and_the_map_stays(seed, logit_n
 
 
 @given(seed=seeds, scale=st.floats(0.01, 100.0), damping=st.sampled_from([0.0, 0.1]))
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 def test_steps_do_not_depend_on_the_scale_between_the_factors(seed, scale, damping):
     P, Q, target = random_factors(seed)
     maps = []

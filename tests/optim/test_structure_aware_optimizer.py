@@ -110,7 +110,7 @@ def test_product_converges_at_the_predicted_rate(factors, condition):
 # symmetries
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=seeds, coupling=st.sampled_from(["chain", "pairs"]))
 def test_step_does_not_depend_on_coordinates_of_the_tokens(seed, coupling):
     """x -> C x with S -> C S C^T takes W to W C^(-1): the same layer, so the same step."""
@@ -130,7 +130,7 @@ def test_step_does_not_depend_on_coordinates_of_the_tokens(seed, coupling):
         torch.testing.assert_close(other, expected, rtol=1e-6, atol=1e-8 * float(expected.abs().max()))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=seeds, size=st.floats(0.01, 100.0), structure=st.sampled_from(["attention", "pair"]))
 def test_step_does_not_depend_on_the_share_of_each_factor(seed, size, structure):
     """(c F, F'/c) has the gradients (G/c, c G') and takes the steps (c D, D'/c)."""

@@ -92,7 +92,7 @@ def test_context_error_is_a_float_that_survives_copies():
 
 
 @given(target=matrices, scale=st.floats(0.1, 2.0))
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 def test_balanced_factors_reproduce_the_map_and_are_balanced(target, scale):
     P, Q = balanced_factors(target, scale)
     np.testing.assert_allclose(P @ Q.T, target, atol=1e-12)
@@ -102,7 +102,7 @@ def test_balanced_factors_reproduce_the_map_and_are_balanced(target, scale):
 
 
 @given(target=matrices, seed=st.integers(0, 100))
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 def test_no_gauge_beats_the_floor_of_balanced_factors(target, seed):
     """As the logits shrink, n times the centred error tends to the nuclear-norm floor, and to more in any other gauge."""
     balanced = balanced_factors(target, 1e-3)

@@ -67,7 +67,7 @@ def test_population_map_matches_reference_digits(row):
         assert agrees_as_printed(values[step], digits), (values[step], digits)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(A=st.floats(-20, 60), B=st.floats(0, 15))
 def test_moments_reduce_to_one_dimension(A, B):
     R = math.hypot(A, B)

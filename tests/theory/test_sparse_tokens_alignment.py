@@ -90,7 +90,7 @@ def test_moments_match_a_monte_carlo_of_the_score(loss):
     assert steps(ONE, alpha, rate, loss=loss).query_overlap == pytest.approx(overlap, rel=5e-3)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(
     st.integers(2, 40).flatmap(lambda length: st.tuples(st.just(length), st.integers(1, length - 1))),
     st.floats(0.0, 8.0),

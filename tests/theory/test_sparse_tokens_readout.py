@@ -160,7 +160,7 @@ def test_newton_uses_the_true_derivatives_of_the_potential(loss):
         np.testing.assert_allclose(here.hessian[k], numeric, rtol=2e-5, atol=2e-7)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 @given(
     st.sampled_from(["logistic", "hinge"]),
     st.floats(0.0, 4.0),
