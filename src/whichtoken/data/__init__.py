@@ -9,15 +9,21 @@ if TYPE_CHECKING:
     from whichtoken.data.attention_regression import AttentionRegression, RegressionProblem
     from whichtoken.data.attention_tokens import AttentionProblem, AttentionTokens
     from whichtoken.data.group_sparse import GroupSparse
+    from whichtoken.data.level_tokens import LevelTokens
+    from whichtoken.data.relevant_tokens import RelevantTokens
     from whichtoken.data.sparse_tokens import SparseTokens
+    from whichtoken.data.token_counts import TokenCounts
 
 _HOME = {
     "AttentionProblem": "attention_tokens",
     "AttentionRegression": "attention_regression",
     "AttentionTokens": "attention_tokens",
     "GroupSparse": "group_sparse",
+    "LevelTokens": "level_tokens",
     "RegressionProblem": "attention_regression",
+    "RelevantTokens": "relevant_tokens",
     "SparseTokens": "sparse_tokens",
+    "TokenCounts": "token_counts",
 }
 
 __all__ = [
@@ -25,8 +31,11 @@ __all__ = [
     "AttentionRegression",
     "AttentionTokens",
     "GroupSparse",
+    "LevelTokens",
     "RegressionProblem",
+    "RelevantTokens",
     "SparseTokens",
+    "TokenCounts",
 ]
 
 

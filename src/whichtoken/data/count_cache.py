@@ -1,0 +1,82 @@
+"""Token counts in a file, so that texts are prepared once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from scipy import sparse
+
+from whichtoken.data.token_counts import TokenCounts
+from whichtoken.errors import UsageError
+
+
+def cached_counts(path: Path, compute: Callable[[], TokenCounts], *inputs: Any) -> TokenCounts:
+    """The counts in `path` if they were made from the same inputs; otherwise computed, and written there."""
+    fingerprint = _fingerprint(inputs)
+    if path.is_file():
+        stored, made_from = _read(path)
+        if made_from == fingerprint:
+            return stored
+    data = compute()
+    save_counts(path, data, fingerprint)
+    return data
+
+
+def save_counts(path: Path, data: TokenCounts, fingerprint: str = "") -> None:
+    """Write counts as .npz; a file is there only once it is whole."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    arrays: dict[str, Any] = {
+        "data": data.counts.data,
+        "indices": data.counts.indices,
+        "indptr": data.counts.indptr,
+        "shape": np.array(data.counts.shape),
+        "labels": data.labels,
+        "fingerprint": np.array(fingerprint),
+    }
+    if data.vocabulary is not None:
+        arrays["vocabulary"] = np.frombuffer("\n".join(data.vocabulary).encode(), np.uint8)
+    try:
+        with part.open("wb") as file:
+            np.savez(file, **arrays)
+        part.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror})") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def load_counts(path: Path) -> TokenCounts:
+    """Counts written by `save_counts`."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[TokenCounts, str]:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            parts = (arrays["data"], arrays["indices"], arrays["indptr"])
+            counts = sparse.csr_array(parts, shape=tuple(arrays["shape"]))
+            names = bytes(arrays["vocabulary"]).decode().split("\n") if "vocabulary" in arrays else None
+            vocabulary = None if names is None else tuple(names)
+            return TokenCounts(counts, arrays["labels"], vocabulary), str(arrays["fingerprint"])
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        raise UsageError(
+            f"{path} holds no token counts that can be read; delete it and prepare the texts again"
+        ) from error
+
+
+def _fingerprint(inputs: tuple[Any, ...]) -> str:
+    digest = hashlib.sha256()
+    for value in inputs:
+        if isinstance(value, list | tuple):
+            for item in value:
+                text = str(item).encode(errors="surrogatepass")
+                digest.update(b"%d:" % len(text) + text)
+        else:
+            digest.update((repr(np.asarray(value).tolist()) if isinstance(value, np.ndarray) else repr(value)).encode())
+    return digest.hexdigest()

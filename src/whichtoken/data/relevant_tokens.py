@@ -1,0 +1,90 @@
+"""Sequences with exactly one token that matters, among tokens whose signed frequency is exactly zero."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.data.token_counts import TokenCounts, count_ids
+from whichtoken.theory.sparse_tokens.task import check_count
+
+
+@dataclass(frozen=True)
+class RelevantTokens:
+    """Pairs of a positive and a negative sequence that differ only in their relevant token.
+
+    Assumption 4 of Wu, Shevchenko, Oymak, Mondelli, "Attention with Trained Embeddings Provably Selects Important Tokens".
+    Tokens are ordered positive, negative, irrelevant.
+
+    Parameters
+    ----------
+    length
+        T, tokens of a sequence.
+    relevant
+        Relevant tokens of each label.
+    irrelevant
+        Irrelevant tokens, drawn uniformly with repetition.
+    equal
+        Every relevant token in equally many sequences; otherwise drawn with weights 1/rank.
+    relevant_per_sequence
+        Different relevant tokens of a sequence, all of its label; more than one breaks Assumption 4.
+    paired
+        The two sequences of a pair share their irrelevant tokens; otherwise these get a signed frequency by chance.
+    """
+
+    length: int = 8
+    relevant: int = 4
+    irrelevant: int = 24
+    equal: bool = True
+    relevant_per_sequence: int = 1
+    paired: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("length", "relevant", "irrelevant", "relevant_per_sequence"):
+            check_count(name, getattr(self, name), 1)
+        if self.relevant_per_sequence > min(self.relevant, self.length):
+            raise ValueError(
+                f"relevant_per_sequence={self.relevant_per_sequence} must be at most "
+                f"relevant={self.relevant} and length={self.length}"
+            )
+
+    @property
+    def size(self) -> int:
+        """|S|."""
+        return 2 * self.relevant + self.irrelevant
+
+    @property
+    def token_classes(self) -> NDArray[np.int8]:
+        """+1, -1 or 0 (irrelevant), (|S|,)."""
+        return np.repeat(np.array([1, -1, 0], dtype=np.int8), [self.relevant, self.relevant, self.irrelevant])
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """Names such as `positive0`, `negative0`, `irrelevant0`, (|S|,)."""
+        sets = {"positive": self.relevant, "negative": self.relevant, "irrelevant": self.irrelevant}
+        return tuple(f"{name}{i}" for name, count in sets.items() for i in range(count))
+
+    def sample(self, pairs: int, rng: np.random.Generator) -> TokenCounts:
+        """Counts (2 pairs, |S|) and labels +1, -1, +1, -1, ..."""
+        check_count("pairs", pairs, 1)
+        if self.equal and pairs * self.relevant_per_sequence % self.relevant:
+            raise ValueError(f"pairs={pairs} must be a multiple of relevant={self.relevant} for equal frequencies")
+        rest = self.length - self.relevant_per_sequence
+        noise = rng.integers(self.irrelevant, size=(pairs, 1 if self.paired else 2, rest)) + 2 * self.relevant
+        ids = np.empty((pairs, 2, self.length), dtype=np.int64)
+        ids[:, :, :rest] = noise
+        ids[:, 0, rest:] = self._relevant(pairs, rng)
+        ids[:, 1, rest:] = self._relevant(pairs, rng) + self.relevant
+        counts = count_ids(np.repeat(np.arange(2 * pairs), self.length), ids.ravel(), (2 * pairs, self.size))
+        return TokenCounts(counts, np.tile(np.array([1, -1], dtype=np.int8), pairs), self.vocabulary)
+
+    def _relevant(self, pairs: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Index of the relevant tokens within their side, (pairs, relevant_per_sequence)."""
+        if self.equal:
+            return np.arange(pairs * self.relevant_per_sequence).reshape(pairs, -1) % self.relevant
+        weights = 1 / np.arange(1, self.relevant + 1)
+        # largest u**(1/w) first: draws without repetition, by weight, for all sequences at once
+        keys = np.log(rng.random((pairs, self.relevant))) / weights
+        return np.argsort(-keys, axis=1)[:, : self.relevant_per_sequence]

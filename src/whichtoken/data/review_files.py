@@ -1,0 +1,180 @@
+"""Labelled texts from files: the published forms of the IMDB and Yelp reviews, and any table of texts and labels."""
+
+from __future__ import annotations
+
+import tarfile
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.data.table_files import column_names, stream_table
+from whichtoken.errors import UsageError
+
+PAIRS = (("-1", "1"), ("0", "1"), ("neg", "pos"), ("negative", "positive"))  # what is negative when it is known
+IMDB_SIGN = {"neg": -1, "pos": 1}
+STARS_SIGN = {1: -1, 2: -1, 3: 0, 4: 1, 5: 1}
+
+
+@dataclass(frozen=True, eq=False)
+class Reviews:
+    """Texts with labels of two kinds."""
+
+    texts: list[str]
+    labels: NDArray[np.int8]  # -1 or +1, (n,)
+    split: NDArray[np.str_] | None = None  # "train" or "test", (n,), where the publisher says so
+    classes: tuple[str, str] = ("negative", "positive")  # names of -1 and +1
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def part(self, name: str) -> Reviews:
+        """The reviews of one split."""
+        if self.split is None or name not in self.split:
+            known = "none" if self.split is None else ", ".join(np.unique(self.split))
+            raise UsageError(f"these reviews have no split '{name}'; splits: {known}")
+        rows = np.flatnonzero(self.split == name)
+        return Reviews([self.texts[i] for i in rows], self.labels[rows], self.split[rows], self.classes)
+
+
+def read_reviews(
+    path: Path, text: str, label: str, *, split: str | None = None, separator: str | None = None
+) -> Reviews:
+    """Any CSV, TSV, Parquet or JSON-lines table with a column of texts and one of labels of two kinds."""
+    path = Path(path)
+    columns = [text, label] if split is None else [text, label, split]
+    texts: list[str] = []
+    labels: list[str] = []
+    splits: list[str] = []
+    for piece in stream_table(path, columns, separator=separator):
+        texts += _strings(path, piece[text], text, len(texts))
+        labels += label_names(path, piece[label], label, len(labels))
+        if split is not None:
+            splits += piece[split].astype(str).tolist()
+    classes = _two_classes(path, labels)
+    signs = np.where(np.asarray(labels) == classes[1], 1, -1).astype(np.int8)
+    return Reviews(texts, signs, None if split is None else np.asarray(splits), classes)
+
+
+def read_imdb(path: Path) -> Reviews:
+    """The IMDB reviews of Maas et al. (2011): folder aclImdb, its tar.gz, the CSV of 50 000 rows, or Parquet."""
+    path = Path(path)
+    if path.is_dir():
+        return _from_files(path, ((name.relative_to(path).as_posix(), name) for name in sorted(path.rglob("*.txt"))))
+    if path.suffixes[-2:] == [".tar", ".gz"] or path.suffix == ".tgz":
+        return _from_archive(path)
+    header = column_names(path)
+    text = "text" if "text" in header else "review"
+    label = "label" if "label" in header else "sentiment"
+    return read_reviews(path, text, label, split="split" if "split" in header else None)
+
+
+def read_yelp(path: Path, *, shortest: int = 1000, longest: int = 1500, limit: int | None = None) -> Reviews:
+    """Yelp reviews (JSON lines as published, CSV or Parquet) by the rules of Wu et al.: by length, without three stars.
+
+    The file is streamed; with `limit` reading ends as soon as so many reviews are found.
+    """
+    path = Path(path)
+    texts: list[str] = []
+    signs: list[int] = []
+    seen = 0
+    for piece in stream_table(path, ["text", "stars"]):
+        rows = _strings(path, piece["text"], "text", seen)
+        for i, (text, stars) in enumerate(zip(rows, piece["stars"], strict=True)):
+            sign = _star_sign(path, stars, seen + i)
+            if sign and shortest <= len(text) <= longest:
+                texts.append(text)
+                signs.append(sign)
+        seen += len(rows)
+        if limit is not None and len(texts) >= limit:
+            break
+    if not texts:
+        raise UsageError(f"{path} holds no review of {shortest} to {longest} characters with 1, 2, 4 or 5 stars")
+    return Reviews(texts[:limit], np.array(signs[:limit], dtype=np.int8))
+
+
+def label_names(path: Path, values: Any, column: str, first: int) -> list[str]:
+    """Labels as strings, so that 1, 1.0 and "1" of different file formats are the same; gaps are refused."""
+    names = []
+    for i, value in enumerate(values):
+        if value is None or str(value).strip() in ("", "nan", "<NA>"):
+            raise UsageError(f"{path}: row {first + i + 1} has no label in column '{column}'")
+        whole = isinstance(value, float) and value.is_integer()
+        names.append(str(int(value)) if whole else str(value).strip())
+    return names
+
+
+def _from_files(path: Path, files: Iterable[tuple[str, Path]]) -> Reviews:
+    found: dict[tuple[str, str, int], str] = {}
+    for name, file in files:
+        if place := _imdb_place(name):
+            try:
+                found[place] = file.read_text(encoding="utf-8")
+            except UnicodeDecodeError as error:
+                raise UsageError(f"{file} is not UTF-8; unpack the published archive again") from error
+    return _imdb_reviews(path, found)
+
+
+def _from_archive(path: Path) -> Reviews:
+    if not path.is_file():
+        raise UsageError(f"{path} is not there")
+    found: dict[tuple[str, str, int], str] = {}
+    try:
+        with tarfile.open(path, "r|gz") as archive:  # one pass, nothing is written to disk
+            for member in archive:
+                if (place := _imdb_place(member.name)) and (file := archive.extractfile(member)):
+                    found[place] = file.read().decode()
+    except (tarfile.TarError, EOFError, OSError, zlib.error, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is broken after {len(found)} reviews ({error}); download it again") from error
+    return _imdb_reviews(path, found)
+
+
+def _imdb_place(name: str) -> tuple[str, str, int] | None:
+    """Split, label and number of a file such as aclImdb/train/pos/127_10.txt; nothing for any other file."""
+    parts = PurePosixPath(name).parts
+    if len(parts) < 3 or parts[-3] not in ("train", "test") or parts[-2] not in IMDB_SIGN:
+        return None
+    number = parts[-1].partition("_")[0]
+    return (parts[-3], parts[-2], int(number)) if number.isdigit() and parts[-1].endswith(".txt") else None
+
+
+def _imdb_reviews(path: Path, found: dict[tuple[str, str, int], str]) -> Reviews:
+    if not found:
+        raise UsageError(
+            f"{path} holds no reviews; expected files such as train/pos/0_9.txt, as in the published aclImdb"
+        )
+    places = sorted(found, key=lambda place: (place[0] != "train", place[1], place[2]))
+    signs = np.array([IMDB_SIGN[label] for _, label, _ in places], dtype=np.int8)
+    return Reviews([found[place] for place in places], signs, np.array([split for split, _, _ in places]))
+
+
+def _strings(path: Path, values: Any, column: str, first: int) -> list[str]:
+    texts = values.tolist()
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UsageError(f"{path}: row {first + i + 1} holds {text!r} in column '{column}'; texts are expected")
+    return texts  # type: ignore[no-any-return]
+
+
+def _star_sign(path: Path, stars: Any, row: int) -> int:
+    try:
+        return STARS_SIGN[float(stars)]  # type: ignore[index]
+    except (KeyError, TypeError, ValueError):
+        raise UsageError(f"{path}: row {row + 1} has {stars!r} stars; 1 to 5 are expected") from None
+
+
+def _two_classes(path: Path, labels: Sequence[str]) -> tuple[str, str]:
+    """The two labels that occur, the negative one first: as known by name, otherwise by the alphabet."""
+    names = sorted(set(labels))
+    if len(names) != 2:
+        shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+        raise UsageError(f"{path} has {len(names)} different labels ({shown}); two are expected")
+    for pair in PAIRS:
+        if set(pair) == {name.lower() for name in names}:
+            negative, positive = sorted(names, key=lambda name: pair.index(name.lower()))
+            return negative, positive
+    return names[0], names[1]

@@ -1,0 +1,230 @@
+"""Raw texts to token counts: stop words, stems and word pieces, done once per distinct word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+
+from whichtoken.data.count_cache import cached_counts
+from whichtoken.data.stop_words import ENGLISH_STOP_WORDS
+from whichtoken.data.token_counts import TokenCounts
+from whichtoken.data.token_sequences import NGramTable, TokenSequences
+from whichtoken.data.word_split import APOSTROPHES, place_words, split_words
+from whichtoken.errors import UsageError
+from whichtoken.theory.sparse_tokens.task import check_count
+
+UNKNOWN = "[UNK]"
+
+
+@dataclass(frozen=True)
+class TokenPlace:
+    """A token and the characters `text[start:stop]` of the original words that it came from."""
+
+    token: int  # column of the counts
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class TextPipeline:
+    """How texts become tokens.
+
+    The defaults are those of Wu, Shevchenko, Oymak, Mondelli, "Attention with Trained Embeddings Provably Selects Important
+    Tokens", appendix E, where that says; each choice that it leaves open is an option.
+
+    Parameters
+    ----------
+    word_pieces
+        File of a WordPiece vocabulary, one piece per line (BERT's vocab.txt); without one, stems are the tokens.
+    stop_words
+        Words to drop, also in the form without apostrophe.
+    stemmer
+        Language of the Snowball stemmer ("english", "german", ...), or None.
+    least_count
+        Tokens that occur less often in the texts that fix the vocabulary are purged.
+    max_tokens
+        Keep the first tokens of each text only; None keeps all.
+    unknown
+        "keep" or "drop" the piece [UNK] of words that the vocabulary file cannot spell.
+    ngrams
+        1, 2 or 3: also pairs, also triples of neighbouring tokens.
+    """
+
+    word_pieces: Path | str | None = None
+    stop_words: Sequence[str] = ENGLISH_STOP_WORDS
+    stemmer: str | None = "english"
+    least_count: int = 50
+    max_tokens: int | None = None
+    unknown: Literal["keep", "drop"] = "keep"
+    ngrams: int = 1
+
+    def __post_init__(self) -> None:
+        check_count("least_count", self.least_count, 1)
+        if self.max_tokens is not None:
+            check_count("max_tokens", self.max_tokens, 1)
+        if self.ngrams not in (1, 2, 3):
+            raise ValueError(f"ngrams={self.ngrams} must be 1, 2 or 3")
+        if self.unknown not in ("keep", "drop"):
+            raise ValueError(f"unknown={self.unknown!r} must be 'keep' or 'drop'")
+        if isinstance(self.stop_words, str):
+            raise ValueError(f"stop_words={self.stop_words!r} must be a list of words, empty for none")
+        object.__setattr__(self, "stop_words", tuple(self.stop_words))
+        self._stem([])
+
+    def fit(self, texts: Iterable[str]) -> FittedPipeline:
+        """Fix the vocabulary on texts."""
+        return self.fit_transform(texts)[0]
+
+    def fit_transform(
+        self, texts: Iterable[str], fit_on: ArrayLike | None = None
+    ) -> tuple[FittedPipeline, sparse.csr_array]:
+        """Fix the vocabulary on the texts of rows `fit_on` (default all) and count tokens (n, |S|) in all of them."""
+        tokens = self.tokens(texts)
+        vocabulary = (tokens if fit_on is None else tokens.rows(fit_on)).frequent(self.ngrams, self.least_count)
+        if not vocabulary:
+            raise ValueError(
+                f"least_count={self.least_count} purges every token of {len(tokens.lengths)} texts; lower it"
+            )
+        fitted = FittedPipeline(self, vocabulary)
+        return fitted, fitted.table.count(tokens)
+
+    def pieces(self, words: Sequence[str]) -> list[list[str]]:
+        """Tokens of each word; none for a stop word."""
+        kept = [word for word in words if word not in self._stopped]
+        stems = dict(zip(kept, self._stem(kept), strict=True))
+        spelled = self._spell(list(dict.fromkeys(stems.values())))
+        return [spelled[stems[word]] if word in stems else [] for word in words]
+
+    @cached_property
+    def _stopped(self) -> frozenset[str]:
+        deleted = str.maketrans("", "", APOSTROPHES)
+        return frozenset(self.stop_words) | {word.translate(deleted) for word in self.stop_words}
+
+    def _stem(self, words: list[str]) -> list[str]:
+        if self.stemmer is None:
+            return words
+        import Stemmer
+
+        if self.stemmer not in Stemmer.algorithms():
+            raise ValueError(f"stemmer={self.stemmer!r} must be None or one of {', '.join(Stemmer.algorithms())}")
+        return list(Stemmer.Stemmer(self.stemmer, 0).stemWords(words))  # 0: no cache, the words are distinct
+
+    def _spell(self, stems: list[str]) -> dict[str, list[str]]:
+        if self.word_pieces is None:
+            return {stem: [stem] for stem in stems}
+        encodings = self._tokenizer.encode_batch(stems, add_special_tokens=False)
+        drop = UNKNOWN if self.unknown == "drop" else None
+        return {
+            stem: [piece for piece in code.tokens if piece != drop] for stem, code in zip(stems, encodings, strict=True)
+        }
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+        assert self.word_pieces is not None
+        vocabulary = read_word_pieces(Path(self.word_pieces))
+        tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN, max_input_chars_per_word=100))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return tokenizer
+
+    def tokens(self, texts: Iterable[str]) -> TokenSequences:
+        """Tokens of every text, in order, before the purge."""
+        words = split_words(texts)
+        spelled = self.pieces(words.distinct)
+        names: dict[str, int] = {}
+        flat = np.array([names.setdefault(piece, len(names)) for pieces in spelled for piece in pieces], np.int32)
+        sizes = np.fromiter(map(len, spelled), np.int64, len(spelled))
+        sequences = TokenSequences(words.ids, words.lengths, []).expand(flat, sizes, list(names))
+        return sequences if self.max_tokens is None else sequences.truncate(self.max_tokens)
+
+
+def read_word_pieces(path: Path) -> dict[str, int]:
+    """Numbers of the pieces of a WordPiece vocabulary file: its lines, in order."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read as a WordPiece vocabulary: {' '.join(str(error).split())}") from error
+    pieces = {line.rstrip("\r"): number for number, line in enumerate(lines) if line.strip()}
+    if UNKNOWN not in pieces:
+        raise UsageError(
+            f"{path} is no WordPiece vocabulary: it has no line {UNKNOWN}; a BERT vocab.txt is one, a piece per line"
+        )
+    return pieces
+
+
+@dataclass(frozen=True)
+class FittedPipeline:
+    """A pipeline whose vocabulary is fixed: counts the tokens of new texts, and finds them in the text."""
+
+    pipeline: TextPipeline
+    vocabulary: tuple[str, ...]  # n-grams are joined by a space
+
+    @cached_property
+    def table(self) -> NGramTable:
+        """Where n-grams are counted."""
+        return NGramTable(self.vocabulary)
+
+    def transform(self, texts: Iterable[str]) -> sparse.csr_array:
+        """Counts (n, |S|); tokens outside the vocabulary are left out."""
+        return self.table.count(self.pipeline.tokens(texts))
+
+    def locate(self, text: str) -> list[TokenPlace]:
+        """Every token that `transform` counts, with the characters of the words that it came from, in their order."""
+        placed = place_words(text)
+        pieces = self.pipeline.pieces([word.word for word in placed])
+        where = [(piece, word) for word, row in zip(placed, pieces, strict=True) for piece in row]
+        where = where[: self.pipeline.max_tokens]
+        places = []
+        for first in range(len(where)):
+            for last in range(first, min(first + self.pipeline.ngrams, len(where))):
+                token = self._columns.get(" ".join(piece for piece, _ in where[first : last + 1]))
+                if token is not None:
+                    places.append(TokenPlace(token, where[first][1].start, where[last][1].stop))
+        return places
+
+    @cached_property
+    def _columns(self) -> dict[str, int]:
+        return {token: column for column, token in enumerate(self.vocabulary)}
+
+
+def prepare(
+    texts: Sequence[str],
+    labels: ArrayLike,
+    pipeline: TextPipeline | None = None,
+    *,
+    fit_on: ArrayLike | None = None,
+    cache: Path | None = None,
+) -> TokenCounts:
+    """Counts, labels and vocabulary of texts.
+
+    Parameters
+    ----------
+    texts : (n,)
+    labels : (n,)
+        -1 or +1.
+    pipeline
+        How texts become tokens; `TextPipeline()` unless given.
+    fit_on
+        Rows that fix the vocabulary (for strict test numbers: those of the training part); all by default.
+    cache
+        File that keeps the result; it is used again as long as texts, labels and options are the same.
+    """
+    chosen = TextPipeline() if pipeline is None else pipeline
+
+    def compute() -> TokenCounts:
+        fitted, counts = chosen.fit_transform(texts, fit_on)
+        return TokenCounts(counts, np.asarray(labels), fitted.vocabulary)
+
+    if cache is None:
+        return compute()
+    pieces = b"" if chosen.word_pieces is None else Path(chosen.word_pieces).read_bytes()
+    return cached_counts(cache, compute, texts, labels, fit_on, chosen, pieces)

@@ -1,0 +1,52 @@
+"""Words, and where in the text they stand."""
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whichtoken.data.word_split import place_words, split_words
+
+
+def words(text):
+    split = split_words([text])
+    return [split.distinct[i] for i in split.ids]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Don't stop!<br /><br/>It's 10/10", ["dont", "stop", "its", "10", "10"]),
+        ("snake_case e-mail", ["snake", "case", "e", "mail"]),
+        ("L’été, ÉTÉ; cafe\u0301s", ["lété", "été", "cafe\u0301s"]),
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
+        ("ΟΔΟΣ", ["οδος"]),
+        ("' '' — ", []),
+        ("", []),
+    ],
+)
+def test_words_of_a_text(text, expected):
+    assert words(text) == expected
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60) | st.text(alphabet="aB'’<br />-İΣ.é9", max_size=30))
+def test_places_hold_the_words_that_are_split(text):
+    placed = place_words(text)
+    assert [word.word for word in placed] == words(text)
+    for word in placed:
+        # lower case alone depends on the neighbours (final sigma), so only the places are compared
+        assert len(words(text[word.start : word.stop])) == 1
+    assert all(a.stop <= b.start for a, b in pairwise(placed))
+
+
+@given(st.text(alphabet=st.characters(max_codepoint=127), max_size=40))
+def test_ascii_is_the_rule_as_one_would_write_it(text):
+    cleaned = re.sub(r"<br\s*/?>", " ", text, flags=re.IGNORECASE).lower()
+    assert words(text) == re.sub(r"[^a-z0-9]", " ", re.sub("['`]", "", cleaned)).split()
+
+
+def test_what_is_no_text_is_named():
+    with pytest.raises(ValueError, match="text 1 is of type float; texts must be strings"):
+        split_words(["a", float("nan")])
