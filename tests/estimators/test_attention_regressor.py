@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -47,8 +48,16 @@ def test_predicts_from_another_context():
     np.testing.assert_array_equal(model.predict(tokens, context=X), model.predict(tokens))
     half = model.predict(tokens, context=X[:500])
     assert 1 - np.sum((half - clean) ** 2) / np.sum((clean - clean.mean(axis=0)) ** 2) > 0.9
-    with pytest.raises(ValueError, match="4 features"):
+    with pytest.raises(ValueError, match=r"context of shape \(1000, 4\) must have shape"):
         model.predict(tokens, context=X[:, :4])
+
+
+def test_divergence_is_a_warning_and_leaves_the_best_iterate():
+    X, y, _, _ = regression(2)
+    model = AttentionRegressor(step=50.0, backtrack=False, damping=0.0, start_samples=10)
+    with pytest.warns(ConvergenceWarning, match="training diverged: loss .* the iterate of least loss is returned"):
+        model.fit(X, y)
+    assert model.fit_.descent.final.loss == min(iterate.loss for iterate in model.fit_.descent.trace)
 
 
 def test_random_start_is_reproducible():

@@ -100,6 +100,7 @@ def test_head_that_is_zero_has_no_balance():
     [
         ((np.eye(2), np.eye(3)), {}, r"A and B of shapes \(2, 2\) and \(3, 3\) must have shapes"),
         ((np.eye(2),) * 3, {}, "attention of 3 matrices must be"),
+        (nn.Linear(2, 2), {}, "attention of type Linear must be an nn.MultiheadAttention or matrices"),
         ((np.eye(2),) * 2, {"heads": 2}, "heads=2 and logit_factor=1.0 belong to four matrices"),
         ((np.eye(2), np.eye(3), np.eye(3), np.eye(3)), {}, "do not chain"),
         ((np.eye(4),) * 4, {"heads": 3}, "heads=3 must divide the 4 rows of W_V"),

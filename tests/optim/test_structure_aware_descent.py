@@ -187,3 +187,11 @@ def test_bad_settings_are_named(arguments, message):
 def test_labels_that_do_not_fit_are_named():
     with pytest.raises(ValueError, match=r"labels of shape \(4, 1\) must be a finite matrix of shape \(9, outputs\)"):
         StructureAwareDescent().fit(np.random.default_rng(0).standard_normal((9, 2)), np.zeros((4, 1)))
+
+
+def test_starting_factors_that_do_not_fit_are_named():
+    tokens = np.random.default_rng(0).standard_normal((9, 2))
+    with pytest.raises(
+        ValueError, match=r"factors of shapes \(1, 3\) and \(3, 3\) must have shapes \(1, 2\) and \(2, 2\)"
+    ):
+        StructureAwareDescent().fit(tokens, tokens[:, :1], factors=(np.ones((1, 3)), np.eye(3)))

@@ -370,3 +370,13 @@ def test_covariance_that_became_singular_is_named():
     set_gradients(params)
     with pytest.raises(ValueError, match="covariance is singular or indefinite"):
         optimizer.step()
+
+
+def test_a_loaded_state_leaves_the_running_covariance_connected():
+    S = covariance(6)
+    stored = StructureAware(attention_factors(), covariance=S).state_dict()
+    running = torch.eye(6, dtype=torch.float64)
+    optimizer = StructureAware(attention_factors(), covariance=running)
+    optimizer.load_state_dict(stored)
+    assert optimizer.param_groups[0]["covariance"] is running
+    torch.testing.assert_close(running, S, rtol=0, atol=0)

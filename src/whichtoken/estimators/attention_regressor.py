@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from whichtoken.optim.structure_aware_descent import StructureAwareDescent
@@ -102,6 +104,8 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         )
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         self.fit_ = solver.fit(tokens, labels.reshape(len(labels), -1), rng, device=self.device)
+        if self.fit_.descent.status == "diverged":
+            warnings.warn(f"training diverged: {self.fit_.descent.message}", ConvergenceWarning, stacklevel=2)
         self.value_, self.key_query_, self.context_ = self.fit_.value, self.fit_.key_query, self.fit_.context
         centred = self.context_ - self.fit_.whitening.mean
         linear_map = self.value_ @ (centred.T @ centred / len(centred)) @ self.key_query_.T
@@ -116,6 +120,6 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         queries = validate_data(self, X, dtype=np.float64, reset=False)
         if context is not None:
-            context = validate_data(self, context, dtype=np.float64, reset=False)
+            context = check_array(context, dtype=np.float64, input_name="context")
         outputs = self.fit_.predict(queries, context)
         return outputs[:, 0] if self.coef_.ndim == 1 else outputs

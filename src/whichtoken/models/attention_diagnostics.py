@@ -84,6 +84,8 @@ def attention_diagnostics(
         raise ValueError(f"context={context} must be at least 2 tokens")
     if isinstance(attention, nn.MultiheadAttention):
         pairs = _four_factors(_of_module(attention), attention.num_heads, attention.head_dim**-0.5)
+    elif isinstance(attention, nn.Module):
+        raise ValueError(f"attention of type {type(attention).__name__} must be an nn.MultiheadAttention or matrices")
     else:
         matrices = [_matrix(matrix) for matrix in attention]
         if len(matrices) not in (2, 4):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 25}  # attention weights at a time: two blocks fit a CPU's cache
+CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 25}  # attention weights at a time: two blocks fit a CPU's cache
+FEWEST_ROWS = 64  # of a chunk: fewer make the matrix products slow
+FEWEST_TOKENS_TO_SHARE = 500  # among threads
+
+Result = TypeVar("Result")
 
 
 class LossAndGradient(NamedTuple):
@@ -51,9 +56,8 @@ class SoftmaxRegression(torch.nn.Module):
     @torch.no_grad()
     def forward(self, queries: Tensor, context: Tensor) -> Tensor:
         """Outputs (m, outputs) for queries (m, d) that attend to the context (n, d)."""
-        means = [
-            means for _, _, means in _attend(self._checked(queries), self._checked(context), self.key_query, self.chunk)
-        ]
+        keys = self._checked(context).T.contiguous()
+        means = [means for _, _, means in _attend(self._checked(queries), keys, self.key_query, self.chunk)]
         return torch.cat(means) @ self.value.T
 
     def loss(self, tokens: Tensor, labels: Tensor) -> Tensor:
@@ -69,8 +73,11 @@ class SoftmaxRegression(torch.nn.Module):
         return loss_and_gradient(self.value, self.key_query, self._checked(tokens), labels, self.chunk)
 
     def _checked(self, tokens: Tensor) -> Tensor:
-        if tokens.ndim != 2 or tokens.shape[1] != len(self.key_query):
-            raise ValueError(f"tokens of shape {tuple(tokens.shape)} must have shape (n, {len(self.key_query)})")
+        dim, dtype = len(self.key_query), self.key_query.dtype
+        if tokens.ndim != 2 or tokens.shape[1] != dim or len(tokens) == 0:
+            raise ValueError(f"tokens of shape {tuple(tokens.shape)} must have shape (n, {dim}) with n of at least 1")
+        if tokens.dtype != dtype:
+            raise ValueError(f"tokens of {tokens.dtype} must be of {dtype}, as the parameters are")
         return tokens
 
 
@@ -84,11 +91,23 @@ def loss_and_gradient(
     """
     if labels.shape != (len(tokens), len(value)):
         raise ValueError(f"labels of shape {tuple(labels.shape)} must have shape {(len(tokens), len(value))}")
-    loss = torch.zeros((), dtype=tokens.dtype, device=tokens.device)
-    value_gradient, key_query_gradient = torch.zeros_like(value), torch.zeros_like(key_query)
     keys = tokens.T.contiguous()  # (d, n)
+    blocks = _in_threads(lambda rows: _sums(value, key_query, tokens[rows], labels[rows], keys, chunk), tokens)
+    loss, value_gradient, key_query_gradient = (
+        torch.stack(parts).sum(dim=0) / len(tokens) for parts in zip(*blocks, strict=True)
+    )
+    return LossAndGradient(loss.item() / 2, value_gradient, key_query_gradient)
+
+
+@torch.no_grad()
+def _sums(
+    value: Tensor, key_query: Tensor, queries: Tensor, labels: Tensor, keys: Tensor, chunk: int | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Squared residuals and both gradients, summed over some queries."""
+    loss = torch.zeros((), dtype=keys.dtype, device=keys.device)
+    value_gradient, key_query_gradient = torch.zeros_like(value), torch.zeros_like(key_query)
     pulls = None
-    for rows, weights, means in _attend(tokens, tokens, key_query, chunk):
+    for rows, weights, means in _attend(queries, keys, key_query, chunk):
         residuals = means @ value.T - labels[rows]  # (c, outputs)
         directions = residuals @ value  # (c, d): g_i
         pulls = torch.empty_like(weights.exponentials) if pulls is None else pulls[: len(means)]
@@ -96,9 +115,25 @@ def loss_and_gradient(
         moves = (keys @ pulls.T).T - means * (means * directions).sum(dim=1, keepdim=True)  # (c, d): C_i g_i
         loss += residuals.square().sum()
         value_gradient += residuals.T @ means
-        key_query_gradient += tokens[rows].T @ moves
-    n = len(tokens)
-    return LossAndGradient(loss.item() / (2 * n), value_gradient / n, key_query_gradient / n)
+        key_query_gradient += queries[rows].T @ moves
+    return loss, value_gradient, key_query_gradient
+
+
+def _in_threads(function: Callable[[slice], Result], tokens: Tensor) -> list[Result]:
+    """The function on one contiguous block of rows for each of torch's threads.
+
+    Threads inside every small operation meet after each of them, some hundred times in one gradient; where other programs
+    keep a core busy, that takes several times as long as a single thread. These meet once.
+    """
+    threads = torch.get_num_threads() if tokens.device.type == "cpu" and len(tokens) >= FEWEST_TOKENS_TO_SHARE else 1
+    blocks = [slice(len(tokens) * index // threads, len(tokens) * (index + 1) // threads) for index in range(threads)]
+    if threads == 1:
+        return [function(blocks[0])]
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(function, blocks))
+    finally:
+        torch.set_num_threads(threads)  # this thread never had another number, but those that begin later would have 1
 
 
 class _Weights(NamedTuple):
@@ -107,17 +142,19 @@ class _Weights(NamedTuple):
 
 
 def _attend(
-    queries: Tensor, context: Tensor, key_query: Tensor, chunk: int | None
+    queries: Tensor, keys: Tensor, key_query: Tensor, chunk: int | None
 ) -> Iterator[tuple[slice, _Weights, Tensor]]:
-    """Chunks of queries: their slice, their weights (overwritten by the next chunk) and attention means (c, d)."""
-    n = len(context)
-    size = chunk or max(16, CHUNK_ELEMENTS.get(context.device.type, CHUNK_ELEMENTS["cuda"]) // n)
-    keys = context.T.contiguous()  # (d, n); keys @ weights.T is twice as fast as weights @ context
-    buffer = torch.empty(min(size, len(queries)), n, dtype=context.dtype, device=context.device)
+    """Chunks of queries: their slice, their weights (overwritten by the next chunk) and attention means (c, d).
+
+    The keys are the context's tokens as columns (d, n): keys @ weights.T is twice as fast as weights @ context.
+    """
+    n = keys.shape[1]
+    size = chunk or max(FEWEST_ROWS, CHUNK_ELEMENTS.get(keys.device.type, CHUNK_ELEMENTS["cuda"]) // n)
+    buffer = torch.empty(min(size, len(queries)), n, dtype=keys.dtype, device=keys.device)
     all_tilts = queries @ key_query  # (m, d)
     # logits that cannot reach half the largest exponent need no shift by their maximum, which takes two more passes
     reach = all_tilts.norm(dim=1).max() * keys.norm(dim=0).max()
-    harmless = bool(reach < math.log(torch.finfo(context.dtype).max) / 2)
+    harmless = bool(reach < math.log(torch.finfo(keys.dtype).max) / 2)
     for start in range(0, len(queries), size):
         rows = slice(start, start + size)
         logits = torch.mm(all_tilts[rows], keys, out=buffer[: len(all_tilts[rows])])

@@ -117,6 +117,15 @@ class StructureAware(Optimizer):
             self.param_groups.pop()
             raise
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore a stored state; a covariance stays the tensor it is, which may be a running mean, with the stored entries."""
+        followed = [group["covariance"] for group in self.param_groups]
+        super().load_state_dict(state_dict)
+        for group, tensor in zip(self.param_groups, followed, strict=True):
+            stored = group.get("covariance")
+            if tensor is not None and stored is not None and tensor.shape == stored.shape:
+                group["covariance"] = tensor.copy_(stored)
+
     @overload
     def step(self, closure: None = None) -> None: ...
 

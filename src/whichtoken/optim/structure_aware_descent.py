@@ -206,6 +206,10 @@ class StructureAwareDescent:
         label_mean = Y.mean(axis=0) if self.center else np.zeros(Y.shape[1])
         Z, Y = whitening.whiten(X), Y - label_mean
         P, Q = factors or self.starting_factors(Z, Y, rng)
+        (_, dim), outputs = Z.shape, Y.shape[1]
+        if np.shape(P) != (outputs, dim) or np.shape(Q) != (dim, dim):
+            wanted = f"{(outputs, dim)} and {(dim, dim)}"
+            raise ValueError(f"factors of shapes {np.shape(P)} and {np.shape(Q)} must have shapes {wanted}")
         descent = self.minimise(TokenObjective(Z, Y, device), P, Q, observe)
         value, key_query = whitening.to_raw(descent.final.P, descent.final.Q)
         return AttentionFit(value, key_query, X, whitening, label_mean, self.center, descent)
