@@ -4,5 +4,6 @@ from whichtoken.margin.certificate import MarginCertificate
 from whichtoken.margin.joint import joint_limit
 from whichtoken.margin.key_query import key_query_svm
 from whichtoken.margin.prompt import prompt_svm
+from whichtoken.margin.selection import selection_svm
 
-__all__ = ["MarginCertificate", "joint_limit", "key_query_svm", "prompt_svm"]
+__all__ = ["MarginCertificate", "joint_limit", "key_query_svm", "prompt_svm", "selection_svm"]

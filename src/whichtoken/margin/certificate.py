@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from whichtoken.margin.constraints import Constraints, Indices
 from whichtoken.margin.norms import Vector, dual_exponent, power_norm
+
+if TYPE_CHECKING:
+    from whichtoken.margin.vocabulary import VocabularyConstraints
 
 OPTIMAL_GAP = 1e-8
 # A constraint with right-hand side zero (and an equality inside a selected set) cannot be met by scaling the direction.
@@ -61,7 +64,9 @@ class MarginCertificate:
     equality_multipliers: Vector
 
 
-def certify(constraints: Constraints, weights: Vector, multipliers: Vector, p: float) -> MarginCertificate:
+def certify(
+    constraints: Constraints | VocabularyConstraints, weights: Vector, multipliers: Vector, p: float
+) -> MarginCertificate:
     """Judge a pair of candidates: only what can be verified here enters the certificate."""
     binding = constraints.rhs > 0
     direction = constraints.project(weights)
@@ -82,13 +87,13 @@ def certify(constraints: Constraints, weights: Vector, multipliers: Vector, p: f
     return _certificate(constraints, constraints.shaped(direction), margin, bound, gap, multipliers, status)
 
 
-def certify_infeasible(constraints: Constraints, farkas: Vector) -> MarginCertificate:
+def certify_infeasible(constraints: Constraints | VocabularyConstraints, farkas: Vector) -> MarginCertificate:
     """Wrap a Farkas vector; the caller has checked that it combines the constraints to zero."""
     return _certificate(constraints, None, 0.0, 0.0, 0.0, farkas, "infeasible")
 
 
 def _certificate(
-    constraints: Constraints,
+    constraints: Constraints | VocabularyConstraints,
     direction: Vector | None,
     margin: float,
     dual_bound: float,

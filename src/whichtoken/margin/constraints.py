@@ -91,7 +91,7 @@ class Constraints:
         """l_p norm of every row; a rank-one matrix has the product of its factors' norms."""
         return row_norms(self.left, p) * row_norms(self.right, p)
 
-    def subset(self, rows: NDArray[Any]) -> Constraints:
+    def subset(self, rows: NDArray[Any] | slice) -> Constraints:
         left, right = self.left[rows], self.right[rows]
         return Constraints(left, right, self.rhs[rows], self.free[rows], self.pairs[rows], self.shape)
 

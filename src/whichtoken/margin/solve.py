@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from whichtoken.margin.linear import minimal_end_norm
 from whichtoken.margin.norms import Vector
 from whichtoken.margin.solution import Farkas, Solution
 
+if TYPE_CHECKING:
+    from whichtoken.margin.vocabulary import VocabularyConstraints
+
 Outcome = TypeVar("Outcome", Solution, Solution | Farkas)
 
 # Up to so many rows are simply all used; of more, the most violated ones are added in portions of this size.
@@ -28,7 +31,7 @@ SMOOTH, NEAR_ENDS = (1.002, 500.0), (1.02, 50.0)
 VIOLATED = 1e-12
 
 
-def solve(constraints: Constraints, p: float) -> MarginCertificate:
+def solve(constraints: Constraints | VocabularyConstraints, p: float) -> MarginCertificate:
     """Minimal l_p norm solution of the constraints, 1 <= p <= inf, or a proof that there is none.
 
     Feasibility does not depend on p, so the Euclidean problem comes first: it either proves infeasibility or gives the
@@ -56,24 +59,27 @@ def solve(constraints: Constraints, p: float) -> MarginCertificate:
     return best
 
 
-def _candidates(rows: Constraints, euclidean: Solution, p: float) -> Iterator[Solution]:
+def _candidates(rows: Constraints | VocabularyConstraints, euclidean: Solution, p: float) -> Iterator[Solution]:
     """Solutions to try, the most promising first."""
     if p == 2:
         yield euclidean
     if SMOOTH[0] <= p <= SMOOTH[1]:
         yield _on_working_set(rows, euclidean, partial(minimal_power_norm, p=p), INTERIOR_PORTION)
     if not NEAR_ENDS[0] < p < NEAR_ENDS[1]:
-        yield from minimal_end_norm(rows, 1 if p < 2 else np.inf)
+        yield from minimal_end_norm(rows.subset(slice(None)), 1 if p < 2 else np.inf)
     if p != 2:
         yield euclidean
 
 
 def _on_working_set(
-    rows: Constraints, start: Solution, method: Callable[[Constraints, Solution], Outcome], portion: int
+    rows: Constraints | VocabularyConstraints,
+    start: Solution,
+    method: Callable[[Constraints, Solution], Outcome],
+    portion: int,
 ) -> Outcome | Solution:
     """Solve on a subset of the rows and add violated ones until there are none."""
     if len(rows) <= portion:
-        return method(rows, start)
+        return method(rows.subset(slice(None)), start)
     chosen = rows.free | (start.multipliers > 0)
     chosen[np.argpartition(_slack(rows, start.weights, ~rows.free), portion)[:portion]] = True
     for _ in range(ROUNDS):
@@ -91,7 +97,7 @@ def _on_working_set(
     return start
 
 
-def _slack(rows: Constraints, weights: Vector, reference: NDArray[np.bool_]) -> Vector:
+def _slack(rows: Constraints | VocabularyConstraints, weights: Vector, reference: NDArray[np.bool_]) -> Vector:
     """Distance of every row to the level that the weights reach on the reference rows, relative to |w|."""
     scores = rows.apply(weights) / (np.linalg.norm(weights) or 1.0)
     positive = reference & (rows.rhs > 0)
