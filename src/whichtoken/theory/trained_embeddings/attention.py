@@ -1,0 +1,117 @@
+"""The one-layer `<cls>` model seen through two numbers per token: its selection score and its value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.special import log_expit
+
+from whichtoken.data.token_counts import as_counts, as_signs
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Attended:
+    """Softmax attention on a data set, at given scores a_s = p.E_s and values g_s = v.E_s.
+
+    Attributes
+    ----------
+    counts : (n, |S|)
+    signs : (n,)
+        Labels as -1.0 or 1.0.
+    log_weights : (nnz,)
+        log q_Xs = log c_Xs + a_s - log sum_t c_Xt e^{a_t}, in the order of the stored counts.
+    outputs : (n,)
+        f_X = sum_s q_Xs g_s; 0 for an empty sequence.
+    values : (|S|,)
+    """
+
+    counts: sparse.csr_array
+    signs: Vector
+    log_weights: Vector
+    outputs: Vector
+    values: Vector
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Sequence of each stored count, (nnz,)."""
+        return stored_rows(self.counts)
+
+    @cached_property
+    def log_residuals(self) -> Vector:
+        """log sigma(-y f), (n,)."""
+        residuals: Vector = log_expit(-self.signs * self.outputs)
+        return residuals
+
+    @property
+    def losses(self) -> Vector:
+        """log(1 + exp(-y f)), (n,)."""
+        losses: Vector = np.logaddexp(0.0, -self.signs * self.outputs)
+        return losses
+
+    def gradients(self) -> tuple[Vector, Vector]:
+        """A and B, (|S|,) each: the gradients are dE_s = A_s v + B_s p, dp = E^T B and dv = E^T A."""
+        size = self.counts.shape[1]
+        rows, tokens = self.rows, self.counts.indices
+        pull = -self.signs * np.exp(self.log_residuals) / len(self.signs)  # dL / df
+        share = pull[rows] * np.exp(self.log_weights)
+        along_cls = share * (self.values[tokens] - self.outputs[rows])
+        return summed(tokens, share, size), summed(tokens, along_cls, size)
+
+
+def attend(scores: ArrayLike, values: ArrayLike, counts: Any, labels: ArrayLike) -> Attended:
+    """Attention weights and outputs f_X = sum_s q_Xs g_s, with q_Xs proportional to c_Xs e^{a_s} (model (1)).
+
+    Parameters
+    ----------
+    scores, values : (|S|,)
+    counts : (n, |S|)
+    labels : (n,), -1 or +1
+    """
+    counts, labels = as_counts(counts), as_signs(labels)
+    a, g = (np.asarray(x, dtype=np.float64) for x in (scores, values))
+    for name, vector in (("scores", a), ("values", g)):
+        if vector.shape != (counts.shape[1],):
+            raise ValueError(f"{name} of shape {vector.shape} must have one entry per token, ({counts.shape[1]},)")
+    if labels.shape != (counts.shape[0],):
+        raise ValueError(f"labels of shape {labels.shape} must be one per sequence, ({counts.shape[0]},)")
+    rows, tokens = stored_rows(counts), counts.indices
+    logits = a[tokens] + np.log(counts.data)
+    top = row_maxima(logits, counts.indptr)
+    mass = summed(rows, np.exp(logits - top[rows]), len(labels))
+    log_weights = logits - top[rows] - np.log(mass)[rows] if len(rows) else logits
+    outputs = summed(rows, np.exp(log_weights) * g[tokens], len(labels))
+    return Attended(counts, labels.astype(np.float64), log_weights, outputs, g)
+
+
+def summed(places: NDArray[Any], amounts: Vector, size: int) -> Vector:
+    """Amounts added up at their places, (size,)."""
+    return np.bincount(places, amounts, minlength=size).astype(np.float64, copy=False)
+
+
+def token_sets(counts: sparse.csr_array, chosen: NDArray[np.bool_]) -> sparse.csr_array:
+    """The flagged ones of the stored counts, (n, |S|) of bool."""
+    flags = (chosen, counts.indices.copy(), counts.indptr.copy())  # dropping the zeros would edit the counts
+    sets = sparse.csr_array(flags, counts.shape)
+    sets.eliminate_zeros()
+    return sets
+
+
+def stored_rows(counts: sparse.csr_array) -> NDArray[np.int64]:
+    """Row of each stored entry, (nnz,)."""
+    return np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+
+
+def row_maxima(entries: Vector, indptr: NDArray[Any]) -> Vector:
+    """Largest entry of each row, -inf for empty ones, (n,)."""
+    filled = np.diff(indptr) > 0
+    maxima = np.full(len(filled), -np.inf)
+    if filled.any():
+        maxima[filled] = np.maximum.reduceat(entries, indptr[:-1][filled])
+    return maxima

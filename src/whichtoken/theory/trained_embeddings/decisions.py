@@ -1,0 +1,170 @@
+"""What would change a decision: exact, because the decision of a one-query model is linear in token counts.
+
+The sign of f(X) + b is that of sum_s c_Xs u_s with u_s = e^{a_s} (g_s + b): softmax divides by a positive number, which no
+sign depends on. So the fewest tokens whose deletion flips a decision are those that speak most for it, and the worst that k
+insertions or substitutions can do is a sum of k largest terms. None of this holds for two or more queries.
+
+A decision is +1 where the sum is positive and -1 where it is negative. A sum of zero, that of a document without tokens,
+goes to the default decision: +1 if b > 0, otherwise -1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+OUT_OF_REACH = -1  # no number of tokens flips the decision
+ZERO = 1e-12  # sums below this share of their terms are rounding
+
+
+@dataclass(frozen=True)
+class Flips:
+    """The smallest set of distinct tokens, by document, whose deletion with all their occurrences flips the decision."""
+
+    decisions: NDArray[np.int8]  # -1 or +1, (n,)
+    sizes: Ints  # tokens of the set; OUT_OF_REACH where no deletion flips, (n,)
+    indptr: Ints  # (n + 1,)
+    tokens: Ints  # the sets, document after document
+
+    def of(self, document: int) -> Ints:
+        """Tokens to delete from one document, the strongest first."""
+        return self.tokens[self.indptr[document] : self.indptr[document + 1]]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Changes of single occurrences, by document, of which fewer cannot flip its decision; OUT_OF_REACH: no number can.
+
+    Exact where the amounts are the counts. For concave amounts, such as 1 + log c, a lower bound: still no fewer can.
+    """
+
+    decisions: NDArray[np.int8]  # (n,)
+    deletions: Ints
+    insertions: Ints
+    substitutions: Ints
+    edits: Ints  # of any kind and mixture
+
+
+def minimal_deletions(
+    counts: Any, scores: ArrayLike, values: ArrayLike, bias: float = 0.0, amounts: ArrayLike | None = None
+) -> Flips:
+    """The smallest set of distinct tokens of each document whose deletion flips its decision.
+
+    Parameters
+    ----------
+    counts : (n, |S|)
+        Anything that `scipy.sparse.csr_array` accepts.
+    scores, values : (|S|,)
+        a_s and g_s.
+    bias : float
+        b, added to the output.
+    amounts : (stored counts,), optional
+        What enters the softmax in place of each stored count, such as 1 + log c.
+    """
+    matrix, weights = _linear(counts, scores, values, bias)
+    given = matrix.data if amounts is None else np.asarray(amounts)
+    ballot = _Ballot.of(matrix.indptr, given * weights[matrix.indices], bias)
+    sizes = ballot.fewest(np.zeros(len(ballot.support)), ballot.votes > 0)
+    taken = np.maximum(sizes, 0)
+    indptr = np.concatenate([[0], np.cumsum(taken)])
+    place = np.arange(indptr[-1]) + np.repeat(ballot.indptr[:-1] - indptr[:-1], taken)
+    return Flips(ballot.decisions, sizes, indptr, matrix.indices[ballot.order[place]].astype(np.int64))
+
+
+def certify(
+    counts: Any, scores: ArrayLike, values: ArrayLike, bias: float = 0.0, amounts: ArrayLike | None = None
+) -> Certificate:
+    """How many occurrences must be deleted, inserted or substituted before a decision can flip.
+
+    Parameters are those of `minimal_deletions`. What is inserted may be any token of the vocabulary, however often.
+    """
+    matrix, weights = _linear(counts, scores, values, bias)
+    repeats = matrix.data.astype(np.int64)
+    given = matrix.data if amounts is None else np.asarray(amounts)
+    # deleting j of c occurrences takes away at most the share j / c of their concave amount
+    votes = np.repeat(given / matrix.data * weights[matrix.indices], repeats)
+    ballot = _Ballot.of(np.concatenate([[0], np.cumsum(repeats)])[matrix.indptr], votes, bias)
+    # the strongest vote against the decision that any token of the vocabulary has; negative if all are for it
+    against = np.where(ballot.decisions > 0, -weights.min(initial=np.inf), weights.max(initial=-np.inf))
+    useful = np.maximum(against, 0.0)
+    rows = ballot.rows
+    mixed = ballot.fewest(useful, ballot.votes > 0)
+    removed = np.bincount(rows, ballot.votes > 0, minlength=len(against)).astype(np.int64)
+    rest = ballot.support - np.bincount(rows, np.maximum(ballot.votes, 0), minlength=len(against)) - removed * useful
+    longer = ballot.repeats(rest, useful)  # everything that speaks for the decision is substituted, then insertions
+    return Certificate(
+        ballot.decisions,
+        ballot.fewest(np.zeros(len(against)), ballot.votes > 0),
+        ballot.repeats(ballot.support, useful),
+        ballot.fewest(against, ballot.votes + against[rows] > 0),
+        np.where(mixed != OUT_OF_REACH, mixed, np.where(longer != OUT_OF_REACH, removed + longer, OUT_OF_REACH)),
+    )
+
+
+@dataclass(frozen=True)
+class _Ballot:
+    """Votes for the decision of each document, sorted, the strongest first."""
+
+    decisions: NDArray[np.int8]  # (n,)
+    support: Floats  # sum of the votes, (n,)
+    indptr: Ints  # (n + 1,)
+    votes: Floats  # (all votes,)
+    order: Ints  # where each vote stood before sorting
+    rows: Ints  # the document of each vote
+    zero: Floats  # below this a sum is rounding, (n,)
+    yields: NDArray[np.bool_]  # a support of zero already flips, (n,)
+
+    @classmethod
+    def of(cls, indptr: Any, signed: Floats, bias: float) -> _Ballot:
+        """From the terms of the linear sum, document after document."""
+        sizes = np.diff(indptr)
+        rows = np.repeat(np.arange(len(sizes)), sizes)
+        totals = np.bincount(rows, signed, minlength=len(sizes))
+        zero = np.asarray(ZERO * np.bincount(rows, np.abs(signed), minlength=len(sizes)), dtype=np.float64)
+        default = 1 if bias > 0 else -1
+        decisions = np.where(totals > zero, 1, np.where(totals < -zero, -1, default)).astype(np.int8)
+        votes = decisions[rows] * signed
+        order = np.lexsort((-votes, rows))
+        starts = np.asarray(indptr, dtype=np.int64)
+        support = np.asarray(decisions * totals, dtype=np.float64)
+        return cls(decisions, support, starts, votes[order], order, rows, zero, decisions != default)
+
+    def fewest(self, extra: Floats, useful: NDArray[np.bool_]) -> Ints:
+        """Fewest of the strongest votes, as far as `useful`, to take away, each with `extra` (n,) more, until it flips."""
+        # one running sum over all documents: in double precision the last ones would be left with rounding
+        prefix = np.concatenate([[0.0], np.cumsum(self.votes, dtype=np.longdouble)])
+        taken = np.arange(1, len(self.votes) + 1) - self.indptr[self.rows]
+        left = self.support[self.rows] - (prefix[1:] - prefix[self.indptr[self.rows]]) - taken * extra[self.rows]
+        flipped = useful & self._against(left, self.rows)
+        first = np.full(len(self.support), OUT_OF_REACH, dtype=np.int64)
+        places = np.flatnonzero(flipped)[::-1]  # the last assignment, that of the first flip, stays
+        first[self.rows[places]] = taken[places]
+        return first
+
+    def repeats(self, support: Floats, step: Floats) -> Ints:
+        """How many steps (n,) take the support (n,) away."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            needed = np.where(
+                self.yields, np.ceil((support - self.zero) / step), np.floor((support + self.zero) / step) + 1
+            )
+        return np.where(step > 0, np.nan_to_num(np.maximum(needed, 1)), OUT_OF_REACH).astype(np.int64)
+
+    def _against(self, left: Any, rows: Ints) -> NDArray[np.bool_]:
+        return np.asarray(np.where(self.yields[rows], left <= self.zero[rows], left < -self.zero[rows]))
+
+
+def _linear(counts: Any, scores: ArrayLike, values: ArrayLike, bias: float) -> tuple[sparse.csr_array, Floats]:
+    """Counts as csr_array and the weights u_s up to a positive factor, (|S|,)."""
+    matrix = sparse.csr_array(counts)
+    selection = np.asarray(scores, dtype=np.float64)
+    weights = np.exp(selection - selection.max(initial=0.0)) * (np.asarray(values, dtype=np.float64) + bias)
+    if weights.shape != (matrix.shape[1],):
+        raise ValueError(f"scores and values of shape {weights.shape} must name all {matrix.shape[1]} tokens of counts")
+    return matrix, weights

@@ -1,0 +1,97 @@
+"""The first gradient step: what Lemma 2 says of it, what it really does, and what lies between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from whichtoken.theory.trained_embeddings.attention import Vector, attend
+from whichtoken.theory.trained_embeddings.frequencies import signed_frequency
+
+
+@dataclass(frozen=True, eq=False)
+class OneStepError:
+    """How far the first step is from its law E_s + (lr/2) alpha_s v, p unchanged; all lengths are per unit of lr.
+
+    Attributes
+    ----------
+    relative : float
+        Frobenius norm of all err_s, divided by that of (1/2) alpha v^T.
+    per_token : (|S|,)
+        |err_s| / lr.
+    cls : float
+        |err_p| / lr, the length of the gradient with respect to p.
+    along_value, along_cls : (|S|,)
+        err_s / lr = along_value_s v + along_cls_s p.
+    """
+
+    relative: float
+    per_token: Vector
+    cls: float
+    along_value: Vector
+    along_cls: Vector
+
+
+def one_step_error(
+    embeddings: ArrayLike, cls: ArrayLike, value: ArrayLike, counts: Any, labels: ArrayLike
+) -> OneStepError:
+    """The error terms of Lemma 2, in closed form.
+
+    With dE_s = A_s v + B_s p (Lemma 7) the first step of gradient descent leaves err_s / lr = (-A_s - alpha_s/2) v - B_s p
+    and err_p / lr = -E^T B. Nothing of size |S| x d is formed: the scores and E^T B are products with E.
+
+    Parameters
+    ----------
+    embeddings : (|S|, d)
+    cls, value : (d,)
+        p and v; v need not have unit norm.
+    counts : (n, |S|)
+    labels : (n,), -1 or +1
+    """
+    E, p, v = as_parameters(embeddings, cls, value)
+    along_value, along_cls = attend(E @ p, E @ v, counts, labels).gradients()
+    alpha = signed_frequency(counts, labels)
+    along_value = -along_value - alpha / 2
+    squares = _squared_lengths(along_value, -along_cls, v, p)
+    law = float(np.linalg.norm(alpha) / 2 * np.linalg.norm(v))
+    relative = float(np.sqrt(squares.sum())) / law if law > 0 else np.inf
+    return OneStepError(relative, np.sqrt(squares), float(np.linalg.norm(along_cls @ E)), along_value, -along_cls)
+
+
+def first_step(
+    embeddings: ArrayLike, cls: ArrayLike, value: ArrayLike, counts: Any, labels: ArrayLike, lr: float
+) -> tuple[Vector, Vector]:
+    """E^1 (|S|, d) and p^1 (d,) after one step of gradient descent on all embeddings, equation (4); v stays fixed."""
+    E, p, v = as_parameters(embeddings, cls, value)
+    along_value, along_cls = attend(E @ p, E @ v, counts, labels).gradients()
+    return E - lr * (np.outer(along_value, v) + np.outer(along_cls, p)), p - lr * (along_cls @ E)
+
+
+def ideal_first_step(
+    embeddings: ArrayLike, cls: ArrayLike, value: ArrayLike, counts: Any, labels: ArrayLike, lr: float
+) -> tuple[Vector, Vector]:
+    """The first step without its error terms: E^0 + (lr/2) alpha v^T and p^0, the limit d -> infinity of Lemma 2."""
+    E, p, v = as_parameters(embeddings, cls, value)
+    return E + lr / 2 * np.outer(signed_frequency(counts, labels), v), p
+
+
+def as_parameters(embeddings: ArrayLike, cls: ArrayLike, value: ArrayLike) -> tuple[Vector, Vector, Vector]:
+    """E (|S|, d), p (d,) and v (d,) as float64, refused if they do not fit together."""
+    E, p, v = (np.asarray(x, dtype=np.float64) for x in (embeddings, cls, value))
+    if E.ndim != 2:
+        raise ValueError(f"embeddings of shape {E.shape} must have two axes, tokens and dimensions")
+    for name, x in (("embeddings", E), ("cls", p), ("value", v)):
+        if x.shape[-1:] != E.shape[1:] or (x is not E and x.ndim != 1):
+            raise ValueError(f"{name} of shape {x.shape} must have shape ({E.shape[1]},), the width of the embeddings")
+        if not np.isfinite(x).all():
+            raise ValueError(f"{name} must hold finite numbers")
+    return E, p, v
+
+
+def _squared_lengths(first: Vector, second: Vector, v: Vector, p: Vector) -> Vector:
+    """|first_s v + second_s p|^2 for every s, from three inner products."""
+    squares: Vector = first**2 * (v @ v) + 2 * first * second * (v @ p) + second**2 * (p @ p)
+    return np.maximum(squares, 0.0)

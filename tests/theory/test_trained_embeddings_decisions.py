@@ -1,0 +1,128 @@
+"""Minimal deletions and certificates against brute force and random attacks."""
+
+from itertools import combinations, combinations_with_replacement
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whichtoken.theory.trained_embeddings.decisions import OUT_OF_REACH, certify, minimal_deletions
+
+
+def decide(row, scores, values, bias, amount=lambda c: c):
+    """The decision of the softmax model itself, as it is written."""
+    kept = np.flatnonzero(row)
+    if not kept.size:
+        return 1 if bias > 0 else -1
+    weights = amount(row[kept]) * np.exp(scores[kept])
+    return 1 if weights @ values[kept] / weights.sum() + bias > 0 else -1
+
+
+def problem(seed, tokens, documents=1, most=3):
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, most + 1, (documents, tokens))
+    shift = rng.choice([-1.0, 0.0, 1.0])
+    return counts, rng.standard_normal(tokens), rng.standard_normal(tokens) + shift, float(rng.choice([-0.3, 0.0, 0.3]))
+
+
+@pytest.mark.parametrize("sublinear", [False, True])
+def test_deletions_equal_brute_force_on_500_documents(sublinear):
+    amount = (lambda c: 1 + np.log(c)) if sublinear else (lambda c: c)
+    for seed in range(500):
+        counts, scores, values, bias = problem(seed, tokens=1 + seed % 7)
+        row = counts[0]
+        given_amounts = amount(row[row > 0].astype(float))
+        flips = minimal_deletions(counts, scores, values, bias, given_amounts if sublinear else None)
+        decision = decide(row, scores, values, bias, amount)
+        assert flips.decisions[0] == decision
+        present = np.flatnonzero(row)
+        fewest = OUT_OF_REACH
+        for size in range(1, len(present) + 1):
+            sets = (np.where(np.isin(np.arange(len(row)), gone), 0, row) for gone in combinations(present, size))
+            if any(decide(rest, scores, values, bias, amount) != decision for rest in sets):
+                fewest = size
+                break
+        assert flips.sizes[0] == fewest
+        if fewest != OUT_OF_REACH:
+            rest = row.copy()
+            rest[flips.of(0)] = 0
+            assert len(flips.of(0)) == fewest
+            assert decide(rest, scores, values, bias, amount) != decision
+
+
+@given(seed=st.integers(0, 10_000), tokens=st.integers(1, 4))
+def test_certificates_equal_brute_force(seed, tokens):
+    counts, scores, values, bias = problem(seed, tokens, most=2)
+    row = counts[0]
+    certificate = certify(counts, scores, values, bias)
+    decision = decide(row, scores, values, bias)
+    bag = [s for s in range(tokens) for _ in range(row[s])]
+
+    def flips(removed, added):
+        changed = row.copy()
+        np.subtract.at(changed, list(removed), 1)
+        np.add.at(changed, list(added), 1)
+        return decide(changed, scores, values, bias) != decision
+
+    def fewest(kinds, limit):
+        for size in range(1, limit + 1):
+            for out, into in kinds(size):
+                for removed in combinations(bag, out):
+                    for added in combinations_with_replacement(range(tokens), into):
+                        if flips(removed, added):
+                            return size
+        return None
+
+    def check(found, kinds, limit):
+        brute = fewest(kinds, limit)
+        assert found == brute or (brute is None and (found == OUT_OF_REACH or found > limit))
+
+    check(certificate.deletions[0], lambda k: [(k, 0)], len(bag))
+    check(certificate.insertions[0], lambda k: [(0, k)], 4)
+    check(certificate.substitutions[0], lambda k: [(k, k)] if k <= len(bag) else [], len(bag))
+    mixtures = lambda k: [(o, i) for o in range(min(k, len(bag)) + 1) for i in range(k + 1) if max(o, i) == k]  # noqa: E731
+    check(certificate.edits[0], mixtures, 4)
+
+
+def test_no_random_attack_beats_a_certificate_with_concave_amounts():
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        counts, scores, values, bias = problem(seed, tokens=12, most=4)
+        amount = lambda c: 1 + np.log(c)  # noqa: E731
+        row = counts[0]
+        certificate = certify(counts, scores, values, bias, amount(row[row > 0].astype(float)))
+        decision = decide(row, scores, values, bias, amount)
+        fewer = int(certificate.edits[0]) - 1 if certificate.edits[0] > 0 else 30
+        for _ in range(300):
+            changed = row.copy()
+            for _ in range(rng.integers(0, fewer + 1)):
+                present = np.flatnonzero(changed)
+                if present.size and rng.random() < 0.7:
+                    changed[rng.choice(present)] -= 1
+                if rng.random() < 0.7:
+                    changed[rng.integers(12)] += 1
+            assert decide(changed, scores, values, bias, amount) == decision
+
+
+def test_many_documents_are_the_same_as_one_by_one():
+    counts, scores, values, bias = problem(3, tokens=40, documents=60)
+    together, certificate = minimal_deletions(counts, scores, values, bias), certify(counts, scores, values, bias)
+    for i, row in enumerate(counts):
+        alone = minimal_deletions(row[None], scores, values, bias)
+        np.testing.assert_array_equal(together.of(i), alone.of(0))
+        assert together.sizes[i] == alone.sizes[0]
+        assert certificate.edits[i] == certify(row[None], scores, values, bias).edits[0]
+
+
+def test_an_empty_document_has_the_default_decision():
+    for bias, decision in ((0.5, 1), (0.0, -1), (-0.5, -1)):
+        flips = minimal_deletions(np.zeros((1, 2), int), np.zeros(2), np.array([1.0, -1.0]), bias)
+        assert flips.decisions[0] == decision
+        assert flips.sizes[0] == OUT_OF_REACH
+    assert certify(np.zeros((1, 2), int), np.zeros(2), np.array([1.0, -1.0]), 0.0).insertions[0] == 1
+
+
+def test_wrong_sizes_are_one_sentence():
+    with pytest.raises(ValueError, match="must name all 3 tokens"):
+        minimal_deletions(np.eye(3), np.zeros(2), np.zeros(2))
