@@ -41,6 +41,8 @@ def test_expected_states_apply_only_as_declared():
             {"set": {"drwas": 3}},
             "unknown field 'drwas' for toy/mean; did you mean 'draws'? fields: draws, factor, method, shift",
         ),
+        ({"set": {"shift": "nan"}}, "shift='nan' is not accepted (float): Input should be a finite number"),
+        ({"set": {"shift": float("inf")}}, "shift=inf is not accepted (float): Input should be a finite number"),
         ({"set": {"draws": "many"}}, "draws='many' is not accepted (int)"),
         ({"preset": "fulll"}, "unknown preset 'fulll' for toy/mean; did you mean 'full'? presets: full, quick"),
         ({"seeds": 0}, "seeds=0 must be at least 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
@@ -120,14 +121,15 @@ def _typed(experiment: Experiment[Any], values: Mapping[str, Any]) -> dict[str, 
 
 def _value(experiment: Experiment[Any], name: str, kind: Any, value: Any) -> Any:
     """The value in the field's type, so that 2 and 2.0 are one point."""
-    if type(value) is kind:
+    if type(value) is kind and (kind is not float or math.isfinite(value)):
         return value
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+    adapter = TypeAdapter(kind, config=ConfigDict(allow_inf_nan=False))  # JSON, and so a key of the ledger, has neither
     try:
         if isinstance(value, str) and value.lstrip().startswith("["):
-            return TypeAdapter(kind).validate_json(value)
-        return TypeAdapter(kind).validate_python(value.strip() if isinstance(value, str) else value)
+            return adapter.validate_json(value)
+        return adapter.validate_python(value.strip() if isinstance(value, str) else value)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         accepted = getattr(kind, "__name__", str(kind))
