@@ -121,6 +121,25 @@ def test_rate_is_limited_by_the_norm_above_p_2_and_by_the_start_below(p, rate):
     assert mirror_descent.divergence_rate(p) == rate
 
 
+@pytest.mark.parametrize(("p", "rate"), [(1.1, 0.2), (1.5, 1.0), (2.0, 2.0), (3.0, 2.0)])
+def test_plain_steps_are_twice_as_fast_as_proven(p, rate):
+    assert mirror_descent.plain_divergence_rate(p) == pytest.approx(rate)
+    assert mirror_descent.proven_divergence_rate(p) == pytest.approx(rate / 2)
+
+
+@pytest.mark.parametrize("p", [1.5, 2.0, 3.0])
+def test_joint_growth_solves_the_flow_of_the_norms(p):
+    """d(|W|^(p-1)) / d log t = |v|^(p-1) exp(-rho |W|) with |v| = log t, integrated step by step."""
+    rho, clock = 0.7, np.geomspace(1e1, 1e9, 400_000)  # log t
+    norm, norms = 5.0, []
+    for now, step in zip(clock, np.diff(clock, append=clock[-1]), strict=True):
+        norms.append(norm)
+        norm += step * now ** (p - 1) * np.exp(-rho * norm) / ((p - 1) * norm ** (p - 2))
+    late = clock > 1e6
+    growth = mirror_descent.joint_flow_growth(np.array(norms)[late], rho, p)
+    assert np.polyfit(np.log(clock[late]), growth, 1)[0] == pytest.approx(p, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

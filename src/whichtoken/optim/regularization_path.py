@@ -24,7 +24,7 @@ from whichtoken.optim.margin_losses import Loss, compiled_log_slope
 from whichtoken.theory.mirror_descent import directional_divergence, inverse_mirror_map, mirror_map
 
 Matrix = NDArray[np.float64]
-Objective = Callable[[Matrix], tuple[float, Matrix]]  # of W (d, d): value and gradient
+Objective = Callable[[Matrix], tuple[float, Matrix]]  # of weights: value and gradient
 
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 _NODES, _NODE_WEIGHTS = (_NODES + 1.0) / 2.0, _NODE_WEIGHTS / 2.0  # on [0, 1]
@@ -72,39 +72,52 @@ def regularization_path(
     loss
         As in `attention_descent`.
     """
+    radius = checked_radii(radii, starts)
+    gamma = problem.token_scores
+    if not np.ptp(gamma, axis=1).any():
+        raise ValueError("token_scores must differ in some sequence: every W is optimal")
+    selected = gamma.argmax(axis=1)
+    excess, behind = log_excess(problem, loss), lag(problem, selected)
+    dim = problem.decoder.shape[0]
+    sphere = Sphere(p, (dim, dim))
+    guide, *followed = (sphere.parameters(rng.standard_normal((dim, dim))) for _ in range(starts + 1))
+    rows = []
+    for size in radius.tolist():
+        guide = sphere.minimise(behind, size, guide)[0]
+        found = [sphere.minimise(excess, size, point) for point in [guide, *followed]]
+        followed = [point for point, _ in found[1:]]
+        best, value = min(found, key=lambda end: end[1])
+        direction = sphere.direction(best)
+        agreeing = float(np.mean([end - value < _SAME for _, end in found]))
+        rows.append((direction, value, stationarity(excess, size, direction, p), agreeing))
+    directions, values, distances, shares = (np.array(column) for column in zip(*rows, strict=True))
+    return RegularizationPath(p, radius, directions, values, distances, shares, selected)
+
+
+def checked_radii(radii: Iterable[float], starts: int) -> NDArray[np.float64]:
+    """The radii in ascending order, each once."""
     radius = np.unique(np.fromiter(radii, dtype=np.float64))
     if radius.size == 0 or not 0.0 < radius[0] <= radius[-1] < math.inf:
         raise ValueError(f"radii={radius.tolist()} must be finite positive numbers, at least one")
     if starts < 1:
         raise ValueError(f"starts={starts} must be at least 1")
-    gamma = problem.token_scores
-    if not np.ptp(gamma, axis=1).any():
-        raise ValueError("token_scores must differ in some sequence: every W is optimal")
-    selected = gamma.argmax(axis=1)
-    excess, lag = _excess(problem, loss), _lag(problem, selected)
-    sphere, dim = _Sphere(p), problem.decoder.shape[0]
-    guide, *followed = (sphere.parameters(rng.standard_normal((dim, dim))) for _ in range(starts + 1))
-    rows = []
-    for size in radius.tolist():
-        guide = sphere.minimise(lag, size, guide)[0]
-        found = [sphere.minimise(excess, size, point) for point in [guide, *followed]]
-        followed = [point for point, _ in found[1:]]
-        best, value = min(found, key=lambda end: end[1])
-        direction = sphere.direction(best).reshape(dim, dim)
-        descent = inverse_mirror_map(-excess(size * direction)[1], p)
-        agreeing = float(np.mean([end - value < _SAME for _, end in found]))
-        rows.append((direction, value, directional_divergence(descent, direction, p), agreeing))
-    directions, values, stationarity, shares = (np.array(column) for column in zip(*rows, strict=True))
-    return RegularizationPath(p, radius, directions, values, stationarity, shares, selected)
+    return radius
 
 
-def _excess(problem: AttentionProblem, loss: Loss) -> Objective:
+def stationarity(objective: Objective, radius: float, direction: Matrix, p: float) -> float:
+    """D_p between a direction and that of steepest descent at this radius: zero at a minimiser on the sphere."""
+    return directional_divergence(inverse_mirror_map(-objective(radius * direction)[1], p), direction, p)
+
+
+def log_excess(problem: AttentionProblem, loss: Loss) -> Objective:
     """log(L - L_inf)."""
     tokens, queries = (np.ascontiguousarray(x, dtype=np.float64) for x in (problem.tokens, problem.queries))
-    return partial(_log_excess, tokens, queries, problem.token_scores, compiled_log_slope(loss), _NODES, _NODE_WEIGHTS)
+    return partial(
+        _excess_kernel, tokens, queries, problem.token_scores, compiled_log_slope(loss), _NODES, _NODE_WEIGHTS
+    )
 
 
-def _lag(problem: AttentionProblem, selected: NDArray[np.int64]) -> Objective:
+def lag(problem: AttentionProblem, selected: NDArray[np.int64]) -> Objective:
     """Log-sum-exp of how far the selected tokens lag behind the others: convex, so that no other token holds W back."""
     ahead = np.take_along_axis(problem.tokens, selected[:, None, None], axis=1) - problem.tokens  # (n, T, d)
     rows = np.einsum("ntd,ne->ntde", ahead, problem.queries)[ahead.any(axis=2)]  # (m, d, d)
@@ -117,7 +130,7 @@ def _lag(problem: AttentionProblem, selected: NDArray[np.int64]) -> Objective:
 
 
 @dataclass(frozen=True)
-class _Sphere:
+class Sphere:
     """The unit sphere of l_p, parametrised by all of space without a preferred length.
 
     An entry is sign(u) |u|^power. For p < 2, power 2/p makes it the Euclidean sphere: in the entries themselves the norm
@@ -125,6 +138,7 @@ class _Sphere:
     """
 
     p: float
+    shape: tuple[int, ...]  # of the weights
 
     @property
     def power(self) -> float:
@@ -136,8 +150,9 @@ class _Sphere:
         return np.copysign(np.abs(unit) ** (1.0 / self.power), unit)
 
     def direction(self, parameters: Matrix) -> Matrix:
+        """Weights of unit norm."""
         unit = parameters / power_norm(parameters, self.p * self.power)
-        return np.copysign(np.abs(unit) ** self.power, unit)
+        return np.copysign(np.abs(unit) ** self.power, unit).reshape(self.shape)
 
     def minimise(self, objective: Objective, radius: float, start: Matrix) -> tuple[Matrix, float]:
         """Parameters of a local minimum, of unit norm, and its value."""
@@ -147,16 +162,15 @@ class _Sphere:
     def pulled_back(self, parameters: Matrix, objective: Objective, radius: float) -> tuple[float, Matrix]:
         """An objective and its gradient in the parameters, at `radius` times their direction."""
         direction = self.direction(parameters)
-        dim = math.isqrt(direction.size)
-        value, gradient = objective(radius * direction.reshape(dim, dim))
-        slope = radius * gradient.ravel()
+        value, gradient = objective(radius * direction)
+        direction, slope = direction.ravel(), radius * gradient.ravel()
         tangent = slope - np.dot(slope, direction) * mirror_map(direction, self.p)  # lengths do not count
         scale = power_norm(parameters, self.p * self.power)
         return value, tangent * self.power * np.abs(parameters / scale) ** (self.power - 1.0) / scale
 
 
 @njit(cache=True, nogil=True)
-def _log_excess(
+def _excess_kernel(
     tokens: Any,  # (n, T, d)
     queries: Any,  # (n, d)
     gamma: Any,  # (n, T)

@@ -15,6 +15,8 @@ alpha     selected token of each sequence (n,)
 W_mm      the limit: least |W|_p such that alpha_i beats every other token t by (x_i,alpha_i - x_it).W z_i >= 1
 D_p       directional Bregman divergence of psi between the unit vectors along two matrices
 eta, k    step size and number of steps
+t         time of plain gradient flow
+mu, rho   label margin of the limit of v, margin of the relaxed limit of W, both of unit norm
 ========  ==============================================================================================
 """
 
@@ -88,6 +90,34 @@ def divergence_rate(p: float) -> float:
     """
     _check_geometry(p)
     return min(2.0, 2.0 / (p - 1.0))
+
+
+def plain_divergence_rate(p: float) -> float:
+    """The exponent r of D_p ~ (log t)^-r under plain steps.
+
+    Plain steps let |W|_p grow as log t. What the first steps put into U stays, and is wrong relative to |U|_q by
+    (log t)^-(p-1); the constraints are met up to a constant, hence relative to |W|_p up to 1 / log t. D_p is the square
+    of the larger one.
+    """
+    return 2.0 * proven_divergence_rate(p)
+
+
+def proven_divergence_rate(p: float) -> float:
+    """The exponent r of the source's bound D_p = O((log t)^-r) under plain steps, up to powers of log log t."""
+    _check_geometry(p)
+    return min(1.0, p - 1.0)
+
+
+def joint_flow_growth(weight_norm: ArrayLike, relaxed_margin: float, p: float) -> NDArray[np.float64]:
+    """rho |W|_p + (p - 2) log |W|_p, which grows as p log log t in plain flow of W and v, while mu |v|_p grows as log t.
+
+    The loss of the support sequences is exp(-mu |v|), so that t exp(-mu |v|) ~ |v|^(p-2) and mu |v| = log t to leading
+    order. The pull on W is |v|^(p-1) exp(-rho |W|) per unit of log t and has to raise |U|_q = |W|^(p-1).
+    """
+    _check_geometry(p)
+    norm = np.asarray(weight_norm, dtype=np.float64)
+    growth: NDArray[np.float64] = relaxed_margin * norm + (p - 2.0) * np.log(norm)
+    return growth
 
 
 def log_weight_norm(p: float, lr: float, step: float, growth: float = 1.0) -> float:

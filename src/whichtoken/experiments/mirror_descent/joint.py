@@ -11,14 +11,27 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, Share, agreement, at_least, at_most
+from whichtoken.lab import (
+    Claim,
+    Exact,
+    Experiment,
+    Grid,
+    Mean,
+    Measured,
+    Predicted,
+    Rows,
+    Share,
+    agreement,
+    at_least,
+    at_most,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -131,6 +144,10 @@ class Joint(Experiment[Point]):
         }
         return measured | _laws(descent, limits, point) if point.rule == "flow" else measured
 
+    def predict(self, point: Point) -> Mapping[str, Predicted]:
+        """Growth in plain flow, as `joint_flow_growth` explains: of |v|_p with log t, of |W|_p with log log t."""
+        return {"decoder_slope": Predicted(1.0), "weight_slope": Predicted(point.p)} if point.rule == "flow" else {}
+
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
         yield from _judge_plane(rows.where(problem="plane"))
         random = rows.where(problem="random", rule="normalized")
@@ -205,12 +222,9 @@ def _least_attention(problem: AttentionProblem, descent: JointResult) -> float:
 
 
 def _laws(descent: JointResult, limits: dict[str, Any], point: Point) -> dict[str, Any]:
-    """Slopes of mu |v|_p in log t and of rho |W|_p in log log t, and where W moves between the first and last record.
-
-    With label margin mu and relaxed margin rho, t exp(-mu |v|) ~ |v|^(p-2) makes mu |v| = log t, and the pull on W,
-    |v|^(p-1) exp(-rho |W|) per unit of log t, makes rho |W| + (p - 2) log |W| = p log log t.
-    """
+    """Slopes of mu |v|_p in log t and of `joint_flow_growth` in log log t, and where W moves from first to last record."""
     from whichtoken.margin.norms import power_norm
+    from whichtoken.theory.mirror_descent import joint_flow_growth
 
     log_times = np.array([state.weights.log_time for state in descent.snapshots])
     decoder, weights = (
@@ -220,7 +234,7 @@ def _laws(descent: JointResult, limits: dict[str, Any], point: Point) -> dict[st
         math.exp(state.weights.log_norm) * state.weights.direction for state in (descent.snapshots[0], descent.final)
     )
     move = (last - first) / power_norm(last - first, point.p)
-    growth = limits["relaxed_margin"] * weights + (point.p - 2.0) * np.log(weights)
+    growth = joint_flow_growth(weights, limits["relaxed_margin"], point.p)
     return {
         "log_times": log_times,
         "decoder_norms": decoder,
@@ -322,17 +336,18 @@ def _judge_selection(rows: Rows[Point]) -> Iterator[Claim]:
 
 def _judge_flow(p: float, rows: Rows[Point]) -> Iterator[Claim]:
     kept = Rows(row for row in rows if row.measured["kept_tokens"])
+    decoder, weights = (kept.predicted(name) for name in ("decoder_slope", "weight_slope"))
     yield agreement(
         f"joint.flow.decoder.p{p:g}",
         f"p = {p:g}, plain flow: growth of label margin times |v| per log t ({len(kept)} of {len(rows)} runs settled)",
-        theory=1.0,
+        theory=decoder.value if decoder else None,
         measured=Mean(kept.values("decoder_slope")),
         tolerance=0.02,
     )
     yield agreement(
         f"joint.flow.weights.p{p:g}",
         f"p = {p:g}, plain flow: growth of relaxed margin times |W| per log log t, corrected for (p - 2) log |W|",
-        theory=p,
+        theory=weights.value if weights else None,
         measured=Mean(kept.values("weight_slope")),
         tolerance=0.1 * p,
     )
