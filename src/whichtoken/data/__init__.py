@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from whichtoken.data.level_tokens import LevelTokens
     from whichtoken.data.relevant_tokens import RelevantTokens
     from whichtoken.data.sparse_tokens import SparseTokens
+    from whichtoken.data.token_codes import TokenCodes
     from whichtoken.data.token_counts import TokenCounts
+    from whichtoken.data.token_pairs import TokenPairs
 
 _HOME = {
     "AttentionProblem": "attention_tokens",
@@ -23,7 +25,9 @@ _HOME = {
     "RegressionProblem": "attention_regression",
     "RelevantTokens": "relevant_tokens",
     "SparseTokens": "sparse_tokens",
+    "TokenCodes": "token_codes",
     "TokenCounts": "token_counts",
+    "TokenPairs": "token_pairs",
 }
 
 __all__ = [
@@ -35,7 +39,9 @@ __all__ = [
     "RegressionProblem",
     "RelevantTokens",
     "SparseTokens",
+    "TokenCodes",
     "TokenCounts",
+    "TokenPairs",
 ]
 
 

@@ -51,7 +51,7 @@ def read_reviews(
     labels: list[str] = []
     splits: list[str] = []
     for piece in stream_table(path, columns, separator=separator):
-        texts += _strings(path, piece[text], text, len(texts))
+        texts += text_values(path, piece[text], text, len(texts))
         labels += label_names(path, piece[label], label, len(labels))
         if split is not None:
             splits += piece[split].astype(str).tolist()
@@ -83,7 +83,7 @@ def read_yelp(path: Path, *, shortest: int = 1000, longest: int = 1500, limit: i
     signs: list[int] = []
     seen = 0
     for piece in stream_table(path, ["text", "stars"]):
-        rows = _strings(path, piece["text"], "text", seen)
+        rows = text_values(path, piece["text"], "text", seen)
         for i, (text, stars) in enumerate(zip(rows, piece["stars"], strict=True)):
             sign = _star_sign(path, stars, seen + i)
             if sign and shortest <= len(text) <= longest:
@@ -152,7 +152,8 @@ def _imdb_reviews(path: Path, found: dict[tuple[str, str, int], str]) -> Reviews
     return Reviews([found[place] for place in places], signs, np.array([split for split, _, _ in places]))
 
 
-def _strings(path: Path, values: Any, column: str, first: int) -> list[str]:
+def text_values(path: Path, values: Any, column: str, first: int) -> list[str]:
+    """Texts of a column; anything else is refused. `first` rows came before."""
     texts = values.tolist()
     for i, text in enumerate(texts):
         if not isinstance(text, str):

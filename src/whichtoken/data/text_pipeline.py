@@ -42,7 +42,7 @@ class TextPipeline:
     Parameters
     ----------
     word_pieces
-        File of a WordPiece vocabulary, one piece per line (BERT's vocab.txt); without one, stems are the tokens.
+        File of a WordPiece vocabulary, one piece per line (BERT's vocab.txt), or its pieces; without, stems are the tokens.
     stop_words
         Words to drop, also in the form without apostrophe.
     stemmer
@@ -57,7 +57,7 @@ class TextPipeline:
         1, 2 or 3: also pairs, also triples of neighbouring tokens.
     """
 
-    word_pieces: Path | str | None = None
+    word_pieces: Path | str | Sequence[str] | None = None
     stop_words: Sequence[str] = ENGLISH_STOP_WORDS
     stemmer: str | None = "english"
     least_count: int = 50
@@ -126,11 +126,17 @@ class TextPipeline:
         }
 
     @cached_property
+    def spelling(self) -> tuple[str, ...]:
+        """The word pieces, none if stems are the tokens."""
+        if isinstance(self.word_pieces, str | Path):
+            return read_word_pieces(Path(self.word_pieces))
+        return tuple(self.word_pieces or ())
+
+    @cached_property
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-        assert self.word_pieces is not None
-        vocabulary = read_word_pieces(Path(self.word_pieces))
+        vocabulary = {piece: number for number, piece in enumerate(self.spelling)}
         tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN, max_input_chars_per_word=100))
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -146,14 +152,26 @@ class TextPipeline:
         sequences = TokenSequences(words.ids, words.lengths, []).expand(flat, sizes, list(names))
         return sequences if self.max_tokens is None else sequences.truncate(self.max_tokens)
 
+    def place(self, text: str) -> list[tuple[str, int, int]]:
+        """The tokens of one text, each with start and stop of the word that it came from."""
+        words = place_words(text)
+        known = self._known
+        if new := [word for word, _, _ in words if word not in known]:
+            known.update(zip(new, self.pieces(new), strict=True))
+        return [(piece, start, stop) for word, start, stop in words for piece in known[word]][: self.max_tokens]
 
-def read_word_pieces(path: Path) -> dict[str, int]:
-    """Numbers of the pieces of a WordPiece vocabulary file: its lines, in order."""
+    @cached_property
+    def _known(self) -> dict[str, list[str]]:
+        return {}  # pieces of the words that have been placed: most words of a text were in one before
+
+
+def read_word_pieces(path: Path) -> tuple[str, ...]:
+    """The pieces of a WordPiece vocabulary file: its lines, in order."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read as a WordPiece vocabulary: {' '.join(str(error).split())}") from error
-    pieces = {line.rstrip("\r"): number for number, line in enumerate(lines) if line.strip()}
+    pieces = tuple(line.rstrip("\r") for line in lines if line.strip())
     if UNKNOWN not in pieces:
         raise UsageError(
             f"{path} is no WordPiece vocabulary: it has no line {UNKNOWN}; a BERT vocab.txt is one, a piece per line"
@@ -179,16 +197,13 @@ class FittedPipeline:
 
     def locate(self, text: str) -> list[TokenPlace]:
         """Every token that `transform` counts, with the characters of the words that it came from, in their order."""
-        placed = place_words(text)
-        pieces = self.pipeline.pieces([word.word for word in placed])
-        where = [(piece, word) for word, row in zip(placed, pieces, strict=True) for piece in row]
-        where = where[: self.pipeline.max_tokens]
+        where = self.pipeline.place(text)
         places = []
         for first in range(len(where)):
             for last in range(first, min(first + self.pipeline.ngrams, len(where))):
-                token = self._columns.get(" ".join(piece for piece, _ in where[first : last + 1]))
+                token = self._columns.get(" ".join(piece for piece, _, _ in where[first : last + 1]))
                 if token is not None:
-                    places.append(TokenPlace(token, where[first][1].start, where[last][1].stop))
+                    places.append(TokenPlace(token, where[first][1], where[last][2]))
         return places
 
     @cached_property
@@ -226,5 +241,4 @@ def prepare(
 
     if cache is None:
         return compute()
-    pieces = b"" if chosen.word_pieces is None else Path(chosen.word_pieces).read_bytes()
-    return cached_counts(cache, compute, texts, labels, fit_on, chosen, pieces)
+    return cached_counts(cache, compute, texts, labels, fit_on, chosen, chosen.spelling)

@@ -74,8 +74,11 @@ class TokenSequences:
         """The n-grams, n = 1..ngrams, that occur at least `least_count` times: shorter ones first, then by the alphabet."""
         vocabulary: list[str] = []
         for n in range(1, ngrams + 1):
-            keys = _join([part.keys(n, len(self.names))[0] for part in self.parts()], np.int64)
-            values, totals = np.unique(keys, return_counts=True)
+            if n == 1:  # no sort, no copy
+                values, totals = np.arange(len(self.names)), np.bincount(self.ids, minlength=len(self.names))
+            else:
+                keys = _join([part.keys(n, len(self.names))[0] for part in self.parts()], np.int64)
+                values, totals = np.unique(keys, return_counts=True)
             vocabulary += sorted(self._spell(values[totals >= least_count], n))
         return tuple(vocabulary)
 

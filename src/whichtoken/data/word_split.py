@@ -28,7 +28,17 @@ class _Characters(dict[int, str | None]):
         return self[code]
 
 
+class _SameLength(dict[int, str]):
+    """As `_Characters`, but every apostrophe stays, as the plain one, so that places stay what they are."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = CHARACTERS[code] or "'"
+        return self[code]
+
+
 CHARACTERS = _Characters()
+SAME_LENGTH = _SameLength()
+RUN = re.compile(r"[^\s'](?:\S*[^\s'])?")  # from the first to the last character that is no apostrophe
 ASCII = bytes(ord(CHARACTERS[code] or " ") for code in range(128)).lower() + bytes(128)
 ASCII_DELETED = "".join(filter(str.isascii, APOSTROPHES)).encode()
 
@@ -42,13 +52,7 @@ class Words:
     distinct: list[str]
 
 
-@dataclass(frozen=True)
-class PlacedWord:
-    """A word and the characters `text[start:stop]` that it was made of."""
-
-    word: str
-    start: int
-    stop: int
+PlacedWord = tuple[str, int, int]  # a word and the characters text[start:stop] that it was made of
 
 
 def split_words(texts: Iterable[str]) -> Words:
@@ -71,16 +75,13 @@ def split_words(texts: Iterable[str]) -> Words:
 
 def place_words(text: str) -> list[PlacedWord]:
     """The words of `split_words`, each with the place in the text that it came from."""
-    blank = HTML_BREAK.sub(lambda match: " " * len(match.group()), text)
+    blank = HTML_BREAK.sub(lambda match: " " * len(match.group()), text) if "<" in text else text
     lowered = blank.lower()
+    runs = RUN.finditer(lowered.translate(SAME_LENGTH))
+    if len(lowered) == len(blank):
+        return [(run.group().replace("'", ""), *run.span()) for run in runs]
     origin = [i for i, character in enumerate(blank) for _ in character.lower()]  # lower case may be longer
-    placed: list[PlacedWord] = []
-    for run in re.finditer(r"\S+", "".join(" " if CHARACTERS[ord(c)] == " " else c for c in lowered)):
-        word = run.group().translate(CHARACTERS)
-        if word:
-            kept = [i for i in range(*run.span()) if CHARACTERS[ord(lowered[i])] is not None]
-            placed.append(PlacedWord(word, origin[kept[0]], origin[kept[-1]] + 1))
-    return placed
+    return [(run.group().replace("'", ""), origin[run.start()], origin[run.end() - 1] + 1) for run in runs]
 
 
 def _split(text: str) -> list[str]:

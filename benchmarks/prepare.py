@@ -1,0 +1,59 @@
+"""50 000 IMDB reviews from Parquet to token counts: once per distinct word, beside one review at a time.
+
+The peer does what one would write first with the same parts: clean a review, stem its words with PyStemmer, call the
+tokenizer on it. One process, one thread.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import Stemmer
+
+from whichtoken.data.data_folder import data_file
+from whichtoken.data.review_files import read_imdb
+from whichtoken.data.text_pipeline import TextPipeline
+from whichtoken.data.token_counts import TokenCounts
+from whichtoken.lab.benchmark import Measure
+
+SAMPLE = 2000
+
+
+def measure() -> Iterator[Measure]:
+    """Yield the time for all reviews, the ratio of speeds and the number of different counts on a sample."""
+    path = data_file("imdb_reviews_50k.parquet")
+    pipeline = TextPipeline(word_pieces=data_file("bert-base-uncased-vocab.txt"))
+    start, cpu = time.perf_counter(), time.process_time()
+    reviews = read_imdb(path)
+    fitted, counts = pipeline.fit_transform(reviews.texts)
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    case = f"{len(reviews)} reviews, |S|={len(fitted.vocabulary)}, {counts.nnz} counts"
+    yield Measure(case, "seconds from Parquet", seconds, 15, at_least=False, detail=f"{cpu:.1f} s of CPU time")
+    texts = reviews.texts[:SAMPLE]
+    start = time.perf_counter()
+    slow = [_review(text, pipeline) for text in texts]
+    peer = time.perf_counter() - start
+    column = {token: j for j, token in enumerate(fitted.vocabulary)}
+    ids = [np.array([column[token] for token in row if token in column], dtype=int) for row in slow]
+    reference = TokenCounts.from_sequences(ids, reviews.labels[:SAMPLE], size=len(column)).counts
+    different = float((reference != counts[:SAMPLE]).nnz)
+    yield Measure(f"first {SAMPLE} reviews", "counts that differ", different, 0, at_least=False)
+    rates = len(reviews) / seconds, SAMPLE / peer
+    detail = f"{rates[0]:.0f} against {rates[1]:.0f} reviews per second"
+    yield Measure(
+        f"first {SAMPLE} reviews", "times faster than review by review", rates[0] / rates[1], 2, detail=detail
+    )
+
+
+def _review(text: str, pipeline: TextPipeline) -> list[str]:
+    """Tokens of one review."""
+    cleaned = re.sub("['’`´]", "", re.sub(r"<br\s*/?>", " ", text).lower())
+    words = [word for word in re.sub(r"[\W_]", " ", cleaned).split() if word not in pipeline._stopped]
+    stems = STEMMER.stemWords(words)
+    return list(pipeline._tokenizer.encode(" ".join(stems), add_special_tokens=False).tokens)
+
+
+STEMMER = Stemmer.Stemmer("english")
