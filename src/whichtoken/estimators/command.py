@@ -1,0 +1,62 @@
+"""What the command line does with saved models: which program reads which kind of folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtoken.errors import UsageError
+from whichtoken.estimators.model_folder import load_model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from whichtoken.estimators.text_explanation import Explanation
+
+
+def predict_file(folder: Path, path: Path, *, column: str | None = None, separator: str | None = None) -> pd.DataFrame:
+    """Labels and probabilities of the rows (or bags) of a file; `column` names the text, or the bag."""
+    kind = load_model(folder)[0]
+    match kind:
+        case "text-classifier":
+            from whichtoken.estimators.text_classifier import TextClassifier
+            from whichtoken.estimators.text_fits import predict_text
+
+            return predict_text(TextClassifier.load(folder), path, text=column or "text", separator=separator)
+        case "bag-classifier":
+            from whichtoken.estimators.bag_classifier import BagClassifier
+            from whichtoken.estimators.table_fits import predict_bags
+
+            return predict_bags(BagClassifier.load(folder), path, bag=column or "bag", separator=separator)
+        case "group-classifier":
+            from whichtoken.estimators.group_classifier import GroupClassifier
+            from whichtoken.estimators.table_fits import predict_groups
+
+            return predict_groups(GroupClassifier.load(folder), path, separator=separator)
+        case _:
+            raise UsageError(f"{folder} holds a {kind}, which this version cannot predict with")
+
+
+def explain_texts(folder: Path, texts: list[str]) -> list[Explanation]:
+    """Why texts get their labels, by a saved text model."""
+    from whichtoken.estimators.text_classifier import TextClassifier
+
+    return TextClassifier.load(folder).explain(texts)
+
+
+def texts_of(argument: str, file: Path | None, column: str, separator: str | None) -> list[str]:
+    """The text of the argument, the rows of a table, or a whole text file."""
+    from whichtoken.data.review_files import text_values
+    from whichtoken.data.table_files import stream_table
+
+    if (file is None) == (not argument):
+        raise UsageError("give a TEXT or --file FILE, one of the two")
+    if file is None:
+        return [argument]
+    if file.suffix in (".txt", ".md", ""):
+        try:
+            return [file.read_text(encoding="utf-8")]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{file} cannot be read as UTF-8 text ({error})") from error
+    pieces = stream_table(file, [column], separator=separator)
+    return [text for piece in pieces for text in text_values(file, piece[column], column, 0)]

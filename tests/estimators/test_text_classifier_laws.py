@@ -1,0 +1,347 @@
+"""`TextClassifier`: the laws of the model, exact reasons, counterfactuals, storage, exports, and input that is wrong."""
+
+import json
+import pickle
+import sqlite3
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from whichtoken import TextClassifier
+from whichtoken.data.synthetic_reviews import synthetic_reviews, word_strengths
+from whichtoken.errors import UsageError
+
+TEXTS, LABELS = synthetic_reviews(500, np.random.default_rng(0))
+TRAIN, TEST = TEXTS[:400], TEXTS[400:]
+NAMES = np.array(["bad", "good"])[(LABELS > 0).astype(int)]
+KINDS = {
+    "binary": {},
+    "linear counts": {"sublinear": False},
+    "pairs": {"ngrams": 2},
+    "two queries": {"n_queries": 2},
+    "uniform start": {"idf": False},
+    "embeddings": {"dim": 16, "max_epochs": 12},
+}
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=str)
+def model(request):
+    return TextClassifier(C=3.0, random_state=0, **KINDS[request.param]).fit(TRAIN, NAMES[:400])
+
+
+@pytest.fixture(scope="module")
+def three():
+    """Three classes: two of the three colours in a text decide."""
+    rng = np.random.default_rng(1)
+    words = np.array(["red", "green", "blue", "one", "two", "three", "four", "five"])
+    labels = rng.integers(3, size=300)
+    texts = [" ".join([words[k], *rng.choice(words[3:], 6), words[rng.integers(3)], words[k]]) for k in labels]
+    return TextClassifier(C=3.0, random_state=0, least_count=1).fit(texts, words[labels]), texts, words[labels]
+
+
+def test_it_learns_the_words_that_were_planted():
+    model = TextClassifier(random_state=0).fit(TRAIN, NAMES[:400])
+    assert model.score(TEST, NAMES[400:]) >= 0.75
+    table = model.token_importance().set_index("token")
+    planted = {word: strength for word, strength in word_strengths().items() if word in table.index}
+    known = table.loc[list(planted)]
+    assert np.corrcoef(known["value"], list(planted.values()))[0, 1] > 0.75
+    clear = [word for word, strength in planted.items() if abs(strength) > 0.9]
+    assert (np.sign(table.loc[clear, "value"]) == np.sign([planted[word] for word in clear])).all()
+
+
+def test_order_of_words_changes_nothing_without_pairs(model):
+    if model.ngrams > 1:
+        pytest.skip("pairs see the order")
+    turned = [" ".join(reversed(text.split())) for text in TEST]
+    np.testing.assert_allclose(model.decision_function(turned), model.decision_function(TEST), rtol=1e-12, atol=1e-12)
+
+
+def test_documents_do_not_influence_each_other(model):
+    whole = model.decision_function(TEST)
+    np.testing.assert_allclose(model.decision_function(TEST[7:9]), whole[7:9], rtol=1e-12)
+    np.testing.assert_allclose(model.decision_function(TEST[::-1]), whole[::-1], rtol=1e-12)
+
+
+def test_unknown_words_change_nothing(model):
+    if model.ngrams > 1:
+        pytest.skip("pairs see the neighbours")
+    longer = [f"qqq {text} zzz" for text in TEST]
+    np.testing.assert_array_equal(model.decision_function(longer), model.decision_function(TEST))
+
+
+def test_a_document_of_one_token_is_its_value(model):
+    if model.n_queries > 1:
+        pytest.skip("the sum over queries")
+    column = model.vocabulary_.index("superb")
+    expected = model.values_[column, 0, 0] + model.bias_[0]
+    assert model.decision_function(["superb superb superb"])[0] == pytest.approx(expected) or model.ngrams > 1
+
+
+def test_contributions_add_up_to_the_decision(model):
+    for explanation, decision in zip(model.explain(TEST), model.decision_function(TEST), strict=True):
+        total = explanation.bias + sum(reason.contribution for reason in explanation.reasons)
+        assert total == pytest.approx(decision, abs=1e-10)
+        assert explanation.decision == pytest.approx(decision, abs=1e-10)
+        assert sum(reason.attention for reason in explanation.reasons) == pytest.approx(1)
+
+
+def test_places_show_the_words(model):
+    for explanation in model.explain(TEST[:20]):
+        for reason in explanation.reasons:
+            assert len(reason.places) == reason.count
+            for start, stop in reason.places:
+                shown = explanation.text[start:stop].lower()
+                assert all(part in shown for part in reason.token.split())
+
+
+def test_counterfactuals_change_the_label_and_no_smaller_set_does(model):
+    if model.n_queries > 1:
+        with pytest.raises(ValueError, match="n_queries=2: counterfactuals are exact for one query only"):
+            model.counterfactuals(TEST)
+        return
+    counts = model._counts(TEST)
+    before = model.predict(TEST)
+    names = {name: column for column, name in enumerate(model.vocabulary_)}
+    reached = 0
+    for i, tokens in enumerate(model.counterfactuals(TEST)):
+        if tokens:
+            changed = counts[[i]].toarray()
+            changed[0, [names[token] for token in tokens]] = 0
+            assert model.classes_[int(model._outputs(sparse.csr_array(changed))[0, 0] > 0)] != before[i]
+            for kept in tokens:  # put any one back: not enough
+                changed[0, names[kept]] = counts[i, names[kept]]
+                assert model.classes_[int(model._outputs(sparse.csr_array(changed))[0, 0] > 0)] == before[i]
+                changed[0, names[kept]] = 0
+            reached += 1
+    assert reached > 50
+
+
+def test_several_classes(three):
+    model, texts, labels = three
+    assert model.score(texts, labels) > 0.95
+    np.testing.assert_allclose(model.predict_proba(texts).sum(axis=1), 1)
+    np.testing.assert_array_equal(model.classes_[model.predict_proba(texts).argmax(axis=1)], model.predict(texts))
+    counts, names = model._counts(texts), list(model.vocabulary_)
+    for i, tokens in enumerate(model.counterfactuals(texts[:40])):
+        changed = counts[[i]].toarray()
+        changed[0, [names.index(token) for token in tokens]] = 0
+        if tokens:
+            assert model._outputs(sparse.csr_array(changed)).argmax() != model._outputs(counts[[i]]).argmax()
+    explanation = model.explain(texts[:1])[0]
+    total = explanation.bias + sum(reason.contribution for reason in explanation.reasons)
+    assert total == pytest.approx(model.decision_function(texts[:1]).max())
+    assert set(model.token_importance()["class"]) == {"blue", "green", "red"}
+    assert (model.certificates(texts)["edits"] >= 1).all()
+
+
+def test_counts_and_texts_are_the_same_model():
+    model = TextClassifier(C=1.0, random_state=0).fit(TRAIN, LABELS[:400])
+    counts = model._counts(TRAIN)
+    for form in (counts, counts.toarray(), sparse.csc_array(counts)):
+        again = clone(model).fit(form, LABELS[:400])
+        np.testing.assert_allclose(again.decision_function(form[:5]), model.decision_function(TRAIN[:5]), rtol=1e-10)
+
+
+def test_fit_is_deterministic_and_forgets():
+    first = TextClassifier(C=1.0, random_state=0).fit(TRAIN, NAMES[:400])
+    values = first.values_.copy()
+    np.testing.assert_array_equal(first.fit(TRAIN, NAMES[:400]).values_, values)
+    first.fit(TRAIN[:50], NAMES[:50])
+    assert len(first.values_) != len(values)
+
+
+def test_weights_of_documents_and_classes():
+    doubled = TextClassifier(C=1.0, random_state=0).fit(
+        TRAIN, LABELS[:400], sample_weight=np.where(LABELS[:400] > 0, 4, 1)
+    )
+    balanced = TextClassifier(C=1.0, random_state=0, class_weight={-1: 1, 1: 4}).fit(TRAIN, LABELS[:400])
+    plain = TextClassifier(C=1.0, random_state=0).fit(TRAIN, LABELS[:400])
+    np.testing.assert_array_equal(doubled.values_, balanced.values_)
+    assert (doubled.predict(TEST) == 1).sum() > (plain.predict(TEST) == 1).sum()
+    with pytest.raises(ValueError, match="at least one non-zero"):
+        plain.fit(TRAIN, LABELS[:400], sample_weight=np.zeros(400))
+
+
+def test_groups_stay_together(monkeypatch):
+    import whichtoken.estimators.text_classifier as module
+
+    seen = []
+    original = module.held_out_splits
+    monkeypatch.setattr(module, "held_out_splits", lambda *a: seen.append(original(*a)) or seen[-1])
+    groups = np.repeat(np.arange(40), 10)
+    TextClassifier(C=1.0, random_state=0).fit(TRAIN, LABELS[:400], groups=groups)
+    for fit, held in seen[0]:
+        assert not set(groups[fit]) & set(groups[held])
+
+
+def test_probabilities_are_calibrated_on_held_out_documents():
+    texts, labels = synthetic_reviews(1500, np.random.default_rng(5))
+    model = TextClassifier(random_state=0, C=30.0).fit(texts[:700], labels[:700])
+    p = model.predict_proba(texts[700:])[:, 1]
+
+    def loss(q):
+        return -np.log(np.where(labels[700:] > 0, q, 1 - q)).mean()
+
+    raw = 1 / (1 + np.exp(-model.decision_function(texts[700:])))
+    assert loss(p) <= loss(raw) + 1e-3
+    assert abs(p.mean() - (labels[700:] > 0).mean()) < 0.05
+
+
+def test_partial_fit_goes_on():
+    model = TextClassifier(random_state=0, least_count=1)
+    for _ in range(15):
+        for start in range(0, 400, 200):
+            model.partial_fit(TRAIN[start : start + 200], NAMES[start : start + 200], classes=["bad", "good"])
+    assert model.score(TEST, NAMES[400:]) > 0.7
+    assert model._statistics[2].sum() == 15 * 400
+    with pytest.raises(ValueError, match="y holds 'ugly'; classes: bad, good"):
+        model.partial_fit(["a film"], ["ugly"])
+
+
+def test_bootstrap_intervals_hold_the_estimates():
+    model = TextClassifier(C=1.0, random_state=0).fit(TRAIN, LABELS[:400])
+    table = model.token_importance(TRAIN, LABELS[:400], repeats=8)
+    assert list(table["token"]) == list(model.token_importance()["token"])
+    frequent = table[table["count"] > 30]
+    inside = (frequent["value_low"] <= frequent["value"]) & (frequent["value"] <= frequent["value_high"])
+    assert inside.mean() > 0.6
+    assert (table["value_low"] <= table["value_high"]).all()
+    with pytest.raises(ValueError, match="needs the documents X"):
+        model.token_importance(repeats=3)
+
+
+def test_importance_holds_the_statistics_of_the_theory():
+    from whichtoken.theory.trained_embeddings import posterior_difference, signed_frequency
+
+    model = TextClassifier(C=1.0, random_state=0).fit(TRAIN, LABELS[:400])
+    counts = model._counts(TRAIN)
+    table = model.token_importance().set_index("token").loc[list(model.vocabulary_)]
+    np.testing.assert_allclose(table["signed_frequency"], signed_frequency(counts, LABELS[:400]), atol=1e-12)
+    np.testing.assert_allclose(table["posterior_difference"], posterior_difference(counts, LABELS[:400]), atol=1e-12)
+
+
+def test_storage_keeps_every_number(model, tmp_path):
+    model.save(tmp_path / "model")
+    loaded = TextClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_proba(TEST), model.predict_proba(TEST))
+    for ours, theirs in zip(model.explain(TEST[:2]), loaded.explain(TEST[:2]), strict=True):
+        assert ours.as_json() == theirs.as_json()
+    assert loaded.token_importance().equals(model.token_importance())
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(TEST), model.predict(TEST))
+
+
+def test_storage_of_pieces_files_and_functions(tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    (tmp_path / "vocab.txt").write_text("\n".join(["[UNK]", "film", "great", "dull", "##s"]))
+    texts, labels = ["great films", "dull film", "great", "dull dull"] * 5, [1, 0, 1, 0] * 5
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "great": 1, "dull": 2, "film": 3}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    for options in (
+        {"word_pieces": tmp_path / "vocab.txt"},
+        {"analyzer": tmp_path / "tokenizer.json"},
+        {"analyzer": str.split},
+    ):
+        model = TextClassifier(C=1.0, random_state=0, least_count=1, **options).fit(texts, labels)
+        assert model.score(texts, labels) == 1
+        assert model.explain(["great film"])[0].reasons[0].places == [(0, 5)]
+        model.save(tmp_path / "model")
+        if options.get("analyzer") is str.split:
+            with pytest.raises(UsageError, match="load it with analyzer="):
+                TextClassifier.load(tmp_path / "model")
+        loaded = TextClassifier.load(tmp_path / "model", analyzer=str.split)
+        np.testing.assert_array_equal(loaded.decision_function(texts), model.decision_function(texts))
+    with pytest.raises(UsageError, match="cannot be read as a tokenizers file"):
+        TextClassifier(analyzer=tmp_path / "vocab.txt").fit(texts, labels)
+
+
+def test_exports_give_the_same_decisions():
+    for sublinear in (True, False):
+        model = TextClassifier(C=1.0, random_state=0, sublinear=sublinear).fit(TRAIN, LABELS[:400])
+        counts = model._counts(TEST)
+        names = model.vocabulary_
+        rows = sparse.coo_array(counts)
+        base = sqlite3.connect(":memory:")
+        base.create_function("LN", 1, np.log)
+        base.execute("CREATE TABLE token_counts (document INTEGER, token TEXT, count REAL)")
+        cells = zip(rows.row.tolist(), (names[j] for j in rows.col), map(float, rows.data), strict=True)
+        base.executemany("INSERT INTO token_counts VALUES (?, ?, ?)", cells)
+        found = dict(base.execute(model.export("sql")).fetchall())
+        base.close()
+        np.testing.assert_allclose([found[i] for i in range(len(TEST))], model.decision_function(TEST), rtol=1e-9)
+        scorer = json.loads(model.export("json"))
+        document = {names[j]: c for j, c in zip(counts[[0]].indices, counts[[0]].data, strict=True)}
+        amounts = {token: np.log2(1 + c) if sublinear else c for token, c in document.items()}
+        weight = sum(amounts[t] * scorer["tokens"][t]["weight"][0] for t in amounts)
+        value = sum(amounts[t] * scorer["tokens"][t]["weight"][0] * scorer["tokens"][t]["value"][0][0] for t in amounts)
+        assert value / weight + scorer["bias"][0] == pytest.approx(model.decision_function(TEST[:1])[0])
+    with pytest.raises(ValueError, match="kind='xml'"):
+        model.export("xml")
+
+
+def test_inside_pipelines_and_searches():
+    lower = make_pipeline(FunctionTransformer(lambda texts: [text.lower() for text in texts]), TextClassifier(C=1.0))
+    assert cross_val_score(lower, TRAIN, LABELS[:400], cv=3).mean() > 0.7
+    search = GridSearchCV(TextClassifier(random_state=0, early_stopping=False), {"C": [0.01, 1.0]}, cv=2)
+    assert search.fit(TRAIN[:200], LABELS[:200]).best_params_ == {"C": 1.0}
+
+
+def test_documents_without_known_tokens_get_the_default():
+    model = TextClassifier(C=1.0, random_state=0).fit(TRAIN, LABELS[:400])
+    with pytest.warns(UserWarning, match="2 of 3 documents hold no known token"):
+        decisions = model.decision_function(["qqq", "", TEST[0]])
+    np.testing.assert_array_equal(decisions[:2], model.bias_[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert model.explain(["qqq"])[0].reasons == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "options", "sentence"),
+    [
+        (["a", "b"], [1, 1], {}, "least_count=2 leaves no token of 2 documents"),
+        (["a a", "a b"], [1, 1], {}, r"y has one class \(1\); two or more classes"),
+        (["a a", "a b"], [1, "x"], {}, "y mixes labels of type number and str"),
+        (["a a", None], [1, 0], {}, "text 1 is of type NoneType"),
+        (["a a", "a b"], [1, 0, 1], {}, "y has 3 labels for 2 documents"),
+        (["a a", "a b"], [1.5, 0.2], {}, "continuous"),
+        (["a a", "a b"], [np.nan, 0], {}, "NaN"),
+        ("a a", [1], {}, "is one text; a list of texts is expected"),
+        (["a a", "a b"], [1, 0], {"C": -1}, "C=-1"),
+        (["a a", "a b"], [1, 0], {"C": "best"}, "C='best'"),
+        (["a a", "a b"], [1, 0], {"C": float("nan")}, "C=nan"),
+        (["a a", "a b"], [1, 0], {"ngrams": 0}, "ngrams=0"),
+        (["a a", "a b"], [1, 0], {"n_queries": 0}, "n_queries=0"),
+        (["a a", "a b"], [1, 0], {"stemmer": "klingon"}, "stemmer='klingon'"),
+    ],
+)
+def test_wrong_input_is_one_sentence(texts, labels, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        TextClassifier(**options).fit(texts, labels)
+
+
+def test_embeddings_have_their_limits():
+    for options, sentence in (({"n_queries": 2}, "one query"), ({"class_weight": "balanced"}, "equal weights")):
+        with pytest.raises(ValueError, match=sentence):
+            TextClassifier(dim=4, **options).fit(TRAIN, LABELS[:400])
+    with pytest.raises(ValueError, match="trained by fit only"):
+        TextClassifier(dim=4).partial_fit(TRAIN, LABELS[:400])
+
+
+def test_texts_and_counts_are_not_mixed():
+    model = TextClassifier(C=1.0, random_state=0).fit(TRAIN, LABELS[:400])
+    with pytest.raises(ValueError, match="must be a list of str"):
+        model.predict(np.ones((1, 3)))
+    counted = clone(model).fit(np.eye(4), [0, 1, 0, 1])
+    with pytest.raises(ValueError, match="fitted on a count matrix"):
+        counted.predict(["a film"])
+    with pytest.raises(ValueError, match="fractions"):
+        counted.certificates(np.eye(4) / 2)

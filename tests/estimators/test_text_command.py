@@ -1,0 +1,103 @@
+"""`whichtoken fit text`, `predict` and `explain`, as a user runs them."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from whichtoken import cli
+from whichtoken.data.synthetic_reviews import synthetic_reviews
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """The command in this process, which is many times faster than a new one."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["whichtoken", *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        printed = capsys.readouterr()
+        return SimpleNamespace(returncode=end.value.code or 0, stdout=printed.out, stderr=printed.err)
+
+    return run
+
+
+@pytest.fixture
+def reviews(tmp_path):
+    texts, labels = synthetic_reviews(240, np.random.default_rng(0))
+    table = pd.DataFrame(
+        {"review": texts, "sentiment": np.where(labels > 0, "good", "bad"), "film": np.arange(240) // 4}
+    )
+    table.to_csv(tmp_path / "reviews.csv", index=False)
+    return table
+
+
+def test_fit_predict_explain(command, tmp_path, reviews):
+    fitted = command(
+        "fit", "text", "reviews.csv", "--text", "review", "--label", "sentiment", "--groups", "film", "--model", "model",
+        "--json", "metrics.json",
+    )  # fmt: skip
+    assert fitted.returncode == 0, fitted.stderr
+    assert "TF-IDF + logistic regression" in fitted.stdout
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics["test"] == 60
+    assert metrics["ours"]["accuracy"] > 0.6
+    predicted = command("predict", "model", "reviews.csv", "--column", "review", "--to", "out.csv")
+    assert predicted.returncode == 0, predicted.stderr
+    table = pd.read_csv(tmp_path / "out.csv")
+    assert list(table.columns) == ["row", "label", "probability_bad", "probability_good"]
+    assert (table["label"] == reviews["sentiment"]).mean() > 0.8
+    explained = command(
+        "explain", "model", "A superb story with a <b>dreadful</b> end.", "--html", "a.html", "--json", "a.json"
+    )
+    assert explained.returncode == 0, explained.stderr
+    (record,) = json.loads((tmp_path / "a.json").read_text())
+    total = record["bias"] + sum(reason["contribution"] for reason in record["reasons"])
+    assert total == pytest.approx(record["decision"])
+    page = (tmp_path / "a.html").read_text()
+    assert "&lt;" in page
+    assert "<b>dreadful" not in page
+    shown = command("explain", "model", "--file", "reviews.csv", "--column", "review")
+    assert shown.stdout.count("contribution") == 240
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["fit", "text", "reviews.csv", "--model", "m"], "has no column 'text'; columns: review, sentiment, film"),
+        (["fit", "text", "none.csv", "--model", "m"], "none.csv is not there"),
+        (
+            ["fit", "text", "reviews.csv", "--text", "review", "--label", "film", "--model", "."],
+            "is not a model folder",
+        ),
+        (["fit", "text", "one.csv", "--model", "m"], "has one class only, 'x'"),
+        (["fit", "text", "empty.csv", "--model", "m"], "no token"),
+        (["predict", "m", "reviews.csv"], "m is not a model folder"),
+        (["explain", "m", "text", "--file", "one.csv"], "one of the two"),
+    ],
+)
+def test_mistakes_are_one_line_and_write_nothing(command, tmp_path, reviews, arguments, sentence):
+    pd.DataFrame({"text": ["a b", "b c"], "label": "x"}).to_csv(tmp_path / "one.csv", index=False)
+    pd.DataFrame({"text": ["!", "?"] * 8, "label": list("xy") * 8}).to_csv(tmp_path / "empty.csv", index=False)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    result = command(*arguments)
+    assert result.returncode == 2
+    assert sentence in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_tampered_model_is_refused(command, tmp_path, reviews):
+    command("fit", "text", "reviews.csv", "--text", "review", "--label", "sentiment", "--model", "model")
+    tensors = tmp_path / "model" / "model.safetensors"
+    content = bytearray(tensors.read_bytes())
+    content[-1] ^= 1
+    tensors.write_bytes(bytes(content))
+    result = command("explain", "model", "superb")
+    assert result.returncode == 2
+    assert "does not match the checksum" in result.stderr
