@@ -5,7 +5,12 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_ESTIMATORS = {"AttentionRegressor": "attention_regressor"}  # name -> file; imported on first use, to keep this light
+_ESTIMATORS = {
+    "AttentionRegressor": "attention_regressor",
+    "TextClassifier": "text_classifier",
+    "BagClassifier": "bag_classifier",
+    "GroupClassifier": "group_classifier",
+}  # name -> file; imported on first use, to keep this light
 
 
 def __getattr__(name: str) -> Any:

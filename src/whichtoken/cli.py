@@ -27,6 +27,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+fit = typer.Typer(help="Train on your own file and save a model folder; prints honest test metrics beside a baseline.")
+app.add_typer(fit, name="fit", no_args_is_help=True)
+
 OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the results and the report.")]
 # typer carries its own copy of click, whose base exception is only reached through a public subclass
 ParserError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -250,6 +253,177 @@ def plan(
         write_figure(planned, figure)
     if json_file is not None:
         _write(json_file, json.dumps(asdict(planned), indent=1))
+
+
+DataFile = Annotated[Path, typer.Argument(metavar="DATA", help="Table: .csv, .tsv, .parquet or .jsonl.")]
+ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.")]
+NewModel = Annotated[Path, typer.Option("--model", metavar="DIR", help="Model folder to write.")]
+Separator = Annotated[str | None, typer.Option(metavar="SIGN", help="Separator of a .csv or .tsv, if unusual.")]
+TestShare = Annotated[float, typer.Option(metavar="SHARE", help="Part of the rows kept for the test metrics.")]
+Seed = Annotated[int, typer.Option(metavar="N", help="Of the split and the training.")]
+
+
+@fit.command("text")
+def fit_text_file(
+    data: DataFile,
+    model: NewModel,
+    text: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts.")] = "text",
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels.")] = "label",
+    groups: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Rows of one group stay on one side of every split.")
+    ] = None,
+    ngrams: Annotated[int, typer.Option(metavar="1|2|3", help="Also pairs, also triples of words.")] = 1,
+    stemmer: Annotated[str | None, typer.Option(metavar="LANGUAGE", help="Snowball stemmer, such as english.")] = None,
+    test_share: TestShare = 0.25,
+    seed: Seed = 0,
+    separator: Separator = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The metrics as JSON.")] = None,
+) -> None:
+    """Classify documents, with the words that decide.
+
+    Example: whichtoken fit text reviews.csv --text review --label sentiment --model reviews-model
+    """
+    from whichtoken.estimators.text_fits import fit_text
+
+    report = fit_text(
+        data, model, text=text, label=label, groups=groups, ngrams=ngrams, stemmer=stemmer, test_share=test_share,
+        seed=seed, separator=separator, progress=sys.stderr.isatty(),
+    )  # fmt: skip
+    _print_fit(report, model, json_file)
+
+
+@fit.command("bags")
+def fit_bags_file(
+    data: DataFile,
+    model: NewModel,
+    bag: Annotated[str, typer.Option(metavar="COLUMN", help="Column that says which bag a row belongs to.")] = "bag",
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels of the bags.")] = "label",
+    feature: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="A feature; repeatable. Default: every other column.")
+    ] = None,
+    queries: Annotated[
+        int, typer.Option(metavar="N", help="Queries of a class; with one, decisions are certified.")
+    ] = 1,
+    test_share: TestShare = 0.25,
+    seed: Seed = 0,
+    separator: Separator = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The metrics as JSON.")] = None,
+) -> None:
+    """Classify bags of instances, one instance per row, with the instances that decide.
+
+    Example: whichtoken fit bags molecules.csv --bag molecule --label active --model molecules-model
+    """
+    from whichtoken.estimators.table_fits import fit_bags
+
+    report = fit_bags(
+        data, model, bag=bag, label=label, features=feature or None, queries=queries, test_share=test_share, seed=seed,
+        separator=separator,
+    )  # fmt: skip
+    _print_fit(report, model, json_file)
+
+
+@fit.command("groups")
+def fit_groups_file(
+    data: DataFile,
+    model: NewModel,
+    groups: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Groups: an object of lists of columns.")
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option(metavar="SIGN", help="A column's group is what stands before this sign in its name.")
+    ] = None,
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels.")] = "label",
+    covariate: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="A column that is always kept; repeatable.")
+    ] = None,
+    test_share: TestShare = 0.25,
+    seed: Seed = 0,
+    separator: Separator = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The metrics as JSON.")] = None,
+) -> None:
+    """Classify rows whose columns come in groups, with the groups that matter.
+
+    Example: whichtoken fit groups cells.csv --prefix _ --label malignant --model cells-model
+    """
+    from whichtoken.estimators.table_fits import fit_groups, read_mapping
+
+    if (groups is None) == (prefix is None):
+        raise UsageError("give --groups FILE.json or --prefix SIGN, one of the two")
+    report = fit_groups(
+        data, model, groups=read_mapping(groups) if groups else str(prefix), label=label, covariates=covariate or (),
+        test_share=test_share, seed=seed, separator=separator,
+    )  # fmt: skip
+    _print_fit(report, model, json_file)
+
+
+@app.command()
+def predict(
+    model: ModelFolder,
+    data: DataFile,
+    column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of the texts, or of the bags; default text, or bag.")
+    ] = None,
+    separator: Separator = None,
+    to: Annotated[Path | None, typer.Option("--to", metavar="FILE.csv", help="File to write; default: print.")] = None,
+) -> None:
+    """Labels and probabilities of the rows of a file, as CSV."""
+    from whichtoken.estimators.command import predict_file
+
+    table = predict_file(model, data, column=column, separator=separator)
+    text = table.to_csv(index=False)
+    if to is None:
+        print(text, end="")
+    else:
+        _write(to, text)
+
+
+@app.command()
+def explain(
+    model: ModelFolder,
+    text: Annotated[str, typer.Argument(metavar="[TEXT]", help="A text, in quotes.")] = "",
+    file: Annotated[Path | None, typer.Option(metavar="FILE", help="A text file, or a table of texts.")] = None,
+    column: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts of a table.")] = "text",
+    separator: Separator = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with coloured words.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Every number as JSON.")] = None,
+) -> None:
+    """Which tokens decided, and what would change it; exact, without sampling.
+
+    Example: whichtoken explain reviews-model "A wonderful film with a terrible end."
+    """
+    from whichtoken.estimators.command import explain_texts, texts_of
+    from whichtoken.report.text_explanation import as_html, coloured, reason_lines, summary
+
+    explanations = explain_texts(model, texts_of(text, file, column, separator))
+    if html is not None:
+        _write(html, as_html(explanations))
+    if json_file is not None:
+        _write(json_file, json.dumps([item.as_json() for item in explanations], ensure_ascii=False, indent=1))
+    if html is None and json_file is None:
+        console = _console()
+        for item in explanations:
+            console.print(summary(item), highlight=False, markup=False, style="bold")
+            console.print(coloured(item))
+            table = _table("token", "count", "attention", "contribution")
+            for line in reason_lines(item):
+                table.add_row(*line)
+            console.print(table)
+
+
+def _print_fit(report: Any, folder: Path, json_file: Path | None) -> None:
+    from dataclasses import asdict
+
+    table = _table("model", "test accuracy", "test log loss", "seconds")
+    for metrics in (report.ours, report.baseline):
+        table.add_row(metrics.name, f"{metrics.accuracy:.4f}", f"{metrics.log_loss:.4f}", f"{metrics.seconds:.1f}")
+    console = _console()
+    console.print(f"{report.training} for training, {report.test} for the test", highlight=False)
+    console.print(table)
+    for note in report.notes:
+        console.print(note, highlight=False, markup=False)
+    print(f"model: {folder}")
+    if json_file is not None:
+        _write(json_file, json.dumps(asdict(report), indent=1))
 
 
 def _console() -> Console:

@@ -16,8 +16,8 @@ from whichtoken.data.review_files import label_names, text_values
 from whichtoken.data.table_files import stream_table
 from whichtoken.errors import UsageError
 from whichtoken.estimators.bag_table import whole_numbers_where_possible
+from whichtoken.estimators.fit_report import FitReport, measured, predictions, split_rows
 from whichtoken.estimators.model_folder import check_writable
-from whichtoken.estimators.table_fits import FitReport, _measured, _predictions, _split
 from whichtoken.estimators.text_classifier import TextClassifier
 
 if TYPE_CHECKING:
@@ -53,15 +53,15 @@ def fit_text(
     y = whole_numbers_where_possible(np.array(labels, dtype=object))
     together = np.array(members) if members else None
     inside, outside = (
-        _split(path, y, test_share, seed) if together is None else _by_group(path, together, test_share, seed)
+        split_rows(path, y, test_share, seed) if together is None else _by_group(path, together, test_share, seed)
     )
     training, test = ([texts[i] for i in part] for part in (inside, outside))
     model = TextClassifier(ngrams=ngrams, stemmer=stemmer, progress=progress, random_state=seed)
     model.set_params(least_count=1 if len(training) < 100 else 2)
     validation = None if together is None else together[inside]
     try:
-        ours = _measured("attention", _Grouped(model, validation), (training, y[inside]), (test, y[outside]))
-        peer = _measured("TF-IDF + logistic regression", _tf_idf(ngrams), (training, y[inside]), (test, y[outside]))
+        ours = measured("attention", _Grouped(model, validation), (training, y[inside]), (test, y[outside]))
+        peer = measured("TF-IDF + logistic regression", _tf_idf(ngrams), (training, y[inside]), (test, y[outside]))
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
     model.save(folder)
@@ -79,7 +79,7 @@ def predict_text(
         texts += text_values(path, piece[text], text, len(texts))
     if not texts:
         raise UsageError(f"{path} holds no rows")
-    return _predictions(model, texts, {"row": np.arange(1, len(texts) + 1)})
+    return predictions(model, texts, {"row": np.arange(1, len(texts) + 1)})
 
 
 class _Grouped:

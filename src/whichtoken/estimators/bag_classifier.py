@@ -1,0 +1,257 @@
+"""Bags of vectors to labels by attention pooling: multiple-instance learning with two-step queries."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
+
+from whichtoken.estimators.bag_attention import Pooling, attention_weights, bag_scores
+from whichtoken.estimators.bag_certificate import Counterfactual, smallest_deletion
+from whichtoken.estimators.bag_training import RIDGES, TEMPERATURES, Recipe, Selection, select, train
+from whichtoken.estimators.bags import Bags, as_bags, is_ragged
+from whichtoken.estimators.labels import encode_labels
+from whichtoken.estimators.model_folder import (
+    classes_as_json,
+    classes_from_json,
+    load_model,
+    save_model,
+    stored_fields,
+)
+from whichtoken.estimators.scores import predicted, probabilities, signs_of
+
+if TYPE_CHECKING:
+    from whichtoken.estimators.bag_diagnosis import Diagnosis, Localisation
+
+Array = NDArray[np.float64]
+
+KIND = "bag-classifier"
+
+
+class BagClassifier(ClassifierMixin, BaseEstimator):
+    """Attention pooling: score = sum_h <w_h, X^T softmax(X q_h)> + b for a bag X of instances.
+
+    Queries start from two gradient steps (Barnfield, Cui, Lu, arXiv 2509.25153), the readout is convex, and both may be
+    trained further together. A cross-validation of a few fits chooses inverse temperature, ridge and refinement; where
+    attention does not lower its log-loss, the bag is pooled by the mean, and `pooling_` says so. More than two classes are
+    learned one against the rest, each with queries of its own.
+
+    X is a 3-D array (n, L, d), a list of n arrays (L_i, d), or a 2-D array (n, L * token_dim). Nothing is padded.
+
+    Parameters
+    ----------
+    n_queries : int
+        Queries of a class. With one, decisions are certified (`counterfactual`).
+    token_dim : int, optional
+        Width of an instance in 2-D input; by default all columns, so that a row is a bag of one.
+    inverse_temperature : float, optional
+        Norm of the starting queries on standardised instances; 0 is mean pooling. Chosen by validation by default.
+    ridge : float, optional
+        Of the readout. Chosen by validation by default.
+    refine_steps : int
+        Steps of the refinement; 0 leaves the two-step queries as they are.
+    cv : int
+        Folds of the validation; fewer are used where a class has fewer members.
+    random_state : int
+        Of the cut into folds.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+    queries_, readouts_ : (n_scores, n_queries, d)
+        For instances as they are; there is one score for two classes, and one per class for more.
+    intercept_ : (n_scores,)
+    pooling_ : str
+        "attention", or "mean" where attention did not help.
+    selections_ : list of Selection
+        The recipe of each score with the validated log-losses of both kinds of pooling.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_queries: int = 1,
+        token_dim: int | None = None,
+        inverse_temperature: float | None = None,
+        ridge: float | None = None,
+        refine_steps: int = 40,
+        cv: int = 3,
+        random_state: int = 0,
+    ) -> None:
+        self.n_queries = n_queries
+        self.token_dim = token_dim
+        self.inverse_temperature = inverse_temperature
+        self.ridge = ridge
+        self.refine_steps = refine_steps
+        self.cv = cv
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: ArrayLike) -> Self:
+        """Train on bags X and their labels y (n,)."""
+        self._check_parameters()
+        bags = self._bags(X, reset=True)
+        self.classes_, codes = encode_labels(y, len(bags))
+        self.selections_: list[Selection] = []
+        scores: list[Pooling] = []
+        # products with few columns gain nothing from more threads, and lose where others use the cores too
+        with threadpool_limits(limits=1):
+            for signs in signs_of(codes, len(self.classes_)):
+                selection = self._select(bags, signs)
+                self.selections_.append(selection)
+                scores.append(train(bags, signs, selection.recipe, self.n_queries, self.refine_steps))
+        most = max(len(score.queries) for score in scores)
+        # a score that pools by the mean has one query of zero; more of them, read by nothing, change nothing
+        self.queries_ = np.stack([_filled(score.queries, most) for score in scores])
+        self.readouts_ = np.stack([_filled(score.readouts, most) for score in scores])
+        self.intercept_ = np.array([score.bias for score in scores])
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores (n,) for two classes, (n, n_classes) for more."""
+        bags = self._bags(X)
+        scores = np.stack([bag_scores(bags, pooling) for pooling in self._poolings()], axis=1)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Labels (n,)."""
+        return predicted(self.decision_function(X), self.classes_)
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities (n, n_classes)."""
+        return probabilities(self.decision_function(X))
+
+    @property
+    def pooling_(self) -> str:
+        """What pools: "attention", or "mean" where attention did not help any of the scores."""
+        check_is_fitted(self)
+        return "attention" if any(selection.pooling == "attention" for selection in self.selections_) else "mean"
+
+    def attention(self, X: Any) -> list[Array]:
+        """Weights of the instances of each bag, (L_i,) for one query, (L_i, n_scores * n_queries) for several."""
+        bags = self._bags(X)
+        return bags.split(_squeezed(attention_weights(bags, self.queries_.reshape(-1, bags.dim))))
+
+    def instance_scores(self, X: Any) -> list[Array]:
+        """Attention over its uniform value: L_i times the weights, so that 1 is what an instance gets by default."""
+        return [len(weights) * weights for weights in self.attention(X)]
+
+    def contributions(self, X: Any) -> list[Array]:
+        """What each instance adds to the scores, (L_i,) or (L_i, n_scores); with `intercept_` they sum to the decision."""
+        bags = self._bags(X)
+        columns = [
+            (attention_weights(bags, pooling.queries) * (bags.tokens @ pooling.readouts.T)).sum(axis=1)
+            for pooling in self._poolings()
+        ]
+        return bags.split(_squeezed(np.stack(columns, axis=1)))
+
+    def counterfactual(self, X: Any) -> list[Counterfactual]:
+        """For each bag the smallest set of instances whose deletion flips the decision: exact, for one query and two classes."""
+        bags = self._bags(X)
+        if self.queries_.shape[:2] != (1, 1):
+            raise ValueError(
+                f"counterfactual needs one query and two classes; this model has {self.queries_.shape[1]} queries and"
+                f" {len(self.classes_)} classes"
+            )
+        scores = (bags.tokens @ self.queries_[0, 0]).astype(float)
+        values = bags.tokens @ self.readouts_[0, 0] + self.intercept_[0]
+        return [smallest_deletion(s, v) for s, v in zip(bags.split(scores), bags.split(values), strict=True)]
+
+    def diagnose(self, X: Any, y: ArrayLike) -> Diagnosis:
+        """Signal strength, share of informative instances, alignment, and predicted beside cross-validated errors."""
+        from whichtoken.estimators.bag_diagnosis import diagnose
+
+        bags = clone(self)._bags(X, reset=True)  # the fitted model, if any, is left alone
+        return diagnose(self, bags, y)
+
+    def localisation(self, X: Any, instance_labels: list[ArrayLike]) -> Localisation:
+        """How well attention and contributions find the instances that are labelled True."""
+        from whichtoken.estimators.bag_diagnosis import localisation
+
+        return localisation(self.instance_scores(X), self.contributions(X), instance_labels)
+
+    def save(self, folder: str | Path) -> None:
+        """Write a model folder: safetensors and JSON."""
+        check_is_fitted(self)
+        fitted = {
+            "classes": classes_as_json(self.classes_),
+            "n_features_in": self.n_features_in_,
+            "feature_names_in": list(getattr(self, "feature_names_in_", [])),
+            "selections": [_selection_as_json(selection) for selection in self.selections_],
+        }
+        tensors = {"queries": self.queries_, "readouts": self.readouts_, "intercept": self.intercept_}
+        save_model(folder, KIND, {"settings": self.get_params(), "fitted": fitted}, tensors)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The classifier that `save` wrote; executes no code."""
+        _, parameters, tensors = load_model(folder, KIND)
+        with stored_fields(folder):
+            model, fitted = cls(**parameters["settings"]), parameters["fitted"]
+            model.classes_ = classes_from_json(fitted["classes"])
+            model.n_features_in_ = fitted["n_features_in"]
+            if fitted["feature_names_in"]:
+                model.feature_names_in_ = np.array(fitted["feature_names_in"], dtype=object)
+            model.selections_ = [_selection_from_json(stored) for stored in fitted["selections"]]
+            model.queries_, model.readouts_ = tensors["queries"], tensors["readouts"]
+            model.intercept_ = tensors["intercept"]
+        return model
+
+    def _check_parameters(self) -> None:
+        for name, least in (("n_queries", 1), ("refine_steps", 0), ("cv", 2)):
+            if not isinstance(getattr(self, name), int | np.integer) or getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)!r} must be a whole number of at least {least}")
+        if self.inverse_temperature is not None and not 0 <= self.inverse_temperature < np.inf:
+            raise ValueError(f"inverse_temperature={self.inverse_temperature} must be 0 or more, or None")
+        if self.ridge is not None and not 0 < self.ridge < np.inf:
+            raise ValueError(f"ridge={self.ridge} must be above 0, or None")
+
+    def _select(self, bags: Bags, signs: Array) -> Selection:
+        ridges = RIDGES if self.ridge is None else (self.ridge,)
+        temperatures = TEMPERATURES if self.inverse_temperature is None else (self.inverse_temperature,)
+        return select(bags, signs, temperatures, ridges, self.n_queries, self.refine_steps, self.cv, self.random_state)
+
+    def _bags(self, X: Any, reset: bool = False) -> Bags:
+        """X as bags, with scikit-learn's own checks for 2-D input."""
+        if not reset:
+            check_is_fitted(self)
+        if isinstance(X, Bags) or is_ragged(X) or getattr(X, "ndim", 2) == 3:
+            bags = as_bags(X, self.token_dim)
+            if reset:
+                self.n_features_in_ = bags.dim
+                self.__dict__.pop("feature_names_in_", None)
+        else:
+            bags = as_bags(validate_data(self, X, dtype=[np.float64, np.float32], reset=reset), self.token_dim)
+        if not reset and bags.dim != self.queries_.shape[2]:
+            raise ValueError(
+                f"X has instances of width {bags.dim}; the model was trained on width {self.queries_.shape[2]}"
+            )
+        return bags
+
+    def _poolings(self) -> list[Pooling]:
+        return [Pooling(q, w, float(b)) for q, w, b in zip(self.queries_, self.readouts_, self.intercept_, strict=True)]
+
+
+def _filled(rows: Array, count: int) -> Array:
+    return np.vstack([rows, np.zeros((count - len(rows), rows.shape[1]))])
+
+
+def _squeezed(columns: Array) -> Array:
+    return columns[:, 0] if columns.shape[1] == 1 else columns
+
+
+def _selection_as_json(selection: Selection) -> dict[str, Any]:
+    losses = {"mean_loss": selection.mean_loss, "attention_loss": selection.attention_loss}
+    # JSON has no nan, which says that nothing was validated
+    return asdict(selection.recipe) | {name: None if np.isnan(loss) else loss for name, loss in losses.items()}
+
+
+def _selection_from_json(stored: dict[str, Any]) -> Selection:
+    recipe = Recipe(stored["temperature"], stored["ridge"], stored["anchor"])
+    mean, attention = (np.nan if stored[name] is None else stored[name] for name in ("mean_loss", "attention_loss"))
+    return Selection(recipe, mean, attention)

@@ -1,0 +1,153 @@
+"""Bags of vectors without padding: all instances in one array, and where each bag begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+CHUNK_FLOATS = 1 << 22  # per gathered chunk, 32 MB in double precision
+
+
+@dataclass(frozen=True, eq=False)
+class Bags:
+    """n bags of d-dimensional instances.
+
+    `tokens` keeps the floating type of the input: half a million float32 instances stay float32.
+    """
+
+    tokens: NDArray[np.floating[Any]]  # (total, d)
+    starts: NDArray[np.intp]  # (n + 1,), bag i is tokens[starts[i]:starts[i + 1]]
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def dim(self) -> int:
+        """Width of an instance."""
+        return int(self.tokens.shape[1])
+
+    @cached_property
+    def lengths(self) -> NDArray[np.intp]:
+        """Instances per bag, (n,)."""
+        return np.diff(self.starts)
+
+    def bag(self, i: int) -> NDArray[np.floating[Any]]:
+        """Instances of bag i, a view (length, d)."""
+        return self.tokens[self.starts[i] : self.starts[i + 1]]
+
+    def subset(self, rows: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> Bags:
+        """The bags named by `rows`, in that order."""
+        chosen = np.arange(len(self))[rows]
+        lengths = self.lengths[chosen]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.arange(starts[-1]) + np.repeat(self.starts[chosen] - starts[:-1], lengths)
+        return Bags(self.tokens[places], starts)
+
+    def chunks(self) -> Iterator[tuple[NDArray[np.intp], NDArray[np.floating[Any]]]]:
+        """Bags of equal length, a limited number at a time: their places (k,) and their tokens (k, L, d)."""
+        for length in np.unique(self.lengths):
+            members = np.flatnonzero(self.lengths == length)
+            step = max(1, CHUNK_FLOATS // (int(length) * self.dim))
+            for part in np.split(members, range(step, len(members), step)):
+                yield part, self.subset(part).tokens.reshape(len(part), length, -1)
+
+    def split(self, values: NDArray[Any]) -> list[NDArray[Any]]:
+        """One array per bag of something that is given for every instance, (total, ...)."""
+        return np.split(values, self.starts[1:-1])
+
+
+def as_bags(X: Any, token_dim: int | None = None) -> Bags:
+    """Bags from any of the accepted containers.
+
+    Parameters
+    ----------
+    X
+        A 3-D array (n, L, d), which is not copied and of which a masked array leaves out the masked instances; a sequence
+        of n arrays (L_i, d); or a 2-D array (n, L * token_dim) whose rows are the instances of a bag one after the other,
+        `token_dim` being all columns by default (a bag of one).
+    token_dim : int, optional
+        Width of an instance, for 2-D input; checked for the others.
+    """
+    if isinstance(X, Bags):
+        _check_width(X.dim, token_dim)
+        return X
+    if isinstance(X, np.ma.MaskedArray) and X.ndim == 3:
+        hidden = np.asarray(np.ma.getmaskarray(X).any(axis=2))
+        X = [X.data[i][~hidden[i]] for i in range(len(X))]
+    if is_ragged(X):
+        return _stacked(X, token_dim)
+    table = np.asarray(X)
+    if table.ndim == 2:
+        return _from_rows(_floating(table), token_dim)
+    if table.ndim != 3:
+        raise ValueError(
+            f"X of shape {table.shape} must be a 3-D array (bags, instances, features), a list of 2-D arrays,"
+            " or a 2-D array with token_dim"
+        )
+    n, length, width = table.shape
+    if length == 0:
+        raise ValueError("bag 0 is empty; every bag must have at least one instance")
+    _check_width(width, token_dim)
+    tokens = np.ascontiguousarray(_floating(table)).reshape(n * length, width)
+    return Bags(_finite(tokens), np.arange(0, n * length + 1, length))
+
+
+def is_ragged(X: Any) -> bool:
+    """Whether X is a sequence of arrays and not one array."""
+    return isinstance(X, list | tuple) and any(getattr(bag, "ndim", np.ndim(bag)) == 2 for bag in X)
+
+
+def _stacked(bags: Sequence[ArrayLike], token_dim: int | None) -> Bags:
+    arrays = [np.asarray(bag) for bag in bags]
+    width = next(bag.shape[1] for bag in arrays if bag.ndim == 2)
+    for i, bag in enumerate(arrays):
+        if bag.ndim != 2 or bag.shape[1] != width:
+            raise ValueError(f"bag {i} of shape {bag.shape} must be (instances, {width}), like the others")
+        if len(bag) == 0:
+            raise ValueError(f"bag {i} is empty; every bag must have at least one instance")
+    _check_width(width, token_dim)
+    starts = np.concatenate([[0], np.cumsum([len(bag) for bag in arrays])])
+    return Bags(_finite(_floating(np.concatenate(arrays))), starts)
+
+
+def _from_rows(table: NDArray[np.floating[Any]], token_dim: int | None) -> Bags:
+    columns = table.shape[1]
+    width = columns if token_dim is None else token_dim
+    if width < 1 or columns % width:
+        raise ValueError(f"token_dim={token_dim} must divide the {columns} columns of X")
+    count = len(table) * (columns // width)
+    tokens = np.ascontiguousarray(table).reshape(count, width)
+    return Bags(_finite(tokens), np.arange(0, count + 1, columns // width))
+
+
+def _floating(array: NDArray[Any]) -> NDArray[np.floating[Any]]:
+    if array.dtype in (np.float32, np.float64):
+        return array
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: X of type {array.dtype} must be real")
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"X of type {array.dtype} must be numeric: {error}") from error
+
+
+def _finite(tokens: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+    # the sum of finite numbers is finite, unless it overflows: only then look at each
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspicious = not np.isfinite(tokens.sum())
+    if suspicious and not np.isfinite(tokens).all():
+        what = "NaN" if np.isnan(tokens).any() else "infinity"
+        raise ValueError(f"X contains {what}; instances must be finite")
+    return tokens
+
+
+def _check_width(width: int, token_dim: int | None) -> None:
+    if token_dim is not None and token_dim != width:
+        raise ValueError(f"token_dim={token_dim} must be the width of the instances, {width}")

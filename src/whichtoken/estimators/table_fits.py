@@ -1,0 +1,140 @@
+"""From a file to a saved model with honest test metrics beside those of the obvious baseline: bags and groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.linear_model import LogisticRegressionCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from whichtoken.data.table_files import column_names, read_table
+from whichtoken.errors import UsageError
+from whichtoken.estimators.bag_attention import no_scaling, pooled_features
+from whichtoken.estimators.bag_classifier import BagClassifier
+from whichtoken.estimators.bag_table import numbers, read_bag_table, whole_numbers_where_possible
+from whichtoken.estimators.fit_report import FitReport, measured, predictions, split_rows
+from whichtoken.estimators.group_classifier import GroupClassifier
+from whichtoken.estimators.model_folder import check_writable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def fit_bags(
+    path: Path,
+    folder: Path,
+    *,
+    bag: str = "bag",
+    label: str = "label",
+    features: Sequence[str] | None = None,
+    queries: int = 1,
+    test_share: float = 0.25,
+    seed: int = 0,
+    separator: str | None = None,
+) -> FitReport:
+    """Train a `BagClassifier` on a table with one instance per row and save it; the baseline is mean pooling."""
+    check_writable(folder)
+    table = read_bag_table(path, bag, label, features, separator)
+    assert table.labels is not None
+    inside, outside = split_rows(path, table.labels, test_share, seed)
+    training, test = table.bags.subset(inside), table.bags.subset(outside)
+    model = BagClassifier(n_queries=queries, random_state=seed)
+    ours = measured("attention", model, (training, table.labels[inside]), (test, table.labels[outside]))
+    scaling = no_scaling(training.dim)
+    means, held = (pooled_features(part, np.zeros(part.dim), scaling) for part in (training, test))
+    baseline = measured(
+        "mean pooling + logistic regression", _linear(), (means, table.labels[inside]), (held, table.labels[outside])
+    )
+    notes = (
+        ()
+        if model.pooling_ == "attention"
+        else ("attention did not lower the validated loss: bags are pooled by the mean",)
+    )
+    model.feature_names_in_ = np.array(table.features, dtype=object)
+    model.save(folder)
+    return FitReport(len(inside), len(outside), ours, baseline, notes)
+
+
+def fit_groups(
+    path: Path,
+    folder: Path,
+    *,
+    groups: Mapping[str, Sequence[str]] | str,
+    label: str = "label",
+    covariates: Sequence[str] = (),
+    test_share: float = 0.25,
+    seed: int = 0,
+    separator: str | None = None,
+) -> FitReport:
+    """Train a `GroupClassifier` on a table and save it; the baseline is logistic regression on all columns.
+
+    `groups` maps names to columns, or is a sign: what stands before it in the name of a column is the column's group.
+    """
+    check_writable(folder)
+    columns = [name for name in column_names(path, separator=separator) if name != label]
+    mapping = _by_prefix(columns, groups, covariates) if isinstance(groups, str) else dict(groups)
+    wanted = list(dict.fromkeys([*covariates, *(name for part in mapping.values() for name in part)]))
+    table = read_table(path, [label, *wanted], separator=separator)
+    X = _frame(path, table, wanted)
+    y = whole_numbers_where_possible(table[label].to_numpy(dtype=object))
+    inside, outside = split_rows(path, y, test_share, seed)
+    model = GroupClassifier(mapping, covariates=list(covariates) or None, random_state=seed)
+    training, test = (X.iloc[inside], y[inside]), (X.iloc[outside], y[outside])
+    ours = measured("group selection", model, training, test)
+    baseline = measured("logistic regression on all columns", _linear(), training, test)
+    model.save(folder)
+    note = f"selected {len(model.selected_groups_)} of {len(mapping)} groups: {', '.join(map(str, model.selected_groups_))}"
+    return FitReport(len(inside), len(outside), ours, baseline, (note,))
+
+
+def read_mapping(path: Path) -> dict[str, list[str]]:
+    """Groups from a JSON file: an object of lists of column names."""
+    try:
+        mapping = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(mapping, dict) or not all(isinstance(part, list) for part in mapping.values()):
+        raise UsageError(f"{path} must hold an object of groups, each a list of columns")
+    return mapping
+
+
+def predict_bags(model: BagClassifier, path: Path, *, bag: str = "bag", separator: str | None = None) -> pd.DataFrame:
+    """Label and probabilities of each bag of a table."""
+    features = getattr(model, "feature_names_in_", None)
+    table = read_bag_table(path, bag, None, None if features is None else list(features), separator)
+    return predictions(model, table.bags, {"bag": table.ids})
+
+
+def predict_groups(model: GroupClassifier, path: Path, *, separator: str | None = None) -> pd.DataFrame:
+    """Label and probabilities of each row of a table."""
+    columns = list(model.feature_names_in_)
+    X = _frame(path, read_table(path, columns, separator=separator), columns)
+    return predictions(model, X, {"row": np.arange(1, len(X) + 1)})
+
+
+def _by_prefix(columns: Sequence[str], sign: str, covariates: Sequence[str]) -> dict[str, list[str]]:
+    mapping: dict[str, list[str]] = {}
+    for column in columns:
+        if column not in covariates:
+            mapping.setdefault(column.split(sign)[0], []).append(column)
+    if len(mapping) < 2:
+        raise UsageError(f"the prefix before '{sign}' gives {len(mapping)} group; columns: {', '.join(columns[:8])}")
+    return mapping
+
+
+def _frame(path: Path, table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(numbers(path, table, columns), columns=columns)
+
+
+def _linear() -> Any:
+    regression = LogisticRegressionCV(
+        Cs=10, cv=3, max_iter=2000, scoring="neg_log_loss", use_legacy_attributes=False, l1_ratios=(0.0,)
+    )
+    return make_pipeline(StandardScaler(), regression)

@@ -1,0 +1,299 @@
+"""The laws of attention pooling, its gradient, its certificates, and what it reaches on sparse tokens."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import check_grad
+from scipy.special import softmax
+
+from whichtoken import BagClassifier
+from whichtoken.data import SparseTokens
+from whichtoken.estimators.bag_attention import (
+    Scaling,
+    instance_scaling,
+    loss_and_gradient,
+    no_scaling,
+    pooled_features,
+)
+from whichtoken.estimators.bag_certificate import smallest_deletion
+from whichtoken.estimators.bag_training import Queries
+from whichtoken.estimators.bags import as_bags
+from whichtoken.models.attention_pooling import AttentionPooling
+from whichtoken.optim.two_step_query import two_step_query
+from whichtoken.theory.sparse_tokens import bayes_floor, exact_error
+
+TASK = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return SparseTokens(**TASK, dim=8).sample(200, np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def model(sample):
+    return BagClassifier().fit(*sample)
+
+
+@pytest.fixture(scope="module")
+def ragged(sample):
+    rng = np.random.default_rng(1)
+    return [bag[: rng.integers(1, 11)] for bag in sample[0]]
+
+
+def test_attention_is_chosen_where_the_signal_is_sparse(model):
+    assert model.pooling_ == "attention"
+    (selection,) = model.selections_
+    assert selection.attention_loss < selection.mean_loss
+
+
+def test_mean_pooling_is_chosen_where_attention_does_not_help():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((120, 5, 3)), np.arange(120) % 2
+    X[y == 1] += 0.4  # every instance says the same
+    model = BagClassifier(refine_steps=0).fit(X, y)
+    assert model.pooling_ == "mean"
+    np.testing.assert_array_equal(model.queries_, 0)
+    np.testing.assert_allclose(model.decision_function(X), X.mean(axis=1) @ model.readouts_[0, 0] + model.intercept_[0])
+
+
+def test_scores_are_those_of_the_attention_pooling_module(model, sample):
+    import torch
+
+    module = AttentionPooling(8, dtype=torch.float64)
+    with torch.no_grad():
+        module.query.copy_(torch.from_numpy(model.queries_[0, 0]))
+        module.readout.copy_(torch.from_numpy(model.readouts_[0, 0]))
+        module.bias.fill_(model.intercept_[0])
+        wanted = module(torch.from_numpy(sample[0])).numpy()
+    np.testing.assert_allclose(model.decision_function(sample[0]), wanted, rtol=1e-10)
+
+
+def test_order_of_instances_changes_nothing(model, ragged):
+    shuffled = [bag[np.random.default_rng(2).permutation(len(bag))] for bag in ragged]
+    np.testing.assert_allclose(model.decision_function(shuffled), model.decision_function(ragged), rtol=1e-10)
+
+
+def test_masked_instances_change_nothing(model, sample):
+    X = sample[0]
+    extended = np.ma.masked_array(np.concatenate([X, 1e6 * X], axis=1))
+    extended[:, 10:] = np.ma.masked
+    np.testing.assert_array_equal(model.decision_function(extended), model.decision_function(X))
+
+
+def test_duplicating_an_instance_is_raising_its_count(model, ragged):
+    doubled = [np.concatenate([bag, bag[:1]]) for bag in ragged]
+    q, w, b = model.queries_[0, 0], model.readouts_[0, 0], model.intercept_[0]
+    for bag, score in zip(ragged, model.decision_function(doubled), strict=True):
+        counts = np.ones(len(bag))
+        counts[0] = 2
+        weights = softmax(bag @ q + np.log(counts))
+        assert score == pytest.approx(weights @ bag @ w + b, rel=1e-10)
+
+
+def test_a_bag_of_one_is_a_linear_model(model, sample):
+    X = sample[0][:, :1]
+    np.testing.assert_allclose(
+        model.decision_function(X), X[:, 0] @ model.readouts_[0].sum(axis=0) + model.intercept_[0], rtol=1e-10
+    )
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+def test_contributions_sum_to_the_decision(sample, ragged, queries):
+    model = BagClassifier(n_queries=queries, refine_steps=5).fit(*sample)
+    sums = [part.sum() + model.intercept_[0] for part in model.contributions(ragged)]
+    np.testing.assert_allclose(sums, model.decision_function(ragged), rtol=1e-10)
+
+
+def test_instance_scores_average_to_one(model, ragged):
+    for scores, weights in zip(model.instance_scores(ragged), model.attention(ragged), strict=True):
+        assert scores.mean() == pytest.approx(1)
+        assert weights.sum() == pytest.approx(1)
+
+
+def test_containers_agree(sample):
+    X, y = sample
+    wanted = BagClassifier().fit(X, y).decision_function(X)
+    np.testing.assert_array_equal(BagClassifier().fit(list(X), y).decision_function(list(X)), wanted)
+    flat = X.reshape(len(X), -1)
+    np.testing.assert_array_equal(BagClassifier(token_dim=8).fit(flat, y).decision_function(flat), wanted)
+
+
+def test_units_of_the_features_change_nothing(sample):
+    X, y = sample
+    scale, shift = 10.0 ** np.arange(-3, 5), np.arange(8.0)
+    moved = BagClassifier(refine_steps=0).fit(X * scale + shift, y).decision_function(X * scale + shift)
+    np.testing.assert_allclose(moved, BagClassifier(refine_steps=0).fit(X, y).decision_function(X), rtol=1e-6)
+
+
+def test_a_constant_feature_is_harmless(sample):
+    X, y = sample
+    constant = np.concatenate([X, np.full((*X.shape[:2], 1), 1e9)], axis=2)
+    options = {"refine_steps": 0, "inverse_temperature": 2.0, "ridge": 0.01}
+    found = BagClassifier(**options).fit(constant, y)
+    np.testing.assert_allclose(
+        found.decision_function(constant), BagClassifier(**options).fit(X, y).decision_function(X), rtol=1e-5
+    )
+
+
+def test_three_dimensional_input_is_not_copied(sample):
+    assert np.shares_memory(as_bags(sample[0]).tokens, sample[0])
+    single = sample[0].astype(np.float32)
+    assert as_bags(single).tokens.dtype == np.float32
+
+
+@pytest.mark.parametrize("queries", [1, 2])
+def test_gradient(ragged, queries):
+    rng = np.random.default_rng(0)
+    bags = as_bags(ragged[:20])
+    signs = rng.choice([-1.0, 1.0], 20)
+    scaling = Scaling(rng.standard_normal(8), rng.uniform(0.5, 2, 8))
+
+    def value(packed):
+        return loss_and_gradient(bags, signs, packed[:-1].reshape(2 * queries, 8), packed[-1], scaling)[0]
+
+    def gradient(packed):
+        _, slopes, bias = loss_and_gradient(bags, signs, packed[:-1].reshape(2 * queries, 8), packed[-1], scaling)
+        return np.append(slopes.ravel(), bias)
+
+    assert check_grad(value, gradient, rng.standard_normal(16 * queries + 1)) < 1e-6
+
+
+def test_the_query_starts_from_two_steps(sample):
+    X, y = sample
+    query = two_step_query([(X, y)], bias_correction=True).query
+    start = Queries(as_bags(X), y, no_scaling(8), 1)
+    np.testing.assert_allclose(start.first, query / np.linalg.norm(query), rtol=1e-10)
+
+
+def test_pooled_features_of_standardised_instances(ragged):
+    bags = as_bags(ragged)
+    scaling, query = instance_scaling(bags), np.arange(8.0) / 4
+    for bag, feature in zip(ragged, pooled_features(bags, query, scaling), strict=True):
+        standard = (bag - scaling.mean) / scaling.scale
+        np.testing.assert_allclose(feature, softmax(standard @ query) @ standard, rtol=1e-9, atol=1e-12)
+
+
+finite = st.floats(-3, 3).filter(lambda x: abs(x) > 1e-3)
+
+
+@given(st.lists(st.tuples(finite, finite), min_size=1, max_size=7))
+def test_certificate_equals_brute_force(instances):
+    scores, values = np.array(instances).T
+
+    def positive(kept):
+        return (np.exp(scores[kept]) * values[kept]).sum() > 0
+
+    everything = list(range(len(scores)))
+    smallest = None
+    for size in range(1, len(scores)):
+        for deleted in combinations(everything, size):
+            if positive([i for i in everything if i not in deleted]) != positive(everything):
+                smallest = size
+                break
+        if smallest:
+            break
+    found = smallest_deletion(scores, values)
+    assert (None if found.deleted is None else len(found.deleted)) == smallest
+    if found.deleted is not None:
+        assert positive([i for i in everything if i not in found.deleted]) != positive(everything)
+        assert found.robust_to == smallest - 1
+
+
+def test_counterfactuals_flip_predictions(model, ragged):
+    flipped = 0
+    for bag, found in zip(ragged, model.counterfactual(ragged), strict=True):
+        if found.deleted is not None:
+            flipped += 1
+            rest = np.delete(bag, found.deleted, axis=0)
+            assert model.predict([rest]) != model.predict([bag])
+    assert flipped > 50
+
+
+def test_counterfactual_needs_one_query(sample):
+    model = BagClassifier(n_queries=2, refine_steps=0, inverse_temperature=2.0).fit(*sample)
+    with pytest.raises(ValueError, match="needs one query and two classes; this model has 2 queries and 2 classes"):
+        model.counterfactual(sample[0])
+
+
+def test_sparse_signal_is_found_near_the_bayes_floor():
+    data = SparseTokens(length=100, signal_tokens=1, strength=5.0, prevalence=0.5, dim=20)
+    X, y = data.sample(1000, np.random.default_rng(0))
+    model = BagClassifier(refine_steps=0).fit(X, y)
+    task = {"length": 100, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
+    error = exact_error(model.readouts_[0, 0], model.intercept_[0], data.direction, query=model.queries_[0, 0], **task)
+    assert error <= 1.3 * bayes_floor(**task)
+
+
+def both_signals(n, seed):
+    """Positive bags hold two signals, each in an instance of its own; negative ones only one of them."""
+    rng = np.random.default_rng(seed)
+    X, y, first = rng.standard_normal((n, 10, 4)), rng.integers(2, size=n), rng.integers(2, size=n)
+    X[(y == 1) | (first == 1), 0, 0] += 6
+    X[(y == 1) | (first == 0), 1, 1] += 6
+    return X, y
+
+
+def test_two_queries_find_what_one_cannot():
+    train, test = both_signals(300, 0), both_signals(1000, 1)
+    one, two = (BagClassifier(n_queries=count, refine_steps=0).fit(*train).score(*test) for count in (1, 2))
+    assert two > 0.9
+    assert two > one + 0.1
+
+
+def test_localisation(model):
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((40, 10, 8))
+    truth = np.zeros((40, 10), dtype=bool)
+    truth[np.arange(40), rng.integers(10, size=40)] = True
+    X[truth, 0] += 5  # the signal of the fixture is the first coordinate
+    found = model.localisation(X, list(truth))
+    assert found.bags == 40
+    assert found.attention_auc > 0.98
+    assert found.top_hit > 0.9
+    with pytest.raises(ValueError, match="instance_labels of bag 0 have shape"):
+        model.localisation(X, [row[:5] for row in truth])
+
+
+def test_diagnosis_recovers_the_task():
+    data = SparseTokens(**TASK, dim=12)
+    found = BagClassifier(refine_steps=0).diagnose(*data.sample(400, np.random.default_rng(0)))
+    assert found.strength_interval[0] < 5 < found.strength_interval[1] + 0.3
+    assert found.informative_share == 0.1
+    assert found.alignment > 0.9
+    assert found.planned_error == pytest.approx(found.cross_validated_error, abs=0.02)
+    assert found.planned_mean_error == pytest.approx(found.cross_validated_mean_error, abs=0.06)
+
+
+def test_diagnosis_of_too_few_bags(sample):
+    with pytest.raises(ValueError, match="diagnose needs at least 4 bags of each class; one has 2"):
+        BagClassifier().diagnose(sample[0][:10], [1, 1, *[0] * 8])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_queries": 0}, "n_queries=0 must be a whole number of at least 1"),
+        ({"cv": 1}, "cv=1 must be a whole number of at least 2"),
+        ({"ridge": 0.0}, r"ridge=0\.0 must be above 0"),
+        ({"inverse_temperature": -1.0}, r"inverse_temperature=-1\.0 must be 0 or more"),
+        ({"token_dim": 3}, "token_dim=3 must be the width of the instances, 8"),
+    ],
+)
+def test_bad_options(sample, options, message):
+    with pytest.raises(ValueError, match=message):
+        BagClassifier(**options).fit(*sample)
+
+
+def test_other_bad_input(model, sample):
+    with pytest.raises(ValueError, match=r"bag 1 of shape \(10, 7\) must be \(instances, 8\)"):
+        BagClassifier().fit([sample[0][0], sample[0][1][:, :7]], [0, 1])
+    with pytest.raises(ValueError, match="X has instances of width 7; the model was trained on width 8"):
+        model.predict(sample[0][:, :, :7])
+    with pytest.raises(ValueError, match="token_dim=3 must divide the 8 columns"):
+        BagClassifier(token_dim=3).fit(sample[0][:, 0], sample[1])

@@ -1,0 +1,247 @@
+"""Groups are found, named, kept and transferred; their layouts are checked."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import check_grad
+
+from whichtoken import GroupClassifier
+from whichtoken.data import GroupSparse
+from whichtoken.estimators import group_attention
+from whichtoken.estimators.group_attention import separate_attention
+from whichtoken.estimators.group_layout import parse_groups
+
+IDS = np.repeat(np.arange(8), 4)
+
+
+def flat(task, n, seed=0):
+    X, y = task.sample(n, np.random.default_rng(seed))
+    return X.reshape(n, -1), y
+
+
+@pytest.fixture(scope="module")
+def one_group():
+    return GroupSparse(8, 4, relevant=5, direction=[1, -2, 0, 1])
+
+
+@pytest.fixture(scope="module")
+def model(one_group):
+    return GroupClassifier(IDS).fit(*flat(one_group, 300))
+
+
+def angle(model, task):
+    truth = np.zeros((8, 4))
+    truth[task.relevant] = task.directions
+    w = model.coef_[0]
+    return math.acos(w @ truth.ravel() / np.linalg.norm(w) / np.linalg.norm(truth)) / math.pi
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"attention": "shared"}, {"attention": "separate"}, {"attention": "full", "n_groups": 1, "ridge": 1e-3}],
+    ids=["auto", "shared", "separate", "full"],
+)
+def test_finds_the_relevant_group(one_group, options):
+    model = GroupClassifier(IDS, **options).fit(*flat(one_group, 300))
+    assert model.selected_groups_ == [5]
+    assert model.attention_.argmax() == 5
+    assert model.attention_.sum() == pytest.approx(1)
+    assert angle(model, one_group) < 0.03
+
+
+def test_support_is_the_columns_of_the_group(model):
+    np.testing.assert_array_equal(model.get_support(indices=True), np.arange(20, 24))
+    X = np.random.default_rng(0).standard_normal((3, 32))
+    np.testing.assert_array_equal(model.transform(X), X[:, 20:24])
+    np.testing.assert_array_equal(np.flatnonzero(model.coef_[0]), np.arange(20, 24))
+
+
+def test_several_groups_with_directions_of_their_own():
+    task = GroupSparse(8, 4, relevant=[1, 6], direction=[[1, 0, 0, 0], [0, 1, 1, 0]])
+    model = GroupClassifier(IDS).fit(*flat(task, 500))
+    assert sorted(model.selected_groups_) == [1, 6]
+    assert angle(model, task) < 0.05
+
+
+def test_groups_of_unequal_size():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 12))
+    y = X[:, 0] - X[:, 1] > 0
+    names = ["small"] * 2 + ["large"] * 7 + ["medium"] * 3
+    model = GroupClassifier(names).fit(X, y)
+    assert model.selected_groups_ == ["small"]
+    assert GroupClassifier(names, attention="full", n_groups=1, ridge=0.01).fit(X, y).selected_groups_ == ["small"]
+
+
+def test_overlapping_groups():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((400, 5)), columns=list("abcde"))
+    y = frame["b"] + frame["c"] > 0
+    model = GroupClassifier({"first": ["a", "b"], "second": ["b", "c"], "third": ["c", "d", "e"]}).fit(frame, y)
+    assert model.selected_groups_ == ["second"]
+    assert list(model.get_feature_names_out()) == ["b", "c"]
+
+
+@pytest.mark.parametrize("kind", ["shared", "separate"])
+def test_covariates_are_always_kept(kind):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 9))
+    y = X[:, 2] + X[:, 3] + 2 * X[:, 8] > 0
+    model = GroupClassifier([0, 0, 1, 1, 2, 2, 3, 3, -1], covariates=[8], attention=kind).fit(X, y)
+    assert model.selected_groups_ == [1]
+    np.testing.assert_array_equal(model.get_support(indices=True), [2, 3, 8])
+    assert model.score(X, y) > 0.97
+
+
+def test_forms_of_groups_agree(one_group, model):
+    X, y = flat(one_group, 300)
+    frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(32)])
+    mapping = {f"g{j}": [f"x{4 * j + k}" for k in range(4)] for j in range(8)}
+    named = GroupClassifier([f"g{j}" for j in IDS]).fit(X, y)
+    for other in (GroupClassifier(list(IDS)).fit(X, y), named, GroupClassifier(mapping).fit(frame, y)):
+        np.testing.assert_array_equal(other.coef_, model.coef_)
+    assert named.selected_groups_ == ["g5"]
+
+
+def test_transfer_learns_from_few_samples(one_group, model):
+    target = GroupSparse(8, 4, relevant=5, direction=[0, 1, 1, 1])
+    X, y = flat(target, 40, seed=1)
+    moved = model.fit_downstream(X, y)
+    assert moved.selected_groups_ == [5]
+    assert model.selected_groups_ == [5]
+    assert angle(moved, target) < angle(GroupClassifier(ridge=0.01, n_groups=32).fit(X, y), target) / 2
+    np.testing.assert_array_equal(model.transfer().fit(X, y).coef_, moved.coef_)
+
+
+def test_three_classes():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 8))
+    y = np.where(X[:, 4] > 0.5, "a", np.where(X[:, 5] > 0.3, "b", "c"))
+    model = GroupClassifier(np.repeat(np.arange(4), 2)).fit(X, y)
+    assert model.selected_groups_ == [2]
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)
+    assert model.score(X, y) > 0.85
+
+
+def test_contributions_sum_to_the_decision(one_group):
+    X, y = flat(one_group, 300)
+    model = GroupClassifier({j: [*range(4 * j, 4 * j + 4), (4 * j + 4) % 32] for j in range(8)}, n_groups=3).fit(X, y)
+    np.testing.assert_allclose(model.contributions(X).sum(axis=1) + model.intercept_, model.decision_function(X))
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [IDS, [f"g{j}" for j in IDS], {j: list(range(4 * j, 4 * j + 4)) for j in range(8)}],
+    ids=["ids", "names", "mapping"],
+)
+def test_model_folder(one_group, groups, tmp_path):
+    X, y = flat(one_group, 100)
+    model = GroupClassifier(groups, n_groups=2, ridge=0.01).fit(X, y)
+    model.save(tmp_path / "model")
+    copy = GroupClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(copy.decision_function(X), model.decision_function(X))
+    np.testing.assert_array_equal(copy.transform(X), model.transform(X))
+    assert copy.selected_groups_ == model.selected_groups_
+    np.testing.assert_array_equal(copy.fit_downstream(X, -y).coef_, model.fit_downstream(X, -y).coef_)
+
+
+@pytest.mark.parametrize("missing", ["settings", "fitted"])
+def test_a_damaged_model_folder(model, tmp_path, missing):
+    model.save(tmp_path / "model")
+    stored = json.loads((tmp_path / "model" / "model.json").read_text())
+    del stored["parameters"][missing]
+    (tmp_path / "model" / "model.json").write_text(json.dumps(stored))
+    with pytest.raises(ValueError, match="model is damaged"):
+        GroupClassifier.load(tmp_path / "model")
+
+
+def test_a_constant_column_is_harmless(one_group, model):
+    X, y = flat(one_group, 300)
+    wide = GroupClassifier([*IDS, 8, 8, 8, 8]).fit(np.hstack([X, np.full((300, 4), 7.0)]), y)
+    assert wide.selected_groups_ == [5]
+    np.testing.assert_allclose(wide.coef_[0, :32], model.coef_[0], rtol=1e-6)
+
+
+def test_shared_gradient(monkeypatch):
+    rng = np.random.default_rng(0)
+    seen = {}
+    monkeypatch.setattr(
+        group_attention, "minimize", lambda objective, start, **_: seen.update(f=objective, x=start) or _done(start)
+    )
+    groups = [rng.standard_normal((15, 3)) for _ in range(4)]
+    group_attention.shared_attention(groups, rng.standard_normal((15, 2)), rng.choice([-1.0, 1.0], 15), 0.1)
+    point = rng.standard_normal(len(seen["x"]))
+    assert check_grad(lambda x: seen["f"](x)[0], lambda x: seen["f"](x)[1], point) < 1e-6
+
+
+def _done(start):
+    from scipy.optimize import OptimizeResult
+
+    return OptimizeResult(x=start, fun=0.0)
+
+
+def test_attention_of_the_least_ridge_is_a_two_thirds_power():
+    # min sum |beta_j|^2 / s_j^2 over the simplex is (sum |beta_j|^(2/3))^3, at s_j ~ |beta_j|^(2/3)
+    rng = np.random.default_rng(0)
+    beta = rng.uniform(0.1, 2, 5)
+    best = beta ** (2 / 3) / (beta ** (2 / 3)).sum()
+    least = (beta**2 / best**2).sum()
+    assert least == pytest.approx((beta ** (2 / 3)).sum() ** 3)
+    for other in rng.dirichlet(np.ones(5), 100):
+        assert (beta**2 / other**2).sum() >= least
+
+
+def test_no_group_matters():
+    signs = np.tile([1.0, -1.0], 10)
+    attention = separate_attention([np.zeros((20, 2)), np.zeros((20, 2))], np.empty((20, 0)), signs, 0.1)
+    np.testing.assert_array_equal(attention, [0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("groups", "covariates", "message"),
+    [
+        ([0, 1], None, r"groups must name a group for each of the 4 columns of X; got \(2,\) ids"),
+        ({"a": [0, 1]}, None, "groups do not cover 2 of the 4 columns, such as"),
+        ({"a": [0, 1], "b": [2, 7]}, None, "group 'b': X has no column 7; columns are names of X or 0 to 3"),
+        ({"a": [0, 1], "b": ["x"]}, None, "group 'b': X has no column 'x'"),
+        ({"a": [0, 1, 2, 3], "b": []}, None, "group 'b' has no columns"),
+        ({"a": [0, 1, 2, 3]}, [3], "group 'a' contains covariates"),
+        ({}, None, "is empty; at least one group"),
+        ([0, 0, 1, 1], [0, 1, 2, 3], "every column is a covariate"),
+        ([0, 0, 1, 1], ["z"], "covariates: X has no column 'z'"),
+    ],
+)
+def test_bad_layouts(groups, covariates, message):
+    with pytest.raises(ValueError, match=message):
+        parse_groups(groups, covariates, 4, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"attention": "none"}, "attention='none' must be one of auto, shared, separate, full"),
+        ({"n_groups": 9}, r"n_groups=9 must lie in 1\.\.8"),
+        ({"keep": [11]}, "keep: there is no group 11; groups: 0, 1, 2"),
+        ({"ridge": -1}, "ridge=-1 must be above 0"),
+        ({"groups": [0] * 20 + [1] * 12, "attention": "shared"}, "needs groups of equal size"),
+    ],
+)
+def test_bad_options(one_group, options, message):
+    with pytest.raises(ValueError, match=message):
+        GroupClassifier(**{"groups": IDS, **options}).fit(*flat(one_group, 40))
+
+
+def test_bad_samples(one_group):
+    X, y = flat(one_group, 40)
+    with pytest.raises(ValueError, match="y has one class only"):
+        GroupClassifier(IDS).fit(X, np.ones(40))
+    with pytest.raises(ValueError, match="y mixes text"):
+        GroupClassifier(IDS).fit(X, ["a", *range(39)])
+    X[3, 4] = np.nan
+    with pytest.raises(ValueError, match="contains NaN"):
+        GroupClassifier(IDS).fit(X, y)
