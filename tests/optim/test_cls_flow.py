@@ -150,3 +150,10 @@ def test_refuses_what_makes_no_sense(change, message):
 def test_descent_refuses_what_makes_no_sense(lr, steps):
     with pytest.raises(ValueError, match="must"):
         cls_descent(*start(), lr=lr, steps=steps)
+
+
+def test_a_flow_into_a_minimum_says_so():
+    # one dimension, two sequences that pull p to opposite sides: the loss is least at p = 0
+    embeddings, counts, labels = np.array([[1.0], [-1.0]]), np.array([[1, 1], [1, 1]]), np.array([1, -1])
+    with pytest.raises(ArithmeticError, match="comes to rest at arc length"):
+        cls_flow(embeddings, np.array([0.5]), np.array([1.0]), counts, labels)

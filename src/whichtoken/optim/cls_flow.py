@@ -27,6 +27,9 @@ from whichtoken.theory.trained_embeddings.selection import secondary_sets, selec
 
 Vector = NDArray[np.float64]
 RECORDS = 16  # recorded points per decade of arc length
+MOST_EVALUATIONS = (
+    100_000  # a diverging flow needs some ten thousand; at a minimum, unit speed goes back and forth for ever
+)
 FIRST_RECORD = 0.1
 ABSOLUTE_ERROR = 1e-8
 
@@ -175,6 +178,10 @@ def _follow(
             message = solver.step()
             if solver.status == "failed":
                 raise ArithmeticError(f"the flow could not be followed beyond arc length {solver.t:.4g}: {message}")
+            if solver.nfev > MOST_EVALUATIONS:
+                raise ArithmeticError(
+                    f"the flow comes to rest at arc length {solver.t:.4g}: the loss has a minimum at a finite p there"
+                )
         states.append(solver.y if solver.t == record else solver.dense_output()(record))
         settled = tolerance > 0 and len(states) > 3 and _turn(states) < tolerance
         if settled:
