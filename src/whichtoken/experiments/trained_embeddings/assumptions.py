@@ -1,0 +1,197 @@
+"""What of the max-margin limit survives when an assumption is dropped?
+
+Claim   The flow of p selects every relevant token and turns to the max-margin direction of its selection also with two
+        relevant tokens per sequence, irrelevant tokens of chance frequency, gradient descent, other starts, a trained
+        key-query matrix, and fewer dimensions than tokens.
+Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens, Theorem 5, which
+        assumes none of these; what holds without is measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from whichtoken.experiments.trained_embeddings.starts import Start, Vector, first_step_on, limit_of
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, Share, at_least
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from whichtoken.optim.cls_flow import ClsPath
+
+DROPPED = (
+    "nothing",
+    "two-relevant",
+    "chance-frequency",
+    "descent",
+    "start-norm",
+    "start-along-value",
+    "key-query",
+    "few-dimensions",
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    dropped: str = "nothing"
+    pairs: int = 32
+    length: int = 8
+    relevant: int = 4
+    irrelevant: int = 24
+    dim: int = 1024
+    lr: float = 2000.0
+    arc_length: float = 300.0
+    start_norm: float = 10.0  # of p where its norm or its direction is what is changed
+    descent_lr: float = 0.01  # larger steps oscillate along v, where the first step has stretched the embeddings
+    descent_steps: int = 20_000
+
+
+class Assumptions(Experiment[Point]):
+    id = "trained-embeddings/assumptions"
+    presets = {
+        "quick": (
+            Grid(dropped=[name for name in DROPPED if name not in ("few-dimensions", "key-query")], seeds=3),
+            Grid(dropped="few-dimensions", dim=24, seeds=3),
+            Grid(dropped="key-query", relevant=2, irrelevant=6, seeds=3),
+        ),
+        "full": (
+            Grid(dropped=[name for name in DROPPED if name not in ("few-dimensions", "key-query")], seeds=20),
+            Grid(dropped="few-dimensions", dim=24, seeds=20),
+            Grid(dropped="key-query", relevant=2, irrelevant=6, seeds=20),
+        ),
+    }
+    method_fields = frozenset({"lr", "arc_length", "start_norm", "descent_lr", "descent_steps"})
+    expected = {
+        "quick": dict.fromkeys(
+            ["assumptions.follows.descent"]
+            + [f"assumptions.limit.{name}" for name in DROPPED if name not in ("two-relevant", "descent")],
+            "agrees",
+        ),
+        "full": dict.fromkeys(
+            [
+                "assumptions.selects.nothing",
+                "assumptions.limit.nothing",
+                "assumptions.selects.two-relevant",
+                "assumptions.selects.descent",
+                "assumptions.follows.descent",
+                "assumptions.limit.start-norm",
+                "assumptions.limit.start-along-value",
+                "assumptions.selects.key-query",
+                "assumptions.limit.key-query",
+                "assumptions.limit.few-dimensions",
+            ],
+            "agrees",
+        )
+        | dict.fromkeys(["assumptions.selects.start-along-value"], "disagrees"),
+    }
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.theory.trained_embeddings import one_relevant_token
+
+        start = _start(point, rng)
+        path = _path(point, start)
+        measured: dict[str, Any] = {
+            "selected": _selected_share(path, start),
+            "sentence": one_relevant_token(start.data.counts, start.data.labels).sentence,
+            "norm": float(np.linalg.norm(path.positions[-1])),
+            "arc": float(path.arc[-1]),
+        }
+        if point.dropped == "descent":
+            measured["flow_cosine"] = _cosine_with_flow(path, start)
+        try:
+            limit = limit_of(start.embeddings, start.data.counts, path.selected)
+        except ValueError:
+            return measured | {"separable": False}
+        return measured | {
+            "separable": True,
+            "cosine": float(path.cosines(limit.direction)[-1]),
+            "increment": float(path.increment_cosines(limit.direction)[-1]),
+            "gap": limit.gap,
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        for name in DROPPED:
+            runs = rows.where(dropped=name)
+            yield at_least(
+                f"assumptions.selects.{name}",
+                f"{name}: share of runs in which a relevant token wins every sequence",
+                bound=0.5,
+                measured=Share(runs.values("selected") == 1.0),
+            )
+            if name == "descent":  # too slow to come near its limit: |p| grows as the logarithm of the steps
+                yield at_least(
+                    "assumptions.follows.descent",
+                    "descent: cosine with the flow after the same way",
+                    bound=0.999,
+                    measured=Mean(runs.values("flow_cosine")),
+                )
+                continue
+            separable = Rows(row for row in runs if row.measured["separable"])
+            yield at_least(
+                f"assumptions.limit.{name}",
+                f"{name}: cosine of the last increment and the max-margin direction of what is selected",
+                bound=0.999,
+                measured=Mean(separable.values("increment")),
+            )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        left, right = figure.subplots(1, 2, sharey=True)
+        names = rows.levels("dropped")
+        for place, name in enumerate(names):
+            runs = rows.where(dropped=name)
+            left.plot(runs.values("selected"), np.full(len(runs), place), "o", alpha=0.5)
+            found = [1 - row.measured["increment"] for row in runs if row.measured["separable"]]
+            right.plot(np.maximum(found, 1e-16), np.full(len(found), place), "o", alpha=0.5)
+        left.set_yticks(range(len(names)), names)
+        left.set(title="Sequences with a relevant token selected", xlabel="share", xlim=(-0.03, 1.03))
+        right.set(title="Increment and max-margin direction", xlabel="1 - cosine", xscale="log")
+
+
+def _start(point: Point, rng: np.random.Generator) -> Start:
+    """The usual data and first step, except for what is dropped."""
+    from whichtoken.data import RelevantTokens
+
+    if point.dropped not in DROPPED:
+        raise ValueError(f"dropped={point.dropped!r} must be one of {', '.join(DROPPED)}")
+    generator = RelevantTokens(
+        point.length,
+        point.relevant,
+        point.irrelevant,
+        relevant_per_sequence=2 if point.dropped == "two-relevant" else 1,
+        paired=point.dropped != "chance-frequency",
+    )
+    start = first_step_on(generator.sample(point.pairs, rng), point.dim, point.lr, "actual", rng)
+    if point.dropped not in ("start-norm", "start-along-value"):
+        return start
+    towards: Vector = start.cls if point.dropped == "start-norm" else start.value
+    cls = point.start_norm * towards / np.linalg.norm(towards)
+    return Start(start.data, start.initial, start.embeddings, cls, start.value)
+
+
+def _path(point: Point, start: Start) -> ClsPath:
+    from whichtoken.optim.cls_flow import cls_descent, cls_flow, key_query_flow
+
+    if point.dropped == "descent":
+        return cls_descent(*start.arguments, lr=point.descent_lr, steps=point.descent_steps)
+    flow = key_query_flow if point.dropped == "key-query" else cls_flow
+    return flow(*start.arguments, arc_length=point.arc_length)
+
+
+def _selected_share(path: ClsPath, start: Start) -> float:
+    """Share of sequences whose largest score is that of a relevant token."""
+    from whichtoken.theory.trained_embeddings import selection_sets, token_classes
+
+    relevant = token_classes(start.data.counts, start.data.labels).relevant
+    first = selection_sets(path.scores, start.data.counts, tie=0.0).astype(np.int64)
+    return float(np.mean(first @ relevant.astype(np.int64) > 0))
+
+
+def _cosine_with_flow(path: ClsPath, start: Start) -> float:
+    from whichtoken.optim.cls_flow import cls_flow
+
+    flow = cls_flow(*start.arguments, arc_length=float(path.arc[-1]))
+    return float(flow.cosines(path.positions[-1])[-1])

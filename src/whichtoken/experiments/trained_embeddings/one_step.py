@@ -1,0 +1,180 @@
+"""One gradient step writes token importance into the embeddings.
+
+Claim   E_s moves by (lr/2) signed_frequency_s v and p stays, up to errors that fall as dim**-0.5.
+Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens, Lemma 2 (proven
+        with dim**-0.25; the faster rate is measured here), Lemma 11 (norms) and Lemma 12 (loss) after the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whichtoken.experiments.trained_embeddings.corpora import FILES, missing_reviews, review_counts
+from whichtoken.experiments.trained_embeddings.starts import random_parameters
+from whichtoken.lab import (
+    Claim,
+    Exact,
+    Experiment,
+    Grid,
+    Mean,
+    Measured,
+    Predicted,
+    Rows,
+    agreement,
+    at_most,
+    log_slope,
+    not_run,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from whichtoken.data import TokenCounts
+
+SOURCES = ("levels", *FILES)
+
+
+@dataclass(frozen=True)
+class Point:
+    source: str = "levels"  # or imdb, yelp
+    sequences: int = 1000  # of the levels; reviews come as they are
+    length: int = 64
+    dim: int = 1024
+    value: str = "random"  # or "axis", the same v for all seeds: the law holds for any unit vector
+    lr: float = 100.0  # for the norms and the loss after the step; the errors are per unit of it
+
+
+class OneStep(Experiment[Point]):
+    id = "trained-embeddings/one-step"
+    presets = {
+        "quick": (Grid(dim=[64, 256, 1024], value=["random", "axis"], seeds=16),),
+        "full": (
+            Grid(dim=[64, 256, 1024, 4096, 16384], value=["random", "axis"], seeds=16),
+            Grid(source="yelp", dim=[64, 256, 1024, 4096, 16384], seeds=8),
+            Grid(source="imdb", dim=[64, 256, 1024, 4096], seeds=8),
+        ),
+    }
+    method_fields = frozenset({"lr"})
+    expected = {
+        "quick": dict.fromkeys(
+            [f"one-step.{claim}.levels" for claim in ("rate", "error-bound", "norm-bound", "loss-bound")]
+            + ["one-step.rate.levels.axis"],
+            "agrees",
+        )
+    }
+
+    def absent(self, point: Point) -> str:
+        return missing_reviews(point.source)
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.theory.trained_embeddings import attend, first_step, loss_bound, one_step_error
+
+        data = _data(point, rng)
+        E, p, v = random_parameters(data.counts.shape[1], point.dim, rng)
+        if point.value == "axis":
+            v = np.eye(1, point.dim)[0]
+        error = one_step_error(E, p, v, data.counts, data.labels)
+        E, p = first_step(E, p, v, data.counts, data.labels, point.lr)
+        return {
+            "relative_error": error.relative,
+            "cls_error": error.cls,
+            "largest_error": float(error.per_token.max()),
+            "embedding_norm": float(np.linalg.norm(E, axis=1).max()),
+            "cls_norm": float(np.linalg.norm(p)),
+            "loss": float(attend(E @ p, E @ v, data.counts, data.labels).losses.mean()),
+            "loss_bound": loss_bound(data.counts, data.labels, point.lr),
+        }
+
+    def predict(self, point: Point) -> dict[str, Predicted]:
+        from whichtoken.theory.trained_embeddings import one_step_bounds
+
+        bounds = one_step_bounds(point.lr, point.dim)
+        return {
+            "error": Predicted(bounds.error / point.lr),
+            "embedding_norm": Predicted(bounds.embedding_norm),
+            "cls_norm": Predicted(bounds.cls_norm),
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        for source in SOURCES:
+            runs = rows.where(source=source)
+            if not runs:
+                if source in FILES and missing_reviews(source):
+                    yield not_run(f"one-step.rate.{source}", f"{source}: exponent of dim", missing_reviews(source))
+                continue
+            for value in runs.levels("value"):
+                suffix = source if value == "random" else f"{source}.{value}"
+                yield from _rates(runs.where(value=value), suffix)
+            for name, what in (("error", "both errors"), ("norm", "both norms")):
+                yield at_most(
+                    f"one-step.{name}-bound.{source}",
+                    f"{source}: largest ratio of {what} after one step to the paper's bound",
+                    bound=1.0,
+                    measured=Exact(max(_ratios(runs, name))),
+                )
+            yield at_most(
+                f"one-step.loss-bound.{source}",
+                f"{source}: loss after one step minus Lemma 12's bound, which asks for a far larger dim",
+                bound=0.0,
+                measured=Mean(runs.per_seed(_excess_loss)),
+            )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        left, right = figure.subplots(1, 2)
+        for source in rows.levels("source"):
+            runs = rows.where(source=source)
+            dims = sorted(runs.levels("dim"))
+            for axes, name in ((left, "relative_error"), (right, "largest_error")):
+                means = [runs.where(dim=dim).values(name).mean() for dim in dims]
+                axes.loglog(dims, means, "o-", label=source)
+        dims = sorted(rows.levels("dim"))
+        anchor = rows.where(dim=dims[0]).values("relative_error").mean()
+        left.loglog(dims, anchor * (np.array(dims) / dims[0]) ** -0.5, ":", color="grey", label="dim**-0.5")
+        bounds = [rows.where(dim=dim).predicted("error") for dim in dims]
+        right.loglog(dims, [bound.value for bound in bounds if bound is not None], "--", color="grey", label="Lemma 2")
+        left.set(title="Error of the step, relative", xlabel="dim", ylabel="Frobenius norm")
+        right.set(title="Largest error of a token, per unit of lr", xlabel="dim")
+        left.legend()
+        right.legend()
+
+
+def _data(point: Point, rng: np.random.Generator) -> TokenCounts:
+    from whichtoken.data import LevelTokens
+
+    if point.source in FILES:
+        return review_counts(point.source)
+    if point.source != "levels":
+        raise ValueError(f"source={point.source!r} must be one of {', '.join(SOURCES)}")
+    return LevelTokens(length=point.length).sample(point.sequences, rng)
+
+
+def _rates(runs: Rows[Point], suffix: str) -> Iterator[Claim]:
+    # err_p = E^T B sums over all tokens: while dim is below their number, their correlations add to it
+    for code, name, what in (("rate", "relative_error", "tokens"), ("cls-rate", "cls_error", "p")):
+        yield agreement(
+            f"one-step.{code}.{suffix}",
+            f"{suffix}: exponent of dim in the error of {what}",
+            theory=-0.5,
+            measured=log_slope(runs, "dim", name),
+            tolerance=0.03,
+        )
+
+
+def _ratios(runs: Rows[Point], name: str) -> Iterator[float]:
+    """Measured over bound for every row, for tokens and for p."""
+    pairs = {
+        "error": (("largest_error", "error"), ("cls_error", "error")),
+        "norm": (("embedding_norm", "embedding_norm"), ("cls_norm", "cls_norm")),
+    }[name]
+    for row in runs:
+        yield max(row.measured[found] / row.predicted[bound].value for found, bound in pairs)
+
+
+def _excess_loss(repeat: Rows[Point]) -> float:
+    largest = max(repeat.levels("dim"))
+    row = repeat.where(dim=largest)[0]
+    return float(row.measured["loss"] - row.measured["loss_bound"])

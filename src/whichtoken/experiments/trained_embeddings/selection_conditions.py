@@ -1,0 +1,197 @@
+"""When does attention select the relevant tokens and nothing else?
+
+Claim   The relevant-only selection has a larger margin than every other one, hence the flow of p selects nothing else; no
+        selection of everything is a limit; every max-margin solution has a tight constraint and a norm of at most 4n.
+Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens, Lemmas 3, 6, 19,
+        20 and 21. Hypothesis and conclusion of Lemma 19 are judged apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from whichtoken.experiments.trained_embeddings.starts import Limit, Start, limit_of, start_of
+from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, Share, at_least, at_most
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SLACK = 1e-6  # a constraint that exceeds its right-hand side by more is not tight
+
+
+@dataclass(frozen=True)
+class Point:
+    pairs: int = 30
+    length: int = 8
+    relevant: int = 3
+    irrelevant: int = 8
+    equal: bool = True
+    dim: int = 256
+    lr: float = 2000.0
+    step: str = "ideal"
+    arc_length: float = 100.0
+
+
+class SelectionConditions(Experiment[Point]):
+    id = "trained-embeddings/selection-conditions"
+    presets = {
+        "quick": (Grid(equal=[True, False], dim=[64, 256], seeds=4),),
+        "full": (Grid(equal=[True, False], dim=[64, 256, 1024], seeds=24),),
+    }
+    method_fields = frozenset({"lr", "step", "arc_length"})
+    expected = {
+        "quick": dict.fromkeys([f"conditions.lemma{number}" for number in (6, 20, 21)], "agrees")
+        | dict.fromkeys([f"conditions.hypothesis.all-but-one.{name}" for name in ("equal", "unequal")], "disagrees"),
+        "full": dict.fromkeys(
+            [
+                "conditions.hypothesis.one-more.equal",
+                "conditions.hypothesis.all-but-one.equal",
+                "conditions.hypothesis.one-more.unequal",
+                "conditions.hypothesis.all-but-one.unequal",
+                "conditions.lemma21-construction",
+                "conditions.all-tight",
+            ],
+            "disagrees",
+        )
+        | dict.fromkeys(
+            [
+                "conditions.conclusion.equal",
+                "conditions.conclusion.unequal",
+                "conditions.lemma6",
+                "conditions.lemma20",
+                "conditions.lemma21",
+            ],
+            "agrees",
+        ),
+    }
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.margin import selection_svm
+        from whichtoken.optim.cls_flow import cls_flow
+        from whichtoken.theory.trained_embeddings import relevant_selection, rival_selections, selection_margin
+
+        start = start_of(point, rng)
+        counts, labels = start.data.counts, start.data.labels
+        relevant = relevant_selection(counts, labels)
+        limit = limit_of(start.embeddings, counts, relevant)
+        rivals: dict[str, list[float]] = {"one more": [], "all but one": []}
+        for family, _, selection in rival_selections(counts, labels):
+            rival = selection_svm(start.embeddings, counts, selection)
+            if rival.margin > 0:
+                rivals[family].append(1 / rival.margin)
+        path = cls_flow(*start.arguments, arc_length=point.arc_length)
+        return {
+            "norm": 1 / limit.margin,
+            "one_more": min(rivals["one more"]),
+            "all_but_one": min(rivals["all but one"]),
+            "only_relevant": path.selected.nnz == relevant.nnz and (path.selected != relevant).nnz == 0,
+            "tied_derivative": _derivative_of_equal_scores(start),
+            "tightest": selection_margin(start.embeddings @ limit.direction / limit.margin, counts, relevant),
+            "norm_bound": 4.0 * len(start.data),
+            "constructed": _constructed_margin(start, relevant),
+            **_all_tight(start, limit),
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        largest = rows.where(dim=max(rows.levels("dim"), default=None))
+        for name, equal in (("equal", True), ("unequal", False)):
+            runs = largest.where(equal=equal)
+            for family in ("one_more", "all_but_one"):
+                yield at_most(
+                    f"conditions.hypothesis.{family.replace('_', '-')}.{name}",
+                    f"{name}: norm of the relevant-only solution over the smallest of the rivals, {family.replace('_', ' ')}",
+                    bound=1.0,
+                    measured=Mean(runs.values("norm") / runs.values(family) if runs else []),
+                )
+            yield at_least(
+                f"conditions.conclusion.{name}",
+                f"{name}: share of flows that select the relevant tokens and nothing else",
+                bound=0.4,
+                measured=Share(runs.values("only_relevant")),
+            )
+        if not rows:
+            return
+        yield at_most(
+            "conditions.lemma6",
+            "largest derivative of the loss along a direction with equal scores, relative",
+            bound=1e-10,
+            measured=Exact(rows.values("tied_derivative").max()),
+        )
+        yield at_most(
+            "conditions.lemma20",
+            "largest distance of the tightest constraint from 1",
+            bound=1e-6,
+            measured=Exact(np.abs(rows.values("tightest") - 1).max()),
+        )
+        yield at_most(
+            "conditions.lemma21",
+            "largest norm of the relevant-only solution over 4n",
+            bound=1.0,
+            measured=Exact((rows.values("norm") / rows.values("norm_bound")).max()),
+        )
+        yield at_least(
+            "conditions.lemma21-construction",
+            "margin of twice the sum of the relevant embeddings, which Lemma 21 takes to be at least 1",
+            bound=1.0,
+            measured=Mean(largest.per_seed(lambda repeat: float(repeat.values("constructed").mean()))),
+        )
+        yield at_most(
+            "conditions.all-tight",
+            f"dim = {min(rows.levels('dim'))}: share of constraints that are slack at the solution, where the closed form in "
+            "the proof of Lemma 3 has none",
+            bound=0.0,
+            measured=Mean(rows.per_seed(_slack_in_few_dimensions)),
+        )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        left, right = figure.subplots(1, 2)
+        for axes, equal in ((left, True), (right, False)):
+            runs = rows.where(equal=equal)
+            for name, label in (("norm", "relevant only"), ("one_more", "one more"), ("all_but_one", "all but one")):
+                axes.plot(runs.values(name) if runs else [], "o", label=label)
+            axes.set(title=f"{'Equal' if equal else 'Unequal'} frequencies", xlabel="run", ylim=(0, None))
+        left.set_ylabel("norm of the max-margin solution")
+        left.legend()
+
+
+def _slack_in_few_dimensions(repeat: Rows[Point]) -> float:
+    return float(repeat.where(dim=min(repeat.levels("dim"))).values("slack").mean())
+
+
+def _derivative_of_equal_scores(start: Start) -> float:
+    """|d.grad L| / (|d| |grad L|) for the d of least norm that gives all tokens score 1 (Lemma 6 says 0)."""
+    from whichtoken.theory.trained_embeddings import attend
+
+    E = start.embeddings
+    direction = np.linalg.lstsq(E, np.ones(len(E)), rcond=None)[0]
+    _, along_cls = attend(E @ start.cls, E @ start.value, start.data.counts, start.data.labels).gradients()
+    gradient = along_cls @ E
+    return float(abs(direction @ gradient) / (np.linalg.norm(direction) * np.linalg.norm(gradient)))
+
+
+def _constructed_margin(start: Start, relevant: sparse.csr_array) -> float:
+    """Margin of the p that Lemma 21 constructs, 2 sum of E_s^0 over the relevant tokens."""
+    from whichtoken.theory.trained_embeddings import selection_margin, token_classes
+
+    counts = start.data.counts
+    p = 2 * start.initial[token_classes(counts, start.data.labels).relevant].sum(axis=0)
+    return selection_margin(start.embeddings @ p, counts, relevant)
+
+
+def _all_tight(start: Start, limit: Limit) -> dict[str, float]:
+    """The closed form M^+ 1, which takes every constraint for tight, beside the solution."""
+    E, solution = start.embeddings, limit.direction / limit.margin
+    rows = E[limit.pairs[:, 0]] - E[limit.pairs[:, 1]]
+    closed = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)[0]
+    norm = np.linalg.norm(closed)
+    return {
+        "slack": float(np.mean(rows @ solution > 1 + SLACK)),
+        "closed_norm": float(norm),
+        "closed_cosine": float(closed @ limit.direction / norm),
+        "closed_margin": float((rows @ closed).min()),
+    }

@@ -1,0 +1,141 @@
+"""Between small and large first steps lies a window in which attention settles on the wrong tokens.
+
+Claim   The flow of p selects every relevant token after a small and after a large first step, but not after a middling one:
+        there it selects the right token in all sequences of one label and in none of the other.
+Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens, proof of Lemma
+        14: nothing is lost if the loss after the first step is below 1/(2n). What happens above is measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whichtoken.experiments.trained_embeddings.starts import STEPS, selected_share, start_of
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, Share, at_least, at_most
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CLAIMS = [f"window.{name}" for name in ("small", "large", "middle", "one-label", "value", "loss-condition")]
+SMALL, MIDDLE, LARGE, SAFE = 100.0, 300.0, 2000.0, 8000.0
+
+
+@dataclass(frozen=True)
+class Point:
+    pairs: int = 32
+    length: int = 8
+    relevant: int = 4
+    irrelevant: int = 24
+    equal: bool = True
+    dim: int = 1024
+    lr: float = 2000.0
+    step: str = "actual"  # or ideal, flat
+    arc_length: float = 100.0
+
+
+class SelectionWindow(Experiment[Point]):
+    id = "trained-embeddings/selection-window"
+    presets = {
+        "quick": (
+            Grid(lr=[SMALL, MIDDLE, LARGE], step="actual", seeds=16),
+            Grid(lr=SAFE, step="flat", seeds=16),
+        ),
+        "full": (
+            Grid(
+                lr=[50.0, SMALL, 150.0, 200.0, MIDDLE, 500.0, 700.0, 1000.0, LARGE, 4000.0, SAFE],
+                step=list(STEPS),
+                seeds=24,
+            ),
+        ),
+    }
+    method_fields = frozenset({"lr", "step", "arc_length"})
+    expected = {
+        "quick": dict.fromkeys(CLAIMS, "agrees"),
+        "full": dict.fromkeys(
+            [
+                "window.small",
+                "window.large",
+                "window.middle",
+                "window.one-label",
+                "window.value",
+                "window.loss-condition",
+            ],
+            "agrees",
+        ),
+    }
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.optim.cls_flow import cls_flow
+
+        start = start_of(point, rng)
+        path = cls_flow(*start.arguments, arc_length=point.arc_length)
+        share = selected_share(path, start)
+        p, means = path.positions[-1], path.scores
+        classes = start.data.counts.shape[1] - point.irrelevant
+        return {
+            "positive": share[1],
+            "negative": share[-1],
+            "complete": min(share.values()) == 1.0,
+            "one_label": sorted(share.values()) == [0.0, 1.0],
+            "first_loss": float(np.exp(path.log_losses[0])),
+            "loss_limit": 1 / (2 * len(start.data)),
+            "cosine_with_value": float(p @ start.value / np.linalg.norm(p)),
+            "mean_scores": [
+                float(means[: point.relevant].mean()),
+                float(means[point.relevant : classes].mean()),
+                float(means[classes:].mean()),
+            ],
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        for name, lr in (("small", SMALL), ("large", LARGE)):
+            yield at_least(
+                f"window.{name}",
+                f"lr = {lr:g}: share of runs that select every relevant token",
+                bound=0.6,
+                measured=Share(rows.where(step="actual", lr=lr).values("complete")),
+            )
+        yield at_most(
+            "window.middle",
+            f"lr = {MIDDLE:g}: share of runs that select every relevant token",
+            bound=0.6,
+            measured=Share(rows.where(step="actual", lr=MIDDLE).values("complete")),
+        )
+        failed = Rows(row for row in rows if not row.measured["complete"])
+        yield at_least(
+            "window.one-label",
+            "share of failed runs that are right on one label and wrong on the other throughout",
+            bound=0.6,
+            measured=Share(failed.values("one_label")),
+        )
+        middle = Rows(row for row in failed if row.point.lr == MIDDLE)
+        yield at_least(
+            "window.value",
+            f"failed runs at lr = {MIDDLE:g}: |cosine| of p and v, along which p grows instead of away from it",
+            bound=0.2,
+            measured=Mean(np.abs(middle.values("cosine_with_value"))),
+        )
+        safe = Rows(row for row in rows if row.measured["first_loss"] < row.measured["loss_limit"])
+        yield at_least(
+            "window.loss-condition",
+            "share of runs that select every relevant token where the first loss is below 1/(2n)",
+            bound=0.6,
+            measured=Share(safe.values("complete")),
+        )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        left, right = figure.subplots(1, 2)
+        for step in rows.levels("step"):
+            runs = rows.where(step=step)
+            rates = sorted(runs.levels("lr"))
+            for axes, name in ((left, "complete"), (right, "first_loss")):
+                axes.plot(rates, [runs.where(lr=lr).values(name).mean() for lr in rates], "o-", label=step)
+        right.axhline(rows[0].measured["loss_limit"], ls=":", color="grey", label="1/(2n)")
+        left.set(title="Every relevant token selected", ylabel="share of runs", xlabel="first step", xscale="log")
+        right.set(title="Loss after the first step", xlabel="first step", xscale="log", yscale="log")
+        left.legend()
+        right.legend()
