@@ -1,0 +1,260 @@
+"""One AdamW step of `<cls>` attention on documents: counts and one fused pass, beside PyTorch on padded ids.
+
+Batches of 128 documents, 2048 dimensions. Peers: the obvious code (Embedding, autograd, torch.optim.AdamW) and the best torch
+variant found (both products in one bmm, fused AdamW). IMDB, where it is here, in random batches and sorted by length, which
+spares the peers their padding. Two threads for all, one if the machine is busy.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from whichtoken.data import LevelTokens, TokenCounts
+from whichtoken.lab.benchmark import Measure, seconds
+from whichtoken.models.attention_modules import ClsAttentionModule, padded_ids
+from whichtoken.models.cls_attention import ClsAttention, count_matrix
+from whichtoken.optim.batch_schedule import batch_schedule
+from whichtoken.optim.cls_training import ClsAdamW
+from whichtoken.optim.training_plan import TrainingPlan
+
+BATCH, DIM = 128, 2048
+PLAN = TrainingPlan(lr=1e-3)
+WARM = 1000  # steps behind us: the early ones, replayed singly, are a negligible part of a run
+IMDB = "imdb_reviews_50k.parquet"
+PIECES = "bert-base-uncased-vocab.txt"
+RESET_PEAK = Path("/proc/self/clear_refs")  # writing 5 there forgets the peak so far
+
+
+class OneProduct(ClsAttentionModule):
+    """Scores and values of all places by one batched product."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        both = torch.stack([self.cls, self.value], dim=1).expand(len(ids), -1, -1)  # (batch, d, 2)
+        projected = torch.bmm(self.embedding(ids.clamp(min=0)), both)  # (batch, T, 2)
+        scores = projected[..., 0].masked_fill(ids < 0, -torch.inf)
+        return (torch.softmax(scores, dim=1) * projected[..., 1]).sum(dim=1)
+
+
+def measure() -> Iterator[Measure]:
+    """Yield ratios, memory, bandwidth and the error of a trajectory."""
+    threads = 1 if os.getloadavg()[0] > 1.5 else min(2, numba.get_num_threads())
+    before = torch.get_num_threads(), numba.get_num_threads()
+    torch.set_num_threads(threads)
+    numba.set_num_threads(threads)
+    try:
+        yield from _measure(f"{threads} thread{'s' if threads > 1 else ''}")
+    finally:
+        torch.set_num_threads(before[0])
+        numba.set_num_threads(before[1])
+
+
+def _measure(machine: str) -> Iterator[Measure]:
+    levels = LevelTokens().sample(4000, np.random.default_rng(0))
+    case = f"K-level T=256 |S|={levels.counts.shape[1]}, {machine}"
+    naive, best = _ratios(levels, np.random.default_rng(0).permutation(4000), rows=BATCH)
+    yield Measure(case, "times faster than PyTorch on padded ids", naive.ratio, 150, detail=naive.detail)
+    yield Measure(case, "times faster than the best PyTorch variant", best.ratio, 90, detail=best.detail)
+    yield from _memory(case, "levels")
+    yield _trajectory(levels)
+    reviews = _imdb()
+    if reviews is None:
+        print(
+            f"IMDB is not here: set WHICHTOKEN_DATA to a folder with {IMDB} and {PIECES} to measure it", file=sys.stderr
+        )
+        return
+    case = f"IMDB |S|={reviews.counts.shape[1]}, {machine}"
+    naive, best = _ratios(reviews, np.random.default_rng(0).permutation(len(reviews)), rows=BATCH)
+    yield Measure(case, "times faster than PyTorch on padded ids", naive.ratio, 150, detail=naive.detail)
+    yield Measure(case, "times faster than the best PyTorch variant", best.ratio, 90, detail=best.detail)
+    naive, best = _ratios(reviews, _length_sorted(reviews), rows=BATCH)
+    yield Measure(f"{case}, sorted by length", "times faster than PyTorch", naive.ratio, 45, detail=naive.detail)
+    yield Measure(
+        f"{case}, sorted by length", "times faster than the best PyTorch variant", best.ratio, 30, detail=best.detail
+    )
+    yield from _memory(case, "imdb")
+    yield _bandwidth(case, reviews)
+
+
+class Ratio:
+    """How many times longer a peer takes."""
+
+    def __init__(self, ours: float, theirs: float) -> None:
+        self.ratio = theirs / ours
+        self.detail = f"{ours * 1e3:.3g} ms against {theirs * 1e3:.4g} ms"
+
+
+def _ratios(data: TokenCounts, order: NDArray[np.int64], rows: int, repeats: int = 3) -> list[Ratio]:
+    """Ours (a whole epoch in this order, per step) beside both peers on evenly spaced batches, alternating."""
+    engine = _engine(data)
+    steps = -(-len(order) // BATCH)
+    batches = [
+        order[i * BATCH : i * BATCH + rows] for i in np.linspace(0, len(order) // BATCH - 1, repeats).astype(int)
+    ]
+    peers = [_peer(ClsAttentionModule), _peer(OneProduct, fused=True)]
+    models = [peer(data, batches[0]) for peer in peers]
+    engine.epoch(order, PLAN.lr)  # compilation
+    ours, theirs = [], [[], []]  # type: ignore[var-annotated]
+    for batch in batches:
+        ours.append(seconds(lambda: engine.epoch(order, PLAN.lr)) / steps)
+        for times, step in zip(theirs, models, strict=True):
+            times.append(seconds(lambda: step(batch)))  # noqa: B023
+    # torch's batches differ in length, so their mean is what an epoch costs
+    return [Ratio(median(ours), float(np.mean(times))) for times in theirs]
+
+
+def _peer(kind: type[ClsAttentionModule], fused: bool = False) -> Callable[..., Callable[..., None]]:
+    def prepare(data: TokenCounts, first: NDArray[np.int64]) -> Callable[[NDArray[np.int64]], None]:
+        module = kind(ClsAttention.start(data.counts.shape[1], DIM, np.random.default_rng(0)))
+        module.value.requires_grad_(False)
+        optimizer = torch.optim.AdamW([module.embedding.weight, module.cls], lr=PLAN.lr, weight_decay=1e-8, fused=fused)
+
+        def step(rows: NDArray[np.int64]) -> None:
+            optimizer.zero_grad()
+            module.loss(padded_ids(data.counts, rows), torch.from_numpy(data.labels[rows])).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+        step(first[:4])  # the optimiser's state is made in its first step
+        return step
+
+    return prepare
+
+
+def _engine(data: TokenCounts) -> ClsAdamW:
+    model = ClsAttention.start(data.counts.shape[1], DIM, np.random.default_rng(0))
+    engine = ClsAdamW(model, count_matrix(data.counts, data.counts.shape[1]), data.labels, PLAN)
+    engine.steps += WARM
+    return engine
+
+
+def _length_sorted(data: TokenCounts) -> NDArray[np.int64]:
+    """Batches of documents of similar length, the batches in random order."""
+    sorted_rows = np.argsort(data.lengths, kind="stable")
+    whole = sorted_rows[: len(sorted_rows) // BATCH * BATCH].reshape(-1, BATCH)
+    return np.asarray(np.random.default_rng(0).permutation(whole).ravel())
+
+
+def _bandwidth(case: str, data: TokenCounts) -> Measure:
+    """Bytes of embeddings and running means that an epoch must move, per second, over a plain sweep of three arrays."""
+    engine, order = _engine(data), np.random.default_rng(0).permutation(len(data))
+    documents = engine.documents
+    schedule = batch_schedule(documents.indptr, documents.indices, data.counts.shape[1], order, BATCH)
+    # each touched row: read and write E, m, v (24), read E for the gradient of p (4), and for its score if unseen (4)
+    row_bytes = 28 * len(schedule.tokens) + 4 * int(schedule.unseen.sum()) + 24 * int((schedule.before > 0).sum())
+    arrays = [np.ones((data.counts.shape[1], DIM), dtype=np.float32) for _ in range(3)]
+    engine.epoch(order, PLAN.lr)
+    _sweep(*arrays)
+    speeds = []
+    for _ in range(3):
+        ours = row_bytes * DIM / seconds(lambda: engine.epoch(order, PLAN.lr))
+        sweep = 6 * arrays[0].nbytes / min(seconds(lambda: _sweep(*arrays)) for _ in range(10))
+        speeds.append((ours / sweep, ours, sweep))
+    share, ours, sweep = sorted(speeds)[1]
+    return Measure(
+        case, "share of the measured read-modify-write bandwidth", share, 0.85,
+        detail=f"{ours / 1e9:.1f} GB/s of {sweep / 1e9:.1f} GB/s",
+    )  # fmt: skip
+
+
+@numba.njit(parallel=True, fastmath=True)
+def _sweep(a: NDArray[np.float32], b: NDArray[np.float32], c: NDArray[np.float32]) -> None:
+    keep = np.float32(0.999)
+    for i in numba.prange(a.shape[0]):
+        for j in range(a.shape[1]):
+            a[i, j] = a[i, j] * keep + b[i, j]
+            b[i, j] *= keep
+            c[i, j] *= keep
+
+
+def _trajectory(data: TokenCounts, dim: int = 256, steps: int = 300) -> Measure:
+    """Distance of float32 runs from float64 torch after 300 steps, relative to the way travelled: ours over torch's."""
+    start = ClsAttention.start(data.counts.shape[1], dim, np.random.default_rng(1))
+    orders = [np.random.default_rng(epoch).permutation(len(data)) for epoch in range(-(-steps * BATCH // len(data)))]
+    model = ClsAttention(*(array.copy() for array in (start.embeddings, start.cls, start.value)))
+    engine = ClsAdamW(model, count_matrix(data.counts, data.counts.shape[1]), data.labels, PLAN)
+    for order in orders:
+        engine.epoch(order, PLAN.lr)
+    exact, single = (_torch_run(start, data, orders, kind) for kind in (torch.float64, torch.float32))
+    travelled = np.linalg.norm(exact - start.embeddings)
+    ours, theirs = (float(np.linalg.norm(end - exact) / travelled) for end in (model.embeddings, single))
+    return Measure(
+        f"K-level, d={dim}, {len(orders)} epochs of {-(-len(data) // BATCH)} steps",
+        "distance from float64 torch, ours over float32 torch's", ours / theirs, 1.5, at_least=False,
+        detail=f"{ours:.2g} against {theirs:.2g}",
+    )  # fmt: skip
+
+
+def _torch_run(
+    start: ClsAttention, data: TokenCounts, orders: list[NDArray[np.int64]], kind: torch.dtype
+) -> NDArray[np.float64]:
+    E, p = (torch.tensor(array, dtype=kind).requires_grad_() for array in (start.embeddings, start.cls))
+    v, labels = torch.tensor(start.value, dtype=kind), torch.tensor(data.labels, dtype=kind)
+    logs = torch.log(torch.tensor(data.counts.toarray(), dtype=kind))
+    optimizer = torch.optim.AdamW([E, p], lr=PLAN.lr, weight_decay=PLAN.weight_decay)
+    for order in orders:
+        for first in range(0, len(order), BATCH):
+            rows = order[first : first + BATCH]
+            outputs = torch.softmax(E @ p + logs[rows], dim=1) @ (E @ v)
+            optimizer.zero_grad()
+            torch.nn.functional.softplus(-labels[rows] * outputs).mean().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    return E.detach().double().numpy()
+
+
+def _imdb() -> TokenCounts | None:
+    from whichtoken.data.review_files import read_imdb
+    from whichtoken.data.text_pipeline import TextPipeline, prepare
+
+    folder = Path(os.environ.get("WHICHTOKEN_DATA", ""))
+    if not (folder / IMDB).is_file() or not (folder / PIECES).is_file():
+        return None
+    reviews = read_imdb(folder / IMDB)
+    return prepare(reviews.texts, reviews.labels, TextPipeline(word_pieces=folder / PIECES))
+
+
+def _memory(case: str, data: str) -> Iterator[Measure]:
+    """Memory that a fresh process needs at its peak for a model and one step, beyond the data; where the system tells."""
+    if not RESET_PEAK.exists():
+        return
+    ours, theirs = (int(subprocess.check_output([sys.executable, __file__, data, what])) for what in ("ours", "torch"))
+    yield Measure(
+        case,
+        "peak memory of a step over PyTorch's",
+        ours / theirs,
+        0.2,
+        at_least=False,
+        detail=f"{ours / 1e6:.0f} MB against {theirs / 1e6:.0f} MB",
+    )
+
+
+def _one_step(name: str, what: str) -> int:
+    """Peak bytes of this process during the start and a step, beyond what it held before."""
+    data = LevelTokens().sample(4000, np.random.default_rng(0)) if name == "levels" else _imdb()
+    assert data is not None
+    rows = np.random.default_rng(0).permutation(len(data))[:BATCH]
+    before = _status("VmRSS")
+    RESET_PEAK.write_text("5")
+    if what == "ours":
+        _engine(data).epoch(rows, PLAN.lr)
+    else:
+        _peer(ClsAttentionModule)(data, rows)(rows)
+    return _status("VmHWM") - before
+
+
+def _status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))
+
+
+if __name__ == "__main__":
+    print(_one_step(*sys.argv[1:]))

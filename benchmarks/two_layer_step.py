@@ -1,0 +1,82 @@
+"""Loss and gradients of two-layer attention on documents: Gram space beside the literal code on padded ids.
+
+64 documents, 2048 dimensions, two threads or one if the machine is busy: IMDB where it is here, K-level data otherwise. The
+peer is model (36) as it is written, through autograd.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+from whichtoken.data import LevelTokens, TokenCounts
+from whichtoken.lab.benchmark import Measure, speed_up
+from whichtoken.models.attention_modules import TwoLayerAttentionModule, padded_ids
+from whichtoken.models.two_layer_attention import TwoLayerAttention
+
+BATCH, DIM = 64, 2048
+IMDB = "imdb_reviews_50k.parquet"
+PIECES = "bert-base-uncased-vocab.txt"
+
+
+def measure() -> Iterator[Measure]:
+    """Yield the differences of the gradients in both precisions and the ratio of the speeds."""
+    threads = 1 if os.getloadavg()[0] > 1.5 else min(2, len(os.sched_getaffinity(0)))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with threadpool_limits(threads):
+            data, name = _documents()
+            case = f"{name}, batch {BATCH}, d={DIM}, {threads} thread{'s' if threads > 1 else ''}"
+            for kind, bound, documents in ((np.float64, 1e-13, 8), (np.float32, 1e-6, 16)):
+                what = f"relative difference of the gradients, {kind.__name__}, {documents} documents"
+                yield Measure(case, what, _difference(data, documents, kind), bound, at_least=False)
+            model = TwoLayerAttention.start(data.counts.shape[1], DIM, np.random.default_rng(0))
+            module, ids, labels = TwoLayerAttentionModule(model), padded_ids(data.counts), torch.from_numpy(data.labels)
+            yield speed_up(
+                case,
+                lambda: model.two_layer_gradient(data.counts, data.labels),
+                lambda: module.loss(ids, labels).backward(),  # type: ignore[no-untyped-call]
+                "the literal PyTorch code",
+                target=25 if name == "IMDB" else 2,  # K-level sequences hardly repeat a token
+                repeats=3,
+            )
+    finally:
+        torch.set_num_threads(before)
+
+
+def _difference(data: TokenCounts, documents: int, kind: type) -> float:
+    """Distance of the gradients over their length, all parameters together, both in the same precision."""
+    part = data.subset(np.arange(documents))
+    model = TwoLayerAttention.start(data.counts.shape[1], DIM, np.random.default_rng(0), kind)
+    module = TwoLayerAttentionModule(model)
+    loss = module.loss(padded_ids(part.counts), torch.from_numpy(part.labels))
+    theirs = [g.numpy() for g in torch.autograd.grad(loss, (module.embedding.weight, module.cls, module.value))]
+    found = model.two_layer_gradient(part.counts, part.labels)
+    theirs[0] = theirs[0][found.tokens]
+    ours, peer = (
+        np.concatenate([part.ravel() for part in parts]) for parts in ((found.rows, found.cls, found.value), theirs)
+    )
+    return float(np.linalg.norm(ours - peer) / np.linalg.norm(peer))
+
+
+def _documents() -> tuple[TokenCounts, str]:
+    from whichtoken.data.review_files import read_imdb
+    from whichtoken.data.text_pipeline import TextPipeline, prepare
+
+    folder = Path(os.environ.get("WHICHTOKEN_DATA", ""))
+    rng = np.random.default_rng(0)
+    if not (folder / IMDB).is_file() or not (folder / PIECES).is_file():
+        print(
+            f"IMDB is not here: set WHICHTOKEN_DATA to a folder with {IMDB} and {PIECES} to measure it", file=sys.stderr
+        )
+        return LevelTokens().sample(BATCH, rng), "K-level T=256"
+    reviews = read_imdb(folder / IMDB)
+    data = prepare(reviews.texts, reviews.labels, TextPipeline(word_pieces=folder / PIECES))
+    return data.subset(rng.permutation(len(data))[:BATCH]), "IMDB"

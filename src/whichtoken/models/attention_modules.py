@@ -1,0 +1,56 @@
+"""The one-layer and the two-layer model as ordinary torch modules on padded token ids: literal, for checks and GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from whichtoken.data.token_counts import as_counts
+from whichtoken.models.cls_attention import ClsAttention
+
+PADDING = -1
+
+
+class ClsAttentionModule(nn.Module):
+    """f(X) = softmax(p^T E_X^T) E_X v, equation (1) of Wu, Shevchenko, Oymak, Mondelli."""
+
+    def __init__(self, model: ClsAttention) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding.from_pretrained(torch.tensor(model.embeddings), freeze=False)  # type: ignore[no-untyped-call]
+        self.cls = nn.Parameter(torch.tensor(model.cls))
+        self.value = nn.Parameter(torch.tensor(model.value))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Outputs (batch,) of ids (batch, T); places behind the end of a document hold PADDING."""
+        padding = ids == PADDING
+        tokens = self.first_layer(self.embedding(ids.clamp(min=0)), padding)  # (batch, T, d)
+        scores = (tokens @ self.cls).masked_fill(padding, -torch.inf)
+        return (torch.softmax(scores, dim=1) * (tokens @ self.value)).sum(dim=1)
+
+    def first_layer(self, tokens: Tensor, padding: Tensor) -> Tensor:
+        return tokens
+
+    def loss(self, ids: Tensor, labels: Tensor) -> Tensor:
+        """Mean logistic loss; labels (batch,) are -1 or +1."""
+        return nn.functional.softplus(-labels * self(ids)).mean()
+
+
+class TwoLayerAttentionModule(ClsAttentionModule):
+    """The same behind LayerNorm(softmax(E_X E_X^T) E_X + E_X), equation (36)."""
+
+    def first_layer(self, tokens: Tensor, padding: Tensor) -> Tensor:
+        logits = (tokens @ tokens.mT).masked_fill(padding[:, None, :], -torch.inf)  # (batch, T, T)
+        mixed = torch.softmax(logits, dim=2) @ tokens + tokens
+        return nn.functional.layer_norm(mixed, mixed.shape[-1:])
+
+
+def padded_ids(counts: Any, rows: Any = slice(None)) -> Tensor:
+    """Token ids (batch, longest document) of rows of a count matrix, padded with PADDING."""
+    chosen = as_counts(as_counts(counts)[rows])
+    lengths = np.asarray(chosen.sum(axis=1))
+    ids = np.full((len(lengths), max(1, int(lengths.max(initial=0)))), PADDING, dtype=np.int64)
+    ids[np.arange(ids.shape[1]) < lengths[:, None]] = np.repeat(chosen.indices, chosen.data)
+    return torch.from_numpy(ids)

@@ -1,0 +1,189 @@
+"""Two-layer attention, model (36), on token counts: self-attention, skip connection, LayerNorm, then a `<cls>` query.
+
+With U (u, d) the embeddings of the u distinct tokens of a document, everything behind the first layer depends on U only
+through the Gram matrix G = U U^T and the vectors Up, Uv, U1/d: with P = softmax(G + log c) and W = P + I the rows of the
+first layer are W U, their means W U1/d and their squared norms the diagonal of W G W^T. So one product of size u^2 d makes
+the forward pass, one more the backward pass, and u x u matrices do the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from whichtoken.models.cls_attention import ClsAttention, binary_labels, count_matrix, logistic_loss
+
+Array = NDArray[Any]
+LAYER_NORM_EPS = 1e-5  # torch.nn.LayerNorm's
+GROUP_ENTRIES = 1 << 17  # of the u x u matrices of a group
+
+
+class Heads(NamedTuple):
+    """The query and the read-out, with the sums of their coordinates, which LayerNorm's centring needs."""
+
+    cls: Array
+    value: Array
+    cls_sum: Any
+    value_sum: Any
+
+
+class Group(NamedTuple):
+    """Documents of similar size, each filled up to u tokens with copies of its first that count zero times."""
+
+    documents: NDArray[np.intp]  # (b,)
+    entries: NDArray[np.intp]  # (b, u) places in the arrays of the count matrix
+    counts: NDArray[np.int32]  # (b, u)
+
+
+class Layers(NamedTuple):
+    """Forward pass of a group."""
+
+    attention: Array  # (b, u, u) P
+    mixed: Array  # (b, u, u) W G
+    projections: Array  # (b, u, 3): Up, Uv, U1/d
+    centre: Array  # (b, u) mean of each row of the first layer
+    inverse: Array  # (b, u) one over its standard deviation
+    weights: Array  # (b, u) attention of the query
+    scores: Array  # (b, u)
+    values: Array  # (b, u) read-out of each row after LayerNorm
+
+    @property
+    def outputs(self) -> NDArray[np.float64]:
+        return np.asarray(np.einsum("bi,bi->b", self.weights, self.values, dtype=np.float64))
+
+
+@dataclass(frozen=True)
+class TwoLayerGradient:
+    """Loss and gradients; only the rows of tokens that occur."""
+
+    loss: float
+    tokens: NDArray[np.int32]  # (touched,) ascending
+    rows: Array  # (touched, d)
+    cls: Array  # (d,)
+    value: Array  # (d,)
+
+
+class TwoLayerAttention(ClsAttention):
+    """f(X) = softmax(p^T E'^T) E' v with E' = LayerNorm(softmax(E_X E_X^T) E_X + E_X), without affine weights.
+
+    Equation (36) of Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens.
+    Parameters and their start are those of `ClsAttention`.
+    """
+
+    def decision(self, counts: Any) -> NDArray[np.float64]:
+        """The output f of every document, (n,); zero for an empty one."""
+        documents = count_matrix(counts, len(self.embeddings))
+        heads, result = self._heads(), np.zeros(documents.shape[0])
+        for group in _groups(documents):
+            U = self.embeddings[documents.indices[group.entries]]
+            result[group.documents] = _forward(U, group.counts, heads).outputs
+        return result
+
+    def two_layer_gradient(self, counts: Any, labels: Any) -> TwoLayerGradient:
+        """Mean logistic loss and its gradients."""
+        documents = count_matrix(counts, len(self.embeddings))
+        signs, heads = binary_labels(labels, documents.shape[0]), self._heads()
+        tokens, places = np.unique(documents.indices, return_inverse=True)
+        rows = np.zeros((len(tokens), self.embeddings.shape[1]), dtype=self.embeddings.dtype)
+        cls, value, outputs = np.zeros_like(self.cls), np.zeros_like(self.value), np.zeros(len(signs))
+        ones = np.full_like(self.cls, 1 / len(self.cls))
+        for group in _groups(documents):
+            U = self.embeddings[documents.indices[group.entries]]  # (b, u, d)
+            layers = _forward(U, group.counts, heads)
+            outputs[group.documents] = layers.outputs
+            y = signs[group.documents]
+            pulls = -y / (1 + np.exp(y * layers.outputs)) / len(signs)
+            gram, projections, sums = _backward(layers, heads, pulls.astype(U.dtype), U.shape[2])
+            for i, places_of_document in enumerate(places[group.entries]):
+                distinct = np.count_nonzero(group.counts[i])
+                # the rank-three terms ride along as three more rows of the one large product
+                stacked = np.concatenate([U[i, :distinct], heads.cls[None], heads.value[None], ones[None]])
+                left = np.concatenate([gram[i, :distinct, :distinct], projections[i, :distinct]], axis=1)
+                rows[places_of_document[:distinct]] += left @ stacked
+            flat = U.reshape(-1, U.shape[2])
+            cls += projections[..., 0].ravel() @ flat + sums[0]
+            value += projections[..., 1].ravel() @ flat + sums[1]
+        return TwoLayerGradient(logistic_loss(outputs, signs), tokens, rows, cls, value)
+
+    def _heads(self) -> Heads:
+        return Heads(self.cls, self.value, self.cls.sum(), self.value.sum())
+
+
+def _groups(documents: csr_array) -> Iterator[Group]:
+    """Documents that are not empty, by number of distinct tokens, so that little is filled up."""
+    sizes = np.diff(documents.indptr)
+    order = np.argsort(sizes, kind="stable")
+    order = order[sizes[order] > 0]
+    start = 0
+    while start < len(order):
+        # as many as fit the cache, and none that would have to be filled up by more than a tenth
+        widest = sizes[order[start]] * 1.1 + 2
+        stop = start + int(np.searchsorted(sizes[order[start:]], widest, side="right"))
+        stop = min(stop, start + max(1, GROUP_ENTRIES // int(sizes[order[start]]) ** 2))
+        members = order[start:stop]
+        places = np.arange(sizes[members[-1]])
+        real = places < sizes[members, None]
+        entries = documents.indptr[members, None] + np.where(real, places, 0)
+        yield Group(members, entries, np.where(real, documents.data[entries], 0))
+        start = stop
+
+
+def _forward(U: Array, counts: NDArray[np.int32], heads: Heads) -> Layers:
+    """Forward pass of a group; U (b, u, d), counts (b, u)."""
+    d = U.shape[2]
+    gram = np.empty((len(U), U.shape[1], U.shape[1]), dtype=U.dtype)
+    for tokens, square in zip(U, gram, strict=True):  # one by one: numpy then computes one triangle only
+        np.matmul(tokens, tokens.T, out=square)
+    multiplicity = counts.astype(U.dtype)
+    attention = gram - gram.max(axis=2, keepdims=True)
+    np.exp(attention, out=attention)
+    attention *= multiplicity[:, None, :]
+    attention /= attention.sum(axis=2, keepdims=True)
+    vectors = np.stack([heads.cls, heads.value, np.full_like(heads.cls, 1 / d)], axis=1)  # (d, 3)
+    projections = (U.reshape(-1, d) @ vectors).reshape(*U.shape[:2], 3)
+    rows = attention @ projections + projections
+    mixed = attention @ gram
+    mixed += gram
+    squares = np.einsum("bij,bij->bi", mixed, attention) + np.einsum("bii->bi", mixed)  # diagonal of W G W^T
+    centre = rows[..., 2]
+    inverse = 1 / np.sqrt(squares / d - centre**2 + LAYER_NORM_EPS, dtype=U.dtype)
+    scores = (rows[..., 0] - centre * heads.cls_sum) * inverse
+    values = (rows[..., 1] - centre * heads.value_sum) * inverse
+    weights = multiplicity * np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return Layers(attention, mixed, projections, centre, inverse, weights, scores, values)
+
+
+def _backward(layers: Layers, heads: Heads, pulls: Array, d: int) -> tuple[Array, Array, tuple[Any, Any]]:
+    """Gradients for dL/df = `pulls` (b,): of G (symmetrised), of the projections (b, u, 3), and of the sums of p and v."""
+    attention, projections, inverse = layers.attention, layers.projections, layers.inverse
+    top = np.argmax(layers.weights, axis=1)[:, None]
+    # relative to the row attended most, as in `cls_kernels.attend`
+    gaps = layers.values - np.take_along_axis(layers.values, top, axis=1)
+    d_values = pulls[:, None] * layers.weights
+    d_scores = d_values * (gaps - np.einsum("bi,bi->b", layers.weights, gaps)[:, None])
+    d_rows = np.empty_like(projections)  # of W times the projections
+    d_rows[..., 0], d_rows[..., 1] = d_scores * inverse, d_values * inverse
+    d_variance = -0.5 * inverse**2 * (d_scores * layers.scores + d_values * layers.values)
+    d_rows[..., 2] = -heads.cls_sum * d_rows[..., 0] - heads.value_sum * d_rows[..., 1]
+    d_rows[..., 2] -= 2 * layers.centre * d_variance
+    d_squares = d_variance / d
+    d_attention = d_rows @ projections.mT
+    d_attention += (2 * d_squares)[..., None] * layers.mixed
+    d_attention -= np.einsum("bij,bij->bi", d_attention, attention)[..., None]
+    d_attention *= attention  # of the logits, hence of G
+    weighted = (2 * d_squares)[..., None] * attention
+    d_gram = attention.mT @ weighted  # with the next three lines 2 W^T diag W
+    d_gram += weighted
+    d_gram += weighted.mT
+    np.einsum("bii->bi", d_gram)[...] += 2 * d_squares
+    d_gram += d_attention
+    d_gram += d_attention.mT
+    d_projections = attention.mT @ d_rows + d_rows
+    sums = tuple(-np.einsum("bi,bi->", d_rows[..., k], layers.centre) for k in (0, 1))
+    return d_gram, d_projections, (sums[0], sums[1])

@@ -1,0 +1,46 @@
+"""The state of a training run in one file: there only once it is whole, read without executing anything."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.errors import UsageError
+
+
+def save_checkpoint(path: Path, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
+    """Write arrays and JSON-able facts; a kill at any moment leaves the old file or the new one."""
+    from safetensors.numpy import save_file
+
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        save_file(dict(arrays), part, metadata={"facts": json.dumps(facts)})
+        part.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror})") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """What `save_checkpoint` wrote."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            facts = json.loads(file.metadata()["facts"])
+            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{path} is not a checkpoint of a training run; delete it or choose another file") from error
+
+
+def restore(arrays: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray[Any]]) -> None:
+    """Copy stored values into live arrays of the same name."""
+    for name, array in arrays.items():
+        np.copyto(array, stored[name])

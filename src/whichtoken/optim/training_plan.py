@@ -1,0 +1,52 @@
+"""How long and how fast to train on documents: optimiser, epochs, batches, learning rate and its drops."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Optimizer = Literal["adamw", "sgd", "gd"]
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """A training procedure; the defaults are those of Wu, Shevchenko, Oymak, Mondelli for the reviews (appendix E).
+
+    Parameters
+    ----------
+    optimizer : "adamw" (torch.optim.AdamW's update), "sgd" (batches) or "gd" (all documents in one batch).
+    drops : epochs before which the learning rate is multiplied by `drop_factor`.
+    train_value : whether the read-out v is trained too; the theory keeps it fixed.
+    weight_decay, betas, eps : of AdamW; the others do not use them.
+    """
+
+    optimizer: Optimizer = "adamw"
+    lr: float = 1e-2
+    epochs: int = 500
+    batch_size: int = 128
+    weight_decay: float = 1e-8
+    drops: tuple[int, ...] = (100, 200)
+    drop_factor: float = 0.1
+    train_value: bool = False
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in get_args(Optimizer):
+            raise ValueError(f"optimizer={self.optimizer!r} must be one of {', '.join(get_args(Optimizer))}")
+        for name, positive in (("lr", True), ("eps", True), ("drop_factor", True), ("weight_decay", False)):
+            value = getattr(self, name)
+            if not math.isfinite(value) or value < 0 or (positive and value == 0):
+                raise ValueError(f"{name}={value} must be {'positive' if positive else 'at least 0'} and finite")
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas={self.betas} must lie in [0, 1)")
+        if list(self.drops) != sorted(set(self.drops)) or min(self.drops, default=1) < 1:
+            raise ValueError(f"drops={self.drops} must be increasing epochs, at least 1")
+
+    def learning_rate(self, epoch: int) -> float:
+        """The learning rate of an epoch; the first is 0."""
+        return self.lr * self.drop_factor ** sum(drop <= epoch for drop in self.drops)
