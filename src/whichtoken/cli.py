@@ -174,6 +174,7 @@ def bench(
 
     from whichtoken.errors import unknown
     from whichtoken.lab.benchmark import benchmark_files, run_benchmark
+    from whichtoken.lab.canonical import plain
 
     for name in names or []:
         if name not in benchmark_files():
@@ -189,7 +190,7 @@ def bench(
                 records.append({"benchmark": name, **asdict(measure), "met": measure.met})
         console.print(table)
     if json_file is not None:
-        _write(json_file, json.dumps(records, indent=1))
+        _write(json_file, json.dumps(plain(records), indent=1))
 
 
 @app.command()
