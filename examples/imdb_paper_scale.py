@@ -72,7 +72,7 @@ def draw(folder: Path, posterior: np.ndarray, scores: np.ndarray, values: np.nda
     scatter = Figure(figsize=(9, 4), layout="constrained")
     for axes, numbers, label in zip(scatter.subplots(1, 2), (scores, values), ("E.p", "E.v"), strict=True):
         axes.scatter(posterior, numbers, s=3, alpha=0.4, linewidths=0)
-        axes.set(xlabel="posterior difference", ylabel=label)
+        axes.set(xlabel="posterior difference", ylabel=label, xticks=(-1, -0.5, 0, 0.5, 1))
     scatter.savefig(folder / "imdb_paper_scale_tokens.png", dpi=110)
 
 

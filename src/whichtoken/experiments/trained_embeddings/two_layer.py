@@ -69,6 +69,19 @@ class TwoLayer(Experiment[Point]):
             "two-layer.pairs.one-layer": "agrees",
             "two-layer.pairs.statistics": "disagrees",
         },
+        "full": {
+            "two-layer.loss.imdb": "inconclusive",
+            "two-layer.loss-order.imdb": "inconclusive",
+            "two-layer.value.imdb": "inconclusive",
+            "two-layer.selection.imdb": "inconclusive",
+            "two-layer.loss.yelp": "agrees",
+            "two-layer.loss-order.yelp": "disagrees",
+            "two-layer.value.yelp": "inconclusive",
+            "two-layer.selection.yelp": "inconclusive",
+            "two-layer.pairs.gain": "agrees",
+            "two-layer.pairs.one-layer": "agrees",
+            "two-layer.pairs.statistics": "disagrees",
+        },
     }
 
     def absent(self, point: Point) -> str:
