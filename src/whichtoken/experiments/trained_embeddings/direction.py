@@ -155,7 +155,7 @@ class Direction(Experiment[Point]):
             _median(right, runs, "dominant", "dominant_arc", label)
         left.set(title="p and its limit", ylabel="1 - cosine, median")
         middle.set(title="Increment and limit")
-        right.set(title="Beside the dominant term (Lemma 17)", ylabel="share of the gradient")
+        right.set(title="Not by pairs (Lemma 17)", ylabel="share of the gradient")
         for axes in (left, middle, right):
             axes.set(xscale="log", yscale="log", xlabel="arc length")
         left.legend()
