@@ -41,7 +41,7 @@ class Levels(Experiment[Point]):
     id = "trained-embeddings/levels"
     presets = {
         "quick": (Grid(dim=128, lr=1e-3, epochs=60, drop=40, train_value=[False, True], seeds=5),),
-        "full": (Grid(train_value=[False, True], seeds=3),),
+        "full": (Grid(train_value=[False, True], seeds=8),),
     }
     method_fields = frozenset({"dim", "epochs", "drop", "lr", "weight_decay", "train_value"})
     expected = {
@@ -50,6 +50,16 @@ class Levels(Experiment[Point]):
             "levels.selection.fixed": "agrees",
             "levels.signs.fixed": "inconclusive",
             "levels.value.trained": "agrees",
+            "levels.selection.trained": "agrees",
+            "levels.signs.trained": "inconclusive",
+            "levels.set-sizes": "disagrees",
+            "levels.equal-frequency": "disagrees",
+        },
+        "full": {
+            "levels.value.fixed": "agrees",
+            "levels.selection.fixed": "agrees",
+            "levels.signs.fixed": "inconclusive",
+            "levels.value.trained": "inconclusive",
             "levels.selection.trained": "agrees",
             "levels.signs.trained": "inconclusive",
             "levels.set-sizes": "disagrees",
