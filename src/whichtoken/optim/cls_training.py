@@ -74,12 +74,26 @@ def start_cls(
     return ClsAttention.start(vocabulary, dim, rng, dtype)
 
 
-class ClsAdamW:
-    """AdamW, one fused pass per step."""
+class _ClsEngine:
+    """What both ways of training share."""
 
     def __init__(self, model: ClsAttention, counts: csr_array, labels: NDArray[np.int8], plan: TrainingPlan) -> None:
         self.model, self.plan = model, plan
         self.documents = Documents(counts.indptr, counts.indices, counts.data, labels)
+
+    def decision(self, counts: csr_array) -> NDArray[np.float64]:
+        return self.model.decision(counts)
+
+    @property
+    def parameters(self) -> Mapping[str, NDArray[Any]]:
+        return {"embeddings": self.model.embeddings, "cls": self.model.cls, "value": self.model.value}
+
+
+class ClsAdamW(_ClsEngine):
+    """AdamW, one fused pass per step."""
+
+    def __init__(self, model: ClsAttention, counts: csr_array, labels: NDArray[np.int8], plan: TrainingPlan) -> None:
+        super().__init__(model, counts, labels, plan)
         needed = 2 * model.embeddings.nbytes
         require_memory(needed, f"AdamW's state for embeddings {model.embeddings.shape}", "lower dim or the vocabulary")
         self.moments = [
@@ -101,13 +115,6 @@ class ClsAdamW:
         embeddings, cls, value = self.moments
         return float(adamw_epoch(documents, schedule, rule, embeddings, cls, value, plan.train_value))
 
-    def decision(self, counts: csr_array) -> NDArray[np.float64]:
-        return self.model.decision(counts)
-
-    @property
-    def parameters(self) -> Mapping[str, NDArray[Any]]:
-        return {"embeddings": self.model.embeddings, "cls": self.model.cls, "value": self.model.value}
-
     @property
     def state(self) -> Mapping[str, NDArray[Any]]:
         names = zip(("embeddings", "cls", "value"), self.moments, strict=True)
@@ -115,12 +122,11 @@ class ClsAdamW:
         return {**self.parameters, **moments, "steps": self.steps}
 
 
-class ClsSGD:
+class ClsSGD(_ClsEngine):
     """Plain gradient descent on batches, or on all documents at once."""
 
     def __init__(self, model: ClsAttention, counts: csr_array, labels: NDArray[np.int8], plan: TrainingPlan) -> None:
-        self.model, self.plan = model, plan
-        self.documents = Documents(counts.indptr, counts.indices, counts.data, labels)
+        super().__init__(model, counts, labels, plan)
         self.batch = counts.shape[0] if plan.optimizer == "gd" else plan.batch_size
 
     def epoch(self, order: NDArray[np.int64], lr: float) -> float:
@@ -129,13 +135,6 @@ class ClsSGD:
         return float(
             sgd_epoch(documents, schedule, model.embeddings, model.cls, model.value, lr, self.plan.train_value)
         )
-
-    def decision(self, counts: csr_array) -> NDArray[np.float64]:
-        return self.model.decision(counts)
-
-    @property
-    def parameters(self) -> Mapping[str, NDArray[Any]]:
-        return {"embeddings": self.model.embeddings, "cls": self.model.cls, "value": self.model.value}
 
     @property
     def state(self) -> Mapping[str, NDArray[Any]]:

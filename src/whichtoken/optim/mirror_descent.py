@@ -14,6 +14,7 @@ from torch.nn import Parameter
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from whichtoken.optim.mirror_kernels import mirror_step, power_sum
+from whichtoken.optim.parameter_checks import check_dense, check_dtype
 
 _OPTIONS: dict[str, Any] = {
     "normalized": False,
@@ -88,7 +89,7 @@ class MirrorDescent(Optimizer):
         try:
             _check_options(self.param_groups[-1])
             for index, param in enumerate(self.param_groups[-1]["params"]):
-                _check_dtype(self._name(-1, index), param)
+                check_dtype("MirrorDescent", self._name(-1, index), param)
         except ValueError:
             self.param_groups.pop()
             raise
@@ -128,12 +129,8 @@ class MirrorDescent(Optimizer):
         for index, param in enumerate(group["params"]):
             if param.grad is None or param.numel() == 0:
                 continue
-            _check_dtype(self._name(number, index), param)
-            if param.grad.layout is not torch.strided:
-                raise RuntimeError(
-                    "MirrorDescent does not support sparse gradients, please make that of parameter "
-                    f"{self._name(number, index)} dense (an embedding takes sparse=False)"
-                )
+            check_dtype("MirrorDescent", self._name(number, index), param)
+            check_dense("MirrorDescent", self._name(number, index), param.grad)
             if group["error_if_nonfinite"] and not torch.linalg.vector_norm(param.grad, math.inf).isfinite():
                 nonfinite.append(self._name(number, index))
         if nonfinite:
@@ -203,14 +200,6 @@ def _check_options(options: dict[str, Any]) -> None:
     for option in ("momentum", "weight_decay"):
         if not 0.0 <= options[option] < math.inf:
             raise ValueError(f"Invalid {option} value: {options[option]}, must be finite and not negative")
-
-
-def _check_dtype(name: str, param: Tensor) -> None:
-    if param.dtype not in (torch.float32, torch.float64):
-        raise ValueError(
-            f"MirrorDescent supports float32 and float64 parameters, but parameter {name} is {param.dtype}; "
-            "keep float32 weights and use torch.autocast for lower precision"
-        )
 
 
 def _batches(params: Sequence[Tensor]) -> list[list[Tensor]]:

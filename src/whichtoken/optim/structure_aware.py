@@ -19,6 +19,7 @@ from whichtoken.optim.chain_steps import (
     token_bases,
     with_norms_of,
 )
+from whichtoken.optim.parameter_checks import check_dense, check_dtype
 
 _TENSORS = {"attention": 4, "fused": 2, "pair": 2}  # of one chain
 _NAMES = {
@@ -161,11 +162,7 @@ class StructureAware(Optimizer):
     def _check_group(self, group: dict[str, Any]) -> None:
         _check_options(group)
         for index, param in enumerate(group["params"]):
-            if param.dtype not in (torch.float32, torch.float64):
-                raise ValueError(
-                    f"StructureAware supports float32 and float64 parameters, but parameter {_name(group, index)} is "
-                    f"{param.dtype}; keep float32 weights and use torch.autocast for lower precision"
-                )
+            check_dtype("StructureAware", _name(group, index), param)
         size, count = _TENSORS[group["structure"]], sum(param.numel() > 0 for param in group["params"])
         if count % size:
             expected = ", ".join(_NAMES[group["structure"]])
@@ -181,11 +178,7 @@ class StructureAware(Optimizer):
             for index, param in enumerate(group["params"]):
                 if param.grad is None or param.numel() == 0:
                     continue
-                if param.grad.layout is not torch.strided:
-                    raise RuntimeError(
-                        "StructureAware does not support sparse gradients, please make that of parameter "
-                        f"{_name(group, index)} dense (an embedding takes sparse=False)"
-                    )
+                check_dense("StructureAware", _name(group, index), param.grad)
                 if not torch.linalg.vector_norm(param.grad, math.inf).isfinite():
                     raise ValueError(
                         f"The gradient of parameter {_name(group, index)} is non-finite, nothing was moved"
