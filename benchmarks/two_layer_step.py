@@ -37,14 +37,14 @@ def measure() -> Iterator[Measure]:
             data, name = _documents()
             case = f"{name}, batch {BATCH}, d={DIM}, {threads} thread{'s' if threads > 1 else ''}"
             for kind, bound, documents in ((np.float64, 1e-13, 8), (np.float32, 1e-6, 16)):
-                ours, theirs = _differences(data, documents, kind)
+                apart, ours, theirs = _differences(data, documents, kind)
                 yield Measure(
                     case,
-                    f"distance from the literal float64 gradient, {kind.__name__}, {documents} documents",
-                    ours,
+                    f"relative difference of the gradients, {kind.__name__}, {documents} documents",
+                    apart,
                     bound,
                     at_least=False,
-                    detail=f"literal code in {kind.__name__}: {theirs:.2g}",
+                    detail=f"from the literal code in float64: ours {ours:.2g}, the literal code {theirs:.2g}",
                 )
             model = TwoLayerAttention.start(data.counts.shape[1], DIM, np.random.default_rng(0))
             module, ids, labels = TwoLayerAttentionModule(model), padded_ids(data.counts), torch.from_numpy(data.labels)
@@ -61,14 +61,15 @@ def measure() -> Iterator[Measure]:
 
 
 def _differences(data: TokenCounts, documents: int, kind: type) -> list[float]:
-    """Distance from the literal code's float64 gradient, over its length: ours and the literal code's in precision `kind`."""
+    """Relative distances in precision `kind`: ours from the literal code, and each of them from the literal float64 one."""
     part = data.subset(np.arange(documents))
     model = TwoLayerAttention.start(data.counts.shape[1], DIM, np.random.default_rng(0), kind)
     exact = TwoLayerAttention(*(array.astype(np.float64) for array in (model.embeddings, model.cls, model.value)))
     found = model.two_layer_gradient(part.counts, part.labels)
     ours = np.concatenate([found.rows.ravel(), found.cls, found.value])
     reference, theirs = (_literal(start, part, found.tokens) for start in (exact, model))
-    return [float(np.linalg.norm(vector - reference) / np.linalg.norm(reference)) for vector in (ours, theirs)]
+    pairs = ((ours, theirs), (ours, reference), (theirs, reference))
+    return [float(np.linalg.norm(left - right) / np.linalg.norm(reference)) for left, right in pairs]
 
 
 def _literal(model: TwoLayerAttention, data: TokenCounts, tokens: NDArray[np.int32]) -> NDArray[Any]:
