@@ -1,4 +1,4 @@
-"""After the first step, the `<cls>` vector goes to a max-margin direction.
+"""After the first step, the <cls> vector goes to a max-margin direction.
 
 Claim   With embeddings fixed after one step, the gradient flow of p diverges, selects every relevant token, and its direction
         tends to the max-margin direction of the tokens it selects.

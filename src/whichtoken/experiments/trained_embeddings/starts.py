@@ -1,4 +1,4 @@
-"""Where the flow of the `<cls>` vector starts: random embeddings, one first step, on data with one relevant token each."""
+"""Where the flow of the <cls> vector starts: random embeddings, one first step, on data with one relevant token each."""
 
 from __future__ import annotations
 
