@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ class Schedule(NamedTuple):
     order: NDArray[np.int64]  # (documents,) batch t is order[starts[t]:starts[t + 1]]
     starts: NDArray[np.int64]  # (steps + 1,)
     bounds: NDArray[np.int64]  # (steps + 1,)
-    tokens: Integers  # (entries,) distinct tokens of a batch
+    tokens: Integers  # (entries,) distinct tokens of a batch, ascending: neighbours in memory are visited in a row
     missed: Integers  # (entries,) steps until the token is touched again, or until the epoch ends
     unseen: NDArray[np.bool_]  # (entries,) the batch before did not touch it
     before: Integers  # (vocabulary,) steps before the first touch
@@ -32,8 +33,10 @@ def batch_schedule(
     tokens = np.empty(min(int(indptr[-1]), steps * vocabulary), dtype=np.int32)
     missed, unseen = np.empty_like(tokens), np.empty(len(tokens), dtype=np.bool_)
     bounds, before = np.zeros(steps + 1, dtype=np.int64), np.full(vocabulary, steps, dtype=np.int32)
-    entries = _touches(indptr, indices, order, starts, tokens, unseen, bounds, np.full(vocabulary, -2))
-    _gaps(tokens, bounds, missed, before)
+    entries = _touches(indptr, indices, order, starts, tokens, bounds, np.full(vocabulary, -1))
+    for first, last in pairwise(bounds):
+        tokens[first:last].sort()
+    _gaps(tokens, bounds, missed, unseen, before)
     return Schedule(order, starts, bounds, tokens[:entries], missed[:entries], unseen[:entries], before)
 
 
@@ -44,7 +47,6 @@ def _touches(
     order: NDArray[np.int64],
     starts: NDArray[np.int64],
     tokens: Integers,
-    unseen: NDArray[np.bool_],
     bounds: NDArray[np.int64],
     last: NDArray[np.int64],
 ) -> int:
@@ -53,7 +55,7 @@ def _touches(
         for row in order[starts[step] : starts[step + 1]]:
             for token in indices[indptr[row] : indptr[row + 1]]:
                 if last[token] != step:
-                    tokens[entry], unseen[entry] = token, last[token] != step - 1
+                    tokens[entry] = token
                     last[token] = step
                     entry += 1
         bounds[step + 1] = entry
@@ -61,9 +63,19 @@ def _touches(
 
 
 @njit(cache=True, nogil=True)
-def _gaps(tokens: Integers, bounds: NDArray[np.int64], missed: Integers, following: Integers) -> None:
-    """Walk backwards; `following` ends as the step of the first touch."""
+def _gaps(
+    tokens: Integers,
+    bounds: NDArray[np.int64],
+    missed: Integers,
+    unseen: NDArray[np.bool_],
+    following: Integers,
+) -> None:
+    """Fill `missed` walking backwards and `unseen` forwards; `following` ends as the step of the first touch."""
     for step in range(len(bounds) - 2, -1, -1):
         for entry in range(bounds[step], bounds[step + 1]):
             missed[entry] = following[tokens[entry]] - step - 1
             following[tokens[entry]] = step
+    fresh = np.zeros(len(following), dtype=np.bool_)  # touched by the batch before
+    for entry in range(bounds[-1]):
+        unseen[entry] = not fresh[tokens[entry]]
+        fresh[tokens[entry]] = missed[entry] == 0

@@ -102,7 +102,7 @@ def adamw_epoch(
         if train_value:
             update_vector(value.parameter, value.mean, value.square, partial_v, rule, step)
         fill_table(table, rule, step, longest, True)
-        _update_rows(
+        update_rows(
             embeddings, tokens, missed, along_value, along_cls, old_v, old_p, v, p, table, rule, step, scores, values
         )
     return loss / len(rule.sizes)
@@ -149,10 +149,11 @@ def _combine(
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _update_rows(
+def update_rows(
     embeddings: Moments, tokens: NDArray[np.int32], missed: NDArray[np.int32], along_value: Floats, along_cls: Floats,
     old_v: Rows, old_p: Rows, v: Rows, p: Rows, table: Floats, rule: Rule, step: int, scores: Floats, values: Floats,
 ) -> None:  # fmt: skip
+    """AdamW on the rows of `tokens` with the gradients A_s v + B_s p, and their `scores` and `values` after it."""
     for k in prange(len(tokens)):
         token = tokens[k]
         scores[token], values[token] = _update_row(
