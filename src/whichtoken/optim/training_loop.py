@@ -20,8 +20,8 @@ from scipy.sparse import csr_array
 from whichtoken.errors import UsageError
 from whichtoken.models.cls_attention import logistic_loss
 from whichtoken.optim.checkpoint import load_checkpoint, restore, save_checkpoint
-from whichtoken.optim.epoch_bar import epoch_bar
 from whichtoken.optim.training_plan import TrainingPlan
+from whichtoken.terminal_bar import terminal_bar
 
 
 class Engine(Protocol):
@@ -99,7 +99,7 @@ def train(
     """Run the plan, or what is left of it, on `engine`."""
     identity = _identity(plan, counts, labels)
     history, best = _resume(engine, guards, identity, rng)
-    with epoch_bar(plan.epochs) as tick:
+    with terminal_bar(plan.epochs, "epoch", "{task.fields[text]}", text="") as update:
         for epoch in range(len(history.losses), plan.epochs):
             if _exhausted(history, guards):
                 break
@@ -114,7 +114,7 @@ def train(
                 _save(guards.checkpoint, engine, history, best, identity, rng)
             history.seconds += time.perf_counter() - wall
             history.cpu_seconds += time.process_time() - cpu
-            tick(epoch + 1, history.text)
+            update(completed=epoch + 1, text=history.text)
     if best:
         restore(engine.parameters, best)
     return history
