@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whichtoken.lab.experiment import Row, Rows
 from whichtoken.lab.verdicts import Exact, Mean, Resampled, Share, agreement, at_least, at_most, not_run, settle
 
 
@@ -98,3 +99,11 @@ def test_power_against_a_theory_that_is_off():
         for s in rng.standard_normal((200, 5))
     ]
     assert np.mean([state(claim) == "disagrees" for claim in claims]) > 0.95
+
+
+def test_runs_on_one_problem_count_as_one():
+    rows = Rows(
+        Row(method, seed, "ok", "", {"value": seed + method}, 0.0, "") for seed in range(3) for method in (0, 2)
+    )
+    np.testing.assert_array_equal(rows.seed_means("value"), [1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(rows.seed_means(lambda row: row.point > 0), [0.5, 0.5, 0.5])

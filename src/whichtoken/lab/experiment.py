@@ -89,14 +89,25 @@ class Rows(list[Row[PointT]]):
         return np.array([row.measured[name] for row in self])
 
     def predicted(self, name: str) -> Predicted | None:
-        """The prediction that these rows share; None where there is none."""
-        return next((row.predicted[name] for row in self if name in row.predicted), None)
+        """The prediction that these rows share; None where there is none, or where they are of different problems."""
+        found = [row.predicted[name] for row in self if name in row.predicted]
+        if not found or not all(np.allclose(item.value, found[0].value, rtol=1e-9, atol=0.0) for item in found):
+            return None
+        return found[0]
 
     def per_seed(self, statistic: Callable[[Rows[PointT]], float | None]) -> NDArray[np.float64]:
         """A statistic of each repeat's rows; repeats for which it is None are left out."""
         seeds = dict.fromkeys(row.seed for row in self)
         found = (statistic(Rows(row for row in self if row.seed == seed)) for seed in seeds)
         return np.array([value for value in found if value is not None], dtype=np.float64)
+
+    def seed_means(self, quantity: str | Callable[[Row[PointT]], float]) -> NDArray[np.float64]:
+        """Mean over each repeat's rows of a measured value or of a function of the row.
+
+        Runs that share a problem are alike: for an interval they count as one.
+        """
+        of = (lambda row: row.measured[quantity]) if isinstance(quantity, str) else quantity
+        return self.per_seed(lambda repeat: float(np.mean([of(row) for row in repeat])))
 
 
 class Experiment(ABC, Generic[PointT]):

@@ -1,7 +1,7 @@
 """Which tokens mirror descent selects depends on where it starts.
 
 Claim   Mirror descent on attention selects the best token of most sequences, and more often from a zero start than from a
-        large random one; whatever it selects is locally optimal.
+        large random one; what it selects is nearly always locally optimal.
 Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581) prove convergence to
         locally optimal tokens; how often these are the best ones is measured here.
 """

@@ -26,8 +26,8 @@ from whichtoken.lab import (
     Mean,
     Measured,
     Predicted,
+    Resampled,
     Rows,
-    Share,
     agreement,
     at_least,
     at_most,
@@ -99,7 +99,9 @@ FAMILY_CLAIMS = (
 )
 FLOW_CLAIMS = ("flow.decoder", "flow.weights", "flow.limit")
 # too few runs to be sure
-UNDECIDED = [f"joint.{claim}" for claim in ("share.p1.1", "share.p3", "relaxed", "settled", "split", "flow.limit.p2")]
+UNDECIDED = [
+    f"joint.{claim}" for claim in ("share.p1.1", "share.p3", "relaxed", "between", "settled", "split", "flow.limit.p2")
+]
 
 
 def recorded(flows: tuple[float, ...]) -> dict[str, str]:
@@ -266,26 +268,25 @@ def _judge_plane(rows: Rows[Point]) -> Iterator[Claim]:
 
 
 def _judge_family(p: float, settled: Rows[Point], runs: int) -> Iterator[Claim]:
-    cosines = np.array([_least_cosine(row) for row in settled])
     yield at_most(
         f"joint.family.p{p:g}",
         f"p = {p:g}: mean of 1 - cosine to the member at the measured ratio, W or v ({len(settled)} of {runs} runs settled)",
         bound=DISTANCE,
-        measured=Mean(1 - cosines),
+        measured=Mean(settled.seed_means(lambda row: 1 - _least_cosine(row))),
     )
     if p in (1.75, 2.0) and len(settled):
         yield at_least(
             f"joint.worst.p{p:g}",
             f"p = {p:g}: smallest of these cosines",
             bound=NEAR,
-            measured=Exact(float(cosines.min())),
+            measured=Exact(float(min(map(_least_cosine, settled)))),
         )
     elif p not in (1.75, 2.0):
         yield at_least(
             f"joint.share.p{p:g}",
             f"p = {p:g}: share of these cosines above {NEAR}",
             bound=0.9,
-            measured=Share(cosines >= NEAR),
+            measured=Resampled(settled.seed_means(lambda row: _least_cosine(row) >= NEAR), np.mean),
         )
 
 
@@ -305,13 +306,13 @@ def _judge_ends(settled: Rows[Point]) -> Iterator[Claim]:
             f"joint.{name}",
             f"{text}: mean of 1 - cosine to the {name} limit ({len(rows)} runs)",
             bound=DISTANCE,
-            measured=Mean(1 - rows.values(f"cosine_{name}")),
+            measured=Mean(1 - rows.seed_means(f"cosine_{name}")),
         )
     yield at_least(
         "joint.between",
         f"ratios in between: how much nearer the family's member is than the nearer end, in cosine ({len(between)} runs)",
         bound=0.0,
-        measured=Mean([row.measured["cosine_family"] - _nearer_end(row) for row in between]),
+        measured=Mean(between.seed_means(lambda row: row.measured["cosine_family"] - _nearer_end(row))),
     )
 
 
@@ -324,13 +325,13 @@ def _judge_selection(rows: Rows[Point]) -> Iterator[Claim]:
         "joint.settled",
         f"every sequence asks for a lead: share of runs that settle on single tokens ({len(demanding)} runs)",
         bound=0.9,
-        measured=Share(demanding.values("settled")),
+        measured=Resampled(demanding.seed_means("settled"), np.mean),
     )
     yield at_most(
         "joint.split",
         f"the ratio leaves a sequence no demand: share of runs that still settle (ours; {len(idle)} runs)",
         bound=0.5,
-        measured=Share(idle.values("settled")),
+        measured=Resampled(idle.seed_means("settled"), np.mean),
     )
 
 
