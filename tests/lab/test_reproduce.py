@@ -19,12 +19,23 @@ def test_failed_points_are_recorded_and_the_others_go_on(tmp_path):
     [result] = reproduce(["toy/faults"], workers=2, out=tmp_path)
     messages = Counter((row.point.fault, row.message.split(" (")[0]) for row in result.rows.failed)
     assert messages == {
-        ("raise", "RuntimeError: a planted fault"): 3,
+        ("raise", "RuntimeError: a planted fault in [/bold]"): 3,
         ("nan", "ValueError: 'value' is nan"): 3,
         ("object", "TypeError: Object of type object is not JSON serializable"): 3,
+        ("exit", "SystemExit: gone"): 3,
     }
     assert len(result.rows) == 3
-    assert result.verdicts[0].note == "9 of 12 rows failed"
+    assert result.verdicts[0].note == "12 of 15 rows failed"
+
+
+def test_claim_on_record_does_not_vanish_when_its_rows_fail(tmp_path, monkeypatch):
+    from whichtoken.lab.discovery import find
+
+    monkeypatch.setattr(type(find("toy/faults")), "expected", {"quick": {"faults.lost": "agrees"}})
+    [result] = reproduce(["toy/faults"], workers=1, out=tmp_path)
+    assert [verdict.code for verdict in result.verdicts] == ["faults.zero", "faults.lost"]
+    assert "no finished row to judge" in result.verdicts[1].note
+    assert result.weakened == [result.verdicts[1]]
 
 
 def test_prediction_that_fails_is_shown(tmp_path):
@@ -56,6 +67,16 @@ def test_absent_data_is_not_run_with_its_reason(tmp_path, monkeypatch):
     assert [verdict.state for verdict in result.verdicts] == ["not-run"]
     assert "get it from a friend" in result.verdicts[0].note
     assert (result.changed, result.weakened) == ([], [])
+
+
+def test_absent_data_is_mentioned_where_it_matters(tmp_path, monkeypatch):
+    from whichtoken.lab.discovery import find
+
+    experiment = type(find("toy/mean"))
+    monkeypatch.setattr(experiment, "expected", {"quick": {"mean.shift": "agrees", "mean.far": "agrees"}})
+    monkeypatch.setattr(experiment, "absent", lambda self, point: "get it" if point.draws == 400 else "")
+    [result] = reproduce(["toy/mean"], workers=1, out=tmp_path)
+    assert [(v.code, v.note) for v in result.verdicts] == [("mean.shift", ""), ("mean.far", "get it")]
 
 
 def finished_rows(out):

@@ -55,7 +55,7 @@ def test_index_leads_to_every_experiment(report):
     assert 'href="toy-mean.html"' in index
     assert 'href="toy-faults.html"' in index
     assert "the mean is the shift" in index
-    assert "9 of 12 rows failed" in index
+    assert "12 of 15 rows failed" in index
 
 
 def test_page_shows_claim_figure_numbers_failures_and_command(report):

@@ -25,7 +25,7 @@ class Point:
 class Faults(Experiment[Point]):
     id = "toy/faults"
     presets = {
-        "quick": (Grid(fault=["none", "raise", "nan", "object"], seeds=3),),
+        "quick": (Grid(fault=["none", "raise", "nan", "object", "exit"], seeds=3),),
         "full": (Grid(fault="none", number=list(range(12)), pause=0.15, seeds=1),),
     }
 
@@ -33,7 +33,9 @@ class Faults(Experiment[Point]):
         note(f"{point.fault} {point.number}")
         time.sleep(point.pause)
         if point.fault == "raise":
-            raise RuntimeError("a planted\nfault")
+            raise RuntimeError("a planted\nfault in [/bold]")
+        if point.fault == "exit":
+            raise SystemExit("gone")
         if point.fault == "die" or (point.fault == "die once" and first_time()):
             os.kill(os.getpid(), signal.SIGKILL)
         value = {"nan": np.nan, "object": object()}.get(point.fault, rng.standard_normal())

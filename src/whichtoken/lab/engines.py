@@ -28,7 +28,9 @@ class Engine(Protocol):
 
 def parse_engine(name: str, workers: int | None = None) -> Engine:
     """The engine of this name: local, dask, or dask://host:port."""
-    workers = workers if workers is not None else len(os.sched_getaffinity(0))
+    from loky import cpu_count
+
+    workers = workers if workers is not None else cpu_count()
     if workers < 1:
         raise UsageError(f"workers={workers} must be at least 1")
     if name == "local":

@@ -22,19 +22,20 @@ def export_rows(out: Path, ids: Iterable[str], to: Path) -> int:
 
     if to.suffix not in (".parquet", ".csv"):
         raise UsageError(f"--to {to}: the name must end in .parquet or .csv")
+    wanted = list(dict.fromkeys(ids))
     with Ledger.reading(out / LEDGER_NAME) as ledger:
         known = {run.experiment for run in ledger.runs()}
-        for experiment_id in ids:
+        for experiment_id in wanted:
             if experiment_id not in known:
                 raise unknown("experiment", experiment_id, known, str(ledger.path))
-        frame = pd.DataFrame([_flat(record) for record in ledger.records(list(ids) or sorted(known))])
+        frame = pd.DataFrame([_flat(record) for record in ledger.records(wanted or sorted(known))])
     try:
         if to.suffix == ".parquet":
             frame.to_parquet(to, index=False)
         else:
             frame.to_csv(to, index=False)
     except OSError as error:
-        raise UsageError(f"{to} cannot be written ({error.strerror})") from error
+        raise UsageError(f"{to} cannot be written ({error.strerror or error})") from error
     return len(frame)
 
 

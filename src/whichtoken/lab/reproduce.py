@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from whichtoken.errors import UsageError
+from whichtoken.errors import unknown
 from whichtoken.lab.discovery import experiments, find
 from whichtoken.lab.engines import Engine, parse_engine
 from whichtoken.lab.experiment import Experiment, Row
@@ -64,8 +64,7 @@ def _chosen(ids: Iterable[str] | None, preset: str) -> list[Any]:
         return [find(experiment_id) for experiment_id in dict.fromkeys(ids)]
     chosen = [experiment for experiment in experiments().values() if preset in experiment.presets]
     if not chosen:
-        known = sorted({name for experiment in experiments().values() for name in experiment.presets})
-        raise UsageError(f"no experiment has a preset '{preset}'; presets: {', '.join(known)}")
+        raise unknown("preset", preset, {name for experiment in experiments().values() for name in experiment.presets})
     return chosen
 
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from whichtoken.errors import UsageError
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Experiment, Row, Rows
 from whichtoken.lab.ledger import Ledger, Run
 from whichtoken.lab.plan import Plan, Task, make_plan
-from whichtoken.lab.verdicts import Verdict, not_run, settle
+from whichtoken.lab.verdicts import Claim, Mean, Verdict, not_run, settle
 
 
 @dataclass(frozen=True)
@@ -92,12 +93,19 @@ def judge(plan: Plan, stored: Mapping[Task, Row[Any]], started: str = "") -> Res
     )
     missing = len(plan.tasks) - sum(task.seed is not None for task in stored)
     reason = next(filter(None, map(plan.experiment.absent, plan.points.values())), "") if missing else ""
+    on_record = plan.experiment.expected.get(plan.preset, {})
     if not stored and reason:
-        codes = plan.experiment.expected.get(plan.preset, {}) or {plan.experiment.id.split("/")[1]: ""}
+        codes = list(on_record) or [plan.experiment.id.split("/")[1]]
         claims = [not_run(code, plan.experiment.title, reason) for code in codes]
     else:
         claims = list(plan.experiment.judge(rows))
-    notes = _note(rows, missing, reason)
+        judged = {claim.code for claim in claims}
+        for code in on_record if plan.as_declared else ():
+            if code not in judged:  # a claim on record does not vanish because none of its rows finished
+                empty = Claim(code, plan.experiment.title, None, Mean([]), "equal", note="no finished row to judge")
+                claims.append(not_run(code, plan.experiment.title, reason) if reason else empty)
+    explained = any(claim.kind == "not run" for claim in claims)  # these say themselves what is not there
+    notes = _note(rows, 0 if explained else missing, reason)
     verdicts = [replace(verdict, note="; ".join(filter(None, [verdict.note, notes]))) for verdict in settle(claims)]
     return Result(plan, rows, verdicts, missing, started)
 
@@ -111,7 +119,10 @@ def _replan(run: Run) -> Plan | None:
     experiment = experiments().get(run.experiment)
     if experiment is None or run.preset not in experiment.presets:
         return None
-    return make_plan(experiment, run.preset, run.overrides, run.seeds)
+    try:
+        return make_plan(experiment, run.preset, run.overrides, run.seeds)
+    except UsageError:  # of an earlier version, with a field that is no longer there
+        return None
 
 
 def _note(rows: Rows[Any], missing: int, reason: str) -> str:

@@ -41,7 +41,7 @@ def work(task: Task) -> Outcome:
         use_one_thread()
         values = _values(task)
         _refuse_non_finite(values)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Outcome("failed", _in_one_line(error), {}, time.perf_counter() - start)
     return Outcome("ok", "", values, time.perf_counter() - start)
 
@@ -86,7 +86,7 @@ def _refuse_non_finite(values: Mapping[str, Any], prefix: str = "") -> None:
             raise ValueError(f"'{prefix}{name}' is {value}")
 
 
-def _in_one_line(error: Exception) -> str:
+def _in_one_line(error: BaseException) -> str:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text} ({Path(frame.filename).name}:{frame.lineno})"

@@ -8,15 +8,13 @@ Source  Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least, at_most, not_run
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least, at_most
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,10 +61,10 @@ class Images(Experiment[Point]):
     }
 
     def absent(self, point: Point) -> str:
+        from whichtoken.data.data_folder import find_data
         from whichtoken.data.image_patches import CIFAR_FILE
 
-        folder = os.environ.get("WHICHTOKEN_DATA", "")
-        if point.pictures != "cifar" or (folder and (Path(folder) / CIFAR_FILE).exists()):
+        if point.pictures != "cifar" or find_data(CIFAR_FILE):
             return ""
         return f"CIFAR-10 pictures are not here; set WHICHTOKEN_DATA to a folder with {CIFAR_FILE} (columns split, class, jpeg)"
 
@@ -125,10 +123,6 @@ class Images(Experiment[Point]):
                 f"{pictures}: attention on the picture with fixed noise over that with fresh noise",
                 bound=0.8,
                 measured=Mean(rows.where(pictures=pictures).per_seed(_fixed_over_fresh)),
-            )
-        if rows and "cifar" not in rows.levels("pictures") and rows[0].point.steps > 250:
-            yield not_run(
-                "images.selects.cifar", "cifar: attention on the picture", self.absent(Point(pictures="cifar"))
             )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
