@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import sqlite3
 import stat
 
@@ -9,7 +10,7 @@ import pytest
 
 from whichtoken.errors import UsageError
 from whichtoken.lab import reproduce
-from whichtoken.lab.ledger import SCHEMA, Ledger
+from whichtoken.lab.ledger import SCHEMA, Ledger, Run
 from whichtoken.lab.results import stored_results
 from whichtoken.places import LEDGER_NAME
 
@@ -146,3 +147,37 @@ def test_locked_by_another_program(filled, monkeypatch):
 def test_reading_nothing_says_what_to_do(tmp_path):
     assert "run 'whichtoken reproduce' first" in refused(tmp_path / LEDGER_NAME, reading=True)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.fixture
+def killed(filled, tmp_path):
+    """The files as a driver leaves them that is killed before SQLite has moved the log into the database."""
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    with Ledger.writing(filled) as ledger:
+        ledger.put_run(Run("toy/mean", "full", {}, 2, "2020-01-01"))
+        for file in filled.parent.glob(f"{LEDGER_NAME}*"):
+            shutil.copy(file, folder)
+    assert (folder / f"{LEDGER_NAME}-wal").stat().st_size
+    return folder / LEDGER_NAME
+
+
+def test_rows_of_a_killed_driver_are_read_where_nothing_may_be_written(killed, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with Ledger.reading(killed) as ledger:
+        assert {result.preset for result in stored_results(ledger)} == {"quick", "full"}
+
+
+@pytest.mark.parametrize("reading", [True, False])
+def test_emptied_file_does_not_cost_the_log(killed, reading):
+    log = killed.with_name(f"{LEDGER_NAME}-wal")
+    before = log.read_bytes()
+    killed.write_bytes(b"")
+    assert "is damaged" in refused(killed, reading=reading)
+    assert log.read_bytes() == before
+
+
+def test_run_with_a_field_that_is_gone_does_not_block_the_others(filled):
+    with Ledger.writing(filled) as ledger:
+        ledger.put_run(Run("toy/mean", "quick", {"gone": [1]}, 2, "2020-01-01"))
+        assert [result.plan.overrides for result in stored_results(ledger)] == [{}]

@@ -85,7 +85,8 @@ class Ledger:
         """Open an existing ledger to look at, also while a driver writes or where nothing may be written."""
         if not path.is_file():
             raise UsageError(f"no results in {path.parent}: {path.name} is missing; run 'whichtoken reproduce' first")
-        mode = "mode=ro" if os.access(path.parent, os.W_OK) else "immutable=1"
+        # rows of a killed driver wait in the log, which `immutable` would pass over
+        mode = "mode=ro" if _log_size(path) or os.access(path.parent, os.W_OK) else "immutable=1"
         with _connected(path, mode) as connection:
             with _one_sentence(path):
                 _check(path, connection)
@@ -207,6 +208,8 @@ def _driver_lock(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _connected(path: Path, mode: str = "mode=rwc") -> Iterator[sqlite3.Connection]:
+    if path.exists() and not path.stat().st_size and _log_size(path):
+        raise _damaged(path)  # SQLite would take it for new and delete the log, which has every row
     with _one_sentence(path):
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS)
     try:
@@ -241,6 +244,12 @@ def _check_writable(path: Path) -> None:
             raise UsageError(f"{item} is read-only; make it writable or choose another --out")
     if path.exists() and not os.access(path, os.W_OK):
         raise UsageError(f"{path} cannot be written by this user; choose another --out")
+
+
+def _log_size(path: Path) -> int:
+    """Bytes that SQLite has not yet moved into the file."""
+    log = Path(f"{path}-wal")
+    return log.stat().st_size if log.exists() else 0
 
 
 def _damaged(path: Path) -> UsageError:
