@@ -1,5 +1,7 @@
 """Presets, overrides and random streams."""
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from whichtoken.errors import UsageError
 from whichtoken.lab.canonical import canonical_json, random_stream
-from whichtoken.lab.discovery import find
+from whichtoken.lab.discovery import experiments, find
 from whichtoken.lab.plan import make_plan
 
 
@@ -86,3 +88,54 @@ def test_canonical_json_knows_numpy_and_refuses_nan():
     assert canonical_json({"b": np.float64(0.1), "a": np.arange(2)}) == '{"a":[0,1],"b":0.1}'
     with pytest.raises(ValueError, match="Out of range"):
         canonical_json({"a": np.nan})
+
+
+def folder_of_claims(tmp_path, monkeypatch, files):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    folders = dict.fromkeys(str((tmp_path / name).parent) for name in files)
+    monkeypatch.setenv("WHICHTOKEN_EXPERIMENTS", os.pathsep.join(folders))
+    return experiments()
+
+
+BASE = """'''{title}
+
+Claim   {title} holds.
+Source  None.
+'''
+from dataclasses import dataclass
+from whichtoken.lab import Experiment, Grid
+
+@dataclass(frozen=True)
+class Point:
+    size: int = 1
+
+class Shared(Experiment[Point]):
+    presets = {{"quick": (Grid(seeds=1),)}}
+
+    def run(self, point, rng):
+        return {{}}
+
+    def judge(self, rows):
+        return iter(())
+
+    def draw(self, rows, figure):
+        pass
+
+class Claimed(Shared):
+    id = "{id}"
+"""
+
+
+def test_files_of_equal_name_and_a_shared_base_are_told_apart(tmp_path, monkeypatch):
+    texts = {f"{folder}/toy.py": BASE.format(id=f"own/{folder}", title=f"Toy {folder}") for folder in ("one", "two")}
+    found = folder_of_claims(tmp_path, monkeypatch, texts)
+    assert [found[f"own/{name}"].title for name in ("one", "two")] == ["Toy one", "Toy two"]
+
+
+def test_second_experiment_of_an_id_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(
+        UsageError, match=r"^two experiments are called 'mirror-descent/direction'; rename the one in .*a\.py$"
+    ):
+        folder_of_claims(tmp_path, monkeypatch, {"own/a.py": BASE.format(id="mirror-descent/direction", title="Mine")})

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import pkgutil
 import sys
 from collections.abc import Iterator
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,8 +37,13 @@ def _load(folders: str) -> dict[str, Experiment[Any]]:
     found: dict[str, Experiment[Any]] = {}
     for module in [*_own_modules(), *_modules_in(folders)]:
         for item in vars(module).values():
-            if isinstance(item, type) and issubclass(item, Experiment) and item.__module__ == module.__name__:
-                found[item.id] = item()
+            if not (isinstance(item, type) and issubclass(item, Experiment) and item.__module__ == module.__name__):
+                continue
+            if inspect.isabstract(item) or not hasattr(item, "id"):  # a base that several experiments share
+                continue
+            if item.id in found:
+                raise UsageError(f"two experiments are called '{item.id}'; rename the one in {module.__file__}")
+            found[item.id] = item()
     return dict(sorted(found.items()))
 
 
@@ -57,7 +64,7 @@ def _modules_in(folders: str) -> Iterator[ModuleType]:
 
 
 def _module_from(path: Path) -> ModuleType:
-    name = f"whichtoken_experiments_{path.stem}"
+    name = f"whichtoken_experiments_{sha256(str(path.resolve()).encode()).hexdigest()[:12]}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
