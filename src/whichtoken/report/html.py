@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections import Counter
@@ -45,7 +46,8 @@ def write_report(out: Path) -> Path:
             )
             (folder / page_name(result.id)).write_text(page, encoding="utf-8")
         index = folder / "index.html"
-        index.write_text(pages.get_template("index.html").render(theories=_by_theory(shown), counts=_counts(shown)))
+        page = pages.get_template("index.html").render(theories=_by_theory(shown), counts=_counts(shown))
+        index.write_text(page, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"the report cannot be written to {folder} ({error.strerror})") from error
     return index
@@ -82,7 +84,9 @@ def _figure(result: Result, name: str) -> tuple[Markup, str]:
     try:
         return Markup(svg(lambda figure: result.experiment.draw(result.rows, figure), name)), ""
     except Exception as error:
-        return Markup(), f"the figure needs rows that are not there ({type(error).__name__}: {error})"
+        partial = result.missing or result.failed
+        why = "needs rows that are not there" if partial else "could not be drawn"
+        return Markup(), f"the figure {why} ({type(error).__name__}: {error})"
 
 
 def _numbers(result: Result) -> tuple[list[str], list[list[str]]]:
@@ -128,11 +132,12 @@ def _mean_and_error(values: list[float]) -> str:
 def _command(result: Result, out: Path) -> str:
     parts = ["whichtoken", "reproduce", result.id, "--preset", result.preset]
     for name, values in result.plan.overrides.items():
-        parts += ["--set", f"{name}={','.join(map(str, values))}"]
+        texts = (json.dumps(value) if isinstance(value, tuple) else str(value) for value in values)
+        parts += ["--set", f"{name}={','.join(texts)}"]
     if result.plan.seeds is not None:
         parts += ["--seeds", str(result.plan.seeds)]
     if out != DEFAULT_FOLDER:
-        parts += ["--out", out.name]
+        parts += ["--out", str(out)]
     return shlex.join(parts)
 
 
