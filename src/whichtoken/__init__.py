@@ -3,7 +3,11 @@
 from importlib import import_module
 from typing import Any
 
+from whichtoken.kernel_cache import ensure_kernel_cache
+
 __version__ = "0.1.0"
+
+ensure_kernel_cache()  # before anything imports numba
 
 _ESTIMATORS = {
     "AttentionRegressor": "attention_regressor",

@@ -1,0 +1,37 @@
+"""Compiled kernels find a place where neither the package nor a home folder can be written."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from whichtoken.kernel_cache import ensure_kernel_cache
+
+
+@pytest.fixture
+def read_only(monkeypatch):
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+
+
+def test_home_is_enough(read_only, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    ensure_kernel_cache()
+    assert "NUMBA_CACHE_DIR" not in os.environ
+
+
+def test_without_a_home_a_private_folder_is_made_and_removed(tmp_path):
+    (tmp_path / "file").touch()  # no folder can be made below it
+    program = """
+import os
+os.access = lambda path, mode: False
+import whichtoken
+print(os.environ["NUMBA_CACHE_DIR"], os.path.isdir(os.environ["NUMBA_CACHE_DIR"]))
+"""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "file"), "TMPDIR": str(tmp_path)}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    folder, there = done.stdout.split()
+    assert (there, Path(folder).parent, Path(folder).exists()) == ("True", tmp_path, False)
