@@ -62,8 +62,10 @@ def test_same_generator_state_gives_the_same_sample():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"groups": 1}, "groups=1 must be at least 2"),
-        ({"group_dim": 0}, "group_dim=0 must be at least 1"),
+        ({"groups": 1}, "groups=1 must be a whole number of at least 2"),
+        ({"groups": 4.5}, "groups=4.5 must be a whole number of at least 2"),
+        ({"relevant": 1.7}, "relevant=1.7 must be one or several distinct group indices"),
+        ({"group_dim": 0}, "group_dim=0 must be a whole number of at least 1"),
         ({"relevant": 4}, r"relevant=4 must be .* in 0..3"),
         ({"relevant": -1}, "relevant=-1"),
         ({"relevant": (1, 1)}, "distinct"),
@@ -165,7 +167,7 @@ def test_bad_digit_is_named():
 
 
 def test_absent_cifar_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="set WHICHTOKEN_DATA"):
+    with pytest.raises(ValueError, match=f"{CIFAR_FILE} not found: set WHICHTOKEN_DATA to a folder that holds it"):
         cifar_images(folder=tmp_path)
 
 

@@ -95,3 +95,10 @@ def test_weights_get_sparser_as_p_falls():
         effective.append(np.mean(values))
     assert effective == sorted(effective)
     np.testing.assert_allclose(effective, [10.2, 15.3, 54.2, 63.5, 81.3], rtol=0.3)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-155, 1e160, 1e200])
+def test_products_beyond_float64_are_refused_not_called_infeasible(scale):
+    tokens, queries, selected = planted(3, 4, 5)
+    with pytest.raises(ValueError, match="leave the range of float64"):
+        key_query_svm(scale * tokens, scale * queries, selected)

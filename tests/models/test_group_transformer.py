@@ -1,4 +1,5 @@
 import math
+import re
 
 import numpy as np
 import pytest
@@ -274,3 +275,14 @@ def test_encodings_are_trained_only_when_asked():
 def test_bad_switch_is_named(field):
     with pytest.raises(ValueError, match=f"{field}=0 must be at least 1"):
         GroupTransformerProbe(**{"group_dim": 2, "groups": 4, field: 0})
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "sentence"),
+    [(4, 3, "must be (n, 3, 2) and (n,)"), (0, 0, "with n >= 1"), (4, None, "y must be -1 or +1")],
+)
+def test_loss_refuses_labels_that_do_not_fit(rows, labels, sentence):
+    model = GroupTransformer(2, 3)
+    y = torch.zeros(rows) if labels is None else torch.ones(labels)
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        model.loss(torch.randn(rows, 3, 2), y)

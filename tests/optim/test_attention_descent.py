@@ -1,5 +1,6 @@
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -256,6 +257,10 @@ def constraint_norms(problem, result, p):
         ({"loss": "hinge"}, r"^loss='hinge' must be one of logistic, exponential, linear or a function that gives log"),
         ({"loss": lambda m: "steep"}, r"^loss=<function .*> must be a function of one float that numba can compile: "),
         ({"loss": lambda m: m - np.inf * 0.0}, r"must return log \|l'\(m\)\| as a number, it returns nan at m = 0$"),
+        (
+            {"loss": partial(max, 0.0)},
+            r"^loss=functools.partial.* must be a function of one float that numba can compile: \S",
+        ),
         ({"loss": 3}, r"^loss=3 must be one of logistic, exponential, linear or a function that gives log"),
         ({"start": np.zeros((3, 3))}, r"^start of shape \(3, 3\) must be a finite matrix of shape \(10, 10\)$"),
         ({"start": np.full((10, 10), np.nan)}, r"must be a finite matrix"),
@@ -265,3 +270,12 @@ def test_bad_arguments_are_named(change, message):
     problem, start = problem_and_start()
     with pytest.raises(ValueError, match=message):
         attention_descent(problem, **{"start": start, "p": 2.0, "lr": 0.1, "steps": 10, **change})
+
+
+@pytest.mark.parametrize("field", ["tokens", "queries", "decoder"])
+def test_data_that_is_no_number_is_refused(field):
+    problem, _ = problem_and_start()
+    spoilt = getattr(problem, field).copy()
+    spoilt.flat[3] = np.nan
+    with pytest.raises(ValueError, match=f"^{field} must hold finite numbers$"):
+        replace(problem, **{field: spoilt})

@@ -263,9 +263,11 @@ def test_transfer_needs_the_sum_of_sizes_and_logistic_regression_the_product():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: group_sparse.population_map(groups=1, lr=0.1, steps=1), "groups=1 must be at least 2"),
+        (lambda: group_sparse.population_map(groups=1, lr=0.1, steps=1), "groups=1 must be a whole number of at least 2"),
+        (lambda: group_sparse.population_map(groups=2.5, lr=0.1, steps=1), "groups=2.5 must be a whole number"),
+        (lambda: group_sparse.steps_to_loss(groups=8, lr=0.1, loss=5.0), "training starts at log 2"),
         (lambda: group_sparse.population_map(groups=8, lr=0.0, steps=1), "lr=0.0 must be positive"),
-        (lambda: group_sparse.population_map(groups=8, lr=0.1, steps=-1), "steps=-1 must be 0 or more"),
+        (lambda: group_sparse.population_map(groups=8, lr=0.1, steps=-1), "steps=-1 must be a whole number of at least 0"),
         (lambda: group_sparse.population_map(groups=8, lr=0.1, steps=1, sigma=math.nan), "sigma=nan must be positive"),
         (lambda: group_sparse.population_map(groups=8, lr=0.1, steps=1, encoding_norm2=-1), "encoding_norm2=-1 must be"),
         (lambda: group_sparse.late_phase(groups=8, lr=0.1, step=0), "step=0.0 must be positive"),
@@ -282,3 +284,11 @@ def test_transfer_needs_the_sum_of_sizes_and_logistic_regression_the_product():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_late_phase_is_the_start_before_it_sets_in():
+    law = group_sparse.late_phase(groups=8, lr=0.1, step=[1e-6, 1.0, 1e6])
+    assert law.attention[0] == pytest.approx(1 / 8)
+    assert law.loss[0] == math.log(2)
+    assert (np.diff(law.loss) <= 0).all()
+    assert law.loss[-1] < 0.01

@@ -18,6 +18,12 @@ class AttentionProblem:
     decoder: NDArray[np.float64]  # (d,)
 
     def __post_init__(self) -> None:
+        for field in ("tokens", "queries", "decoder"):
+            array = np.asarray(getattr(self, field), dtype=np.float64)
+            if not np.isfinite(array).all():
+                raise ValueError(f"{field} must hold finite numbers")
+            object.__setattr__(self, field, array)
+        object.__setattr__(self, "labels", np.asarray(self.labels))
         shapes = [x.shape for x in (self.tokens, self.queries, self.labels, self.decoder)]
         if len(shapes[0]) != 3 or shapes[1:] != [shapes[0][::2], shapes[0][:1], shapes[0][2:]]:
             raise ValueError(

@@ -42,8 +42,8 @@ class GroupSparse:
         margin: float = 0.0,
     ) -> None:
         for field, value, least in (("groups", groups, 2), ("group_dim", group_dim, 1)):
-            if value < least:
-                raise ValueError(f"{field}={value} must be at least {least}")
+            if not np.issubdtype(type(value), np.integer) or value < least:
+                raise ValueError(f"{field}={value} must be a whole number of at least {least}")
         if not (np.isfinite(sigma) and sigma > 0):
             raise ValueError(f"sigma={sigma} must be positive and finite")
         if not 0 <= correlation < 1:
@@ -72,8 +72,9 @@ class GroupSparse:
 
 
 def _relevant_groups(relevant: int | Sequence[int], groups: int) -> NDArray[np.int64]:
-    indices = np.atleast_1d(np.asarray(relevant, dtype=np.int64))
-    if indices.size == 0 or indices.min() < 0 or indices.max() >= groups or len(set(indices.tolist())) != indices.size:
+    indices = np.atleast_1d(np.asarray(relevant))
+    whole = indices.size > 0 and np.issubdtype(indices.dtype, np.integer)
+    if not whole or indices.min() < 0 or indices.max() >= groups or len(np.unique(indices)) != indices.size:
         raise ValueError(f"relevant={relevant} must be one or several distinct group indices in 0..{groups - 1}")
     return indices
 

@@ -147,6 +147,11 @@ def selection_constraints(
     if width == 1 or queries is None:
         left, right = left * right, np.ones_like(right)
     rows = Constraints(left, right, np.zeros(len(left)), free, pairs, shape)
+    with np.errstate(over="ignore"):
+        sizes = rows.norms(2)
+    vanished = (sizes < np.finfo(float).tiny) & left.any(axis=1) & right.any(axis=1)
+    if vanished.any() or not np.isfinite(sizes).all():
+        raise ValueError("differences of tokens times queries leave the range of float64; rescale tokens or queries")
     return rows.with_rhs(_right_hand_sides(rhs, pairs[~free, 0], len(sequences)))
 
 

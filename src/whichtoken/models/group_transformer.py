@@ -52,7 +52,15 @@ class GroupTransformer(torch.nn.Module):
         return torch.sum(received * (X @ v_1 + self.encodings @ v_2), dim=1)
 
     def loss(self, X: Tensor, y: Tensor) -> Tensor:
-        """Mean logistic loss, whose gradient comes from one compiled pass over the batch instead of a graph."""
+        """Mean logistic loss, whose gradient comes from one compiled pass over the batch instead of a graph.
+
+        X (n, groups, group_dim), y (n,) of -1 and +1, n >= 1.
+        """
+        if X.ndim != 3 or X.shape[1:] != (self.groups, self.group_dim) or not len(X) or y.shape != X.shape[:1]:
+            expected = f"(n, {self.groups}, {self.group_dim}) and (n,) with n >= 1"
+            raise ValueError(f"X of shape {tuple(X.shape)} and y of shape {tuple(y.shape)} must be {expected}")
+        if not bool((y.abs() == 1).all()):
+            raise ValueError("y must be -1 or +1")
         return _ExactLogisticLoss.apply(self.W, self.v, X, y, self.encodings)  # type: ignore[no-any-return,no-untyped-call]
 
     def attention(self, X: Tensor) -> Tensor:

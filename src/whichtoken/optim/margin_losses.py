@@ -57,8 +57,8 @@ def _compiled(function: LogSlope, keep: bool) -> Any:
     # a C function has the same type whatever it computes, so that kernels are compiled once for all losses
     try:
         return cfunc("float64(float64)", cache=keep)(function)
-    except NumbaError as error:
-        reason = str(error).strip().splitlines()[-1]
+    except (NumbaError, AttributeError, TypeError, ValueError) as error:
+        reason = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
         raise ValueError(
             f"loss={function!r} must be a function of one float that numba can compile: {reason}"
         ) from None

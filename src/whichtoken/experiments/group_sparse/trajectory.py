@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 PAPER_POWER = -3.0  # T* = Theta(D^3 or 1/(D^3 eps^3)), as summaries of Theorem 3.2 print it
 TARGET_LOSS = 0.01
+METHODS = ("batches", "antithetic", "population")
 QUANTITIES = {"alpha": "length of v_1", "attention": "attention on the relevant group", "loss": "loss"}
 LAWS = {"alpha": "length of v_1", "leakage": "attention on the other groups", "loss": "loss"}
 
@@ -84,6 +85,8 @@ class Trajectory(Experiment[Point]):
     }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        if point.method not in METHODS:
+            raise ValueError(f"method={point.method!r} must be one of {', '.join(METHODS)}")
         return _population(point) if point.method == "population" else _batches(point, rng)
 
     def predict(self, point: Point) -> Mapping[str, Predicted]:
@@ -105,18 +108,21 @@ class Trajectory(Experiment[Point]):
         return {
             "alpha": Predicted(theory.alpha[-1]),
             "attention": Predicted(theory.attention[-1]),
-            "loss": Predicted(theory.loss[second_half].mean()),
+            "loss": Predicted(
+                theory.loss[second_half].mean(),
+                float(np.linalg.norm(theory.loss_error[second_half]) / len(theory.loss_error[second_half])),
+            ),
             "attention_curve": Predicted(theory.attention[_checkpoints(point)]),
             "loss_curve": Predicted(theory.loss[_checkpoints(point)]),
         }
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
-        for method in ("batches", "antithetic"):
-            for groups in rows.where(method=method).levels("groups"):
-                yield from _follows_the_map(rows.where(method=method, groups=groups), f"{method}.D{groups}")
+        trained = (row.point for row in rows if row.point.method != "population")
+        for method, groups, sigma in dict.fromkeys((point.method, point.groups, point.sigma) for point in trained):
+            runs = rows.where(method=method, groups=groups, sigma=sigma)
+            yield from _follows_the_map(runs, f"{method}.{_task(groups, sigma)}")
         for row in rows.where(method="population"):
-            suffix = "" if row.point.sigma == 1 else f".sigma{row.point.sigma:g}"
-            yield from _late_laws(Rows([row]), f"D{row.point.groups}{suffix}")
+            yield from _late_laws(Rows([row]), _task(row.point.groups, row.point.sigma))
         power = log_slope(rows.where(method="population", sigma=1.0), "groups", "time_to_loss").values
         yield agreement(
             "trajectory.groups-power",
@@ -130,6 +136,10 @@ class Trajectory(Experiment[Point]):
         left, right = figure.subplots(1, 2)
         _draw_training(Rows(row for row in rows if row.point.method != "population"), left)
         _draw_late_phase(rows.where(method="population"), right)
+
+
+def _task(groups: int, sigma: float) -> str:
+    return f"D{groups}" + ("" if sigma == 1 else f".sigma{sigma:g}")
 
 
 def _population(point: Point) -> Measured:
@@ -193,6 +203,7 @@ def _follows_the_map(runs: Rows[Point], code: str) -> Iterator[Claim]:
             f"trajectory.{name}.{code}",
             f"{code}: {what} against the symmetry-reduced map",
             theory=theory,
+            theory_error=predicted.error if predicted else 0.0,
             measured=Mean(runs.values(name)),
             tolerance=0.03 * (theory or 0.0),
         )

@@ -19,7 +19,7 @@ class LatePhase:
 
     loss: NDArray[np.float64]
     alpha: NDArray[np.float64]
-    attention: NDArray[np.float64]  # meaningful when it is near 1
+    attention: NDArray[np.float64]
     leakage: NDArray[np.float64]  # 1 - attention
 
 
@@ -30,7 +30,8 @@ def late_phase(
 
     With C = sqrt(2/pi) pi^2/12: alpha = (3 lr C step/(D sigma))^(1/3), 1 - s = k (D-1)/(c alpha)^2, where k > 0 solves
     (sigma^2/sqrt(2 pi)) (D/c)^2 k^2 + C k = 2 C, and loss = C/(D sigma alpha s). The factor s tends to 1; it is kept
-    because the margin has scale D sigma alpha s, which is what halves the error of the law at moderate steps.
+    because the margin has scale D sigma alpha s, which is what halves the error of the law at moderate steps. Too early for
+    the law, leakage and loss are those of the start: 1 - 1/D and log 2.
     """
     problem = Problem.checked(groups, sigma, encoding_norm2)
     positive("lr", lr)
@@ -42,9 +43,9 @@ def late_phase(
     quadratic = sigma**2 / math.sqrt(2 * math.pi) * (groups / c) ** 2
     # the positive root, written so that it keeps its digits when the quadratic term vanishes
     k = 4 / (1 + math.sqrt(1 + 8 * quadratic / LOSS_CONSTANT))
-    leakage = k * (groups - 1) / (c * alpha) ** 2
+    leakage = np.minimum(k * (groups - 1) / (c * alpha) ** 2, 1 - 1 / groups)
     attention = 1 - leakage
-    loss = LOSS_CONSTANT / (groups * sigma * alpha * attention)
+    loss = np.minimum(LOSS_CONSTANT / (groups * sigma * alpha * attention), math.log(2))
     return LatePhase(loss=loss, alpha=alpha, attention=attention, leakage=leakage)
 
 
@@ -52,5 +53,6 @@ def steps_to_loss(*, groups: int, lr: float, loss: float, sigma: float = 1.0) ->
     """Updates until the population loss falls to `loss`, C^2/(3 lr D^2 sigma^2 loss^3), from the late-phase law."""
     problem = Problem.checked(groups, sigma, None)
     positive("lr", lr)
-    positive("loss", loss)
+    if not 0 < loss < math.log(2):
+        raise ValueError(f"loss={loss} must lie in (0, log 2): training starts at log 2")
     return LOSS_CONSTANT**2 / (3 * lr * (problem.groups * sigma) ** 2 * loss**3)

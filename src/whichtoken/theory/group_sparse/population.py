@@ -17,7 +17,7 @@ from whichtoken.theory.group_sparse.logistic_moments import (
     half_normal_moments,
     quadrature_rule,
 )
-from whichtoken.theory.group_sparse.problem import Problem, positive
+from whichtoken.theory.group_sparse.problem import Problem, positive, whole
 
 Array = NDArray[np.float64]
 INVERSE_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
@@ -85,8 +85,7 @@ def population_map(
     """
     problem = Problem.checked(groups, sigma, encoding_norm2)
     positive("lr", lr)
-    if steps < 0:
-        raise ValueError(f"steps={steps} must be 0 or more")
+    whole("steps", steps, 0)
     fine, coarse = (
         _iterate(groups, lr, steps, sigma, problem.encoding_norm2, *_rule(nodes)) for nodes in (NODES, COARSE_NODES)
     )

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from whichtoken.theory.group_sparse.problem import Problem, positive
+from whichtoken.theory.group_sparse.problem import Problem, positive, whole
 
 Array = NDArray[np.float64]
 
@@ -63,8 +63,8 @@ def symmetric_map(
     """
     problem = Problem.checked(groups, sigma, encoding_norm2)
     positive("lr", lr)
-    if group_dim < 1:
-        raise ValueError(f"group_dim={group_dim} must be at least 1")
+    for name, value, least in (("group_dim", group_dim, 1), ("steps", steps, 0), ("samples", samples, 1)):
+        whole(name, value, least)
     rates = lr * np.array([1.0, 1.0, 1.0 / max(group_dim - 1, 1)] + [problem.encoding_norm2**2] * 5)
     states, seen = np.zeros((steps + 1, 8)), np.empty((steps + 1, 5))
     for t in range(steps + 1):
