@@ -363,3 +363,21 @@ def test_state_of_another_shape_is_refused():
 def test_compiled_descents_do_without_torch():
     code = "import sys, whichtoken.optim, whichtoken.optim.attention_descent; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("p", "dual"), [(1.07, 0.0012), (1.3, 1e-12)])
+def test_dual_of_a_subnormal_weight_outlives_a_change_of_path(p, dual):
+    weight = nn.Parameter(torch.full((2, 2), dual).double().pow(1 / (p - 1)).float())
+    optimizer = MirrorDescent([weight], lr=1.0, p=p)
+    optimizer.state[weight]["dual"] = torch.full((2, 2), dual)
+    for gradient in (torch.zeros(4, 4)[::2, ::2], torch.zeros(2, 2)):  # in torch operations, then compiled
+        weight.grad = gradient
+        optimizer.step()
+    assert torch.equal(optimizer.state[weight]["dual"], torch.full((2, 2), dual))
+
+
+def test_refused_group_is_not_kept():
+    optimizer = MirrorDescent([nn.Parameter(torch.ones(2))], lr=0.1)
+    with pytest.raises(TypeError):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))], "p": "1.1"})
+    assert len(optimizer.param_groups) == 1

@@ -90,7 +90,7 @@ class MirrorDescent(Optimizer):
             _check_options(self.param_groups[-1])
             for index, param in enumerate(self.param_groups[-1]["params"]):
                 check_dtype("MirrorDescent", self._name(-1, index), param)
-        except ValueError:
+        except (TypeError, ValueError):
             self.param_groups.pop()
             raise
 
@@ -241,7 +241,8 @@ def _foreach_mirror_step(
     if not torch.stack([(image == weight).all() for image, weight in zip(images, weights, strict=True)]).all():
         derived = _foreach_signed_power(weights, p - 1)
         for dual, new, image, weight in zip(duals, derived, images, weights, strict=True):
-            underflow = (weight == 0) & (image.abs() < torch.finfo(image.dtype).tiny)
+            tiny = torch.finfo(image.dtype).tiny
+            underflow = (weight.abs() < tiny) & (image.abs() < tiny)
             dual.copy_(torch.where((image == weight) | underflow, dual, new))
     torch._foreach_add_(duals, directions, alpha=-lr)
     torch._foreach_copy_(weights, _foreach_signed_power(duals, 1 / (p - 1)))

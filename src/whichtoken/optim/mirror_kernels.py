@@ -62,8 +62,8 @@ def mirror_step(weights: NDArray[Any], direction: NDArray[Any], dual: NDArray[An
         if changed > 0:
             _signed_power(w, p - 1.0, preimage, scratch)
             for j in range(u.size):
-                # another device may have rounded to zero what is the smallest of numbers here
-                underflow = w[j] == 0 and abs(image[j]) < tiny
+                # below the smallest normal number devices and operations round differently
+                underflow = abs(w[j]) < tiny and abs(image[j]) < tiny
                 u[j] = u[j] if image[j] == w[j] or underflow else preimage[j]
         for j in range(u.size):
             u[j] -= rate * g[j]
