@@ -1,3 +1,5 @@
+import pickle
+
 import mpmath
 import numpy as np
 import pytest
@@ -170,3 +172,11 @@ def test_tokens_of_equal_score_leave_no_gradient():
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         KeyQueryAttention(**arguments)
+
+
+def test_model_can_be_pickled():
+    tokens, queries, labels = torch.randn(3, 4, 5), torch.randn(3, 5), torch.tensor([1, -1, 1])
+    model = KeyQueryAttention(5, loss="exponential")
+    torch.nn.init.normal_(model.decoder)
+    again = pickle.loads(pickle.dumps(model))
+    assert again.loss(tokens, queries, labels) == model.loss(tokens, queries, labels)

@@ -50,7 +50,7 @@ class KeyQueryAttention(torch.nn.Module):
             raise ValueError(f"dim={dim} must be at least 1")
         if loss not in LOSSES:
             raise ValueError(f"loss={loss!r} must be one of {', '.join(LOSSES)}")
-        self.loss_of_margin, self.log_slope_of_margin = LOSSES[loss]
+        self.loss_name = loss  # the functions themselves could not be pickled
         self.weight = torch.nn.Parameter(torch.zeros(dim, dim, dtype=dtype, device=device))
         self.decoder = torch.nn.Parameter(torch.zeros(dim, dtype=dtype, device=device))
 
@@ -62,7 +62,7 @@ class KeyQueryAttention(torch.nn.Module):
 
     def loss(self, tokens: Tensor, queries: Tensor, labels: Tensor) -> Tensor:
         """Mean loss over the sequences; labels (n,) are -1 or +1."""
-        return self.loss_of_margin(labels * self(tokens, queries)).mean()
+        return LOSSES[self.loss_name][0](labels * self(tokens, queries)).mean()
 
     def relative_to_winner(self, tokens: Tensor, queries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Winning tokens (n, d), tokens minus their winner (n, T, d), attention scores minus the winner's (n, T)."""
@@ -82,7 +82,7 @@ class KeyQueryAttention(torch.nn.Module):
         excess = torch.sum(log_attention.exp() * advantage, dim=-1)  # (n,), label margin less the winner's token score
         margins = labels * (winners @ self.decoder) + excess  # (n,)
         pulls = advantage - excess[:, None]  # (n, T), token score less label margin
-        log_pulls = self.log_slope_of_margin(margins)[:, None] + log_attention + pulls.abs().log()  # (n, T)
+        log_pulls = LOSSES[self.loss_name][1](margins)[:, None] + log_attention + pulls.abs().log()  # (n, T)
         log_pulls = log_pulls.masked_fill(differences.abs().amax(dim=-1) == 0.0, -torch.inf)
         peak = log_pulls.max()
         if peak == -torch.inf:
