@@ -48,6 +48,11 @@ def test_changed_verdict_exits_1(whichtoken, tmp_path, monkeypatch):
     assert "changed: mean.shift was agrees, now disagrees" in done.stdout
 
 
+def test_brackets_in_a_message_are_shown_as_they_are(whichtoken):
+    done = whichtoken("reproduce", "toy/faults", "--set", "fault=raise", "--seeds", 1)
+    assert "a planted fault in [/bold]" in done.stdout, done.stderr
+
+
 def test_expected_states_do_not_apply_under_set(whichtoken):
     done = whichtoken("reproduce", "toy/mean", "--set", "factor=1.2")
     assert done.returncode == 0
@@ -59,6 +64,7 @@ def test_expected_states_do_not_apply_under_set(whichtoken):
     [
         (["reproduce", "toy/maen"], "unknown experiment 'toy/maen'; did you mean 'toy/mean'?"),
         (["reproduce", "toy/mean", "--preset", "ful"], "did you mean 'full'?"),
+        (["reproduce", "--preset", "ful"], "unknown preset 'ful'; did you mean 'full'?"),
         (["reproduce", "toy/mean", "--set", "drafs=3"], "did you mean 'draws'?"),
         (["reproduce", "toy/mean", "--set", "draws"], "write it as field=value"),
         (["reproduce", "toy/mean", "--set", "draws=x"], "draws='x' is not accepted (int)"),
@@ -90,7 +96,7 @@ def test_mistakes_are_one_line_and_exit_2(whichtoken, tmp_path, arguments, sente
 def test_export_to_parquet_and_csv_agree(whichtoken, tmp_path):
     whichtoken("reproduce", "toy/mean")
     assert whichtoken("export", "--to", "rows.parquet").returncode == 0
-    assert whichtoken("export", "toy/mean", "--to", "rows.csv").returncode == 0
+    assert whichtoken("export", "toy/mean", "toy/mean", "--to", "rows.csv").returncode == 0
     parquet, csv = pd.read_parquet(tmp_path / "rows.parquet"), pd.read_csv(tmp_path / "rows.csv")
     assert len(parquet) == 10
     assert list(parquet.columns) == list(csv.columns)

@@ -137,9 +137,9 @@ def reproduce(
     results = run(
         ids, preset, set=_overrides(set_ or []), seeds=seeds, fresh=fresh, engine=engine, workers=workers, out=out
     )
+    _print_verdicts(results)
     if json_file is not None:
         _write(json_file, json.dumps({"experiments": [result.as_json() for result in results]}, indent=1))
-    _print_verdicts(results)
     if any(result.changed for result in results):
         raise typer.Exit(1)
 
@@ -382,31 +382,38 @@ def predict(
 def explain(
     model: ModelFolder,
     text: Annotated[str, typer.Argument(metavar="[TEXT]", help="A text, in quotes.")] = "",
-    file: Annotated[Path | None, typer.Option(metavar="FILE", help="A text file, or a table of texts.")] = None,
-    column: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts of a table.")] = "text",
+    file: Annotated[Path | None, typer.Option(metavar="FILE", help="A text file, or a table.")] = None,
+    column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of the texts, or of the bags; default text, or bag.")
+    ] = None,
     separator: Separator = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with coloured words.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page in colours.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Every number as JSON.")] = None,
 ) -> None:
-    """Which tokens decided, and what would change it; exact, without sampling.
+    """Which tokens, instances of a bag, or groups of columns decided, and what would change it; exact, without sampling.
 
-    Example: whichtoken explain reviews-model "A wonderful film with a terrible end."
+    Examples:
+
+      whichtoken explain reviews-model "A wonderful film with a terrible end."
+
+      whichtoken explain cells-model --file cells.csv
+
+      whichtoken explain molecules-model --file molecules.csv --column molecule
     """
-    from whichtoken.estimators.command import explain_texts, texts_of
-    from whichtoken.report.text_explanation import as_html, coloured, reason_lines, summary
+    from whichtoken.estimators.command import explain_data
 
-    explanations = explain_texts(model, texts_of(text, file, column, separator))
+    explanations, shown = explain_data(model, text, file, column=column, separator=separator)
     if html is not None:
-        _write(html, as_html(explanations))
+        _write(html, shown.as_html(explanations))
     if json_file is not None:
         _write(json_file, json.dumps([item.as_json() for item in explanations], ensure_ascii=False, indent=1))
     if html is None and json_file is None:
         console = _console()
         for item in explanations:
-            console.print(summary(item), highlight=False, markup=False, style="bold")
-            console.print(coloured(item))
-            table = _table("token", "count", "attention", "contribution")
-            for line in reason_lines(item):
+            console.print(shown.summary(item), highlight=False, markup=False, style="bold")
+            console.print(shown.coloured(item))
+            table = _table(*shown.HEADINGS)
+            for line in shown.reason_lines(item):
                 table.add_row(*line)
             console.print(table)
 
@@ -453,7 +460,7 @@ def _overrides(settings: list[str]) -> dict[str, str]:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror})") from error
 
@@ -461,10 +468,13 @@ def _write(path: Path, text: str) -> None:
 def _print_experiment(experiment: Any) -> None:
     from dataclasses import MISSING, fields
 
+    from rich.markup import escape
+
     from whichtoken.lab.plan import field_types, make_plan
 
     console, types = _console(), field_types(experiment)
-    console.print(f"[bold]{experiment.id}[/]  {experiment.title}\n\n{experiment.claim}\n[dim]{experiment.source}[/]\n")
+    title, claim, source = map(escape, (experiment.title, experiment.claim, experiment.source))
+    console.print(f"[bold]{experiment.id}[/]  {title}\n\n{claim}\n[dim]{source}[/]\n")
     table = _table("field", "type", "default", "method")
     for field in fields(experiment.point_type):
         default = "required" if field.default is MISSING else str(field.default)
@@ -497,13 +507,15 @@ def _states_so_far(out: Path) -> dict[str, str]:
 
 
 def _print_verdicts(results: list[Result]) -> None:
+    from rich.markup import escape
+
     console = _console()
     table = _table("verdict", "claim", "theory", "measured", "95 % interval", "state")
     for result in results:
         for verdict in result.verdicts:
             table.add_row(
                 verdict.code,
-                verdict.claim + (f" [dim]({verdict.note})[/]" if verdict.note else ""),
+                escape(verdict.claim) + (f" [dim]({escape(verdict.note)})[/]" if verdict.note else ""),
                 f"{verdict.relation.replace('=', '')} {_number(verdict.theory)}".strip(),
                 _number(verdict.measured),
                 "" if verdict.low is None else f"{_number(verdict.low)} .. {_number(verdict.high)}",
@@ -511,7 +523,7 @@ def _print_verdicts(results: list[Result]) -> None:
             )
     console.print(table)
     for result in results:
-        first = f"; first: {result.rows.failed[0].message}" if result.failed else ""
+        first = f"; first: {escape(result.rows.failed[0].message)}" if result.failed else ""
         console.print(
             f"{result.id} {result.preset}: {result.points} points, {result.failed} failed, "
             f"{result.seconds:.1f} s of computing{first}", highlight=False
