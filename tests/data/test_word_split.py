@@ -3,6 +3,7 @@
 import re
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,12 +34,15 @@ def test_words_of_a_text(text, expected):
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60) | st.text(alphabet="aB'’<br />-İΣ.é9", max_size=30))
 def test_places_hold_the_words_that_are_split(text):
-    placed = place_words(text)
-    assert [word for word, _, _ in placed] == words(text)
-    for _, start, stop in placed:
+    texts = ["İ one", text, "two"]  # neighbours: places are those in the own text
+    split, places = place_words(texts)
+    assert [split.distinct[i] for i in split.ids] == [word for each in texts for word in words(each)]
+    spans = np.split(np.stack(places, axis=1), np.cumsum(split.lengths)[:-1])
+    assert (spans[0].tolist(), spans[2].tolist()) == ([[0, 1], [2, 5]], [[0, 3]])
+    for start, stop in spans[1]:
         # lower case alone depends on the neighbours (final sigma), so only the places are compared
         assert len(words(text[start:stop])) == 1
-    assert all(before[2] <= after[1] for before, after in pairwise(placed))
+    assert all(before[1] <= after[0] for before, after in pairwise(spans[1]))
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=127), max_size=40))

@@ -101,6 +101,21 @@ def test_places_show_the_words(model):
                 assert all(part in shown for part in reason.token.split())
 
 
+def test_places_are_those_of_the_own_text():
+    model = TextClassifier(C=1.0, random_state=0, ngrams=2, least_count=1).fit(
+        ["good film", "bad film"] * 20, [1, 0] * 20
+    )
+    first, second = model.explain(["İ film. Good FILM's? good film", "<br />good good"])
+    assert {reason.token: reason.places for reason in first.reasons} == {
+        "film": [(2, 6), (26, 30)],
+        "good": [(8, 12), (21, 25)],
+        "good film": [(21, 30)],
+    }
+    assert {reason.token: reason.places for reason in second.reasons} == {"good": [(6, 10), (11, 15)]}
+    with pytest.raises(ValueError, match="text 1 is of type NoneType"):
+        model.explain(["good film", None])
+
+
 def test_counterfactuals_change_the_label_and_no_smaller_set_does(model):
     if model.n_queries > 1:
         with pytest.raises(ValueError, match="n_queries=2: counterfactuals are exact for one query only"):
@@ -147,6 +162,49 @@ def test_counts_and_texts_are_the_same_model():
     for form in (counts, counts.toarray(), sparse.csc_array(counts)):
         again = clone(model).fit(form, LABELS[:400])
         np.testing.assert_allclose(again.decision_function(form[:5]), model.decision_function(TRAIN[:5]), rtol=1e-10)
+
+
+def test_a_stream_of_texts_is_as_good_as_a_list():
+    listed = TextClassifier(C=1.0, random_state=0).fit(TRAIN, NAMES[:400])
+    seen = []
+
+    def stream():
+        for text, label in zip(TRAIN, NAMES[:400], strict=True):
+            seen.append(label)
+            yield text
+
+    streamed = clone(listed).fit(stream(), seen)  # labels are looked at after the texts
+    np.testing.assert_array_equal(streamed.values_, listed.values_)
+    np.testing.assert_array_equal(streamed.predict_proba(iter(TEST)), listed.predict_proba(TEST))
+    assert [item.as_json() for item in streamed.explain(iter(TEST))] == [
+        item.as_json() for item in listed.explain(TEST)
+    ]
+    for wrong, sentence in ((iter([]), "gives None first"), (iter([1.5]), "gives 1.5 first; a stream must hold texts")):
+        with pytest.raises(ValueError, match=sentence):
+            streamed.fit(wrong, seen)
+
+
+@pytest.mark.parametrize("options", [{}, {"ngrams": 2}, {"analyzer": str.split}], ids=str)
+def test_working_on_few_documents_at_a_time_changes_nothing(options, monkeypatch):
+    from whichtoken.data import token_sequences, word_split
+    from whichtoken.estimators import text_classifier, text_explanation, text_validation
+
+    labels = np.array(["red", "green", "blue"])[np.arange(400) % 3]
+    model = TextClassifier(C=1.0, random_state=0, max_epochs=1, **options)
+    results = []
+    for size in (1 << 20, 7):
+        for module, name in (
+            (token_sequences, "CHUNK"), (word_split, "CHUNK"), (text_classifier, "CELLS"), (text_validation, "BLOCK"),
+            (text_explanation, "BLOCK"),
+        ):  # fmt: skip
+            monkeypatch.setattr(module, name, size)
+        fitted = clone(model).fit(TRAIN, labels)
+        results.append((fitted.values_, *fitted._statistics, fitted.certificates(TEST), fitted.counterfactuals(TEST)))
+    for whole, parts in zip(*results, strict=True):
+        if isinstance(whole, list):
+            assert whole == parts
+        else:
+            np.testing.assert_allclose(parts, whole, rtol=1e-12)
 
 
 def test_fit_is_deterministic_and_forgets():
@@ -302,6 +360,17 @@ def test_documents_without_known_tokens_get_the_default():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert model.explain(["qqq"])[0].reasons == []
+
+
+def test_reasons_one_by_one_are_those_of_the_whole(model):
+    reasons = model.explain(TEST[:1])[0].reasons
+    whole = list(reasons)
+    assert [reasons[i] for i in range(len(reasons))] == reasons[:] == whole
+    assert (reasons[-1], reasons[1:3]) == (whole[-1], whole[1:3])
+    assert reasons == whole
+    assert reasons != whole[:-1]
+    with pytest.raises(IndexError):
+        reasons[len(whole)]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -64,6 +65,27 @@ def test_fit_predict_explain(command, tmp_path, reviews):
     assert "<b>dreadful" not in page
     shown = command("explain", "model", "--file", "reviews.csv", "--column", "review")
     assert shown.stdout.count("contribution") == 240
+
+
+def test_rows_of_a_file_are_read_whenever_they_are_needed(tmp_path, reviews, monkeypatch):
+    from whichtoken.estimators import text_fits
+
+    monkeypatch.setattr(text_fits, "stream_table", partial(text_fits.stream_table, chunk=100))
+    rows = np.array([0, 3, 99, 100, 239])
+    texts = text_fits.TextRows(tmp_path / "reviews.csv", "review", rows)
+    assert list(texts) == list(texts) == reviews["review"][rows].tolist()
+
+
+def test_the_baseline_of_many_documents_chooses_on_some(command, tmp_path, reviews, monkeypatch):
+    from whichtoken.estimators import text_fits
+
+    arguments = ["fit", "text", "reviews.csv", "--text", "review", "--label", "sentiment", "--json", "metrics.json"]
+    accuracy = []
+    for enough in (1000, 120):  # of 180
+        monkeypatch.setattr(text_fits, "ENOUGH_TO_CHOOSE", enough)
+        assert command(*arguments, "--model", f"model{enough}").returncode == 0
+        accuracy.append(json.loads((tmp_path / "metrics.json").read_text())["baseline"]["accuracy"])
+    assert accuracy[1] == pytest.approx(accuracy[0], abs=0.05)
 
 
 @pytest.mark.parametrize(

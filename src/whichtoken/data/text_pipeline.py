@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from whichtoken.data.count_cache import cached_counts
 from whichtoken.data.stop_words import ENGLISH_STOP_WORDS
 from whichtoken.data.token_counts import TokenCounts
 from whichtoken.data.token_sequences import NGramTable, TokenSequences
-from whichtoken.data.word_split import APOSTROPHES, place_words, split_words
+from whichtoken.data.word_split import APOSTROPHES, Places, Words, place_words, split_words
 from whichtoken.errors import UsageError
 from whichtoken.theory.sparse_tokens.task import check_count
 
@@ -75,6 +76,10 @@ class TextPipeline:
             raise ValueError(f"unknown={self.unknown!r} must be 'keep' or 'drop'")
         if isinstance(self.stop_words, str):
             raise ValueError(f"stop_words={self.stop_words!r} must be a list of words, empty for none")
+        if not isinstance(self.word_pieces, str | Path | None) and UNKNOWN not in self.word_pieces:
+            raise ValueError(
+                f"word_pieces of {len(self.word_pieces)} pieces must hold {UNKNOWN}, for words that they cannot spell"
+            )
         object.__setattr__(self, "stop_words", tuple(self.stop_words))
         self._stem([])
 
@@ -144,25 +149,26 @@ class TextPipeline:
 
     def tokens(self, texts: Iterable[str]) -> TokenSequences:
         """Tokens of every text, in order, before the purge."""
-        words = split_words(texts)
+        sequences = self._spelled(split_words(texts))[0]
+        return sequences if self.max_tokens is None else sequences.truncate(self.max_tokens)
+
+    def place(self, texts: Sequence[str]) -> tuple[TokenSequences, Places]:
+        """The same tokens, each with the place of the word that it came from."""
+        words, places = place_words(texts)
+        sequences, sizes = self._spelled(words)
+        starts, stops = (np.repeat(part, sizes[words.ids]) for part in places)
+        if self.max_tokens is not None:
+            kept = sequences.positions < self.max_tokens
+            sequences, starts, stops = sequences.truncate(self.max_tokens), starts[kept], stops[kept]
+        return sequences, Places(starts, stops)
+
+    def _spelled(self, words: Words) -> tuple[TokenSequences, NDArray[np.int64]]:
+        """Tokens of words, and the number of tokens that each distinct word becomes."""
         spelled = self.pieces(words.distinct)
         names: dict[str, int] = {}
         flat = np.array([names.setdefault(piece, len(names)) for pieces in spelled for piece in pieces], np.int32)
         sizes = np.fromiter(map(len, spelled), np.int64, len(spelled))
-        sequences = TokenSequences(words.ids, words.lengths, []).expand(flat, sizes, list(names))
-        return sequences if self.max_tokens is None else sequences.truncate(self.max_tokens)
-
-    def place(self, text: str) -> list[tuple[str, int, int]]:
-        """The tokens of one text, each with start and stop of the word that it came from."""
-        words = place_words(text)
-        known = self._known
-        if new := [word for word, _, _ in words if word not in known]:
-            known.update(zip(new, self.pieces(new), strict=True))
-        return [(piece, start, stop) for word, start, stop in words for piece in known[word]][: self.max_tokens]
-
-    @cached_property
-    def _known(self) -> dict[str, list[str]]:
-        return {}  # pieces of the words that have been placed: most words of a text were in one before
+        return TokenSequences(words.ids, words.lengths, []).expand(flat, sizes, list(names)), sizes
 
 
 def read_word_pieces(path: Path) -> tuple[str, ...]:
@@ -197,18 +203,11 @@ class FittedPipeline:
 
     def locate(self, text: str) -> list[TokenPlace]:
         """Every token that `transform` counts, with the characters of the words that it came from, in their order."""
-        where = self.pipeline.place(text)
-        places = []
-        for first in range(len(where)):
-            for last in range(first, min(first + self.pipeline.ngrams, len(where))):
-                token = self._columns.get(" ".join(piece for piece, _, _ in where[first : last + 1]))
-                if token is not None:
-                    places.append(TokenPlace(token, where[first][1], where[last][2]))
-        return places
-
-    @cached_property
-    def _columns(self) -> dict[str, int]:
-        return {token: column for column, token in enumerate(self.vocabulary)}
+        sequences, places = self.pipeline.place([text])
+        found = self.table.find(sequences)
+        order = np.lexsort((found.last, found.first))
+        numbers = (found.columns, places.starts[found.first], places.stops[found.last])
+        return list(starmap(TokenPlace, zip(*(part[order].tolist() for part in numbers), strict=True)))
 
 
 def prepare(
@@ -234,11 +233,13 @@ def prepare(
         File that keeps the result; it is used again as long as texts, labels and options are the same.
     """
     chosen = TextPipeline() if pipeline is None else pipeline
+    # a table's column prints only its ends, which is no fingerprint
+    texts, labels, fit_on = list(texts), np.asarray(labels), None if fit_on is None else np.asarray(fit_on)
 
     def compute() -> TokenCounts:
         fitted, counts = chosen.fit_transform(texts, fit_on)
-        return TokenCounts(counts, np.asarray(labels), fitted.vocabulary)
+        return TokenCounts(counts, labels, fitted.vocabulary)
 
     if cache is None:
         return compute()
-    return cached_counts(cache, compute, texts, labels, fit_on, chosen, chosen.spelling)
+    return cached_counts(Path(cache), compute, texts, labels, fit_on, chosen, chosen.spelling)

@@ -41,9 +41,18 @@ class TokenSequences:
 
     def truncate(self, length: int) -> TokenSequences:
         """The first tokens of each text."""
+        return TokenSequences(self.ids[self.positions < length], np.minimum(self.lengths, length), self.names)
+
+    @property
+    def positions(self) -> Ints:
+        """Where each token stands in its text, from 0 on."""
         starts = np.cumsum(self.lengths) - self.lengths
-        position = np.arange(len(self.ids)) - np.repeat(starts, self.lengths)
-        return TokenSequences(self.ids[position < length], np.minimum(self.lengths, length), self.names)
+        return np.arange(len(self.ids)) - np.repeat(starts, self.lengths)
+
+    @property
+    def texts(self) -> Ints:
+        """The text that each token stands in."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
     def rows(self, chosen: ArrayLike) -> TokenSequences:
         """Some of the texts, by index or mask, in their order here."""
@@ -61,21 +70,22 @@ class TokenSequences:
                 yield TokenSequences(self.ids[first:last], self.lengths[rows], self.names)
 
     def keys(self, n: int, base: int) -> tuple[Ints, Ints]:
-        """One number per n-gram inside a text, its ids as digits to `base`, and the text that it stands in."""
-        ids = self.ids.astype(np.int64)
-        rows = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        """One number per n-gram inside a text, its ids as digits to `base`, and where its first token stands in `ids`."""
+        ids, texts = self.ids.astype(np.int64), self.texts
         keys = ids[: len(ids) - n + 1]
         for shift in range(1, n):
             keys = keys * base + ids[shift : len(ids) - n + 1 + shift]
-        inside = rows[: len(keys)] == rows[n - 1 :]
-        return keys[inside], rows[: len(keys)][inside]
+        inside = np.flatnonzero(texts[: len(keys)] == texts[n - 1 :])
+        return keys[inside], inside
 
     def frequent(self, ngrams: int, least_count: int) -> tuple[str, ...]:
         """The n-grams, n = 1..ngrams, that occur at least `least_count` times: shorter ones first, then by the alphabet."""
         vocabulary: list[str] = []
         for n in range(1, ngrams + 1):
-            if n == 1:  # no sort, no copy
-                values, totals = np.arange(len(self.names)), np.bincount(self.ids, minlength=len(self.names))
+            if n == 1:  # no sort; bincount makes int64 of its argument, so part by part
+                values, totals = np.arange(len(self.names)), np.zeros(len(self.names), np.int64)
+                for part in self.parts():
+                    totals += np.bincount(part.ids, minlength=len(self.names))
             else:
                 keys = _join([part.keys(n, len(self.names))[0] for part in self.parts()], np.int64)
                 values, totals = np.unique(keys, return_counts=True)
@@ -88,6 +98,20 @@ class TokenSequences:
             keys, digit = np.divmod(keys, len(self.names))
             digits.append([self.names[i] for i in digit])
         return [" ".join(names) for names in zip(*reversed(digits), strict=True)]
+
+
+@dataclass(frozen=True)
+class Occurrences:
+    """N-grams in texts, one entry each time that one occurs."""
+
+    texts: Ints
+    columns: Ints
+    first: Ints  # token of all texts that it begins with
+    last: Ints
+
+    def count(self, shape: tuple[int, int]) -> sparse.csr_array:
+        """How often each occurs in each text, (n, |S|)."""
+        return count_ids(self.texts, self.columns, shape)
 
 
 @dataclass(frozen=True)
@@ -124,24 +148,55 @@ class NGramTable:
 
     def count(self, sequences: TokenSequences) -> sparse.csr_array:
         """How often each n-gram occurs in each text, (n, |S|)."""
-        strange = self.base - 1
-        number = np.array([self.tokens.get(name, strange) for name in sequences.names], dtype=np.int32)
-        blocks = [self._count_part(TokenSequences(number[part.ids], part.lengths, [])) for part in sequences.parts()]
-        if not blocks:
-            return sparse.csr_array((0, len(self.vocabulary)), dtype=np.int32)
-        return blocks[0] if len(blocks) == 1 else sparse.vstack(blocks, format="csr")
+        numbers = self._numbers(sequences.names)
+        columns, counts, sizes = [], [], [np.zeros(1, np.int64)]
+        for part in sequences.parts():
+            block = self._find(part, numbers).count((len(part.lengths), len(self.vocabulary)))
+            columns.append(block.indices)
+            counts.append(block.data)
+            sizes.append(np.diff(block.indptr))
+        arrays = _moved(counts, np.int32), _moved(columns, np.int32), np.cumsum(np.concatenate(sizes))
+        return sparse.csr_array(arrays, shape=(len(sequences.lengths), len(self.vocabulary)))
 
-    def _count_part(self, part: TokenSequences) -> sparse.csr_array:
-        found_rows, found_columns = [], []
-        for n, (known, columns) in self._tables.items():
-            keys, rows = part.keys(n, self.base)
-            place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-            found = known[place] == keys
-            found_rows.append(rows[found])
-            found_columns.append(columns[place[found]])
-        shape = (len(part.lengths), len(self.vocabulary))
-        return count_ids(_join(found_rows, np.int64), _join(found_columns, np.int64), shape)
+    def find(self, sequences: TokenSequences) -> Occurrences:
+        """Every n-gram of the vocabulary in the texts."""
+        return self._find(sequences, self._numbers(sequences.names))
+
+    def _find(self, sequences: TokenSequences, numbers: NDArray[np.int32]) -> Occurrences:
+        known = TokenSequences(numbers[sequences.ids], sequences.lengths, [])
+        columns, first, last = [], [], []
+        for n in self._tables:
+            keys, place = known.keys(n, self.base)
+            column = self._columns(n, keys)
+            found = np.flatnonzero(column >= 0)
+            columns.append(column[found])
+            first.append(place[found])
+            last.append(first[-1] + n - 1)
+        starts = _join(first, np.int64)
+        return Occurrences(sequences.texts[starts], _join(columns, np.int64), starts, _join(last, np.int64))
+
+    def _numbers(self, names: Sequence[str]) -> NDArray[np.int32]:
+        """What `tokens` has for each name, the last digit for a name that it does not have."""
+        strange = self.base - 1
+        return np.array([self.tokens.get(name, strange) for name in names], dtype=np.int32)
+
+    def _columns(self, n: int, keys: Ints) -> Ints:
+        """Columns of keys, -1 for those of n-grams that are not in the vocabulary."""
+        known, columns = self._tables[n]
+        if n == 1:  # a key is the number of a token: no search
+            table = np.full(self.base, -1)
+            table[known] = columns
+            return table[keys]
+        place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+        return np.where(known[place] == keys, columns[place], -1)
 
 
 def _join(parts: list[NDArray[Any]], dtype: type) -> NDArray[Any]:
     return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+
+def _moved(parts: list[NDArray[Any]], dtype: type) -> NDArray[Any]:
+    """The parts as one array; the list is empty afterwards, so that they do not stay in memory beside it."""
+    joined = _join(parts, dtype)
+    parts.clear()
+    return joined

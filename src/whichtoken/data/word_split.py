@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 APOSTROPHES = "'’`´"
 HTML_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
+APOSTROPHE, SPACE = ord("'"), ord(" ")
 CHUNK = 4096  # texts split together; a chunk of long reviews stays below 100 MB
 
 
@@ -38,8 +40,7 @@ class _SameLength(dict[int, str]):
 
 CHARACTERS = _Characters()
 SAME_LENGTH = _SameLength()
-RUN = re.compile(r"[^\s'](?:\S*[^\s'])?")  # from the first to the last character that is no apostrophe
-ASCII = bytes(ord(CHARACTERS[code] or " ") for code in range(128)).lower() + bytes(128)
+ASCII = bytes(ord(CHARACTERS[code] or "'") for code in range(128)).lower() + bytes(128)
 ASCII_DELETED = "".join(filter(str.isascii, APOSTROPHES)).encode()
 
 
@@ -52,7 +53,11 @@ class Words:
     distinct: list[str]
 
 
-PlacedWord = tuple[str, int, int]  # a word and the characters text[start:stop] that it was made of
+class Places(NamedTuple):
+    """The characters `text[start:stop]` that each word or token of the texts was made of."""
+
+    starts: NDArray[np.int64]  # (all words,)
+    stops: NDArray[np.int64]  # (all words,)
 
 
 def split_words(texts: Iterable[str]) -> Words:
@@ -60,28 +65,44 @@ def split_words(texts: Iterable[str]) -> Words:
 
     What follows (stop words, stems, pieces) depends on one word only, so it need be done once per distinct word.
     """
+    return _number([_split(text) for text in chunk] for chunk in text_chunks(texts))
+
+
+def place_words(texts: Sequence[str]) -> tuple[Words, Places]:
+    """The words of `split_words`, and where they stand."""
+    same = [_same_length(text) for text in texts]
+    words = _number([[line.replace("'", "").split() for line in same]])
+    # one byte per character: of letters outside ASCII only the number matters here
+    codes = np.frombuffer(" ".join(same).encode("ascii", "replace"), np.uint8)
+    sizes = np.fromiter(map(len, same), np.int64, len(same))
+    kept = np.flatnonzero(codes != APOSTROPHE)
+    edges = np.flatnonzero(np.diff(codes[kept] != SPACE, prepend=False, append=False))
+    before = np.repeat(np.cumsum(sizes + 1) - sizes - 1, words.lengths)
+    places = Places(kept[edges[::2]] - before, kept[edges[1::2] - 1] + 1 - before)
+    ends = np.cumsum(words.lengths)
+    for i in np.flatnonzero(sizes != list(map(len, texts))).tolist():  # lower case may be longer
+        origin = np.repeat(np.arange(len(texts[i])), [len(character.lower()) for character in texts[i]])
+        here = slice(ends[i] - words.lengths[i], ends[i])
+        places.starts[here], places.stops[here] = origin[places.starts[here]], origin[places.stops[here] - 1] + 1
+    return words, places
+
+
+def _number(chunks: Iterable[list[list[str]]]) -> Words:
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__
-    ids, lengths = [], []
-    for chunk in _chunks(texts):
-        words = [_split(text) for text in chunk]
+    ids, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+    for words in chunks:
         lengths.append(np.fromiter(map(len, words), np.int64, len(words)))
         flat = map(numbers.__getitem__, chain.from_iterable(words))
         ids.append(np.fromiter(flat, np.int32, int(lengths[-1].sum())))
-    if not ids:
-        return Words(np.empty(0, np.int32), np.empty(0, np.int64), [])
     return Words(np.concatenate(ids), np.concatenate(lengths), list(numbers))
 
 
-def place_words(text: str) -> list[PlacedWord]:
-    """The words of `split_words`, each with the place in the text that it came from."""
-    blank = HTML_BREAK.sub(lambda match: " " * len(match.group()), text) if "<" in text else text
-    lowered = blank.lower()
-    runs = RUN.finditer(lowered.translate(SAME_LENGTH))
-    if len(lowered) == len(blank):
-        return [(run.group().replace("'", ""), *run.span()) for run in runs]
-    origin = [i for i, character in enumerate(blank) for _ in character.lower()]  # lower case may be longer
-    return [(run.group().replace("'", ""), origin[run.start()], origin[run.end() - 1] + 1) for run in runs]
+def _same_length(text: str) -> str:
+    """Lower-case words, spaces and plain apostrophes, each character where it was."""
+    if "<" in text:
+        text = HTML_BREAK.sub(lambda match: " " * len(match.group()), text)
+    return text.encode().translate(ASCII).decode() if text.isascii() else text.lower().translate(SAME_LENGTH)
 
 
 def _split(text: str) -> list[str]:
@@ -92,7 +113,8 @@ def _split(text: str) -> list[str]:
     return text.lower().translate(CHARACTERS).split()
 
 
-def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+def text_chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Texts, some at a time, so that a stream of them is never in memory as a whole."""
     source = iter(texts)
     first = 0
     while chunk := list(islice(source, CHUNK)):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -25,7 +26,7 @@ from whichtoken.estimators.text_tokens import (
     Vocabulary,
     WordTokenizer,
 )
-from whichtoken.estimators.text_validation import DEFAULT, GRID, Choice, Documents, choose, held_out_splits
+from whichtoken.estimators.text_validation import DEFAULT, GRID, Choice, Documents, choose, held_out_splits, row_blocks
 from whichtoken.optim.score_descent import ScoreDescent, Scores, schedule
 from whichtoken.theory.sparse_tokens.task import check_count, check_range
 
@@ -38,6 +39,7 @@ Array = NDArray[np.float64]
 
 # of |a|^2 / 2, divided by the number of documents; a is on a logarithmic scale, so one number fits all vocabularies
 SELECTION_RIDGE = 25.0
+CELLS = 1 << 22  # counts worked on together, where that saves temporary arrays
 ENOUGH_TO_CHOOSE = 100_000  # documents that the validation looks at: C is measured per document, so it carries over
 
 
@@ -152,8 +154,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : list of str, or counts (n, |S|), dense or sparse
+            Also any stream of str, such as a generator; texts are read once and only counts are kept.
         y : (n,)
-            Labels of two or more kinds.
+            Labels of two or more kinds; looked at after all texts are read.
         sample_weight : (n,), optional
         groups : (n,), optional
             Documents of one group (the reviews of a film, the mails of a thread) are never on both sides of a validation.
@@ -349,7 +352,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = np.unique(_labels(classes, None) if classes is not None else labels)
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class ({self.classes_.tolist()[0]!r}); two or more classes are needed")
-        holders = np.bincount(counts.indices, minlength=counts.shape[1])  # documents that hold each token
+        holders = np.zeros(counts.shape[1], np.int64)  # documents that hold each token
+        for block in row_blocks(counts):
+            holders += np.bincount(block.indices, minlength=counts.shape[1])
         idf = np.log((1 + counts.shape[0]) / (1 + holders)) + 1
         self._start_weight = idf if self.idf else np.ones(counts.shape[1])
         return counts, self._encode(labels, counts.shape[0])
@@ -375,14 +380,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     def _amounts(self, counts: sparse.csr_array) -> sparse.csr_array:
         """What enters the softmax in place of the counts."""
-        linear = not self.sublinear or self.dim is not None
-        data = counts.data.astype(np.float64) if linear else np.log2(1 + counts.data)
+        data = counts.data.astype(np.float64)
+        if self.sublinear and self.dim is None:
+            data += 1
+            np.log2(data, out=data)
         return sparse.csr_array((data, counts.indices, counts.indptr), shape=counts.shape)
 
     def _documents(self, counts: sparse.csr_array, labels: NDArray[np.int64], sample_weight: Any) -> Documents:
         """What a fit sees: the start of the selection scores is part of the amounts, so that the ridge pulls to it."""
         amounts = self._amounts(counts)
-        amounts.data = amounts.data * self._start_weight[amounts.indices]
+        for first in range(0, len(amounts.data), CELLS):
+            cells = slice(first, first + CELLS)
+            amounts.data[cells] *= self._start_weight[amounts.indices[cells]]
         weights = _check_sample_weight(sample_weight, amounts, dtype=np.float64, ensure_non_negative=True)
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, self.classes_[labels])
@@ -421,12 +430,17 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     def _keep_statistics(self, counts: sparse.csr_array, labels: NDArray[np.int64], add: bool = False) -> None:
         """Counts and per-document shares by class, all that `token_importance` needs of the training documents."""
-        members = np.eye(len(self.classes_))[labels]  # (n, classes)
-        lengths = np.asarray(counts.sum(axis=1))
-        shares = sparse.diags_array(1 / np.where(lengths > 0, lengths, 1.0)) @ counts
-        kept = (counts.T @ members, shares.T @ members, members.sum(axis=0))
-        old = self._statistics if add else tuple(np.zeros_like(part) for part in kept)
-        self._statistics = tuple(a + b for a, b in zip(old, kept, strict=True))
+        tokens, classes = counts.shape[1], len(self.classes_)
+        if not add:
+            self._statistics = np.zeros((tokens, classes)), np.zeros((tokens, classes)), np.zeros(classes)
+        first = 0
+        for block in row_blocks(counts):
+            members = np.eye(classes)[labels[first : first + block.shape[0]]]  # (n, classes)
+            lengths = block.sum(axis=1)
+            shares = sparse.diags_array(1 / np.where(lengths > 0, lengths, 1.0)) @ block
+            found = block.T @ members, shares.T @ members, members.sum(axis=0)
+            self._statistics = tuple(a + b for a, b in zip(self._statistics, found, strict=True))
+            first += block.shape[0]
 
     @property
     def scores_(self) -> Scores:
@@ -448,14 +462,19 @@ def decide(outputs: Array) -> NDArray[np.int64]:
     return np.asarray(outputs[:, 0] > 0, dtype=np.int64) if outputs.shape[1] == 1 else outputs.argmax(axis=1)
 
 
-def _texts(X: Any) -> list[str] | None:
-    """The documents if X holds texts, None if it is something else."""
+def _texts(X: Any) -> Iterable[str] | None:
+    """The documents if X holds texts, in a list or a stream, None if it is something else."""
     if isinstance(X, str):
         raise ValueError(f"X={X[:30]!r} is one text; a list of texts is expected")
-    if sparse.issparse(X) or getattr(X, "ndim", 1) != 1 or not hasattr(X, "__len__") or not len(X):
+    if sparse.issparse(X) or getattr(X, "ndim", 1) != 1 or not hasattr(X, "__iter__"):
         return None
-    documents = list(X)
-    return documents if isinstance(documents[0], str) else None
+    source = iter(X)
+    first = next(source, None)
+    if hasattr(X, "__len__"):
+        return X if isinstance(first, str) else None
+    if not isinstance(first, str):
+        raise ValueError(f"X of type {type(X).__name__} gives {first!r} first; a stream must hold texts")
+    return chain([first], source)
 
 
 def _labels(y: Any, documents: int | None) -> NDArray[Any]:

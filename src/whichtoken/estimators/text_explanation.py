@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from whichtoken.data.word_split import Places, text_chunks
 from whichtoken.estimators.text_classifier import _texts, decide
+from whichtoken.estimators.text_validation import BLOCK
 from whichtoken.theory.trained_embeddings.decisions import OUT_OF_REACH, Certificate, certify, minimal_deletions
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ class Explanation:
     counts: NDArray[Any]
     attention: NDArray[Any]
     contributions: NDArray[Any]
+    places: Places = field(repr=False)  # in the text: counts[0] of the first token, then counts[1] of the second, ...
     model: TextClassifier = field(repr=False)
     flips: NDArray[np.int64] = field(repr=False)
 
@@ -55,13 +59,10 @@ class Explanation:
         """Fewest tokens to delete until the label changes; None: no deletion does, or the model has several queries."""
         return [self.model.token_names_[column] for column in self.flips] or None
 
-    @cached_property
-    def reasons(self) -> list[TokenReason]:
+    @property
+    def reasons(self) -> Reasons:
         """What each token does, the largest contribution first."""
-        names = self.model.token_names_
-        places = {} if self.text is None else self.model._vocabulary.place(self.text)
-        numbers = (part.tolist() for part in (self.columns, self.counts, self.attention, self.contributions))
-        return [TokenReason(names[s], c, q, r, places.get(s, [])) for s, c, q, r in zip(*numbers, strict=True)]
+        return Reasons(self)
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""
@@ -76,10 +77,56 @@ class Explanation:
         }
 
 
+@dataclass(frozen=True, eq=False)
+class Reasons(Sequence[TokenReason]):
+    """The arrays of an explanation, token by token.
+
+    Reasons are made when they are asked for: as many small objects that stay, they would cost more time in Python's garbage
+    collector than everything else together.
+    """
+
+    of: Explanation
+
+    def __len__(self) -> int:
+        return len(self.of.columns)
+
+    def __iter__(self) -> Iterator[TokenReason]:
+        names = map(self.of.model.token_names_.__getitem__, self.of.columns.tolist())
+        numbers = (self.of.counts, self.of.attention, self.of.contributions)
+        counts, attention, contributions = (part.tolist() for part in numbers)
+        spans = zip(*(part.tolist() for part in self.of.places), strict=True)
+        places = [list(islice(spans, int(count))) for count in counts]
+        return map(TokenReason, names, counts, attention, contributions, places)
+
+    @overload
+    def __getitem__(self, place: int) -> TokenReason: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[TokenReason]: ...
+    def __getitem__(self, place: int | slice) -> TokenReason | list[TokenReason]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(len(self))[place]]
+        i = range(len(self))[place]
+        ends = int(self.of.counts[:i].sum()), int(self.of.counts[: i + 1].sum())
+        spans = list(zip(*(part[slice(*ends)].tolist() for part in self.of.places), strict=True))
+        count, attention, contribution = (
+            part[i].item() for part in (self.of.counts, self.of.attention, self.of.contributions)
+        )
+        return TokenReason(self.of.model.token_names_[self.of.columns[i]], count, attention, contribution, spans)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 def explain(model: TextClassifier, X: Any) -> list[Explanation]:
     """One explanation per document."""
-    texts = _texts(X)
-    counts = model._counts(X)
+    found = _texts(X)
+    texts = None if found is None else list(chain.from_iterable(text_chunks(found)))
+    if texts is None or not hasattr(model, "_vocabulary"):
+        counts, places = model._counts(X if texts is None else texts), None
+    else:
+        counts, places = model._vocabulary.place(texts)
     outputs = model._outputs(counts)
     chosen = decide(outputs)
     column = chosen if outputs.shape[1] > 1 else np.zeros(len(chosen), dtype=np.int64)
@@ -89,12 +136,14 @@ def explain(model: TextClassifier, X: Any) -> list[Explanation]:
     columns, numbers, attention, contributions = (
         part[order] for part in (counts.indices, counts.data, attention, contributions)
     )
+    starts, stops, ends = _reordered(counts, places, order)
     probabilities = model._probabilities(outputs)[np.arange(len(chosen)), chosen].tolist()
     linear = model.selection_.shape[1] == 1
     flips = flipping_sets(model, counts) if linear else [np.empty(0, np.int64)] * len(chosen)
     explanations = []
     for i in range(counts.shape[0]):
         part = slice(counts.indptr[i], counts.indptr[i + 1])
+        spans = slice(ends[part.start], ends[part.stop])
         explanations.append(
             Explanation(
                 None if texts is None else texts[i],
@@ -106,11 +155,25 @@ def explain(model: TextClassifier, X: Any) -> list[Explanation]:
                 numbers[part],
                 attention[part],
                 contributions[part],
+                Places(starts[spans], stops[spans]),
                 model,
                 flips[i],
             )
         )
     return explanations
+
+
+def _reordered(
+    counts: sparse.csr_array, places: Places | None, order: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Starts and stops of the occurrences when the stored counts are put into a new order, and where those of each end."""
+    if places is None:
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.zeros(len(order) + 1, np.int64)
+    sizes = counts.data[order]
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    before = (np.cumsum(counts.data) - counts.data)[order]
+    source = np.arange(ends[-1]) + np.repeat(before - ends[:-1], sizes)
+    return places.starts[source], places.stops[source], ends
 
 
 def flipping_sets(model: TextClassifier, counts: sparse.csr_array) -> list[NDArray[np.int64]]:
@@ -146,20 +209,21 @@ def certificates(model: TextClassifier, counts: sparse.csr_array) -> pd.DataFram
 
 
 def _duels(model: TextClassifier, counts: sparse.csr_array) -> list[tuple[Any, float, NDArray[np.int64]]]:
-    """Values and bias of the winner against each rival, and the documents that the duel is about."""
+    """Values and bias of the winner against each rival, and the documents that the duel is about, some at a time."""
     if model.selection_.shape[1] > 1:
         raise ValueError(f"n_queries={model.n_queries}: counterfactuals are exact for one query only")
     values, bias = model.values_[:, 0], model.bias_
-    if values.shape[1] == 1:
-        return [(values[:, 0], float(bias[0]), np.arange(counts.shape[0]))]
-    winner = decide(model._outputs(counts))
     duels = []
-    for k in np.unique(winner):
-        for rival in range(values.shape[1]):
-            if rival != k:
-                rows = np.flatnonzero(winner == k)
-                duels.append((values[:, k] - values[:, rival], float(bias[k] - bias[rival]), rows))
-    return duels
+    if values.shape[1] == 1:
+        duels.append((values[:, 0], float(bias[0]), np.arange(counts.shape[0])))
+    else:
+        winner = decide(model._outputs(counts))
+        for k in np.unique(winner):
+            for rival in range(values.shape[1]):
+                if rival != k:
+                    rows = np.flatnonzero(winner == k)
+                    duels.append((values[:, k] - values[:, rival], float(bias[k] - bias[rival]), rows))
+    return [(v, b, part) for v, b, rows in duels for part in np.array_split(rows, range(BLOCK, len(rows), BLOCK))]
 
 
 def _attention(

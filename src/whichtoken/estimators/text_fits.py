@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegressionCV
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 from sklearn.model_selection import GroupShuffleSplit
-from sklearn.pipeline import make_pipeline
 
 from whichtoken.data.review_files import label_names, text_values
 from whichtoken.data.table_files import stream_table
@@ -18,7 +19,7 @@ from whichtoken.errors import UsageError
 from whichtoken.estimators.bag_table import whole_numbers_where_possible
 from whichtoken.estimators.fit_report import FitReport, measured, predictions, split_rows
 from whichtoken.estimators.model_folder import check_writable
-from whichtoken.estimators.text_classifier import TextClassifier
+from whichtoken.estimators.text_classifier import ENOUGH_TO_CHOOSE, TextClassifier
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,33 +42,50 @@ def fit_text(
     """Train a `TextClassifier` on a table of texts and labels and save it; documents of one group stay on one side."""
     check_writable(folder)
     columns = [text, label] if groups is None else [text, label, groups]
-    texts: list[str] = []
     labels: list[str] = []
     members: list[str] = []
     for piece in stream_table(path, columns, separator=separator):
-        texts += text_values(path, piece[text], text, len(texts))
+        text_values(path, piece[text], text, len(labels))  # what is no text is refused before any work is done
         labels += label_names(path, piece[label], label, len(labels))
         members += [] if groups is None else piece[groups].astype(str).tolist()
-    if not texts:
+    if not labels:
         raise UsageError(f"{path} holds no rows")
     y = whole_numbers_where_possible(np.array(labels, dtype=object))
     together = np.array(members) if members else None
-    inside, outside = (
-        split_rows(path, y, test_share, seed) if together is None else _by_group(path, together, test_share, seed)
-    )
-    training, test = ([texts[i] for i in part] for part in (inside, outside))
+    rows = split_rows(path, y, test_share, seed) if together is None else _by_group(path, together, test_share, seed)
+    inside, outside = map(np.sort, rows)  # the order of the file, in which they are read again
+    training = TextRows(path, text, inside, separator)
+    test = list(TextRows(path, text, outside, separator))
     model = TextClassifier(ngrams=ngrams, stemmer=stemmer, progress=progress, random_state=seed)
-    model.set_params(least_count=1 if len(training) < 100 else 2)
+    model.set_params(least_count=1 if len(inside) < 100 else 2)
     validation = None if together is None else together[inside]
     try:
         ours = measured("attention", _Grouped(model, validation), (training, y[inside]), (test, y[outside]))
-        peer = measured("TF-IDF + logistic regression", _tf_idf(ngrams), (training, y[inside]), (test, y[outside]))
+        peer = measured("TF-IDF + logistic regression", _TfIdf(ngrams), (training, y[inside]), (test, y[outside]))
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
     model.save(folder)
     flips = [len(tokens) for tokens in model.counterfactuals(test) if tokens]
     note = f"the label of half the test documents changes with {int(np.median(flips))} tokens less" if flips else ""
     return FitReport(len(inside), len(outside), ours, peer, (note,) if note else ())
+
+
+@dataclass(frozen=True)
+class TextRows:
+    """Texts of some rows of a table, read from the file whenever they are gone through, and never all in memory."""
+
+    path: Path
+    column: str
+    rows: NDArray[np.intp]  # ascending
+    separator: str | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        first = 0
+        for piece in stream_table(self.path, [self.column], separator=self.separator):
+            texts = text_values(self.path, piece[self.column], self.column, first)
+            here = slice(*np.searchsorted(self.rows, [first, first + len(texts)]))
+            yield from map(texts.__getitem__, (self.rows[here] - first).tolist())
+            first += len(texts)
 
 
 def predict_text(
@@ -98,11 +116,33 @@ class _Grouped:
         )
 
 
-def _tf_idf(ngrams: int) -> Any:
-    regression = LogisticRegressionCV(
-        Cs=10, cv=3, max_iter=2000, scoring="neg_log_loss", use_legacy_attributes=False, l1_ratios=(0.0,)
-    )
-    return make_pipeline(TfidfVectorizer(sublinear_tf=True, ngram_range=(1, ngrams)), regression)
+class _TfIdf:
+    """The usual bag of words; of many documents a part chooses C, as in our own fit."""
+
+    def __init__(self, ngrams: int) -> None:
+        self.vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, ngrams))
+
+    def fit(self, X: Iterable[str], y: NDArray[Any]) -> None:
+        """Train."""
+        features = self.vectorizer.fit_transform(X)
+        self.regression = LogisticRegressionCV(
+            Cs=10, cv=3, max_iter=2000, scoring="neg_log_loss", use_legacy_attributes=False, l1_ratios=(0.0,)
+        )
+        if len(y) <= ENOUGH_TO_CHOOSE:
+            self.regression.fit(features, y)
+        else:
+            some = np.sort(np.random.default_rng(0).choice(len(y), ENOUGH_TO_CHOOSE, replace=False))
+            C = self.regression.fit(features[some], y[some]).C_
+            self.regression = LogisticRegression(C=C, max_iter=2000).fit(features, y)
+        self.classes_ = self.regression.classes_
+
+    def predict(self, X: Iterable[str]) -> NDArray[Any]:
+        """Labels, (n,)."""
+        return np.asarray(self.regression.predict(self.vectorizer.transform(X)))
+
+    def predict_proba(self, X: Iterable[str]) -> NDArray[np.float64]:
+        """Probabilities of the classes, (n, n_classes)."""
+        return np.asarray(self.regression.predict_proba(self.vectorizer.transform(X)))
 
 
 def _by_group(path: Path, groups: NDArray[Any], share: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,9 +15,8 @@ from scipy import sparse
 
 from whichtoken.data.text_pipeline import TextPipeline
 from whichtoken.data.token_sequences import NGramTable, TokenSequences
+from whichtoken.data.word_split import Places, text_chunks
 from whichtoken.errors import UsageError
-
-Placed = tuple[str, int, int]  # a token and the characters text[start:stop] that it came from
 
 
 class Tokenizer(Protocol):
@@ -25,8 +25,8 @@ class Tokenizer(Protocol):
     def tokens(self, texts: Iterable[str]) -> TokenSequences:
         """Tokens of every text, in order."""
 
-    def place(self, text: str) -> list[Placed]:
-        """The tokens of one text with their places."""
+    def place(self, texts: Sequence[str]) -> tuple[TokenSequences, Places]:
+        """The same with their places in the texts."""
 
 
 @dataclass(frozen=True)
@@ -37,24 +37,13 @@ class CallableTokenizer:
 
     def tokens(self, texts: Iterable[str]) -> TokenSequences:
         """Tokens of every text, in order."""
-        numbers: dict[str, int] = {}
-        ids, lengths = [], []
-        for text in texts:
-            row = [str(token).replace(" ", "_") for token in self.split(text)]  # a space joins n-grams
-            ids += [numbers.setdefault(token, len(numbers)) for token in row]
-            lengths.append(len(row))
-        return TokenSequences(np.array(ids, np.int32), np.array(lengths, np.int64), list(numbers))
+        return _named([list(map(str, self.split(text))) for text in chunk] for chunk in text_chunks(texts))
 
-    def place(self, text: str) -> list[Placed]:
-        """The tokens of one text; one that does not stand there literally gets the place where the last one ended."""
-        places, end = [], 0
-        lowered = text.lower() if len(text.lower()) == len(text) else text
-        for token in map(str, self.split(text)):
-            start = lowered.find(token.lower(), end)
-            stop = start + len(token) if start >= 0 else end
-            places.append((token.replace(" ", "_"), max(start, end), stop))
-            end = stop
-        return places
+    def place(self, texts: Sequence[str]) -> tuple[TokenSequences, Places]:
+        """Tokens and places; one that does not stand there literally gets the place where the last one ended."""
+        rows = [list(map(str, self.split(text))) for text in texts]
+        spans = [span for text, row in zip(texts, rows, strict=True) for span in _look_for(row, text)]
+        return _named([rows]), _columns(spans)
 
 
 @dataclass(frozen=True)
@@ -82,15 +71,25 @@ class FileTokenizer:
 
     def tokens(self, texts: Iterable[str]) -> TokenSequences:
         """Tokens of every text, in order."""
-        codes = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        ids = np.concatenate([np.empty(0, np.int32), *(np.array(code.ids, np.int32) for code in codes)])
-        names = [self._tokenizer.id_to_token(i) or "" for i in range(int(ids.max(initial=-1)) + 1)]
-        return TokenSequences(ids, np.array([len(code.ids) for code in codes], np.int64), names)
+        encode = self._tokenizer.encode_batch_fast
+        chunks = (encode(chunk, add_special_tokens=False) for chunk in text_chunks(texts))
+        return self._sequences([code.ids for code in chunk] for chunk in chunks)
 
-    def place(self, text: str) -> list[Placed]:
-        """The tokens of one text with their places."""
-        code = self._tokenizer.encode(text, add_special_tokens=False)
-        return [(token, *span) for token, span in zip(code.tokens, code.offsets, strict=True)]
+    def place(self, texts: Sequence[str]) -> tuple[TokenSequences, Places]:
+        """The tokens with their places."""
+        codes = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        spans = [span for code in codes for span in code.offsets]
+        return self._sequences([[code.ids for code in codes]]), _columns(spans)
+
+    def _sequences(self, chunks: Iterable[list[list[int]]]) -> TokenSequences:
+        parts = [np.empty(0, np.int32)]
+        lengths: list[int] = []
+        for rows in chunks:
+            lengths += map(len, rows)
+            parts.append(np.array(list(chain.from_iterable(rows)), np.int32))
+        ids = np.concatenate(parts)
+        names = [self._tokenizer.id_to_token(i) or "" for i in range(int(ids.max(initial=-1)) + 1)]
+        return TokenSequences(ids, np.array(lengths, np.int64), names)
 
 
 @dataclass(frozen=True)
@@ -103,9 +102,9 @@ class WordTokenizer:
         """Tokens of every text, in order."""
         return self.pipeline.tokens(texts)
 
-    def place(self, text: str) -> list[Placed]:
-        """The tokens of one text with the places of the words that they came from."""
-        return self.pipeline.place(text)
+    def place(self, texts: Sequence[str]) -> tuple[TokenSequences, Places]:
+        """The tokens with the places of the words that they came from."""
+        return self.pipeline.place(texts)
 
 
 @dataclass(frozen=True)
@@ -136,29 +135,47 @@ class Vocabulary:
 
     def count(self, texts: Iterable[str]) -> sparse.csr_array:
         """Counts (n, |S|)."""
-        counts = self.table.count(self.tokenizer.tokens(texts))
-        empty = int((np.diff(counts.indptr) == 0).sum())
-        if empty:
-            warnings.warn(
-                f"{empty} of {counts.shape[0]} documents hold no known token and get the default decision", stacklevel=3
-            )
-        return counts
+        return _warned(self.table.count(self.tokenizer.tokens(texts)))
 
-    def place(self, text: str) -> dict[int, list[tuple[int, int]]]:
-        """Start and stop of every occurrence of a known n-gram, by column."""
-        placed, columns = self.tokenizer.place(text), self._columns
-        found: dict[int, list[tuple[int, int]]] = {}
-        for token, start, stop in placed:
-            if token in columns:
-                found.setdefault(columns[token], []).append((start, stop))
-        for n in range(2, self.ngrams + 1):
-            for first in range(len(placed) - n + 1):
-                gram = placed[first : first + n]
-                column = columns.get(" ".join(token for token, _, _ in gram))
-                if column is not None:
-                    found.setdefault(column, []).append((gram[0][1], gram[-1][2]))
-        return found
+    def place(self, texts: Sequence[str]) -> tuple[sparse.csr_array, Places]:
+        """Counts (n, |S|), and the places of everything that they count: one entry's after the other's, in their order."""
+        sequences, places = self.tokenizer.place(texts)
+        found = self.table.find(sequences)
+        order = np.argsort(found.texts * len(self.names) + found.columns, kind="stable")
+        starts, stops = places.starts[found.first[order]], places.stops[found.last[order]]
+        return _warned(found.count((len(texts), len(self.names)))), Places(starts, stops)
 
-    @cached_property
-    def _columns(self) -> dict[str, int]:
-        return {name: column for column, name in enumerate(self.names)}
+
+def _warned(counts: sparse.csr_array) -> sparse.csr_array:
+    empty = int((np.diff(counts.indptr) == 0).sum())
+    if empty:
+        warnings.warn(
+            f"{empty} of {counts.shape[0]} documents hold no known token and get the default decision", stacklevel=4
+        )
+    return counts
+
+
+def _named(chunks: Iterable[list[list[str]]]) -> TokenSequences:
+    """Tokens that are given by their names, some texts at a time."""
+    numbers: dict[str, int] = {}
+    ids = [np.empty(0, np.int32)]
+    lengths: list[int] = []
+    for rows in chunks:
+        lengths += map(len, rows)
+        names = (token.replace(" ", "_") for token in chain.from_iterable(rows))  # a space joins n-grams
+        ids.append(np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int32))
+    return TokenSequences(np.concatenate(ids), np.array(lengths, np.int64), list(numbers))
+
+
+def _look_for(tokens: Sequence[str], text: str) -> Iterator[tuple[int, int]]:
+    lowered = text.lower() if len(text.lower()) == len(text) else text
+    end = 0
+    for token in tokens:
+        start = lowered.find(token.lower(), end)
+        stop = start + len(token) if start >= 0 else end
+        yield max(start, end), stop
+        end = stop
+
+
+def _columns(spans: list[tuple[int, int]]) -> Places:
+    return Places(*np.array(spans, np.int64).reshape(-1, 2).T)

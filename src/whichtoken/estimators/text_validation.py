@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ GRID = (0.3, 1.0, 3.0, 10.0, 30.0)  # C: weaker and weaker ridge on the values
 DEFAULT = 3.0
 PATIENCE = 2  # epochs waited for a smaller held-out loss
 ENOUGH = 4000  # documents from which on one split says enough
+BLOCK = 1 << 16  # documents
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,21 @@ class Documents:
     @property
     def concentration(self) -> float:
         """Mean of sum_s q_s^2 under the attention of the start: the size of the features, in which C is measured."""
-        squares = np.asarray(self.amounts.power(2).sum(axis=1))
-        totals = np.asarray(self.amounts.sum(axis=1))
-        return float(np.mean(squares / np.where(totals > 0, totals, 1.0) ** 2)) or 1.0
+        shares = []
+        for block in row_blocks(self.amounts):
+            squares, totals = block.power(2).sum(axis=1), block.sum(axis=1)
+            shares.append(squares / np.where(totals > 0, totals, 1.0) ** 2)
+        return float(np.mean(np.concatenate(shares))) or 1.0
 
     def part(self, rows: NDArray[np.int64]) -> Documents:
         """Some of them."""
         return Documents(self.amounts[rows], self.labels[rows], self.weights[rows], self.classes)
+
+
+def row_blocks(matrix: sparse.csr_array) -> Iterator[sparse.csr_array]:
+    """Some rows at a time, for sums whose temporary arrays would else be as large as the matrix."""
+    for start in range(0, matrix.shape[0], BLOCK):
+        yield matrix[start : start + BLOCK]
 
 
 def choose(

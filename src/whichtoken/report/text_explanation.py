@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from whichtoken.estimators.text_explanation import Explanation
 
 FOR, AGAINST = (0, 130, 60), (190, 30, 45)
+HEADINGS = ("token", "count", "attention", "contribution")
 TOP = 8  # reasons listed below a text
 
 
@@ -32,8 +33,9 @@ def coloured(explanation: Explanation) -> Text:
     from rich.text import Text
 
     painted = Text(explanation.text or "")
-    strongest = max((abs(reason.contribution) for reason in explanation.reasons), default=1.0) or 1.0
-    for reason in reversed(explanation.reasons):  # the strongest last: it is what an overlap shows
+    reasons = list(explanation.reasons)
+    strongest = max((abs(reason.contribution) for reason in reasons), default=1.0) or 1.0
+    for reason in reversed(reasons):  # the strongest last: it is what an overlap shows
         share = abs(reason.contribution) / strongest
         if share < 0.05:
             continue
@@ -66,10 +68,11 @@ def as_html(explanations: Sequence[Explanation]) -> str:
 
 def _marked(explanation: Explanation) -> str:
     text = explanation.text or ""
-    strongest = max((abs(reason.contribution) for reason in explanation.reasons), default=1.0) or 1.0
+    reasons = list(explanation.reasons)
+    strongest = max((abs(reason.contribution) for reason in reasons), default=1.0) or 1.0
     owner: list[int | None] = [None] * len(text)  # the strongest reason at each character
-    for place in range(len(explanation.reasons) - 1, -1, -1):
-        for first, last in explanation.reasons[place].places:
+    for place in range(len(reasons) - 1, -1, -1):
+        for first, last in reasons[place].places:
             owner[first:last] = [place] * (last - first)
     parts, start = [], 0
     for stop in range(1, len(text) + 1):
@@ -78,7 +81,7 @@ def _marked(explanation: Explanation) -> str:
             if number is None:
                 parts.append(piece)
             else:
-                reason = explanation.reasons[number]
+                reason = reasons[number]
                 colour = ",".join(map(str, FOR if reason.contribution > 0 else AGAINST))
                 alpha = abs(reason.contribution) / strongest
                 note = f"{reason.token}: attention {reason.attention:.3f}, contribution {reason.contribution:+.3f}"
