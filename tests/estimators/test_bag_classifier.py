@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import check_grad
 from scipy.special import softmax
+from sklearn.model_selection import LeaveOneGroupOut
 
 from whichtoken import BagClassifier
 from whichtoken.data import SparseTokens
@@ -22,7 +23,8 @@ from whichtoken.estimators.bag_attention import (
 )
 from whichtoken.estimators.bag_certificate import smallest_deletion
 from whichtoken.estimators.bag_training import Queries
-from whichtoken.estimators.bags import as_bags
+from whichtoken.estimators.bag_validation import validation_splits
+from whichtoken.estimators.bags import LabelledBags, as_bags
 from whichtoken.models.attention_pooling import AttentionPooling
 from whichtoken.optim.two_step_query import two_step_query
 from whichtoken.theory.sparse_tokens import bayes_floor, exact_error
@@ -150,15 +152,14 @@ def test_three_dimensional_input_is_not_copied(sample):
 @pytest.mark.parametrize("queries", [1, 2])
 def test_gradient(ragged, queries):
     rng = np.random.default_rng(0)
-    bags = as_bags(ragged[:20])
-    signs = rng.choice([-1.0, 1.0], 20)
+    data = LabelledBags(as_bags(ragged[:20]), rng.choice([-1.0, 1.0], 20), rng.uniform(size=20))
     scaling = Scaling(rng.standard_normal(8), rng.uniform(0.5, 2, 8))
 
     def value(packed):
-        return loss_and_gradient(bags, signs, packed[:-1].reshape(2 * queries, 8), packed[-1], scaling)[0]
+        return loss_and_gradient(data, packed[:-1].reshape(2 * queries, 8), packed[-1], scaling)[0]
 
     def gradient(packed):
-        _, slopes, bias = loss_and_gradient(bags, signs, packed[:-1].reshape(2 * queries, 8), packed[-1], scaling)
+        _, slopes, bias = loss_and_gradient(data, packed[:-1].reshape(2 * queries, 8), packed[-1], scaling)
         return np.append(slopes.ravel(), bias)
 
     assert check_grad(value, gradient, rng.standard_normal(16 * queries + 1)) < 1e-6
@@ -167,7 +168,7 @@ def test_gradient(ragged, queries):
 def test_the_query_starts_from_two_steps(sample):
     X, y = sample
     query = two_step_query([(X, y)], bias_correction=True).query
-    start = Queries(as_bags(X), y, no_scaling(8), 1)
+    start = Queries(LabelledBags(as_bags(X), y, np.ones(len(y))), no_scaling(8), 1)
     np.testing.assert_allclose(start.first, query / np.linalg.norm(query), rtol=1e-10)
 
 
@@ -177,6 +178,83 @@ def test_pooled_features_of_standardised_instances(ragged):
     for bag, feature in zip(ragged, pooled_features(bags, query, scaling), strict=True):
         standard = (bag - scaling.mean) / scaling.scale
         np.testing.assert_allclose(feature, softmax(standard @ query) @ standard, rtol=1e-9, atol=1e-12)
+
+
+def test_a_ragged_query_starts_along_the_gradient(ragged, sample):
+    """Two steps of automatic differentiation on bags of different lengths, which count by their length in the second."""
+    import torch
+
+    bags, y = [torch.from_numpy(bag) for bag in ragged], torch.from_numpy(sample[1])
+
+    def loss(query, readout, bias, weights):
+        scores = torch.stack([torch.softmax(bag @ query, 0) @ bag @ readout for bag in bags])
+        return weights @ torch.nn.functional.softplus(-y * (scores + bias))
+
+    lengths = torch.tensor([float(len(bag)) for bag in bags], dtype=torch.float64)
+    zero = torch.zeros(8, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(loss(zero.detach(), zero, 0.0, torch.full_like(y, 1 / len(y))), zero)
+    share = float((y > 0).double().mean())
+    (slope,) = torch.autograd.grad(loss(zero, -0.5 * slope, np.log(share / (1 - share)), lengths), zero)
+    start = Queries(LabelledBags(as_bags(ragged), sample[1], np.ones(len(ragged))), no_scaling(8), 1)
+    np.testing.assert_allclose(start.first, -(slope / slope.norm()).numpy(), rtol=1e-10)
+
+
+def splits_by_group(groups):
+    return list(LeaveOneGroupOut().split(groups, groups=groups))
+
+
+@pytest.mark.parametrize("queries", [1, 2])
+def test_a_weight_repeats_its_bag(ragged, sample, queries):
+    """Weights of 0 to 3 against bags left out and repeated, with the same bags in each part of the validation."""
+    rng = np.random.default_rng(3)
+    y, repeats, groups = sample[1], rng.integers(0, 4, len(ragged)), rng.integers(3, size=len(ragged))
+    rows = np.repeat(np.arange(len(ragged)), repeats)
+    options = {"n_queries": queries, "refine_steps": 3}
+    weighted = BagClassifier(**options, cv=splits_by_group(groups)).fit(ragged, y, sample_weight=repeats)
+    repeated = BagClassifier(**options, cv=splits_by_group(groups[rows])).fit([ragged[i] for i in rows], y[rows])
+    (one,), (other,) = weighted.selections_, repeated.selections_
+    assert one.recipe == other.recipe
+    assert one.attention_loss == pytest.approx(other.attention_loss, rel=1e-9)
+    np.testing.assert_allclose(weighted.decision_function(ragged), repeated.decision_function(ragged), rtol=1e-6)
+
+
+def test_groups_are_never_on_both_sides():
+    rng = np.random.default_rng(0)
+    groups = rng.integers(12, size=90)
+    data = LabelledBags(as_bags(rng.standard_normal((90, 2, 3))), rng.choice([-1.0, 1.0], 90), np.ones(90))
+    splits = validation_splits(data, 3, groups, 0)
+    assert len(splits) == 3
+    for inside, outside in splits:
+        assert not set(groups[inside]) & set(groups[outside])
+    assert sorted(np.concatenate([outside for _, outside in splits])) == list(range(90))
+
+
+def test_groups_keep_copies_from_flattering_attention():
+    """Pure noise, every bag four times: without groups the copies on the other side look like a signal."""
+    rng = np.random.default_rng(0)
+    X, y, groups = (
+        np.tile(rng.standard_normal((40, 4, 30)), (4, 1, 1)),
+        np.tile(np.arange(40) % 2, 4),
+        np.tile(np.arange(40), 4),
+    )
+    alone, grouped = (BagClassifier(refine_steps=0).fit(X, y, groups=names).selections_[0] for names in (None, groups))
+    assert alone.attention_loss < 0.2
+    assert grouped.attention_loss > np.log(2)
+
+
+def test_bad_weights_and_groups(sample):
+    X, y = sample
+    with pytest.raises(ValueError, match=r"sample_weight is 0 for all bags of class 1\.0"):
+        BagClassifier().fit(X, y, sample_weight=y < 0)
+    with pytest.raises(ValueError, match=r"groups of shape \(3,\) must have one entry for each of the 200 bags"):
+        BagClassifier().fit(X, y, groups=[1, 2, 3])
+
+
+def test_a_model_trained_with_given_splits_is_stored(sample, tmp_path):
+    X, y = sample
+    model = BagClassifier(cv=splits_by_group(np.arange(200) % 3), refine_steps=0).fit(X, y)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(BagClassifier.load(tmp_path / "model").predict(X), model.predict(X))
 
 
 finite = st.floats(-3, 3).filter(lambda x: abs(x) > 1e-3)

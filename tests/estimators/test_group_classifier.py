@@ -9,6 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import check_grad
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.preprocessing import StandardScaler
 
 from whichtoken import GroupClassifier
 from whichtoken.data import GroupSparse
@@ -66,6 +69,53 @@ def test_several_groups_with_directions_of_their_own():
     model = GroupClassifier(IDS).fit(*flat(task, 500))
     assert sorted(model.selected_groups_) == [1, 6]
     assert angle(model, task) < 0.05
+
+
+def logistic_labels(X, readout, seed):
+    chance = 1 / (1 + np.exp(-X @ readout))
+    return np.random.default_rng(seed).random(len(X)) < chance
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_weak_groups_that_all_matter_are_all_kept(seed):
+    X = np.random.default_rng(seed).standard_normal((400, 32))
+    truth = np.random.default_rng(seed + 10).choice(
+        [-0.5, 0.5], 32
+    )  # each group has length 1, a few per cent of accuracy
+    model = GroupClassifier(IDS).fit(X, logistic_labels(X, truth, seed + 20))
+    assert sorted(model.selected_groups_) == list(range(8))
+    assert model.comparison_.fewer > model.comparison_.whole
+    # the readout is then ridge logistic regression on all columns
+    plain = LogisticRegression(C=1 / (model.choice_.ridge * 400), tol=1e-10, max_iter=10_000)
+    plain.fit(StandardScaler().fit_transform(X), logistic_labels(X, truth, seed + 20))
+    np.testing.assert_allclose(model.coef_[0] * X.std(axis=0), plain.coef_[0], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_few_noisy_groups_are_selected(seed):
+    X = np.random.default_rng(seed).standard_normal((400, 32))
+    truth = np.zeros(32)
+    truth[4:12] = np.random.default_rng(seed + 10).choice([-1.0, 1.0], 8)
+    model = GroupClassifier(IDS).fit(X, logistic_labels(X, truth, seed + 20))
+    assert sorted(model.selected_groups_) == [1, 2]
+    assert model.comparison_.count == 2
+    assert model.comparison_.whole - model.comparison_.fewer > model.comparison_.error
+
+
+def test_noise_is_not_overfitted():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((2, 300, 32)), rng.integers(0, 2, (2, 300))
+    model = GroupClassifier(IDS).fit(X[0], y[0])
+    # chance has 0.693; all groups at the least ridge have 0.759
+    assert log_loss(y[1], model.predict_proba(X[1])) < math.log(2) + 0.02
+
+
+def test_nothing_is_compared_where_the_number_of_groups_is_given(one_group, model):
+    X, y = flat(one_group, 100)
+    assert GroupClassifier(IDS, n_groups=2).fit(X, y).comparison_ is None
+    assert GroupClassifier(IDS, n_groups=8).fit(X, y).comparison_ is None
+    assert model.fit_downstream(X, y).comparison_ is None
+    assert GroupClassifier(np.zeros(32, dtype=int)).fit(X, y).comparison_ is None
 
 
 def test_groups_of_unequal_size():

@@ -79,10 +79,21 @@ def test_mean_pooling_is_said(tmp_path: Path) -> None:
 def test_groups_are_fitted_saved_and_predicted(tmp_path: Path) -> None:
     path = write(group_frame(), tmp_path / "t.csv")
     report = fit_groups(path, tmp_path / "model", groups="_", covariates=["age"])
-    assert report.notes == ("selected 1 of 3 groups: b",)
+    model = GroupClassifier.load(tmp_path / "model")
+    assert report.notes == ("selected 1 of 3 groups: b", str(model.comparison_))
     assert report.ours.accuracy > 0.9
-    predicted = predict_groups(GroupClassifier.load(tmp_path / "model"), path)
+    predicted = predict_groups(model, path)
     assert np.mean(predicted["label"] == group_frame()["label"]) > 0.9
+
+
+def test_groups_that_all_matter_are_said_to_be_kept(tmp_path: Path) -> None:
+    table = group_frame().drop(columns="age")
+    table["label"] = (table[["a_1", "b_2", "c_1"]].sum(axis=1) > 0).astype(int)
+    report = fit_groups(write(table, tmp_path / "t.csv"), tmp_path / "model", groups="_")
+    assert report.notes[0].startswith("kept all 3 groups, as the selection found predicts less well; by attention: ")
+    found = GroupClassifier.load(tmp_path / "model").comparison_
+    assert report.notes[1] == str(found)
+    assert found.fewer > found.whole
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from whichtoken.optim.convex_head import fit_head
+from whichtoken.optim.convex_head import fit_head, logistic_heads
 
 
 def problem(samples, width, seed=0):
@@ -67,6 +67,28 @@ def test_smooth_heads_reach_machine_precision(loss):
         assert fit_head(*problem(samples, width), ridge, loss).optimality < 1e-12
 
 
+@pytest.mark.parametrize(("samples", "width"), [(60, 20), (20, 60)])
+def test_a_path_of_ridges_ends_where_single_ridges_end(samples, width):
+    features, labels = problem(samples, width)
+    ridges = (1e-3, 1e-1, 1e-2)
+    for ridge, head in zip(ridges, logistic_heads(features, labels, ridges), strict=True):
+        alone = fit_head(features, labels, ridge)
+        assert head.optimality < 1e-12
+        np.testing.assert_allclose(head.readout, alone.readout, atol=1e-9)
+        assert head.bias == pytest.approx(alone.bias, abs=1e-9)
+
+
+@pytest.mark.parametrize(("samples", "width"), [(60, 20), (20, 60)])
+def test_a_weight_repeats_its_sample(samples, width):
+    features, labels = problem(samples, width)
+    repeats = np.random.default_rng(1).integers(0, 4, samples)
+    repeats[:2] = 1
+    (weighted,) = logistic_heads(features, labels, (0.01,), repeats)
+    repeated = fit_head(np.repeat(features, repeats, axis=0), np.repeat(labels, repeats), 0.01)
+    np.testing.assert_allclose(weighted.readout, repeated.readout, atol=1e-9)
+    assert weighted.objective == pytest.approx(repeated.objective, rel=1e-12)
+
+
 def test_hinge_closes_the_duality_gap():
     for samples, width, ridge in ((150, 60, 1e-2), (60, 150, 1e-4)):
         head = fit_head(*problem(samples, width), ridge, "hinge")
@@ -99,6 +121,12 @@ def test_bad_input_is_one_sentence(change, message):
     with pytest.raises(ValueError) as caught:
         fit_head(**{"features": features, "labels": labels, "ridge": 0.1, **change})
     assert message in str(caught.value)
+
+
+def test_equal_features_without_ridge_are_refused():
+    features, labels = problem(30, 2)
+    with pytest.raises(ValueError, match=r"ridge=0\.0 leaves the minimiser undetermined"):
+        fit_head(np.zeros_like(features), labels, 0.0)
 
 
 def test_separable_samples_without_ridge_are_refused():

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.sparse import csr_array
-from scipy.special import expit
 
-from whichtoken.estimators.bags import Bags
+from whichtoken.estimators.bags import Bags, LabelledBags
+from whichtoken.optim.quasi_newton import quasi_newton
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.floating[Any]]
+
+CHUNK_FLOATS = 1 << 22  # 32 MB in double precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +46,15 @@ class Pooling:
         return Pooling(self.queries / scaling.scale, self.readouts / scaling.scale, self.bias - shift)
 
 
-def instance_scaling(bags: Bags) -> Scaling:
-    """Mean and scale of the features over all instances, in one pass each."""
-    mean = bags.tokens.mean(axis=0, dtype=np.float64)
-    # the variance of chunks of rows: a centred copy of everything would double the memory
-    square = np.zeros(bags.dim)
-    step = max(1, (1 << 22) // bags.dim)
-    for start in range(0, len(bags.tokens), step):
-        square += ((bags.tokens[start : start + step] - mean) ** 2).sum(axis=0)
-    scale = np.sqrt(square / len(bags.tokens))
+def instance_scaling(bags: Bags, weights: Array | None = None) -> Scaling:
+    """Mean and scale of the features over all instances, each with the weight of its bag; one pass each."""
+    shares = np.repeat(np.ones(len(bags)) if weights is None else weights, bags.lengths)
+    shares /= shares.sum()
+    # chunks of rows: a centred copy of everything would double the memory
+    step = max(1, CHUNK_FLOATS // bags.dim)
+    chunks = [slice(start, start + step) for start in range(0, len(bags.tokens), step)]
+    mean = np.sum([shares[rows] @ bags.tokens[rows] for rows in chunks], axis=0)
+    scale = np.sqrt(np.sum([shares[rows] @ (bags.tokens[rows] - mean) ** 2 for rows in chunks], axis=0))
     constant = scale <= 1e-12 * np.maximum(np.abs(mean), 1e-300)
     return Scaling(mean, np.where(constant, 1.0, scale))
 
@@ -90,13 +91,11 @@ def bag_scores(bags: Bags, pooling: Pooling) -> Array:
     return scores
 
 
-def refine(
-    bags: Bags, signs: Array, start: Pooling, scaling: Scaling, ridge: float, anchor: float, steps: int
-) -> Pooling:
-    """Train queries, readouts and bias together by L-BFGS.
+def refine(data: LabelledBags, start: Pooling, scaling: Scaling, ridge: float, anchor: float, steps: int) -> Pooling:
+    """Train queries, readouts and bias together by quasi-Newton steps.
 
-    Minimises the mean logistic loss of `signs` (n,) +-1 plus (ridge/2) sum |w_h|^2 plus (anchor/2) sum |q_h - start_h|^2:
-    the two-step query is already well aligned where data are scarce, so it is what the trained one is held to.
+    Minimises the mean logistic loss plus (ridge/2) sum |w_h|^2 plus (anchor/2) sum |q_h - start_h|^2: the two-step query
+    is already well aligned where data are scarce, so it is what the trained one is held to.
     """
     shape = start.queries.shape
     first = np.concatenate([start.queries.ravel(), start.readouts.ravel(), [start.bias]])
@@ -105,32 +104,29 @@ def refine(
 
     def objective(packed: Array) -> tuple[float, Array]:
         both = packed[:-1].reshape(2 * shape[0], shape[1])
-        loss, gradient, slope = loss_and_gradient(bags, signs, both, float(packed[-1]), scaling)
+        loss, gradient, slope = loss_and_gradient(data, both, packed[-1], scaling)
         away = packed - centre
-        return loss + float(strength @ away**2) / 2, np.append(gradient.ravel(), slope) + strength * away
+        slopes = strength * away
+        loss += (slopes @ away) / 2
+        slopes[:-1] += gradient.ravel()
+        slopes[-1] = slope
+        return loss, slopes
 
-    found = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 20}).x
+    found = quasi_newton(objective, first, steps, tolerance=1e-5)
     both = found[:-1].reshape(2, *shape)
     return Pooling(both[0], both[1], float(found[-1]))
 
 
-def loss_and_gradient(
-    bags: Bags, signs: Array, both: Array, bias: float, scaling: Scaling
-) -> tuple[float, Array, float]:
+def loss_and_gradient(data: LabelledBags, both: Array, bias: float, scaling: Scaling) -> tuple[float, Array, float]:
     """Mean logistic loss, its gradient in queries and readouts stacked as `both` (2h, d), and its slope in the bias."""
     count = len(both) // 2
-    columns = _product(bags, both / scaling.scale)  # (total, 2h): scores, then values
-    shift = float((both[count:] @ (scaling.mean / scaling.scale)).sum())
-    attention = np.empty((count, len(columns)))
-    means = [_attend(columns[:, h], columns[:, count + h], bags.starts, attention[h]) for h in range(count)]
-    margins = signs * (np.sum(means, axis=0) + bias - shift)
-    slopes = -signs * expit(-margins) / len(signs)  # (n,)
-    back = np.empty((len(columns), 2 * count), dtype=bags.tokens.dtype)
-    for h in range(count):
-        _push_back(attention[h], columns[:, count + h], means[h], slopes, bags.starts, back[:, h], back[:, count + h])
-    gradient = (bags.tokens.T @ back).T.astype(float)
-    gradient[count:] -= slopes.sum() * scaling.mean  # the weights of a bag sum to one; those of its scores to zero
-    return float(np.logaddexp(0, -margins).mean()), gradient / scaling.scale, float(slopes.sum())
+    scaled = both / scaling.scale
+    shift = float((scaled[count:] @ scaling.mean).sum())
+    gradient = np.zeros_like(scaled)
+    bags, rounded = data.bags, scaled.astype(data.bags.tokens.dtype, copy=False)
+    loss, slope = _push_back(bags.tokens, bags.starts, data.signs, data.shares, rounded, bias - shift, gradient)
+    gradient[count:] -= slope * scaling.mean  # the weights of a bag sum to one; those of its scores to zero
+    return loss, gradient / scaling.scale, slope
 
 
 def _product(bags: Bags, directions: Array) -> Floats:
@@ -143,34 +139,80 @@ def _attend(scores: Floats, values: Floats, starts: NDArray[np.intp], weights: A
     """Write the softmax of `scores` within bags into `weights`; return the weighted means of `values`, (n,)."""
     means = np.empty(len(starts) - 1)
     for i in range(len(means)):
-        first, end = starts[i], starts[i + 1]
-        peak = scores[first]
-        for k in range(first + 1, end):
-            peak = max(peak, scores[k])
-        total = 0.0
-        for k in range(first, end):
-            weights[k] = np.exp(np.float64(scores[k]) - peak)
-            total += weights[k]
-        mean = 0.0
-        for k in range(first, end):
-            weights[k] /= total
-            mean += weights[k] * values[k]
-        means[i] = mean
+        part = slice(starts[i], starts[i + 1])
+        means[i] = _softmax_mean(scores[part], values[part], weights[part])
     return means
 
 
 @njit(cache=True, nogil=True)
+def _softmax_mean(scores: Floats, values: Floats, weights: Array) -> float:
+    """Write the softmax of `scores` into `weights`; return the weighted mean of `values`."""
+    peak = scores[0]
+    for k in range(1, len(scores)):
+        peak = max(peak, scores[k])
+    total = 0.0
+    for k in range(len(scores)):
+        weights[k] = np.exp(np.float64(scores[k]) - peak)
+        total += weights[k]
+    mean = 0.0
+    for k in range(len(scores)):
+        weights[k] /= total
+        mean += weights[k] * values[k]
+    return mean
+
+
+@njit(cache=True, nogil=True)
 def _push_back(
-    weights: Array,
-    values: Floats,
-    means: Array,
-    slopes: Array,
+    tokens: Floats,
     starts: NDArray[np.intp],
-    score_slopes: Floats,
-    value_slopes: Floats,
-) -> None:
-    """Write the derivatives of the loss in the scores and values of the instances."""
-    for i in range(len(means)):
-        for k in range(starts[i], starts[i + 1]):
-            value_slopes[k] = slopes[i] * weights[k]
-            score_slopes[k] = slopes[i] * weights[k] * (values[k] - means[i])
+    signs: Array,
+    shares: Array,
+    both: Floats,
+    bias: float,
+    gradient: Array,
+) -> tuple[float, float]:
+    """Add the slopes of the loss in `both` (2h, d) to `gradient` (2h, d); return the loss and its slope in the bias.
+
+    A bag goes forwards and backwards while it is in the cache, so that the instances are read from memory once.
+    """
+    count = len(both) // 2
+    longest = np.diff(starts).max()
+    columns, attention, means = np.empty((2 * count, longest)), np.empty((count, longest)), np.empty(count)
+    loss = total = 0.0
+    for i in range(len(signs)):
+        bag = tokens[starts[i] : starts[i + 1]]
+        length = len(bag)
+        for k in range(length):
+            for r in range(2 * count):
+                columns[r, k] = _dot(bag[k], both[r])
+        for h in range(count):
+            means[h] = _softmax_mean(columns[h, :length], columns[count + h, :length], attention[h])
+        margin = signs[i] * (bias + means.sum())
+        small = np.exp(-abs(margin))  # neither exponential overflows
+        loss += shares[i] * (max(-margin, 0.0) + np.log1p(small))
+        slope = -signs[i] * shares[i] * (small if margin > 0 else 1.0) / (1.0 + small)
+        total += slope
+        for k in range(length):
+            for h in range(count):
+                readout_slope = slope * attention[h, k]
+                query_slope = readout_slope * (columns[count + h, k] - means[h])
+                _add_both(query_slope, readout_slope, bag[k], gradient[h], gradient[count + h])
+    return loss, total
+
+
+# sums may be taken in another order, which lets them run in vector registers; nothing else of floating point is given up
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _dot(left: Floats, right: Floats) -> float:
+    total = left[0] * right[0]
+    for j in range(1, len(right)):
+        total += left[j] * right[j]
+    return np.float64(total)
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _add_both(first: float, second: float, values: Floats, first_sums: Array, second_sums: Array) -> None:
+    """Add the same values to two sums, each times a factor."""
+    for j in range(len(values)):
+        value = np.float64(values[j])
+        first_sums[j] += first * value
+        second_sums[j] += second * value

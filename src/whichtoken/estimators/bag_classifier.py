@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils.validation import check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from threadpoolctl import ThreadpoolController
 
 from whichtoken.estimators.bag_attention import Pooling, attention_weights, bag_scores
 from whichtoken.estimators.bag_certificate import Counterfactual, smallest_deletion
-from whichtoken.estimators.bag_training import RIDGES, TEMPERATURES, Recipe, Selection, select, train
-from whichtoken.estimators.bags import Bags, as_bags, is_ragged
+from whichtoken.estimators.bag_training import Recipe, train
+from whichtoken.estimators.bag_validation import RIDGES, TEMPERATURES, Selection, select, validation_splits
+from whichtoken.estimators.bags import Bags, LabelledBags, as_bags, is_ragged
 from whichtoken.estimators.labels import encode_labels
 from whichtoken.estimators.model_folder import (
     classes_as_json,
@@ -28,6 +31,7 @@ from whichtoken.estimators.scores import predicted, probabilities, signs_of
 
 if TYPE_CHECKING:
     from whichtoken.estimators.bag_diagnosis import Diagnosis, Localisation
+    from whichtoken.estimators.bag_explanation import BagExplanation
 
 Array = NDArray[np.float64]
 
@@ -56,8 +60,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         Of the readout. Chosen by validation by default.
     refine_steps : int
         Steps of the refinement; 0 leaves the two-step queries as they are.
-    cv : int
-        Folds of the validation; fewer are used where a class has fewer members.
+    cv : int, splitter or list of splits
+        Folds of the validation; of a number, fewer are used where a class has fewer members.
     random_state : int
         Of the cut into folds.
 
@@ -81,7 +85,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         inverse_temperature: float | None = None,
         ridge: float | None = None,
         refine_steps: int = 40,
-        cv: int = 3,
+        cv: Any = 3,
         random_state: int = 0,
     ) -> None:
         self.n_queries = n_queries
@@ -92,19 +96,34 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         self.cv = cv
         self.random_state = random_state
 
-    def fit(self, X: Any, y: ArrayLike) -> Self:
-        """Train on bags X and their labels y (n,)."""
+    def fit(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Self:
+        """Train on bags X and their labels y (n,).
+
+        Parameters
+        ----------
+        X : bags
+        y : (n,)
+        sample_weight : (n,), optional
+            Of the bags; a weight of 2 is the bag twice.
+        groups : (n,), optional
+            Bags of one group (the slides of a patient) are never on both sides of a validation.
+        """
         self._check_parameters()
         bags = self._bags(X, reset=True)
         self.classes_, codes = encode_labels(y, len(bags))
+        weights = self._weights(sample_weight, codes)
+        together = None if groups is None else _checked_groups(groups, len(bags))
         self.selections_: list[Selection] = []
         scores: list[Pooling] = []
         # products with few columns gain nothing from more threads, and lose where others use the cores too
-        with threadpool_limits(limits=1):
+        with _thread_pools().limit(limits=1):
             for signs in signs_of(codes, len(self.classes_)):
-                selection = self._select(bags, signs)
+                data = LabelledBags(bags, signs, weights)
+                selection = self._select(data, together)
                 self.selections_.append(selection)
-                scores.append(train(bags, signs, selection.recipe, self.n_queries, self.refine_steps))
+                scores.append(train(data, selection.recipe, self.n_queries, self.refine_steps))
         most = max(len(score.queries) for score in scores)
         # a score that pools by the mean has one query of zero; more of them, read by nothing, change nothing
         self.queries_ = np.stack([_filled(score.queries, most) for score in scores])
@@ -162,6 +181,12 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         values = bags.tokens @ self.readouts_[0, 0] + self.intercept_[0]
         return [smallest_deletion(s, v) for s, v in zip(bags.split(scores), bags.split(values), strict=True)]
 
+    def explain(self, X: Any, names: Sequence[Any] | None = None) -> list[BagExplanation]:
+        """Why each bag gets its label: attention and contributions of its instances, and the deletion that flips it."""
+        from whichtoken.estimators.bag_explanation import explain
+
+        return explain(self, self._bags(X), names)
+
     def diagnose(self, X: Any, y: ArrayLike) -> Diagnosis:
         """Signal strength, share of informative instances, alignment, and predicted beside cross-validated errors."""
         from whichtoken.estimators.bag_diagnosis import diagnose
@@ -185,7 +210,10 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
             "selections": [_selection_as_json(selection) for selection in self.selections_],
         }
         tensors = {"queries": self.queries_, "readouts": self.readouts_, "intercept": self.intercept_}
-        save_model(folder, KIND, {"settings": self.get_params(), "fitted": fitted}, tensors)
+        settings = self.get_params()
+        if not isinstance(self.cv, int | np.integer):
+            del settings["cv"]  # splits belong to the training bags, not to the model
+        save_model(folder, KIND, {"settings": settings, "fitted": fitted}, tensors)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -203,7 +231,10 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         return model
 
     def _check_parameters(self) -> None:
-        for name, least in (("n_queries", 1), ("refine_steps", 0), ("cv", 2)):
+        least_values = [("n_queries", 1), ("refine_steps", 0)]
+        if not (hasattr(self.cv, "split") or isinstance(self.cv, Iterable)):
+            least_values.append(("cv", 2))
+        for name, least in least_values:
             if not isinstance(getattr(self, name), int | np.integer) or getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)!r} must be a whole number of at least {least}")
         if self.inverse_temperature is not None and not 0 <= self.inverse_temperature < np.inf:
@@ -211,10 +242,18 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         if self.ridge is not None and not 0 < self.ridge < np.inf:
             raise ValueError(f"ridge={self.ridge} must be above 0, or None")
 
-    def _select(self, bags: Bags, signs: Array) -> Selection:
+    def _weights(self, sample_weight: ArrayLike | None, codes: NDArray[np.intp]) -> Array:
+        weights: Array = _check_sample_weight(sample_weight, codes, dtype=np.float64, ensure_non_negative=True)
+        empty = np.flatnonzero(np.bincount(codes, weights) == 0)
+        if empty.size:
+            raise ValueError(f"sample_weight is 0 for all bags of class {self.classes_[empty].tolist()[0]!r}")
+        return weights
+
+    def _select(self, data: LabelledBags, groups: NDArray[Any] | None) -> Selection:
         ridges = RIDGES if self.ridge is None else (self.ridge,)
         temperatures = TEMPERATURES if self.inverse_temperature is None else (self.inverse_temperature,)
-        return select(bags, signs, temperatures, ridges, self.n_queries, self.refine_steps, self.cv, self.random_state)
+        splits = validation_splits(data, self.cv, groups, self.random_state)
+        return select(data, splits, temperatures, ridges, self.n_queries, self.refine_steps)
 
     def _bags(self, X: Any, reset: bool = False) -> Bags:
         """X as bags, with scikit-learn's own checks for 2-D input."""
@@ -235,6 +274,18 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
 
     def _poolings(self) -> list[Pooling]:
         return [Pooling(q, w, float(b)) for q, w, b in zip(self.queries_, self.readouts_, self.intercept_, strict=True)]
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    return ThreadpoolController()  # finding the libraries takes longer than a small fit
+
+
+def _checked_groups(groups: ArrayLike, bags: int) -> NDArray[Any]:
+    names = np.asarray(groups)
+    if names.shape != (bags,):
+        raise ValueError(f"groups of shape {names.shape} must have one entry for each of the {bags} bags")
+    return names
 
 
 def _filled(rows: Array, count: int) -> Array:

@@ -14,7 +14,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from whichtoken.estimators.bag_attention import instance_scaling
 from whichtoken.estimators.bag_training import Queries
-from whichtoken.estimators.bags import Bags
+from whichtoken.estimators.bags import Bags, LabelledBags
 from whichtoken.estimators.labels import encode_labels
 from whichtoken.estimators.scores import signs_of
 from whichtoken.theory.sparse_tokens import plan
@@ -146,7 +146,8 @@ def _alignment(bags: Bags, signs: Array, codes: NDArray[np.intp]) -> float:
     """Square root of the cosine of the queries of two halves: both miss the signal by as much, independently."""
     halves = [rows for _, rows in StratifiedKFold(2, shuffle=True, random_state=0).split(codes, codes)]
     scaling = instance_scaling(bags)
-    first, second = (Queries(bags.subset(rows), signs[rows], scaling, 1).first for rows in halves)
+    data = LabelledBags(bags, signs, np.ones(len(bags)))
+    first, second = (Queries(data.subset(rows), scaling, 1).first for rows in halves)
     return math.sqrt(max(0.0, float(first @ second)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,8 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
-
-CHUNK_FLOATS = 1 << 22  # per gathered chunk, 32 MB in double precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,17 +48,32 @@ class Bags:
         places = np.arange(starts[-1]) + np.repeat(self.starts[chosen] - starts[:-1], lengths)
         return Bags(self.tokens[places], starts)
 
-    def chunks(self) -> Iterator[tuple[NDArray[np.intp], NDArray[np.floating[Any]]]]:
-        """Bags of equal length, a limited number at a time: their places (k,) and their tokens (k, L, d)."""
-        for length in np.unique(self.lengths):
-            members = np.flatnonzero(self.lengths == length)
-            step = max(1, CHUNK_FLOATS // (int(length) * self.dim))
-            for part in np.split(members, range(step, len(members), step)):
-                yield part, self.subset(part).tokens.reshape(len(part), length, -1)
-
     def split(self, values: NDArray[Any]) -> list[NDArray[Any]]:
         """One array per bag of something that is given for every instance, (total, ...)."""
         return np.split(values, self.starts[1:-1])
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledBags:
+    """What one score is trained on."""
+
+    bags: Bags
+    signs: Array  # (n,), -1 or +1
+    weights: Array  # (n,), at least 0
+
+    @cached_property
+    def shares(self) -> Array:
+        """Weights that sum to one, (n,)."""
+        return np.asarray(self.weights / self.weights.sum())
+
+    @property
+    def prevalence(self) -> float:
+        """Share of the positive bags."""
+        return float(self.shares[self.signs > 0].sum())
+
+    def subset(self, rows: NDArray[np.integer[Any]]) -> LabelledBags:
+        """The bags named by `rows`, in that order."""
+        return LabelledBags(self.bags.subset(rows), self.signs[rows], self.weights[rows])
 
 
 def as_bags(X: Any, token_dim: int | None = None) -> Bags:

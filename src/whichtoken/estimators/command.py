@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from whichtoken.errors import UsageError
 from whichtoken.estimators.model_folder import load_model
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from whichtoken.estimators.text_explanation import Explanation
 
 
 def predict_file(folder: Path, path: Path, *, column: str | None = None, separator: str | None = None) -> pd.DataFrame:
@@ -37,11 +37,39 @@ def predict_file(folder: Path, path: Path, *, column: str | None = None, separat
             raise UsageError(f"{folder} holds a {kind}, which this version cannot predict with")
 
 
-def explain_texts(folder: Path, texts: list[str]) -> list[Explanation]:
-    """Why texts get their labels, by a saved text model."""
-    from whichtoken.estimators.text_classifier import TextClassifier
+def explain_data(
+    folder: Path, argument: str, file: Path | None, *, column: str | None = None, separator: str | None = None
+) -> tuple[Sequence[Any], ModuleType]:
+    """Why texts, or the rows of a file, get their labels, and the module that shows such reasons."""
+    if (file is None) == (not argument):
+        raise UsageError("give a TEXT or --file FILE, one of the two")
+    kind = load_model(folder)[0]
+    if kind != "text-classifier" and file is None:
+        raise UsageError(f"{folder} holds a {kind}, which explains the rows of a table; give --file FILE and no TEXT")
+    match kind:
+        case "text-classifier":
+            from whichtoken.estimators.text_classifier import TextClassifier
+            from whichtoken.report import text_explanation
 
-    return TextClassifier.load(folder).explain(texts)
+            texts = texts_of(argument, file, column or "text", separator)
+            return TextClassifier.load(folder).explain(texts), text_explanation
+        case "group-classifier":
+            from whichtoken.estimators.group_classifier import GroupClassifier
+            from whichtoken.estimators.table_fits import explain_groups
+            from whichtoken.report import table_explanation
+
+            assert file is not None
+            return explain_groups(GroupClassifier.load(folder), file, separator=separator), table_explanation
+        case "bag-classifier":
+            from whichtoken.estimators.bag_classifier import BagClassifier
+            from whichtoken.estimators.table_fits import explain_bags
+            from whichtoken.report import bag_explanation
+
+            assert file is not None
+            model = BagClassifier.load(folder)
+            return explain_bags(model, file, bag=column or "bag", separator=separator), bag_explanation
+        case _:
+            raise UsageError(f"{folder} holds a {kind}, which this version cannot explain")
 
 
 def texts_of(argument: str, file: Path | None, column: str, separator: str | None) -> list[str]:
@@ -49,8 +77,6 @@ def texts_of(argument: str, file: Path | None, column: str, separator: str | Non
     from whichtoken.data.review_files import text_values
     from whichtoken.data.table_files import stream_table
 
-    if (file is None) == (not argument):
-        raise UsageError("give a TEXT or --file FILE, one of the two")
     if file is None:
         return [argument]
     if file.suffix in (".txt", ".md", ""):

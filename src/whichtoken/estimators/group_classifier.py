@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
 from whichtoken.estimators.group_layout import Layout, parse_groups
-from whichtoken.estimators.group_selection import ATTENTIONS, RIDGES, Choice, Standardisation, choose, group_attention
+from whichtoken.estimators.group_selection import (
+    ATTENTIONS,
+    RIDGES,
+    Choice,
+    Comparison,
+    Standardisation,
+    choose,
+    group_attention,
+)
 from whichtoken.estimators.labels import encode_labels
 from whichtoken.estimators.model_folder import (
     classes_as_json,
@@ -26,17 +34,22 @@ from whichtoken.estimators.model_folder import (
 from whichtoken.estimators.scores import predicted, probabilities, signs_of
 from whichtoken.optim.convex_head import fit_head
 
+if TYPE_CHECKING:
+    from whichtoken.estimators.table_explanation import RowExplanation
+
 Array = NDArray[np.float64]
 
 KIND = "group-classifier"
+TENSORS = ("coef", "intercept", "attention", "column_means")
 COUNTS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 
 
 class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
     """Group selection by attention over positions, after the one-layer transformer of Zhang, Meng, Cao (arXiv 2504.08638).
 
-    Attention ranks the groups, a cross-validation says how many of them are kept, and a ridge-penalised logistic readout,
-    with a direction for each kept group, decides. As a scikit-learn selector it keeps the columns of these groups.
+    Attention ranks the groups, a cross-validation says how many are kept (all of them, unless fewer predict as well), and a
+    ridge-penalised logistic readout, with a direction for each kept group, decides. As a scikit-learn selector it keeps the
+    columns of these groups.
 
     Parameters
     ----------
@@ -55,7 +68,8 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
     ridge : float, optional
         Of the readout on standardised columns; chosen by validation by default.
     cv : int
-        Folds of the validation; fewer are used where a class has fewer members.
+        Folds of the validation; fewer are used where a class has fewer members. Few folds favour few groups, which can be
+        learnt from fewer samples.
     random_state : int
         Of the cut into folds.
 
@@ -68,9 +82,13 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
     selected_groups_ : list of group names, in descending order of attention
     choice_ : Choice
         Kind of attention, number of groups, ridge.
+    comparison_ : Comparison or None
+        Why: held-out log-losses of fewer groups and of all. None where the number of groups was not chosen here.
     coef_ : (n_scores, n_features)
         Zero outside the selection; there is one score for two classes, and one per class for more.
     intercept_ : (n_scores,)
+    column_means_ : (n_features,)
+        The average row of the training, beside which `explain` speaks.
     """
 
     def __init__(
@@ -82,7 +100,7 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         n_groups: int | None = None,
         keep: Any = None,
         ridge: float | None = None,
-        cv: int = 3,
+        cv: int = 5,
         random_state: int = 0,
     ) -> None:
         self.groups = groups
@@ -145,12 +163,14 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         if len(self.classes_) != 2:
             raise ValueError(f"contributions are those of two classes; this model has {len(self.classes_)}")
         terms = validate_data(self, X, dtype=np.float64, reset=False) * self.coef_[0]
-        layout, taken, parts = self._layout(), np.zeros(terms.shape[1], dtype=bool), []
-        for name in self.selected_groups_:
-            fresh = [c for c in layout.members[layout.names.index(name)] if not taken[c]]
-            taken[fresh] = True
-            parts.append(terms[:, fresh].sum(axis=1))
-        return np.stack([*parts, terms[:, layout.covariates].sum(axis=1)], axis=1)
+        return np.stack([terms[:, columns].sum(axis=1) for columns in self._parts()], axis=1)
+
+    def explain(self, X: ArrayLike) -> list[RowExplanation]:
+        """Why each row gets its label: contributions beside the average row, and the fewest groups that would change it."""
+        from whichtoken.estimators.table_explanation import explain
+
+        check_is_fitted(self)
+        return explain(self, X)
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder: safetensors and JSON."""
@@ -165,8 +185,9 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
             "group_names": list(self.group_names_),
             "selected_groups": list(self.selected_groups_),
             "choice": vars(self.choice_),
+            "comparison": None if self.comparison_ is None else vars(self.comparison_),
         }
-        tensors = {"coef": self.coef_, "intercept": self.intercept_, "attention": self.attention_}
+        tensors = {name: getattr(self, f"{name}_") for name in TENSORS}
         save_model(folder, KIND, {"settings": settings, "fitted": fitted}, tensors)
 
     @classmethod
@@ -184,7 +205,11 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
                 model.feature_names_in_ = np.array(fitted["feature_names_in"], dtype=object)
             model.group_names_, model.selected_groups_ = tuple(fitted["group_names"]), fitted["selected_groups"]
             model.choice_ = Choice(**fitted["choice"])
-            model.coef_, model.intercept_, model.attention_ = (tensors[k] for k in ("coef", "intercept", "attention"))
+            compared = fitted.get("comparison")  # absent in older folders, as are the means
+            model.comparison_ = None if compared is None else Comparison(**compared)
+            tensors.setdefault("column_means", np.zeros(model.n_features_in_))
+            for name in TENSORS:
+                setattr(model, f"{name}_", tensors[name])
             layout = model._layout()
             model._columns = layout.columns([layout.names.index(name) for name in model.selected_groups_])
         return model
@@ -194,6 +219,15 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         mask = np.zeros(self.n_features_in_, dtype=bool)
         mask[self._columns] = True
         return mask
+
+    def _parts(self) -> list[NDArray[np.intp]]:
+        """Columns of the selected groups, each counted for the first group that has it, then the covariates."""
+        layout, taken, parts = self._layout(), np.zeros(self.n_features_in_, dtype=bool), []
+        for name in self.selected_groups_:
+            columns = layout.members[layout.names.index(name)]
+            parts.append(columns[~taken[columns]])
+            taken[columns] = True
+        return [*parts, layout.covariates]
 
     def _layout(self) -> Layout:
         return parse_groups(self.groups, self.covariates, self.n_features_in_, getattr(self, "feature_names_in_", None))
@@ -218,7 +252,9 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         counts = (self.n_groups,) if self.n_groups else (*(c for c in COUNTS if c < total), total)
         kinds = (self.attention,) if self.attention != "auto" else _kinds(layout)
         ridges = RIDGES if self.ridge is None else (self.ridge,)
-        self.choice_ = choose(X, codes, targets, layout, kinds, counts, ridges, self.cv, self.random_state)
+        self.choice_, self.comparison_ = choose(
+            X, codes, targets, layout, kinds, counts, ridges, self.cv, self.random_state
+        )
         Z = Standardisation.of(X)(X)
         self.attention_ = group_attention(Z, targets, layout, self.choice_.attention)
         best = np.argsort(-self.attention_, kind="stable")[: self.choice_.count]
@@ -231,13 +267,16 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         columns = np.setdiff1d(layout.columns(kept), layout.covariates)
         whole = Layout(("kept",), (columns,), layout.covariates)
         ridges = RIDGES if self.ridge is None else (self.ridge,)
-        ridge = choose(X, codes, targets, whole, ("separate",), (1,), ridges, self.cv, self.random_state).ridge
-        self.choice_ = Choice("kept", len(kept), ridge)
+        choice, self.comparison_ = choose(
+            X, codes, targets, whole, ("separate",), (1,), ridges, self.cv, self.random_state
+        )
+        self.choice_ = Choice("kept", len(kept), choice.ridge)
         self.group_names_, self.selected_groups_ = layout.names, list(self.keep)
         self.attention_ = np.zeros(len(layout.names))
         self.attention_[kept] = 1 / len(kept)
 
     def _read_out(self, X: Array, targets: list[Array]) -> None:
+        self.column_means_ = X.mean(axis=0)
         part = X[:, self._columns]
         standardise = Standardisation.of(part)
         Z = standardise(part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,16 @@ from whichtoken.data.table_files import column_names, read_table
 from whichtoken.errors import UsageError
 from whichtoken.estimators.bag_attention import no_scaling, pooled_features
 from whichtoken.estimators.bag_classifier import BagClassifier
-from whichtoken.estimators.bag_table import numbers, read_bag_table, whole_numbers_where_possible
+from whichtoken.estimators.bag_table import BagTable, numbers, read_bag_table, whole_numbers_where_possible
 from whichtoken.estimators.fit_report import FitReport, measured, predictions, split_rows
 from whichtoken.estimators.group_classifier import GroupClassifier
 from whichtoken.estimators.model_folder import check_writable
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from whichtoken.estimators.bag_explanation import BagExplanation
+    from whichtoken.estimators.table_explanation import RowExplanation
 
 
 def fit_bags(
@@ -88,8 +91,19 @@ def fit_groups(
     ours = measured("group selection", model, training, test)
     baseline = measured("logistic regression on all columns", _linear(), training, test)
     model.save(folder)
-    note = f"selected {len(model.selected_groups_)} of {len(mapping)} groups: {', '.join(map(str, model.selected_groups_))}"
-    return FitReport(len(inside), len(outside), ours, baseline, (note,))
+    return FitReport(len(inside), len(outside), ours, baseline, tuple(_selection_notes(model)))
+
+
+def _selection_notes(model: GroupClassifier) -> Iterator[str]:
+    """Which groups are used, and what the validation saw."""
+    kept, total = len(model.selected_groups_), len(model.group_names_)
+    names = ", ".join(map(str, model.selected_groups_))
+    if kept < total or model.comparison_ is None:
+        yield f"selected {kept} of {total} groups: {names}"
+    else:
+        yield f"kept all {total} groups, as the selection found predicts less well; by attention: {names}"
+    if model.comparison_ is not None:
+        yield str(model.comparison_)
 
 
 def read_mapping(path: Path) -> dict[str, list[str]]:
@@ -105,16 +119,41 @@ def read_mapping(path: Path) -> dict[str, list[str]]:
 
 def predict_bags(model: BagClassifier, path: Path, *, bag: str = "bag", separator: str | None = None) -> pd.DataFrame:
     """Label and probabilities of each bag of a table."""
-    features = getattr(model, "feature_names_in_", None)
-    table = read_bag_table(path, bag, None, None if features is None else list(features), separator)
+    table = _bags_for(model, path, bag, separator)
     return predictions(model, table.bags, {"bag": table.ids})
+
+
+def explain_bags(
+    model: BagClassifier, path: Path, *, bag: str = "bag", separator: str | None = None
+) -> list[BagExplanation]:
+    """Why each bag of a table gets its label."""
+    table = _bags_for(model, path, bag, separator)
+    return model.explain(table.bags, table.ids.tolist())
+
+
+def _bags_for(model: BagClassifier, path: Path, bag: str, separator: str | None) -> BagTable:
+    features = getattr(model, "feature_names_in_", None)
+    return read_bag_table(path, bag, None, None if features is None else list(features), separator)
 
 
 def predict_groups(model: GroupClassifier, path: Path, *, separator: str | None = None) -> pd.DataFrame:
     """Label and probabilities of each row of a table."""
-    columns = list(model.feature_names_in_)
-    X = _frame(path, read_table(path, columns, separator=separator), columns)
+    X = _group_table(model, path, separator)
     return predictions(model, X, {"row": np.arange(1, len(X) + 1)})
+
+
+def explain_groups(model: GroupClassifier, path: Path, *, separator: str | None = None) -> list[RowExplanation]:
+    """Why each row of a table gets its label."""
+    return model.explain(_group_table(model, path, separator))
+
+
+def _group_table(model: GroupClassifier, path: Path, separator: str | None) -> pd.DataFrame:
+    if not hasattr(model, "feature_names_in_"):
+        raise UsageError(
+            "the model was trained without names of columns and cannot find them in a table; fit a DataFrame"
+        )
+    columns = list(model.feature_names_in_)
+    return _frame(path, read_table(path, columns, separator=separator), columns)
 
 
 def _by_prefix(columns: Sequence[str], sign: str, covariates: Sequence[str]) -> dict[str, list[str]]:

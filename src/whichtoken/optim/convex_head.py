@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cho_factor, cho_solve, qr, solve
+from scipy.linalg import qr, solve
+from scipy.linalg.lapack import dposv
 from scipy.special import expit
 
 from whichtoken.optim.support_vectors import support_vectors
@@ -43,23 +45,77 @@ def fit_head(features: ArrayLike, labels: ArrayLike, ridge: float, loss: str = "
         0 is accepted for logistic and square loss if the minimiser is unique.
     loss : {"logistic", "square", "hinge"}
     """
-    X, y = np.asarray(features, dtype=float), np.asarray(labels, dtype=float)
     check_choice("loss", loss, LOSSES)
-    check_range("ridge", ridge, 0.0, math.inf, include_low=loss != "hinge")
+    if loss == "logistic":
+        return logistic_heads(features, labels, (ridge,))[0]
+    X, y = _checked(features, labels, ridge, include_zero=loss != "hinge")
+    if loss == "square":
+        return _square(X, y, ridge)
+    rows, basis = _spanned(X)
+    head = _hinge(rows, y, ridge)
+    return head if basis is None else replace(head, readout=basis @ head.readout)
+
+
+def logistic_heads(
+    features: ArrayLike,
+    labels: ArrayLike,
+    ridges: Sequence[float],
+    weights: ArrayLike | None = None,
+    tolerance: float = TOLERANCE,
+) -> list[ConvexHead]:
+    """Logistic readouts and biases for several ridges.
+
+    They share the reduction of the features, and each starts from the readout of the next stronger ridge.
+
+    Parameters
+    ----------
+    features, labels
+        As for `fit_head`.
+    ridges : sequence of float
+    weights : array (n,), optional
+        Of the samples in the mean loss; all the same by default.
+    tolerance : float
+        The last Newton step is the first whose decrement is below this, relative to the root of the objective. The error
+        after it is about the square of the one before.
+    """
+    X, y = _checked(features, labels, min(ridges))
+    shares = np.full(len(y), 1 / len(y)) if weights is None else np.asarray(weights, dtype=float) / np.sum(weights)
+    rows, basis = _spanned(X)
+    design = np.hstack([rows, np.ones((len(y), 1))])
+    x = np.zeros(design.shape[1])
+    heads: dict[float, ConvexHead] = {}
+    for ridge in sorted(ridges, reverse=True):
+        x, iterations = _newton(design, y, shares, ridge, x, tolerance)
+        w, b = x[:-1], float(x[-1])
+        loss = float(shares @ np.logaddexp(0, -y * (design @ x)))
+        optimality = _gradient_norm(rows, -y * shares * expit(-y * (design @ x)), w, ridge)
+        head = _head(rows, y, w, b, ridge, loss, optimality, iterations)
+        heads[ridge] = head if basis is None else replace(head, readout=basis @ w)
+    return [heads[ridge] for ridge in ridges]
+
+
+def _checked(features: ArrayLike, labels: ArrayLike, ridge: float, include_zero: bool = True) -> tuple[Array, Array]:
+    X, y = np.asarray(features, dtype=float), np.asarray(labels, dtype=float)
+    check_range("ridge", ridge, 0.0, math.inf, include_low=include_zero)
     if X.ndim != 2 or y.shape != X.shape[:1] or not np.isfinite(X).all():
         raise ValueError(f"features of shape {X.shape} and labels of shape {y.shape} must be finite, (n, p) and (n,)")
     if set(np.unique(y)) != {-1.0, 1.0}:
         raise ValueError(f"labels must contain -1 and +1 and nothing else; got {np.unique(y)[:5]}")
     if ridge == 0 and X.shape[0] <= X.shape[1] + 1:
         raise ValueError(f"ridge=0 needs more samples than parameters; got n={X.shape[0]} for p={X.shape[1]}")
-    if loss == "square":
-        return _square(X, y, ridge)
-    if X.shape[1] <= X.shape[0]:
-        return _newton(X, y, ridge) if loss == "logistic" else _hinge(X, y, ridge)
-    # the optimal readout lies in the span of the samples: solve there, in n coordinates instead of p
-    basis, triangle = qr(X.T, mode="economic")
-    head = _newton(triangle.T, y, ridge) if loss == "logistic" else _hinge(triangle.T, y, ridge)
-    return ConvexHead(**{**vars(head), "readout": basis @ head.readout})
+    return X, y
+
+
+def _spanned(X: Array) -> tuple[Array, Array | None]:
+    """Samples in at most n coordinates, and the basis (p, n) of these if there are fewer than p of them.
+
+    The optimal readout lies in the span of the samples.
+    """
+    n, p = X.shape
+    if p <= n:
+        return X, None
+    basis, triangle = qr(X.T, mode="economic", check_finite=False)
+    return np.ascontiguousarray(triangle.T), basis
 
 
 def _square(X: Array, y: Array, ridge: float) -> ConvexHead:
@@ -76,41 +132,37 @@ def _square(X: Array, y: Array, ridge: float) -> ConvexHead:
     return _head(X, y, w, b, ridge, (slopes**2 / 2).mean(), _gradient_norm(X, slopes / n, w, ridge), 1)
 
 
-def _newton(X: Array, y: Array, ridge: float) -> ConvexHead:
-    """Logistic regression by Newton's method with step halving."""
-    n, p = X.shape
-    design = np.hstack([X, np.ones((n, 1))])
-    penalty = np.append(np.full(p, ridge), 0.0)
-    x = np.zeros(p + 1)
+def _newton(design: Array, y: Array, shares: Array, ridge: float, x: Array, tolerance: float) -> tuple[Array, int]:
+    """Logistic regression from x by Newton's method with step halving; the last column of the design is the bias."""
+    penalty = np.append(np.full(len(x) - 1, ridge), 0.0)
 
-    def objective(z: Array) -> float:
-        return float(np.logaddexp(0, -y * (design @ z)).mean() + penalty @ z**2 / 2)
+    def objective(z: Array) -> tuple[float, Array]:
+        margins = y * (design @ z)
+        return float(shares @ np.logaddexp(0, -margins) + penalty @ (z * z) / 2), margins
 
-    value = objective(x)
-    iterations = 0
-    while iterations < MAX_NEWTON:
-        iterations += 1
-        wrong = expit(-y * (design @ x))
-        gradient = design.T @ (-y * wrong) / n + penalty * x
-        root = np.sqrt(wrong * (1 - wrong) / n)[:, None] * design
+    value, margins = objective(x)
+    for iteration in range(1, MAX_NEWTON + 1):
+        wrong = expit(-margins)
+        gradient = (-y * shares * wrong) @ design + penalty * x
+        root = np.sqrt(shares * wrong * (1 - wrong))[:, None] * design
         hessian = root.T @ root
-        hessian[np.diag_indices(p + 1)] += penalty
-        if ridge == 0 and np.abs(design @ x).max() > 100:
+        hessian.flat[:: len(x) + 1] += penalty
+        if ridge == 0 and np.abs(margins).max() > 100:
             raise ValueError("ridge=0 with separable samples has no minimiser; use ridge above 0 or more samples")
-        step = cho_solve(cho_factor(hessian), gradient)
+        _, step, failed = dposv(hessian, gradient)  # LAPACK itself: small systems are cheaper than their checks
+        if failed:
+            raise ValueError(f"ridge={ridge} leaves the minimiser undetermined; use a larger one, or fewer features")
         decrease = gradient @ step
         length = 1.0
+        trial, margins = objective(x - step)
         # below the rounding of the objective a full step is always right
-        while decrease > 1e-13 * value and objective(x - length * step) > value - 1e-4 * length * decrease:
+        while decrease > 1e-13 * value and trial > value - 1e-4 * length * decrease:
             length /= 2
-        x = x - length * step
-        value = objective(x)
-        if decrease <= TOLERANCE**2 * value:
-            break
-    slopes = -y * expit(-y * (design @ x)) / n
-    w, b = x[:-1], float(x[-1])
-    loss = np.logaddexp(0, -y * (design @ x)).mean()
-    return _head(X, y, w, b, ridge, loss, _gradient_norm(X, slopes, w, ridge), iterations)
+            trial, margins = objective(x - length * step)
+        x, value = x - length * step, trial
+        if decrease <= tolerance**2 * value:
+            return x, iteration
+    return x, MAX_NEWTON
 
 
 def _hinge(X: Array, y: Array, ridge: float) -> ConvexHead:

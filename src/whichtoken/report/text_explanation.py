@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from whichtoken.report.marks import mark, page, strongest, terminal_style
+
 if TYPE_CHECKING:
     from rich.text import Text
 
     from whichtoken.estimators.text_explanation import Explanation
 
-FOR, AGAINST = (0, 130, 60), (190, 30, 45)
 HEADINGS = ("token", "count", "attention", "contribution")
 TOP = 8  # reasons listed below a text
 
@@ -34,15 +35,11 @@ def coloured(explanation: Explanation) -> Text:
 
     painted = Text(explanation.text or "")
     reasons = list(explanation.reasons)
-    strongest = max((abs(reason.contribution) for reason in reasons), default=1.0) or 1.0
+    most = strongest(reason.contribution for reason in reasons)
     for reason in reversed(reasons):  # the strongest last: it is what an overlap shows
-        share = abs(reason.contribution) / strongest
-        if share < 0.05:
-            continue
-        red, green, blue = FOR if reason.contribution > 0 else AGAINST
-        style = f"on rgb({int(red * share)},{int(green * share)},{int(blue * share)})"
-        for start, stop in reason.places:
-            painted.stylize(f"bold white {style}" if share > 0.3 else style, start, stop)
+        if style := terminal_style(reason.contribution, most):
+            for start, stop in reason.places:
+                painted.stylize(style, start, stop)
     return painted
 
 
@@ -56,20 +53,13 @@ def reason_lines(explanation: Explanation) -> list[tuple[str, ...]]:
 
 def as_html(explanations: Sequence[Explanation]) -> str:
     """A page that needs nothing else: words marked by contribution, their numbers on hovering."""
-    body = "\n".join(
-        f"<section><p><b>{escape(summary(item))}</b></p><p>{_marked(item)}</p></section>" for item in explanations
-    )
-    style = "body{font:16px/1.6 sans-serif;max-width:50em;margin:2em auto;padding:0 1em}mark{border-radius:3px;color:inherit}"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Which token decided</title>'
-        f"<style>{style}</style></head><body>\n{body}\n</body></html>\n"
-    )
+    return page("Which token decided", ((summary(item), f"<p>{_marked(item)}</p>") for item in explanations))
 
 
 def _marked(explanation: Explanation) -> str:
     text = explanation.text or ""
     reasons = list(explanation.reasons)
-    strongest = max((abs(reason.contribution) for reason in reasons), default=1.0) or 1.0
+    most = strongest(reason.contribution for reason in reasons)
     owner: list[int | None] = [None] * len(text)  # the strongest reason at each character
     for place in range(len(reasons) - 1, -1, -1):
         for first, last in reasons[place].places:
@@ -77,16 +67,12 @@ def _marked(explanation: Explanation) -> str:
     parts, start = [], 0
     for stop in range(1, len(text) + 1):
         if stop == len(text) or owner[stop] != owner[start]:
-            piece, number = escape(text[start:stop]), owner[start]
+            piece, number = text[start:stop], owner[start]
             if number is None:
-                parts.append(piece)
+                parts.append(escape(piece))
             else:
                 reason = reasons[number]
-                colour = ",".join(map(str, FOR if reason.contribution > 0 else AGAINST))
-                alpha = abs(reason.contribution) / strongest
                 note = f"{reason.token}: attention {reason.attention:.3f}, contribution {reason.contribution:+.3f}"
-                parts.append(
-                    f'<mark style="background:rgba({colour},{alpha:.2f})" title="{escape(note)}">{piece}</mark>'
-                )
+                parts.append(mark(piece, reason.contribution, most, note))
             start = stop
     return "".join(parts)
