@@ -400,6 +400,8 @@ def explain(
 
       whichtoken explain molecules-model --file molecules.csv --column molecule
     """
+    from rich.markup import escape
+
     from whichtoken.estimators.command import explain_data
 
     explanations, shown = explain_data(model, text, file, column=column, separator=separator)
@@ -414,7 +416,7 @@ def explain(
             console.print(shown.coloured(item))
             table = _table(*shown.HEADINGS)
             for line in shown.reason_lines(item):
-                table.add_row(*line)
+                table.add_row(*map(escape, line))
             console.print(table)
 
 
