@@ -22,9 +22,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whichtoken.data import LevelTokens, TokenCounts
+from whichtoken.experiments.trained_embeddings.corpora import missing_reviews, review_counts
 from whichtoken.lab.benchmark import Measure, seconds
 from whichtoken.models.attention_modules import ClsAttentionModule, padded_ids
-from whichtoken.models.cls_attention import ClsAttention, count_matrix
+from whichtoken.models.cls_attention import ClsAttention
+from whichtoken.models.cls_model import count_matrix
 from whichtoken.optim.batch_schedule import batch_schedule
 from whichtoken.optim.cls_adamw import update_rows
 from whichtoken.optim.cls_training import ClsAdamW
@@ -34,8 +36,6 @@ from whichtoken.optim.training_plan import TrainingPlan
 BATCH, DIM = 128, 2048
 PLAN = TrainingPlan(lr=1e-3)
 WARM = 1000  # steps behind us: the early ones, replayed singly, are a negligible part of a run
-IMDB = "imdb_reviews_50k.parquet"
-PIECES = "bert-base-uncased-vocab.txt"
 RESET_PEAK = Path("/proc/self/clear_refs")  # writing 5 there forgets the peak so far
 
 
@@ -70,12 +70,10 @@ def _measure(machine: str) -> Iterator[Measure]:
     yield Measure(case, "times faster than the best PyTorch variant", best.ratio, 90, detail=best.detail)
     yield from _memory(case, "levels")
     yield _trajectory(levels)
-    reviews = _imdb()
-    if reviews is None:
-        print(
-            f"IMDB is not here: set WHICHTOKEN_DATA to a folder with {IMDB} and {PIECES} to measure it", file=sys.stderr
-        )
+    if reason := missing_reviews("imdb"):
+        print(f"IMDB is not measured: {reason}", file=sys.stderr)
         return
+    reviews = review_counts("imdb")
     case = f"IMDB |S|={reviews.counts.shape[1]}, {machine}"
     naive, best = _ratios(reviews, np.random.default_rng(0).permutation(len(reviews)), rows=BATCH)
     yield Measure(case, "times faster than PyTorch on padded ids", naive.ratio, 150, detail=naive.detail)
@@ -230,17 +228,6 @@ def _torch_run(
     return E.detach().double().numpy()
 
 
-def _imdb() -> TokenCounts | None:
-    from whichtoken.data.review_files import read_imdb
-    from whichtoken.data.text_pipeline import TextPipeline, prepare
-
-    folder = Path(os.environ.get("WHICHTOKEN_DATA", ""))
-    if not (folder / IMDB).is_file() or not (folder / PIECES).is_file():
-        return None
-    reviews = read_imdb(folder / IMDB)
-    return prepare(reviews.texts, reviews.labels, TextPipeline(word_pieces=folder / PIECES))
-
-
 def _memory(case: str, data: str) -> Iterator[Measure]:
     """Memory that a fresh process needs at its peak for a model and one step, beyond the data; where the system tells."""
     if not RESET_PEAK.exists():
@@ -258,8 +245,7 @@ def _memory(case: str, data: str) -> Iterator[Measure]:
 
 def _one_step(name: str, what: str) -> int:
     """Peak bytes of this process during the start and a step, beyond what it held before."""
-    data = LevelTokens().sample(4000, np.random.default_rng(0)) if name == "levels" else _imdb()
-    assert data is not None
+    data = LevelTokens().sample(4000, np.random.default_rng(0)) if name == "levels" else review_counts("imdb")
     rows = np.random.default_rng(0).permutation(len(data))[:BATCH]
     before = _status("VmRSS")
     RESET_PEAK.write_text("5")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,12 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from whichtoken.data import LevelTokens, TokenCounts
+from whichtoken.experiments.trained_embeddings.corpora import missing_reviews, review_counts
 from whichtoken.lab.benchmark import Measure, speed_up
 from whichtoken.models.attention_modules import TwoLayerAttentionModule, padded_ids
 from whichtoken.models.two_layer_attention import TwoLayerAttention
 
 BATCH, DIM = 64, 2048
-IMDB = "imdb_reviews_50k.parquet"
-PIECES = "bert-base-uncased-vocab.txt"
 
 
 def measure() -> Iterator[Measure]:
@@ -50,7 +48,7 @@ def measure() -> Iterator[Measure]:
             module, ids, labels = TwoLayerAttentionModule(model), padded_ids(data.counts), torch.from_numpy(data.labels)
             yield speed_up(
                 case,
-                lambda: model.two_layer_gradient(data.counts, data.labels),
+                lambda: model.gradient(data.counts, data.labels),
                 lambda: module.loss(ids, labels).backward(),  # type: ignore[no-untyped-call]
                 "the literal PyTorch code",
                 target=25 if name == "IMDB" else 2,  # K-level sequences hardly repeat a token
@@ -65,7 +63,7 @@ def _differences(data: TokenCounts, documents: int, kind: type) -> list[float]:
     part = data.subset(np.arange(documents))
     model = TwoLayerAttention.start(data.counts.shape[1], DIM, np.random.default_rng(0), kind)
     exact = TwoLayerAttention(*(array.astype(np.float64) for array in (model.embeddings, model.cls, model.value)))
-    found = model.two_layer_gradient(part.counts, part.labels)
+    found = model.gradient(part.counts, part.labels)
     ours = np.concatenate([found.rows.ravel(), found.cls, found.value])
     reference, theirs = (_literal(start, part, found.tokens) for start in (exact, model))
     pairs = ((ours, theirs), (ours, reference), (theirs, reference))
@@ -81,16 +79,9 @@ def _literal(model: TwoLayerAttention, data: TokenCounts, tokens: NDArray[np.int
 
 
 def _documents() -> tuple[TokenCounts, str]:
-    from whichtoken.data.review_files import read_imdb
-    from whichtoken.data.text_pipeline import TextPipeline, prepare
-
-    folder = Path(os.environ.get("WHICHTOKEN_DATA", ""))
     rng = np.random.default_rng(0)
-    if not (folder / IMDB).is_file() or not (folder / PIECES).is_file():
-        print(
-            f"IMDB is not here: set WHICHTOKEN_DATA to a folder with {IMDB} and {PIECES} to measure it", file=sys.stderr
-        )
+    if reason := missing_reviews("imdb"):
+        print(f"IMDB is not measured: {reason}", file=sys.stderr)
         return LevelTokens().sample(BATCH, rng), "K-level T=256"
-    reviews = read_imdb(folder / IMDB)
-    data = prepare(reviews.texts, reviews.labels, TextPipeline(word_pieces=folder / PIECES))
+    data = review_counts("imdb")
     return data.subset(rng.permutation(len(data))[:BATCH]), "IMDB"

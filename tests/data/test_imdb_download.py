@@ -24,6 +24,12 @@ class Quiet(SimpleHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(CONTENT[:1000])
             self.close_connection = True
+        elif self.path == "/cut.tar.gz":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nabc")
+            self.close_connection = True
+        elif self.path == "/garbage.tar.gz":
+            self.wfile.write(b"garbage\r\n\r\n")
+            self.close_connection = True
         else:
             super().do_GET()
 
@@ -63,6 +69,8 @@ def test_a_damaged_file_is_replaced(server, tmp_path):
         ("reviews.tar.gz", "0" * 64, "arrived with checksum"),
         ("nothing.tar.gz", "0" * 32, "cannot be reached"),
         ("short.tar.gz", "0" * 32, "ended after 1000 of 768000 bytes"),
+        ("cut.tar.gz", "0" * 32, r"cannot be fetched to .* \(IncompleteRead"),
+        ("garbage.tar.gz", "0" * 32, r"cannot be fetched to .* \(garbage"),
     ],
 )
 def test_anything_else_leaves_nothing_behind(server, tmp_path, page, checksum, sentence):

@@ -38,5 +38,5 @@ def test_cifar_is_read_channel_first(tmp_path):
 
 
 def test_absent_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"cifar10_20k_jpeg.parquet not found: set WHICHTOKEN_DATA to a folder"):
+    with pytest.raises(ValueError, match=r"cifar10_20k_jpeg.parquet not found: set WHICHTOKEN_DATA to a folder"):
         cifar_pictures("train", tmp_path)

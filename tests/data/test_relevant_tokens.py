@@ -46,8 +46,12 @@ def test_assumptions_can_be_broken():
 
 
 def test_wrong_values_are_refused():
-    with pytest.raises(ValueError, match="pairs=3 must be a multiple of relevant=4"):
+    with pytest.raises(ValueError, match="pairs=3 must be a multiple of 4 for equal frequencies of relevant=4 tokens"):
         RelevantTokens().sample(3, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="pairs=3 must be a multiple of 2 "):
+        RelevantTokens(relevant_per_sequence=2).sample(3, np.random.default_rng(0))
+    two = RelevantTokens(relevant_per_sequence=2).sample(2, np.random.default_rng(0))
+    np.testing.assert_array_equal(two.counts.sum(axis=0)[:8], 1)
     with pytest.raises(ValueError, match="relevant_per_sequence=5"):
         RelevantTokens(relevant_per_sequence=5)
     with pytest.raises(ValueError, match="irrelevant=0"):

@@ -101,6 +101,24 @@ def test_columns_label_split_and_other_names(tmp_path):
         assert read_reviews(tmp_path / "other.parquet", "text", "label").classes == ("0", "1")
 
 
+@pytest.mark.parametrize("classes", [("-1", "+1"), ("2", "10"), ("0.5", "1e1"), ("-1", "1")])
+def test_labels_that_are_numbers_are_ordered_as_numbers(tmp_path, classes):
+    path = tmp_path / "numbers.csv"
+    path.write_text(f"text,label\ngood,{classes[1]}\nbad,{classes[0]}\n")
+    reviews = read_reviews(path, "text", "label")
+    assert reviews.classes == classes
+    np.testing.assert_array_equal(reviews.labels, [1, -1])
+
+
+@pytest.mark.parametrize("name", ["marked.jsonl", "marked.jsonl.gz", "marked.csv"])
+def test_a_byte_order_mark_is_no_part_of_the_table(tmp_path, name):
+    table = pd.DataFrame({"text": ["a", "b"], "label": [1, 0]})
+    write(table, tmp_path / name.removesuffix(".gz"))
+    marked = b"\xef\xbb\xbf" + (tmp_path / name.removesuffix(".gz")).read_bytes()
+    (tmp_path / name).write_bytes(gzip.compress(marked) if name.endswith(".gz") else marked)
+    assert read_reviews(tmp_path / name, "text", "label").texts == ["a", "b"]
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "parquet"])
 def test_yelp_rules_of_length_and_stars(tmp_path, kind):
     lengths = [999, 1000, 1500, 1501, 1200, 1200, 1200]
@@ -114,6 +132,8 @@ def test_yelp_rules_of_length_and_stars(tmp_path, kind):
     assert [len(text) for text in reviews.texts] == [1000, 1500, 1200, 1200]
     np.testing.assert_array_equal(reviews.labels, [1, 1, -1, -1])
     assert len(read_yelp(path, limit=3)) == 3
+    with pytest.raises(ValueError, match="limit=-1"):
+        read_yelp(path, limit=-1)
     assert len(read_yelp(path, shortest=1, longest=999)) == 1
     with pytest.raises(UsageError, match="no review of 1 to 2 characters"):
         read_yelp(path, shortest=1, longest=2)
@@ -186,6 +206,14 @@ def test_broken_archives_and_folders_are_one_sentence(tmp_path, archive):
     (tmp_path / "yelp.csv").write_text("text,stars\nfine,7\n")
     with pytest.raises(UsageError, match="row 1 has '7' stars; 1 to 5 are expected"):
         read_yelp(tmp_path / "yelp.csv")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])
+def test_one_column_cannot_be_text_and_label(tmp_path, kind):
+    path = tmp_path / f"reviews.{kind}"
+    write(GOOD, path)
+    with pytest.raises(UsageError, match="columns label, label must be different ones"):
+        read_reviews(path, "label", "label")
 
 
 def test_a_table_without_rows(tmp_path):

@@ -172,9 +172,26 @@ def test_cache_is_used_only_for_the_same_inputs(tmp_path, monkeypatch):
         prepare(texts, labels, TextPipeline(least_count=1), cache=file)
 
 
+def test_cache_sees_the_middle_of_a_long_column(tmp_path):
+    texts, labels = pd.Series(["red"] * 100), pd.Series([1, -1] * 50)
+    file = str(tmp_path / "counts.npz")
+    pipeline = TextPipeline(least_count=1)
+    assert prepare(texts, labels, pipeline, cache=file).vocabulary == ("red",)
+    texts[50], labels[50] = "green", -1
+    changed = prepare(texts, labels, pipeline, cache=file)
+    assert changed.vocabulary == ("green", "red")
+    assert changed.labels[50] == -1
+    fit_on = pd.Series(np.arange(100) != 50)
+    assert prepare(texts, labels, pipeline, fit_on=fit_on, cache=file).vocabulary == ("red",)
+    fit_on[:] = True
+    assert prepare(texts, labels, pipeline, fit_on=fit_on, cache=file).vocabulary == ("green", "red")
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
+        ({"word_pieces": ["good", "##ly"]}, r"word_pieces of 2 pieces must hold \[UNK\]"),
+        ({"word_pieces": []}, r"word_pieces of 0 pieces must hold \[UNK\]"),
         ({"stemmer": "klingon"}, "stemmer='klingon' must be None or one of arabic"),
         ({"least_count": 0}, "least_count=0"),
         ({"max_tokens": 0}, "max_tokens=0"),

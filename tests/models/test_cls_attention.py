@@ -35,7 +35,7 @@ def one_layer_gradients(model, counts, labels):
 
 
 def two_layer_gradients(model, counts, labels):
-    found = model.two_layer_gradient(counts, labels)
+    found = model.gradient(counts, labels)
     full = np.zeros_like(model.embeddings)
     full[found.tokens] = found.rows
     return found.loss, (full, found.cls, found.value)
@@ -90,6 +90,32 @@ def test_empty_document_has_output_zero_and_pulls_nothing(layers):
     np.testing.assert_allclose(full[0], 0.8 * part[0], rtol=1e-12)
 
 
+@pytest.mark.parametrize("layers", PAIRS)
+def test_modules_and_counts_agree_on_an_empty_document(layers):
+    kind, module, _ = PAIRS[layers]
+    model = scaled(kind)
+    with_empty = np.vstack([COUNTS, np.zeros(6, int)])
+    found = module(model)(padded_ids(with_empty)).detach().numpy()
+    np.testing.assert_allclose(found, model.decision(with_empty), rtol=1e-12)
+    _, full = autograd(module(model), with_empty, np.append(LABELS, 1))
+    _, part = autograd(module(model), COUNTS, LABELS)
+    np.testing.assert_allclose(full[0], 0.8 * part[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("layers", PAIRS)
+def test_loss_and_gradient_are_of_the_same_model(layers):
+    model = scaled(PAIRS[layers][0])
+    assert model.gradient(COUNTS, LABELS).loss == pytest.approx(model.loss(COUNTS, LABELS), rel=1e-14)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_nearly_constant_rows_have_no_negative_variance(seed):
+    start = TwoLayerAttention.start(5, 4, np.random.default_rng(seed))
+    model = TwoLayerAttention(1e-3 * start.embeddings + np.float32(5), start.cls, start.value)
+    assert np.isfinite(model.decision(np.ones((1, 5), int))).all()
+    assert np.isfinite(model.gradient(np.ones((1, 5), int), [1]).rows).all()
+
+
 def test_the_gradient_of_a_document_is_orthogonal_to_equal_scores():
     # Lemma 6: a direction that raises all scores of a document alike changes nothing
     model = scaled(ClsAttention)
@@ -119,6 +145,10 @@ def test_wrong_shapes_are_named():
         model.decision(COUNTS[:, :5])
     with pytest.raises(ValueError, match=r"labels \(3,\) must be \(4,\)"):
         model.gradient(COUNTS, LABELS[:3])
+    with pytest.raises(ValueError, match=r"labels \(3,\) must be \(4,\)"):
+        model.loss(COUNTS, LABELS[:3])
+    with pytest.raises(ValueError, match="labels hold 0; only -1 and \\+1"):
+        model.loss(COUNTS, [1, 0, 0, 1])
     with pytest.raises(ValueError, match="cls"):
         ClsAttention(np.zeros((3, 2)), np.zeros(3), np.zeros(2))
     with pytest.raises(ValueError, match="float32 or float64"):

@@ -131,6 +131,36 @@ def run_to(epochs, checkpoint, early=False):
     return model, train_cls(model, counts, labels, plan, np.random.default_rng(2), guards=guards)
 
 
+@pytest.mark.parametrize("bits", [np.random.MT19937, np.random.Philox, np.random.SFC64])
+def test_any_layout_and_any_generator_survive_a_checkpoint(tmp_path, bits):
+    counts, labels = some_documents()
+
+    def run_to(epochs, checkpoint):
+        start = ClsAttention.start(50, 16, np.random.default_rng(1))
+        model = ClsAttention(np.asfortranarray(start.embeddings), start.cls, start.value)
+        plan = TrainingPlan("sgd", lr=1.0, epochs=epochs, batch_size=7, drops=())
+        rng = np.random.Generator(bits(2))
+        train_cls(model, counts, labels, plan, rng, guards=Safeguards(checkpoint=checkpoint))
+        return model
+
+    run_to(2, str(tmp_path / "run"))
+    assert np.array_equal(run_to(4, str(tmp_path / "run")).embeddings, run_to(4, None).embeddings)
+
+
+def test_without_patience_a_resumed_run_ends_with_its_last_parameters(tmp_path):
+    run_to(3, tmp_path / "run", early=True)
+    resumed, _ = run_to(40, tmp_path / "run")
+    whole, history = run_to(40, None)
+    assert history.best_epoch < 39  # otherwise the best parameters would be the last
+    assert np.array_equal(resumed.embeddings, whole.embeddings)
+
+
+def test_patience_needs_a_checkpoint_that_kept_the_best(tmp_path):
+    run_to(3, tmp_path / "run")
+    with pytest.raises(ValueError, match="written without patience and lacks the best parameters"):
+        run_to(5, tmp_path / "run", early=True)
+
+
 @pytest.mark.parametrize("early", [False, True])
 def test_resumed_run_equals_the_uninterrupted_one(tmp_path, early):
     whole, history = run_to(8, tmp_path / "whole", early)
@@ -174,6 +204,14 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
             model, counts, labels, TrainingPlan(lr=0.02, batch_size=7, drops=(2, 5)), np.random.default_rng(0),
             guards=Safeguards(checkpoint=tmp_path / "run"),
         )  # fmt: skip
+    wider = ClsAttention.start(50, 17, np.random.default_rng(1))
+    with pytest.raises(ValueError, match=r"with embeddings=\[50, 16, 'float32'\], this run has \[50, 17, 'float32'\]"):
+        train_cls(
+            wider, counts, labels, TrainingPlan(batch_size=7, drops=(2, 5)), np.random.default_rng(0),
+            guards=Safeguards(checkpoint=tmp_path / "run"),
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="is a folder; a file in it is expected"):
+        Safeguards(checkpoint=tmp_path)
     (tmp_path / "broken").write_bytes(json.dumps({"no": "tensors"}).encode())
     with pytest.raises(ValueError, match="not a checkpoint"):
         run_to(2, tmp_path / "broken")

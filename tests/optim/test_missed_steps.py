@@ -26,9 +26,11 @@ def one_by_one(rule, step, missed, own, root):
     missed=st.integers(1, 400),
     own=st.booleans(),
     weight_decay=st.sampled_from([0.0, 0.01]),
+    betas=st.sampled_from([BETAS, (0.5, 0.999), (0.9, 0.9999)]),
 )
-def test_two_nodes_reach_float32_rounding(done, missed, own, weight_decay):
-    rule = adamw_rule(done - 1, missed + 1, 1e-2, weight_decay, BETAS, EPS, np.float32)
+def test_two_nodes_reach_float32_rounding(done, missed, own, weight_decay, betas):
+    rule = adamw_rule(done - 1, missed + 1, 1e-2, weight_decay, betas, EPS, np.float32)
+    assert rule.quadrature_from <= 1
     table = np.empty((missed + 1, 7))
     fill_table(table, rule, 0, missed, own)
     root = 10.0 ** np.linspace(-11, -1, 41)  # of the running mean of squares
@@ -49,6 +51,17 @@ def test_the_start_of_an_epoch_has_no_step_of_its_own():
     ours = table[9, WEIGHT_1] / (table[9, NODE_1] * root + EPS) + table[9, WEIGHT_2] / (table[9, NODE_2] * root + EPS)
     np.testing.assert_allclose(ours, moved, rtol=6e-8)
     assert table[9, DECAY] == pytest.approx(decay, rel=1e-14)
+
+
+@pytest.mark.parametrize("betas", [(0.9, 0.99), (0.95, 0.999), (0.99, 0.999), (0.8, 0.99)])
+def test_betas_for_which_two_nodes_are_too_few_are_replayed(betas):
+    missed, root = 100, 10.0 ** np.linspace(-11, -1, 41)
+    rule = adamw_rule(999, missed + 1, 1e-2, 0.01, betas, EPS, np.float32)
+    table = np.empty((missed + 1, 7))
+    fill_table(table, rule, 0, missed, True)
+    ours = sum(table[missed, w] / (table[missed, s] * root + EPS) for w, s in ((WEIGHT_1, NODE_1), (WEIGHT_2, NODE_2)))
+    assert np.abs(ours / one_by_one(rule, 0, missed, True, root)[1] - 1).max() > 6e-8
+    assert rule.quadrature_from == missed + 1
 
 
 def test_early_steps_and_double_precision_are_replayed():

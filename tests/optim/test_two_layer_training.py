@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from whichtoken.models.attention_modules import TwoLayerAttentionModule, padded_ids
+from whichtoken.models.cls_attention import ClsAttention
 from whichtoken.models.two_layer_attention import TwoLayerAttention
+from whichtoken.optim.cls_training import train_cls
 from whichtoken.optim.training_loop import Safeguards
 from whichtoken.optim.training_plan import TrainingPlan
 from whichtoken.optim.two_layer_training import train_two_layer
@@ -65,3 +67,17 @@ def test_other_optimisers_are_refused():
     model = TwoLayerAttention.start(30, 11, np.random.default_rng(1))
     with pytest.raises(ValueError, match="optimizer='sgd' must be adamw"):
         train_two_layer(model, counts, labels, TrainingPlan("sgd"), np.random.default_rng(0))
+
+
+def test_models_are_not_trained_as_if_they_had_another_number_of_layers(tmp_path):
+    counts, labels = some_documents()
+    plan, rng = TrainingPlan(epochs=1, batch_size=5), np.random.default_rng(0)
+    guards = Safeguards(checkpoint=tmp_path / "run")
+    one, two = ClsAttention.start(30, 11, rng), TwoLayerAttention.start(30, 11, rng)
+    with pytest.raises(ValueError, match="model of type TwoLayerAttention must be ClsAttention"):
+        train_cls(two, counts, labels, plan, rng)
+    with pytest.raises(ValueError, match="model of type ClsAttention must be TwoLayerAttention"):
+        train_two_layer(one, counts, labels, plan, rng)
+    train_cls(one, counts, labels, plan, rng, guards=guards)
+    with pytest.raises(ValueError, match="was written with engine=ClsAdamW, this run has TwoLayerAdamW"):
+        train_two_layer(two, counts, labels, plan, rng, guards=guards)

@@ -162,6 +162,13 @@ def test_scores_equal_inside_sequences_do_not_change_the_loss():
     assert abs(along_cls.sum()) < 1e-15 * np.abs(along_cls).sum() * len(along_cls)
 
 
+def test_an_empty_sequence_has_output_zero_and_no_warning():
+    attended = theory.attend([0.5, -0.5], [1.0, 2.0], [[0, 0], [1, 1], [0, 0]], [1, -1, -1])
+    share = 1 / (1 + np.exp(-1.0))
+    np.testing.assert_allclose(attended.outputs, [0.0, share + 2 * (1 - share), 0.0], rtol=1e-15)
+    assert theory.attend([0.5], [1.0], [[0]], [1]).outputs.tolist() == [0.0]
+
+
 @given(st.integers(0, 1000), st.floats(0.0, 2.0))
 def test_selection_sets_are_those_of_the_definition(seed, tie):
     rng = np.random.default_rng(seed)
@@ -242,6 +249,8 @@ def test_rivals_are_the_two_families():
         (lambda: theory.attend([1.0], [1.0], [[1]], [1, 1]), "one per sequence"),
         (lambda: theory.one_step_error(np.ones((2, 3)), np.ones(2), np.ones(3), [[1, 1]], [1]), "cls of shape"),
         (lambda: theory.one_step_error(np.ones((2, 3)), np.ones(3), np.full(3, np.nan), [[1, 1]], [1]), "value must hold"),
+        (lambda: theory.first_step(*problem(), lr=np.nan), r"lr=nan must lie in \(0, inf\)"),
+        (lambda: theory.ideal_first_step(*problem(), lr=np.nan), r"lr=nan must lie in \(0, inf\)"),
         (lambda: theory.one_step_bounds(np.nan, 10), "lr=nan"),
         (lambda: theory.theorem_requirements(0, 1, 1), "sequences=0"),
         (lambda: theory.unique_selection_requirements(8, 4, 9, 0.0), "advantage=0.0"),

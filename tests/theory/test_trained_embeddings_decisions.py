@@ -115,6 +115,33 @@ def test_many_documents_are_the_same_as_one_by_one():
         assert certificate.edits[i] == certify(row[None], scores, values, bias).edits[0]
 
 
+def test_scores_that_underflow_beside_the_rest_of_the_vocabulary_still_decide():
+    counts, values = np.array([[3, 1, 0], [1, 3, 0]]), np.array([1.0, -2.0, 1.0])
+    scores, raised = np.array([-800.0, -801.0, 0.0]), np.array([0.0, -1.0, 0.0])  # the same softmax in both documents
+    flips, certificate = minimal_deletions(counts, scores, values), certify(counts, scores, values)
+    expected = minimal_deletions(counts, raised, values)
+    np.testing.assert_array_equal(flips.decisions, [1, -1])
+    np.testing.assert_array_equal(flips.tokens, expected.tokens)
+    np.testing.assert_array_equal(flips.sizes, expected.sizes)
+    np.testing.assert_array_equal(certificate.decisions, [1, -1])
+    np.testing.assert_array_equal(certificate.deletions, certify(counts, raised, values).deletions)
+    # 3 - 2/e against -2/e a token: four; the one of score 0 outweighs any document at once
+    np.testing.assert_array_equal(certificate.insertions, [4, 1])
+
+
+@pytest.mark.parametrize("gap", [20.0, 30.0, 500.0])
+def test_what_a_dominant_token_leaves_behind_is_no_rounding(gap):
+    flips = minimal_deletions([[1, 1]], [0.0, -gap], [-1.0, 1.0])
+    assert flips.decisions[0] == -1
+    np.testing.assert_array_equal(flips.of(0), [0])
+    assert certify([[1, 1]], [0.0, -gap], [-1.0, 1.0]).deletions[0] == 1
+
+
+def test_a_vote_of_no_weight_needs_more_insertions_than_can_be_counted():
+    certificate = certify([[0, 1], [0, 0]], [-70.0, 0.0], [-1.0, 1.0])
+    np.testing.assert_array_equal(certificate.insertions, [2**62, 1])
+
+
 def test_an_empty_document_has_the_default_decision():
     for bias, decision in ((0.5, 1), (0.0, -1), (-0.5, -1)):
         flips = minimal_deletions(np.zeros((1, 2), int), np.zeros(2), np.array([1.0, -1.0]), bias)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from whichtoken.data.attention_regression import AttentionRegression, RegressionProblem
     from whichtoken.data.attention_tokens import AttentionProblem, AttentionTokens
     from whichtoken.data.group_sparse import GroupSparse
+    from whichtoken.data.imdb_download import download_imdb
     from whichtoken.data.level_tokens import LevelTokens
     from whichtoken.data.relevant_tokens import RelevantTokens
     from whichtoken.data.sparse_tokens import SparseTokens
@@ -28,6 +29,7 @@ _HOME = {
     "TokenCodes": "token_codes",
     "TokenCounts": "token_counts",
     "TokenPairs": "token_pairs",
+    "download_imdb": "imdb_download",
 }
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "TokenCodes",
     "TokenCounts",
     "TokenPairs",
+    "download_imdb",
 ]
 
 

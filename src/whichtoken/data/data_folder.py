@@ -8,12 +8,20 @@ from pathlib import Path
 from whichtoken.errors import UsageError
 
 VARIABLE = "WHICHTOKEN_DATA"
+# as a table with the columns split, label and text; as `download_imdb` fetches it; and unpacked
+IMDB_FILES = ("imdb_reviews_50k.parquet", "aclImdb_v1.tar.gz", "aclImdb")
 
 
-def data_file(name: str) -> Path:
-    """The file of that name in the folder named by WHICHTOKEN_DATA."""
-    folder = os.environ.get(VARIABLE, "")
-    path = Path(folder) / name
-    if not folder or not path.is_file():
-        raise UsageError(f"{name} is not here; set {VARIABLE} to a folder that holds it")
+def find_data(*names: str, folder: Path | None = None) -> Path | None:
+    """The first of these files or folders that is in `folder`, by default the one named by WHICHTOKEN_DATA."""
+    place = folder or os.environ.get(VARIABLE)
+    paths = [Path(place) / name for name in names] if place else []
+    return next((path for path in paths if path.exists()), None)
+
+
+def data_file(*names: str, folder: Path | None = None) -> Path:
+    """The same where one of them must be there."""
+    path = find_data(*names, folder=folder)
+    if path is None:
+        raise UsageError(f"{' or '.join(names)} not found: set {VARIABLE} to a folder that holds it")
     return path

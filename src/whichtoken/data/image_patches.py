@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whichtoken.data.data_folder import data_file
 from whichtoken.errors import unknown
 
 CIFAR_FILE = "cifar10_20k_jpeg.parquet"
@@ -109,15 +109,13 @@ def cifar_images(
 
     Raises
     ------
-    FileNotFoundError
+    UsageError
         If the file is not there.
     """
     import pandas as pd
     from PIL import Image
 
-    path = (folder or Path(os.environ.get("WHICHTOKEN_DATA", "."))) / CIFAR_FILE
-    if not path.exists():
-        raise FileNotFoundError(f"{path} not found: set WHICHTOKEN_DATA to a folder that holds {CIFAR_FILE}")
+    path = data_file(CIFAR_FILE, folder=folder)
     table = pd.read_parquet(path, columns=["split", "class", "jpeg"], filters=[("split", "==", split)])
     pictures = []
     for name in (positive, negative):

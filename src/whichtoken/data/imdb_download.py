@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
@@ -45,8 +46,9 @@ def download_imdb(folder: Path, *, url: str = URL, checksum: str = MD5, timeout:
         raise UsageError(f"{url} cannot be reached ({error.reason}); nothing was written") from None
     except URLError as error:
         raise UsageError(f"{url} cannot be reached ({error.reason}); nothing was written") from error
-    except OSError as error:
-        raise UsageError(f"{url} cannot be fetched to {target} ({error}); nothing was kept") from error
+    except (OSError, HTTPException) as error:
+        said = " ".join(str(error).split())
+        raise UsageError(f"{url} cannot be fetched to {target} ({said}); nothing was kept") from error
     finally:
         part.unlink(missing_ok=True)
     return target

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.data.data_folder import data_file
 from whichtoken.data.image_patches import CIFAR_FILE
 
 Pictures = tuple[NDArray[np.float32], NDArray[np.int64]]  # (n, channels, side, side) in 0..1, and labels 0..9 (n,)
@@ -29,9 +29,7 @@ def cifar_pictures(split: str, folder: Path | None = None) -> Pictures:
     `folder` holds cifar10_20k_jpeg.parquet (columns split, label, jpeg); the one named by the environment variable
     WHICHTOKEN_DATA by default.
     """
-    path = (folder or Path(os.environ.get("WHICHTOKEN_DATA", "."))) / CIFAR_FILE
-    if not path.exists():
-        raise FileNotFoundError(f"{path} not found: set WHICHTOKEN_DATA to a folder that holds {CIFAR_FILE}")
+    path = data_file(CIFAR_FILE, folder=folder)
     if split not in ("train", "test"):
         raise ValueError(f"split={split!r} must be train or test")
     pixels, labels = _decoded(path, split)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,8 +70,11 @@ class RelevantTokens:
     def sample(self, pairs: int, rng: np.random.Generator) -> TokenCounts:
         """Counts (2 pairs, |S|) and labels +1, -1, +1, -1, ..."""
         check_count("pairs", pairs, 1)
-        if self.equal and pairs * self.relevant_per_sequence % self.relevant:
-            raise ValueError(f"pairs={pairs} must be a multiple of relevant={self.relevant} for equal frequencies")
+        period = self.relevant // math.gcd(self.relevant, self.relevant_per_sequence)
+        if self.equal and pairs % period:
+            raise ValueError(
+                f"pairs={pairs} must be a multiple of {period} for equal frequencies of relevant={self.relevant} tokens"
+            )
         rest = self.length - self.relevant_per_sequence
         noise = rng.integers(self.irrelevant, size=(pairs, 1 if self.paired else 2, rest)) + 2 * self.relevant
         ids = np.empty((pairs, 2, self.length), dtype=np.int64)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from whichtoken.data.table_files import column_names, stream_table
 from whichtoken.errors import UsageError
+from whichtoken.theory.sparse_tokens.task import check_count
 
 PAIRS = (("-1", "1"), ("0", "1"), ("neg", "pos"), ("negative", "positive"))  # what is negative when it is known
 IMDB_SIGN = {"neg": -1, "pos": 1}
@@ -47,6 +48,8 @@ def read_reviews(
     """Any CSV, TSV, Parquet or JSON-lines table with a column of texts and one of labels of two kinds."""
     path = Path(path)
     columns = [text, label] if split is None else [text, label, split]
+    if len(set(columns)) < len(columns):
+        raise UsageError(f"columns {', '.join(columns)} must be different ones for texts, labels and splits")
     texts: list[str] = []
     labels: list[str] = []
     splits: list[str] = []
@@ -79,6 +82,8 @@ def read_yelp(path: Path, *, shortest: int = 1000, longest: int = 1500, limit: i
     The file is streamed; with `limit` reading ends as soon as so many reviews are found.
     """
     path = Path(path)
+    if limit is not None:
+        check_count("limit", limit, 1)
     texts: list[str] = []
     signs: list[int] = []
     seen = 0
@@ -169,7 +174,7 @@ def _star_sign(path: Path, stars: Any, row: int) -> int:
 
 
 def _two_classes(path: Path, labels: Sequence[str]) -> tuple[str, str]:
-    """The two labels that occur, the negative one first: as known by name, otherwise by the alphabet."""
+    """The two labels that occur, the negative one first: as known by name, otherwise by number or by the alphabet."""
     names = sorted(set(labels))
     if len(names) != 2:
         shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
@@ -178,4 +183,8 @@ def _two_classes(path: Path, labels: Sequence[str]) -> tuple[str, str]:
         if set(pair) == {name.lower() for name in names}:
             negative, positive = sorted(names, key=lambda name: pair.index(name.lower()))
             return negative, positive
-    return names[0], names[1]
+    try:
+        low, high = sorted(names, key=float)
+    except ValueError:
+        low, high = names
+    return low, high

@@ -123,5 +123,7 @@ def _json_lines(path: Path, columns: Sequence[str] | None, chunk: int) -> Iterat
 def _lines(path: Path) -> Iterator[str]:
     import gzip
 
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+    # -sig: a mark at the beginning, which spreadsheets write, is no part of the first line
+    coding = "utf-8-sig"
+    with gzip.open(path, "rt", encoding=coding) if path.suffix == ".gz" else path.open(encoding=coding) as file:
         yield from file

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+LARGEST = np.iinfo(np.int32).max
+
 
 @dataclass(frozen=True, eq=False)
 class TokenCounts:
@@ -54,7 +56,8 @@ class TokenCounts:
         `sequences` is an array (n, T) or a list of arrays (T_i,); `size` is |S|, the largest id + 1 unless given.
         """
         rows = [np.asarray(row) for row in sequences]
-        ids = np.concatenate([row.ravel() for row in rows]) if rows else np.empty(0, np.int64)
+        filled = [row.ravel() for row in rows if row.size]  # an empty list has the type float
+        ids = np.concatenate(filled) if filled else np.empty(0, np.int64)
         if ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0):
             raise ValueError(f"sequences of type {ids.dtype} must hold token ids, whole numbers from 0 on")
         known = (
@@ -97,6 +100,8 @@ def as_counts(counts: Any) -> sparse.csr_array:
         raise ValueError(f"counts of type {values.dtype} must be whole numbers")
     if values.min(initial=0) < 0:
         raise ValueError(f"counts hold {values.min()}, a token cannot occur less than 0 times")
+    if values.max(initial=0) > LARGEST:
+        raise ValueError(f"counts hold {values.max()}, the largest that is accepted is {LARGEST}")
     matrix = matrix.astype(np.int32, copy=False)
     if not matrix.has_canonical_format or (values == 0).any():
         matrix = matrix.copy()

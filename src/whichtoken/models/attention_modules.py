@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from whichtoken.data.token_counts import as_counts
-from whichtoken.models.cls_attention import ClsAttention
+from whichtoken.models.cls_model import ClsModel
 
 PADDING = -1
 
@@ -17,7 +17,7 @@ PADDING = -1
 class ClsAttentionModule(nn.Module):
     """f(X) = softmax(p^T E_X^T) E_X v, equation (1) of Wu, Shevchenko, Oymak, Mondelli."""
 
-    def __init__(self, model: ClsAttention) -> None:
+    def __init__(self, model: ClsModel) -> None:
         super().__init__()
         self.embedding = nn.Embedding.from_pretrained(torch.tensor(model.embeddings), freeze=False)  # type: ignore[no-untyped-call]
         self.cls = nn.Parameter(torch.tensor(model.cls))
@@ -27,8 +27,8 @@ class ClsAttentionModule(nn.Module):
         """Outputs (batch,) of ids (batch, T); places behind the end of a document hold PADDING."""
         padding = ids == PADDING
         tokens = self.first_layer(self.embedding(ids.clamp(min=0)), padding)  # (batch, T, d)
-        scores = (tokens @ self.cls).masked_fill(padding, -torch.inf)
-        return (torch.softmax(scores, dim=1) * (tokens @ self.value)).sum(dim=1)
+        weights = _softmax(tokens @ self.cls, padding)
+        return (weights * (tokens @ self.value)).sum(dim=1)
 
     def first_layer(self, tokens: Tensor, padding: Tensor) -> Tensor:
         return tokens
@@ -42,9 +42,14 @@ class TwoLayerAttentionModule(ClsAttentionModule):
     """The same behind LayerNorm(softmax(E_X E_X^T) E_X + E_X), equation (36)."""
 
     def first_layer(self, tokens: Tensor, padding: Tensor) -> Tensor:
-        logits = (tokens @ tokens.mT).masked_fill(padding[:, None, :], -torch.inf)  # (batch, T, T)
-        mixed = torch.softmax(logits, dim=2) @ tokens + tokens
+        mixed = _softmax(tokens @ tokens.mT, padding[:, None, :]) @ tokens + tokens
         return nn.functional.layer_norm(mixed, mixed.shape[-1:])
+
+
+def _softmax(logits: Tensor, padding: Tensor) -> Tensor:
+    """Softmax over the last axis; padding has no weight, also where there is nothing else: -inf would make that nan."""
+    filled = logits.masked_fill(padding, torch.finfo(logits.dtype).min)
+    return torch.softmax(filled, dim=-1).masked_fill(padding, 0.0)
 
 
 def padded_ids(counts: Any, rows: Any = slice(None)) -> Tensor:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from whichtoken.models.cls_attention import ClsAttention, binary_labels, count_matrix, logistic_loss
+from whichtoken.models.cls_model import ClsModel, binary_labels, count_matrix, logistic_loss
 
 Array = NDArray[Any]
 LAYER_NORM_EPS = 1e-5  # torch.nn.LayerNorm's
@@ -68,11 +68,11 @@ class TwoLayerGradient:
     value: Array  # (d,)
 
 
-class TwoLayerAttention(ClsAttention):
+class TwoLayerAttention(ClsModel):
     """f(X) = softmax(p^T E'^T) E' v with E' = LayerNorm(softmax(E_X E_X^T) E_X + E_X), without affine weights.
 
     Equation (36) of Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens.
-    Parameters and their start are those of `ClsAttention`.
+    Parameters and their start are those of one layer.
     """
 
     def decision(self, counts: Any) -> NDArray[np.float64]:
@@ -84,7 +84,7 @@ class TwoLayerAttention(ClsAttention):
             result[group.documents] = _forward(U, group.counts, heads).outputs
         return result
 
-    def two_layer_gradient(self, counts: Any, labels: Any) -> TwoLayerGradient:
+    def gradient(self, counts: Any, labels: Any) -> TwoLayerGradient:
         """Mean logistic loss and its gradients."""
         documents = count_matrix(counts, len(self.embeddings))
         signs, heads = binary_labels(labels, documents.shape[0]), self._heads()
@@ -151,7 +151,8 @@ def _forward(U: Array, counts: NDArray[np.int32], heads: Heads) -> Layers:
     mixed += gram
     squares = np.einsum("bij,bij->bi", mixed, attention) + np.einsum("bii->bi", mixed)  # diagonal of W G W^T
     centre = rows[..., 2]
-    inverse = 1 / np.sqrt(squares / d - centre**2 + LAYER_NORM_EPS, dtype=U.dtype)
+    variance = np.maximum(squares / d - centre**2, 0)  # rounding of rows that are nearly constant may fall below
+    inverse = 1 / np.sqrt(variance + LAYER_NORM_EPS, dtype=U.dtype)
     scores = (rows[..., 0] - centre * heads.cls_sum) * inverse
     values = (rows[..., 1] - centre * heads.value_sum) * inverse
     weights = multiplicity * np.exp(scores - scores.max(axis=1, keepdims=True))

@@ -15,12 +15,17 @@ from whichtoken.errors import UsageError
 
 
 def save_checkpoint(path: Path, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
-    """Write arrays and JSON-able facts; a kill at any moment leaves the old file or the new one."""
+    """Write arrays and JSON-able facts; a kill at any moment leaves the old file or the new one.
+
+    Arrays among the facts, such as the state of some generators, become lists.
+    """
     from safetensors.numpy import save_file
 
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        save_file(dict(arrays), part, metadata={"facts": json.dumps(facts)})
+        # safetensors writes the memory of an array as it lies, whatever its order
+        rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        save_file(rows, part, metadata={"facts": json.dumps(facts, default=np.ndarray.tolist)})
         part.replace(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror})") from error
@@ -36,6 +41,8 @@ def load_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
         with safe_open(path, framework="numpy") as file:
             facts = json.loads(file.metadata()["facts"])
             return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror or error})") from error
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{path} is not a checkpoint of a training run; delete it or choose another file") from error
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from whichtoken.models.cls_attention import ClsAttention, binary_labels, count_matrix
+from whichtoken.models.cls_attention import ClsAttention
+from whichtoken.models.cls_model import ClsModel, binary_labels, count_matrix
 from whichtoken.optim.batch_schedule import batch_schedule
 from whichtoken.optim.cls_adamw import Documents, Moments, adamw_epoch
 from whichtoken.optim.cls_sgd import sgd_epoch
@@ -47,10 +48,7 @@ def train_cls(
     threads : for AdamW; by default as many as the machine has cores free of other work.
     guards : held-out data, early stopping, checkpoints.
     """
-    documents = count_matrix(counts, len(model.embeddings))
-    signs = binary_labels(labels, documents.shape[0])
-    if not len(signs):
-        raise ValueError("counts have no documents to train on")
+    documents, signs = training_documents(model, ClsAttention, counts, labels)
     guards = checked_guards(guards or Safeguards(), len(model.embeddings))
     engine = (
         ClsAdamW(model, documents, signs, plan) if plan.optimizer == "adamw" else ClsSGD(model, documents, signs, plan)
@@ -77,7 +75,7 @@ def start_cls(
 class _ClsEngine:
     """What both ways of training share."""
 
-    def __init__(self, model: ClsAttention, counts: csr_array, labels: NDArray[np.int8], plan: TrainingPlan) -> None:
+    def __init__(self, model: ClsModel, counts: csr_array, labels: NDArray[np.int8], plan: TrainingPlan) -> None:
         self.model, self.plan = model, plan
         self.documents = Documents(counts.indptr, counts.indices, counts.data, labels)
 
@@ -92,7 +90,7 @@ class _ClsEngine:
 class ClsAdamW(_ClsEngine):
     """AdamW, one fused pass per step."""
 
-    def __init__(self, model: ClsAttention, counts: csr_array, labels: NDArray[np.int8], plan: TrainingPlan) -> None:
+    def __init__(self, model: ClsModel, counts: csr_array, labels: NDArray[np.int8], plan: TrainingPlan) -> None:
         super().__init__(model, counts, labels, plan)
         needed = 2 * model.embeddings.nbytes
         require_memory(needed, f"AdamW's state for embeddings {model.embeddings.shape}", "lower dim or the vocabulary")
@@ -139,6 +137,22 @@ class ClsSGD(_ClsEngine):
     @property
     def state(self) -> Mapping[str, NDArray[Any]]:
         return self.parameters
+
+
+def training_documents(
+    model: ClsModel, kind: type[ClsModel], counts: Any, labels: Any
+) -> tuple[csr_array, NDArray[np.int8]]:
+    """Counts and labels in the form of the kernels, for a model of the `kind` that the engine knows."""
+    if not isinstance(model, kind):
+        raise ValueError(
+            f"model of type {type(model).__name__} must be {kind.__name__}; "
+            "train_cls trains ClsAttention, train_two_layer trains TwoLayerAttention"
+        )
+    documents = count_matrix(counts, len(model.embeddings))
+    signs = binary_labels(labels, documents.shape[0])
+    if not len(signs):
+        raise ValueError("counts have no documents to train on")
+    return documents, signs
 
 
 def checked_guards(guards: Safeguards, vocabulary: int) -> Safeguards:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from whichtoken.errors import UsageError
-from whichtoken.models.cls_attention import logistic_loss
+from whichtoken.models.cls_model import logistic_loss
 from whichtoken.optim.checkpoint import load_checkpoint, restore, save_checkpoint
 from whichtoken.optim.training_plan import TrainingPlan
 from whichtoken.terminal_bar import terminal_bar
@@ -88,8 +88,12 @@ class Safeguards:
                 raise ValueError(f"{name}={value} must be at least 1")
         if self.patience is not None and self.held_out is None:
             raise ValueError(f"patience={self.patience} needs held_out documents to watch")
-        if self.checkpoint is not None and not self.checkpoint.parent.is_dir():
-            raise UsageError(f"checkpoint={self.checkpoint}: its folder does not exist")
+        if self.checkpoint is not None:
+            object.__setattr__(self, "checkpoint", Path(self.checkpoint))
+            if self.checkpoint.is_dir():
+                raise UsageError(f"checkpoint={self.checkpoint} is a folder; a file in it is expected")
+            if not self.checkpoint.parent.is_dir():
+                raise UsageError(f"checkpoint={self.checkpoint}: its folder does not exist")
 
 
 def train(
@@ -97,7 +101,7 @@ def train(
     guards: Safeguards,
 ) -> History:  # fmt: skip
     """Run the plan, or what is left of it, on `engine`."""
-    identity = _identity(plan, counts, labels)
+    identity = _identity(engine, plan, counts, labels)
     history, best = _resume(engine, guards, identity, rng)
     with terminal_bar(plan.epochs, "epoch", "{task.fields[text]}", text="") as update:
         for epoch in range(len(history.losses), plan.epochs):
@@ -140,13 +144,15 @@ def _exhausted(history: History, guards: Safeguards) -> bool:
     return len(history.held_out_losses) - 1 - history.best_epoch >= guards.patience
 
 
-def _identity(plan: TrainingPlan, counts: csr_array, labels: NDArray[np.int8]) -> dict[str, Any]:
+def _identity(engine: Engine, plan: TrainingPlan, counts: csr_array, labels: NDArray[np.int8]) -> dict[str, Any]:
     """What must be equal for a run to go on; the number of epochs may grow."""
     checksum = 0
     for part in (counts.indptr, counts.indices, counts.data, labels):
         checksum = zlib.crc32(np.ascontiguousarray(part).data, checksum)
     settings: dict[str, Any] = json.loads(json.dumps(asdict(replace(plan, epochs=1))))
-    return settings | {"documents": checksum}
+    E = engine.parameters["embeddings"]
+    model = {"engine": type(engine).__name__, "embeddings": [*E.shape, str(E.dtype)]}
+    return model | settings | {"documents": checksum}
 
 
 def _save(
@@ -170,7 +176,11 @@ def _resume(
             raise UsageError(
                 f"{guards.checkpoint} was written with {name}={found}, this run has {value}; choose another file"
             )
+    best = {name.removeprefix("best."): array for name, array in stored.items() if name.startswith("best.")}
+    if guards.patience is not None and not best:
+        raise UsageError(
+            f"{guards.checkpoint} was written without patience and lacks the best parameters; choose another file"
+        )
     restore(engine.state, stored)
     rng.bit_generator.state = facts["rng"]
-    best = {name.removeprefix("best."): array for name, array in stored.items() if name.startswith("best.")}
-    return History(**facts["history"]), best
+    return History(**facts["history"]), best if guards.patience is not None else {}

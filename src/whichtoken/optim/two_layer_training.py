@@ -9,11 +9,10 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from whichtoken.models.cls_attention import binary_labels, count_matrix
 from whichtoken.models.two_layer_attention import TwoLayerAttention
 from whichtoken.optim.batch_schedule import batch_schedule
 from whichtoken.optim.cls_adamw import Moments, Rows, skip, update_vector
-from whichtoken.optim.cls_training import ClsAdamW, checked_guards
+from whichtoken.optim.cls_training import ClsAdamW, checked_guards, training_documents
 from whichtoken.optim.missed_steps import Rule, adamw_rule, fill_table
 from whichtoken.optim.training_loop import History, Safeguards, train
 from whichtoken.optim.training_plan import TrainingPlan
@@ -31,10 +30,7 @@ def train_two_layer(
     """Train `model` in place with AdamW; arguments as for `train_cls`."""
     if plan.optimizer != "adamw":
         raise ValueError(f"optimizer={plan.optimizer!r} must be adamw for two layers")
-    documents = count_matrix(counts, len(model.embeddings))
-    signs = binary_labels(labels, documents.shape[0])
-    if not len(signs):
-        raise ValueError("counts have no documents to train on")
+    documents, signs = training_documents(model, TwoLayerAttention, counts, labels)
     guards = checked_guards(guards or Safeguards(), len(model.embeddings))
     return train(TwoLayerAdamW(model, documents, signs, plan), documents, signs, plan, rng, guards)
 
@@ -64,7 +60,7 @@ class TwoLayerAdamW(ClsAdamW):
         loss = 0.0
         for step in range(steps):
             batch = order[schedule.starts[step] : schedule.starts[step + 1]]
-            gradient = self.model.two_layer_gradient(self.counts[batch], documents.labels[batch])
+            gradient = self.model.gradient(self.counts[batch], documents.labels[batch])
             part = slice(schedule.bounds[step], schedule.bounds[step + 1])
             missed = schedule.missed[part][np.argsort(schedule.tokens[part])]  # the gradient's tokens ascend
             update_rows(embeddings, gradient.tokens, missed, gradient.rows, table, rule, step)

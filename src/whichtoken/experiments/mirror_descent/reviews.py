@@ -8,15 +8,14 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.data.data_folder import IMDB_FILES, data_file, find_data
 from whichtoken.experiments.mirror_descent import comparison
 from whichtoken.experiments.mirror_descent.comparison import METHODS, Method, effective_share, grown_share, paired
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least, at_most
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from whichtoken.data.token_codes import TokenCodes
     from whichtoken.models.sentiment_transformer import SentimentTransformer
 
-REVIEWS_FILE = "imdb_reviews_50k.parquet"
 VOCABULARY_FILE = "bert-base-uncased-vocab.txt"
 Split = tuple[list[str], NDArray[np.int8]]  # texts and labels, -1 or +1
 LEARNED = 0.6  # training accuracy from which on a model has learned something, on balanced labels
@@ -118,9 +116,12 @@ class Reviews(Experiment[Point]):
     }
 
     def absent(self, point: Point) -> str:
-        if point.source != "imdb" or _file(REVIEWS_FILE):
+        if point.source != "imdb" or find_data(*IMDB_FILES):
             return ""
-        return f"IMDB reviews are not here; set WHICHTOKEN_DATA to a folder with {REVIEWS_FILE} (columns split, label, text)"
+        return (
+            f"IMDB reviews are not here; set WHICHTOKEN_DATA to a folder with {IMDB_FILES[0]} (columns split, label, text) "
+            f"or {IMDB_FILES[1]}, which whichtoken.data.download_imdb(folder) fetches"
+        )
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         import torch
@@ -202,11 +203,6 @@ def _block_claims(rows: Rows[Point]) -> Iterator[Claim]:
         )
 
 
-def _file(name: str) -> Path | None:
-    path = Path(os.environ.get("WHICHTOKEN_DATA", "")) / name
-    return path if os.environ.get("WHICHTOKEN_DATA") and path.exists() else None
-
-
 def _task(point: Point, rng: np.random.Generator) -> tuple[TokenCodes, comparison.Task]:
     """Token codes and the three splits of the reviews, drawn anew for every seed."""
     import torch
@@ -216,7 +212,7 @@ def _task(point: Point, rng: np.random.Generator) -> tuple[TokenCodes, compariso
 
     sizes = point.reviews, point.validation, point.test
     splits = _imdb(sizes, rng) if point.source == "imdb" else _synthetic(sizes, rng)
-    vocabulary = _file(VOCABULARY_FILE) if point.source == "imdb" else None
+    vocabulary = find_data(VOCABULARY_FILE) if point.source == "imdb" else None
     codes = TokenCodes(point.length, texts=splits[0][0], vocabulary=vocabulary)
     device = comparison.device()
     parts = [
@@ -245,16 +241,12 @@ def _imdb(sizes: tuple[int, ...], rng: np.random.Generator) -> list[Split]:
     """Training and validation reviews from the training half of IMDB, test reviews from the other."""
     from whichtoken.data.review_files import read_imdb
 
-    if (path := _file(REVIEWS_FILE)) is None:
-        raise FileNotFoundError(f"{REVIEWS_FILE} not found: set WHICHTOKEN_DATA to a folder that holds it")
-    reviews = read_imdb(path)
+    reviews = read_imdb(data_file(*IMDB_FILES))
     drawn: list[Split] = []
     for name, wanted in (("train", sizes[:2]), ("test", sizes[2:])):
         half = reviews.part(name)
         if sum(wanted) > len(half):
-            raise ValueError(
-                f"{sum(wanted)} reviews are more than the {len(half)} of the {name} half of {REVIEWS_FILE}"
-            )
+            raise ValueError(f"{sum(wanted)} reviews are more than the {len(half)} of the {name} half of IMDB")
         order = rng.permutation(len(half))[: sum(wanted)]
         drawn += [
             ([half.texts[row] for row in rows], half.labels[rows]) for rows in np.split(order, np.cumsum(wanted)[:-1])

@@ -8,10 +8,8 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -88,10 +86,10 @@ class Vision(Experiment[Point]):
     }
 
     def absent(self, point: Point) -> str:
+        from whichtoken.data.data_folder import find_data
         from whichtoken.data.image_patches import CIFAR_FILE
 
-        folder = os.environ.get("WHICHTOKEN_DATA", "")
-        if point.pictures != "cifar" or (folder and (Path(folder) / CIFAR_FILE).exists()):
+        if point.pictures != "cifar" or find_data(CIFAR_FILE):
             return ""
         return f"CIFAR-10 pictures are not here; set WHICHTOKEN_DATA to a folder with {CIFAR_FILE} (columns split, label, jpeg)"
 

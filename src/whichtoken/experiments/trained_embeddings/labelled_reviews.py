@@ -21,6 +21,8 @@ def labelled_reviews(source: str, most: int, rng: np.random.Generator) -> TokenC
     from whichtoken.data import TokenCounts
 
     if source == "synthetic":
+        if most < 1:
+            raise ValueError(f"reviews={most} must be at least 1 for source='synthetic', of which there is no end")
         from whichtoken.data.synthetic_reviews import synthetic_reviews
         from whichtoken.data.text_pipeline import TextPipeline, prepare
 

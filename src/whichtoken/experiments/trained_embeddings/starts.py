@@ -99,6 +99,7 @@ class Limit(NamedTuple):
     margin: float
     gap: float
     pairs: NDArray[np.int64]  # (m, 2) selected and unselected token of each constraint
+    support: NDArray[np.int64]  # constraints with a multiplier
 
 
 def limit_of(embeddings: Vector, counts: Any, selected: Any) -> Limit:
@@ -108,4 +109,4 @@ def limit_of(embeddings: Vector, counts: Any, selected: Any) -> Limit:
     certificate = selection_svm(embeddings, counts, selected)
     if certificate.direction is None:
         raise ValueError("the selected tokens cannot be separated: no limit exists")
-    return Limit(certificate.direction, certificate.margin, certificate.gap, certificate.pairs)
+    return Limit(certificate.direction, certificate.margin, certificate.gap, certificate.pairs, certificate.support)

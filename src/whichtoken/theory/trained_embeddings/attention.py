@@ -85,7 +85,7 @@ def attend(scores: ArrayLike, values: ArrayLike, counts: Any, labels: ArrayLike)
     logits = a[tokens] + np.log(counts.data)
     top = row_maxima(logits, counts.indptr)
     mass = summed(rows, np.exp(logits - top[rows]), len(labels))
-    log_weights = logits - top[rows] - np.log(mass)[rows] if len(rows) else logits
+    log_weights = logits - top[rows] - np.log(mass[rows])
     outputs = summed(rows, np.exp(log_weights) * g[tokens], len(labels))
     return Attended(counts, labels.astype(np.float64), log_weights, outputs, g)
 

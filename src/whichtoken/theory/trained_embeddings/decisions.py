@@ -14,14 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+
+from whichtoken.theory.trained_embeddings.attention import row_maxima, stored_rows
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 OUT_OF_REACH = -1  # no number of tokens flips the decision
 ZERO = 1e-12  # sums below this share of their terms are rounding
+FARTHEST = 600.0  # e to it stands for any larger ratio of two votes
+MOST = 2.0**62  # and this for any larger number of tokens
 
 
 @dataclass(frozen=True)
@@ -68,9 +73,10 @@ def minimal_deletions(
     amounts : (stored counts,), optional
         What enters the softmax in place of each stored count, such as 1 + log c.
     """
-    matrix, weights = _linear(counts, scores, values, bias)
+    linear = _Linear.of(counts, scores, values, bias)
+    matrix = linear.counts
     given = matrix.data if amounts is None else np.asarray(amounts)
-    ballot = _Ballot.of(matrix.indptr, given * weights[matrix.indices], bias)
+    ballot = _Ballot.of(matrix.indptr, given * linear.weights, bias)
     sizes = ballot.fewest(np.zeros(len(ballot.support)), ballot.votes > 0)
     taken = np.maximum(sizes, 0)
     indptr = np.concatenate([[0], np.cumsum(taken)])
@@ -85,14 +91,14 @@ def certify(
 
     Parameters are those of `minimal_deletions`. What is inserted may be any token of the vocabulary, however often.
     """
-    matrix, weights = _linear(counts, scores, values, bias)
+    linear = _Linear.of(counts, scores, values, bias)
+    matrix = linear.counts
     repeats = matrix.data.astype(np.int64)
     given = matrix.data if amounts is None else np.asarray(amounts)
     # deleting j of c occurrences takes away at most the share j / c of their concave amount
-    votes = np.repeat(given / matrix.data * weights[matrix.indices], repeats)
+    votes = np.repeat(given / matrix.data * linear.weights, repeats)
     ballot = _Ballot.of(np.concatenate([[0], np.cumsum(repeats)])[matrix.indptr], votes, bias)
-    # the strongest vote against the decision that any token of the vocabulary has; negative if all are for it
-    against = np.where(ballot.decisions > 0, -weights.min(initial=np.inf), weights.max(initial=-np.inf))
+    against = linear.strongest_against(ballot.decisions)
     useful = np.maximum(against, 0.0)
     rows = ballot.rows
     mixed = ballot.fewest(useful, ballot.votes > 0)
@@ -106,6 +112,42 @@ def certify(
         ballot.fewest(against, ballot.votes + against[rows] > 0),
         np.where(mixed != OUT_OF_REACH, mixed, np.where(longer != OUT_OF_REACH, removed + longer, OUT_OF_REACH)),
     )
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """The terms of the linear sum, each document's divided by e^{a_s} of its highest token: no document underflows."""
+
+    counts: sparse.csr_array
+    weights: Floats  # u_s of each stored count, (nnz,)
+    scores: Floats  # (|S|,)
+    strengths: Floats  # g_s + b, (|S|,)
+    tops: Floats  # highest score, (n,); 0 without tokens
+
+    @classmethod
+    def of(cls, counts: Any, scores: ArrayLike, values: ArrayLike, bias: float) -> _Linear:
+        matrix = sparse.csr_array(counts)
+        selection, strengths = np.asarray(scores, dtype=np.float64), np.asarray(values, dtype=np.float64) + bias
+        for shape in (selection.shape, strengths.shape):
+            if shape != (matrix.shape[1],):
+                raise ValueError(f"scores and values of shape {shape} must name all {matrix.shape[1]} tokens of counts")
+        found = selection[matrix.indices]
+        tops = row_maxima(found, matrix.indptr)
+        weights = np.exp(found - tops[stored_rows(matrix)]) * strengths[matrix.indices]
+        return cls(matrix, weights, selection, strengths, np.where(np.isfinite(tops), tops, 0.0))
+
+    def strongest_against(self, decisions: NDArray[np.int8]) -> Floats:
+        """The strongest vote against each decision that any token has, (n,); negative if all are for it."""
+        strongest = np.zeros(len(decisions))
+        for decision in (-1, 1):
+            votes = -decision * self.strengths
+            with np.errstate(divide="ignore"):
+                sizes = self.scores + np.log(np.abs(votes))  # logarithms: the token may be in no document
+            opposed = votes > 0
+            sign, size = (1, sizes[opposed].max()) if opposed.any() else (-1, sizes.min(initial=np.inf))
+            concerned = decisions == decision
+            strongest[concerned] = sign * np.exp(np.clip(size - self.tops[concerned], -FARTHEST, FARTHEST))
+        return strongest
 
 
 @dataclass(frozen=True)
@@ -138,15 +180,7 @@ class _Ballot:
 
     def fewest(self, extra: Floats, useful: NDArray[np.bool_]) -> Ints:
         """Fewest of the strongest votes, as far as `useful`, to take away, each with `extra` (n,) more, until it flips."""
-        # one running sum over all documents: in double precision the last ones would be left with rounding
-        prefix = np.concatenate([[0.0], np.cumsum(self.votes, dtype=np.longdouble)])
-        taken = np.arange(1, len(self.votes) + 1) - self.indptr[self.rows]
-        left = self.support[self.rows] - (prefix[1:] - prefix[self.indptr[self.rows]]) - taken * extra[self.rows]
-        flipped = useful & self._against(left, self.rows)
-        first = np.full(len(self.support), OUT_OF_REACH, dtype=np.int64)
-        places = np.flatnonzero(flipped)[::-1]  # the last assignment, that of the first flip, stays
-        first[self.rows[places]] = taken[places]
-        return first
+        return np.asarray(_fewest(self.indptr, self.votes, extra, useful, self.yields))
 
     def repeats(self, support: Floats, step: Floats) -> Ints:
         """How many steps (n,) take the support (n,) away."""
@@ -154,17 +188,22 @@ class _Ballot:
             needed = np.where(
                 self.yields, np.ceil((support - self.zero) / step), np.floor((support + self.zero) / step) + 1
             )
-        return np.where(step > 0, np.nan_to_num(np.maximum(needed, 1)), OUT_OF_REACH).astype(np.int64)
-
-    def _against(self, left: Any, rows: Ints) -> NDArray[np.bool_]:
-        return np.asarray(np.where(self.yields[rows], left <= self.zero[rows], left < -self.zero[rows]))
+        return np.where(step > 0, np.nan_to_num(np.clip(needed, 1, MOST)), OUT_OF_REACH).astype(np.int64)
 
 
-def _linear(counts: Any, scores: ArrayLike, values: ArrayLike, bias: float) -> tuple[sparse.csr_array, Floats]:
-    """Counts as csr_array and the weights u_s up to a positive factor, (|S|,)."""
-    matrix = sparse.csr_array(counts)
-    selection = np.asarray(scores, dtype=np.float64)
-    weights = np.exp(selection - selection.max(initial=0.0)) * (np.asarray(values, dtype=np.float64) + bias)
-    if weights.shape != (matrix.shape[1],):
-        raise ValueError(f"scores and values of shape {weights.shape} must name all {matrix.shape[1]} tokens of counts")
-    return matrix, weights
+@njit(cache=True, nogil=True)
+def _fewest(indptr: Ints, votes: Floats, extra: Floats, useful: NDArray[np.bool_], yields: NDArray[np.bool_]) -> Ints:
+    """See `_Ballot.fewest`."""
+    fewest = np.full(len(extra), OUT_OF_REACH)
+    for row in range(len(extra)):
+        # sums over what stays, the weakest first: a small rest would be lost beside what is taken away
+        rest = mass = 0.0
+        for place in range(indptr[row + 1] - 1, indptr[row] - 1, -1):
+            taken = place + 1 - indptr[row]
+            left = rest - taken * extra[row]
+            zero = ZERO * (mass + taken * abs(extra[row]))
+            if useful[place] and (left <= zero if yields[row] else left < -zero):
+                fewest[row] = taken
+            rest += votes[place]
+            mass += abs(votes[place])
+    return fewest

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from whichtoken.theory.sparse_tokens.task import check_range
 from whichtoken.theory.trained_embeddings.attention import Vector, attend
 from whichtoken.theory.trained_embeddings.frequencies import signed_frequency
 
@@ -65,6 +67,7 @@ def first_step(
     embeddings: ArrayLike, cls: ArrayLike, value: ArrayLike, counts: Any, labels: ArrayLike, lr: float
 ) -> tuple[Vector, Vector]:
     """E^1 (|S|, d) and p^1 (d,) after one step of gradient descent on all embeddings, equation (4); v stays fixed."""
+    check_range("lr", lr, 0.0, math.inf)
     E, p, v = as_parameters(embeddings, cls, value)
     along_value, along_cls = attend(E @ p, E @ v, counts, labels).gradients()
     return E - lr * (np.outer(along_value, v) + np.outer(along_cls, p)), p - lr * (along_cls @ E)
@@ -74,6 +77,7 @@ def ideal_first_step(
     embeddings: ArrayLike, cls: ArrayLike, value: ArrayLike, counts: Any, labels: ArrayLike, lr: float
 ) -> tuple[Vector, Vector]:
     """The first step without its error terms: E^0 + (lr/2) alpha v^T and p^0, the limit d -> infinity of Lemma 2."""
+    check_range("lr", lr, 0.0, math.inf)
     E, p, v = as_parameters(embeddings, cls, value)
     return E + lr / 2 * np.outer(signed_frequency(counts, labels), v), p
 
