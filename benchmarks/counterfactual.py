@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from whichtoken import TextClassifier
-from whichtoken.data.data_folder import data_file
+from whichtoken.data.data_folder import IMDB_FILES, data_file
 from whichtoken.data.review_files import read_imdb
 from whichtoken.data.synthetic_reviews import synthetic_reviews
 from whichtoken.lab.benchmark import Measure
@@ -71,7 +71,7 @@ def _successful_attacks(model: TextClassifier, text: str, rng: np.random.Generat
 
 
 def _speed() -> Iterator[Measure]:
-    reviews = read_imdb(data_file("imdb_reviews_50k.parquet"))
+    reviews = read_imdb(data_file(*IMDB_FILES))
     rows = np.random.default_rng(0).permutation(len(reviews))[:REVIEWS]
     texts = [reviews.texts[i] for i in rows]
     model = TextClassifier(C=3.0, random_state=0).fit(texts, reviews.labels[rows])

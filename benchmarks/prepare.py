@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import Stemmer
 
-from whichtoken.data.data_folder import data_file
+from whichtoken.data.data_folder import IMDB_FILES, data_file
 from whichtoken.data.review_files import read_imdb
 from whichtoken.data.text_pipeline import TextPipeline
 from whichtoken.data.token_counts import TokenCounts
@@ -24,7 +24,7 @@ SAMPLE = 2000
 
 def measure() -> Iterator[Measure]:
     """Yield the time for all reviews, the ratio of speeds and the number of different counts on a sample."""
-    path = data_file("imdb_reviews_50k.parquet")
+    path = data_file(*IMDB_FILES)
     pipeline = TextPipeline(word_pieces=data_file("bert-base-uncased-vocab.txt"))
     start, cpu = time.perf_counter(), time.process_time()
     reviews = read_imdb(path)

@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 
 from whichtoken import TextClassifier
 from whichtoken.data import LevelTokens
-from whichtoken.data.data_folder import data_file
+from whichtoken.data.data_folder import IMDB_FILES, data_file
 from whichtoken.data.review_files import Reviews, read_imdb, read_reviews
 from whichtoken.data.text_pipeline import TextPipeline
 from whichtoken.lab.benchmark import Measure
@@ -32,7 +32,7 @@ LEVEL_DOCUMENTS = 4  # explained by LIME
 def measure() -> Iterator[Measure]:
     """Yield accuracies and times on IMDB and movie snippets, the speed of reasons, and how true they are."""
     yield from _planted()
-    reviews = read_imdb(data_file("imdb_reviews_50k.parquet"))
+    reviews = read_imdb(data_file(*IMDB_FILES))
     for ngrams, name in ((1, "1-grams"), (2, "1- and 2-grams")):
         yield from _imdb(reviews, ngrams, name)
     yield from _snippets()
