@@ -378,9 +378,9 @@ def test_reasons_one_by_one_are_those_of_the_whole(model):
     [
         (["a", "b"], [1, 1], {}, "least_count=2 leaves no token of 2 documents"),
         (["a a", "a b"], [1, 1], {}, r"y has one class \(1\); two or more classes"),
-        (["a a", "a b"], [1, "x"], {}, "y mixes labels of type number and str"),
+        (["a a", "a b"], [1, "x"], {}, "y mixes text with other types"),
         (["a a", None], [1, 0], {}, "text 1 is of type NoneType"),
-        (["a a", "a b"], [1, 0, 1], {}, "y has 3 labels for 2 documents"),
+        (["a a", "a b"], [1, 0, 1], {}, "y has 3 labels for 2 samples"),
         (["a a", "a b"], [1.5, 0.2], {}, "continuous"),
         (["a a", "a b"], [np.nan, 0], {}, "NaN"),
         ("a a", [1], {}, "is one text; a list of texts is expected"),

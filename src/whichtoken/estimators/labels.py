@@ -10,19 +10,25 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 
-def encode_labels(y: ArrayLike, samples: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Sorted classes (k,) and the place of each label among them (n,); at least two classes."""
+def check_labels(y: ArrayLike, samples: int | None = None) -> NDArray[Any]:
+    """Labels of one type, (n,); `samples` of them, if that is known."""
     if y is None:
         raise ValueError("y=None: this estimator requires y to be passed, but the target y is None")
+    # numpy would silently turn numbers beside texts into texts
     kinds = {isinstance(label, str) for label in np.ravel(np.asarray(y, dtype=object)).tolist()}
     if len(kinds) > 1:
         raise ValueError("y mixes text with other types; labels must all be text or all be numbers")
     labels = column_or_1d(np.asarray(y), warn=True)
-    if len(labels) != samples:
+    if samples is not None and len(labels) != samples:
         raise ValueError(f"y has {len(labels)} labels for {samples} samples; there must be one for each")
     assert_all_finite(labels, input_name="y")
     check_classification_targets(labels)
-    classes, codes = np.unique(labels, return_inverse=True)
+    return np.asarray(labels)
+
+
+def encode_labels(y: ArrayLike, samples: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Sorted classes (k,) and the place of each label among them (n,); at least two classes."""
+    classes, codes = np.unique(check_labels(y, samples), return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"y has one class only, {classes.tolist()[0]!r}; a classifier needs at least two")
     return classes, codes

@@ -15,10 +15,10 @@ from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from whichtoken.data.text_pipeline import TextPipeline
+from whichtoken.estimators.labels import check_labels
 from whichtoken.estimators.text_tokens import (
     CallableTokenizer,
     FileTokenizer,
@@ -28,6 +28,7 @@ from whichtoken.estimators.text_tokens import (
 )
 from whichtoken.estimators.text_validation import DEFAULT, GRID, Choice, Documents, choose, held_out_splits, row_blocks
 from whichtoken.optim.score_descent import ScoreDescent, Scores, schedule
+from whichtoken.terminal_bar import terminal_bar
 from whichtoken.theory.sparse_tokens.task import check_count, check_range
 
 if TYPE_CHECKING:
@@ -348,8 +349,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
                 raise ValueError("y=None: requires y to be passed, one label per document")
             self._vocabulary, counts = Vocabulary.learn(self._tokenizer(), texts, self.ngrams, self.least_count)
             self.vocabulary_ = self._vocabulary.names
-        labels = _labels(y, counts.shape[0])
-        self.classes_ = np.unique(_labels(classes, None) if classes is not None else labels)
+        labels = check_labels(y, counts.shape[0])
+        self.classes_ = np.unique(check_labels(classes) if classes is not None else labels)
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class ({self.classes_.tolist()[0]!r}); two or more classes are needed")
         holders = np.zeros(counts.shape[1], np.int64)  # documents that hold each token
@@ -360,7 +361,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         return counts, self._encode(labels, counts.shape[0])
 
     def _encode(self, y: Any, documents: int) -> NDArray[np.int64]:
-        labels = _labels(y, documents)
+        labels = check_labels(y, documents)
         strange = np.setdiff1d(labels, self.classes_)
         if strange.size:
             raise ValueError(f"y holds {strange.tolist()[0]!r}; classes: {', '.join(map(str, self.classes_))}")
@@ -477,22 +478,6 @@ def _texts(X: Any) -> Iterable[str] | None:
     return chain([first], source)
 
 
-def _labels(y: Any, documents: int | None) -> NDArray[Any]:
-    if (
-        getattr(y, "dtype", np.dtype(object)).kind == "O"
-    ):  # numpy would silently turn numbers beside strings into strings
-        kinds = sorted({"str" if isinstance(label, str) else "number" for label in np.asarray(y, dtype=object).ravel()})
-        if len(kinds) > 1:
-            raise ValueError(f"y mixes labels of type {' and '.join(kinds)}; one type is expected")
-    labels = np.asarray(column_or_1d(y, warn=True))
-    if labels.dtype.kind == "f" and np.isnan(labels).any():
-        raise ValueError("y holds NaN; every document needs a label")
-    check_classification_targets(labels)
-    if documents is not None and len(labels) != documents:
-        raise ValueError(f"y has {len(labels)} labels for {documents} documents; one each is expected")
-    return labels
-
-
 def _non_negative(counts: Any) -> sparse.csr_array:
     matrix = sparse.csr_array(counts)
     if matrix.data.min(initial=0) < 0:
@@ -506,13 +491,10 @@ def _non_negative(counts: Any) -> sparse.csr_array:
 @contextmanager
 def _progress(shown: bool, epochs: int) -> Iterator[Callable[[int], bool]]:
     """Says after each epoch whether it was the last one, on a bar if wanted."""
-    from rich.progress import Progress
-
-    with Progress(transient=True, disable=not shown) as bar:
-        task = bar.add_task("training", total=epochs)
+    with terminal_bar(epochs if shown else 0, "training", "") as update:
 
         def enough(epoch: int) -> bool:
-            bar.update(task, completed=epoch + 1)
+            update(completed=epoch + 1)
             return epoch + 1 >= epochs
 
         yield enough
