@@ -67,6 +67,24 @@ def test_random_start_is_reproducible():
     assert not np.allclose(models[0].predict(tokens), models[2].predict(tokens))
 
 
+@pytest.mark.parametrize("generator", [np.random.default_rng, np.random.RandomState])
+def test_a_generator_of_the_random_start_goes_on_from_fit_to_fit(generator):
+    X, y, _, _ = regression(2)
+    model = AttentionRegressor(start="random", random_state=generator(1), max_iter=1)
+    starts = [model.fit(X, y).fit_.descent.trace[0].P for _ in range(2)]
+    assert not np.allclose(*starts)
+    again = AttentionRegressor(start="random", random_state=generator(1), max_iter=1).fit(X, y)
+    np.testing.assert_array_equal(again.fit_.descent.trace[0].P, starts[0])
+
+
+def test_units_of_the_features_do_not_matter():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 2))
+    y = X.sum(axis=1)
+    scores = [AttentionRegressor().fit(X * units, y).score(X * units, y) for units in ([1.0, 1.0], [1.0, 1e8])]
+    assert min(scores) > 0.999
+
+
 def test_works_in_pipelines_and_searches():
     X, y, tokens, clean = regression(2)
     search = GridSearchCV(

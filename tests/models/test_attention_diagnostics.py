@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from whichtoken.models.attention_diagnostics import attention_diagnostics
-from whichtoken.models.input_covariance import InputCovariance
 from whichtoken.models.whitening import Whitening
 from whichtoken.theory.attention_regression import balanced_factors, finite_context_error, imbalance
 
@@ -120,45 +119,3 @@ def test_bad_input_is_a_sentence(attention, options, message):
 def test_cross_attention_is_refused():
     with pytest.raises(ValueError, match="kdim=3 and vdim=3 differ from embed_dim=4"):
         attention_diagnostics(nn.MultiheadAttention(4, 2, kdim=3, vdim=3), 10)
-
-
-# the covariance of what enters a layer
-
-
-@pytest.mark.parametrize(
-    "layer", [nn.Linear(3, 2), nn.MultiheadAttention(3, 1)], ids=lambda layer: type(layer).__name__
-)
-def test_running_covariance_finds_that_of_the_inputs(layer):
-    generator = torch.Generator().manual_seed(0)
-    scales = torch.tensor([2.0, 1.0, 0.5])
-    observed = InputCovariance(layer, decay=0.9)
-    matrix = observed.matrix
-    for _ in range(100):
-        tokens = scales * torch.randn(20, 8, 3, generator=generator)
-        layer(tokens) if isinstance(layer, nn.Linear) else layer(tokens, tokens, tokens)
-    assert observed.matrix is matrix
-    torch.testing.assert_close(matrix, torch.diag(scales**2), rtol=0.15, atol=0.15)
-    layer.eval()
-    before = matrix.clone()
-    layer(tokens) if isinstance(layer, nn.Linear) else layer(tokens, tokens, tokens)
-    torch.testing.assert_close(matrix, before, rtol=0, atol=0)
-    layer.train()
-    observed.remove()
-    layer(tokens) if isinstance(layer, nn.Linear) else layer(tokens, tokens, tokens)
-    torch.testing.assert_close(matrix, before, rtol=0, atol=0)
-
-
-def test_running_covariance_of_tokens_in_a_plane_stays_positive_definite():
-    layer = nn.Linear(3, 2)
-    observed = InputCovariance(layer, decay=0.5, ridge=0.01)
-    tokens = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 1.0, 0.0])
-    for _ in range(60):
-        layer(tokens)
-    level = float(tokens.square().mean())
-    assert float(torch.linalg.eigvalsh(observed.matrix)[0]) == pytest.approx(0.01 * level, rel=1e-3)
-
-
-@pytest.mark.parametrize("option", ["decay", "ridge"])
-def test_bad_options_of_the_running_covariance_are_refused(option):
-    with pytest.raises(ValueError, match=f"{option}=1 must lie strictly between 0 and 1"):
-        InputCovariance(nn.Linear(2, 2), **{option: 1})

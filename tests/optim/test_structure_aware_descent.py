@@ -7,7 +7,7 @@ from whichtoken.data import AttentionRegression
 from whichtoken.models.whitening import ShrinkageWarning, Whitening
 from whichtoken.optim.factor_objectives import PopulationObjective, RawCoordinates, TokenObjective
 from whichtoken.optim.structure_aware_descent import StructureAwareDescent
-from whichtoken.theory.attention_regression import covariance_rate, gram_rate
+from whichtoken.theory.attention_regression import balanced_factors, covariance_rate, gram_rate
 
 
 def regression(seed=0, **arguments):
@@ -44,13 +44,25 @@ def test_covariance_rate_is_that_of_the_slowest_direction():
 
 
 @pytest.mark.parametrize("step", [0.25, 0.5])
-def test_rank_deficient_maps_converge_at_the_slower_rate(step):
-    problem, _ = regression(dim=6, outputs=3, tokens=400, noise=0.0, target=10.0)
-    solver = StructureAwareDescent(
-        step=step, start="moment", center=False, damping=1e-9, iterations=15, tolerance=0.0, backtrack=False
+@pytest.mark.parametrize(("dim", "outputs"), [(6, 3), (3, 6)])
+def test_maps_that_are_not_square_converge_at_the_slower_rate(dim, outputs, step):
+    problem, rng = regression(dim=dim, outputs=outputs, target=10.0)
+    target = problem.whitened_target
+    start = balanced_factors(target + 1e-4 * rng.standard_normal(target.shape), logit_norm=0.3)
+    solver = StructureAwareDescent(step=step, damping=1e-9, iterations=10, tolerance=0.0, backtrack=False)
+    trace = solver.minimise(PopulationObjective(target), *start).trace
+    assert trace[10].loss / trace[9].loss == pytest.approx(
+        gram_rate([1.0, 0.9, 0.1], step, 0.0, dim, outputs), rel=0.02
     )
+
+
+@pytest.mark.parametrize(("dim", "outputs"), [(5, 3), (4, 1)])
+def test_covariance_rate_is_halved_by_maps_that_are_not_square(dim, outputs):
+    condition = 3.0 if outputs > 1 else 1.0
+    problem, _ = regression(dim=dim, outputs=outputs, tokens=400, noise=0.0, target=condition)
+    solver = StructureAwareDescent("covariance", start="moment", center=False, iterations=21, tolerance=0.0)
     trace = solver.minimise(*population_start(problem, solver)).trace
-    assert trace[10].loss / trace[9].loss == pytest.approx(gram_rate([1.0, 0.5], step, dim=6), rel=0.02)
+    assert trace[20].loss / trace[19].loss == pytest.approx(covariance_rate(condition, 1.0, square=False), rel=0.02)
 
 
 def test_spectral_start_is_already_at_the_floor_and_training_keeps_it_there():
@@ -119,6 +131,68 @@ def test_divergence_is_reported_and_the_best_iterate_returned():
     assert descent.final.loss == min(iterate.loss for iterate in descent.accepted)
 
 
+@pytest.mark.parametrize("seed", [1, 19])
+def test_a_loss_that_rises_has_not_converged(seed):
+    """Without backtracking one of these losses comes down again and the other ends above the first."""
+    problem, _ = regression(seed, dim=6, tokens=200, target=100.0, covariance=100.0)
+    solver = StructureAwareDescent(damping=0.0, backtrack=False, start_samples=24, iterations=6)
+    descent = solver.fit(problem.tokens, problem.labels).descent
+    losses = [iterate.loss for iterate in descent.accepted]
+    assert max(later / earlier for earlier, later in zip(losses, losses[3:], strict=False)) > 1.01
+    assert descent.status != "converged"
+    if losses[-1] > 1.001 * losses[0]:
+        assert (descent.status, descent.final.loss) == ("diverged", min(losses))
+    else:
+        assert (descent.status, descent.final.loss) == ("iterations", losses[-1])
+
+
+class Script:
+    """An objective whose losses are written down; the last one stays."""
+
+    samples = np.inf
+
+    def __init__(self, *losses):
+        self.losses = list(losses)
+
+    def __call__(self, P, Q):
+        loss = self.losses.pop(0) if len(self.losses) > 1 else self.losses[0]
+        return loss, np.ones_like(P), np.ones_like(Q)
+
+
+@pytest.mark.parametrize(
+    ("losses", "status", "steps", "final"),
+    [
+        ((1.0, 0.5), "converged", 4, 0.5),
+        ((1.0, 0.5, 0.4, 0.3, 0.9), "converged", 7, 0.9),  # a rise is no end, a rest below the start is one
+        ((1.0, 5.0), "diverged", 10, 1.0),  # a rest above the start is none
+        ((1.0, 0.5, 2.0), "diverged", 10, 0.5),
+        ((1.0, 0.5, 1001.0), "diverged", 2, 0.5),
+        ((1.0, 0.5, np.nan), "diverged", 2, 0.5),
+    ],
+)
+def test_without_backtracking_training_ends_at_rest_below_its_start(losses, status, steps, final):
+    solver = StructureAwareDescent(backtrack=False, damping=0.0, iterations=10)
+    descent = solver.minimise(Script(*losses), np.eye(2), 0.2 * np.eye(2))
+    assert (descent.status, len(descent.trace) - 1, descent.final.loss) == (status, steps, final)
+
+
+@pytest.mark.parametrize("preconditioner", ["gram", "covariance"])
+def test_training_starts_from_a_value_matrix_of_zeros(preconditioner):
+    problem, _ = regression()
+    solver = StructureAwareDescent(preconditioner)
+    best = solver.fit(problem.tokens, problem.labels).descent.final.loss
+    descent = solver.fit(problem.tokens, problem.labels, factors=([[0.0] * 4] * 4, np.eye(4).tolist())).descent
+    assert descent.trace[0].loss > 20.0 * best
+    assert descent.final.loss == pytest.approx(best, rel=0.05)
+
+
+@pytest.mark.parametrize("factors", [(np.ones((4, 4)), np.zeros((4, 4))), (np.full((4, 4), np.nan), np.eye(4))])
+def test_starting_factors_without_a_direction_are_refused(factors):
+    problem, _ = regression()
+    with pytest.raises(ValueError, match="factors P and Q must be finite, and Q must not be zero"):
+        StructureAwareDescent().fit(problem.tokens, problem.labels, factors=factors)
+
+
 def test_constant_labels_are_predicted_exactly():
     problem, _ = regression()
     fit = StructureAwareDescent().fit(problem.tokens, np.full((300, 2), 7.0))
@@ -177,6 +251,8 @@ def test_float32_attention_is_enough_for_the_fast_phase():
         ({"logit_cap": 0.8}, r"logit_cap=0.8 must lie in \(0, 0.7071\)"),
         ({"logit_norm": -1.0}, "logit_norm=-1.0 must be finite and positive"),
         ({"start_samples": 0}, "start_samples=0 must be finite and positive"),
+        ({"start_samples": 24.5}, "start_samples=24.5 must be an integer"),
+        ({"iterations": 2.5}, "iterations=2.5 must be an integer"),
     ],
 )
 def test_bad_settings_are_named(arguments, message):

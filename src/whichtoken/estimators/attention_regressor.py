@@ -32,7 +32,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     device
         Where attention is computed, in torch's spelling.
     random_state
-        Seed or generator of a random start.
+        Seed, `RandomState` or `Generator` of a random start.
 
     Attributes
     ----------
@@ -102,7 +102,9 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             iterations=self.max_iter,
             tolerance=self.tol,
         )
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rng = self.random_state
+        if not isinstance(rng, np.random.Generator):
+            rng = np.random.default_rng(check_random_state(rng).randint(2**31))
         self.fit_ = solver.fit(tokens, labels.reshape(len(labels), -1), rng, device=self.device)
         if self.fit_.descent.status == "diverged":
             warnings.warn(f"training diverged: {self.fit_.descent.message}", ConvergenceWarning, stacklevel=2)

@@ -30,19 +30,22 @@ class InputCovariance:
             if not 0.0 < value < 1.0:
                 raise ValueError(f"{name}={value} must lie strictly between 0 and 1")
         width = layer.in_features if isinstance(layer, nn.Linear) else layer.embed_dim
+        self._name = "input" if isinstance(layer, nn.Linear) else "query"  # of the first input
         weight = next(layer.parameters())
         self.decay, self.ridge = decay, ridge
         self.matrix = torch.eye(width, dtype=weight.dtype, device=weight.device)  # (d, d)
-        self._handle = layer.register_forward_pre_hook(self._observe)
+        self._handle = layer.register_forward_pre_hook(self._observe, with_kwargs=True)
 
     def remove(self) -> None:
         """Stop observing."""
         self._handle.remove()
 
     @torch.no_grad()
-    def _observe(self, layer: nn.Module, inputs: tuple[Any, ...]) -> None:
-        if layer.training:
-            tokens: Tensor = inputs[0].flatten(0, -2)  # (n, d)
-            moment = tokens.T @ tokens / len(tokens)  # (d, d)
+    def _observe(self, layer: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        first: Tensor = inputs[0] if inputs else named[self._name]
+        if layer.training and first.numel():
+            tokens = first.reshape(-1, len(self.matrix)).to(self.matrix)  # (n, d)
+            with torch.autocast(tokens.device.type, enabled=False):  # half precision is too coarse here
+                moment = tokens.T @ tokens / len(tokens)  # (d, d)
             moment.diagonal().add_(self.ridge * moment.diagonal().mean())
             self.matrix.lerp_(moment, 1.0 - self.decay)

@@ -13,12 +13,13 @@ from whichtoken.data.attention_regression import check_covariance
 
 Array = NDArray[np.float64]
 
-RIDGE = 1e-8  # times the mean variance, so that a constant coordinate can be whitened
+RIDGE = 1e-8  # added to the correlations, so that constant and collinear coordinates can be whitened
+ROUNDING = 1e-14  # share of its largest entry by which a constant coordinate may seem to vary
 TOKENS_PER_DIM = 3  # fewer, and the sample covariance is shrunk
 
 
 class ShrinkageWarning(UserWarning):
-    """Too few tokens for a sample covariance: it was shrunk towards a multiple of the identity."""
+    """Too few tokens for a sample covariance: it was shrunk towards its diagonal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,22 +49,27 @@ class Whitening:
             raise ValueError(f"tokens of shape {X.shape} must be a finite matrix (n, d) of at least 2 rows")
         count, dim = X.shape
         mean = X.mean(axis=0) if center else np.zeros(dim)
-        centred = X - mean
-        moment, level = centred.T @ centred / count, np.sum(centred**2) / (count * dim)
-        if not level > 0.0:
+        variances = np.mean((X - mean) ** 2, axis=0)
+        constant = variances <= (ROUNDING * np.abs(X).max(axis=0)) ** 2
+        if constant.all():
             raise ValueError("tokens must not all be equal")
+        scales = np.sqrt(np.where(constant, variances.mean(), variances))
+        standard = (X - mean) / scales
         weight = RIDGE
         if count < TOKENS_PER_DIM * dim:
             from sklearn.covariance import ledoit_wolf_shrinkage
 
-            weight = max(RIDGE, float(ledoit_wolf_shrinkage(centred, assume_centered=True)))
+            weight = max(RIDGE, float(ledoit_wolf_shrinkage(standard, assume_centered=True)))
             warnings.warn(
                 f"{count} tokens are few for dim={dim}: their covariance is shrunk by {weight:.2g} (Ledoit-Wolf);"
                 f" {TOKENS_PER_DIM * dim} tokens need none",
                 ShrinkageWarning,
                 stacklevel=2,
             )
-        return cls.from_covariance((1.0 - weight) * moment + weight * level * np.eye(dim), mean)
+        values, vectors = linalg.eigh((1.0 - weight) * standard.T @ standard / count + weight * np.eye(dim))
+        # S = F F^T is not formed: its condition number is the square of that of F, which units may make 1e8
+        left, sizes, _ = linalg.svd(scales[:, None] * vectors * np.sqrt(values))
+        return cls(mean, (left * sizes) @ left.T, (left / sizes) @ left.T)
 
     def whiten(self, tokens: ArrayLike) -> Array:
         """z (n, d) of tokens x (n, d)."""

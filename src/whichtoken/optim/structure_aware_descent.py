@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Literal
 
 import numpy as np
@@ -176,13 +177,15 @@ class StructureAwareDescent:
             number = getattr(self, name)
             if number not in (None, "adaptive") and not least <= number < math.inf:
                 raise ValueError(f"{name}={number} must be finite and {'positive' if least else 'not negative'}")
+            if name in ("iterations", "start_samples") and not isinstance(number, Integral | None):
+                raise ValueError(f"{name}={number} must be an integer")
 
     def fit(
         self,
         tokens: ArrayLike,
         labels: ArrayLike,
         rng: np.random.Generator | None = None,
-        factors: tuple[Array, Array] | None = None,
+        factors: tuple[ArrayLike, ArrayLike] | None = None,
         observe: Observer | None = None,
         device: str = "cpu",
     ) -> AttentionFit:
@@ -193,7 +196,7 @@ class StructureAwareDescent:
         rng
             Of a random start.
         factors
-            Whitened P and Q to start from instead.
+            Whitened P and Q to start from instead; P may be zero.
         observe
             Called with every iterate as it is found.
         device
@@ -205,11 +208,13 @@ class StructureAwareDescent:
             raise ValueError(f"labels of shape {Y.shape} must be a finite matrix of shape ({len(X)}, outputs)")
         label_mean = Y.mean(axis=0) if self.center else np.zeros(Y.shape[1])
         Z, Y = whitening.whiten(X), Y - label_mean
-        P, Q = factors or self.starting_factors(Z, Y, rng)
+        P, Q = (np.asarray(factor, dtype=np.float64) for factor in factors or self.starting_factors(Z, Y, rng))
         (_, dim), outputs = Z.shape, Y.shape[1]
-        if np.shape(P) != (outputs, dim) or np.shape(Q) != (dim, dim):
+        if P.shape != (outputs, dim) or Q.shape != (dim, dim):
             wanted = f"{(outputs, dim)} and {(dim, dim)}"
-            raise ValueError(f"factors of shapes {np.shape(P)} and {np.shape(Q)} must have shapes {wanted}")
+            raise ValueError(f"factors of shapes {P.shape} and {Q.shape} must have shapes {wanted}")
+        if not (np.isfinite(P).all() and np.isfinite(Q).all() and Q.any()):
+            raise ValueError("factors P and Q must be finite, and Q must not be zero")
         descent = self.minimise(TokenObjective(Z, Y, device), P, Q, observe)
         value, key_query = whitening.to_raw(descent.final.P, descent.final.Q)
         return AttentionFit(value, key_query, X, whitening, label_mean, self.center, descent)
@@ -238,7 +243,7 @@ class StructureAwareDescent:
         if observe:
             observe(current)
         for iteration in range(1, self.iterations + 1):
-            if current.loss == 0.0 or not current.P.any():
+            if current.loss == 0.0 or not (current.P_gradient.any() or current.Q_gradient.any()):
                 return FactorDescent(current, tuple(trace), "converged", "the gradient vanishes")
             found = self._evaluate(objective, *self._moved(current, step), iteration, step)
             limit = RISE * current.loss if self.backtrack else DIVERGED * losses[0]
@@ -250,17 +255,19 @@ class StructureAwareDescent:
             if accepted:
                 current, step = found, min(full_step, 1.5 * step)
                 losses.append(found.loss)
-                if len(losses) > PATIENCE and losses[-1] > (1.0 - self.tolerance) * losses[-1 - PATIENCE]:
+                gain = 1.0 - losses[-1] / losses[-1 - PATIENCE] if len(losses) > PATIENCE else math.inf
+                # without backtracking the loss may rise; neither that nor a rest above the start is an end
+                if 1.0 - RISE**PATIENCE <= gain < self.tolerance and not self._has_risen(losses):
                     message = f"{PATIENCE} steps lowered the loss by less than {self.tolerance:g}"
                     return FactorDescent(current, tuple(trace), "converged", message)
             elif not self.backtrack:
-                best = min((iterate for iterate in trace if iterate.accepted), key=lambda iterate: iterate.loss)
-                message = f"loss {found.loss:.3g} at iteration {iteration}; the iterate of least loss is returned"
-                return FactorDescent(best, tuple(trace), "diverged", message)
+                return _diverged(trace)
             elif step < SMALLEST_STEP * full_step:
                 return FactorDescent(current, tuple(trace), "converged", "no smaller step lowers the loss")
             else:
                 step /= 2.0
+        if self._has_risen(losses):
+            return _diverged(trace)
         return FactorDescent(current, tuple(trace), "iterations", f"{self.iterations} iterations done")
 
     def _evaluate(self, objective: FactorObjective, P: Array, Q: Array, iteration: int, step: float) -> Iterate:
@@ -272,7 +279,9 @@ class StructureAwareDescent:
         return Iterate(iteration, P, Q, loss, P_gradient, Q_gradient, step, damping, accepted=True)
 
     def _moved(self, at: Iterate, step: float) -> tuple[Array, Array]:
-        if self.preconditioner == "gram":
+        if not at.P.any():  # Q has no gradient yet, and a Gram matrix of zeros would be no preconditioner
+            P, Q = at.P - step * at.P_gradient @ linalg.pinvh(at.Q.T @ at.Q), at.Q
+        elif self.preconditioner == "gram":
             P, Q = gram_step(at.P, at.Q, at.P_gradient, at.Q_gradient, step, at.damping)
         else:
             penalty = self.penalty if self.balance in (None, "penalty") else 0.0
@@ -281,6 +290,9 @@ class StructureAwareDescent:
             P, Q = balance_exactly(P, Q)
         return renormalise(P, Q, self._logit_norm, self.logit_cap) if self.rescale else (P, Q)
 
+    def _has_risen(self, losses: list[float]) -> bool:
+        return not self.backtrack and losses[-1] > RISE * losses[0]
+
     @property
     def _full_step(self) -> float:
         return self.step if self.step is not None else 0.5 if self.preconditioner == "gram" else 1.0
@@ -288,3 +300,10 @@ class StructureAwareDescent:
     @property
     def _logit_norm(self) -> float:
         return self.logit_norm if self.logit_norm is not None else 0.3 if self.center else 0.75
+
+
+def _diverged(trace: list[Iterate]) -> FactorDescent:
+    best = min((iterate for iterate in trace if iterate.accepted), key=lambda iterate: iterate.loss)
+    last = trace[-1]
+    message = f"loss {last.loss:.3g} at iteration {last.iteration}; the iterate of least loss is returned"
+    return FactorDescent(best, tuple(trace), "diverged", message)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -33,7 +33,12 @@ from whichtoken.theory.attention_regression import imbalance
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-VARIANTS: Mapping[str, Mapping[str, Any]] = {
+Variant = Literal[
+    "full", "no-gram", "no-gram-no-penalty", "no-balance", "no-damping", "no-damping-no-backtracking", "no-backtracking",
+    "no-renormalisation", "no-centring",
+]  # fmt: skip
+Start = Literal["spectral", "random", "saddle", "flipped"]
+VARIANTS: Mapping[Variant, Mapping[str, Any]] = {
     "full": {},
     "no-gram": {"preconditioner": "covariance"},
     "no-gram-no-penalty": {"preconditioner": "covariance", "balance": "none"},
@@ -44,7 +49,6 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "no-renormalisation": {"rescale": False},
     "no-centring": {"center": False},
 }
-STARTS = ("spectral", "random", "saddle", "flipped")
 HELPFUL = ("no-gram", "no-damping", "no-renormalisation", "no-centring")  # parts without which it should be worse
 HARMLESS = ("no-balance", "no-backtracking")
 SUCCESS = 2.0  # times the predicted floor
@@ -58,22 +62,23 @@ class Point:
     condition: float = 10.0  # of target and covariance
     noise: float = 0.1
     size: float = 1.0  # target and noise are multiplied by it
-    variant: str = "full"
-    start: str = "spectral"
+    variant: Variant = "full"
+    start: Start = "spectral"
     start_samples: int = 24
 
 
 class Ablation(Experiment[Point]):
     id = "attention-regression/ablation"
+    version = 2
     presets = {
         "quick": (
             Grid(variant=list(VARIANTS), condition=[10.0], tokens=200, seeds=10),
-            Grid(start=list(STARTS), condition=[10.0], tokens=200, seeds=10),
+            Grid(start=list(get_args(Start)), condition=[10.0], tokens=200, seeds=10),
         ),
         "full": (
             Grid(variant=list(VARIANTS), condition=[10.0, 100.0], seeds=20),
             Grid(variant=["full", "no-renormalisation"], size=16.0, seeds=20),
-            Grid(start=list(STARTS), condition=[1.0, 10.0, 100.0], seeds=40),
+            Grid(start=list(get_args(Start)), condition=[1.0, 10.0, 100.0], seeds=40),
             Grid(start=["random"], variant="no-gram", condition=[1.0, 10.0, 100.0], seeds=40),
             Grid(start_samples=[12, 24, 48, 96, 192, 384], seeds=40),
         ),
@@ -199,13 +204,11 @@ def _scaled(problem: Any, size: float) -> Any:
     return replace(problem, labels=size * problem.labels, target=size * problem.target, noise=size * problem.noise)
 
 
-def _start(name: str, P: Any, Q: Any) -> tuple[Any, Any]:
+def _start(name: Start, P: Any, Q: Any) -> tuple[Any, Any]:
     """The spectral start as it is, with its weakest direction removed (a saddle of the limit) or of the wrong sign.
 
     A flipped direction gives the map a determinant of the wrong sign: descent has to pass through a singular map.
     """
-    if name not in STARTS:
-        raise ValueError(f"start={name!r} must be one of {', '.join(STARTS)}")
     if name in ("spectral", "random"):
         return P, Q
     weakest = int(np.argmin(np.linalg.norm(P, axis=0)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -45,14 +45,14 @@ NEAR = 1.2  # times the best excess: the floor counts as reached
 
 @dataclass(frozen=True)
 class Point:
-    setting: str = "population"  # or "tokens"
+    setting: Literal["population", "tokens"] = "population"
     dim: int = 8
     tokens: int = 160  # of which the start of the population runs is made
     noise: float = 0.0
     target: float = 1.0  # condition numbers
     covariance: float = 1.0
     method: str = "gram"
-    start: str = "same"  # crude spectral start for every method, or "own"
+    start: Literal["same", "own"] = "same"  # crude spectral start for every method, or its own
     budget: int = 60  # gradient evaluations
 
 
@@ -87,6 +87,7 @@ POPULATION_BUDGETS = {"gradient-raw": 1000, "adam-raw": 1000, "lbfgs": 200, "alt
 
 class Convergence(Experiment[Point]):
     id = "attention-regression/convergence"
+    version = 2
     presets = {
         "quick": (
             *population("gram-quarter", 8, 30),

@@ -39,6 +39,7 @@ class Point:
 
 class Floor(Experiment[Point]):
     id = "attention-regression/floor"
+    version = 2
     presets = {
         "quick": (Grid(tokens=[200, 1600], condition=[1.0, 10.0], seeds=12),),
         "full": (Grid(tokens=[250, 500, 1000, 2000, 4000], condition=[1.0, 10.0, 100.0], seeds=20),),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ class Point:
     context: int = 400
     contexts: int = 200
     logit_norm: float = 0.1
-    gauge: str = "balanced"  # or "orthogonal", "skewed", "symmetric"
+    gauge: Literal["balanced", "orthogonal", "skewed", "symmetric"] = "balanced"
     own: bool = False  # queries are tokens of the context, as in training, which is not centred then
 
 
@@ -176,8 +176,6 @@ def _factors(point: Point) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     elif point.gauge == "symmetric":
         right = np.linalg.svd(target)[2]  # V^T
         P, Q = P @ right, Q @ right
-    elif point.gauge != "balanced":
-        raise ValueError(f"gauge={point.gauge!r} must be one of balanced, orthogonal, skewed, symmetric")
     scale = point.logit_norm / float(np.linalg.norm(Q))
     return P / scale, Q * scale
 

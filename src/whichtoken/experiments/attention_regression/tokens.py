@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_lea
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ALL_LAWS = ["gaussian", "uniform", "sign", "laplace", "student"]
+Law = Literal["gaussian", "uniform", "sign", "laplace", "student"]
+ALL_LAWS = list(get_args(Law))
 HEAVY = ("laplace", "student")
 
 
@@ -27,7 +28,7 @@ class Point:
     dim: int = 6
     tokens: int = 800
     noise: float = 0.1
-    law: str = "gaussian"
+    law: Law = "gaussian"
     mean: float = 0.0
     center: bool = True
     logit_norm: float = 0.3
@@ -35,6 +36,7 @@ class Point:
 
 class Tokens(Experiment[Point]):
     id = "attention-regression/tokens"
+    version = 2
     presets = {
         "quick": (
             Grid(law=ALL_LAWS, logit_norm=[1.0, 0.1], tokens=400, seeds=8),

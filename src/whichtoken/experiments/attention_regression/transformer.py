@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ STRONG = 1e6  # damping that leaves nothing of a Gram matrix
 
 @dataclass(frozen=True)
 class Point:
-    task: str = "characters"  # or "head": one head, squared loss, all tokens in every step
+    task: Literal["characters", "head"] = "characters"  # one head: squared loss, all tokens in every step
     method: str = "adamw"  # adamw or sgd, alone or with -pairs, -whitened or -chain; for a head adam or chain
     lr: float = 0.02
     steps: int = 150
@@ -78,6 +78,7 @@ def one_head(preset: str, conditions: list[float], seeds: int, **sizes: Any) -> 
 
 class Transformer(Experiment[Point]):
     id = "attention-regression/transformer"
+    version = 2
     presets = {
         "quick": (
             *characters(
