@@ -67,7 +67,7 @@ def first_step(
     embeddings: ArrayLike, cls: ArrayLike, value: ArrayLike, counts: Any, labels: ArrayLike, lr: float
 ) -> tuple[Vector, Vector]:
     """E^1 (|S|, d) and p^1 (d,) after one step of gradient descent on all embeddings, equation (4); v stays fixed."""
-    check_range("lr", lr, 0.0, math.inf)
+    check_range("lr", lr, 0.0, math.inf, include_low=True)
     E, p, v = as_parameters(embeddings, cls, value)
     along_value, along_cls = attend(E @ p, E @ v, counts, labels).gradients()
     return E - lr * (np.outer(along_value, v) + np.outer(along_cls, p)), p - lr * (along_cls @ E)
@@ -77,7 +77,7 @@ def ideal_first_step(
     embeddings: ArrayLike, cls: ArrayLike, value: ArrayLike, counts: Any, labels: ArrayLike, lr: float
 ) -> tuple[Vector, Vector]:
     """The first step without its error terms: E^0 + (lr/2) alpha v^T and p^0, the limit d -> infinity of Lemma 2."""
-    check_range("lr", lr, 0.0, math.inf)
+    check_range("lr", lr, 0.0, math.inf, include_low=True)
     E, p, v = as_parameters(embeddings, cls, value)
     return E + lr / 2 * np.outer(signed_frequency(counts, labels), v), p
 
