@@ -60,6 +60,7 @@ def predict_afresh() -> None:
     """The prediction with nothing remembered: its random points and feature law are part of the time."""
     feature_law._sampled_law.cache_clear()
     feature_law._kept_normals.cache_clear()
+    feature_law._sobol.cache_clear()
     predict()
 
 

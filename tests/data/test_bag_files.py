@@ -43,6 +43,17 @@ def test_every_format_gives_the_same_bags(pilot, tmp_path, kind):
         (lambda frame: frame.iloc[1:], "bags have 3 to 4 tokens"),
         (lambda frame: frame.assign(x1="word"), "column 'x1' is not numeric"),
         (lambda frame: frame.assign(label=range(len(frame))), "has several labels"),
+        (lambda frame: frame[["bag", "label"]], "no feature columns beside 'bag' and 'label'"),
+        (
+            lambda frame: frame.assign(bag=frame["bag"].where(frame["bag"] < 3)),
+            "column 'bag' is empty in 12 of 24 rows",
+        ),
+        (
+            lambda frame: frame.assign(label=frame["label"].where(frame["bag"] > 0)),
+            "column 'label' is empty in 4 of 24",
+        ),
+        (lambda frame: frame.assign(x1=2.5), "the same value in x1"),
+        (lambda frame: frame.iloc[:0], "has no rows"),
     ],
 )
 def test_wrong_tables_are_one_sentence(pilot, tmp_path, change, sentence):

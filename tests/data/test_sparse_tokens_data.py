@@ -51,6 +51,12 @@ def test_stream_repeats_itself_and_never_holds_more_than_a_chunk():
     assert not np.array_equal(first[0][0], first[1][0])
 
 
+@pytest.mark.parametrize("chunk", [-1, 0, 2.5])
+def test_chunks_hold_at_least_one_sequence(chunk):
+    with pytest.raises(ValueError, match=f"chunk={chunk} must be a whole number of at least 1"):
+        SparseTokens(**TASK, dim=3).stream(50, np.random.default_rng(3), chunk=chunk)
+
+
 def test_streams_of_one_generator_differ():
     rng = np.random.default_rng(4)
     source = SparseTokens(**TASK, dim=3)

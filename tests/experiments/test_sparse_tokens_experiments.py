@@ -1,5 +1,7 @@
 """The detectors and the potential that experiments on sparse tokens bring along."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,10 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import norm
 
+from whichtoken.experiments.sparse_tokens import alignment, capacity, errors, regimes, surrogate
 from whichtoken.experiments.sparse_tokens.boundary import higher_criticism, threshold
 from whichtoken.experiments.sparse_tokens.capacity import separable
 from whichtoken.experiments.sparse_tokens.scores import attention, best_threshold, draw_scores, error_at, mean
 from whichtoken.experiments.sparse_tokens.surrogate import Point, potential, predicted_minimum
+from whichtoken.lab import Predicted, Row, Rows
 from whichtoken.theory.sparse_tokens import Task, attention_law, linear_oracle
 
 # whole numbers, apart: a cut between neighbours exists
@@ -76,3 +80,86 @@ def test_potential_is_lowest_where_theory_puts_the_readout_and_equals_its_object
     assert centre == pytest.approx(minimum.objective, rel=2e-3)
     for step in ((0.1, 0.0), (-0.1, 0.0), (0.0, 0.1), (0.0, -0.1)):
         assert potential(law, point, (om + step[0], m + step[1]), minimum) > centre
+
+
+def measured(point, seed, predicted=None, **values):
+    found = {name: Predicted(value) for name, value in (predicted or {}).items()}
+    return Row(point, seed, "ok", "", values, 0.0, "", found)
+
+
+def test_regimes_of_two_strengths_have_an_edge_each():
+    """The advantage crosses zero at an alignment of 0.3 for one task, and 0.1 for the other."""
+    rows = Rows(
+        measured(point, seed, {"advantage": cosine - edge}, advantage=cosine - edge)
+        for strength, edge in ((3.0, 0.3), (5.0, 0.1))
+        for cosine in (0.0, 0.2, 0.4, 0.8)
+        for point in [regimes.Point(strength=strength, alignment=cosine)]
+        for seed in range(3)
+    )
+    edges = {claim.code: claim.theory for claim in regimes.Regimes().judge(rows) if ".edge." in claim.code}
+    assert edges == pytest.approx({"regimes.edge.tau1.strength-3": 0.3, "regimes.edge.tau1.strength-5": 0.1})
+
+
+def test_errors_of_two_dimensions_and_tasks_are_judged_apart():
+    rows = Rows(
+        measured(
+            errors.Point(dim=dim, strength=strength, split=split),
+            seed,
+            {"train_loss": strength, "test_error": strength},
+            train_loss=strength,
+            test_error=strength + dim,
+        )
+        for strength in (3.0, 5.0)
+        for dim in (30, 60)
+        for split in (True, False)
+        for seed in range(3)
+    )
+    claims = list(errors.Errors().judge(rows))
+    codes = [claim.code for claim in claims]
+    assert len(set(codes)) == len(codes)
+    found = {claim.code: (claim.theory, claim.sample.values.mean()) for claim in claims if claim.sample.values.size}
+    assert found["errors.test.attention.a2.ridge0.01.strength-3.dim-60"] == (3.0, 63.0)
+    assert found["errors.test.attention.a2.ridge0.01.reuse.strength-5.dim-30"] == (5.0, 35.0)
+    assert found["errors.reuse.logistic.strength-5.dim-60"] == (1.0, 1.0)
+
+
+def test_reuse_without_rows_is_no_claim():
+    point = errors.Point(split=False, length=5)
+    rows = Rows(measured(point, seed, train_loss=0.1, test_error=0.1) for seed in range(3))
+    assert not any("reuse.logistic" in claim.code for claim in errors.Errors().judge(rows))
+
+
+@pytest.mark.parametrize(("field", "value"), [("model", "vectorised"), ("query", "gven")])
+def test_unknown_methods_are_refused(field, value):
+    with pytest.raises(ValueError, match=f"{field}='{value}' must be one of"):
+        errors.Errors().run(errors.Point(dim=10, **{field: value}), np.random.default_rng(0))
+
+
+def test_advantage_stays_finite_where_errors_underflow():
+    point = regimes.Point(strength=60.0, dim=10, alignment=1.0)
+    assert math.isfinite(regimes.Regimes().predict(point)["advantage"].value)
+    assert math.isfinite(regimes.Regimes().run(point, np.random.default_rng(0))["advantage"])
+
+
+QUANTITIES = {
+    **dict.fromkeys(("train_loss", "test_error", "advantage", "capacity", "alignment", "deficit"), 0.1),
+    **dict.fromkeys(("adjusted_alignment", "adjusted_norm"), 0.1),
+    "surface": np.ones(25),
+}
+
+
+@pytest.mark.parametrize("preset", ["quick", "full"])
+@pytest.mark.parametrize(
+    "experiment",
+    [alignment.Alignment(), capacity.Capacity(), errors.Errors(), regimes.Regimes(), surrogate.Surrogate()],
+)
+def test_codes_of_the_presets_are_those_on_record(experiment, preset):
+    """Rows as declared are not split further than the record knows."""
+    rows = Rows(
+        measured(experiment.point_type(**fields), seed, **QUANTITIES)
+        for grid in experiment.presets[preset]
+        for fields in grid.points({})
+        for seed in range(2)
+    )
+    codes = [claim.code for claim in experiment.judge(rows)]
+    assert sorted(codes) == sorted(experiment.expected[preset])

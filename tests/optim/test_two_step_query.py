@@ -110,6 +110,19 @@ def test_features_without_query_are_mean_tokens():
     np.testing.assert_allclose(attention_features([(tokens, labels)], np.zeros(4))[0], tokens.mean(axis=1))
 
 
+@pytest.mark.parametrize("once", [iter, lambda pairs: zip(*pairs, strict=True), lambda pairs: (p for p in pairs)])
+def test_samples_that_can_be_seen_only_once_are_refused(once):
+    pair = SparseTokens(**ONE, dim=4).sample(5, np.random.default_rng(6))
+    with pytest.raises(ValueError, match=r"samples must be iterable twice: .* not a (list_iterator|zip|generator)"):
+        fit_attention(once([pair]), ridge=0.1)
+
+
+def test_labels_other_than_signs_are_refused():
+    tokens, labels = SparseTokens(**ONE, dim=4).sample(5, np.random.default_rng(6))
+    with pytest.raises(ValueError, match=r"labels must be -1 or \+1; got \[0.0, 1.0\]"):
+        two_step_query([(tokens, np.maximum(labels, 0.0))])
+
+
 def test_one_class_is_refused():
     tokens = np.zeros((3, 4, 2))
     with pytest.raises(ValueError, match="labels must contain both classes; got 3 positive of 3"):

@@ -1,12 +1,13 @@
 """The planner's answers as a person reads them."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from whichtoken.data import SparseTokens
-from whichtoken.report.planning import forecast_rows, protocol, write_figure
+from whichtoken.report.planning import _error, forecast_rows, protocol, write_figure
 from whichtoken.theory import sparse_tokens
 
 TASK = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5, "dim": 200}
@@ -20,11 +21,35 @@ def planned():
 def test_table_and_protocol_show_the_numbers_of_the_plan(planned):
     rows = forecast_rows(planned)
     assert [row[0] for row in rows] == ["attention", "mean pooling + linear", "linear on all tokens"]
-    assert rows[0][1] == f"{planned.attention.error:.4f}"
+    assert rows[0][1] == f"{planned.attention.error:.3g}"
     assert rows[1][3] == "never"
     text = protocol(planned)
     assert f"needs {planned.attention.samples_needed} sequences" in text
-    assert f"{planned.bayes_floor:.3f}" in text
+    assert f"{planned.bayes_floor:.3g}" in text
+    assert "1 token of a positive sequence carries" in text
+    assert "gradient steps of size 0.5" in text
+    assert "read-out of ridge 0.01" in text
+
+
+def test_small_shares_and_errors_are_not_rounded_to_nothing(planned):
+    tiny = replace(
+        planned,
+        prevalence=0.003,
+        signal_tokens=2,
+        attention=replace(planned.attention, error=1.23e-5),
+        bayes_floor=1e-7,
+    )
+    text = protocol(tiny)
+    assert "0.3 % of the sequences are positive" in text
+    assert "2 tokens of a positive sequence carry" in text
+    assert "1.23e-05 for attention" in text
+    assert "better than 1e-07" in text
+    assert forecast_rows(tiny)[0][1] == "1.23e-05"
+
+
+def test_curve_passes_through_the_forecasts(planned):
+    for name in ("attention", "pooled", "vectorized"):
+        assert _error(planned, name, 800) == pytest.approx(getattr(planned, name).error, rel=0.03)
 
 
 def test_figure_is_written_in_the_format_of_its_name(planned, tmp_path):

@@ -107,6 +107,12 @@ def test_alignment_is_a_cosine_and_free_of_query_step_and_temperature(size, stre
     assert other.query_norm == pytest.approx(12 * one.query_norm, rel=1e-12)
 
 
+def test_population_without_signal_moves_nothing():
+    task = {"length": 10, "signal_tokens": 1, "strength": 0.0, "prevalence": 0.5}
+    steps = sparse_tokens.two_steps(**task, samples_per_dim=math.inf, lr_readout=0.5, lr_bias=0.5, lr_query=0.5)
+    assert (steps.readout_norm, steps.readout_alignment, steps.query_norm, steps.alignment) == (0, 0, 0, 0)
+
+
 def test_sign_follows_the_small_step_condition():
     """Aligned iff strength^2 R (1 - R/L) > (L - 1)(1 - 2 pi) / pi, for small steps."""
     boundary = math.sqrt(9 * 0.6 / 0.2 / (3 * 0.7))

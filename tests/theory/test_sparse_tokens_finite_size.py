@@ -54,3 +54,16 @@ def test_query_along_the_signal_needs_no_second_direction():
     aligned = sparse_tokens.exact_error(signal, -1.0, signal, query=signal, **TASK)
     almost = sparse_tokens.exact_error(signal, -1.0, signal, query=signal + 1e-7 * np.eye(DIM)[1], **TASK)
     assert almost == pytest.approx(aligned, rel=1e-5)
+
+
+@pytest.mark.parametrize(("bias", "error"), [(-1.0, 0.3), (1.0, 0.7), (0.0, 0.5)])
+def test_without_readout_the_bias_alone_answers(bias, error):
+    signal = np.eye(DIM)[0]
+    assert sparse_tokens.exact_error(np.zeros(DIM), bias, signal, query=signal, **TASK) == error
+    rest = {name: value for name, value in TASK.items() if name != "length"}
+    assert sparse_tokens.exact_error_vectorized(np.zeros((6, DIM)), bias, signal, **rest) == error
+
+
+def test_signal_of_length_zero_is_refused():
+    with pytest.raises(ValueError, match=r"signal of shape \(12,\) must be a finite non-zero vector"):
+        sparse_tokens.exact_error(np.ones(DIM), 0.0, np.zeros(DIM), **TASK)

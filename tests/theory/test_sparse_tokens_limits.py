@@ -50,6 +50,16 @@ def test_likelihood_ratio_sums_over_all_placements():
     np.testing.assert_allclose(_log_symmetric(logs, 3), direct, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("length", "order", "scale"), [(300, 100, 1.0), (300, 299, 60.0), (2000, 5, 4.0)])
+def test_likelihood_ratio_of_many_tokens_is_that_of_the_recursion_in_logarithms(length, order, scale):
+    row = scale * np.random.default_rng(1).normal(size=length)
+    level = np.full(order + 1, -np.inf)
+    level[0] = 0.0
+    for value in row:
+        level[1:] = np.logaddexp(level[1:], level[:-1] + value)
+    assert _log_symmetric(row[None], order)[0] == pytest.approx(level[order], rel=1e-12)
+
+
 def test_bayes_floor_matches_counted_mistakes_of_the_likelihood_ratio():
     rng = np.random.default_rng(1)
     count = 60_000

@@ -9,7 +9,8 @@ import pytest
 
 from whichtoken.data.sparse_tokens import SparseTokens
 from whichtoken.theory import sparse_tokens
-from whichtoken.theory.sparse_tokens.design import best_design, design_error
+from whichtoken.theory.sparse_tokens import feature_law, planner
+from whichtoken.theory.sparse_tokens.design import Design, best_design, design_error
 
 ONE = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
 WEAK = {"length": 10, "signal_tokens": 3, "strength": 2.0, "prevalence": 0.2}
@@ -40,6 +41,13 @@ def test_forecasts_are_those_of_the_theory(with_target):
     assert with_target.pooled.capacity == pytest.approx(300 * 2.950, rel=1e-3)
 
 
+def test_separable_samples_are_those_of_the_whole_study(with_target):
+    design = with_target.design
+    query = {"alignment": design.alignment, "inverse_temperature": design.inverse_temperature}
+    readout = 300 * sparse_tokens.capacity(**ONE, **query)
+    assert with_target.attention.capacity * (1 - design.query_share) == pytest.approx(readout, rel=5e-2)
+
+
 def test_limits_are_in_order(with_target):
     floor, limit = with_target.bayes_floor, with_target.attention.unlimited_error
     assert floor < limit < with_target.attention.error < with_target.linear_oracle < with_target.pooled.error
@@ -52,6 +60,59 @@ def test_needed_samples_give_the_target_error(with_target):
     assert again.attention.error == pytest.approx(0.05, rel=0.03)
     assert with_target.pooled.samples_needed is None
     assert any("pooled does not reach 0.05" in warning for warning in with_target.warnings)
+
+
+def test_rare_errors_are_planned_with_a_design_for_the_law():
+    """The best design for 1e-4 on a small set of points fits these, not the law, and misses the target on more."""
+    task = sparse_tokens.Task(**{**ONE, "strength": 10.0})
+    needed = planner._samples_needed(task, 500, "attention", 1e-4)
+    design = best_design(task, needed / 500)
+    rule = (design.query_share, design.inverse_temperature, design.bias_correction)
+    assert design_error(task, needed / 500, *rule, points=1 << 14) < 1.1e-4
+    assert needed <= 128
+
+
+def test_few_samples_are_called_few(with_target):
+    assert not any("rarer class" in warning for warning in with_target.warnings)
+    task, design = sparse_tokens.Task(**{**ONE, "prevalence": 0.1}), Design(0.8, 1.0, False, alignment=0.9)
+    for samples, needed, few in ((2500, None, False), (2400, None, True), (2500, 2400, True)):
+        forecasts = dict.fromkeys(("attention", "pooled", "vectorized"), planner.Forecast(0.05, 0.05, needed, 100.0))
+        warnings = " ".join(planner._warnings(task, 300, samples, 0.06 if needed else None, design, forecasts))
+        assert ("of 2400 sequences only about 48 are of the rarer class" in warnings) == few
+
+
+def test_needed_samples_are_made_for_their_own_design():
+    """With the best design for 512 samples it takes 375; 225 are enough with their own."""
+    task = sparse_tokens.Task(50, 1, 8.0, 0.5)
+    needed = planner._samples_needed(task, 500, "attention", 0.01)
+    assert needed < 235
+    design = best_design(task, needed / 500)
+    rule = (design.query_share, design.inverse_temperature, design.bias_correction)
+    assert design_error(task, needed / 500, *rule, points=1 << 14) == pytest.approx(0.01, rel=0.1)
+
+
+def test_strong_signals_have_no_error_and_a_plan():
+    result = sparse_tokens.plan(**{**ONE, "strength": 50.0}, dim=500, samples=2000)
+    assert result.attention.error == 0.0
+    assert result.bayes_floor < 1e-100
+
+
+def test_noise_of_long_sequences_is_drawn_once_for_all_designs():
+    feature_law._kept_normals.cache_clear()
+    task = sparse_tokens.Task(8000, 5, 4.0, 0.5)
+    for tau in (0.5, 1.0, 2.0):
+        design_error(task, 4.0, 0.5, tau, False)
+    assert feature_law._kept_normals.cache_info()[:2] == (2, 1)
+
+
+def test_no_correction_is_reported_that_the_design_does_not_make():
+    forecasts = dict.fromkeys(("attention", "pooled", "vectorized"), planner.Forecast(0.1, 0.1, None, 100.0))
+    for corrected in (False, True):
+        design = Design(0.5, 1.0, corrected, alignment=-0.3)
+        warnings = " ".join(planner._warnings(sparse_tokens.Task(**WEAK), 300, 2000, None, design, forecasts))
+        assert "turns away from the signal (alignment -0.30)" in warnings
+        assert ("the plan sets the bias" in warnings) == corrected
+        assert ("even with bias correction" in warnings) == corrected
 
 
 def test_design_is_a_minimum():
@@ -122,6 +183,49 @@ def test_given_values_override_the_pilot():
     assert widths[1] < widths[0]
 
 
+def test_what_is_known_of_the_task_decides_what_is_estimated():
+    """A known number of signal tokens leaves the strength that goes with it; a known strength, the number."""
+    tokens, labels = pilot({"length": 12, "signal_tokens": 5, "strength": 2.5, "prevalence": 0.5}, 40, 80)
+    free = sparse_tokens.estimate_task(tokens, labels)
+    assert len(free.candidates) > 1
+    for candidate in free.candidates:
+        fixed = sparse_tokens.estimate_task(tokens, labels, signal_tokens=candidate.signal_tokens)
+        assert fixed.signal_tokens_interval == (candidate.signal_tokens, candidate.signal_tokens)
+        assert fixed.strength == pytest.approx(math.exp(candidate.log_strength))
+    given = sparse_tokens.estimate_task(tokens, labels, strength=2.5)
+    assert given.strength_interval == pytest.approx((2.5, 2.5))
+    low, high = given.signal_tokens_interval
+    assert free.signal_tokens_interval[0] <= low <= 5 <= high <= free.signal_tokens_interval[1]
+
+
+def test_plan_takes_the_strength_that_goes_with_the_given_signal_tokens():
+    sample = pilot({**ONE, "length": 5}, 30, 200)
+    planned = sparse_tokens.plan(pilot=sample, signal_tokens=3)
+    alone = sparse_tokens.estimate_task(*sample)
+    assert planned.strength == sparse_tokens.estimate_task(*sample, signal_tokens=3).strength < 0.8 * alone.strength
+    assert planned.learning_curve[0].low < planned.learning_curve[0].error < planned.learning_curve[0].high
+
+
+@pytest.mark.parametrize("values", [(-1, 1), (0, 1), (1, 2)])
+def test_larger_label_is_positive(values):
+    tokens, labels = pilot(ONE, 20, 120)
+    named = np.where(labels > 0, values[1], values[0])
+    assert sparse_tokens.estimate_task(tokens, named) == sparse_tokens.estimate_task(tokens, labels)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, y: (X, y + (np.arange(120) == 3)), "pilot labels must take two values; got 3"),
+        (lambda X, y: (X * [1, 0, 1, 1], y), "pilot features must vary within sequences; constant, counted from 0: 1"),
+        (lambda X, y: (X @ np.diag([1, 1, 1, 0]) + X[:, :, :1] * [0, 0, 0, 3], y), "must be linearly independent"),
+    ],
+)
+def test_pilots_that_cannot_be_whitened_or_labelled_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        sparse_tokens.estimate_task(*change(*pilot(ONE, 4, 120)))
+
+
 def test_noise_far_from_gaussian_is_named():
     rng = np.random.default_rng(0)
     tokens, labels = pilot({**ONE, "strength": 15.0}, 30, 300)
@@ -141,6 +245,11 @@ def test_too_few_negatives_for_whitening_are_named():
         ({"length": None}, "length must be given, or a pilot to estimate it from"),
         ({"signal_tokens": 10}, "signal_tokens=10 must be smaller than length=10"),
         ({"dim": 1}, "dim=1 must be a whole number of at least 2"),
+        ({"length": math.inf}, "length=inf must be a whole number of at least 2"),
+        ({"length": math.nan}, "length=nan must be a whole number of at least 2"),
+        ({"strength": "7"}, "strength='7' must lie in [0, inf)"),
+        ({"samples": "7"}, "samples='7' must be a whole number of at least 4"),
+        ({"pilot": (np.zeros((50, 10, 3)), np.arange(50) % 2), "signal_tokens": 10}, "must be smaller than length=10"),
         ({"samples": 0}, "samples=0 must be a whole number of at least 4"),
         ({"target_error": 0.001}, "target_error=0.001 must be above 0.0177"),
         ({"target_error": 0.0}, "target_error=0.0 must lie in (0, 0.5)"),

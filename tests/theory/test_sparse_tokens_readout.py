@@ -191,6 +191,13 @@ def test_training_loss_vanishes_with_the_ridge_only_below_capacity():
     assert above[1] > 0.5 * above[0]
 
 
+def test_errors_of_a_strong_signal_underflow_to_zero():
+    task = {"length": 10, "signal_tokens": 1, "strength": 60.0, "prevalence": 0.5}
+    found = sparse_tokens.erm(**task, alignment=0.9, inverse_temperature=1.0, samples_per_dim=2.0, ridge=1e-2)
+    assert found.test_error == 0.0
+    assert found.converged
+
+
 def test_temperature_and_alignment_decide_who_wins():
     """Unlimited data, square loss: values of the limit, attention worse than linear only for a lost query."""
     values = {(0.5, 0.2): 0.1798, (1.0, 0.0): 0.3235, (1.0, 0.9): 0.0403, (2.0, 0.6): 0.0685, (2.0, 1.0): 0.0219}

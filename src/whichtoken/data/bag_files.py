@@ -46,13 +46,24 @@ def _from_table(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if path.suffix not in readers:
         raise UsageError(f"{path}: a pilot file must be {KINDS}")
     table = readers[path.suffix](path)
+    if table.empty:
+        raise UsageError(f"{path} has no rows")
     for column in ("bag", "label"):
         if column not in table:
             raise UsageError(f"{path} has no column '{column}'; columns: {', '.join(map(str, table.columns))}")
+        if empty := int(table[column].isna().sum()):
+            raise UsageError(
+                f"{path}: column '{column}' is empty in {empty} of {len(table)} rows; every token needs it"
+            )
     features = table.drop(columns=["bag", "label"])
+    if features.columns.empty:
+        raise UsageError(f"{path} has no feature columns beside 'bag' and 'label'")
     words = features.select_dtypes(exclude="number").columns
     if len(words):
         raise UsageError(f"{path}: column '{words[0]}' is not numeric; features must be numbers")
+    constant = [str(name) for name in features.columns if features[name].nunique(dropna=False) == 1]
+    if constant:
+        raise UsageError(f"{path}: every token has the same value in {', '.join(constant)}; leave constant columns out")
     table = table.sort_values("bag", kind="stable")
     bags = table.groupby("bag", sort=True)
     sizes = bags.size()

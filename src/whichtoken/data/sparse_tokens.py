@@ -66,7 +66,8 @@ class SparseTokens(Task):
     def stream(self, samples: int, rng: np.random.Generator, chunk: int | None = None) -> TokenStream:
         """As `sample`, in chunks that are generated anew, and alike, at every pass."""
         check_count("samples", samples, 1)
-        size = chunk or max(1, CHUNK_FLOATS // (self.length * self.dim))
+        size = max(1, CHUNK_FLOATS // (self.length * self.dim)) if chunk is None else chunk
+        check_count("chunk", size, 1)
         return TokenStream(self, samples, size, int(rng.integers(2**63)))
 
     def features(

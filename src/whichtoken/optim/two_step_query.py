@@ -8,7 +8,7 @@ first set, one over the second, and never more than one chunk in memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -118,6 +118,11 @@ def two_step_query(
         Other samples for the second step; the same ones by default.
     """
     check_choice("loss", loss, LOSSES)
+    if isinstance(samples, Iterator):
+        raise ValueError(
+            "samples must be iterable twice: a list of (tokens, labels) or a TokenStream, "
+            f"not a {type(samples).__name__}"
+        )
     readout, mean_slope, prevalence = _first_step(samples, loss, lr_readout)
     bias = constant_score(prevalence, loss) if bias_correction else -lr_bias * mean_slope
     total, count = np.zeros_like(readout), 0
@@ -137,6 +142,8 @@ def _first_step(samples: Chunks, loss: str, lr_readout: float) -> tuple[Array, f
     slopes: list[Array] = []
     positive = 0
     for tokens, labels in samples:
+        if not (np.abs(labels) == 1).all():
+            raise ValueError(f"labels must be -1 or +1; got {np.unique(labels)[:5].tolist()}")
         slope = loss_slope(loss, np.zeros(len(labels)), labels)
         total = total + slope @ tokens.mean(axis=1)
         slopes.append(slope)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from whichtoken.theory.sparse_tokens import Task, erm
+from whichtoken.theory.sparse_tokens.design import LEARNING_RATE, LOSS, RIDGE, design_error
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,43 +18,48 @@ if TYPE_CHECKING:
 
 MODELS = {"attention": "attention", "pooled": "mean pooling + linear", "vectorized": "linear on all tokens"}
 CURVE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+CURVE_POINTS = 1 << 12
 
 
 def forecast_rows(plan: Plan) -> list[list[str]]:
-    """A line per model: predicted error, error with unlimited data, samples for the target, separable up to."""
+    """A line per model: predicted error, error with unlimited data, samples for the target, separable up to.
+
+    All samples are those of the whole study, also where attention spends part of them on its query.
+    """
     lines = []
     for name, label in MODELS.items():
         forecast = getattr(plan, name)
         needed = "" if plan.target_error is None else f"{forecast.samples_needed or 'never'}"
-        lines.append(
-            [label, f"{forecast.error:.4f}", f"{forecast.unlimited_error:.4f}", needed, f"{forecast.capacity:.0f}"]
-        )
+        separable = float(f"{forecast.capacity:.2g}")  # it is known no better
+        lines.append([label, f"{forecast.error:.3g}", f"{forecast.unlimited_error:.3g}", needed, f"{separable:.0f}"])
     return lines
 
 
 def protocol(plan: Plan) -> str:
     """The plan in sentences that can be pasted into a study protocol."""
     design = plan.design
+    one = plan.signal_tokens == 1
+    carry = f"{plan.signal_tokens} token{'' if one else 's'} of a positive sequence {'carries' if one else 'carry'}"
     query = round(design.query_share * plan.samples)
     sentences = [
-        f"Each of {plan.samples} sequences has {plan.length} tokens in {plan.dim} dimensions; {plan.signal_tokens} tokens of a"
-        f" positive sequence carry a signal of {plan.strength:.3g} noise standard deviations, and {plan.prevalence:.0%} of the"
-        " sequences are positive.",
-        f"Attention is trained with two gradient steps on {query} sequences for the query"
+        f"Each of {plan.samples} sequences has {plan.length} tokens in {plan.dim} dimensions; {carry} a signal of"
+        f" {plan.strength:.3g} noise standard deviations, and {100 * plan.prevalence:.3g} % of the sequences are positive.",
+        f"Attention is trained with two gradient steps of size {LEARNING_RATE:g} on {query} sequences, on read-out and bias,"
+        " then on the query"
         f" (predicted cosine with the signal {design.alignment:.3f}), inverse temperature {design.inverse_temperature:.2f}"
-        f"{', bias at the log-odds of the prevalence' if design.bias_correction else ''}, and a ridge-penalised logistic"
-        f" read-out on the remaining {plan.samples - query}.",
-        f"Predicted test error: {plan.attention.error:.3f} for attention, {plan.pooled.error:.3f} for mean pooling and"
-        f" {plan.vectorized.error:.3f} for a linear model on all tokens; no classifier can do better than"
-        f" {plan.bayes_floor:.3f}, no linear one better than {plan.linear_oracle:.3f}.",
+        f"{', bias at the log-odds of the prevalence' if design.bias_correction else ''}, and a {LOSS} read-out"
+        f" of ridge {RIDGE:g} on the remaining {plan.samples - query}.",
+        f"Predicted test error: {plan.attention.error:.3g} for attention, {plan.pooled.error:.3g} for mean pooling and"
+        f" {plan.vectorized.error:.3g} for a linear model on all tokens; no classifier can do better than"
+        f" {plan.bayes_floor:.3g}, no linear one better than {plan.linear_oracle:.3g}.",
     ]
     if plan.target_error is not None and plan.attention.samples_needed is not None:
         sentences.append(
             f"A test error of {plan.target_error:g} needs {plan.attention.samples_needed} sequences with attention."
         )
     sentences += [
-        f"With {point.samples} sequences the predicted error is {point.error:.3f} (95 % interval {point.low:.3f} to"
-        f" {point.high:.3f})."
+        f"With {point.samples} sequences the predicted error is {point.error:.3g} (95 % interval {point.low:.3g} to"
+        f" {point.high:.3g})."
         for point in plan.learning_curve
     ]
     return "\n".join(sentences)
@@ -93,21 +102,11 @@ def _draw(plan: Plan, figure: Figure) -> None:
 
 
 def _error(plan: Plan, model: str, samples: int) -> float:
-    from whichtoken.theory import sparse_tokens
-
-    attention: dict[str, Any] = {}
-    share = 1.0
+    """Predicted test error of a model with more or fewer samples; attention keeps the plan's split and temperature."""
+    task = Task(plan.length, plan.signal_tokens, plan.strength, plan.prevalence)
     if model == "attention":
-        # the plan's split and temperature; the query's alignment follows the samples
-        query = sparse_tokens.two_steps(
-            length=plan.length, signal_tokens=plan.signal_tokens, strength=plan.strength, prevalence=plan.prevalence,
-            samples_per_dim=plan.design.query_share * samples / plan.dim, lr_readout=0.5, lr_bias=0.5, lr_query=0.5,
-            bias_correction=plan.design.bias_correction,
-        )  # fmt: skip
-        share = 1 - plan.design.query_share
-        attention = {"alignment": query.alignment, "inverse_temperature": plan.design.inverse_temperature}
-    return sparse_tokens.erm(
-        model=model, length=plan.length, signal_tokens=plan.signal_tokens, strength=plan.strength,
-        prevalence=plan.prevalence, samples_per_dim=share * samples / plan.dim, ridge=1e-2, loss="logistic",
-        accuracy=1e-2, **attention,
-    ).test_error  # fmt: skip
+        rule = (plan.design.query_share, plan.design.inverse_temperature, plan.design.bias_correction)
+        return design_error(task, samples / plan.dim, *rule, points=CURVE_POINTS)
+    return erm(
+        model=model, **asdict(task), samples_per_dim=samples / plan.dim, ridge=RIDGE, loss=LOSS, accuracy=1e-2
+    ).test_error

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.experiments.sparse_tokens.comparison import agreed, legend, planned, task_of, versus_theory
+from whichtoken.experiments.sparse_tokens.comparison import agreed, apart, legend, planned, task_of, versus_theory
 from whichtoken.lab import (
     Claim,
     Experiment,
@@ -173,8 +173,8 @@ class Alignment(Experiment[Point]):
             measured=Share([_sign_as_the_rule_says(row.point, row.measured["alignment"]) for row in _plain(few)]),
         )
         many = Rows(row for row in rows if row.point.samples_per_dim >= MANY)
-        if many:
-            yield from _approach(many)
+        for ending, runs in apart(many, "samples_per_dim"):
+            yield from _approach(runs, ending)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
@@ -219,15 +219,15 @@ def _follows_theory(runs: Rows[Point], point: Point) -> Iterator[Claim]:
     )
 
 
-def _approach(many: Rows[Point]) -> Iterator[Claim]:
+def _approach(many: Rows[Point], ending: str) -> Iterator[Claim]:
     slope = log_slope(many, "samples_per_dim", "deficit")
     claim = "exponent of 1 - cosine as a power of samples per dimension"
-    yield agreement("alignment.rate", claim, theory=-1.0, measured=slope, tolerance=0.05)
+    yield agreement(f"alignment.rate{ending}", claim, theory=-1.0, measured=slope, tolerance=0.05)
     largest = max(many.levels("samples_per_dim"))
     runs = many.where(samples_per_dim=largest)
     constant = runs.predicted("approach_constant")
     yield agreement(
-        "alignment.constant",
+        f"alignment.constant{ending}",
         f"alpha0 (1 - cosine) at {largest:g} samples per dimension, over C",
         theory=None if constant is None else 1.0,
         measured=Mean(largest * runs.values("deficit") / (1.0 if constant is None else constant.value)),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.experiments.sparse_tokens.comparison import agreed, legend, planned, task_of
+from whichtoken.experiments.sparse_tokens.comparison import agreed, apart, legend, planned, task_of
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Resampled, Rows, agreement, at_least
 
 if TYPE_CHECKING:
@@ -102,31 +102,38 @@ class Capacity(Experiment[Point]):
         return {"capacity": Predicted(capacity, accuracy * capacity)}
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
-        for point in dict.fromkeys(row.point for row in rows):
-            runs = rows.where(**vars(point))
+        for name, runs in _groups(rows):
             predicted = runs.predicted("capacity")
             yield agreement(
-                f"capacity.crossing.{_name(point)}",
-                f"{_name(point)}: samples at which half of the sets are separable, over the prediction",
+                f"capacity.crossing.{name}",
+                f"{name}: samples at which half of the sets are separable, over the prediction",
                 theory=None if predicted is None else 1.0,
                 measured=Resampled(_relative(runs), np.median),
-                tolerance=0.04 * max(1.0, LARGE / _parameters(point)),
+                tolerance=0.04 * max(1.0, LARGE / _parameters(runs[0].point)),
                 theory_error=0.0 if predicted is None else predicted.error / predicted.value,
             )
         for code, (more, fewer) in ORDERS.items():
-            yield from _order(code, rows, more, fewer)
+            for ending, task in apart(rows.where(length=Point.length), "model", "alignment", "dim"):
+                yield from _order(code + ending, task, more, fewer)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()
-        for point in dict.fromkeys(row.point for row in rows):
-            ordered = np.sort(_relative(rows.where(**vars(point))))
+        for name, runs in _groups(rows):
+            ordered = np.sort(_relative(runs))
             share = 1 - np.arange(len(ordered)) / len(ordered)
-            axes.step(np.append(ordered, ordered[-1]), np.append(share, 0), where="pre", lw=1.5, label=_name(point))
+            axes.step(np.append(ordered, ordered[-1]), np.append(share, 0), where="pre", lw=1.5, label=name)
         axes.axvline(1, color="grey", ls=":")
         axes.axhline(0.5, color="grey", lw=0.8)
         axes.set(title="Share of training sets that a linear readout separates", ylim=(0, 1.02))
         axes.set(xlabel="samples over dimension times predicted capacity")
         legend(axes, fontsize=8)
+
+
+def _groups(rows: Rows[Point]) -> Iterator[tuple[str, Rows[Point]]]:
+    """The rows of each point, with its name."""
+    for name in dict.fromkeys(_name(row.point) for row in rows):
+        for ending, runs in apart(Rows(row for row in rows if _name(row.point) == name)):
+            yield name + ending, runs
 
 
 def separable(features: Array, labels: Array) -> bool:
@@ -172,7 +179,7 @@ def _relative(runs: Rows[Point]) -> Array:
 
 def _order(code: str, rows: Rows[Point], more: dict[str, Any], fewer: dict[str, Any]) -> Iterator[Claim]:
     """The claim that one model separates more samples than another, in the task that both were measured in."""
-    runs = (rows.where(length=Point.length, **model) for model in (more, fewer))
+    runs = (rows.where(**model) for model in (more, fewer))
     above, below = (some.where(dim=max(some.levels("dim"), default=0)).values("capacity") for some in runs)
     if repeats := min(len(above), len(below)):
         claim = f"{code.replace('-', ' ')}: difference of capacities"

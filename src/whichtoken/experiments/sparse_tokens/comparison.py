@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -38,6 +38,21 @@ def task_of(point: TaskFields) -> dict[str, Any]:
         "strength": point.strength,
         "prevalence": point.prevalence,
     }
+
+
+def apart(rows: Rows[PointT], *varied: str) -> Iterator[tuple[str, Rows[PointT]]]:
+    """Rows that differ in the `varied` fields alone, group by group, with an ending that keeps their codes apart.
+
+    The ending names the other fields that take several values, and is empty where none does.
+    """
+    names = [name for name in vars(rows[0].point) if name not in varied and len(rows.levels(name)) > 1] if rows else []
+    for values in dict.fromkeys(tuple(getattr(row.point, name) for name in names) for row in rows):
+        fields = dict(zip(names, values, strict=True))
+        yield "".join(f".{name}-{_short(value)}" for name, value in fields.items()), rows.where(**fields)
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def planned(grids: Iterable[Grid], point_type: type[PointT]) -> list[PointT]:

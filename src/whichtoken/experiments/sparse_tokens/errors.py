@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.experiments.sparse_tokens.comparison import agreed, legend, planned, task_of, versus_theory
+from whichtoken.experiments.sparse_tokens.comparison import agreed, apart, legend, planned, task_of, versus_theory
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Rows, agreement, at_most
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MODELS = ("attention", "pooled", "vectorized")
+QUERIES = ("trained", "given")
 LEARNING_RATE = 0.5
 UNLIMITED = 1e7  # samples per dimension that stand for all data in the world
 FAR = 1e3  # and those at which an error falls as one over the samples, to the last percent
@@ -104,9 +105,13 @@ class Errors(Experiment[Point]):
     method_fields = frozenset({"model", "inverse_temperature", "ridge", "loss", "split"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        if point.query == "given":
-            return _given_query(point, rng)
-        return _vectorized(point, rng) if point.model == "vectorized" else _trained_query(point, rng)
+        from whichtoken.theory.sparse_tokens.task import check_choice
+
+        check_choice("model", point.model, MODELS)
+        check_choice("query", point.query, QUERIES)
+        if point.model == "vectorized":  # it has no query
+            return _vectorized(point, rng)
+        return _given_query(point, rng) if point.query == "given" else _trained_query(point, rng)
 
     def predict(self, point: Point) -> Mapping[str, Predicted]:
         from whichtoken.theory.sparse_tokens import erm
@@ -130,8 +135,9 @@ class Errors(Experiment[Point]):
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
         curves = Rows(row for row in rows if row.point.ridge > 0)
-        for point in dict.fromkeys(row.point for row in curves):
-            yield from _follow_theory(curves.where(**vars(point)), _name(point))
+        for name in dict.fromkeys(_name(row.point) for row in curves):
+            for ending, runs in apart(Rows(row for row in curves if _name(row.point) == name)):
+                yield from _follow_theory(runs, name + ending)
         for baseline in ("pooled", "vectorized"):
             yield at_most(
                 f"errors.attention-over-{baseline}",
@@ -142,16 +148,18 @@ class Errors(Experiment[Point]):
         yield from _reuse(curves)
         approaching = rows.where(ridge=0.0)
         for model in approaching.levels("model"):
-            yield from _approach(approaching.where(model=model), model)
+            for ending, runs in apart(approaching.where(model=model), "samples_per_dim"):
+                yield from _approach(runs, model, ending)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
         sweep = Rows(row for row in rows if row.point.query == "trained" and row.point.split and row.point.length == 10)
         ridge = min(sweep.levels("ridge"), default=0.0)
-        curves = sweep.where(ridge=ridge, loss="logistic")
+        groups = apart(sweep.where(ridge=ridge, loss="logistic"), "model", "samples_per_dim", "dim")
+        ending, curves = next(groups, ("", Rows()))  # one task to a picture
         _draw_curves(curves, "test_error", left)
         _draw_curves(curves, "train_loss", right)
-        left.set(title="Test error: theory (lines), training (dots)", ylim=(0, 0.52))
+        left.set(title=f"Test error: theory (lines), training (dots){ending}", ylim=(0, 0.52))
         right.set(title="Training loss", yscale="log")
         legend(left)
 
@@ -266,27 +274,28 @@ def _worst_ratio(baseline: str, repeat: Rows[Point]) -> float | None:
 
 def _reuse(curves: Rows[Point]) -> Iterator[Claim]:
     for loss in curves.where(split=False).levels("loss"):
-        runs = curves.where(model="attention", loss=loss, query="trained", ridge=Point.ridge, samples_per_dim=2.0)
-        split, reuse = (runs.where(split=value, length=10).values("test_error") for value in (True, False))
-        if len(split) == len(reuse):
-            yield agreement(
-                f"errors.reuse.{loss}",
-                f"{loss}: test error with the readout trained on the query's own samples, over that with fresh ones",
-                theory=1.0,
-                measured=Mean(1 + (reuse - split) / split.mean()),  # pairs: both trained the same query
-                tolerance=0.05,
-            )
+        fields = {"model": "attention", "loss": loss, "query": "trained", "ridge": Point.ridge}
+        for ending, runs in apart(curves.where(**fields, samples_per_dim=2.0, length=10), "split"):
+            split, reuse = (runs.where(split=value).values("test_error") for value in (True, False))
+            if len(split) == len(reuse) > 0:
+                yield agreement(
+                    f"errors.reuse.{loss}{ending}",
+                    f"{loss}{ending}: test error of a readout trained on the query's own samples, over that with fresh ones",
+                    theory=1.0,
+                    measured=Mean(1 + (reuse - split) / split.mean()),  # pairs: both trained the same query
+                    tolerance=0.05,
+                )
 
 
-def _approach(runs: Rows[Point], model: str) -> Iterator[Claim]:
+def _approach(runs: Rows[Point], model: str, ending: str) -> Iterator[Claim]:
     limit = runs.predicted("limit")
     base = 0.0 if limit is None else float(limit.value)
     for samples in runs.levels("samples_per_dim"):
         some = runs.where(samples_per_dim=samples)
         scaled = samples * (some.values("test_error") - base)
         yield versus_theory(
-            f"errors.excess.{model}.a{samples:g}",
-            f"{model}, least squares: alpha1 times the excess error at {samples:g} samples per dimension",
+            f"errors.excess.{model}.a{samples:g}{ending}",
+            f"{model}{ending}, least squares: alpha1 times the excess error at {samples:g} samples per dimension",
             some,
             "excess",
             relative=0.03,
@@ -294,8 +303,8 @@ def _approach(runs: Rows[Point], model: str) -> Iterator[Claim]:
             values=scaled,
         )
     if samples >= 32:
-        claim = f"{model}, least squares: the same against its limit, so the excess falls as 1/alpha1"
-        code = f"errors.approach.{model}"
+        claim = f"{model}{ending}, least squares: the same against its limit, so the excess falls as 1/alpha1"
+        code = f"errors.approach.{model}{ending}"
         yield versus_theory(code, claim, some, "approach_constant", relative=0.1, values=scaled)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.experiments.sparse_tokens.comparison import agreed, task_of
+from whichtoken.experiments.sparse_tokens.comparison import agreed, apart, task_of
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Rows, agreement, at_least, at_most
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ Array = NDArray[np.float64]
 
 ALIGNMENTS = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.6, 0.8, 1.0]
 ACCURACY = 5e-3  # relative, of predicted errors
+LEAST = 1e-300  # stands for the errors of strong signals, which underflow
 AXES = {"inverse_temperature": ("temperature", "tau"), "samples_per_dim": ("samples", "a")}
 
 
@@ -74,7 +75,7 @@ class Regimes(Experiment[Point]):
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         attention = _trained_error(point, point.inverse_temperature, rng)
         pooled = _trained_error(point, 0.0, rng)  # attention without temperature is the mean
-        return {"attention": attention, "pooled": pooled, "advantage": math.log2(pooled / attention)}
+        return {"attention": attention, "pooled": pooled, "advantage": _halvings(pooled, attention)}
 
     def predict(self, point: Point) -> Mapping[str, Predicted]:
         from whichtoken.theory.sparse_tokens import erm
@@ -83,11 +84,11 @@ class Regimes(Experiment[Point]):
         query = {"alignment": point.alignment, "inverse_temperature": point.inverse_temperature}
         attention = erm(model="attention", **task_of(point), **query, **learning)  # type: ignore[arg-type]
         pooled = erm(model="pooled", **task_of(point), **learning)  # type: ignore[arg-type]
-        relative = attention.error_estimate / attention.test_error + pooled.error_estimate / pooled.test_error
+        relative = sum(found.error_estimate / max(found.test_error, LEAST) for found in (attention, pooled))
         return {
             "attention": Predicted(attention.test_error, attention.error_estimate),
             "pooled": Predicted(pooled.test_error, pooled.error_estimate),
-            "advantage": Predicted(math.log2(pooled.test_error / attention.test_error), relative / math.log(2)),
+            "advantage": Predicted(_halvings(pooled.test_error, attention.test_error), relative / math.log(2)),
         }
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
@@ -96,11 +97,18 @@ class Regimes(Experiment[Point]):
             for level in sorted(some.levels(field)):
                 if field == "samples_per_dim" and level == Point.samples_per_dim:
                     continue  # judged with the temperatures already
-                yield from _edge(some.where(**{field: level}), f"{letter}{level:g}")
+                for ending, runs in apart(some.where(**{field: level}), "alignment"):
+                    yield from _edge(runs, f"{letter}{level:g}{ending}")
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         for axes, field in zip(figure.subplots(1, 2), AXES, strict=True):
-            _draw_diagram(_along(rows, field), field, axes)
+            ending, some = next(apart(_along(rows, field), "alignment", field), ("", Rows()))  # one task to a picture
+            _draw_diagram(some, field, ending, axes)
+
+
+def _halvings(error: float, smaller: float) -> float:
+    """How often the error must be halved to give the smaller one."""
+    return math.log2(max(error, LEAST)) - math.log2(max(smaller, LEAST))
 
 
 def _trained_error(point: Point, inverse_temperature: float, rng: np.random.Generator) -> float:
@@ -157,10 +165,10 @@ def _crossing(pairs: list[tuple[float, float]]) -> float | None:
     return float(np.interp(0.0, advantage[i : i + 2], alignment[i : i + 2]))
 
 
-def _draw_diagram(rows: Rows[Point], field: str, axes: Axes) -> None:
+def _draw_diagram(rows: Rows[Point], field: str, ending: str, axes: Axes) -> None:
     """Colour: theory's advantage; line: where theory puts its edge; dots: where training found it."""
     axes.set(xlabel="alignment of the query", yscale="log", ylabel=field.replace("_", " ").replace("dim", "dimension"))
-    axes.set(title=f"Attention against mean pooling, by {AXES[field][0]}", xlim=(0, 1))
+    axes.set(title=f"Attention against mean pooling, by {AXES[field][0]}{ending}", xlim=(0, 1))
     across, up = sorted(rows.levels("alignment")), sorted(rows.levels(field))
     values = {(row.point.alignment, getattr(row.point, field)): row.predicted.get("advantage") for row in rows}
     table = [[values.get((x, y)) for x in across] for y in up]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.experiments.sparse_tokens.comparison import agreed, task_of
+from whichtoken.experiments.sparse_tokens.comparison import agreed, apart, task_of
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Rows, Share, agreement, at_least
 
 if TYPE_CHECKING:
@@ -83,36 +83,14 @@ class Surrogate(Experiment[Point]):
         return {"surface": Predicted(surfaces.mean(axis=0), float(errors.max()))}
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
-        for dim in rows.levels("dim"):
-            runs = rows.where(dim=dim)
-            predicted = runs.predicted("surface")
-            theory = np.ones(len(STEPS) ** 2) if predicted is None else np.array(predicted.value)
-            ratios = runs.values("surface") / theory
-            worst = int(np.abs(ratios.mean(axis=0) - 1).argmax())
-            error = 0.0 if predicted is None else predicted.error / theory.min()
-            for code, what, values in (
-                ("level", "mean over the surface", ratios.mean(axis=1)),
-                ("worst", "where the two surfaces differ most", ratios[:, worst]),
-                ("shape", "height of the corners above the centre", _height(runs.values("surface")) / _height(theory)),
-            ):
-                yield agreement(
-                    f"surrogate.{code}.d{dim}",
-                    f"dimension {dim}: objective with pinned overlaps over the potential, {what}",
-                    theory=None if predicted is None else 1.0,
-                    measured=Mean(values),
-                    tolerance=0.03,
-                    theory_error=error,
-                )
-            yield at_least(
-                f"surrogate.minimum.d{dim}",
-                f"dimension {dim}: share of runs whose surface is lowest where the potential is, on the grid",
-                bound=0.8,
-                measured=Share(runs.values("surface").argmin(axis=1) == CENTRE),
-            )
+        for ending, runs in apart(rows, "dim"):
+            for dim in runs.levels("dim"):
+                yield from _surfaces_agree(runs.where(dim=dim), f"d{dim}{ending}")
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2, sharey=True)
-        runs = rows.where(dim=max(rows.levels("dim"), default=0))
+        largest = rows.where(dim=max(rows.levels("dim"), default=0))
+        ending, runs = next(apart(largest), ("", largest))  # one task to a picture
         if not runs:
             return
         side = len(STEPS)
@@ -127,8 +105,36 @@ class Surrogate(Experiment[Point]):
                 if theory is not None:
                     axes.plot(STEPS, (theory.T if transpose else theory)[:, column], color=f"C{column}", lw=1.5)
             axes.set(xlabel=f"overlap with the {what}, less its optimum")
-        left.set(title=f"Potential (lines), training at d = {runs[0].point.dim} (dots)", ylabel="objective")
+        left.set(title=f"Potential (lines), training at d = {runs[0].point.dim} (dots){ending}", ylabel="objective")
         left.legend(title="other overlap", fontsize=8)
+
+
+def _surfaces_agree(runs: Rows[Point], name: str) -> Iterator[Claim]:
+    predicted = runs.predicted("surface")
+    theory = np.ones(len(STEPS) ** 2) if predicted is None else np.array(predicted.value)
+    ratios = runs.values("surface") / theory
+    worst = int(np.abs(ratios.mean(axis=0) - 1).argmax())
+    heights = _height(runs.values("surface")) / (1.0 if predicted is None else _height(theory))
+    error = 0.0 if predicted is None else predicted.error / theory.min()
+    for code, what, values in (
+        ("level", "mean over the surface", ratios.mean(axis=1)),
+        ("worst", "where the two surfaces differ most", ratios[:, worst]),
+        ("shape", "height of the corners above the centre", heights),
+    ):
+        yield agreement(
+            f"surrogate.{code}.{name}",
+            f"{name}: objective with pinned overlaps over the potential, {what}",
+            theory=None if predicted is None else 1.0,
+            measured=Mean(values),
+            tolerance=0.03,
+            theory_error=error,
+        )
+    yield at_least(
+        f"surrogate.minimum.{name}",
+        f"{name}: share of runs whose surface is lowest where the potential is, on the grid",
+        bound=0.8,
+        measured=Share(runs.values("surface").argmin(axis=1) == CENTRE),
+    )
 
 
 def _height(surfaces: Array) -> Array:

@@ -99,7 +99,7 @@ def two_steps(
         alignment=overlap / norm if norm > 0 else 0.0,
         query_norm=norm,
         query_overlap=overlap,
-        readout_alignment=moments.readout_overlap / moments.readout_norm,
+        readout_alignment=moments.readout_overlap / moments.readout_norm if moments.readout_norm > 0 else 0.0,
         readout_norm=moments.readout_norm,
         bias=bias,
         approach_constant=_approach_constant(limit, _readout_noise(task, loss, lr_readout)),

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -37,8 +38,8 @@ TRAPEZOID_SIZES = (385, 769)
 TRAPEZOID_REACH = 8.5  # the Gaussian density there is 1e-16 of its peak
 SOBOL_DIMENSIONS = qmc.Sobol.MAXDIM
 CHUNK_FLOATS = 1 << 21  # 16 MB per temporary, whatever the length
-KEPT_FLOATS = 1 << 21
-FLOAT_BUDGET = 1 << 24  # token noise per copy
+KEPT_FLOATS = 1 << 22
+FLOAT_BUDGET = 1 << 23  # token noise per copy
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,11 @@ def _pooled(noise, signal_tokens, shift, tau):  # type: ignore[no-untyped-def]
     return out
 
 
+def kept_points(points: int, length: int) -> int:
+    """As many of these points, a power of two, as a search can keep in memory for sequences of this length."""
+    return min(points, max(1 << 7, 1 << (KEPT_FLOATS // (length + 1)).bit_length() - 1))
+
+
 def normal_chunks(points: int, dimensions: int, seed: int) -> Iterator[Array]:
     """Standard Gaussian points in chunks of shape (k, dimensions): scrambled Sobol, or plain random beyond its reach."""
     if points * dimensions <= KEPT_FLOATS:
@@ -205,19 +211,24 @@ def normal_chunks(points: int, dimensions: int, seed: int) -> Iterator[Array]:
     yield from _fresh_normals([min(step, points - start) for start in range(0, points, step)], dimensions, seed)
 
 
-@lru_cache(maxsize=8)  # searches over alignment and temperature meet the same noise again
+@lru_cache(maxsize=4)  # searches over alignment and temperature meet the same noise again; 32 MB each at most
 def _kept_normals(points: int, dimensions: int, seed: int) -> Array:
     (normals,) = _fresh_normals([points], dimensions, seed)
     normals.flags.writeable = False
     return normals
 
 
+@lru_cache(maxsize=8)  # for thousands of dimensions the scramble costs more than the points; 3 MB each for 10 000
+def _sobol(dimensions: int, seed: int) -> qmc.Sobol:
+    return qmc.Sobol(dimensions, scramble=True, rng=np.random.default_rng(seed))
+
+
 def _fresh_normals(sizes: list[int], dimensions: int, seed: int) -> Iterator[Array]:
-    rng = np.random.default_rng(seed)
     if dimensions > SOBOL_DIMENSIONS:
+        rng = np.random.default_rng(seed)
         yield from (rng.standard_normal((size, dimensions)) for size in sizes)
         return
-    engine = qmc.Sobol(dimensions, scramble=True, rng=rng)
+    engine = deepcopy(_sobol(dimensions, seed))  # drawing moves it on
     for size in sizes:
         # a scrambled coordinate can be exactly 0 or 1, where the inverse is infinite
         yield ndtri(np.clip(engine.random(size), 1e-12, 1 - 1e-12))

@@ -47,8 +47,9 @@ def exact_error(
         Sobol points per class, a power of two; 16384 leave a relative error of about 1e-3.
     """
     task = Task(length, signal_tokens, strength, prevalence)
-    w, xi = np.asarray(readout, dtype=float), np.asarray(signal, dtype=float)
-    xi = xi / np.linalg.norm(xi)
+    w, xi = np.asarray(readout, dtype=float), _unit(signal)
+    if not w.any():
+        return _constant_error(bias, prevalence)
     q = np.zeros_like(xi) if query is None else np.asarray(query, dtype=float)
     norm = float(np.linalg.norm(q))
     along = q / norm if norm > 0 else xi  # mean pooling looks alike from everywhere
@@ -74,14 +75,32 @@ def exact_error_vectorized(
 
     The mean over placements of the signal is exact up to 20000 placements, and an average over that many draws beyond.
     """
-    W, xi = np.asarray(weights, dtype=float), np.asarray(signal, dtype=float)
+    W, xi = np.asarray(weights, dtype=float), _unit(signal)
     task = Task(W.shape[0], signal_tokens, strength, prevalence)
     law = check_positions(positions, task.length, signal_tokens)
-    gain = strength * (W @ xi) / np.linalg.norm(xi)  # (L,)
+    if not W.any():
+        return _constant_error(bias, prevalence)
+    gain = strength * (W @ xi)  # (L,)
     placements, chance = _placements(task, law)
     norm = np.linalg.norm(W)
     miss = chance @ ndtr(-(gain[placements].sum(axis=1) + bias) / norm)
     return float(prevalence * miss + (1 - prevalence) * ndtr(bias / norm))
+
+
+def _unit(signal: ArrayLike) -> Array:
+    xi = np.asarray(signal, dtype=float)
+    norm = np.linalg.norm(xi)
+    if not 0 < norm < math.inf:
+        raise ValueError(f"signal of shape {xi.shape} must be a finite non-zero vector")
+    unit: Array = xi / norm
+    return unit
+
+
+def _constant_error(bias: float, prevalence: float) -> float:
+    """Error of a score that is the bias alone; a bias of zero decides at random."""
+    if bias == 0:
+        return 0.5
+    return 1 - prevalence if bias > 0 else prevalence
 
 
 def _placements(task: Task, law: Array | None) -> tuple[NDArray[np.intp], Array]:

@@ -11,8 +11,8 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 from scipy.stats import t
 
-from whichtoken.theory.sparse_tokens.design import Design, best_design, design_error
-from whichtoken.theory.sparse_tokens.pilot import FOLDS, Candidate, PilotEstimate
+from whichtoken.theory.sparse_tokens.design import LEAST, Design, best_design, design_error
+from whichtoken.theory.sparse_tokens.pilot import FOLDS, PilotEstimate
 from whichtoken.theory.sparse_tokens.task import Task
 
 MULTIPLES = (2, 5, 10)
@@ -30,16 +30,7 @@ class CurvePoint:
     design: Design
 
 
-@dataclass(frozen=True)
-class Doubt:
-    """What the pilot leaves open: the candidates that remain, and whether strength and prevalence are estimates."""
-
-    candidates: tuple[Candidate, ...]
-    strength: bool
-    prevalence: bool
-
-
-def learning_curve(task: Task, estimate: PilotEstimate, doubt: Doubt) -> Iterator[CurvePoint]:
+def learning_curve(task: Task, estimate: PilotEstimate, known_prevalence: bool = False) -> Iterator[CurvePoint]:
     """Errors at multiples of the pilot's size, over the tasks that the pilot allows and the chance of a training run.
 
     Each candidate number of signal tokens gives a bell curve in the log-odds of the error; the interval is that of
@@ -48,30 +39,27 @@ def learning_curve(task: Task, estimate: PilotEstimate, doubt: Doubt) -> Iterato
     for multiple in MULTIPLES:
         samples = multiple * estimate.samples
         design = best_design(task, samples / estimate.dim)
-        parts = list(_parts(task, estimate, doubt, samples / estimate.dim, design))
+        parts = list(_parts(task, estimate, known_prevalence, samples / estimate.dim, design))
         low, middle, high = (float(expit(_mixture_quantile(parts, level))) for level in (0.025, 0.5, 0.975))
         yield CurvePoint(samples, middle, low, high, design)
 
 
 def _parts(
-    task: Task, estimate: PilotEstimate, doubt: Doubt, samples_per_dim: float, design: Design
+    task: Task, estimate: PilotEstimate, known_prevalence: bool, samples_per_dim: float, design: Design
 ) -> Iterator[tuple[float, float, float]]:
     """Weight, centre and scale of the log-odds of the error, for each candidate."""
 
     def log_odds(variant: Task) -> float:
         rule = (design.query_share, design.inverse_temperature, design.bias_correction)
-        return float(logit(design_error(variant, samples_per_dim, *rule)))
+        return float(logit(max(design_error(variant, samples_per_dim, *rule), LEAST)))
 
     centre = log_odds(task)
     shared = RUN_TO_RUN / math.sqrt(estimate.dim) / (1 - expit(centre))
-    if doubt.prevalence:
+    if not known_prevalence:
         step = math.sqrt(task.prevalence * (1 - task.prevalence) / estimate.samples)
         shared = math.hypot(shared, log_odds(replace(task, prevalence=task.prevalence + step)) - centre)
-    for candidate in doubt.candidates:
+    for candidate in estimate.candidates:
         variant = replace(task, signal_tokens=candidate.signal_tokens)
-        if not doubt.strength:
-            yield candidate.weight, log_odds(variant), shared
-            continue
         likely, weaker = (
             log_odds(replace(variant, strength=math.exp(candidate.log_strength - shift)))
             for shift in (0.0, candidate.deviation)

@@ -22,6 +22,8 @@ Array = NDArray[np.float64]
 
 MAX_POINTS = 1 << 14
 FLOAT_BUDGET = 1 << 22  # token noise drawn per class, which limits the points for long sequences
+STEP_BUDGET = 1 << 28  # of the recursion over tokens and signal tokens, half a second
+TILT_STEPS = 200
 TEMPERATURES = np.geomspace(0.25, 4.0, 13)
 
 
@@ -93,7 +95,7 @@ def bayes_floor(
     prior = math.log(prevalence / (1 - prevalence))
     placements = gammaln(length + 1) - gammaln(signal_tokens + 1) - gammaln(length - signal_tokens + 1)
     total = {1: 0.0, -1: 0.0}
-    count = points or _default_points(length)
+    count = points or _default_points(length, signal_tokens)
     for normals in normal_chunks(count, length, seed=0):
         for label in (1, -1):
             tokens = normals.copy()
@@ -104,8 +106,9 @@ def bayes_floor(
     return (task.prevalence * total[1] + (1 - task.prevalence) * total[-1]) / count
 
 
-def _default_points(length: int) -> int:
-    return min(MAX_POINTS, 1 << max(5, (FLOAT_BUDGET // length).bit_length() - 1))
+def _default_points(length: int, signal_tokens: int = 1) -> int:
+    most = min(FLOAT_BUDGET // length, STEP_BUDGET // (length * signal_tokens))
+    return min(MAX_POINTS, 1 << max(5, most.bit_length() - 1))
 
 
 def _oracle_scores(task: Task, grid: Array, points: int, seed: int) -> list[tuple[Array, Array]]:
@@ -146,14 +149,45 @@ def _best_threshold(task: Task, positive: Array, negative: Array) -> tuple[float
 
 @njit(cache=True, nogil=True)
 def _log_symmetric(logs, order):  # type: ignore[no-untyped-def]
-    """Logarithm of the elementary symmetric polynomial of exp(logs), for every row of (points, length)."""
+    """Logarithm of the elementary symmetric polynomial of exp(logs), for every row of (points, length).
+
+    With p = expit(logs - tilt) it is the chance that independent trials of probabilities p succeed `order` times, over
+    exp(-order tilt) prod (1 - p). A tilt that makes this the expected number keeps the chance far from underflow.
+    """
     points, length = logs.shape
     result = np.empty(points)
+    chance = np.empty(order + 1)
     for i in range(points):
-        level = np.full(order + 1, -np.inf)
-        level[0] = 0.0
+        tilt = _tilt(logs[i], order)
+        chance[:] = 0.0
+        chance[0] = 1.0
+        total = order * tilt
         for t in range(length):
+            x = logs[i, t] - tilt
+            p = 1 / (1 + math.exp(-x))
+            q = 1 / (1 + math.exp(x))
+            total += max(x, 0.0) + math.log1p(math.exp(-abs(x)))  # -log q
             for r in range(min(order, t + 1), 0, -1):
-                level[r] = np.logaddexp(level[r], level[r - 1] + logs[i, t])
-        result[i] = level[order]
+                chance[r] = chance[r] * q + chance[r - 1] * p
+            chance[0] *= q
+        result[i] = total + math.log(chance[order])
     return result
+
+
+@njit(cache=True, nogil=True)
+def _tilt(logs, order):  # type: ignore[no-untyped-def]
+    """Shift at which the expected number of successes is `order`, to a tenth of a token, by halving."""
+    low, high = logs.min() - math.log(logs.size), logs.max() + math.log(logs.size)
+    tilt = (low + high) / 2
+    for _ in range(TILT_STEPS):
+        tilt = (low + high) / 2
+        expected = 0.0
+        for x in logs:
+            expected += 1 / (1 + math.exp(tilt - x))
+        if abs(expected - order) < 0.1:
+            break
+        if expected > order:
+            low = tilt
+        else:
+            high = tilt
+    return tilt

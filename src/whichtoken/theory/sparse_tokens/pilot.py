@@ -16,14 +16,17 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.stats import kurtosis, t
+
+from whichtoken.theory.sparse_tokens.task import check_range, check_signal_tokens
 
 Array = NDArray[np.float64]
 
 FOLDS = 10
 FULL_WHITENING = 5  # negative tokens per dimension that a covariance needs
 ENOUGH_KURTOSIS = 0.5
+INDEPENDENT = 1e-10  # share of a variance below which it is rounding
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Candidate:
     signal_tokens: int
     weight: float  # how plausible, relative to the others; sums to one
     log_strength: float
-    deviation: float  # standard deviation of log_strength
+    deviation: float  # standard deviation of log_strength; 0 where it is known
 
 
 @dataclass(frozen=True)
@@ -54,25 +57,40 @@ class PilotEstimate:
     warnings: tuple[str, ...]
 
 
-def estimate_task(tokens: ArrayLike, labels: ArrayLike, seed: int = 0) -> PilotEstimate:
+def estimate_task(
+    tokens: ArrayLike,
+    labels: ArrayLike,
+    seed: int = 0,
+    *,
+    signal_tokens: int | None = None,
+    strength: float | None = None,
+) -> PilotEstimate:
     """Estimate strength and number of signal tokens.
 
     Parameters
     ----------
     tokens : array (n, L, d)
     labels : array (n,)
-        Positive sequences have labels above 0. At least 20 sequences of each class.
+        Two values, the larger for positive sequences. At least 20 sequences of each class.
     seed : int
         Of the cut into folds.
+    signal_tokens, strength : optional
+        Known values: the other one is then estimated for a task that has them.
     """
     X, positive = _checked(tokens, labels)
     n, length, dim = X.shape
+    counts = np.arange(1, length)
+    if signal_tokens is not None:
+        check_signal_tokens(signal_tokens, length)
+        counts = np.array([signal_tokens])
+    if strength is not None:
+        check_range("strength", strength, 0.0, math.inf)
     white, noise, warnings = _whitened(X, positive)
     m, second, replicates = _moments(white, positive, noise, np.random.default_rng(seed))
     logs = np.log(replicates)  # (FOLDS, 2)
     centred = logs - logs.mean(axis=0)
     covariance = (FOLDS - 1) / FOLDS * centred.T @ centred
-    candidates = _candidates(np.log([m, second]), covariance, length)
+    candidates = _candidates(np.log([m, second]), covariance, length, counts, strength)
     best = max(candidates, key=lambda candidate: candidate.weight)
     likely = [candidate for candidate in candidates if candidate.weight >= 0.05 * best.weight]
     reach = float(t.ppf(0.975, FOLDS - 1)) * best.deviation
@@ -99,7 +117,12 @@ def _checked(tokens: ArrayLike, labels: ArrayLike) -> tuple[Array, NDArray[np.bo
         raise ValueError(f"pilot tokens {X.shape} and labels {y.shape} must have shapes (n, length >= 2, dim) and (n,)")
     if not (np.isfinite(X).all() and np.isfinite(y).all()):
         raise ValueError("pilot must be finite; it contains nan or infinite values")
-    positive = y > 0
+    values = np.unique(y)
+    if values.size > 2:
+        raise ValueError(
+            f"pilot labels must take two values; got {values.size}: {', '.join(f'{v:g}' for v in values[:5])}"
+        )
+    positive = y == np.max(y, initial=-math.inf)
     fewest = int(min(positive.sum(), (~positive).sum()))
     if fewest < 2 * FOLDS:
         raise ValueError(f"pilot needs at least {2 * FOLDS} sequences of each class; one class has {fewest}")
@@ -109,6 +132,10 @@ def _checked(tokens: ArrayLike, labels: ArrayLike) -> tuple[Array, NDArray[np.bo
 def _whitened(X: Array, positive: NDArray[np.bool_]) -> tuple[Array, float, list[str]]:
     """Tokens whose noise is centred and isotropic, its variance in quadratic forms, and warnings."""
     negative = X[~positive]
+    constant = np.flatnonzero(np.ptp(negative, axis=1).max(axis=0) == 0)
+    if constant.size:
+        listed = ", ".join(map(str, constant[:5]))
+        raise ValueError(f"pilot features must vary within sequences; constant, counted from 0: {listed}")
     centred = (negative - negative.mean(axis=1, keepdims=True)).reshape(-1, X.shape[2])
     freedom, dim = centred.shape[0] - len(negative), X.shape[2]
     shifted = X - negative.mean(axis=(0, 1))
@@ -118,12 +145,23 @@ def _whitened(X: Array, positive: NDArray[np.bool_]) -> tuple[Array, float, list
             f"only {freedom} negative tokens for {dim} dimensions: coordinates were scaled but not decorrelated, so "
             f"the estimates assume uncorrelated coordinates"
         )
-        return shifted / np.where(scale > 0, scale, 1.0), 1.0, [message]
+        return shifted / scale, 1.0, [message]
     # inverse-Wishart moments: the first keeps lengths unbiased, the second is what unit noise looks like afterwards
-    factor = cholesky(centred.T @ centred / (freedom - dim - 1), lower=True)
+    factor = _factor(centred.T @ centred / (freedom - dim - 1))
     white = solve_triangular(factor, shifted.reshape(-1, dim).T, lower=True).T.reshape(X.shape)
     spare = freedom - dim
     return white, (spare - 1) * (freedom - 1) / (spare * (spare - 3)), []
+
+
+def _factor(covariance: Array) -> Array:
+    """Its Cholesky factor; the squared pivots are what the earlier features leave open of a feature's variance."""
+    try:
+        factor: Array = cholesky(covariance, lower=True)
+    except LinAlgError:
+        factor = np.zeros_like(covariance)
+    if (np.diag(factor) ** 2 < INDEPENDENT * np.diag(covariance)).any():
+        raise ValueError("pilot features must be linearly independent; leave out those that follow from others")
+    return factor
 
 
 def _moments(
@@ -161,28 +199,31 @@ def _moments(
     replicates = np.array([combine(np.delete(everything, k)) for k in everything])
     if m2 <= 0 or (replicates[:, 0] <= 0).any():
         raise ValueError(
-            "pilot shows no reliable difference between the classes; give strength and signal_tokens, or a larger pilot"
+            "pilot shows no reliable difference between the classes; give the task instead of a pilot, or a larger pilot"
         )
     replicates[:, 0] = np.sqrt(replicates[:, 0])
     return math.sqrt(m2), float(second), replicates
 
 
-def _candidates(logs: Array, covariance: Array, length: int) -> tuple[Candidate, ...]:
-    """Each plausible number of signal tokens with its weight and the strength that then fits both moments best.
+def _candidates(
+    logs: Array, covariance: Array, length: int, counts: NDArray[np.intp], strength: float | None
+) -> tuple[Candidate, ...]:
+    """Each plausible one of the counts with its weight and the strength, if not known, that fits both moments best.
 
     log m = log theta + log(R/L) and log (s + m^2) = 2 log theta + log(R/L): generalised least squares in log theta.
     """
     precision = np.linalg.inv(covariance + 1e-8 * np.eye(2))
     slope = np.array([1.0, 2.0])
     information = slope @ precision @ slope
-    counts = np.arange(1, length)
-    rest = logs - np.log(counts / length)[:, None]  # (length - 1, 2)
-    log_strength = rest @ precision @ slope / information
+    rest = logs - np.log(counts / length)[:, None]  # (counts, 2)
+    if strength is None:
+        log_strength, deviation = rest @ precision @ slope / information, 1 / math.sqrt(information)
+    else:
+        log_strength, deviation = np.full(counts.size, math.log(strength)), 0.0
     misfit = rest - log_strength[:, None] * slope
     distance = np.einsum("ij,jk,ik->i", misfit, precision, misfit)
     weight = np.exp(-(distance - distance.min()) / 2)
     weight /= weight.sum()
-    deviation = 1 / math.sqrt(information)
     chosen = weight > 0.01
     return tuple(
         Candidate(int(count), float(share / weight[chosen].sum()), float(value), deviation)

@@ -9,20 +9,24 @@ from dataclasses import asdict, dataclass
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
-from whichtoken.theory.sparse_tokens.design import LOSS, RIDGE, Design, best_design, design_error, query_steps
-from whichtoken.theory.sparse_tokens.feature_law import MODELS
-from whichtoken.theory.sparse_tokens.learning_curve import CurvePoint, Doubt, learning_curve
+from whichtoken.theory.sparse_tokens.design import LEAST, LOSS, RIDGE, Design, best_design, design_error, query_steps
+from whichtoken.theory.sparse_tokens.feature_law import MODELS, kept_points
+from whichtoken.theory.sparse_tokens.learning_curve import CurvePoint, learning_curve
 from whichtoken.theory.sparse_tokens.limits import attention_oracle, bayes_floor, linear_oracle
-from whichtoken.theory.sparse_tokens.pilot import Candidate, PilotEstimate, estimate_task
+from whichtoken.theory.sparse_tokens.pilot import PilotEstimate, estimate_task
 from whichtoken.theory.sparse_tokens.readout import erm
 from whichtoken.theory.sparse_tokens.separability import capacity
 from whichtoken.theory.sparse_tokens.task import Task, check_count, check_range
 
 ACCURACY = 1e-2
+LEAST_SAMPLES = 4
 UNLIMITED = 1e5  # samples per dimension that stand for all the data in the world
 ROOT_POINTS = 1 << 12
 ORACLE_POINTS = 1 << 11
+CAPACITY_POINTS = 1 << 15  # that of a strong signal is known to a tenth only, and would take seconds otherwise
 SMALL_DIM = 50
+FEW = 50  # sequences of the rarer class per stage, below which training does visibly worse than the theory says
+REDESIGNS, CLOSE = 6, 0.02  # designs tried in turn, and the relative gain in samples below which no other is
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Forecast:
     error: float  # predicted test error with the planned samples
     unlimited_error: float  # with all the data in the world
     samples_needed: int | None  # for the target; None without a target, or where no amount of data reaches it
-    capacity: float  # samples up to which the training set is separable, and a training error of 0 means nothing
+    capacity: float  # samples, those of the query included, up to which the readout's training set is separable, about
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ def plan(
     Parameters
     ----------
     length, signal_tokens, strength, prevalence, dim
-        The task, in units of the noise. With a pilot all may be left out; those given override its estimates.
+        The task, in units of the noise. With a pilot all may be left out, and what is given is taken as known: the rest
+        is estimated for a task that has these values.
     samples : int, optional
         Sequences in total. By default the pilot's; without a pilot, what attention needs for the target.
     target_error : float, optional
@@ -91,7 +96,7 @@ def plan(
     if samples is None and target_error is None and pilot is None:
         raise ValueError("samples=None and target_error=None: one of the two, or a pilot, must be given")
     if samples is not None:
-        check_count("samples", samples, 4)
+        check_count("samples", samples, LEAST_SAMPLES)
     given = {
         "length": length,
         "signal_tokens": signal_tokens,
@@ -99,7 +104,7 @@ def plan(
         "prevalence": prevalence,
         "dim": dim,
     }
-    estimate = None if pilot is None else estimate_task(*pilot)
+    estimate = None if pilot is None else estimate_task(*pilot, signal_tokens=signal_tokens, strength=strength)
     task, width = _task(given, estimate)
     floor = bayes_floor(**asdict(task))
     _check_target(task, target_error, floor)
@@ -109,7 +114,7 @@ def plan(
     design = best_design(task, samples / width)
     attention, pooled, vectorized = (_forecast(task, width, model, samples, design, needed[model]) for model in MODELS)
     forecasts = {"attention": attention, "pooled": pooled, "vectorized": vectorized}
-    curve = learning_curve(task, estimate, _doubt(task, given, estimate)) if estimate else ()
+    curve = learning_curve(task, estimate, known_prevalence=prevalence is not None) if estimate else ()
     return Plan(
         **asdict(task),
         dim=width,
@@ -121,7 +126,7 @@ def plan(
         vectorized=vectorized,
         bayes_floor=floor,
         linear_oracle=linear_oracle(**asdict(task)),
-        attention_oracle=attention_oracle(**asdict(task), points=ORACLE_POINTS).error,
+        attention_oracle=attention_oracle(**asdict(task), points=kept_points(ORACLE_POINTS, task.length)).error,
         pilot=estimate,
         learning_curve=tuple(curve),
         warnings=(
@@ -142,20 +147,11 @@ def _task(given: dict[str, float | None], estimate: PilotEstimate | None) -> tup
         if chosen is None:
             raise ValueError(f"{name} must be given, or a pilot to estimate it from")
         found[name] = chosen
-    width = found.pop("dim")
-    check_count("dim", width, 2)
-    task = Task(int(found["length"]), found["signal_tokens"], found["strength"], found["prevalence"])  # type: ignore[arg-type]
-    return task, int(width)
-
-
-def _doubt(task: Task, given: dict[str, float | None], estimate: PilotEstimate) -> Doubt:
-    """What the pilot leaves open once the values given by the user are fixed."""
-    candidates = estimate.candidates
-    if given["signal_tokens"] is not None:
-        value = math.log(task.strength) if task.strength > 0 else -math.inf
-        fixed = Candidate(task.signal_tokens, 1.0, value, candidates[0].deviation)
-        candidates = tuple(c for c in candidates if c.signal_tokens == task.signal_tokens) or (fixed,)
-    return Doubt(candidates, given["strength"] is None, given["prevalence"] is None)
+    for name in ("length", "dim"):
+        check_count(name, found[name], 2)
+    check_count("signal_tokens", found["signal_tokens"], 1)
+    task = Task(int(found["length"]), int(found["signal_tokens"]), found["strength"], found["prevalence"])
+    return task, int(found["dim"])
 
 
 def _check_target(task: Task, target_error: float | None, floor: float) -> None:
@@ -186,16 +182,21 @@ def _error(task: Task, model: str, samples_per_dim: float, design: Design | None
 
 
 def _samples_needed(task: Task, dim: int, model: str, target: float | None) -> int | None:
-    """Least number of samples that reaches the target: doublings until it does, then a root between the last two."""
+    """Least number of samples that reaches the target: doublings until it does, then a root below the last.
+
+    The best design changes with the samples, so the root is found again with the design that is best there.
+    """
     if target is None:
         return None
 
     def excess(log_alpha: float, design: Design | None) -> float:
         alpha = math.exp(log_alpha)
         if design is None:
-            return math.log(_error(task, model, alpha, None) / target)
-        rule = (design.query_share, design.inverse_temperature, design.bias_correction)
-        return math.log(design_error(task, alpha, *rule, points=ROOT_POINTS) / target)
+            error = _error(task, model, alpha, None)
+        else:
+            rule = (design.query_share, design.inverse_temperature, design.bias_correction)
+            error = design_error(task, alpha, *rule, points=ROOT_POINTS)
+        return math.log(max(error, LEAST) / target)
 
     def design(log_alpha: float, refine: bool) -> Design | None:
         return best_design(task, math.exp(log_alpha), refine) if model == "attention" else None
@@ -203,13 +204,17 @@ def _samples_needed(task: Task, dim: int, model: str, target: float | None) -> i
     most = math.log(UNLIMITED)
     if excess(most, design(most, refine=True)) > 0:
         return None
-    high = math.log(4 / dim)
+    least = high = math.log(LEAST_SAMPLES / dim)
     while high < most and excess(high, design(high, refine=False)) > 0:
         high += math.log(2)
-    chosen, low = design(high, refine=True), high - math.log(2)
-    if excess(low, chosen) <= 0:
-        return math.ceil(dim * math.exp(low))
-    return math.ceil(dim * math.exp(brentq(excess, low, high, args=(chosen,), xtol=5e-3)))
+    for _ in range(REDESIGNS if model == "attention" else 1):
+        chosen, low = design(high, refine=True), high - math.log(2)
+        if excess(high, chosen) > 0:  # the design behind `high` is better still
+            break
+        last, high = high, brentq(excess, low, high, args=(chosen,), xtol=5e-3) if excess(low, chosen) > 0 else low
+        if last - high < CLOSE:
+            break
+    return math.ceil(dim * math.exp(max(high, least)) - 1e-6)
 
 
 def _first_known(needed: dict[str, int | None], task: Task, target_error: float | None) -> int:
@@ -230,12 +235,14 @@ def _forecast(task: Task, dim: int, model: str, samples: int, design: Design, ne
         alignment=design.alignment,
         inverse_temperature=design.inverse_temperature,
         accuracy=ACCURACY,
+        points=CAPACITY_POINTS,
     )
+    share = 1 - design.query_share if attention else 1.0  # of the samples that the readout is trained on
     return Forecast(
         error=_error(task, model, samples / dim, design if attention else None),
         unlimited_error=_error(task, model, UNLIMITED, best_design(task, UNLIMITED) if attention else None),
         samples_needed=needed,
-        capacity=separable * dim,
+        capacity=separable * dim / share,
     )
 
 
@@ -243,13 +250,14 @@ def _warnings(
     task: Task, dim: int, samples: int, target: float | None, design: Design, forecasts: dict[str, Forecast]
 ) -> Iterator[str]:
     plain = query_steps(task, design.query_share * samples / dim, bias_correction=False).alignment
-    if plain < 0:
+    if plain < 0 and design.bias_correction:
         yield (
             f"without bias correction the query would turn away from the signal (alignment {plain:.2f}): the plan sets "
             f"the bias to the log-odds of the prevalence before the step on the query"
         )
     if design.alignment < 0:
-        yield f"the query turns away from the signal (alignment {design.alignment:.2f}), even with bias correction"
+        effort = ", even with bias correction" if design.bias_correction else ""
+        yield f"the query turns away from the signal (alignment {design.alignment:.2f}){effort}"
     trivial = min(task.prevalence, 1 - task.prevalence)
     attention, linear = forecasts["attention"].error, min(forecasts["pooled"].error, forecasts["vectorized"].error)
     if min(linear, attention) > 0.98 * trivial:
@@ -259,5 +267,12 @@ def _warnings(
     for model, forecast in forecasts.items():
         if target is not None and forecast.samples_needed is None:
             yield f"{model} does not reach {target:g} with any amount of data; its least is {forecast.unlimited_error:.3g}"
+    fewest = min(samples, forecasts["attention"].samples_needed or samples)
+    rarer = trivial * fewest * min(design.query_share, 1 - design.query_share)
+    if rarer < FEW:
+        yield (
+            f"of {fewest} sequences only about {rarer:.0f} are of the rarer class in one of the two stages: the theory is "
+            f"that of many samples, so expect a larger error than predicted"
+        )
     if dim < SMALL_DIM:
         yield f"dim={dim} is small: the theory is that of large dimension, so expect larger deviations"

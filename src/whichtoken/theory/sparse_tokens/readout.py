@@ -134,7 +134,11 @@ def predict_readout(
         previous = values
         result = dict(zip(OBSERVABLES, values.tolist(), strict=True))
         doubt = dict(zip(OBSERVABLES, error.tolist(), strict=True))
-        reached = max(doubt["test_error"] / result["test_error"], doubt["train_loss"] / result["objective"]) <= accuracy
+        # products, not ratios: the errors of a strong signal underflow to zero
+        reached = (
+            doubt["test_error"] <= accuracy * result["test_error"]
+            and doubt["train_loss"] <= accuracy * result["objective"]
+        )
         if reached:
             break
     residual = max(point.residual for point in points)

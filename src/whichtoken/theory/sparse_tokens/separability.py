@@ -25,12 +25,13 @@ def capacity(
     alignment: float | None = None,
     inverse_temperature: float | None = None,
     accuracy: float = 1e-3,
+    points: float = math.inf,
 ) -> float:
     """Samples per dimension below which some readout and bias separate the training set, with high probability.
 
-    Parameters are those of `erm`; loss and ridge play no role. Conjecture 1 of Barnfield, Cui, Lu (arXiv 2509.25153),
-    in the form that Gordon's comparison gives: one over the minimum over (om, m, b) of
-    E[(sqrt(1 + m^2) G - y (om f1 + m f2 + b) / sqrt(rho))_+^2].
+    Parameters are those of `erm`; loss and ridge play no role, and no more than `points` Sobol points per class are spent
+    on the accuracy. Conjecture 1 of Barnfield, Cui, Lu (arXiv 2509.25153), in the form that Gordon's comparison gives: one
+    over the minimum over (om, m, b) of E[(sqrt(1 + m^2) G - y (om f1 + m f2 + b) / sqrt(rho))_+^2].
     """
     task = Task(length, signal_tokens, strength, prevalence)
     overlaps, value = np.zeros(3), math.nan
@@ -41,7 +42,7 @@ def capacity(
             values.append(1 / violation)
         previous, value = value, float(np.mean(values))
         error = max(2 * float(np.std(values)) / math.sqrt(len(laws)), abs(value - previous) / 4)
-        if error <= accuracy * value:
+        if error <= accuracy * value or laws[0].label.size >= 2 * points:
             break
     return value * length if model == "vectorized" else value
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 LOSSES = ("logistic", "square", "hinge")
 
@@ -24,9 +26,7 @@ class Task:
 
     def __post_init__(self) -> None:
         check_count("length", self.length, 2)
-        check_count("signal_tokens", self.signal_tokens, 1)
-        if self.signal_tokens >= self.length:
-            raise ValueError(f"signal_tokens={self.signal_tokens} must be smaller than length={self.length}")
+        check_signal_tokens(self.signal_tokens, self.length)
         check_range("strength", self.strength, 0.0, math.inf, include_low=True)
         check_range("prevalence", self.prevalence, 0.0, 1.0)
 
@@ -36,24 +36,41 @@ class Task:
         return self.strength * self.signal_tokens / math.sqrt(self.length)
 
 
+def check_signal_tokens(signal_tokens: int, length: int) -> None:
+    """Refuse a number of signal tokens that sequences of this length do not have."""
+    check_count("signal_tokens", signal_tokens, 1)
+    if signal_tokens >= length:
+        raise ValueError(f"signal_tokens={signal_tokens} must be smaller than length={length}")
+
+
 def check_count(name: str, value: float, least: int) -> None:
     """Refuse anything but a whole number of at least `least`."""
-    if isinstance(value, bool) or value != int(value) or value < least:
-        raise ValueError(f"{name}={value} must be a whole number of at least {least}")
+    if not (_is_number(value) and math.isfinite(value) and value == int(value) and value >= least):
+        raise ValueError(f"{name}={_shown(value)} must be a whole number of at least {least}")
 
 
 def check_range(
     name: str, value: float, low: float, high: float, *, include_low: bool = False, include_high: bool = False
 ) -> None:
-    """Refuse values outside the interval from `low` to `high` (and nan); the ends count only if included."""
-    above = value >= low if include_low else value > low
-    below = value <= high if include_high else value < high
-    if not (above and below):
+    """Refuse values outside the interval from `low` to `high` (nan, text); the ends count only if included."""
+    inside = _is_number(value) and (
+        low < value < high or (include_low and value == low) or (include_high and value == high)
+    )
+    if not inside:
         interval = f"{'[' if include_low else '('}{low:g}, {high:g}{']' if include_high else ')'}"
-        raise ValueError(f"{name}={value} must lie in {interval}")
+        raise ValueError(f"{name}={_shown(value)} must lie in {interval}")
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Refuse a name that is not in the list."""
     if value not in choices:
         raise ValueError(f"{name}={value!r} must be one of {', '.join(choices)}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    """With quotes around text, which would otherwise look like the number that it is not."""
+    return repr(value) if isinstance(value, str) else str(value)
