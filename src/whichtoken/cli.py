@@ -472,7 +472,7 @@ def _print_experiment(experiment: Any) -> None:
 
     from rich.markup import escape
 
-    from whichtoken.lab.plan import field_types, make_plan
+    from whichtoken.lab.plan import field_types, make_plan, type_name
 
     console, types = _console(), field_types(experiment)
     title, claim, source = map(escape, (experiment.title, experiment.claim, experiment.source))
@@ -480,8 +480,9 @@ def _print_experiment(experiment: Any) -> None:
     table = _table("field", "type", "default", "method")
     for field in fields(experiment.point_type):
         default = "required" if field.default is MISSING else str(field.default)
-        kind = getattr(types[field.name], "__name__", str(types[field.name]))
-        table.add_row(field.name, kind, default, "yes" if field.name in experiment.method_fields else "")
+        table.add_row(
+            field.name, type_name(types[field.name]), default, "yes" if field.name in experiment.method_fields else ""
+        )
     console.print(table)
     for preset in experiment.presets:
         plan = make_plan(experiment, preset)

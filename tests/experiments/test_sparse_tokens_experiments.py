@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import norm
 
+from whichtoken.errors import UsageError
 from whichtoken.experiments.sparse_tokens import alignment, capacity, errors, regimes, surrogate
 from whichtoken.experiments.sparse_tokens.boundary import higher_criticism, threshold
 from whichtoken.experiments.sparse_tokens.capacity import separable
 from whichtoken.experiments.sparse_tokens.scores import attention, best_threshold, draw_scores, error_at, mean
 from whichtoken.experiments.sparse_tokens.surrogate import Point, potential, predicted_minimum
 from whichtoken.lab import Predicted, Row, Rows
+from whichtoken.lab.plan import make_plan
 from whichtoken.theory.sparse_tokens import Task, attention_law, linear_oracle
 
 # whole numbers, apart: a cut between neighbours exists
@@ -131,8 +133,8 @@ def test_reuse_without_rows_is_no_claim():
 
 @pytest.mark.parametrize(("field", "value"), [("model", "vectorised"), ("query", "gven")])
 def test_unknown_methods_are_refused(field, value):
-    with pytest.raises(ValueError, match=f"{field}='{value}' must be one of"):
-        errors.Errors().run(errors.Point(dim=10, **{field: value}), np.random.default_rng(0))
+    with pytest.raises(UsageError, match=f"{field}='{value}' is not accepted"):
+        make_plan(errors.Errors(), "quick", {field: value})
 
 
 def test_advantage_stays_finite_where_errors_underflow():

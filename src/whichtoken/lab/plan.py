@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from whichtoken.errors import UsageError, unknown
 from whichtoken.lab.canonical import canonical_json
@@ -96,6 +96,11 @@ def field_types(experiment: Experiment[Any]) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields(experiment.point_type)}
 
 
+def type_name(kind: Any) -> str:
+    """A field's type for people: the choices where there are some."""
+    return " | ".join(get_args(kind)) if get_origin(kind) is Literal else getattr(kind, "__name__", str(kind))
+
+
 def _checked(experiment: Experiment[Any], overrides: Mapping[str, Any]) -> dict[str, list[Any]]:
     known = field_types(experiment)
     for name in overrides:
@@ -132,5 +137,4 @@ def _value(experiment: Experiment[Any], name: str, kind: Any, value: Any) -> Any
         return adapter.validate_python(value.strip() if isinstance(value, str) else value)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
-        accepted = getattr(kind, "__name__", str(kind))
-        raise UsageError(f"{experiment.id}: {name}={value!r} is not accepted ({accepted}): {reason}") from None
+        raise UsageError(f"{experiment.id}: {name}={value!r} is not accepted ({type_name(kind)}): {reason}") from None

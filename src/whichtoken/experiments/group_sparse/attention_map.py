@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class Point:
     relevant: int = 2
     lr: float = 0.02
     steps: int = 1500
-    method: str = "batches"  # batches or population (the exact map on positions and values)
+    method: Literal["batches", "population"] = "batches"  # population: the exact map on positions and values
     batch: int = 300
 
 

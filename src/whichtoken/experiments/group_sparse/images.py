@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -24,9 +24,9 @@ TRAINING = 200  # pictures of digits to train on
 
 @dataclass(frozen=True)
 class Point:
-    pictures: str = "digits"  # digits (3 against 8) or cifar (frogs against airplanes)
+    pictures: Literal["digits", "cifar"] = "digits"  # digits (3 against 8) or cifar (frogs against airplanes)
     groups: int = 9
-    noise: str = "fresh"  # fresh at every step, or fixed once for each training picture
+    noise: Literal["fresh", "fixed"] = "fresh"  # fresh at every step, or fixed once for each training picture
     lr: float = 0.01
     steps: int = 250
 
@@ -77,8 +77,6 @@ class Images(Experiment[Point]):
         from whichtoken.models.group_transformer import GroupTransformer
         from whichtoken.optim.group_descent import descend
 
-        if point.noise not in ("fresh", "fixed"):
-            raise ValueError(f"noise={point.noise!r} must be fresh or fixed")
         relevant = int(rng.integers(point.groups))
         train, test = (ImagePatch(images, labels, point.groups, relevant) for images, labels in _split(point, rng))
         model = GroupTransformer(train.group_dim, point.groups)
@@ -153,8 +151,6 @@ def _split(point: Point, rng: np.random.Generator) -> list[tuple[Any, Any]]:
 
     if point.pictures == "cifar":
         return [(_shrunk(images), labels) for images, labels in map(_cifar_split, ("train", "test"))]
-    if point.pictures != "digits":
-        raise ValueError(f"pictures={point.pictures!r} must be digits or cifar")
     images, labels = digit_images()
     order = rng.permutation(len(labels))
     return [(images[part], labels[part]) for part in (order[:TRAINING], order[TRAINING:])]

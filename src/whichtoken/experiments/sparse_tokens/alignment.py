@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,7 @@ class Point:
     prevalence: float = 0.2
     dim: int = 1000
     samples_per_dim: float = 2.0
-    loss: str = "logistic"
+    loss: Literal["logistic", "square", "hinge"] = "logistic"
     lr_readout: float = 0.5
     bias_correction: bool = False
     reuse: bool = True  # of the samples of the first step in the second

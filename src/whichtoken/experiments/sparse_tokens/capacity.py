@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ class Point:
     strength: float = 2.0
     prevalence: float = 0.5
     dim: int = 100
-    model: str = "attention"
+    model: Literal["attention", "pooled", "vectorized"] = "attention"
     alignment: float = 0.8
     inverse_temperature: float = 1.0
 

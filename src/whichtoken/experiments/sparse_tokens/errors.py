@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MODELS = ("attention", "pooled", "vectorized")
-QUERIES = ("trained", "given")
 LEARNING_RATE = 0.5
 UNLIMITED = 1e7  # samples per dimension that stand for all data in the world
 FAR = 1e3  # and those at which an error falls as one over the samples, to the last percent
@@ -38,13 +37,14 @@ class Point:
     prevalence: float = 0.5
     dim: int = 500
     samples_per_dim: float = 2.0  # of the readout
-    model: str = "attention"
-    query: str = "trained"  # by two logistic steps on tokens, or given, with features drawn from their exact law
+    model: Literal["attention", "pooled", "vectorized"] = "attention"
+    # trained by two logistic steps on tokens, or given, with features drawn from their exact law
+    query: Literal["trained", "given"] = "trained"
     query_samples: float = 2.0  # per dimension, of a trained query
     alignment: float = 0.9  # of a given query
     inverse_temperature: float = 1.0  # times the norm of the query
     ridge: float = 1e-2
-    loss: str = "logistic"
+    loss: Literal["logistic", "square", "hinge"] = "logistic"
     split: bool = True  # fresh samples for the readout, not those of the query
 
 
@@ -105,10 +105,6 @@ class Errors(Experiment[Point]):
     method_fields = frozenset({"model", "inverse_temperature", "ridge", "loss", "split"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.theory.sparse_tokens.task import check_choice
-
-        check_choice("model", point.model, MODELS)
-        check_choice("query", point.query, QUERIES)
         if point.model == "vectorized":  # it has no query
             return _vectorized(point, rng)
         return _given_query(point, rng) if point.query == "given" else _trained_query(point, rng)

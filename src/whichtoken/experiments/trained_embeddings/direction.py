@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class Point:
     equal: bool = True  # frequencies of the relevant tokens
     dim: int = 1024
     lr: float = 2000.0  # of the first step
-    step: str = "actual"  # or ideal, flat
+    step: Literal["actual", "ideal", "flat"] = "actual"
     arc_length: float = 300.0
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -40,11 +40,11 @@ SOURCES = ("levels", *FILES)
 
 @dataclass(frozen=True)
 class Point:
-    source: str = "levels"  # or imdb, yelp
+    source: Literal["levels", "imdb", "yelp"] = "levels"
     sequences: int = 1000  # of the levels; reviews come as they are
     length: int = 64
     dim: int = 1024
-    value: str = "random"  # or "axis", the same v for all seeds: the law holds for any unit vector
+    value: Literal["random", "axis"] = "random"  # axis: the same v for all seeds: the law holds for any unit vector
     lr: float = 100.0  # for the norms and the loss after the step; the errors are per unit of it
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -29,7 +29,7 @@ ACCURACY = {"synthetic": 0.85, "imdb": 0.875, "yelp": 0.845}
 
 @dataclass(frozen=True)
 class Point:
-    source: str = "imdb"  # or yelp, with as many good as bad reviews; or synthetic
+    source: Literal["imdb", "yelp", "synthetic"] = "imdb"  # yelp: as many good as bad reviews
     reviews: int = 0  # at most so many; 0: all there are
     held_out: float = 0.2  # share; 0 trains on everything
     dim: int = 2048

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class Point:
     equal: bool = True
     dim: int = 1024
     lr: float = 2000.0
-    step: str = "actual"  # or ideal, flat
+    step: Literal["actual", "ideal", "flat"] = "actual"
     arc_length: float = 100.0
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -32,7 +32,7 @@ NAMES = {1: "one layer", 2: "two layers"}
 
 @dataclass(frozen=True)
 class Point:
-    source: str = "yelp"  # imdb, synthetic, or pairs
+    source: Literal["imdb", "yelp", "synthetic", "pairs"] = "yelp"
     layers: int = 2
     reviews: int = 0  # at most so many; 0: all there are
     kinds: int = 4  # of the tokens that form pairs
