@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from threadpoolctl import ThreadpoolController
 
 from whichtoken.estimators.bag_attention import Pooling, attention_weights, bag_scores
 from whichtoken.estimators.bag_certificate import Counterfactual, smallest_deletion
@@ -28,6 +26,7 @@ from whichtoken.estimators.model_folder import (
     stored_fields,
 )
 from whichtoken.estimators.scores import predicted, probabilities, signs_of
+from whichtoken.one_thread import one_thread
 
 if TYPE_CHECKING:
     from whichtoken.estimators.bag_diagnosis import Diagnosis, Localisation
@@ -118,7 +117,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         self.selections_: list[Selection] = []
         scores: list[Pooling] = []
         # products with few columns gain nothing from more threads, and lose where others use the cores too
-        with _thread_pools().limit(limits=1):
+        with one_thread():
             for signs in signs_of(codes, len(self.classes_)):
                 data = LabelledBags(bags, signs, weights)
                 selection = self._select(data, together)
@@ -274,11 +273,6 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
 
     def _poolings(self) -> list[Pooling]:
         return [Pooling(q, w, float(b)) for q, w, b in zip(self.queries_, self.readouts_, self.intercept_, strict=True)]
-
-
-@cache
-def _thread_pools() -> ThreadpoolController:
-    return ThreadpoolController()  # finding the libraries takes longer than a small fit
 
 
 def _checked_groups(groups: ArrayLike, bags: int) -> NDArray[Any]:

@@ -17,6 +17,7 @@ from whichtoken.margin.interior import minimal_power_norm
 from whichtoken.margin.linear import minimal_end_norm
 from whichtoken.margin.norms import Vector
 from whichtoken.margin.solution import Farkas, Solution
+from whichtoken.one_thread import one_thread
 
 if TYPE_CHECKING:
     from whichtoken.margin.vocabulary import VocabularyConstraints
@@ -39,6 +40,11 @@ def solve(constraints: Constraints | VocabularyConstraints, p: float) -> MarginC
     """
     if not p >= 1:
         raise ValueError(f"p={p} must lie in [1, inf]")
+    with one_thread():  # ten times as fast as two on a machine of two cores
+        return _solve(constraints, p)
+
+
+def _solve(constraints: Constraints | VocabularyConstraints, p: float) -> MarginCertificate:
     unit, factor = constraints.normalized()
     hopeless = (factor == 0) & (constraints.rhs > 0)
     if hopeless.any():
