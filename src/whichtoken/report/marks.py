@@ -7,6 +7,7 @@ from html import escape
 
 FOR, AGAINST = (0, 130, 60), (190, 30, 45)
 FAINT, STRONG = 0.05, 0.3  # shares of the strongest contribution
+DARKEST = 0.6  # opacity of the strongest mark in a page: its text stays readable
 STYLE = (
     "body{font:16px/1.6 sans-serif;max-width:50em;margin:2em auto;padding:0 1em}"
     "mark{border-radius:3px;color:inherit;padding:0 .1em}th,td{text-align:left;padding:0 1em 0 0;vertical-align:top}"
@@ -29,7 +30,7 @@ def terminal_style(contribution: float, strongest: float) -> str:
 
 def mark(text: str, contribution: float, strongest: float, note: str) -> str:
     """A piece of HTML with its colour, and a note on hovering."""
-    colour, alpha = ",".join(map(str, _colour(contribution))), abs(contribution) / strongest
+    colour, alpha = ",".join(map(str, _colour(contribution))), DARKEST * abs(contribution) / strongest
     return f'<mark style="background:rgba({colour},{alpha:.2f})" title="{escape(note)}">{escape(text)}</mark>'
 
 
