@@ -1,0 +1,73 @@
+"""Files that are whole or not there: written beside their place, flushed to the disk, then renamed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from whichtoken.errors import UsageError
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A path to write to, which becomes `path` when the block ends and vanishes when it fails.
+
+    Whoever reads `path` meets the old file or the new one, never half of one; a full disk costs the new one only.
+    """
+    target = Path(path)
+    check_place(target)
+    # the suffix stays: many writers choose their format by it
+    name = tempfile.mktemp(prefix=f".{target.stem[:100]}-", suffix=target.suffix, dir=target.parent)
+    fresh = Path(name)
+    try:
+        yield fresh
+        _flush(fresh)
+        os.replace(fresh, target)
+        _flush(target.parent)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    finally:
+        with suppress(OSError):
+            fresh.unlink()
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a whole text file, or leave what is there."""
+    with replacing(path) as fresh:
+        fresh.write_text(text, encoding="utf-8")
+
+
+def check_place(path: str | Path) -> None:
+    """Refuse a place where no file can be written; call it before the work whose result goes there."""
+    target = Path(path)
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder; name a file")
+    if target.exists() and not stat.S_ISREG(target.stat().st_mode):
+        raise UsageError(f"{target} is not a regular file; name another")
+    if not target.parent.is_dir():
+        raise UsageError(f"{target} cannot be written: there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
+        raise UsageError(f"{target} cannot be written: permission denied")
+
+
+def cannot_write(path: str | Path, error: OSError) -> UsageError:
+    """The sentence for a write that failed: what happened, and that nothing is lost."""
+    return UsageError(
+        f"{path} cannot be written: {(error.strerror or str(error)).lower()}; what was there is unchanged"
+    )
+
+
+def _flush(path: Path) -> None:
+    """Ask the disk for a file's content, or for a folder's names, so that a power cut loses nothing."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if not path.is_dir():  # some file systems refuse it for folders
+            raise error
+    finally:
+        os.close(handle)
