@@ -10,6 +10,7 @@ from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Predicted, Row, Rows
 from whichtoken.lab.plan import make_plan, read_point
+from whichtoken.lab.record import record_folder
 from whichtoken.lab.results import judge
 from whichtoken.lab.worker import work
 from whichtoken.report.figures import svg
@@ -18,8 +19,11 @@ OWN = [experiment for experiment in experiments().values() if not experiment.id.
 each_experiment = pytest.mark.parametrize("experiment", OWN, ids=lambda experiment: experiment.id)
 
 
-def test_there_are_experiments():
-    assert OWN
+def test_the_record_is_about_experiments_that_exist():
+    record = json.loads((record_folder() / "states.json").read_text())
+    assert set(record) == {experiment.id for experiment in OWN}
+    states = {state for presets in record.values() for codes in presets.values() for state in codes.values()}
+    assert states <= {"agrees", "disagrees", "inconclusive", "not-run"}
 
 
 @each_experiment

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.lab.record import States, recorded_states
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -117,7 +119,6 @@ class Experiment(ABC, Generic[PointT]):
     version: ClassVar[int] = 1  # raise it when run() or predict() change their numbers: older rows are then not reused
     presets: ClassVar[Mapping[str, tuple[Grid, ...]]]
     method_fields: ClassVar[frozenset[str]] = frozenset()  # kept out of the random stream: same data for each method
-    expected: ClassVar[Mapping[str, Mapping[str, str]]] = {}  # preset -> code of the verdict -> state on record
     point_type: ClassVar[type]
 
     def __init_subclass__(cls) -> None:
@@ -149,6 +150,11 @@ class Experiment(ABC, Generic[PointT]):
     def problem(self, point: PointT) -> dict[str, Any]:
         """The fields of the point that define the data."""
         return {name: value for name, value in vars(point).items() if name not in self.method_fields}
+
+    @property
+    def expected(self) -> States:
+        """The states on record; an experiment outside the package declares its own as a class attribute."""
+        return recorded_states(self.id)
 
     @property
     def theory(self) -> str:

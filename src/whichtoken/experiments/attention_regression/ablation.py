@@ -84,58 +84,6 @@ class Ablation(Experiment[Point]):
         ),
     }
     method_fields = frozenset({"variant", "start", "start_samples", "size"})
-    expected = {
-        "quick": dict.fromkeys(
-            [
-                "ablation.no-gram.k10",
-                "ablation.no-renormalisation.k10",
-                "ablation.no-centring.k10",
-                "ablation.no-balance.k10",
-                "ablation.no-backtracking.k10",
-            ],
-            "agrees",
-        )
-        | {
-            "ablation.no-damping.k10": "disagrees",
-            "ablation.diverges.k10": "inconclusive",
-            "ablation.full.k10": "inconclusive",
-            "ablation.start.random": "inconclusive",
-            "ablation.start.saddle": "inconclusive",
-            "ablation.start.flipped": "inconclusive",
-        },
-        "full": dict.fromkeys(
-            [
-                "ablation.no-gram.k10",
-                "ablation.no-renormalisation.k10",
-                "ablation.no-centring.k10",
-                "ablation.no-balance.k10",
-                "ablation.no-backtracking.k10",
-                "ablation.full.k10",
-                "ablation.no-gram.k100",
-                "ablation.no-renormalisation.k100",
-                "ablation.no-centring.k100",
-                "ablation.no-balance.k100",
-                "ablation.no-backtracking.k100",
-                "ablation.diverges.k100",
-                "ablation.full.k100",
-                "ablation.full.k1",
-                "ablation.size.full",
-                "ablation.size.no-renormalisation",
-                "ablation.start.random",
-                "ablation.start.distance",
-                "ablation.start.n384",
-            ],
-            "agrees",
-        )
-        | {
-            "ablation.no-damping.k10": "disagrees",
-            "ablation.diverges.k10": "inconclusive",
-            "ablation.no-damping.k100": "inconclusive",
-            "ablation.start.saddle": "inconclusive",
-            "ablation.start.flipped": "disagrees",
-            "ablation.start.n12": "inconclusive",
-        },
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import AttentionRegression

@@ -108,45 +108,6 @@ class Convergence(Experiment[Point]):
         ),
     }
     method_fields = frozenset({"method", "start", "budget"})
-    expected = {
-        "quick": dict.fromkeys(
-            ["convergence.gram-quarter.iterations", "convergence.gram-quarter.factor", "convergence.floor.last-layer"],
-            "agrees",
-        )
-        | {
-            "convergence.covariance.growth": "inconclusive",
-            "convergence.adam.k10": "inconclusive",
-            "convergence.grid": "inconclusive",
-            "convergence.floor.adam": "inconclusive",
-        },
-        "full": dict.fromkeys(
-            [
-                "convergence.gram-quarter.iterations",
-                "convergence.gram.iterations",
-                "convergence.gram-quarter.factor",
-                "convergence.covariance.growth",
-                "convergence.adam.k1",
-                "convergence.adam.all",
-                "convergence.rival.gradient",
-                "convergence.rival.gradient-raw",
-                "convergence.rival.muon",
-                "convergence.rival.lbfgs",
-                "convergence.rival.gauss-newton",
-                "convergence.grid",
-                "convergence.floor.last-layer",
-            ],
-            "agrees",
-        )
-        | {
-            "convergence.adam.k10": "inconclusive",
-            "convergence.adam.k100": "inconclusive",
-            "convergence.rival.alternating": "inconclusive",
-            "convergence.floor.lbfgs": "disagrees",
-            "convergence.floor.adam": "inconclusive",
-            "convergence.own.gram": "inconclusive",
-            "convergence.own.adam": "inconclusive",
-        },
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         return run_population(point, rng) if point.setting == "population" else run_tokens(point, rng)

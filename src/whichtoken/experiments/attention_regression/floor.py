@@ -44,27 +44,6 @@ class Floor(Experiment[Point]):
         "quick": (Grid(tokens=[200, 1600], condition=[1.0, 10.0], seeds=12),),
         "full": (Grid(tokens=[250, 500, 1000, 2000, 4000], condition=[1.0, 10.0, 100.0], seeds=20),),
     }
-    expected = {
-        "quick": dict.fromkeys(["floor.slope.stored", "floor.constant.stored", "floor.least-squares"], "agrees")
-        | {
-            "floor.slope.population": "inconclusive",
-            "floor.constant.population": "inconclusive",
-            "floor.slope.fresh": "inconclusive",
-            "floor.constant.fresh": "inconclusive",
-        },
-        "full": dict.fromkeys(
-            [
-                "floor.slope.population",
-                "floor.constant.population",
-                "floor.slope.stored",
-                "floor.constant.stored",
-                "floor.slope.fresh",
-                "floor.constant.fresh",
-                "floor.least-squares",
-            ],
-            "agrees",
-        ),
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import AttentionRegression

@@ -49,37 +49,6 @@ class Gauge(Experiment[Point]):
         ),
     }
     method_fields = frozenset({"gauge", "logit_norm", "own"})
-    expected = {
-        "quick": dict.fromkeys(
-            [
-                "gauge.error.balanced.k10",
-                "gauge.error.orthogonal.k10",
-                "gauge.error.skewed.k10",
-                "gauge.floor.k10",
-                "gauge.symmetric.k3",
-            ],
-            "agrees",
-        ),
-        "full": dict.fromkeys(
-            [
-                "gauge.error.balanced.k3",
-                "gauge.error.orthogonal.k3",
-                "gauge.error.skewed.k3",
-                "gauge.floor.k3",
-                "gauge.error.balanced.k10",
-                "gauge.error.orthogonal.k10",
-                "gauge.error.skewed.k10",
-                "gauge.floor.k10",
-                "gauge.error.balanced.k100",
-                "gauge.error.orthogonal.k100",
-                "gauge.error.skewed.k100",
-                "gauge.floor.k100",
-                "gauge.symmetric.k3",
-                "gauge.symmetric.k10",
-            ],
-            "agrees",
-        ),
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.experiments.attention_regression.excess import attend

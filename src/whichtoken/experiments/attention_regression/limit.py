@@ -50,47 +50,6 @@ class Limit(Experiment[Point]):
         ),
     }
     method_fields = frozenset({"logit_norm", "centred"})
-    expected = {
-        "quick": dict.fromkeys(
-            [
-                "limit.slope.plain.q0.5",
-                "limit.constant.plain.q0.5",
-                "limit.slope.plain.q0.75",
-                "limit.constant.plain.q0.75",
-                "limit.breakdown.plain.q1.6",
-                "limit.constant.centred.q0.5",
-            ],
-            "agrees",
-        ),
-        "full": dict.fromkeys(
-            [
-                "limit.slope.plain.q0.1",
-                "limit.constant.plain.q0.1",
-                "limit.slope.plain.q0.5",
-                "limit.constant.plain.q0.5",
-                "limit.slope.plain.q0.75",
-                "limit.constant.plain.q0.75",
-                "limit.coverage.plain.q1.n100",
-                "limit.coverage.plain.q1.n400",
-                "limit.coverage.plain.q1.n1600",
-                "limit.coverage.plain.q1.n6400",
-                "limit.coverage.plain.q1.25.n100",
-                "limit.coverage.plain.q1.25.n400",
-                "limit.coverage.plain.q1.25.n1600",
-                "limit.coverage.plain.q1.25.n6400",
-                "limit.breakdown.plain.q1.6",
-                "limit.slope.centred.q0.1",
-                "limit.constant.centred.q0.1",
-                "limit.slope.centred.q0.5",
-                "limit.constant.centred.q0.5",
-                "limit.coverage.centred.q1.n100",
-                "limit.coverage.centred.q1.n400",
-                "limit.coverage.centred.q1.n1600",
-                "limit.coverage.centred.q1.n6400",
-            ],
-            "agrees",
-        ),
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.experiments.attention_regression.excess import attend

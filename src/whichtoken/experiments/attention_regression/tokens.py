@@ -49,36 +49,6 @@ class Tokens(Experiment[Point]):
         ),
     }
     method_fields = frozenset({"center", "logit_norm"})
-    expected = {
-        "quick": dict.fromkeys(
-            [
-                "tokens.short.gaussian",
-                "tokens.short.uniform",
-                "tokens.short.sign",
-                "tokens.short.laplace",
-                "tokens.long.laplace",
-                "tokens.short.student",
-                "tokens.long.student",
-                "tokens.mean.centred",
-                "tokens.mean.plain",
-            ],
-            "agrees",
-        ),
-        "full": dict.fromkeys(
-            [
-                "tokens.short.gaussian",
-                "tokens.short.uniform",
-                "tokens.short.sign",
-                "tokens.short.laplace",
-                "tokens.long.laplace",
-                "tokens.long.student",
-                "tokens.mean.centred",
-                "tokens.mean.plain",
-            ],
-            "agrees",
-        )
-        | {"tokens.short.student": "inconclusive"},
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import AttentionRegression

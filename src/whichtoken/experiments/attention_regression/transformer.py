@@ -96,20 +96,6 @@ class Transformer(Experiment[Point]):
         ),
     }  # fmt: skip
     method_fields = frozenset({"method", "lr", "steps"})
-    expected = {
-        "quick": {
-            **dict.fromkeys(("transformer.grid", "transformer.head.k100"), "agrees"),
-            **dict.fromkeys(("transformer.adamw-pairs", "transformer.sgd-pairs", "transformer.logits"), "inconclusive"),
-        },
-        "full": {
-            **dict.fromkeys(("transformer.grid", "transformer.head.k1", "transformer.head.k100"), "agrees"),
-            # all three below zero on average, none surely below -0.02
-            **{f"transformer.adamw-{variant}": "inconclusive" for variant in VARIANTS},
-            **{f"transformer.sgd-{variant}": "inconclusive" for variant in ("pairs", "chain")},
-            "transformer.steps": "disagrees",  # 75 more steps of AdamW are worth 0.25 nats more
-            "transformer.logits": "disagrees",  # 2.2: real heads leave the domain of the theory
-        },
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         return _train_head(point, rng) if point.task == "head" else _train_characters(point, rng)

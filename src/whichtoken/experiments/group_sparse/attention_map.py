@@ -53,13 +53,6 @@ def late(groups: int) -> Grid:
     return Grid(method="population", groups=groups, lr=0.8 / groups, steps=8000, seeds=1)
 
 
-def recorded(trained: tuple[str, ...]) -> dict[str, str]:
-    """States on record: attention concentrates as the population map says, but by a power law, not exponentially."""
-    codes = [f"attention-map.{part}.{code}" for code in trained for part in ("attention", "every-query", "alike")]
-    codes += [f"attention-map.power.{code}" for code in ("D8", "D16", "D32")]
-    return {**dict.fromkeys(codes, "agrees"), "attention-map.exponential": "disagrees"}
-
-
 class AttentionMap(Experiment[Point]):
     id = "group-sparse/attention-map"
     presets = {
@@ -71,7 +64,6 @@ class AttentionMap(Experiment[Point]):
         ),
     }  # fmt: skip
     method_fields = frozenset({"method", "lr", "steps", "batch"})
-    expected = {"quick": recorded(("D8",)), "full": {**recorded(("D8", "D16")), "attention-map.power.D64": "disagrees"}}
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         return _population(point) if point.method == "population" else _trained(point, rng)

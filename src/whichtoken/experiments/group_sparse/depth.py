@@ -50,36 +50,6 @@ class Depth(Experiment[Point]):
         "full": (Grid(parts=list(PARTS), steps=1000, batch=150, seeds=5),),
     }
     method_fields = frozenset({"parts", "lr", "steps", "batch"})
-    expected = {
-        "quick": {
-            "depth.accuracy.theory": "agrees",
-            "depth.selects.theory": "agrees",
-            "depth.accuracy.residual": "agrees",
-            "depth.bypassed.residual": "agrees",
-            "depth.accuracy.layer-norm": "agrees",
-            "depth.selects.layer-norm": "agrees",
-        },
-        "full": {
-            "depth.accuracy.theory": "agrees",
-            "depth.selects.theory": "agrees",
-            "depth.accuracy.factored": "agrees",
-            "depth.selects.factored": "inconclusive",
-            "depth.accuracy.residual": "agrees",
-            "depth.bypassed.residual": "agrees",
-            "depth.accuracy.layer-norm": "agrees",
-            "depth.selects.layer-norm": "agrees",
-            "depth.accuracy.network": "agrees",
-            "depth.selects.network": "inconclusive",
-            "depth.accuracy.residual-layer-norm-network": "agrees",
-            "depth.selects.residual-layer-norm-network": "inconclusive",
-            "depth.accuracy.two-layers": "agrees",
-            "depth.selects.two-layers": "agrees",
-            "depth.accuracy.two-layers-residual": "agrees",
-            "depth.bypassed.two-layers-residual": "inconclusive",
-            "depth.accuracy.two-layers-all": "agrees",
-            "depth.selects.two-layers-all": "inconclusive",
-        },
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         import torch

@@ -43,29 +43,6 @@ class Encodings(Experiment[Point]):
         "full": (Grid(encoding=FAMILIES + LEARNED, lr=0.02, steps=1500, batch=200, seeds=5),),
     }
     method_fields = frozenset({"encoding", "lr", "steps", "batch"})
-    expected = {
-        "quick": {
-            "encodings.invariance": "agrees",
-            "encodings.selects.sine": "agrees",
-            "encodings.selects.one-hot-scaled": "agrees",
-            "encodings.selects.random": "inconclusive",
-            "encodings.uniform": "agrees",
-            "encodings.uniform-accuracy": "agrees",
-        },
-        "full": {
-            "encodings.invariance": "agrees",
-            "encodings.selects.sine": "agrees",
-            "encodings.selects.one-hot": "disagrees",
-            "encodings.selects.one-hot-scaled": "agrees",
-            "encodings.selects.random": "inconclusive",
-            "encodings.selects.random-unit": "agrees",
-            "encodings.selects.sin-cos": "agrees",
-            "encodings.uniform": "agrees",
-            "encodings.uniform-accuracy": "agrees",
-            "encodings.selects.learned-random": "agrees",
-            "encodings.selects.learned-one-hot": "agrees",
-        },
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.models.group_transformer import GroupTransformer

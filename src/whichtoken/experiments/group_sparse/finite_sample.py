@@ -40,20 +40,6 @@ class FiniteSample(Experiment[Point]):
         ),
     }
     method_fields = frozenset({"lr", "steps"})
-    expected = {
-        "quick": {
-            "finite-sample.memorises": "agrees",
-            "finite-sample.unselected": "agrees",
-            "finite-sample.selects": "agrees",
-            "finite-sample.generalises": "agrees",
-        },
-        "full": {
-            "finite-sample.memorises": "agrees",
-            "finite-sample.unselected": "agrees",
-            "finite-sample.selects": "agrees",
-            "finite-sample.generalises": "agrees",
-        },
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from itertools import repeat

@@ -41,24 +41,6 @@ class Images(Experiment[Point]):
         ),
     }
     method_fields = frozenset({"noise", "lr", "steps"})
-    expected = {
-        "quick": {
-            "images.selects.digits": "agrees",
-            "images.accuracy.digits": "inconclusive",
-            "images.memorises.digits": "agrees",
-            "images.unselected.digits": "agrees",
-        },
-        "full": {
-            "images.selects.digits": "agrees",
-            "images.accuracy.digits": "inconclusive",
-            "images.memorises.digits": "agrees",
-            "images.unselected.digits": "agrees",
-            "images.selects.cifar": "disagrees",
-            "images.accuracy.cifar": "inconclusive",
-            "images.memorises.cifar": "agrees",
-            "images.unselected.cifar": "disagrees",
-        },
-    }
 
     def absent(self, point: Point) -> str:
         from whichtoken.data.data_folder import find_data

@@ -40,28 +40,6 @@ class Initialisation(Experiment[Point]):
         "full": (Grid(scale=[0.0, 0.03, 0.1, 0.3, 1.0], lr=0.02, steps=1500, batch=200, seeds=6),),
     }
     method_fields = frozenset({"scale", "lr", "steps", "batch"})
-    expected = {
-        "quick": {
-            "initialisation.selects.0": "agrees",
-            "initialisation.accuracy.0": "agrees",
-            "initialisation.selects.0.1": "agrees",
-            "initialisation.accuracy.0.1": "agrees",
-            "initialisation.selects.1": "disagrees",
-            "initialisation.accuracy.1": "agrees",
-        },
-        "full": {
-            "initialisation.selects.0": "agrees",
-            "initialisation.accuracy.0": "agrees",
-            "initialisation.selects.0.03": "agrees",
-            "initialisation.accuracy.0.03": "agrees",
-            "initialisation.selects.0.1": "agrees",
-            "initialisation.accuracy.0.1": "agrees",
-            "initialisation.selects.0.3": "disagrees",
-            "initialisation.accuracy.0.3": "agrees",
-            "initialisation.selects.1": "disagrees",
-            "initialisation.accuracy.1": "agrees",
-        },
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.models.group_transformer import GroupTransformer

@@ -46,25 +46,6 @@ class Overlap(Experiment[Point]):
         ),
     }
     method_fields = frozenset({"lr", "steps", "batch"})
-    expected = {
-        "quick": {
-            "overlap.correlated.0": "agrees",
-            "overlap.correlated.0.7": "agrees",
-            "overlap.even-split": "agrees",
-            "overlap.both-selected": "agrees",
-            "overlap.routing": "agrees",
-            "overlap.value-moves": "agrees",
-        },
-        "full": {
-            "overlap.correlated.0": "agrees",
-            "overlap.correlated.0.3": "agrees",
-            "overlap.correlated.0.7": "agrees",
-            "overlap.even-split": "agrees",
-            "overlap.both-selected": "agrees",
-            "overlap.routing": "agrees",
-            "overlap.value-moves": "agrees",
-        },
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         import torch

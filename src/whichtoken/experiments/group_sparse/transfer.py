@@ -58,22 +58,6 @@ class Transfer(Experiment[Point]):
         ),
     }
     method_fields = frozenset({"pretraining", "pretraining_lr", "batch"})
-    expected = {
-        "quick": {
-            "transfer.advantage": "agrees",
-            "transfer.rate": "agrees",
-            "transfer.attention-kept": "agrees",
-            "transfer.negative": "agrees",
-        },
-        "full": {
-            "transfer.advantage": "agrees",
-            "transfer.rate": "agrees",
-            "transfer.attention-kept": "agrees",
-            "transfer.negative": "agrees",
-            "transfer.growth.groups": "agrees",
-            "transfer.growth.group_dim": "agrees",
-        },
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import GroupSparse

@@ -45,10 +45,6 @@ class Cone(Experiment[Point]):
         ),
     }
     method_fields = frozenset({"p", "divergence", "norm", "lr", "steps"})
-    expected = {
-        "quick": dict.fromkeys(CLAIMS, "agrees") | {"cone.outside": "inconclusive"},
-        "full": dict.fromkeys([*CLAIMS, "cone.limit.p1.75"], "agrees"),
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import AttentionTokens

@@ -86,40 +86,10 @@ SMALL_STUDY = (
 )
 
 
-PLANE_CLAIMS = ("joint.plane.tokens", "joint.plane.limit")
-FAMILY_CLAIMS = (
-    "family.p1.1",
-    "share.p1.1",
-    "family.p1.75",
-    "worst.p1.75",
-    "family.p2",
-    "worst.p2",
-    "family.p3",
-    "share.p3",
-)
-FLOW_CLAIMS = ("flow.decoder", "flow.weights", "flow.limit")
-# too few runs to be sure
-UNDECIDED = [
-    f"joint.{claim}" for claim in ("share.p1.1", "share.p3", "relaxed", "between", "settled", "split", "flow.limit.p2")
-]
-
-
-def recorded(flows: tuple[float, ...]) -> dict[str, str]:
-    """States on record: every claim agreed."""
-    claims = [f"joint.{claim}" for claim in (*FAMILY_CLAIMS, "strict", "relaxed", "between", "settled", "split")]
-    claims += [f"joint.{claim}.p{p:g}" for p in flows for claim in FLOW_CLAIMS]
-    return dict.fromkeys([*PLANE_CLAIMS, *claims], "agrees")
-
-
 class Joint(Experiment[Point]):
     id = "mirror-descent/joint"
     presets = {"quick": PLANE_STUDY + SMALL_STUDY, "full": PLANE_STUDY + RANDOM_STUDY, "paper": PLANE_STUDY}
     method_fields = frozenset({"p", "rule", "lr", "lr_decoder", "steps"})
-    expected = {
-        "quick": recorded((2.0,)) | dict.fromkeys(UNDECIDED, "inconclusive"),
-        "full": recorded((2.0, 3.0)),
-        "paper": dict.fromkeys(PLANE_CLAIMS, "agrees"),
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.optim.joint_descent import joint_descent

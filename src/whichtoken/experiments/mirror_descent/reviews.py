@@ -91,29 +91,6 @@ class Reviews(Experiment[Point]):
         ),
     }
     method_fields = frozenset({"method", "lr", "block"})
-    expected = {
-        "quick": dict.fromkeys(
-            [
-                *(f"reviews.accuracy.{other}" for other in ("l2", "l3", "adamw")),
-                *(f"reviews.sparsity.{pair}" for pair in ("l1.1-l2", "l2-l3", "l1.1-adamw")),
-                "reviews.large",
-                "reviews.pivot",
-            ],
-            "inconclusive",
-        ),
-        "full": {
-            # three seeds: differences of one or two percent stay inside their intervals
-            **dict.fromkeys([f"reviews.accuracy.{other}" for other in ("l2", "l3", "adamw")], "inconclusive"),
-            "reviews.sparsity.l1.1-l2": "inconclusive",  # equal: validation gives l_2 steps ten times as large
-            "reviews.sparsity.l2-l3": "agrees",
-            "reviews.sparsity.l1.1-adamw": "inconclusive",
-            **dict.fromkeys(("reviews.large", "reviews.pivot"), "inconclusive"),
-            "reviews.grid": "agrees",
-            "reviews.block.l1.1": "inconclusive",  # one seed of three begins to learn
-            **dict.fromkeys(("reviews.block.l2", "reviews.block.l3"), "disagrees"),  # they do not learn
-            "reviews.block.adamw": "agrees",
-        },
-    }
 
     def absent(self, point: Point) -> str:
         if point.source != "imdb" or find_data(*IMDB_FILES):

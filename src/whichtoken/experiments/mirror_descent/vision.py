@@ -75,15 +75,6 @@ class Vision(Experiment[Point]):
         "paper": study({"l1.1": [0.05], "adam": [1e-4]}, 3, **LARGE),
     }
     method_fields = frozenset({"method", "lr"})
-    expected = {
-        "quick": dict.fromkeys(("vision.accuracy.digits", "vision.sparsity.digits"), "inconclusive"),
-        "full": {
-            "vision.accuracy.digits": "disagrees",  # l_1.1 is slower: 72 % against 92 %
-            "vision.sparsity.digits": "agrees",
-            **dict.fromkeys(("vision.accuracy.cifar", "vision.sparsity.cifar"), "inconclusive"),
-            **dict.fromkeys(("vision.grid.digits", "vision.grid.cifar"), "agrees"),
-        },
-    }
 
     def absent(self, point: Point) -> str:
         from whichtoken.data.data_folder import find_data

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.experiments.sparse_tokens.comparison import agreed, legend, planned
+from whichtoken.experiments.sparse_tokens.comparison import legend
 from whichtoken.experiments.sparse_tokens.scores import (
     Statistic,
     attention,
@@ -42,13 +42,6 @@ DETECTORS = {
     "likelihood": "likelihood ratio",
 }
 TEMPERATURES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5)  # multiples of the strength, tried on the tuning draws
-UNDECIDED = (
-    # the sparsest signals: attention and the largest token are alike
-    *(f"largest.beta0.9.L{length}" for length in (10_000, 100_000, 1_000_000)),
-    # differences smaller than the draws at these lengths resolve
-    *("optimal.beta0.6.L100000", "optimal.beta0.7.L100000", "optimal.beta0.7.L1000000", "optimal.beta0.9.L100000"),
-    *("criticism.beta0.7.L100000", "criticism.beta0.7.L1000000", "largest.beta0.7.L1000000", "above.beta0.9"),
-)
 LONG = 10_000  # tokens from which detectors are compared
 SPARSITIES = [0.6, 0.7, 0.8, 0.9]
 
@@ -60,15 +53,6 @@ class Point:
     excess: float = 2.2  # r / r*: below 1 nothing can detect
     tuning: int = 100  # draws per class that choose temperature and thresholds
     draws: int = 100  # and those that give the errors
-
-
-def recorded(grids: tuple[Grid, ...], undecided: tuple[str, ...]) -> dict[str, str]:
-    points = planned(grids, Point)
-    above, below = ([point for point in points if point.excess == excess] for excess in (2.2, 0.4))
-    compared = [f"beta{point.sparsity:g}.L{point.length}" for point in above if point.length >= LONG]
-    codes = [f"{part}.{code}" for code in compared for part in ("criticism", "largest", "mean", "optimal")]
-    codes += [f"above.beta{point.sparsity:g}" for point in above] + [f"below.beta{point.sparsity:g}" for point in below]
-    return agreed((f"boundary.{code}" for code in codes), (f"boundary.{code}" for code in undecided))
 
 
 class Boundary(Experiment[Point]):
@@ -84,11 +68,6 @@ class Boundary(Experiment[Point]):
             Grid(length=1_000_000, sparsity=[0.7, 0.9], excess=2.2, tuning=30, draws=30, seeds=8),
         ),
     }  # fmt: skip
-
-    expected = {
-        "quick": recorded(presets["quick"], undecided=("largest.beta0.9.L10000",)),
-        "full": recorded(presets["full"], UNDECIDED),
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         signal_tokens = max(1, round(point.length ** (1 - point.sparsity)))

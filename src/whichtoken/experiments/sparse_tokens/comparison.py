@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.lab import Claim, Grid, Mean, Rows, agreement
+from whichtoken.lab import Claim, Mean, Rows, agreement
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,16 +53,6 @@ def apart(rows: Rows[PointT], *varied: str) -> Iterator[tuple[str, Rows[PointT]]
 
 def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def planned(grids: Iterable[Grid], point_type: type[PointT]) -> list[PointT]:
-    """The points of some grids, in order."""
-    return list(dict.fromkeys(point_type(**fields) for grid in grids for fields in grid.points({})))
-
-
-def agreed(codes: Iterable[str], undecided: Iterable[str] = ()) -> dict[str, str]:
-    """States on record where every claim agreed, but for those that the repeats of a preset do not decide."""
-    return dict.fromkeys(codes, "agrees") | dict.fromkeys(undecided, "inconclusive")
 
 
 def versus_theory(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.experiments.sparse_tokens.comparison import agreed, apart, legend, planned, task_of, versus_theory
+from whichtoken.experiments.sparse_tokens.comparison import apart, legend, task_of, versus_theory
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Rows, agreement, at_most
 
 if TYPE_CHECKING:
@@ -71,14 +71,6 @@ def _name(point: Point) -> str:
     return ".".join([name, *(word for word, applies in special.items() if applies)])
 
 
-def recorded(grids: tuple[Grid, ...], others: tuple[str, ...], undecided: tuple[str, ...] = ()) -> dict[str, str]:
-    points = planned(grids, Point)
-    curves = [f"{part}.{_name(point)}" for point in points if point.ridge > 0 for part in ("train", "test")]
-    excess = [f"excess.{point.model}.a{point.samples_per_dim:g}" for point in points if point.ridge == 0]
-    codes = [*curves, *excess, "attention-over-pooled", "attention-over-vectorized", *others]
-    return agreed((f"errors.{code}" for code in codes), (f"errors.{code}" for code in undecided))
-
-
 class Errors(Experiment[Point]):
     id = "sparse-tokens/errors"
     presets = {
@@ -98,10 +90,6 @@ class Errors(Experiment[Point]):
         ),
         "paper": (Grid(**SMALL_RIDGE, dim=1000, samples_per_dim=[0.5, 1.0, 2.0], model=list(MODELS), seeds=8),),
     }  # fmt: skip
-    expected = {
-        "quick": recorded(presets["quick"], (), undecided=("reuse.logistic",)),
-        "full": recorded(presets["full"], ("reuse.logistic", "reuse.square", "approach.attention", "approach.pooled")),
-    }
     method_fields = frozenset({"model", "inverse_temperature", "ridge", "loss", "split"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.experiments.sparse_tokens.comparison import agreed, apart, task_of
+from whichtoken.experiments.sparse_tokens.comparison import apart, task_of
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Rows, agreement, at_least, at_most
 
 if TYPE_CHECKING:
@@ -44,11 +44,6 @@ class Point:
     ridge: float = 1e-2
 
 
-def recorded(levels: list[str], undecided: tuple[str, ...] = ()) -> dict[str, str]:
-    parts = ("edge", "loses", "wins")
-    return agreed((f"regimes.{part}.{level}" for level in levels for part in parts), undecided)
-
-
 class Regimes(Experiment[Point]):
     id = "sparse-tokens/regimes"
     presets = {
@@ -62,15 +57,6 @@ class Regimes(Experiment[Point]):
         ),
     }
     method_fields = frozenset({"ridge"})
-    expected = {
-        "quick": recorded(
-            ["tau0.5", "tau1", "tau2", "a0.5", "a8"],
-            undecided=("regimes.edge.tau0.5", "regimes.edge.tau1", "regimes.edge.a0.5"),
-        ),
-        "full": recorded(
-            ["tau0.25", "tau0.5", "tau1", "tau2", "tau4", "a0.5", "a1", "a4", "a8", "a16"],
-        ),
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         attention = _trained_error(point, point.inverse_temperature, rng)

@@ -65,29 +65,6 @@ class Assumptions(Experiment[Point]):
         ),
     }
     method_fields = frozenset({"lr", "arc_length", "start_norm", "descent_lr", "descent_steps"})
-    expected = {
-        "quick": dict.fromkeys(
-            ["assumptions.follows.descent"]
-            + [f"assumptions.limit.{name}" for name in DROPPED if name not in ("two-relevant", "descent")],
-            "agrees",
-        ),
-        "full": dict.fromkeys(
-            [
-                "assumptions.selects.nothing",
-                "assumptions.limit.nothing",
-                "assumptions.selects.two-relevant",
-                "assumptions.selects.descent",
-                "assumptions.follows.descent",
-                "assumptions.limit.start-norm",
-                "assumptions.limit.start-along-value",
-                "assumptions.selects.key-query",
-                "assumptions.limit.key-query",
-                "assumptions.limit.few-dimensions",
-            ],
-            "agrees",
-        )
-        | dict.fromkeys(["assumptions.selects.start-along-value"], "disagrees"),
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.theory.trained_embeddings import one_relevant_token

@@ -55,37 +55,6 @@ class Levels(Experiment[Point]):
         "full": (Grid(train_value=[False, True], balanced=[False, True], seeds=8),),
     }
     method_fields = frozenset({"dim", "epochs", "drop", "lr", "weight_decay", "train_value", "balanced"})
-    expected = {
-        "quick": {
-            "levels.value.fixed.coin": "agrees",
-            "levels.selection.fixed.coin": "agrees",
-            "levels.signs.fixed.coin": "inconclusive",
-            "levels.value.fixed.balanced": "agrees",
-            "levels.selection.fixed.balanced": "agrees",
-            "levels.signs.fixed.balanced": "inconclusive",
-            "levels.value.trained.balanced": "agrees",
-            "levels.selection.trained.balanced": "agrees",
-            "levels.signs.trained.balanced": "inconclusive",
-            "levels.set-sizes": "disagrees",
-            "levels.equal-frequency": "disagrees",
-        },
-        "full": {
-            "levels.value.fixed.coin": "agrees",
-            "levels.selection.fixed.coin": "agrees",
-            "levels.signs.fixed.coin": "inconclusive",
-            "levels.value.trained.coin": "inconclusive",
-            "levels.selection.trained.coin": "agrees",
-            "levels.signs.trained.coin": "inconclusive",
-            "levels.value.fixed.balanced": "agrees",
-            "levels.selection.fixed.balanced": "agrees",
-            "levels.signs.fixed.balanced": "agrees",
-            "levels.value.trained.balanced": "agrees",
-            "levels.selection.trained.balanced": "agrees",
-            "levels.signs.trained.balanced": "agrees",
-            "levels.set-sizes": "disagrees",
-            "levels.equal-frequency": "disagrees",
-        },
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import LevelTokens

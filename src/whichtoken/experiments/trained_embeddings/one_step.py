@@ -59,30 +59,6 @@ class OneStep(Experiment[Point]):
         ),
     }
     method_fields = frozenset({"lr"})
-    expected = {
-        "quick": dict.fromkeys(
-            [f"one-step.{claim}.levels" for claim in ("rate", "error-bound", "norm-bound", "loss-bound")]
-            + ["one-step.rate.levels.axis"],
-            "agrees",
-        ),
-        "full": dict.fromkeys(
-            [
-                "one-step.rate.levels",
-                "one-step.rate.levels.axis",
-                "one-step.error-bound.levels",
-                "one-step.norm-bound.levels",
-                "one-step.loss-bound.levels",
-                "one-step.error-bound.imdb",
-                "one-step.norm-bound.imdb",
-                "one-step.loss-bound.imdb",
-                "one-step.error-bound.yelp",
-                "one-step.norm-bound.yelp",
-                "one-step.loss-bound.yelp",
-            ],
-            "agrees",
-        )
-        | dict.fromkeys(["one-step.cls-rate.yelp"], "disagrees"),
-    }
 
     def absent(self, point: Point) -> str:
         return missing_reviews(point.source)

@@ -50,27 +50,6 @@ class Reviews(Experiment[Point]):
         "paper": (Grid(source="imdb", held_out=0.0, epochs=500, drops=[(100, 200)], train_value=True, seeds=1),),
     }
     method_fields = frozenset({"dim", "epochs", "drops", "lr", "train_value"})
-    expected = {
-        "quick": {
-            "reviews.value.synthetic": "agrees",
-            "reviews.selection.synthetic": "agrees",
-            "reviews.loss.synthetic": "agrees",
-            "reviews.accuracy.synthetic": "agrees",
-            "reviews.regression.synthetic": "inconclusive",
-        },
-        "full": {
-            "reviews.value.imdb": "agrees",
-            "reviews.selection.imdb": "agrees",
-            "reviews.loss.imdb": "agrees",
-            "reviews.accuracy.imdb": "inconclusive",
-            "reviews.regression.imdb": "inconclusive",
-            "reviews.value.yelp": "agrees",
-            "reviews.selection.yelp": "agrees",
-            "reviews.loss.yelp": "agrees",
-            "reviews.accuracy.yelp": "agrees",
-            "reviews.regression.yelp": "inconclusive",
-        },
-    }
 
     def absent(self, point: Point) -> str:
         return missing_reviews(point.source)

@@ -45,31 +45,6 @@ class SelectionConditions(Experiment[Point]):
         "full": (Grid(equal=[True, False], dim=[64, 256, 1024], seeds=24),),
     }
     method_fields = frozenset({"lr", "step", "arc_length"})
-    expected = {
-        "quick": dict.fromkeys([f"conditions.lemma{number}" for number in (6, 20, 21)], "agrees")
-        | dict.fromkeys([f"conditions.hypothesis.all-but-one.{name}" for name in ("equal", "unequal")], "disagrees"),
-        "full": dict.fromkeys(
-            [
-                "conditions.hypothesis.one-more.equal",
-                "conditions.hypothesis.all-but-one.equal",
-                "conditions.hypothesis.one-more.unequal",
-                "conditions.hypothesis.all-but-one.unequal",
-                "conditions.lemma21-construction",
-                "conditions.all-tight",
-            ],
-            "disagrees",
-        )
-        | dict.fromkeys(
-            [
-                "conditions.conclusion.equal",
-                "conditions.conclusion.unequal",
-                "conditions.lemma6",
-                "conditions.lemma20",
-                "conditions.lemma21",
-            ],
-            "agrees",
-        ),
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.margin import selection_svm

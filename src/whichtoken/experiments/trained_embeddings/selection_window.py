@@ -53,20 +53,6 @@ class SelectionWindow(Experiment[Point]):
         ),
     }
     method_fields = frozenset({"lr", "step", "arc_length"})
-    expected = {
-        "quick": dict.fromkeys(CLAIMS, "agrees"),
-        "full": dict.fromkeys(
-            [
-                "window.small",
-                "window.large",
-                "window.middle",
-                "window.one-label",
-                "window.value",
-                "window.loss-condition",
-            ],
-            "agrees",
-        ),
-    }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.optim.cls_flow import cls_flow

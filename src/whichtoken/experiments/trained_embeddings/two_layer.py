@@ -59,30 +59,6 @@ class TwoLayer(Experiment[Point]):
         ),
     }
     method_fields = frozenset({"layers", "dim", "epochs", "drops", "batch_size", "lr"})
-    expected = {
-        "quick": {
-            "two-layer.loss.synthetic": "inconclusive",
-            "two-layer.loss-order.synthetic": "inconclusive",
-            "two-layer.value.synthetic": "inconclusive",
-            "two-layer.selection.synthetic": "agrees",
-            "two-layer.pairs.gain": "inconclusive",
-            "two-layer.pairs.one-layer": "agrees",
-            "two-layer.pairs.statistics": "disagrees",
-        },
-        "full": {
-            "two-layer.loss.imdb": "inconclusive",
-            "two-layer.loss-order.imdb": "inconclusive",
-            "two-layer.value.imdb": "inconclusive",
-            "two-layer.selection.imdb": "inconclusive",
-            "two-layer.loss.yelp": "agrees",
-            "two-layer.loss-order.yelp": "disagrees",
-            "two-layer.value.yelp": "inconclusive",
-            "two-layer.selection.yelp": "inconclusive",
-            "two-layer.pairs.gain": "agrees",
-            "two-layer.pairs.one-layer": "agrees",
-            "two-layer.pairs.statistics": "disagrees",
-        },
-    }
 
     def absent(self, point: Point) -> str:
         return missing_reviews(point.source)
