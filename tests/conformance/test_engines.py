@@ -1,10 +1,14 @@
 """What every engine must satisfy: the same numbers from any number of workers, and no row lost with a worker."""
 
+import sys
+import time
 from collections import Counter
 
 import pytest
 
+from whichtoken.display.text import visible
 from whichtoken.lab import reproduce
+from whichtoken.lab.discovery import find
 from whichtoken.lab.engines import parse_engine
 from whichtoken.lab.plan import Task
 from whichtoken.lab.worker import work
@@ -36,11 +40,41 @@ def test_killed_worker_costs_no_row(engine, tmp_path, toys):
 
 @pytest.mark.parametrize("engine", ["local", "dask"])
 def test_point_that_always_kills_its_worker_fails_alone(engine, tmp_path):
-    overrides = {"fault": ["none", "die"], "number": [1, 2]}
+    overrides = {"fault": ["none", "die"], "number": 1}
     [result] = reproduce(["toy/faults"], set=overrides, seeds=1, engine=engine, workers=2, out=tmp_path)
-    assert Counter(row.point.fault for row in result.rows) == {"none": 2}
-    assert Counter(row.point.fault for row in result.rows.failed) == {"die": 2}
+    assert Counter(row.point.fault for row in result.rows) == {"none": 1}
+    assert Counter(row.point.fault for row in result.rows.failed) == {"die": 1}
     assert "the worker died" in result.rows.failed[0].message
+
+
+@pytest.mark.parametrize("engine", ["local", "dask"])
+def test_bad_points_are_failed_rows_with_a_message_in_one_safe_line(engine, tmp_path, capfd):
+    poison = sys.modules[type(find("toy/poison")).__module__]
+    bad = [*poison.RAISED, *poison.RETURNED]
+    kinds = [*bad, *poison.PREDICTED, *poison.QUIET, "good"]
+    [result] = reproduce(["toy/poison"], set={"kind": kinds, "number": 0}, engine=engine, workers=1, out=tmp_path)
+    failed = [row for row in result.rows.failed if not row.message.startswith("prediction: ")]
+    theories = [row for row in result.rows.failed if row.message.startswith("prediction: ")]
+    assert [row.point.kind for row in failed] == bad
+    assert {row.point.kind for row in theories} == set(poison.PREDICTED)
+    assert {row.point.kind for row in result.rows} == {*poison.PREDICTED, *poison.QUIET, "good"}
+    for row in result.rows.failed:
+        assert 0 < len(row.message) < 1000
+        assert row.message == visible(row.message, keep="")
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("engine", ["local", "dask"])
+def test_endless_points_are_stopped_and_the_others_go_on(engine, tmp_path, capfd):
+    overrides = {"kind": ["stopped", "looping", "good"], "number": 0}
+    start = time.monotonic()
+    [result] = reproduce(["toy/poison"], set=overrides, engine=engine, workers=2, timeout=2, out=tmp_path)
+    assert time.monotonic() - start < 120
+    assert Counter(row.point.kind for row in result.rows) == {"good": 1}
+    assert Counter((row.point.kind, row.message) for row in result.rows.failed) == {
+        (kind, "stopped after 2 s, the time limit of a point (--timeout)"): 1 for kind in ("stopped", "looping")
+    }
+    assert capfd.readouterr() == ("", "")
 
 
 def test_local_engine_yields_each_task_once():

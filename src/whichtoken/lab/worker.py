@@ -47,17 +47,31 @@ def work(task: Task) -> Outcome:
     start = time.perf_counter()
     try:
         use_one_thread()
-        keep_warnings_quiet()
         values = _values(task)
     except BaseException as error:
         return Outcome("failed", in_one_line(error), {}, time.perf_counter() - start)
     return Outcome("ok", "", values, time.perf_counter() - start)
 
 
-def get_ready() -> None:
-    """Load the experiments, so that the first point's time is its own; a fault in one is a matter of its points."""
+def get_ready(ours: bool) -> None:
+    """Load the experiments, so that the first point's time is its own; a fault in one is a matter of its points.
+
+    Parameters
+    ----------
+    ours : the process was started for this run and writes to the user's terminal.
+    """
+    if ours:
+        keep_quiet()
     with suppress(Exception):
         experiments()
+
+
+def keep_quiet() -> None:
+    """Print neither warnings nor stacks of threads and finalisers beside the progress bar: they change no number."""
+    if not sys.warnoptions:  # Python's -W option asks for them
+        warnings.simplefilter("ignore")
+    threading.excepthook = lambda _: None
+    sys.unraisablehook = lambda _: None
 
 
 def be_a_worker(driver: int) -> None:
@@ -67,9 +81,6 @@ def be_a_worker(driver: int) -> None:
     # loky takes the 300 MB that torch needs for a leak and replaces the worker, which then loads torch again
     loky.process_executor._MAX_MEMORY_LEAK_SIZE = 1 << 40
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a KeyboardInterrupt is then the point's own doing
-    # faults in threads and finalisers of a point change nothing; their stacks do not belong on the terminal
-    threading.excepthook = lambda _: None
-    sys.unraisablehook = lambda _: None
     leave_with(driver)
 
 
@@ -102,13 +113,6 @@ def use_one_thread() -> None:
     for module in {"torch", "numba"} & sys.modules.keys():
         sys.modules[module].set_num_threads(1)
     threadpool_limits(1)
-
-
-@cache
-def keep_warnings_quiet() -> None:
-    """Print no warnings with lines of source beside the progress bar, unless Python's -W option asks for them."""
-    if not sys.warnoptions:
-        warnings.simplefilter("ignore")
 
 
 def in_one_line(error: BaseException) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from whichtoken.errors import UsageError, unknown
 from whichtoken.lab.engines.common import Engine
 from whichtoken.lab.engines.dask import DaskEngine, scheduler_address
+from whichtoken.lab.engines.limits import TimeLimit, time_limit
 from whichtoken.lab.engines.local import LocalEngine
-from whichtoken.lab.engines.time_limit import TimeLimit, time_limit
 
 ENGINES = ("local", "dask", "dask://host:port")
 MOST_WORKERS = 1000

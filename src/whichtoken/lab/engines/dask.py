@@ -8,15 +8,18 @@ import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
 from typing import Any
 
 from whichtoken.errors import UsageError
 from whichtoken.lab.engines.common import children_ignore_interrupts, run_rounds
 from whichtoken.lab.engines.dask_session import ANSWER_SECONDS, Session
-from whichtoken.lab.engines.time_limit import TimeLimit
+from whichtoken.lab.engines.limits import TimeLimit
 from whichtoken.lab.plan import Task
 from whichtoken.lab.worker import Outcome
 
+# Dask always opens a port for web pages, also without a dashboard; on it is then nothing to see and nothing to order
+NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
 NEEDS = "the dask engine needs {}; install it with: pip install 'whichtoken[dask]'"
 
 
@@ -64,6 +67,8 @@ def _greets(address: str) -> bool:
 class _Foreign:
     """A scheduler that somebody else started."""
 
+    ours = False
+
     def __init__(self, address: str) -> None:
         self.name = f"the Dask scheduler at dask://{address}"
         self.hint = f"start some with 'dask worker {address}'"
@@ -81,6 +86,7 @@ class _Own:
     """A cluster that was started for this run."""
 
     name = "the Dask cluster of this run"
+    ours = True
     hint = "is the machine out of memory?"
 
     def __init__(self, cluster: Any) -> None:
@@ -93,21 +99,25 @@ class _Own:
 @contextmanager
 def _own_cluster(workers: int) -> Iterator[_Own]:
     """Processes that answer nobody but this run: on the loopback interface, with keys of their own, without web pages."""
-    dask = _dask()
+    distributed = _dask()
     try:
-        security = dask.Security.temporary()
+        security = distributed.Security.temporary()
     except ImportError:
         raise UsageError(NEEDS.format("the package cryptography")) from None
-    with children_ignore_interrupts():
-        cluster = dask.LocalCluster(
+    import dask.config
+
+    resource_tracker.ensure_running()  # whoever starts it later would let interrupts through again
+    with dask.config.set(NO_PAGES), children_ignore_interrupts():
+        cluster = distributed.LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
             host="127.0.0.1",
             protocol="tls://",
             security=security,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
-            scheduler_kwargs={"allowed_failures": 0},  # the engine itself decides what runs again
+            # the engine itself decides what runs again
+            scheduler_kwargs={"allowed_failures": 0, "dashboard": False},
         )
     with cluster:
         yield _Own(cluster)

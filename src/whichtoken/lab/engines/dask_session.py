@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from whichtoken.errors import UsageError
 from whichtoken.lab.engines.common import START_SECONDS, Ended, timed_out
-from whichtoken.lab.engines.time_limit import TimeLimit
+from whichtoken.lab.engines.limits import TimeLimit
 from whichtoken.lab.plan import Task
 from whichtoken.lab.worker import Outcome, get_ready, in_one_line, work
 
@@ -35,6 +35,8 @@ class Cluster(Protocol):
     def name(self) -> str: ...
     @property
     def hint(self) -> str: ...
+    @property
+    def ours(self) -> bool: ...
     def connect(self) -> Any: ...
 
 
@@ -114,21 +116,21 @@ class Session:
         for worker, threads in self._threads.items():
             if worker not in self._ready:
                 if not busy[worker]:
-                    self._send(get_ready, worker)
+                    self._send(None, worker, get_ready, self._cluster.ours)
                 continue
             for _ in range(busy[worker], threads):
                 if not tasks or (alone and any(flight.task for flight in self._flights.values())):
                     return
-                self._send(work, worker, tasks[0])
+                self._send(tasks[0], worker, work, tasks[0])
                 tasks.popleft()
 
-    def _send(self, function: Any, worker: str, *task: Task) -> None:
+    def _send(self, task: Task | None, worker: str, function: Any, argument: Any) -> None:
         try:
-            future = self._client.submit(function, *task, pure=False, workers=[worker], allow_other_workers=False)
+            future = self._client.submit(function, argument, pure=False, workers=[worker], allow_other_workers=False)
             future.add_done_callback(lambda ended: self._landings.put(ended.key))
         except Exception as error:
             raise _Lost from error
-        self._flights[future.key] = _Flight(task[0] if task else None, worker, future, time.monotonic())
+        self._flights[future.key] = _Flight(task, worker, future, time.monotonic())
 
     def _land(self) -> None:
         """Take what has ended: wait a moment for the first, then only for those that are there."""

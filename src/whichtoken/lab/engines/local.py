@@ -13,7 +13,7 @@ from typing import Any
 
 from whichtoken.errors import UsageError
 from whichtoken.lab.engines.common import START_SECONDS, Ended, children_ignore_interrupts, run_rounds, timed_out
-from whichtoken.lab.engines.time_limit import TimeLimit
+from whichtoken.lab.engines.limits import TimeLimit
 from whichtoken.lab.plan import Task
 from whichtoken.lab.worker import THREAD_VARIABLES, Outcome, be_a_worker, get_ready, in_one_line, work
 
@@ -119,7 +119,7 @@ class _Lane:
         if "PYTHONFAULTHANDLER" not in os.environ:
             environment["PYTHONFAULTHANDLER"] = ""  # a crash is a failed row, not pages of stacks on the terminal
         self._pool = ProcessPoolExecutor(1, env=environment, initializer=be_a_worker, initargs=(os.getpid(),))
-        self._start = self._pool.submit(get_ready)
+        self._start = self._pool.submit(get_ready, True)
 
     def _started(self) -> bool:
         """Whether the worker is ready; one that never will be is replaced."""

@@ -1,0 +1,167 @@
+"""Dask clusters that are empty, dead, deaf or something else: a sentence in seconds, never a hang."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from functools import partial
+from http.server import HTTPServer, SimpleHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from whichtoken.errors import UsageError
+from whichtoken.lab import reproduce
+from whichtoken.lab.engines import parse_engine
+
+distributed = pytest.importorskip("distributed")
+
+
+@pytest.fixture
+def silent_port():
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def web_port():
+    with HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+@pytest.fixture
+def talking_port():
+    """Something that greets everybody, as mail servers do, but is no scheduler."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+
+        def greet():
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"220 mail.example.org ready\r\n" * 400)
+
+        threading.Thread(target=greet, daemon=True).start()
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def cluster():
+    """A scheduler that anybody may use: `cluster(workers)` starts workers without a nanny."""
+    opened = []
+
+    def start(workers):
+        made = distributed.LocalCluster(
+            n_workers=workers, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address=None
+        )
+        opened.append(made)
+        return made.scheduler_address.replace("tcp://", "dask://")
+
+    yield start
+    for made in opened:
+        made.close()
+
+
+@pytest.mark.parametrize("port", ["silent_port", "web_port", "talking_port"])
+def test_port_that_is_no_scheduler_is_one_sentence_in_seconds(port, request, tmp_path):
+    name = f"dask://127.0.0.1:{request.getfixturevalue(port)}"
+    start = time.monotonic()
+    with pytest.raises(UsageError, match=f"no Dask scheduler answers at {name}; start one with 'dask scheduler'"):
+        reproduce(["toy/mean"], engine=name, out=tmp_path / "new")
+    assert time.monotonic() - start < 15
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["dask://", "dask://here", "dask://127.0.0.1:many", "dask://127.0.0.1:99999999"])
+def test_address_that_is_none_is_one_sentence(name):
+    with pytest.raises(UsageError, match=f"no Dask scheduler answers at {name}"):
+        parse_engine(name)
+
+
+def test_scheduler_without_workers_is_one_sentence(cluster, tmp_path):
+    with pytest.raises(UsageError, match="has no workers; start some with 'dask worker 127"):
+        reproduce(["toy/mean"], engine=cluster(0), out=tmp_path)
+
+
+def test_workers_without_a_nanny_work_but_not_with_a_time_limit(cluster, tmp_path):
+    name = cluster(1)
+    [result] = reproduce(["toy/mean"], seeds=1, engine=name, out=tmp_path)
+    assert len(result.rows) == 2
+    with pytest.raises(UsageError, match="--timeout needs workers with a nanny, which 1 of the 1 workers"):
+        reproduce(["toy/mean"], seeds=1, engine=name, out=tmp_path, timeout=60, fresh=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_own_cluster_listens_on_the_loopback_interface_alone_and_in_cipher(tmp_path):
+    engine = parse_engine("dask", 1)
+    before = listening()
+    from whichtoken.lab.plan import Task
+
+    task = Task("toy/mean", '{"draws":10,"factor":1.0,"method":"mean","shift":1.0}', 0)
+    with closing(engine.map([task, Task(task.experiment, task.point, 1)])) as outcomes:
+        next(outcomes)
+        opened = listening() - before
+        assert opened
+        assert {address for address, _ in opened} == {"0100007F"}  # 127.0.0.1 as Linux writes it
+        for _, port in opened:
+            assert not answers_in_clear(port), port
+
+
+def listening():
+    """Addresses and ports on which this process and its children listen."""
+    family = {os.getpid(), *children(os.getpid())}
+    sockets = set()
+    for process in family:
+        for descriptor in Path(f"/proc/{process}/fd").iterdir():
+            try:
+                sockets.add(os.readlink(descriptor))
+            except OSError:
+                continue
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            parts = line.split()
+            if parts[3] == "0A" and f"socket:[{parts[9]}]" in sockets:
+                address, port = parts[1].split(":")
+                found.add((address, int(port, 16)))
+    return found
+
+
+def children(process):
+    output = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process)], capture_output=True, text=True).stdout
+    direct = [int(child) for child in output.split() if Path(f"/proc/{child}/fd").is_dir()]
+    return [*direct, *(grandchild for child in direct for grandchild in children(child))]
+
+
+def answers_in_clear(port):
+    """Whether a web request gets anything but silence, an alarm of TLS or "no such page"."""
+    for page in ("/", "/status", "/health", "/metrics", "/info/main/workers.html", "/api/v1/retire_workers"):
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+            try:
+                connection.sendall(f"GET {page} HTTP/1.0\r\n\r\n".encode())
+                answer = connection.recv(100)
+            except OSError:
+                continue
+        if answer and answer[0] not in (0x15, 0x16) and b" 404 " not in answer:
+            return True
+    return False
+
+
+def test_one_interrupt_is_one_line(tmp_path):
+    command = [sys.executable, "-m", "whichtoken", "reproduce", "toy/faults", "--preset", "full", "--set", "pause=1"]
+    command += ["--engine", "dask", "--workers", "2", "--out", str(tmp_path)]
+    # a group of its own, so that the signal reaches the workers too, as Ctrl-C in a terminal does
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=listen, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not Path(os.environ["TOY_LOG"]).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(driver.pid, signal.SIGINT)
+    _, message = driver.communicate(timeout=60)
+    assert driver.returncode == 130
+    assert message == "whichtoken: stopped; what was finished is stored, the same command goes on from there\n"
