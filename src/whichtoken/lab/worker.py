@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import math
 import os
@@ -66,12 +67,18 @@ def get_ready(ours: bool) -> None:
         experiments()
 
 
+class _Nowhere(io.TextIOBase):
+    """A stream that forgets what is written to it."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
 def keep_quiet() -> None:
-    """Print neither warnings nor stacks of threads and finalisers beside the progress bar: they change no number."""
+    """Keep warnings and stacks off the terminal of the driver: a fault is a row with a message, and the rest changes none."""
     if not sys.warnoptions:  # Python's -W option asks for them
         warnings.simplefilter("ignore")
-    threading.excepthook = lambda _: None
-    sys.unraisablehook = lambda _: None
+        sys.stderr = _Nowhere()
 
 
 def be_a_worker(driver: int) -> None:
