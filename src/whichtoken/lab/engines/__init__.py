@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 from whichtoken.errors import UsageError, unknown
 from whichtoken.lab.engines.common import Engine
 from whichtoken.lab.engines.dask import DaskEngine, scheduler_address
@@ -37,6 +39,6 @@ def _checked(workers: int | None) -> int:
 
     if workers is None:
         return int(cpu_count())
-    if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= MOST_WORKERS:
+    if isinstance(workers, bool) or not isinstance(workers, Integral) or not 1 <= workers <= MOST_WORKERS:
         raise UsageError(f"workers={workers} must be a whole number from 1 to {MOST_WORKERS}")
-    return workers
+    return int(workers)
