@@ -65,6 +65,13 @@ def test_bad_points_are_failed_rows_with_a_message_in_one_safe_line(engine, tmp_
 
 
 @pytest.mark.parametrize("engine", ["local", "dask"])
+def test_two_workers_work_at_the_same_time_to_the_end(engine, tmp_path):
+    overrides = {"kind": "meet", "number": list(range(6))}
+    [result] = reproduce(["toy/poison"], set=overrides, engine=engine, workers=2, out=tmp_path)
+    assert len(result.rows) == 6, [row.message for row in result.rows.failed]
+
+
+@pytest.mark.parametrize("engine", ["local", "dask"])
 def test_endless_points_are_stopped_and_the_others_go_on(engine, tmp_path, capfd):
     overrides = {"kind": ["stopped", "looping", "good"], "number": 0}
     start = time.monotonic()

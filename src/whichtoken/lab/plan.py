@@ -7,8 +7,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
-from numbers import Integral
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from whichtoken.errors import UsageError, unknown
 from whichtoken.lab.canonical import canonical_json
@@ -88,7 +89,7 @@ def make_plan(
     """
     if preset not in experiment.presets:
         raise unknown("preset", preset, experiment.presets, experiment.id)
-    if seeds is not None and (isinstance(seeds, bool) or not isinstance(seeds, Integral) or seeds < 1):
+    if seeds is not None and (isinstance(seeds, bool) or not isinstance(seeds, (int, np.integer)) or seeds < 1):
         raise UsageError(f"seeds={seeds} must be at least 1, and whole")
     plan = Plan(experiment, preset, _checked(experiment, set or {}), None if seeds is None else int(seeds))
     check_size([plan])

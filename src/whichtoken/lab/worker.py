@@ -54,15 +54,16 @@ def work(task: Task) -> Outcome:
     return Outcome("ok", "", values, time.perf_counter() - start)
 
 
-def get_ready(ours: bool) -> None:
+def get_ready(driver: int | None = None) -> None:
     """Load the experiments, so that the first point's time is its own; a fault in one is a matter of its points.
 
     Parameters
     ----------
-    ours : the process was started for this run and writes to the user's terminal.
+    driver : the process that started this one for its run; nothing for a worker that others use too.
     """
-    if ours:
+    if driver is not None:
         keep_quiet()
+        leave_with(driver)
     with suppress(Exception):
         experiments()
 
@@ -88,6 +89,7 @@ def be_a_worker(driver: int) -> None:
     # loky takes the 300 MB that torch needs for a leak and replaces the worker, which then loads torch again
     loky.process_executor._MAX_MEMORY_LEAK_SIZE = 1 << 40
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a KeyboardInterrupt is then the point's own doing
+    keep_quiet()
     leave_with(driver)
 
 

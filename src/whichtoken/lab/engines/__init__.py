@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+import numpy as np
 
 from whichtoken.errors import UsageError, unknown
 from whichtoken.lab.engines.common import Engine
@@ -39,6 +39,6 @@ def _checked(workers: int | None) -> int:
 
     if workers is None:
         return int(cpu_count())
-    if isinstance(workers, bool) or not isinstance(workers, Integral) or not 1 <= workers <= MOST_WORKERS:
+    if isinstance(workers, bool) or not isinstance(workers, (int, np.integer)) or not 1 <= workers <= MOST_WORKERS:
         raise UsageError(f"workers={workers} must be a whole number from 1 to {MOST_WORKERS}")
     return int(workers)

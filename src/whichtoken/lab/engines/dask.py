@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import time
 import warnings
@@ -67,7 +68,7 @@ def _greets(address: str) -> bool:
 class _Foreign:
     """A scheduler that somebody else started."""
 
-    ours = False
+    driver = None
 
     def __init__(self, address: str) -> None:
         self.name = f"the Dask scheduler at dask://{address}"
@@ -86,10 +87,10 @@ class _Own:
     """A cluster that was started for this run."""
 
     name = "the Dask cluster of this run"
-    ours = True
     hint = "is the machine out of memory?"
 
     def __init__(self, cluster: Any) -> None:
+        self.driver = os.getpid()
         self._cluster = cluster
 
     def connect(self) -> Any:

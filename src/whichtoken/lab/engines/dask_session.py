@@ -29,14 +29,14 @@ GOES_ON = "what was finished is stored, the same command goes on from there"
 
 
 class Cluster(Protocol):
-    """Where to connect to, and how to speak of it."""
+    """Where to connect to, how to speak of it, and which process its workers were started by for this run alone."""
 
     @property
     def name(self) -> str: ...
     @property
     def hint(self) -> str: ...
     @property
-    def ours(self) -> bool: ...
+    def driver(self) -> int | None: ...
     def connect(self) -> Any: ...
 
 
@@ -116,7 +116,7 @@ class Session:
         for worker, threads in self._threads.items():
             if worker not in self._ready:
                 if not busy[worker]:
-                    self._send(None, worker, get_ready, self._cluster.ours)
+                    self._send(None, worker, get_ready, self._cluster.driver)
                 continue
             for _ in range(busy[worker], threads):
                 if not tasks or (alone and any(flight.task for flight in self._flights.values())):

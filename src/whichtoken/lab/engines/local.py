@@ -119,7 +119,7 @@ class _Lane:
         if "PYTHONFAULTHANDLER" not in os.environ:
             environment["PYTHONFAULTHANDLER"] = ""  # a crash is a failed row, not pages of stacks on the terminal
         self._pool = ProcessPoolExecutor(1, env=environment, initializer=be_a_worker, initargs=(os.getpid(),))
-        self._start = self._pool.submit(get_ready, True)
+        self._start = self._pool.submit(get_ready)
 
     def _started(self) -> bool:
         """Whether the worker is ready; one that never will be is replaced."""
