@@ -66,7 +66,8 @@ def workers_of(process):
 def start(out, engine, log, *options):
     command = [sys.executable, "-m", "whichtoken", "reproduce", "toy/faults", "--preset", "full", *options]
     command += ["--engine", engine, "--workers", "2", "--out", str(out)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log.open("ab"))
+    with log.open("ab") as errors:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
 
 
 def quiet_table(tmp_path, options):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from whichtoken.lab.plan import Task
 from whichtoken.lab.worker import Outcome
@@ -48,6 +50,23 @@ def worker_died() -> Outcome:
 
 def timed_out(seconds: float) -> Outcome:
     return Outcome("failed", f"stopped after {seconds:g} s, the time limit of a point (--timeout)", {}, seconds)
+
+
+def start_tracker(tracker: Any) -> None:
+    """Start the process that tidies up after this one, if it is not there yet.
+
+    After kill -9 of the driver it would write down what it found, with lines of source, unless Python's -W is given.
+    """
+    before = os.environ.get("PYTHONWARNINGS")
+    if not sys.warnoptions:
+        os.environ["PYTHONWARNINGS"] = "ignore"
+    try:
+        tracker.ensure_running()
+    finally:
+        if before is None:
+            os.environ.pop("PYTHONWARNINGS", None)
+        else:
+            os.environ["PYTHONWARNINGS"] = before
 
 
 @contextmanager

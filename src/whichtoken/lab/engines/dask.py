@@ -13,7 +13,7 @@ from multiprocessing import resource_tracker
 from typing import Any
 
 from whichtoken.errors import UsageError
-from whichtoken.lab.engines.common import children_ignore_interrupts, run_rounds
+from whichtoken.lab.engines.common import children_ignore_interrupts, run_rounds, start_tracker
 from whichtoken.lab.engines.dask_session import ANSWER_SECONDS, Session
 from whichtoken.lab.engines.limits import TimeLimit
 from whichtoken.lab.plan import Task
@@ -107,7 +107,7 @@ def _own_cluster(workers: int) -> Iterator[_Own]:
         raise UsageError(NEEDS.format("the package cryptography")) from None
     import dask.config
 
-    resource_tracker.ensure_running()  # whoever starts it later would let interrupts through again
+    start_tracker(resource_tracker)  # whoever starts it later lets interrupts through again
     with dask.config.set(NO_PAGES), children_ignore_interrupts():
         cluster = distributed.LocalCluster(
             n_workers=workers,

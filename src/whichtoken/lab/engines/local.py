@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken.errors import UsageError
-from whichtoken.lab.engines.common import START_SECONDS, Ended, children_ignore_interrupts, run_rounds, timed_out
+from whichtoken.lab.engines.common import (
+    START_SECONDS,
+    Ended,
+    children_ignore_interrupts,
+    run_rounds,
+    start_tracker,
+    timed_out,
+)
 from whichtoken.lab.engines.limits import TimeLimit
 from whichtoken.lab.plan import Task
 from whichtoken.lab.worker import THREAD_VARIABLES, Outcome, be_a_worker, get_ready, in_one_line, work
@@ -30,7 +37,10 @@ class LocalEngine:
         self.limit = limit
 
     def map(self, tasks: Iterable[Task]) -> Generator[tuple[Task, Outcome]]:
+        from loky.backend import resource_tracker
+
         clear_semaphores()
+        start_tracker(resource_tracker)
         yield from run_rounds(self._round, tasks)
 
     def _round(self, tasks: deque[Task], alone: bool) -> Iterator[Ended]:
