@@ -1,8 +1,12 @@
 """What every engine must satisfy: the same numbers from any number of workers, and no row lost with a worker."""
 
+import os
+import signal
+import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -88,3 +92,20 @@ def test_local_engine_yields_each_task_once():
     tasks = [Task("toy/mean", '{"draws":10,"factor":1.0,"method":"mean","shift":1.0}', seed) for seed in range(40)]
     finished = [task for task, _ in parse_engine("local", 2).map(tasks)]
     assert Counter(finished) == Counter(tasks)
+
+
+@pytest.mark.parametrize("engine", ["local", "dask"])
+def test_interrupt_from_the_terminal_is_one_line(engine, tmp_path, toys):
+    command = [sys.executable, "-m", "whichtoken", "reproduce", "toy/faults", "--preset", "full", "--set", "pause=1"]
+    command += ["--engine", engine, "--workers", "2", "--out", str(tmp_path)]
+    # a group of its own, so that the signal reaches the workers too, as Ctrl-C in a terminal does
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=listen, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not toys.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(driver.pid, signal.SIGINT)
+    _, message = driver.communicate(timeout=60)
+    assert driver.returncode == 130
+    assert message == "whichtoken: stopped; what was finished is stored, the same command goes on from there\n"

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -10,7 +9,6 @@ import threading
 import time
 from collections import Counter
 from contextlib import ExitStack, closing
-from functools import partial
 from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 
@@ -198,19 +196,3 @@ def answers_in_clear(port):
         if answer and answer[0] not in (0x15, 0x16) and b" 404 " not in answer:
             return True
     return False
-
-
-def test_one_interrupt_is_one_line(tmp_path):
-    command = [sys.executable, "-m", "whichtoken", "reproduce", "toy/faults", "--preset", "full", "--set", "pause=1"]
-    command += ["--engine", "dask", "--workers", "2", "--out", str(tmp_path)]
-    # a group of its own, so that the signal reaches the workers too, as Ctrl-C in a terminal does
-    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=listen, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while not Path(os.environ["TOY_LOG"]).exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(driver.pid, signal.SIGINT)
-    _, message = driver.communicate(timeout=60)
-    assert driver.returncode == 130
-    assert message == "whichtoken: stopped; what was finished is stored, the same command goes on from there\n"
