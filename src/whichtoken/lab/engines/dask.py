@@ -13,7 +13,7 @@ from multiprocessing import resource_tracker
 from typing import Any
 
 from whichtoken.errors import UsageError
-from whichtoken.lab.engines.common import children_ignore_interrupts, run_rounds, start_tracker
+from whichtoken.lab.engines.common import START_SECONDS, children_ignore_interrupts, run_rounds, start_tracker
 from whichtoken.lab.engines.dask_session import ANSWER_SECONDS, Session
 from whichtoken.lab.engines.limits import TimeLimit
 from whichtoken.lab.plan import Task
@@ -94,7 +94,7 @@ class _Own:
         self._cluster = cluster
 
     def connect(self) -> Any:
-        return _dask().Client(self._cluster, timeout=ANSWER_SECONDS, set_as_default=False)
+        return _dask().Client(self._cluster, timeout=START_SECONDS, set_as_default=False)
 
 
 @contextmanager

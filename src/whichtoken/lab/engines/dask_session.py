@@ -59,6 +59,10 @@ class Session:
 
     def __init__(self, cluster: Cluster, limit: TimeLimit) -> None:
         self._cluster = cluster
+        # our own workers are on their way for sure, be the machine ever so busy; others may never come
+        self._first_patience, self._patience = (
+            (ANSWER_SECONDS, PATIENCE) if cluster.driver is None else (START_SECONDS, START_SECONDS)
+        )
         self._limit = limit
         self._client: Any = None
         self._flights: dict[str, _Flight] = {}  # by the name that Dask gave
@@ -72,7 +76,7 @@ class Session:
         self._losses = 0
 
     def __enter__(self) -> Session:
-        deadline = time.monotonic() + ANSWER_SECONDS
+        deadline = time.monotonic() + self._first_patience
         try:
             self._client = self._cluster.connect()
             while not (workers := self._workers()):
@@ -155,7 +159,7 @@ class Session:
             self._ready.add(flight.worker)
             return
         try:
-            self._ended.append((flight.task, flight.future.result(timeout=ANSWER_SECONDS)))
+            self._ended.append((flight.task, flight.future.result(timeout=PATIENCE)))
             self._losses = 0
         except Exception:  # the worker died with the result
             self._withdraw(flight)
@@ -163,7 +167,11 @@ class Session:
     def _fail(self, flight: _Flight) -> None:
         from distributed import KilledWorker
 
-        error = flight.future.exception(timeout=ANSWER_SECONDS)
+        try:
+            error = flight.future.exception(timeout=PATIENCE)
+        except Exception:  # the scheduler is gone
+            self._withdraw(flight)
+            return
         if isinstance(error, KilledWorker):
             self._threads.pop(flight.worker, None)
             if flight.task is not None:
@@ -224,15 +232,15 @@ class Session:
                     flight.future.cancel()
                 if flight.task is not None:
                     self._ended.append((flight.task, None))
-        if not self._threads and time.monotonic() - self._seen > PATIENCE:
+        if not self._threads and time.monotonic() - self._seen > self._patience:
             raise UsageError(
-                f"{self._cluster.name} has had no workers for {PATIENCE:.0f} s; {self._cluster.hint}; {GOES_ON}"
+                f"{self._cluster.name} has had no workers for {self._patience:.0f} s; {self._cluster.hint}; {GOES_ON}"
             )
 
     def _workers(self) -> dict[str, Any]:
         """What the scheduler knows of its workers, by address."""
         try:
-            answer = self._client.sync(self._client.scheduler.identity, callback_timeout=PATIENCE)
+            answer = self._client.sync(self._client.scheduler.identity, callback_timeout=self._patience)
         except Exception as error:
             raise _Lost from error
         workers: dict[str, Any] = answer["workers"]
@@ -265,7 +273,7 @@ class Session:
         self._ready.clear()
         self._close()
         self._losses += 1
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self._patience
         while self._client is None:
             if time.monotonic() > deadline or self._losses > LOSSES:
                 raise UsageError(f"{self._cluster.name} does not answer any more; {GOES_ON}")
