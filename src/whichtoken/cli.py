@@ -119,6 +119,12 @@ def reproduce(
     workers: Annotated[
         int | None, typer.Option(metavar="N", parser=_whole_number, help="Worker processes; default: one per core.")
     ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECONDS", help="Stop a point that takes longer; default: 1 h (quick), 6 h, 48 h (paper)."
+        ),
+    ] = None,
     out: OutFolder = DEFAULT_FOLDER,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Verdicts and rows as JSON.")] = None,
 ) -> None:
@@ -135,8 +141,9 @@ def reproduce(
     from whichtoken.lab import reproduce as run
 
     results = run(
-        ids, preset, set=_overrides(set_ or []), seeds=seeds, fresh=fresh, engine=engine, workers=workers, out=out
-    )
+        ids, preset, set=_overrides(set_ or []), seeds=seeds, fresh=fresh, engine=engine, workers=workers,
+        timeout=timeout, out=out,
+    )  # fmt: skip
     _print_verdicts(results)
     if json_file is not None:
         _write(json_file, json.dumps({"experiments": [result.as_json() for result in results]}, indent=1))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from whichtoken.errors import UsageError
 from whichtoken.lab.canonical import canonical_json, random_stream
 from whichtoken.lab.discovery import experiments, find
-from whichtoken.lab.plan import make_plan
+from whichtoken.lab.plan import check_size, make_plan
 
 
 def plan(**options):
@@ -48,6 +48,12 @@ def test_expected_states_apply_only_as_declared():
         ({"set": {"draws": "many"}}, "draws='many' is not accepted (int)"),
         ({"preset": "fulll"}, "unknown preset 'fulll' for toy/mean; did you mean 'full'? presets: full, quick"),
         ({"seeds": 0}, "seeds=0 must be at least 1"),
+        ({"seeds": 1.5}, "seeds=1.5 must be at least 1, and whole"),
+        ({"seeds": 2_000_000_000}, "toy/mean: 4,000,000,000 rows are more than the 1,000,000 of one run; choose fewer"),
+        (
+            {"set": {"draws": list(range(1000)), "shift": list(range(1001))}},
+            "5,005,000 rows are more than the 1,000,000",
+        ),
     ],
 )
 def test_wrong_requests_are_one_sentence(options, sentence):
@@ -55,6 +61,16 @@ def test_wrong_requests_are_one_sentence(options, sentence):
         plan(**options)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_runs_are_counted_without_making_their_points():
+    for options in ({}, {"preset": "full"}, {"seeds": 7}, {"set": {"shift": "1,2,3", "draws": 9}}):
+        assert plan(**options).size == len(plan(**options).tasks)
+
+
+def test_many_large_runs_are_refused_together():
+    with pytest.raises(UsageError, match=r"^2 experiments: 1,400,000 rows are more than the 1,000,000 of one run"):
+        check_size([plan(seeds=350_000), plan(seeds=350_000)])
 
 
 def test_unknown_experiment_names_the_nearest():

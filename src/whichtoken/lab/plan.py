@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from whichtoken.errors import UsageError, unknown
 from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.experiment import Experiment
 
 PRESETS = ("quick", "full", "paper")
+MOST_ROWS = 1_000_000  # of one run: more would fill the memory long before the first is computed
 Overrides = Mapping[str, list[Any]]
 
 
@@ -40,6 +43,14 @@ class Plan:
         """Whether the expected states on record apply: they do not under overrides or another number of seeds."""
         return not self.overrides and self.seeds is None
 
+    @property
+    def size(self) -> int:
+        """Rows of all grids, by counting alone."""
+        return sum(
+            (self.seeds or grid.seeds) * math.prod(map(len, {**grid.axes, **self.overrides}.values()))
+            for grid in self.experiment.presets[self.preset]
+        )
+
     @cached_property
     def points(self) -> dict[str, Any]:
         """Distinct points by their canonical JSON, in the order of the grid."""
@@ -58,7 +69,7 @@ class Plan:
         repeats = []
         for grid in self.experiment.presets[self.preset]:
             for values in grid.points(self.overrides):
-                point = self.experiment.point_type(**_typed(self.experiment, values))
+                point = _point(self.experiment, values)
                 repeats.append((canonical_json(vars(point)), point, self.seeds or grid.seeds))
         return repeats
 
@@ -78,9 +89,23 @@ def make_plan(
     """
     if preset not in experiment.presets:
         raise unknown("preset", preset, experiment.presets, experiment.id)
-    if seeds is not None and seeds < 1:
-        raise UsageError(f"seeds={seeds} must be at least 1")
-    return Plan(experiment, preset, _checked(experiment, set or {}), seeds)
+    if seeds is not None and (isinstance(seeds, bool) or not isinstance(seeds, (int, np.integer)) or seeds < 1):
+        raise UsageError(f"seeds={seeds} must be at least 1, and whole")
+    plan = Plan(experiment, preset, _checked(experiment, set or {}), None if seeds is None else int(seeds))
+    check_size([plan])
+    return plan
+
+
+def check_size(plans: Iterable[Plan]) -> None:
+    """Refuse a run that would never end, before a list of its points is made."""
+    plans = list(plans)
+    rows = sum(plan.size for plan in plans)
+    if rows > MOST_ROWS:
+        what = plans[0].experiment.id if len(plans) == 1 else f"{len(plans)} experiments"
+        raise UsageError(
+            f"{what}: {rows:,} rows are more than the {MOST_ROWS:,} of one run; "
+            "choose fewer --seeds, or fewer values with --set"
+        )
 
 
 def read_point(experiment: Experiment[Any], text: str) -> Any:
@@ -119,9 +144,13 @@ def _items(values: Any) -> list[Any]:
     return values if isinstance(values, list) else [values]
 
 
-def _typed(experiment: Experiment[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def _point(experiment: Experiment[Any], values: Mapping[str, Any]) -> Any:
     known = field_types(experiment)
-    return {name: _value(experiment, name, known[name], value) for name, value in values.items()}
+    typed = {name: _value(experiment, name, known[name], value) for name, value in values.items()}
+    try:
+        return experiment.point_type(**typed)
+    except ValueError as error:  # a point that checks its own values
+        raise UsageError(f"{experiment.id}: {error}") from error
 
 
 def _value(experiment: Experiment[Any], name: str, kind: Any, value: Any) -> Any:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from whichtoken.errors import unknown
+from whichtoken.errors import UsageError, unknown
 from whichtoken.lab.discovery import experiments, find
-from whichtoken.lab.engines import Engine, parse_engine
+from whichtoken.lab.engines import Engine, parse_engine, time_limit
 from whichtoken.lab.experiment import Experiment, Row
 from whichtoken.lab.ledger import Ledger, Run
-from whichtoken.lab.plan import Plan, Task, make_plan
+from whichtoken.lab.plan import Plan, Task, check_size, make_plan
 from whichtoken.lab.progress import Tick, progress_bar
 from whichtoken.lab.results import Result, judge
 from whichtoken.lab.worker import Outcome
@@ -29,6 +29,7 @@ def reproduce(
     fresh: bool = False,
     engine: str = "local",
     workers: int | None = None,
+    timeout: float | str | None = None,
     out: str | Path = DEFAULT_FOLDER,
     progress: Callable[[int], AbstractContextManager[Tick]] = progress_bar,
 ) -> list[Result]:
@@ -43,6 +44,8 @@ def reproduce(
     fresh : compute also what is stored; each stored row stays until its successor is finished.
     engine : local, dask (a cluster on this machine) or dask://host:port.
     workers : number of worker processes; one per available core when not given.
+    timeout : seconds that one point may take, after which its worker is stopped and the row is failed; when not given,
+        an hour for quick, six hours for full and two days for paper. `inf` means no limit.
     out : folder of the ledger.
 
     Returns
@@ -50,7 +53,8 @@ def reproduce(
     list of Result, one per experiment, in the order of `ids`.
     """
     plans = [make_plan(experiment, preset, set, seeds) for experiment in _chosen(ids, preset)]
-    runner = parse_engine(engine, workers)
+    check_size(plans)
+    runner = parse_engine(engine, workers, time_limit(timeout, preset))
     with Ledger.writing(Path(out) / LEDGER_NAME) as ledger:
         started = datetime.now(UTC).isoformat(timespec="microseconds")
         for plan in plans:
@@ -80,10 +84,17 @@ def _compute(
     tasks = [task for plan in plans for task in _missing(plan, ledger, fresh)]
     if not tasks:
         return
-    with progress(len(tasks)) as tick:
-        for task, outcome in engine.map(tasks):
+    unfinished = set(tasks)
+    with progress(len(tasks)) as tick, closing(engine.map(tasks)) as outcomes:
+        for task, outcome in outcomes:
             _store(ledger, owner[task.experiment], task, outcome)
+            unfinished.discard(task)
             tick(task.experiment, outcome.status == "failed")
+    if unfinished:  # a run that lost something must not look like one that is complete
+        raise UsageError(
+            f"{len(unfinished)} of {len(tasks)} points came back without a result; "
+            "what was finished is stored, the same command computes the rest"
+        )
 
 
 def _missing(plan: Plan, ledger: Ledger, fresh: bool) -> list[Task]:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import ctypes
+import io
 import json
 import math
 import os
+import signal
 import sys
+import threading
 import time
-import traceback
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from whichtoken import __version__
+from whichtoken.display.text import visible
 from whichtoken.lab.canonical import plain, random_stream
-from whichtoken.lab.discovery import find
-from whichtoken.lab.experiment import Predicted
+from whichtoken.lab.discovery import experiments, find
+from whichtoken.lab.experiment import Experiment, Predicted
 from whichtoken.lab.plan import Task, read_point
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+MESSAGE_SIGNS = 300  # of an error; it stands in a table
+LARGEST = 64 * 2**20  # characters of JSON in one row
+PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 
 
 @dataclass(frozen=True)
@@ -35,28 +44,69 @@ class Outcome:
 
 
 def work(task: Task) -> Outcome:
-    """Run one task. A fault of the experiment is an outcome, not an exception."""
+    """Run one task. A fault of the experiment, of whatever kind, is an outcome, not an exception."""
     start = time.perf_counter()
     try:
         use_one_thread()
         values = _values(task)
-        _refuse_non_finite(values)
-    except (Exception, SystemExit) as error:
-        return Outcome("failed", _in_one_line(error), {}, time.perf_counter() - start)
+    except BaseException as error:
+        return Outcome("failed", in_one_line(error), {}, time.perf_counter() - start)
     return Outcome("ok", "", values, time.perf_counter() - start)
 
 
-def _values(task: Task) -> Mapping[str, Any]:
-    experiment = find(task.experiment)
-    point = read_point(experiment, task.point)
-    if task.seed is None:
-        return {
-            name: Predicted(plain(item.value), float(item.error)) for name, item in experiment.predict(point).items()
-        }
-    rng = random_stream(experiment.id, task.seed, experiment.problem(point))
-    measured: dict[str, Any] = plain(experiment.run(point, rng))
-    json.dumps(measured)  # a value that cannot be stored is a fault of this point, found here
-    return measured
+def get_ready(driver: int | None = None) -> None:
+    """Load the experiments, so that the first point's time is its own; a fault in one is a matter of its points.
+
+    Parameters
+    ----------
+    driver : the process that started this one for its run; nothing for a worker that others use too.
+    """
+    if driver is not None:
+        keep_quiet()
+        leave_with(driver)
+    with suppress(Exception):
+        experiments()
+
+
+class _Nowhere(io.TextIOBase):
+    """A stream that forgets what is written to it."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+def keep_quiet() -> None:
+    """Keep warnings and stacks off the terminal of the driver: a fault is a row with a message, and the rest changes none."""
+    if not sys.warnoptions:  # Python's -W option asks for them
+        warnings.simplefilter("ignore")
+        sys.stderr = _Nowhere()
+
+
+def be_a_worker(driver: int) -> None:
+    """Set up a process that a driver started: it listens to its driver alone, and leaves when that is gone."""
+    import loky.process_executor
+
+    # loky takes the 300 MB that torch needs for a leak and replaces the worker, which then loads torch again
+    loky.process_executor._MAX_MEMORY_LEAK_SIZE = 1 << 40
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a KeyboardInterrupt is then the point's own doing
+    keep_quiet()
+    leave_with(driver)
+
+
+def leave_with(parent: int) -> None:
+    """End this process when its parent does, even by kill -9: an orphan would keep a core busy for nobody.
+
+    The parent's number is watched, not whether it exists: a dead parent that nobody has waited for still does.
+    """
+    if sys.platform == "linux":  # reaches also a process that is stopped, or in machine code that holds the interpreter
+        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @cache
@@ -74,19 +124,84 @@ def use_one_thread() -> None:
     threadpool_limits(1)
 
 
+def in_one_line(error: BaseException) -> str:
+    """The error for a table: its kind, what it says and where it arose; safe and short whatever the error contains."""
+    try:
+        kind = visible(type(error).__name__, keep="")[:MESSAGE_SIGNS]
+    except BaseException:
+        kind = "error"
+    try:
+        said = str.__getitem__(str(error), slice(0, 10 * MESSAGE_SIGNS))  # a plain text, of bearable length
+        said = visible(" ".join(said.split()), keep="")
+    except BaseException:
+        said = "its message cannot be read"
+    if len(said) > MESSAGE_SIGNS:
+        said = said[:MESSAGE_SIGNS] + " ..."
+    return f"{kind}: {said}{_place(error)}"
+
+
+def _place(error: BaseException) -> str:
+    try:
+        step = error.__traceback__
+        while step is not None and step.tb_next is not None:
+            step = step.tb_next
+        if step is None:
+            return ""
+        return visible(f" ({Path(step.tb_frame.f_code.co_filename).name[:100]}:{step.tb_lineno})", keep="")
+    except BaseException:
+        return ""
+
+
+def _values(task: Task) -> Mapping[str, Any]:
+    experiment = find(task.experiment)
+    point = read_point(experiment, task.point)
+    if task.seed is None:
+        return _predicted(experiment, point)
+    rng = random_stream(experiment.id, task.seed, experiment.problem(point))
+    return _storable(_mapping(experiment.run(point, rng), "run"))
+
+
+def _predicted(experiment: Experiment[Any], point: Any) -> dict[str, Predicted]:
+    found = _mapping(experiment.predict(point), "predict")
+    for name, item in found.items():
+        if not isinstance(item, Predicted):
+            raise TypeError(f"'{name}' is predicted as a {type(item).__name__}; a Predicted is needed")
+        _require_numbers(plain(item.value), name)
+        _require_numbers(plain(item.error), f"{name}.error")
+    values = _storable({name: {"value": item.value, "error": item.error} for name, item in found.items()})
+    return {name: Predicted(item["value"], float(item["error"])) for name, item in values.items()}
+
+
+def _mapping(found: Any, method: str) -> Mapping[str, Any]:
+    if not isinstance(found, Mapping):
+        raise TypeError(f"{method}() returned a {type(found).__name__}; a mapping of names to values is needed")
+    return found
+
+
+def _storable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as they will be read back; what cannot be stored is a fault of this point, found here."""
+    values = plain(values)
+    _refuse_non_finite(values)
+    text = json.dumps(values, allow_nan=False)
+    if len(text) > LARGEST:
+        raise ValueError(f"the values take {len(text):,} characters as JSON; at most {LARGEST:,} are stored")
+    stored: dict[str, Any] = json.loads(text)
+    return stored
+
+
+def _require_numbers(value: Any, name: str) -> None:
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, list):
+            _require_numbers(item, name)
+        elif not isinstance(item, (int, float)):
+            raise TypeError(f"'{name}' is predicted as a {type(item).__name__}; a number or numbers are needed")
+
+
 def _refuse_non_finite(values: Mapping[str, Any], prefix: str = "") -> None:
     for name, value in values.items():
-        if isinstance(value, Predicted):
-            value = [value.value, value.error]
         if isinstance(value, Mapping):
             _refuse_non_finite(value, f"{prefix}{name}.")
         elif isinstance(value, list):
             _refuse_non_finite(dict(enumerate(value)), f"{prefix}{name}.")  # type: ignore[arg-type]
         elif isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"'{prefix}{name}' is {value}")
-
-
-def _in_one_line(error: BaseException) -> str:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text} ({Path(frame.filename).name}:{frame.lineno})"

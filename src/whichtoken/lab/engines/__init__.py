@@ -1,0 +1,44 @@
+"""Where tasks run: processes on this machine, or a Dask cluster. Same tasks, same numbers, any number of workers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from whichtoken.errors import UsageError, unknown
+from whichtoken.lab.engines.common import Engine
+from whichtoken.lab.engines.dask import DaskEngine, scheduler_address
+from whichtoken.lab.engines.limits import TimeLimit, time_limit
+from whichtoken.lab.engines.local import LocalEngine
+
+ENGINES = ("local", "dask", "dask://host:port")
+MOST_WORKERS = 1000
+
+__all__ = ["ENGINES", "DaskEngine", "Engine", "LocalEngine", "TimeLimit", "parse_engine", "time_limit"]
+
+
+def parse_engine(name: str, workers: int | None = None, limit: TimeLimit | None = None) -> Engine:
+    """The engine of this name: local, dask, or dask://host:port.
+
+    Parameters
+    ----------
+    workers : processes on this machine; one per available core when not given.
+    limit : how long a point may take; forever when not given.
+    """
+    limit = limit or TimeLimit()
+    if name == "local":
+        return LocalEngine(_checked(workers), limit)
+    if name == "dask":
+        return DaskEngine(None, _checked(workers), limit)
+    if name.startswith("dask://"):
+        return DaskEngine(scheduler_address(name), _checked(workers), limit)
+    raise unknown("engine", name, ENGINES)
+
+
+def _checked(workers: int | None) -> int:
+    from loky import cpu_count
+
+    if workers is None:
+        return int(cpu_count())
+    if isinstance(workers, bool) or not isinstance(workers, (int, np.integer)) or not 1 <= workers <= MOST_WORKERS:
+        raise UsageError(f"workers={workers} must be a whole number from 1 to {MOST_WORKERS}")
+    return int(workers)

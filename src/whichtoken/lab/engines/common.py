@@ -1,0 +1,85 @@
+"""What the engines share: what becomes of a task whose worker died or took too long, and calm on Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from whichtoken.lab.plan import Task
+from whichtoken.lab.worker import Outcome
+
+TRIES = 3  # a task whose worker dies this often is recorded as failed
+START_SECONDS = 120.0  # to start a worker and load the experiments; not part of a point's time
+
+Ended = tuple[Task, Outcome | None]  # None: the worker died
+Round = Callable[[deque[Task], bool], Iterator[Ended]]  # works a queue off, with all workers or (alone) with one
+
+
+class Engine(Protocol):
+    """Runs tasks and yields each with its outcome, in the order in which they finish."""
+
+    def map(self, tasks: Iterable[Task]) -> Generator[tuple[Task, Outcome]]: ...
+
+
+def run_rounds(one_round: Round, tasks: Iterable[Task]) -> Iterator[tuple[Task, Outcome]]:
+    """Run all tasks; those whose worker died run again, one by one after the others, with the memory for themselves."""
+    waiting, deaths = deque(tasks), Counter[Task]()
+    alone = False
+    while waiting:
+        again: deque[Task] = deque()
+        for task, outcome in one_round(waiting, alone):
+            if outcome is not None:
+                yield task, outcome
+                continue
+            deaths[task] += 1
+            if deaths[task] < TRIES:
+                again.append(task)
+            else:
+                yield task, worker_died()
+        waiting, alone = again, True
+
+
+def worker_died() -> Outcome:
+    return Outcome("failed", f"the worker died {TRIES} times while running this point (out of memory?)", {}, 0.0)
+
+
+def timed_out(seconds: float) -> Outcome:
+    return Outcome("failed", f"stopped after {seconds:g} s, the time limit of a point (--timeout)", {}, seconds)
+
+
+def start_tracker(tracker: Any) -> None:
+    """Start the process that tidies up after this one, if it is not there yet.
+
+    After kill -9 of the driver it would write down what it found, with lines of source, unless Python's -W is given.
+    """
+    before = os.environ.get("PYTHONWARNINGS")
+    if not sys.warnoptions:
+        os.environ["PYTHONWARNINGS"] = "ignore"
+    try:
+        tracker.ensure_running()
+    finally:
+        if before is None:
+            os.environ.pop("PYTHONWARNINGS", None)
+        else:
+            os.environ["PYTHONWARNINGS"] = before
+
+
+@contextmanager
+def children_ignore_interrupts() -> Iterator[None]:
+    """Processes and threads started here never see Ctrl-C, which a terminal sends to all: the driver alone answers it.
+
+    For the driver itself it only waits until the end of the block.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,150 @@
+"""A Dask cluster: an existing scheduler, or processes that are started on this machine for the run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+import warnings
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
+from typing import Any
+
+from whichtoken.errors import UsageError
+from whichtoken.lab.engines.common import START_SECONDS, children_ignore_interrupts, run_rounds, start_tracker
+from whichtoken.lab.engines.dask_session import ANSWER_SECONDS, Session
+from whichtoken.lab.engines.limits import TimeLimit
+from whichtoken.lab.plan import Task
+from whichtoken.lab.worker import Outcome
+
+# Dask always opens a port for web pages, also without a dashboard; on it is then nothing to see and nothing to order
+NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+NEEDS = "the dask engine needs {}; install it with: pip install 'whichtoken[dask]'"
+
+
+class DaskEngine:
+    """An existing Dask scheduler, or a cluster of processes started on this machine for the run."""
+
+    def __init__(self, address: str | None, workers: int, limit: TimeLimit) -> None:
+        self.address = address
+        self.workers = workers
+        self.limit = limit
+
+    def map(self, tasks: Iterable[Task]) -> Generator[tuple[Task, Outcome]]:
+        with _silent_logs(), ExitStack() as stack:
+            cluster = _Foreign(self.address) if self.address else stack.enter_context(_own_cluster(self.workers))
+            session = stack.enter_context(Session(cluster, self.limit))
+            yield from run_rounds(session.one_round, tasks)
+
+
+def scheduler_address(name: str) -> str:
+    """The host:port behind dask://, once a scheduler answers there: a wrong one must be found before anything is written."""
+    address = name.removeprefix("dask://")
+    if not _greets(address):
+        raise UsageError(f"no Dask scheduler answers at {name}; start one with 'dask scheduler'")
+    return address
+
+
+def _greets(address: str) -> bool:
+    """Whether a Dask scheduler listens there: it greets whoever connects, which web servers and silent ports do not."""
+    host, _, port = address.rpartition(":")
+    greeting = b""
+    deadline = time.monotonic() + ANSWER_SECONDS
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS) as connection:
+            while b"pickle-protocol" not in greeting and len(greeting) < 4096:
+                connection.settimeout(max(0.01, deadline - time.monotonic()))
+                received = connection.recv(4096)
+                if not received:
+                    return False
+                greeting += received
+    except (OSError, ValueError, OverflowError):
+        return False
+    return b"pickle-protocol" in greeting
+
+
+class _Foreign:
+    """A scheduler that somebody else started."""
+
+    driver = None
+
+    def __init__(self, address: str) -> None:
+        self.name = f"the Dask scheduler at dask://{address}"
+        self.hint = f"start some with 'dask worker {address}'"
+        self._address = address
+
+    def connect(self) -> Any:
+        if not _greets(self._address):  # Dask itself would wait longer, or take what a web server says for a size
+            raise OSError
+        with warnings.catch_warnings():  # about other versions of packages: the rows carry the one that matters
+            warnings.simplefilter("ignore")
+            return _dask().Client(f"tcp://{self._address}", timeout=ANSWER_SECONDS, set_as_default=False)
+
+
+class _Own:
+    """A cluster that was started for this run."""
+
+    name = "the Dask cluster of this run"
+    hint = "is the machine out of memory?"
+
+    def __init__(self, cluster: Any) -> None:
+        self.driver = os.getpid()
+        self._cluster = cluster
+
+    def connect(self) -> Any:
+        return _dask().Client(self._cluster, timeout=START_SECONDS, set_as_default=False)
+
+
+@contextmanager
+def _own_cluster(workers: int) -> Iterator[_Own]:
+    """Processes that answer nobody but this run: on the loopback interface, with keys of their own, without web pages."""
+    distributed = _dask()
+    try:
+        security = distributed.Security.temporary()
+    except ImportError:
+        raise UsageError(NEEDS.format("the package cryptography")) from None
+    import dask.config
+
+    start_tracker(resource_tracker)  # whoever starts it later lets interrupts through again
+    with dask.config.set(NO_PAGES), children_ignore_interrupts():
+        cluster = distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            protocol="tls://",
+            security=security,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+            # the engine itself decides what runs again
+            scheduler_kwargs={"allowed_failures": 0, "dashboard": False},
+        )
+    with cluster:
+        yield _Own(cluster)
+
+
+def _dask() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise UsageError(NEEDS.format("Dask")) from None
+    return distributed
+
+
+@contextmanager
+def _silent_logs() -> Iterator[None]:
+    """Keep what Dask logs of lost connections off the terminal: what matters of it is said in a sentence."""
+    _dask()  # its loggers exist from here on
+    names = [
+        "asyncio",
+        *(name for name in logging.root.manager.loggerDict if name.startswith(("distributed", "tornado"))),
+    ]
+    before = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

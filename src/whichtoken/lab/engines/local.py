@@ -1,0 +1,181 @@
+"""Processes on this machine, each with one task at a time, so that it is known which task a death or a delay is due to."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from whichtoken.errors import UsageError
+from whichtoken.lab.engines.common import (
+    START_SECONDS,
+    Ended,
+    children_ignore_interrupts,
+    run_rounds,
+    start_tracker,
+    timed_out,
+)
+from whichtoken.lab.engines.limits import TimeLimit
+from whichtoken.lab.plan import Task
+from whichtoken.lab.worker import THREAD_VARIABLES, Outcome, be_a_worker, get_ready, in_one_line, work
+
+STARTS = 5  # workers in a row that end before they are ready, after which there is no point in starting more
+LONGEST_WAIT = 60.0  # a larger number may overflow the clock of the system
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class LocalEngine:
+    """Processes on this machine; the death of one costs only the task that it had, which runs again."""
+
+    def __init__(self, workers: int, limit: TimeLimit) -> None:
+        self.workers = workers
+        self.limit = limit
+
+    def map(self, tasks: Iterable[Task]) -> Generator[tuple[Task, Outcome]]:
+        from loky.backend import resource_tracker
+
+        clear_semaphores()
+        start_tracker(resource_tracker)
+        yield from run_rounds(self._round, tasks)
+
+    def _round(self, tasks: deque[Task], alone: bool) -> Iterator[Ended]:
+        lanes = [_Lane(self.limit.seconds) for _ in range(min(1 if alone else self.workers, len(tasks)))]
+        ended: list[Ended] = []
+        try:
+            while True:
+                for lane in lanes:
+                    if tasks and lane.task is None:
+                        lane.give(tasks.popleft())
+                yield from ended  # only now: no worker waits while a row is stored
+                busy = [lane for lane in lanes if lane.task is not None]
+                if not busy:
+                    return
+                seconds = max(0.0, min(LONGEST_WAIT, *(lane.seconds_left for lane in busy)))
+                wait([lane.awaited for lane in busy], timeout=seconds, return_when=FIRST_COMPLETED)
+                ended = [end for lane in busy if (end := lane.ended()) is not None]
+        finally:
+            for lane in lanes:
+                lane.close()
+
+
+class _Lane:
+    """One worker process and the task that it is busy with."""
+
+    def __init__(self, seconds: float) -> None:
+        self.task: Task | None = None
+        self._seconds = seconds
+        self._pool: Any = None
+        self._start: Future[None] | None = None  # open while the worker starts: its time is not the point's
+        self._future: Future[Outcome]
+        self._since = 0.0
+        self._failed_starts = 0
+
+    def give(self, task: Task) -> None:
+        """Let the worker run this task, starting one if there is none."""
+        from loky.process_executor import BrokenProcessPool
+
+        self.task = task
+        while True:
+            try:
+                with children_ignore_interrupts():
+                    if self._pool is None:
+                        self._open()
+                    self._future = self._pool.submit(work, task)
+            except BrokenProcessPool:  # the worker died when it had nothing to do, or at once
+                self._count_failed_start()
+            else:
+                self._since = time.monotonic()
+                return
+
+    @property
+    def awaited(self) -> Future[Any]:
+        """What happens next: the worker is ready, or the task is done."""
+        return self._start or self._future
+
+    @property
+    def seconds_left(self) -> float:
+        return (self._seconds if self._start is None else START_SECONDS) - (time.monotonic() - self._since)
+
+    def ended(self) -> Ended | None:
+        """The task with its outcome (None: the worker died); nothing while it goes on."""
+        if self._start is not None and not self._started():
+            return None
+        if self._future.done():
+            outcome = self._outcome()
+        elif self.seconds_left <= 0:
+            self.close()
+            outcome = timed_out(self._seconds)
+        else:
+            return None
+        assert self.task is not None
+        task, self.task = self.task, None
+        return task, outcome
+
+    def close(self) -> None:
+        """Kill the worker with all that it started."""
+        if self._pool is not None:
+            self._pool.shutdown(kill_workers=True)
+        self._pool = self._start = None
+
+    def _open(self) -> None:
+        from loky import ProcessPoolExecutor
+
+        environment = dict.fromkeys((*THREAD_VARIABLES, "NUMBA_NUM_THREADS"), "1")
+        if "PYTHONFAULTHANDLER" not in os.environ:
+            environment["PYTHONFAULTHANDLER"] = ""  # a crash is a failed row, not pages of stacks on the terminal
+        self._pool = ProcessPoolExecutor(1, env=environment, initializer=be_a_worker, initargs=(os.getpid(),))
+        self._start = self._pool.submit(get_ready)
+
+    def _started(self) -> bool:
+        """Whether the worker is ready; one that never will be is replaced."""
+        assert self._start is not None
+        if self._start.done() and self._start.exception() is None:
+            self._start, self._since, self._failed_starts = None, time.monotonic(), 0
+            return True
+        if self._start.done() or self.seconds_left <= 0:
+            self._count_failed_start()
+            assert self.task is not None
+            self.give(self.task)
+        return False
+
+    def _count_failed_start(self) -> None:
+        self.close()
+        self._failed_starts += 1
+        if self._failed_starts == STARTS:
+            raise UsageError(
+                f"worker processes cannot be started: {STARTS} in a row ended or hung before they were ready "
+                "(out of memory?); what was finished is stored, the same command goes on from there"
+            )
+
+    def _outcome(self) -> Outcome | None:
+        from loky.process_executor import BrokenProcessPool
+
+        error = self._future.exception()
+        if error is None:
+            return self._future.result()
+        self.close()
+        return None if isinstance(error, BrokenProcessPool) else Outcome("failed", in_one_line(error), {}, 0.0)
+
+
+def clear_semaphores(folder: Path = SHARED_MEMORY) -> None:
+    """Remove what pools left whose driver was killed together with the process that tidies up after it."""
+    for path in folder.glob("sem.loky-*"):
+        owner = path.name.split("-")[1]
+        with suppress(OSError, OverflowError):
+            if owner.isdigit() and not _exists(int(owner)) and path.stat().st_uid == os.getuid():
+                path.unlink()
+
+
+def _exists(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is there, and another user's
+        return True
+    return True

@@ -1,0 +1,127 @@
+"""The processes of this machine: deaths at awkward moments, time limits, orphans and what they leave."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from whichtoken.errors import UsageError
+from whichtoken.lab import reproduce
+from whichtoken.lab.engines import parse_engine, time_limit
+from whichtoken.lab.engines.local import LocalEngine, clear_semaphores
+from whichtoken.lab.plan import Task
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def tasks(number):
+    return [Task("toy/mean", '{"draws":10,"factor":1.0,"method":"mean","shift":1.0}', seed) for seed in range(number)]
+
+
+def workers_of(driver):
+    """The worker processes that this process started."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            command = (folder / "cmdline").read_bytes()
+            if parent == driver and (b"popen_loky" in command or b"spawn_main" in command):
+                found.append(int(folder.name))
+        except (OSError, IndexError, ValueError):
+            continue
+    return found
+
+
+@linux
+def test_worker_that_dies_while_a_row_is_stored_takes_no_task_along():
+    wanted, finished = tasks(12), []
+    for task, outcome in parse_engine("local", 2).map(wanted):
+        finished.append((task, outcome.status))
+        if len(finished) in (1, 4, 7):
+            for worker in workers_of(os.getpid()):
+                os.kill(worker, signal.SIGKILL)
+            time.sleep(0.3)  # until it has been noticed
+    assert Counter(finished) == Counter((task, "ok") for task in wanted)
+
+
+def test_run_that_lost_a_task_does_not_look_complete(tmp_path, monkeypatch):
+    def forgetful(self, tasks):
+        yield from list(LocalEngine.__dict__["original"](self, tasks))[:-1]
+
+    monkeypatch.setattr(LocalEngine, "original", LocalEngine.map, raising=False)
+    monkeypatch.setattr(LocalEngine, "map", forgetful)
+    with pytest.raises(UsageError, match="1 of 12 points came back without a result; what was finished is stored"):
+        reproduce(["toy/mean"], workers=1, out=tmp_path)
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("seconds", [0, -1, math.nan, "soon", "", True, [], "0", "-inf", 1j])
+def test_bad_time_limit_is_one_sentence(seconds):
+    with pytest.raises(UsageError, match=r"must be a positive number of seconds, such as 600; inf means no limit$"):
+        time_limit(seconds, "quick")
+
+
+def test_time_limit_grows_with_the_preset_unless_one_is_given():
+    limits = [time_limit(None, preset) for preset in ("quick", "full", "paper")]
+    assert [limit.seconds for limit in limits] == [3600, 6 * 3600, 48 * 3600]
+    assert not any(limit.asked for limit in limits)
+    assert (time_limit("1.5", "quick").seconds, time_limit(1.5, "quick").asked) == (1.5, True)
+    assert time_limit("inf", "quick").seconds == math.inf
+
+
+@pytest.mark.parametrize("value", ["0", "-3", "nan", "soon"])
+def test_bad_time_limit_on_the_command_line(value, whichtoken):
+    done = whichtoken("reproduce", "toy/mean", "--timeout", value)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"whichtoken: timeout={value} must be a positive number")
+
+
+@pytest.mark.parametrize("workers", [0, -1, 1.5, True, 10**9])
+def test_bad_number_of_workers_is_one_sentence(workers):
+    with pytest.raises(UsageError, match="must be a whole number from 1 to 1000"):
+        parse_engine("local", workers)
+
+
+@linux
+def test_semaphores_of_the_dead_are_cleared_and_those_of_the_living_stay(tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    names = [f"sem.loky-{owner}-abc" for owner in (gone.pid, os.getpid(), "x", 10**30)]
+    for name in [*names, f"other-{gone.pid}-abc"]:
+        (tmp_path / name).touch()
+    clear_semaphores(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names[1:], f"other-{gone.pid}-abc"])
+
+
+@linux
+@pytest.mark.parametrize(("engine", "fault"), [("local", "stopped"), ("local", "holding"), ("dask", "stopped")])
+def test_workers_leave_with_their_driver_even_when_nobody_waits_for_it(engine, fault, tmp_path, toys):
+    command = [sys.executable, "-m", "whichtoken", "reproduce", "toy/poison", "--set", f"kind={fault}"]
+    command += ["--engine", engine, "--workers", "1", "--out", str(tmp_path)]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not toys.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    [worker] = workers_of(driver.pid)
+    driver.send_signal(signal.SIGKILL)  # and no wait(): it stays as a zombie
+    try:
+        while alive(worker):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert Path(f"/proc/{driver.pid}").exists()
+    finally:
+        driver.wait()
+
+
+def alive(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
