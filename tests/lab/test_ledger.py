@@ -10,7 +10,8 @@ import pytest
 
 from whichtoken.errors import UsageError
 from whichtoken.lab import reproduce
-from whichtoken.lab.ledger import SCHEMA, Ledger, Run
+from whichtoken.lab.ledger import Ledger, Run
+from whichtoken.lab.ledger_file import SCHEMA
 from whichtoken.lab.results import stored_results
 from whichtoken.places import LEDGER_NAME
 
@@ -134,7 +135,7 @@ def test_second_driver_is_refused_and_readers_are_not(filled):
 
 
 def test_locked_by_another_program(filled, monkeypatch):
-    monkeypatch.setattr("whichtoken.lab.ledger.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("whichtoken.lab.ledger_file.BUSY_SECONDS", 0.05)
     other = sqlite3.connect(filled)
     other.execute("BEGIN IMMEDIATE")
     try:
