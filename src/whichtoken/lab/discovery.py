@@ -23,6 +23,7 @@ from typing import Any
 
 from whichtoken.errors import UsageError, in_one_line, unknown
 from whichtoken.lab.experiment import Experiment, Grid
+from whichtoken.lab.plan import field_types
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,12 @@ def _check(item: type[Experiment[Any]], found: Mapping[str, Experiment[Any]]) ->
         raise UsageError("the class must name its point, as in Experiment[Point] with a frozen dataclass Point")
     if type(item.version) is not int:
         raise UsageError(f"version={item.version!r} must be a whole number")
+    if not isinstance(item.expected, Mapping) or not all(
+        isinstance(codes, Mapping) for codes in item.expected.values()
+    ):
+        raise UsageError("expected must be a dictionary from a preset to a dictionary from a code to its state")
     shown = item()
+    field_types(shown)
     for text in (shown.title, shown.claim, shown.source):
         if not isinstance(text, str):
             raise UsageError(f"title, claim and source must be texts, not {text!r}")

@@ -14,7 +14,7 @@ from whichtoken.lab.ledger import Judged, Ledger, Run
 from whichtoken.lab.plan import Plan, Task, make_plan
 from whichtoken.lab.verdicts import Claim, Mean, Verdict, not_run, settle
 
-AT_FAULT = "at fault:"
+AT_FAULT = "at fault: "
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,8 @@ def judge(plan: Plan, stored: Mapping[Task, Row[Any]], started: str = "") -> Res
         return Result(plan, rows, [], missing, started, f"judge() failed: {in_one_line(error)}")
     explained = any(claim.kind == "not run" for claim in claims)  # these say themselves what is not there
     notes = _note(rows, 0 if explained else missing, reason)
-    fault = "; ".join(verdict.note for verdict in verdicts if verdict.note.startswith(AT_FAULT))
+    at_fault = [verdict for verdict in verdicts if verdict.note.startswith(AT_FAULT)]
+    fault = "; ".join(f"{verdict.code}: {verdict.note.removeprefix(AT_FAULT)}" for verdict in at_fault)
     verdicts = [replace(verdict, note="; ".join(filter(None, [verdict.note, notes]))) for verdict in verdicts]
     return Result(plan, rows, verdicts, missing, started, fault)
 
@@ -135,7 +136,7 @@ def _finite(verdict: Verdict) -> Verdict:
         return verdict
     said = " and ".join(f"{name} is {value}" for name, value in wrong.items())
     hidden: dict[str, Any] = {name: 0.0 if name == "theory_error" else None for name in wrong}
-    return replace(verdict, **hidden, state="inconclusive", note=f"{AT_FAULT} {verdict.code}: {said}")
+    return replace(verdict, **hidden, state="inconclusive", note=f"{AT_FAULT}{said}")
 
 
 def _claims(plan: Plan, rows: Rows[Any], reason: str, nothing_stored: bool) -> list[Claim]:

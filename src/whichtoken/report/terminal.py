@@ -143,7 +143,7 @@ def _verdict_lines(claim: Experiment[Any], run: Run, judged: Judged | None) -> I
 def _stale(claim: Experiment[Any], run: Run, judged: Judged | None) -> str:
     """Why the stored verdicts do not speak for the run any more; empty when they do."""
     if judged is None or judged.started != run.started:
-        return "not judged yet; the same 'whichtoken reproduce' goes on from there"
+        return "not finished; run it again"
     if judged.version != claim.version:
         return f"of version {judged.version} of the claim, now {claim.version}; run it again"
     return ""
