@@ -145,7 +145,7 @@ def _stale(claim: Experiment[Any], run: Run, judged: Judged | None) -> str:
     if judged is None or judged.started != run.started:
         return "not finished; run it again"
     if judged.version != claim.version:
-        return f"of version {judged.version} of the claim, now {claim.version}; run it again"
+        return f"of version {judged.version}, now {claim.version}; run it again"
     return ""
 
 
