@@ -1,13 +1,16 @@
 """The report: complete, self-contained, escaped, from the ledger alone."""
 
 import re
+import shutil
 import time
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
-from whichtoken.lab import Predicted, Row, reproduce
+from whichtoken.errors import UsageError
+from whichtoken.lab import Exact, Predicted, Row, at_least, reproduce
 from whichtoken.lab.discovery import find
 from whichtoken.lab.ledger import Ledger, Run
 from whichtoken.lab.plan import Task, make_plan
@@ -40,16 +43,28 @@ class Page(HTMLParser):
         assert self.stack.pop() == tag
 
 
-@pytest.fixture(autouse=True)
-def _in_this_process(monkeypatch):
-    monkeypatch.setattr("whichtoken.lab.engines.LocalEngine.map", lambda self, tasks: ((t, work(t)) for t in tasks))
+@pytest.fixture(scope="module", autouse=True)
+def _in_this_process():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("whichtoken.lab.engines.LocalEngine.map", lambda self, tasks: ((t, work(t)) for t in tasks))
+        patch.setenv("WHICHTOKEN_EXPERIMENTS", str(Path(__file__).parents[1] / "toys"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def written(_in_this_process, tmp_path_factory):
+    """Results and their report, made once."""
+    out = tmp_path_factory.mktemp("written")
+    reproduce(["toy/mean", "toy/faults"], out=out)
+    reproduce(["toy/mean"], set={"factor": [1.2]}, seeds=4, out=out)
+    write_report(out)
+    return out
 
 
 @pytest.fixture
-def report(tmp_path):
-    reproduce(["toy/mean", "toy/faults"], out=tmp_path)
-    reproduce(["toy/mean"], set={"factor": [1.2]}, seeds=4, out=tmp_path)
-    return write_report(tmp_path).parent
+def report(written, tmp_path):
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "report"
 
 
 def test_pages_load_nothing_from_elsewhere_and_run_no_script(report):
@@ -111,10 +126,10 @@ def test_text_is_escaped(report):
 
 
 def test_report_needs_no_recomputation(report, toys, tmp_path):
-    executions = toys.read_text()
+    write_report(tmp_path)
     once = {path.name: path.read_text() for path in report.iterdir()}
     write_report(tmp_path)
-    assert toys.read_text() == executions
+    assert not toys.exists(), "no point ran"
     assert {path.name: path.read_text() for path in report.iterdir()} == once
 
 
@@ -157,23 +172,62 @@ def fill(path, points, seeds, runs=1):
 
 def test_work_grows_with_the_rows_and_pages_stay_small(tmp_path):
     seconds = {}
-    for points in (500, 4000):
+    for points in (300, 2400):
         fill(tmp_path / str(points) / LEDGER_NAME, points, seeds=2)
         start = time.process_time()
         write_report(tmp_path / str(points))
         seconds[points] = time.process_time() - start
-    assert seconds[4000] < 16 * seconds[500], "grouped once: far from 64 times"
-    page = tmp_path / "4000" / "report" / "toy-mean.html"
+    assert seconds[2400] < 16 * seconds[300], "grouped once: far from 64 times"
+    page = tmp_path / "2400" / "report" / "toy-mean.html"
     assert page.stat().st_size < 400_000
-    assert "Not shown: 3940 points; <code>whichtoken export toy/mean --to rows.csv" in page.read_text()
+    assert "Not shown: 2340 points; <code>whichtoken export toy/mean --to rows.csv" in page.read_text()
     assert "data:image/png;base64," in page.read_text(), "thousands of marks are one picture"
 
 
-def test_page_of_many_runs_lists_those_it_has_no_room_for(tmp_path):
-    fill(tmp_path / LEDGER_NAME, points=60, seeds=2, runs=16)
+def test_page_of_many_runs_lists_those_it_has_no_room_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("whichtoken.report.html.LARGEST_PAGE", 100_000)
+    fill(tmp_path / LEDGER_NAME, points=40, seeds=2, runs=8)
+    page = write_report(tmp_path).with_name("toy-mean.html")
+    text = page.read_text()
+    assert page.stat().st_size < 100_000
+    shown = text.count("<h3>Numbers</h3>")
+    assert 0 < shown < 8
+    assert f"{8 - shown} runs have no section here" in text
+    assert text.count("whichtoken reproduce toy/mean --preset quick --set draws=") == 8
+
+
+def test_texts_from_data_do_not_fill_a_page(tmp_path):
+    fill(tmp_path / LEDGER_NAME, points=30, seeds=1)
+    plan = make_plan(find("toy/mean"), "quick", {"draws": [10 + place for place in range(30)]}, 1)
+    with Ledger.writing(tmp_path / LEDGER_NAME) as ledger:
+        for task in plan.tasks[1:]:
+            ledger.put(1, task, Row(None, task.seed, "failed", "\x1b[2J<b>" + "x" * 100_000, {}, 0.1, "1"))
+    page = write_report(tmp_path).with_name("toy-mean.html")
+    assert page.stat().st_size < 400_000
+    text = page.read_text()
+    assert "\\x1b[2J&lt;b&gt;xxx" in text
+    assert "\x1b" not in text
+    assert "Not shown: 9 more failed rows; <code>whichtoken export toy/mean" in text
+
+
+def test_wide_tables_and_many_verdicts_are_limited_and_say_so(tmp_path, monkeypatch):
+    toy = type(find("toy/mean"))
+    monkeypatch.setattr(toy, "run", lambda self, point, rng: {"mean": 1.0, **{f"n{k}": k for k in range(200)}})
+    claims = [
+        at_least(f"mean.{k}", "large " * 100, bound=0.0, measured=Exact(1.0)) for k in range(299)
+    ]  # and one on record
+    monkeypatch.setattr(toy, "judge", lambda self, rows: iter(claims))
+    reproduce(["toy/mean"], out=tmp_path)
     page = write_report(tmp_path).with_name("toy-mean.html")
     text = page.read_text()
     assert page.stat().st_size < 400_000
-    sections, listed = text.count("<h3>Numbers</h3>"), text.count("--seeds 2 --out")
-    assert (0 < sections < 16) or page.stat().st_size < 300_000
-    assert listed == 16
+    assert "Not shown: 240 more verdicts; <code>whichtoken reproduce toy/mean --json FILE</code>" in text
+    assert "Not shown: 180 columns; <code>whichtoken export toy/mean" in text
+
+
+def test_place_that_cannot_be_written_is_found_before_the_work(written, tmp_path, monkeypatch):
+    shutil.copy(written / LEDGER_NAME, tmp_path)
+    (tmp_path / "report").write_text("a file in the way")
+    monkeypatch.setattr("whichtoken.report.html._experiment_page", lambda *arguments: pytest.fail("worked before"))
+    with pytest.raises(UsageError, match="report cannot be written: file exists"):
+        write_report(tmp_path)

@@ -210,11 +210,11 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def _cut(value: object) -> str:
+def _cut(value: object, most: int = MOST_CHARACTERS) -> str:
     """A text from data, shortened where it would fill the page."""
     text = str(value)
-    rest = len(text) - MOST_CHARACTERS
-    return text if rest <= 0 else f"{text[:MOST_CHARACTERS]} … ({rest} more characters)"
+    rest = len(text) - most
+    return text if rest <= 0 else f"{text[:most]} … ({rest} more characters)"
 
 
 def _maths(text: str) -> Markup:
