@@ -3,9 +3,20 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
+
+from whichtoken.lab import Row, reproduce
+from whichtoken.lab.discovery import find
+from whichtoken.lab.export import export_rows
+from whichtoken.lab.ledger import Ledger
+from whichtoken.lab.plan import make_plan
+from whichtoken.lab.worker import work
+from whichtoken.places import LEDGER_NAME
+from whichtoken.report.terminal import print_claims
 
 
 def test_reproduce_prints_verdicts_and_writes_json(whichtoken, tmp_path):
@@ -15,7 +26,7 @@ def test_reproduce_prints_verdicts_and_writes_json(whichtoken, tmp_path):
     assert "agrees" in done.stdout
     assert done.stderr == "", "quiet when not a terminal"
     [experiment] = json.loads((tmp_path / "out.json").read_text())["experiments"]
-    assert set(experiment) == {"id", "preset", "points", "failed", "seconds", "verdicts", "rows"}
+    assert set(experiment) == {"id", "preset", "points", "failed", "seconds", "fault", "verdicts", "rows"}
     assert (experiment["points"], experiment["failed"], len(experiment["rows"])) == (2, 0, 10)
     row = {"point", "seed", "status", "message", "measured", "predicted", "seconds", "package_version"}
     assert set(experiment["rows"][0]) == row
@@ -40,7 +51,7 @@ def test_reproduce_prints_verdicts_and_writes_json(whichtoken, tmp_path):
 def test_changed_verdict_exits_1(whichtoken, tmp_path, monkeypatch):
     folder = tmp_path / "experiments"
     folder.mkdir()
-    text = (pytest.importorskip("pathlib").Path(__file__).parent / "toys" / "mean.py").read_text()
+    text = (Path(__file__).parent / "toys" / "mean.py").read_text()
     (folder / "mean.py").write_text(text.replace("point.factor * point.shift", "1.2 * point.shift"))
     monkeypatch.setenv("WHICHTOKEN_EXPERIMENTS", str(folder))
     done = whichtoken("reproduce", "toy/mean")
@@ -80,7 +91,11 @@ def test_expected_states_do_not_apply_under_set(whichtoken):
         (["list", "toy/maen"], "did you mean 'toy/mean'?"),
         (["report"], "run 'whichtoken reproduce' first"),
         (["export", "--to", "rows.csv"], "run 'whichtoken reproduce' first"),
-        (["export", "--to", "rows.xls"], "must end in .parquet or .csv"),
+        (["export", "--to", "rows.xls"], "a table is written as .csv, .tsv, .parquet, .jsonl"),
+        (["export", "--to", "nowhere/rows.csv"], "there is no folder nowhere"),
+        (["export", "--to", "."], ". is a folder; name a file"),
+        (["export", "--to", "x" * 300 + ".csv"], "file name too long"),
+        (["reproduce", "toy/mean", "--json", "nowhere/out.json"], "there is no folder nowhere"),
         (["bench", "prompt-swm"], "did you mean 'prompt-svm'?"),
     ],
 )
@@ -119,12 +134,62 @@ def test_version_names_the_parts(whichtoken):
     assert "torch 2." in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["--help"], ["list", "mirror-descent/direction"]])
-def test_light_commands_do_not_import_torch(arguments):
+LIGHT = [["list"], ["--help"], ["list", "mirror-descent/direction"], ["list", "toy/heavy"]]
+
+
+@pytest.fixture
+def heavy(tmp_path, monkeypatch):
+    """Stored results of a claim whose judge and picture are heavy."""
+    folder = tmp_path / "experiments"
+    folder.mkdir()
+    text = (Path(__file__).parent / "toys" / "mean.py").read_text().replace("toy/mean", "toy/heavy")
+    (folder / "heavy.py").write_text(text.replace("theory = rows", "import numba, torch\n        theory = rows"))
+    monkeypatch.setenv("WHICHTOKEN_EXPERIMENTS", str(folder))
+    monkeypatch.setattr("whichtoken.lab.engines.LocalEngine.map", lambda self, tasks: ((t, work(t)) for t in tasks))
+    reproduce(["toy/heavy"], out=tmp_path / "whichtoken-output")
+
+
+def test_light_commands_import_no_heavy_library_and_judge_nothing(heavy):
     code = (
         "import sys; from whichtoken.cli import app\n"
-        f"try: app({arguments!r})\nexcept SystemExit: pass\n"
-        "sys.exit('torch' in sys.modules or 'numba' in sys.modules and 'numba is heavy' or 0)"
+        f"for arguments in {LIGHT!r}:\n"
+        "    try: app(arguments)\n    except SystemExit as end: assert not end.code, end.code\n"
+        "print('heavy:', *sorted({'torch', 'numba', 'scipy', 'pandas', 'matplotlib', 'jinja2'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1:] == ["heavy:"], done.stderr or done.stdout[-500:]
+    assert "quick: 1 agrees" in done.stdout
+    assert "run of quick, " in done.stdout
+    assert "  mean.shift: agrees" in done.stdout
+
+
+def test_list_tells_a_run_that_was_not_judged_to_its_end(heavy, tmp_path, capsys, monkeypatch):
+    with Ledger.writing(tmp_path / "whichtoken-output" / LEDGER_NAME) as ledger:
+        [run] = ledger.runs()
+        ledger.put_run(replace(run, started="2999-01-01T00:00:00"))
+    print_claims(tmp_path / "whichtoken-output")
+    assert "quick: not finished; run it again" in capsys.readouterr().out
+    with Ledger.writing(tmp_path / "whichtoken-output" / LEDGER_NAME) as ledger:
+        ledger.put_run(run)
+    monkeypatch.setattr(type(find("toy/heavy")), "version", 2)
+    print_claims(tmp_path / "whichtoken-output")
+    assert "quick: of version 1, now 2; run it again" in capsys.readouterr().out
+
+
+def test_formulas_in_an_export_are_marked_on_request(heavy, tmp_path):
+    out = tmp_path / "whichtoken-output"
+    with Ledger.writing(out / LEDGER_NAME) as ledger:
+        task = next(iter(ledger.rows(make_plan(find("toy/heavy")))))
+        row = Row(None, task.seed, "failed", "=cmd|' /C calc'!A0", {"mean": -1.5}, 0.0, "1")
+        ledger.put(1, task, row)
+    export_rows(out, [], tmp_path / "plain.csv")
+    export_rows(out, [], tmp_path / "safe.csv", spreadsheet_safe=True)
+    plain, safe = (pd.read_csv(tmp_path / name).iloc[0] for name in ("plain.csv", "safe.csv"))
+    assert (plain["message"], safe["message"]) == (row.message, f"'{row.message}")
+    assert plain["measured.mean"] == safe["measured.mean"] == -1.5
+
+
+def test_hidden_signs_in_an_error_are_shown(whichtoken):
+    done = whichtoken("list", "toy/\x1b[31mmean")
+    assert done.returncode == 2
+    assert "unknown experiment 'toy/\\x1b[31mmean'" in done.stderr

@@ -6,17 +6,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
+from whichtoken.display.terminal import console as _console
+from whichtoken.display.terminal import table as _table
+from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
-from whichtoken.places import DEFAULT_FOLDER, LEDGER_NAME
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from whichtoken.lab.results import Result
+from whichtoken.files import check_place, write_text
+from whichtoken.places import DEFAULT_FOLDER
 
 app = typer.Typer(
     help="Which token does softmax attention pick, why, and how surely.",
@@ -34,7 +33,6 @@ OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of
 # typer carries its own copy of click, whose base exception is only reached through a public subclass
 ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 INTERRUPTED = 130  # what typer makes of Ctrl-C
-STATE_STYLE = {"agrees": "green", "disagrees": "red", "inconclusive": "yellow", "not-run": "dim"}
 
 
 def main() -> None:
@@ -54,7 +52,7 @@ def main() -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    print(f"whichtoken: {' '.join(message.split())}", file=sys.stderr)
+    print(f"whichtoken: {visible(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(2)
 
 
@@ -76,6 +74,17 @@ def _whole_number(text: str) -> int:
     return int(text)
 
 
+def _writable(path: Path | None) -> Path | None:
+    if path is not None:
+        check_place(path)
+    return path
+
+
+def _output(*names: str, help: str, metavar: str = "FILE") -> Any:
+    """An option that names a file to write: a place where that cannot be is found while arguments are read."""
+    return typer.Option(*names, metavar=metavar, callback=_writable, help=help)
+
+
 @app.callback()
 def options(
     version: Annotated[
@@ -93,16 +102,14 @@ def list_claims(
     out: OutFolder = DEFAULT_FOLDER,
 ) -> None:
     """Claims, their sources and what became of them so far."""
-    from whichtoken.lab.discovery import experiments, find
+    from whichtoken.report.terminal import print_claim, print_claims
 
     if id:
-        _print_experiment(find(id))
-        return
-    states = _states_so_far(out)
-    table = _table("claim", "title", "source", "so far")
-    for experiment in experiments().values():
-        table.add_row(experiment.id, experiment.title, experiment.source, states.get(experiment.id, "[dim]not run[/]"))
-    _console().print(table)
+        from whichtoken.lab.discovery import find
+
+        print_claim(find(id), out)
+    else:
+        print_claims(out)
 
 
 @app.command()
@@ -126,11 +133,11 @@ def reproduce(
         ),
     ] = None,
     out: OutFolder = DEFAULT_FOLDER,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Verdicts and rows as JSON.")] = None,
+    json_file: Annotated[Path | None, _output("--json", help="Verdicts and rows as JSON.")] = None,
 ) -> None:
     """Check claims: simulate, predict, judge. Computes what is missing and nothing else.
 
-    Exit code 0: as expected; 1: a verdict on record turned round; 2: wrong usage.
+    Exit code 0: as expected; 1: a recorded verdict changed, or a claim is at fault; 2: wrong usage.
 
     Examples:
 
@@ -139,15 +146,17 @@ def reproduce(
       whichtoken reproduce mirror-descent/direction --preset full --seeds 20 --set p=1.5,2
     """
     from whichtoken.lab import reproduce as run
+    from whichtoken.report.terminal import print_faults, print_results
 
     results = run(
         ids, preset, set=_overrides(set_ or []), seeds=seeds, fresh=fresh, engine=engine, workers=workers,
         timeout=timeout, out=out,
     )  # fmt: skip
-    _print_verdicts(results)
+    print_results(results)
+    unloaded = not ids and print_faults()
     if json_file is not None:
-        _write(json_file, json.dumps({"experiments": [result.as_json() for result in results]}, indent=1))
-    if any(result.changed for result in results):
+        write_text(json_file, json.dumps({"experiments": [result.as_json() for result in results]}, indent=1))
+    if unloaded or any(result.changed or result.fault for result in results):
         raise typer.Exit(1)
 
 
@@ -156,25 +165,29 @@ def report(out: OutFolder = DEFAULT_FOLDER) -> None:
     """Write the HTML report of the stored results; computes no point."""
     from whichtoken.report import write_report
 
-    print(f"report: {write_report(out)}")
+    print(f"report: {visible(str(write_report(out)))}")
 
 
 @app.command()
 def export(
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Experiments; none means all.")] = None,
-    to: Annotated[Path, typer.Option("--to", metavar="FILE.parquet|.csv", help="File to write.")] = ...,  # type: ignore[assignment]
+    to: Annotated[Path, _output("--to", metavar="FILE.parquet|.csv", help="File to write; also .tsv, .jsonl.")] = ...,  # type: ignore[assignment]
     out: OutFolder = DEFAULT_FOLDER,
+    spreadsheet_safe: Annotated[
+        bool, typer.Option("--spreadsheet-safe", help="Mark texts that a spreadsheet would run as formulas (.csv).")
+    ] = False,
 ) -> None:
     """Write stored rows as a table: one column per field of the point, measured and predicted value."""
     from whichtoken.lab.export import export_rows
 
-    print(f"{export_rows(out, ids or [], to)} rows: {to}")
+    rows = export_rows(out, ids or [], to, spreadsheet_safe=spreadsheet_safe)
+    print(f"{rows} rows: {visible(str(to))}")
 
 
 @app.command()
 def bench(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks; none means all.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The table as JSON.")] = None,
+    json_file: Annotated[Path | None, _output("--json", help="The table as JSON.")] = None,
 ) -> None:
     """Measure ours beside what a user would take instead: ratios, timed in one run."""
     from dataclasses import asdict
@@ -197,7 +210,7 @@ def bench(
                 records.append({"benchmark": name, **asdict(measure), "met": measure.met})
         console.print(table)
     if json_file is not None:
-        _write(json_file, json.dumps(plain(records), indent=1))
+        write_text(json_file, json.dumps(plain(records), indent=1))
 
 
 @app.command()
@@ -217,8 +230,8 @@ def plan(
             metavar="FILE", help="Pilot data to estimate the task from: .npz (tokens, labels), .csv, .tsv, .parquet."
         ),
     ] = None,
-    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Learning curves as .svg, .png or .pdf.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The plan as JSON.")] = None,
+    figure: Annotated[Path | None, _output(help="Learning curves as .svg, .png or .pdf.")] = None,
+    json_file: Annotated[Path | None, _output("--json", help="The plan as JSON.")] = None,
 ) -> None:
     """Plan a study: is the signal detectable, with how much data, and does attention beat a linear model?
 
@@ -260,7 +273,7 @@ def plan(
     if figure is not None:
         write_figure(planned, figure)
     if json_file is not None:
-        _write(json_file, json.dumps(asdict(planned), indent=1))
+        write_text(json_file, json.dumps(asdict(planned), indent=1))
 
 
 DataFile = Annotated[Path, typer.Argument(metavar="DATA", help="Table: .csv, .tsv, .parquet or .jsonl.")]
@@ -285,7 +298,7 @@ def fit_text_file(
     test_share: TestShare = 0.25,
     seed: Seed = 0,
     separator: Separator = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The metrics as JSON.")] = None,
+    json_file: Annotated[Path | None, _output("--json", help="The metrics as JSON.")] = None,
 ) -> None:
     """Classify documents, with the words that decide.
 
@@ -315,7 +328,7 @@ def fit_bags_file(
     test_share: TestShare = 0.25,
     seed: Seed = 0,
     separator: Separator = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The metrics as JSON.")] = None,
+    json_file: Annotated[Path | None, _output("--json", help="The metrics as JSON.")] = None,
 ) -> None:
     """Classify bags of instances, one instance per row, with the instances that decide.
 
@@ -347,7 +360,7 @@ def fit_groups_file(
     test_share: TestShare = 0.25,
     seed: Seed = 0,
     separator: Separator = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The metrics as JSON.")] = None,
+    json_file: Annotated[Path | None, _output("--json", help="The metrics as JSON.")] = None,
 ) -> None:
     """Classify rows whose columns come in groups, with the groups that matter.
 
@@ -372,7 +385,7 @@ def predict(
         str | None, typer.Option(metavar="COLUMN", help="Column of the texts, or of the bags; default text, or bag.")
     ] = None,
     separator: Separator = None,
-    to: Annotated[Path | None, typer.Option("--to", metavar="FILE.csv", help="File to write; default: print.")] = None,
+    to: Annotated[Path | None, _output("--to", metavar="FILE.csv", help="File to write; default: print.")] = None,
 ) -> None:
     """Labels and probabilities of the rows of a file, as CSV."""
     from whichtoken.estimators.command import predict_file
@@ -382,7 +395,7 @@ def predict(
     if to is None:
         print(text, end="")
     else:
-        _write(to, text)
+        write_text(to, text)
 
 
 @app.command()
@@ -394,8 +407,8 @@ def explain(
         str | None, typer.Option(metavar="COLUMN", help="Column of the texts, or of the bags; default text, or bag.")
     ] = None,
     separator: Separator = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page in colours.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Every number as JSON.")] = None,
+    html: Annotated[Path | None, _output(help="Write a page in colours.")] = None,
+    json_file: Annotated[Path | None, _output("--json", help="Every number as JSON.")] = None,
 ) -> None:
     """Which tokens, instances of a bag, or groups of columns decided, and what would change it; exact, without sampling.
 
@@ -413,9 +426,9 @@ def explain(
 
     explanations, shown = explain_data(model, text, file, column=column, separator=separator)
     if html is not None:
-        _write(html, shown.as_html(explanations))
+        write_text(html, shown.as_html(explanations))
     if json_file is not None:
-        _write(json_file, json.dumps([item.as_json() for item in explanations], ensure_ascii=False, indent=1))
+        write_text(json_file, json.dumps([item.as_json() for item in explanations], ensure_ascii=False, indent=1))
     if html is None and json_file is None:
         console = _console()
         for item in explanations:
@@ -440,24 +453,7 @@ def _print_fit(report: Any, folder: Path, json_file: Path | None) -> None:
         console.print(note, highlight=False, markup=False)
     print(f"model: {folder}")
     if json_file is not None:
-        _write(json_file, json.dumps(asdict(report), indent=1))
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    # a file or a pipe has no width: do not break lines at 80
-    return Console() if sys.stdout.isatty() else Console(width=200)
-
-
-def _table(*columns: str, title: str | None = None) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+        write_text(json_file, json.dumps(asdict(report), indent=1))
 
 
 def _overrides(settings: list[str]) -> dict[str, str]:
@@ -465,88 +461,3 @@ def _overrides(settings: list[str]) -> dict[str, str]:
         if "=" not in setting:
             raise UsageError(f"--set {setting}: write it as field=value, or field=value,value for a grid")
     return dict((part.strip() for part in setting.split("=", 1)) for setting in settings)  # type: ignore[misc]
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror})") from error
-
-
-def _print_experiment(experiment: Any) -> None:
-    from dataclasses import MISSING, fields
-
-    from rich.markup import escape
-
-    from whichtoken.lab.plan import field_types, make_plan, type_name
-
-    console, types = _console(), field_types(experiment)
-    title, claim, source = map(escape, (experiment.title, experiment.claim, experiment.source))
-    console.print(f"[bold]{experiment.id}[/]  {title}\n\n{claim}\n[dim]{source}[/]\n")
-    table = _table("field", "type", "default", "method")
-    for field in fields(experiment.point_type):
-        default = "required" if field.default is MISSING else str(field.default)
-        table.add_row(
-            field.name, type_name(types[field.name]), default, "yes" if field.name in experiment.method_fields else ""
-        )
-    console.print(table)
-    for preset in experiment.presets:
-        plan = make_plan(experiment, preset)
-        console.print(f"[bold]{preset}[/]: {len(plan.points)} points, {len(plan.tasks)} rows")
-        for code, state in experiment.expected.get(preset, {}).items():
-            console.print(f"  {code}: [{STATE_STYLE[state]}]{state}[/]")
-
-
-def _states_so_far(out: Path) -> dict[str, str]:
-    """A short count of states by experiment, from the latest run of each."""
-    from collections import Counter
-
-    from whichtoken.lab.ledger import Ledger
-    from whichtoken.lab.results import stored_results
-
-    if not (out / LEDGER_NAME).is_file():
-        return {}
-    states: dict[str, str] = {}
-    with Ledger.reading(out / LEDGER_NAME) as ledger:
-        for result in stored_results(ledger):
-            counts = Counter(verdict.state for verdict in result.verdicts)
-            text = ", ".join(f"[{STATE_STYLE[state]}]{n} {state}[/]" for state, n in counts.items())
-            states.setdefault(result.id, f"{result.preset}: {text}")
-    return states
-
-
-def _print_verdicts(results: list[Result]) -> None:
-    from rich.markup import escape
-
-    console = _console()
-    table = _table("verdict", "claim", "theory", "measured", "95 % interval", "state")
-    for result in results:
-        for verdict in result.verdicts:
-            table.add_row(
-                verdict.code,
-                escape(verdict.claim) + (f" [dim]({escape(verdict.note)})[/]" if verdict.note else ""),
-                f"{verdict.relation.replace('=', '')} {_number(verdict.theory)}".strip(),
-                _number(verdict.measured),
-                "" if verdict.low is None else f"{_number(verdict.low)} .. {_number(verdict.high)}",
-                f"[{STATE_STYLE[verdict.state]}]{verdict.state}[/]",
-            )
-    console.print(table)
-    for result in results:
-        first = f"; first: {escape(result.rows.failed[0].message)}" if result.failed else ""
-        console.print(
-            f"{result.id} {result.preset}: {result.points} points, {result.failed} failed, "
-            f"{result.seconds:.1f} s of computing{first}", highlight=False
-        )  # fmt: skip
-        for verdict in result.changed:
-            console.print(f"[red]changed[/]: {verdict.code} was {result.expected(verdict)}, now {verdict.state}")
-        for verdict in result.weakened:
-            console.print(f"[yellow]warning[/]: {verdict.code} was agrees, now inconclusive")
-        if len(result.package_versions) > 1:
-            console.print(
-                f"[yellow]warning[/]: {result.id} mixes rows of {', '.join(result.package_versions)}; see --fresh"
-            )
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"

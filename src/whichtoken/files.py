@@ -44,6 +44,13 @@ def write_text(path: str | Path, text: str) -> None:
 def check_place(path: str | Path) -> None:
     """Refuse a place where no file can be written; call it before the work whose result goes there."""
     target = Path(path)
+    try:
+        _check_place(target)
+    except OSError as error:  # such as a name that is too long
+        raise UsageError(f"{target} cannot be written: {(error.strerror or str(error)).lower()}") from error
+
+
+def _check_place(target: Path) -> None:
     if target.is_dir():
         raise UsageError(f"{target} is a folder; name a file")
     if target.exists() and not stat.S_ISREG(target.stat().st_mode):

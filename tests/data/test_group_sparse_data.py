@@ -1,6 +1,3 @@
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -171,11 +168,9 @@ def test_absent_cifar_file_is_named(tmp_path):
         cifar_images(folder=tmp_path)
 
 
-@pytest.mark.skipif(
-    not (Path(os.environ.get("WHICHTOKEN_DATA", ".")) / CIFAR_FILE).exists(),
-    reason=f"WHICHTOKEN_DATA names no folder with {CIFAR_FILE}",
-)
-def test_cifar_pictures_are_standardised_and_labelled():
+def test_cifar_pictures_are_standardised_and_labelled(real_data):
+    if not (real_data / CIFAR_FILE).exists():
+        pytest.skip(f"WHICHTOKEN_DATA names no folder with {CIFAR_FILE}")
     images, labels = cifar_images("frog", "airplane", per_class=20)
     assert images.shape == (40, 3072)
     np.testing.assert_allclose(images.std(axis=0), 1)

@@ -1,6 +1,5 @@
 """The fast way from texts to counts equals the plain one; every option does what it says; real reviews give known sizes."""
 
-import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -214,16 +213,11 @@ def test_a_vocabulary_file_of_the_wrong_kind(tmp_path):
         TextPipeline(word_pieces=tmp_path / "none.txt").fit(["good"])
 
 
-DATA = Path(os.environ.get("WHICHTOKEN_DATA", "nowhere"))
-
-
-@pytest.mark.skipif(
-    not (DATA / "yelp_reviews_1000_1500.parquet").is_file(),
-    reason="needs yelp_reviews_1000_1500.parquet and a BERT vocabulary in the folder WHICHTOKEN_DATA",
-)
-def test_sizes_of_the_yelp_reviews():
-    table = pd.read_parquet(DATA / "yelp_reviews_1000_1500.parquet").query("label != 0")
-    pipeline = TextPipeline(word_pieces=DATA / "bert-base-uncased-vocab.txt")
+def test_sizes_of_the_yelp_reviews(real_data):
+    if not (real_data / "yelp_reviews_1000_1500.parquet").is_file():
+        pytest.skip("needs yelp_reviews_1000_1500.parquet and a BERT vocabulary in the folder WHICHTOKEN_DATA")
+    table = pd.read_parquet(real_data / "yelp_reviews_1000_1500.parquet").query("label != 0")
+    pipeline = TextPipeline(word_pieces=real_data / "bert-base-uncased-vocab.txt")
     data = prepare(table.text.tolist(), table.label.to_numpy(), pipeline)
     assert data.counts.shape == (6809, 2300)
     assert data.lengths.mean() == pytest.approx(145.1, abs=0.05)

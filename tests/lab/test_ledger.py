@@ -5,21 +5,39 @@ import random
 import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
 from whichtoken.errors import UsageError
 from whichtoken.lab import reproduce
-from whichtoken.lab.ledger import SCHEMA, Ledger, Run
+from whichtoken.lab.ledger import Ledger, Run
+from whichtoken.lab.ledger_file import OLDEST, SCHEMA, TABLES, checksum, one_sentence
 from whichtoken.lab.results import stored_results
 from whichtoken.places import LEDGER_NAME
 
+HERE = Path(__file__).parent
+TOYS = HERE.parent / "toys"
+OLD = sorted((HERE / "ledgers").glob("schema-*.sqlite"))
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """A ledger with the rows of one run, computed once."""
+    folder = tmp_path_factory.mktemp("template")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WHICHTOKEN_EXPERIMENTS", str(TOYS))
+        reproduce(["toy/mean"], workers=1, out=folder)
+    return folder / LEDGER_NAME
+
 
 @pytest.fixture
-def filled(tmp_path):
-    """A ledger with the rows of one run."""
-    reproduce(["toy/mean"], workers=1, out=tmp_path)
-    return tmp_path / LEDGER_NAME
+def filled(template, tmp_path):
+    """A copy of it to spoil."""
+    return Path(shutil.copy(template, tmp_path / LEDGER_NAME))
 
 
 def open_and_read(path):
@@ -61,12 +79,205 @@ def test_newer_schema(filled):
     assert f"newer version (schema {SCHEMA + 3}, this program knows {SCHEMA})" in refused(filled)
 
 
+@pytest.mark.parametrize("schema", [0, -1, -(2**31), OLDEST - 1])
+def test_schema_that_no_version_wrote(filled, schema):
+    with sqlite3.connect(filled) as connection:
+        connection.execute(f"PRAGMA user_version={schema}")
+    connection.close()
+    for reading in (True, False):
+        assert f"has schema {schema}, and this program reads {OLDEST} to {SCHEMA}" in refused(filled, reading=reading)
+
+
+@pytest.fixture(params=OLD, ids=lambda path: path.stem)
+def old(request, tmp_path):
+    """A ledger that an earlier version wrote."""
+    return Path(shutil.copy(request.param, tmp_path / LEDGER_NAME))
+
+
+def seen(path):
+    with Ledger.reading(path) as ledger:
+        results = stored_results(ledger)
+    return {(r.id, r.plan.seeds): ([row.measured for row in r.rows], [v.state for v in r.verdicts]) for r in results}
+
+
+def test_there_is_an_old_ledger_of_every_schema():
+    assert [path.stem for path in OLD] == [f"schema-{number}" for number in range(OLDEST, SCHEMA)]
+
+
+def test_old_ledger_is_read_as_it_is(old):
+    before = old.read_bytes()
+    found = seen(old)
+    assert [found["toy/mean", seeds][1] for seeds in (None, 4)] == [["agrees"], ["disagrees"]]
+    assert len(found["toy/faults", 1][0]) == 1
+    assert old.read_bytes() == before
+
+
+def test_old_ledger_is_brought_up_to_date_and_left_beside(old):
+    before, found = old.read_bytes(), seen(old)
+    schema = int(before[60:64].hex(), 16)  # the place of user_version in a SQLite file
+    reproduce(["toy/mean"], workers=1, out=old.parent)
+    assert seen(old) == found
+    backup = old.with_name(f"{old.stem}-schema-{schema}.sqlite")
+    assert backup.read_bytes()[60:64] == before[60:64]
+    assert seen(backup) == found
+    with Ledger.reading(old) as ledger:
+        assert {run.key for run in ledger.runs()} > ledger.judged().keys() == {("toy/mean", "quick", "{}", 0)}
+
+
+def test_failed_migration_leaves_the_old_ledger(old, monkeypatch):
+    before = old.read_bytes()
+    monkeypatch.setattr("whichtoken.lab.ledger_file._transaction", lambda schema: "BEGIN; CREATE TABLE a (b); oops;")
+    with pytest.raises(UsageError), Ledger.writing(old):
+        pass
+    assert old.read_bytes() == before
+
+
 def test_foreign_database(tmp_path):
     path = tmp_path / LEDGER_NAME
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE mine (a)")
     connection.close()
     assert "not a whichtoken results file" in refused(path)
+
+
+def test_foreign_database_without_tables(tmp_path):
+    path = tmp_path / LEDGER_NAME
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA application_id=7")
+    connection.close()
+    assert "not a whichtoken results file" in refused(path)
+
+
+def make_loop(path):
+    path.symlink_to(path.with_suffix(".other"))
+    path.with_suffix(".other").symlink_to(path)
+
+
+@pytest.mark.parametrize("reading", [True, False])
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (Path.mkdir, "is a folder, where a whichtoken results file should be"),
+        (os.mkfifo, "is not a regular file, where a whichtoken results file should be"),
+        (make_loop, "cannot be opened (Too many levels of symbolic links)"),
+    ],
+)
+def test_what_is_no_file(tmp_path, make, sentence, reading):
+    make(tmp_path / LEDGER_NAME)
+    assert sentence in refused(tmp_path / LEDGER_NAME, reading=reading)
+
+
+def plant(path, table, column, value):
+    """Put a value into one row of a table, with the checksum that belongs to it."""
+    columns = list(TABLES[table].columns)
+    with sqlite3.connect(path) as connection:
+        row = list(connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchone())
+        connection.execute(f"DELETE FROM {table} WHERE checksum=?", (checksum(tuple(row)),))
+        row[columns.index(column)] = value
+        marks = ",".join("?" * (len(row) + 1))
+        connection.execute(f"INSERT INTO {table} VALUES ({marks})", (*row, checksum(tuple(row))))
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("rows", "measured", "[1, 2]"),
+        ("rows", "measured", '{"mean": NaN}'),
+        ("rows", "measured", "{"),
+        ("rows", "measured", "[" * 100_000),
+        ("rows", "measured", None),
+        ("rows", "seconds", "soon"),
+        ("rows", "status", "perhaps"),
+        ("rows", "seed", "first"),
+        ("rows", "message", b"bytes"),
+        ("predictions", "predicted", '{"mean": 1.0}'),
+        ("predictions", "predicted", '{"mean": {"value": 1.0, "error": "small"}}'),
+        ("runs", "overrides", '{"draws": 3}'),
+        ("runs", "overrides", "[]"),
+        ("runs", "started", b"today"),
+        ("verdicts", "verdicts", "[1]"),
+        ("verdicts", "verdicts", "{}"),
+        ("verdicts", "version", "one"),
+    ],
+)
+def test_value_of_a_wrong_kind_with_a_right_checksum(filled, table, column, value):
+    plant(filled, table, column, value)
+    sentence = rf"^[^\n]* holds a value of a wrong kind in {table}.{column}, [^\n]*$"
+    with Ledger.reading(filled) as ledger, pytest.raises(UsageError, match=sentence):
+        (stored_results(ledger), ledger.judged())
+
+
+def test_verdicts_are_stored_with_their_run(filled):
+    with Ledger.reading(filled) as ledger:
+        [run] = ledger.runs()
+        stored = ledger.judged()[run.key]
+        [result] = stored_results(ledger)
+    assert (stored.started, stored.version, stored.fault) == (run.started, 1, "")
+    assert stored.verdicts == [asdict(verdict) for verdict in result.verdicts]
+
+
+def test_verdicts_do_not_outlive_a_run_that_was_begun_again(filled):
+    with Ledger.writing(filled) as ledger:
+        [run] = ledger.runs()
+        ledger.put_run(replace(run, started="2999-01-01T00:00:00"))
+        assert ledger.judged()[run.key].started != ledger.runs()[0].started
+        ledger.forget_verdicts("toy/mean")
+        assert ledger.judged() == {}
+
+
+def test_listing_reads_no_row(filled):
+    """A reader checks what it reads: rows that are damaged do not concern the list of verdicts."""
+    with sqlite3.connect(filled) as connection:
+        connection.execute("UPDATE rows SET checksum=0")
+    connection.close()
+    with Ledger.reading(filled) as ledger:
+        assert len(ledger.judged()) == len(ledger.runs()) == 1
+    assert "damaged" in refused(filled, reading=True)
+
+
+def test_message_that_is_no_unicode_is_stored(filled):
+    with Ledger.writing(filled) as ledger:
+        [result] = stored_results(ledger)
+        task = result.plan.tasks[0]
+        ledger.put(1, task, replace(result.rows[0], status="failed", message="no file \udc80"))
+        assert ledger.rows(result.plan)[task].message == "no file \\udc80"
+
+
+def test_limit_on_the_size_of_files_is_not_called_damage(tmp_path, toys):
+    code = (
+        "import sys, resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "from whichtoken.lab.ledger import Ledger, Run; from pathlib import Path\n"
+        "with Ledger.writing(Path('results.sqlite')) as ledger:\n"
+        "    for number in range(1000):\n"
+        "        ledger.put_run(Run('toy/mean', 'quick', {'a': [number] * 50}, None, 'now'))\n"
+        "        print('stored')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert "could not read or write it" in last
+    assert "the limit on the size of files" in last
+    with Ledger.reading(tmp_path / "results.sqlite") as ledger:
+        assert len(ledger.runs()) == done.stdout.count("stored") > 10, "what was stored before is kept"
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        (sqlite3.SQLITE_FULL, "no space left for"),
+        (sqlite3.SQLITE_IOERR_WRITE, "could not read or write it"),
+        (sqlite3.SQLITE_IOERR_FSYNC, "could not read or write it"),
+        (sqlite3.SQLITE_BUSY, "is locked by another program"),
+        (sqlite3.SQLITE_CANTOPEN, "cannot be opened for writing"),
+        (sqlite3.SQLITE_CORRUPT, "is damaged"),
+        (sqlite3.SQLITE_NOTADB, "is damaged"),
+    ],
+)
+def test_each_error_of_the_system_has_its_sentence(tmp_path, code, sentence):
+    error = sqlite3.OperationalError("as SQLite says it")
+    error.sqlite_errorcode, error.sqlite_errorname = code, "NAME"
+    with pytest.raises(UsageError, match=sentence), one_sentence(tmp_path / LEDGER_NAME):
+        raise error
 
 
 def test_not_a_database(tmp_path):
@@ -134,7 +345,7 @@ def test_second_driver_is_refused_and_readers_are_not(filled):
 
 
 def test_locked_by_another_program(filled, monkeypatch):
-    monkeypatch.setattr("whichtoken.lab.ledger.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("whichtoken.lab.ledger_file.BUSY_SECONDS", 0.05)
     other = sqlite3.connect(filled)
     other.execute("BEGIN IMMEDIATE")
     try:

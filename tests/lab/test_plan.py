@@ -1,6 +1,7 @@
 """Presets, overrides and random streams."""
 
 import os
+import re
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from whichtoken.errors import UsageError
 from whichtoken.lab.canonical import canonical_json, random_stream
-from whichtoken.lab.discovery import experiments, find
+from whichtoken.lab.discovery import experiments, faults, find
 from whichtoken.lab.plan import check_size, make_plan
 
 
@@ -150,8 +151,13 @@ def test_files_of_equal_name_and_a_shared_base_are_told_apart(tmp_path, monkeypa
     assert [found[f"own/{name}"].title for name in ("one", "two")] == ["Toy one", "Toy two"]
 
 
-def test_second_experiment_of_an_id_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(
-        UsageError, match=r"^two experiments are called 'mirror-descent/direction'; rename the one in .*a\.py$"
-    ):
-        folder_of_claims(tmp_path, monkeypatch, {"own/a.py": BASE.format(id="mirror-descent/direction", title="Mine")})
+def test_second_experiment_of_an_id_is_a_fault_of_its_file(tmp_path, monkeypatch):
+    found = folder_of_claims(
+        tmp_path, monkeypatch, {"own/a.py": BASE.format(id="mirror-descent/direction", title="Mine")}
+    )
+    [fault] = faults()
+    assert fault.name == "a.py"
+    assert re.fullmatch(
+        r"two experiments are called 'mirror-descent/direction'; rename the one in .*a\.py", fault.sentence
+    )
+    assert found["mirror-descent/direction"].title != "Mine"

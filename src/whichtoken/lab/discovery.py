@@ -1,4 +1,8 @@
-"""Experiments are found by folder: the package's own, then those named by WHICHTOKEN_EXPERIMENTS."""
+"""Experiments are found by folder: the package's own, then those named by WHICHTOKEN_EXPERIMENTS.
+
+A file that cannot be imported, or a class that does not declare what an experiment declares, is a fault of that claim
+alone: it is told beside the others, which are found as ever.
+"""
 
 from __future__ import annotations
 
@@ -7,60 +11,134 @@ import importlib.util
 import inspect
 import os
 import pkgutil
+import re
 import sys
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from whichtoken.errors import UsageError, unknown
-from whichtoken.lab.experiment import Experiment
+from whichtoken.errors import UsageError, in_one_line, unknown
+from whichtoken.lab.experiment import Experiment, Grid
+from whichtoken.lab.plan import field_types
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A claim that cannot be loaded, and why."""
+
+    name: str  # its id where that is known, else its file
+    sentence: str
 
 
 def experiments() -> dict[str, Experiment[Any]]:
-    """Every experiment by its id, sorted."""
-    return _load(os.environ.get("WHICHTOKEN_EXPERIMENTS", ""))
+    """Every sound experiment by its id, sorted."""
+    return _load(os.environ.get("WHICHTOKEN_EXPERIMENTS", ""))[0]
+
+
+def faults() -> list[Fault]:
+    """Every claim that could not be loaded."""
+    return _load(os.environ.get("WHICHTOKEN_EXPERIMENTS", ""))[1]
 
 
 def find(experiment_id: str) -> Experiment[Any]:
-    """The experiment of this id, or an error that names the nearest one."""
+    """The experiment of this id, or an error that says what is wrong with it or names the nearest one."""
     known = experiments()
-    if experiment_id not in known:
-        raise unknown("experiment", experiment_id, known)
-    return known[experiment_id]
+    if experiment_id in known:
+        return known[experiment_id]
+    for fault in faults():
+        if fault.name == experiment_id:
+            raise UsageError(f"{fault.name} is at fault: {fault.sentence}")
+    beside = "".join(f"; {fault.name} is at fault: {fault.sentence}" for fault in faults())
+    raise UsageError(f"{unknown('experiment', experiment_id, known)}{beside}")
 
 
 @cache
-def _load(folders: str) -> dict[str, Experiment[Any]]:
+def _load(folders: str) -> tuple[dict[str, Experiment[Any]], list[Fault]]:
     found: dict[str, Experiment[Any]] = {}
-    for module in [*_own_modules(), *_modules_in(folders)]:
-        for item in vars(module).values():
-            if not (isinstance(item, type) and issubclass(item, Experiment) and item.__module__ == module.__name__):
-                continue
-            if inspect.isabstract(item) or not hasattr(item, "id"):  # a base that several experiments share
-                continue
-            if item.id in found:
-                raise UsageError(f"two experiments are called '{item.id}'; rename the one in {module.__file__}")
-            found[item.id] = item()
-    return dict(sorted(found.items()))
+    wrong: list[Fault] = []
+    for name, load in [*_own_modules(), *_modules_in(folders)]:
+        try:
+            module = load()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a claim's file may even call sys.exit
+            wrong.append(Fault(name, f"the file cannot be imported: {in_one_line(error)}"))
+            continue
+        for item in _declared(module):
+            try:
+                _check(item, found)
+                found[item.id] = item()
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                wrong.append(Fault(_name(item, found, name), in_one_line(error)))
+    return dict(sorted(found.items())), wrong
 
 
-def _own_modules() -> Iterator[ModuleType]:
+def _declared(module: ModuleType) -> list[type[Experiment[Any]]]:
+    """The experiments of a module; a base that several of them share has no id."""
+    return [
+        item
+        for item in vars(module).values()
+        if isinstance(item, type)
+        and issubclass(item, Experiment)
+        and item.__module__ == module.__name__
+        and hasattr(item, "id")
+    ]
+
+
+def _check(item: type[Experiment[Any]], found: Mapping[str, Experiment[Any]]) -> None:
+    """Refuse a declaration that would fail later, among the other claims."""
+    if not isinstance(item.id, str) or not re.fullmatch(r"[\w.-]+/[\w.-]+", item.id):
+        raise UsageError(f"id={item.id!r} must be written as theory/claim, in letters, digits and dashes")
+    if item.id in found:
+        raise UsageError(f"two experiments are called '{item.id}'; rename the one in {inspect.getfile(item)}")
+    if inspect.isabstract(item):
+        raise UsageError(f"the class lacks {' and '.join(sorted(item.__abstractmethods__))}")
+    presets = getattr(item, "presets", None)
+    if not isinstance(presets, Mapping) or not all(
+        isinstance(name, str) and isinstance(grids, (tuple, list)) and all(isinstance(grid, Grid) for grid in grids)
+        for name, grids in presets.items()
+    ):
+        raise UsageError("presets must be a dictionary from the name of a preset to a tuple of Grids")
+    if not is_dataclass(getattr(item, "point_type", None)):
+        raise UsageError("the class must name its point, as in Experiment[Point] with a frozen dataclass Point")
+    if type(item.version) is not int:
+        raise UsageError(f"version={item.version!r} must be a whole number")
+    if not isinstance(item.expected, Mapping) or not all(
+        isinstance(codes, Mapping) for codes in item.expected.values()
+    ):
+        raise UsageError("expected must be a dictionary from a preset to a dictionary from a code to its state")
+    shown = item()
+    field_types(shown)
+    for text in (shown.title, shown.claim, shown.source):
+        if not isinstance(text, str):
+            raise UsageError(f"title, claim and source must be texts, not {text!r}")
+
+
+def _name(item: type[Experiment[Any]], found: Mapping[str, Experiment[Any]], file: str) -> str:
+    """The id, unless it is another's or none that can be typed."""
+    return item.id if isinstance(item.id, str) and item.id not in found and "/" in item.id else file
+
+
+def _own_modules() -> Iterator[tuple[str, Callable[[], ModuleType]]]:
     import whichtoken.experiments as package
 
     for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if not info.ispkg:
-            yield importlib.import_module(info.name)
+            yield info.name, partial(importlib.import_module, info.name)
 
 
-def _modules_in(folders: str) -> Iterator[ModuleType]:
+def _modules_in(folders: str) -> Iterator[tuple[str, Callable[[], ModuleType]]]:
     for folder in filter(None, folders.split(os.pathsep)):
         if not Path(folder).is_dir():
             raise UsageError(f"WHICHTOKEN_EXPERIMENTS names '{folder}', which is not a folder")
         for path in sorted(Path(folder).glob("*.py")):
-            yield _module_from(path)
+            yield path.name, partial(_module_from, path)
 
 
 def _module_from(path: Path) -> ModuleType:
@@ -70,8 +148,5 @@ def _module_from(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up there
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise UsageError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    spec.loader.exec_module(module)
     return module

@@ -93,14 +93,18 @@ class Rows(list[Row[PointT]]):
     def predicted(self, name: str) -> Predicted | None:
         """The prediction that these rows share; None where there is none, or where they are of different problems."""
         found = [row.predicted[name] for row in self if name in row.predicted]
-        if not found or not all(np.allclose(item.value, found[0].value, rtol=1e-9, atol=0.0) for item in found):
+        # rows of one point share the object: the numbers are compared once for each point
+        others = {id(item): item for item in found}.values()
+        if not found or not all(np.allclose(item.value, found[0].value, rtol=1e-9, atol=0.0) for item in others):
             return None
         return found[0]
 
     def per_seed(self, statistic: Callable[[Rows[PointT]], float | None]) -> NDArray[np.float64]:
         """A statistic of each repeat's rows; repeats for which it is None are left out."""
-        seeds = dict.fromkeys(row.seed for row in self)
-        found = (statistic(Rows(row for row in self if row.seed == seed)) for seed in seeds)
+        repeats: dict[int, Rows[PointT]] = {}
+        for row in self:
+            repeats.setdefault(row.seed, Rows()).append(row)
+        found = map(statistic, repeats.values())
         return np.array([value for value in found if value is not None], dtype=np.float64)
 
     def seed_means(self, quantity: str | Callable[[Row[PointT]], float]) -> NDArray[np.float64]:

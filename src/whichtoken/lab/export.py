@@ -6,22 +6,24 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from whichtoken.errors import UsageError, unknown
+from whichtoken.data.table_output import check_table_suffix, write_table
+from whichtoken.errors import unknown
+from whichtoken.files import check_place
 from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.ledger import Ledger
 from whichtoken.places import LEDGER_NAME
 
 
-def export_rows(out: Path, ids: Iterable[str], to: Path) -> int:
-    """Write the ledger's rows to a Parquet or CSV file and return how many there are.
+def export_rows(out: Path, ids: Iterable[str], to: Path, *, spreadsheet_safe: bool = False) -> int:
+    """Write the ledger's rows to a table and return how many there are.
 
     Columns: experiment, version, seed, status, message, seconds, package_version, then point.*, measured.*, predicted.*
     and predicted_error.*; nested values as JSON text.
     """
     import pandas as pd
 
-    if to.suffix not in (".parquet", ".csv"):
-        raise UsageError(f"--to {to}: the name must end in .parquet or .csv")
+    check_table_suffix(to)
+    check_place(to)
     wanted = list(dict.fromkeys(ids))
     with Ledger.reading(out / LEDGER_NAME) as ledger:
         known = {run.experiment for run in ledger.runs()}
@@ -29,13 +31,7 @@ def export_rows(out: Path, ids: Iterable[str], to: Path) -> int:
             if experiment_id not in known:
                 raise unknown("experiment", experiment_id, known, str(ledger.path))
         frame = pd.DataFrame([_flat(record) for record in ledger.records(wanted or sorted(known))])
-    try:
-        if to.suffix == ".parquet":
-            frame.to_parquet(to, index=False)
-        else:
-            frame.to_csv(to, index=False)
-    except OSError as error:
-        raise UsageError(f"{to} cannot be written ({error.strerror or error})") from error
+    write_table(frame, to, spreadsheet_safe=spreadsheet_safe)
     return len(frame)
 
 

@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import stat
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from whichtoken import __version__
-from whichtoken.errors import UsageError
 from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.experiment import Predicted, Row
+from whichtoken.lab.ledger_file import (
+    TABLES,
+    check_schema,
+    checksum,
+    decoded,
+    one_sentence,
+    opened_to_read,
+    opened_to_write,
+    tables_of,
+    verify,
+    wrong_value,
+)
 from whichtoken.lab.plan import Plan, Task
 
-SCHEMA = 1
-APPLICATION = 0x77686963  # "whic": tells a ledger from any other SQLite file
-BUSY_SECONDS = 3.0
-
-TABLES = """
-CREATE TABLE rows (
-    experiment TEXT, version INTEGER, point TEXT, seed INTEGER,
-    status TEXT, message TEXT, measured TEXT, seconds REAL, package_version TEXT, checksum INTEGER,
-    PRIMARY KEY (experiment, version, point, seed)) WITHOUT ROWID;
-CREATE TABLE predictions (
-    experiment TEXT, version INTEGER, point TEXT, predicted TEXT, message TEXT, checksum INTEGER,
-    PRIMARY KEY (experiment, version, point)) WITHOUT ROWID;
-CREATE TABLE runs (
-    experiment TEXT, preset TEXT, overrides TEXT, seeds INTEGER, started TEXT, checksum INTEGER,
-    PRIMARY KEY (experiment, preset, overrides, seeds)) WITHOUT ROWID;
-"""
+RunKey = tuple[str, str, str, int]
 
 
 @dataclass(frozen=True)
@@ -49,48 +40,52 @@ class Run:
     seeds: int | None
     started: str  # UTC, ISO format
 
+    @property
+    def key(self) -> RunKey:
+        return self.experiment, self.preset, canonical_json(self.overrides), self.seeds or 0
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a run came to, as it was stored with it."""
+
+    started: str  # of the run that was judged; another one has begun since if it differs from the run's
+    version: int  # of the claim
+    verdicts: Sequence[Mapping[str, Any]]  # fields of `Verdict`
+    fault: str
+    package_version: str = __version__
+
 
 class Ledger:
-    """Rows, predictions and runs in one file.
+    """Rows, predictions, runs and their verdicts in one file.
 
-    Use `Ledger.writing(path)` or `Ledger.reading(path)`. Every damage that can be told from the outside (truncation,
-    flipped bytes, a foreign or newer file) ends in one sentence and leaves the file as it was.
+    Use `Ledger.writing(path)` or `Ledger.reading(path)`. A driver checks the whole file before it writes; a reader
+    checks the tables that it reads, each once.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, schema: int, verified: Iterable[str] = ()) -> None:
         self.path = path
         self._connection = connection
+        self._tables = set(tables_of(schema))  # a table that came with a later schema is empty
+        self._verified = set(verified)
 
     @classmethod
     @contextmanager
     def writing(cls, path: Path) -> Iterator[Ledger]:
-        """Open for the one driver that writes, making the file if need be."""
-        _check_writable(path)
-        with _driver_lock(path), _connected(path) as connection:
-            with _one_sentence(path):
-                if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                    connection.executescript(
-                        f"PRAGMA journal_mode=WAL; PRAGMA application_id={APPLICATION}; PRAGMA user_version={SCHEMA};"
-                        f"BEGIN; {TABLES} COMMIT;"
-                    )
-                _check(path, connection)
-                connection.execute(
-                    "PRAGMA synchronous=NORMAL"
-                )  # outlives kill -9 of the driver, without an fsync per row
-            yield cls(path, connection)
+        """Open for the one driver that writes, making the file or bringing it up to date if need be."""
+        with opened_to_write(path) as connection:
+            with one_sentence(path):
+                schema = check_schema(path, connection)
+            yield cls(path, connection, schema, TABLES)
 
     @classmethod
     @contextmanager
     def reading(cls, path: Path) -> Iterator[Ledger]:
-        """Open an existing ledger to look at, also while a driver writes or where nothing may be written."""
-        if not path.is_file():
-            raise UsageError(f"no results in {path.parent}: {path.name} is missing; run 'whichtoken reproduce' first")
-        # rows of a killed driver wait in the log, which `immutable` would pass over
-        mode = "mode=ro" if _log_size(path) or os.access(path.parent, os.W_OK) else "immutable=1"
-        with _connected(path, mode) as connection:
-            with _one_sentence(path):
-                _check(path, connection)
-            yield cls(path, connection)
+        """Open an existing ledger to look at."""
+        with opened_to_read(path) as connection:
+            with one_sentence(path):
+                schema = check_schema(path, connection)
+            yield cls(path, connection, schema)
 
     def put(self, version: int, task: Task, row: Row[Any]) -> None:
         """Store one finished row in its own transaction."""
@@ -104,174 +99,112 @@ class Ledger:
 
     def put_run(self, run: Run) -> None:
         """Remember that this run was asked for; the latest of its kind stays."""
-        overrides = canonical_json(run.overrides)
-        self._insert("runs", (run.experiment, run.preset, overrides, run.seeds or 0, run.started))
+        self._insert("runs", (*run.key, run.started))
+
+    def put_verdicts(self, run: Run, judged: Judged) -> None:
+        """Store what a run came to, so that listing it judges nothing."""
+        text = canonical_json(list(judged.verdicts))
+        self._insert("verdicts", (*run.key, judged.started, judged.version, text, judged.fault, judged.package_version))
+
+    def forget_verdicts(self, experiment: str) -> None:
+        """Drop what the runs of an experiment came to: their rows are about to be replaced."""
+        with one_sentence(self.path), self._connection:
+            self._connection.execute("DELETE FROM verdicts WHERE experiment=?", (experiment,))
 
     def rows(self, plan: Plan) -> dict[Task, Row[Any]]:
         """The stored rows of a plan, with their predictions, in the order of the plan.
 
         A prediction that failed stands behind them as a failed row of its own, with a task that has no seed.
         """
-        key = (plan.experiment.id, plan.experiment.version)
+        key = {"experiment": plan.experiment.id, "version": plan.experiment.version}
         predicted: dict[str, dict[str, Predicted]] = {}
         faults: dict[Task, Row[Any]] = {}
-        for _, _, point, text, message in self._select("predictions", "experiment=? AND version=?", key):
-            predicted[point] = {name: Predicted(**item) for name, item in json.loads(text).items()}
+        for _, _, point, items, message in self._select("predictions", key):
+            predicted[point] = self._predictions(items)
             if message and point in plan.points:
                 task = Task(plan.experiment.id, point, None)
                 faults[task] = Row(plan.points[point], 0, "failed", f"prediction: {message}", {}, 0.0, __version__)
         stored: dict[Task, Row[Any]] = {}
-        for _, _, point, seed, status, message, measured, seconds, package in self._select(
-            "rows", "experiment=? AND version=?", key
-        ):
+        for _, _, point, seed, status, message, measured, seconds, package in self._select("rows", key):
+            if status not in ("ok", "failed"):
+                raise wrong_value(self.path, "rows", "status")
             if point in plan.points:
                 stored[Task(plan.experiment.id, point, seed)] = Row(
-                    plan.points[point],
-                    seed,
-                    status,
-                    message,
-                    json.loads(measured),
-                    seconds,
-                    package,
-                    predicted.get(point, {}),
+                    plan.points[point], seed, status, message, measured, seconds, package, predicted.get(point, {})
                 )
         return {**{task: stored[task] for task in plan.tasks if task in stored}, **faults}
 
     def predicted_points(self, experiment: str, version: int) -> set[str]:
         """Points whose prediction is stored."""
-        return {row[2] for row in self._select("predictions", "experiment=? AND version=?", (experiment, version))}
+        return {row[2] for row in self._select("predictions", {"experiment": experiment, "version": version})}
 
     def runs(self) -> list[Run]:
         """All runs, the latest first."""
-        found = [
-            Run(experiment, preset, json.loads(overrides), seeds or None, started)
-            for experiment, preset, overrides, seeds, started in self._select("runs")
-        ]
+        found = []
+        for experiment, preset, overrides, seeds, started in self._select("runs"):
+            if not all(isinstance(values, list) for values in overrides.values()):
+                raise wrong_value(self.path, "runs", "overrides")
+            found.append(Run(experiment, preset, overrides, seeds or None, started))
         return sorted(found, key=lambda run: run.started, reverse=True)
+
+    def judged(self) -> dict[RunKey, Judged]:
+        """What every run came to that was judged to its end."""
+        found = {}
+        for *run, started, version, verdicts, fault, package in self._select("verdicts"):
+            if not all(isinstance(item, dict) and {"code", "state"} <= item.keys() for item in verdicts):
+                raise wrong_value(self.path, "verdicts", "verdicts")
+            experiment, preset, overrides, seeds = run
+            key = (experiment, preset, canonical_json(overrides), seeds)
+            found[key] = Judged(started, version, verdicts, fault, package)
+        return found
 
     def records(self, experiments: Iterable[str]) -> Iterator[dict[str, Any]]:
         """Every stored row of the experiments as flat data, for export."""
-        names = (
-            "experiment",
-            "version",
-            "point",
-            "seed",
-            "status",
-            "message",
-            "measured",
-            "seconds",
-            "package_version",
-        )
+        names = list(TABLES["rows"].columns)
         for experiment in experiments:
-            predictions = {
-                (version, point): json.loads(text)
-                for _, version, point, text, _ in self._select("predictions", "experiment=?", (experiment,))
-            }
-            for values in self._select("rows", "experiment=?", (experiment,)):
+            predictions = {}
+            for _, version, point, items, _ in self._select("predictions", {"experiment": experiment}):
+                self._predictions(items)
+                predictions[version, point] = items
+            for values in self._select("rows", {"experiment": experiment}):
                 record = dict(zip(names, values, strict=True))
-                point = record.pop("point")
-                record["predicted"] = predictions.get((record["version"], point), {})
-                yield {**record, "point": json.loads(point), "measured": json.loads(record["measured"])}
+                point = record["point"]
+                yield {**record, "point": self._point(point), "predicted": predictions.get((values[1], point), {})}
+
+    def _predictions(self, items: Mapping[str, Any]) -> dict[str, Predicted]:
+        for item in items.values():
+            if not isinstance(item, dict) or item.keys() != {"value", "error"} or type(item["error"]) is not float:
+                raise wrong_value(self.path, "predictions", "predicted")
+        return {name: Predicted(**item) for name, item in items.items()}
+
+    def _point(self, text: str) -> dict[str, Any]:
+        try:
+            point = json.loads(text)
+        except ValueError:
+            point = None
+        if not isinstance(point, dict):
+            raise wrong_value(self.path, "rows", "point")
+        return point
 
     def _insert(self, table: str, values: tuple[Any, ...]) -> None:
+        # a lone surrogate, as in a message about a file name, has no place in UTF-8
+        values = tuple(v.encode(errors="backslashreplace").decode() if isinstance(v, str) else v for v in values)
         marks = ",".join("?" * (len(values) + 1))
-        with _one_sentence(self.path), self._connection:
-            self._connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", (*values, _checksum(values)))
+        with one_sentence(self.path), self._connection:
+            self._connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", (*values, checksum(values)))
 
-    def _select(self, table: str, where: str = "1", parameters: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-        """Rows of a table without their checksum, which was verified on opening."""
-        with _one_sentence(self.path):
-            for *values, _ in self._connection.execute(f"SELECT * FROM {table} WHERE {where}", parameters):
-                yield tuple(values)
-
-
-def _checksum(values: tuple[Any, ...]) -> int:
-    return zlib.crc32(repr(values).encode())
-
-
-@contextmanager
-def _driver_lock(path: Path) -> Iterator[None]:
-    """Mark the one driver by a lock file: readers may look at any time, a second driver may not start."""
-    lock = FileLock(f"{path}.lock", timeout=0)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise UsageError(f"{path} is in use by another run; wait for it or choose another --out") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror}); choose another --out") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def _connected(path: Path, mode: str = "mode=rwc") -> Iterator[sqlite3.Connection]:
-    if path.exists() and not path.stat().st_size and _log_size(path):
-        raise _damaged(path)  # SQLite would take it for new and delete the log, which has every row
-    with _one_sentence(path):
-        connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS)
-    try:
-        yield connection
-    finally:
-        connection.close()
-
-
-def _check(path: Path, connection: sqlite3.Connection) -> None:
-    """Refuse a file that is foreign, newer or damaged, before anything is written."""
-    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
-        raise UsageError(f"{path} is not a whichtoken results file; choose another --out")
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > SCHEMA:
-        raise UsageError(
-            f"{path} was written by a newer version (schema {version}, this program knows {SCHEMA}); "
-            "upgrade whichtoken or choose another --out"
-        )
-    if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
-        raise _damaged(path)
-    # SQLite itself does not notice a flipped byte inside a value; inside a key it would hide the row from every query.
-    for table in ("rows", "predictions", "runs"):
-        for *values, checksum in connection.execute(f"SELECT * FROM {table}"):
-            if checksum != _checksum(tuple(values)):
-                raise _damaged(path)
-
-
-def _check_writable(path: Path) -> None:
-    """Respect write protection by its mode bits, which the superuser's own writes would ignore."""
-    for item in (path, path.parent):
-        if item.exists() and not (item.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)):
-            raise UsageError(f"{item} is read-only; make it writable or choose another --out")
-    if path.exists() and not os.access(path, os.W_OK):
-        raise UsageError(f"{path} cannot be written by this user; choose another --out")
-
-
-def _log_size(path: Path) -> int:
-    """Bytes that SQLite has not yet moved into the file."""
-    log = Path(f"{path}-wal")
-    return log.stat().st_size if log.exists() else 0
-
-
-def _damaged(path: Path) -> UsageError:
-    return UsageError(
-        f"{path} is damaged; move it away (nothing was changed in it) or choose another --out, then run again"
-    )
-
-
-@contextmanager
-def _one_sentence(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors about the file into what the user can do."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        if "locked" in str(error) or "busy" in str(error):
-            raise UsageError(f"{path} is locked by another program; close it or choose another --out") from error
-        if "readonly" in str(error) or "unable to open" in str(error):
-            raise UsageError(f"{path} cannot be opened for writing ({error}); choose another --out") from error
-        if "disk" in str(error) and "full" in str(error):
-            raise UsageError(
-                f"no space left for {path}; finished rows are kept, free some space and run again"
-            ) from error
-        raise _damaged(path) from error
-    except (sqlite3.DatabaseError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise _damaged(path) from error
+    def _select(self, table: str, where: Mapping[str, Any] | None = None) -> Iterator[list[Any]]:
+        """Rows of a table, decoded; the first call checks that the table is as it was written."""
+        if table not in self._tables:
+            return
+        condition = " AND ".join(f"{column}=?" for column in where or {}) or "1"
+        with one_sentence(self.path):
+            if table not in self._verified:
+                verify(self.path, self._connection, table)
+                self._verified.add(table)
+            columns = ", ".join(TABLES[table].columns)
+            found = self._connection.execute(
+                f"SELECT {columns} FROM {table} WHERE {condition}", tuple((where or {}).values())
+            )
+            for values in found:
+                yield decoded(self.path, table, values)

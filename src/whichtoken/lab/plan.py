@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from whichtoken.errors import UsageError, unknown
+from whichtoken.errors import UsageError, in_one_line, unknown
 from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.experiment import Experiment
 
@@ -64,14 +64,44 @@ class Plan:
             seeds[text] = max(repeats, seeds.get(text, 0))
         return [Task(self.experiment.id, text, seed) for text, repeats in seeds.items() for seed in range(repeats)]
 
-    @cached_property
+    @property
+    def absent(self) -> dict[str, str]:
+        """Points that cannot run here, each with the reason."""
+        return self._absent[0]
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with the claim itself, found while planning; empty when nothing is."""
+        return self._repeats_or_fault[1] or self._absent[1]
+
+    @property
     def _repeats(self) -> list[tuple[str, Any, int]]:
+        return self._repeats_or_fault[0]
+
+    @cached_property
+    def _repeats_or_fault(self) -> tuple[list[tuple[str, Any, int]], str]:
         repeats = []
-        for grid in self.experiment.presets[self.preset]:
-            for values in grid.points(self.overrides):
-                point = _point(self.experiment, values)
-                repeats.append((canonical_json(vars(point)), point, self.seeds or grid.seeds))
-        return repeats
+        try:
+            for grid in self.experiment.presets[self.preset]:
+                for values in grid.points(self.overrides):
+                    point = _point(self.experiment, values)
+                    repeats.append((canonical_json(vars(point)), point, self.seeds or int(grid.seeds)))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return [], f"the points of {self.preset} cannot be made: {in_one_line(error)}"
+        return repeats, ""
+
+    @cached_property
+    def _absent(self) -> tuple[dict[str, str], str]:
+        try:
+            reasons = {text: self.experiment.absent(point) for text, point in self.points.items()}
+            return {text: str(reason) for text, reason in reasons.items() if reason}, ""
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whether the data are there is then unknown: nothing of this claim runs
+            fault = f"absent() failed: {in_one_line(error)}"
+            return dict.fromkeys(self.points, fault), fault
 
 
 def make_plan(
@@ -93,6 +123,8 @@ def make_plan(
         raise UsageError(f"seeds={seeds} must be at least 1, and whole")
     plan = Plan(experiment, preset, _checked(experiment, set or {}), None if seeds is None else int(seeds))
     check_size([plan])
+    if plan.overrides and not plan.points:  # values that the point itself refuses are the request's mistake
+        raise UsageError(plan.fault)
     return plan
 
 

@@ -15,7 +15,7 @@ from whichtoken.lab.experiment import Experiment, Row
 from whichtoken.lab.ledger import Ledger, Run
 from whichtoken.lab.plan import Plan, Task, check_size, make_plan
 from whichtoken.lab.progress import Tick, progress_bar
-from whichtoken.lab.results import Result, judge
+from whichtoken.lab.results import Result, judge_and_store
 from whichtoken.lab.worker import Outcome
 from whichtoken.places import DEFAULT_FOLDER, LEDGER_NAME
 
@@ -59,8 +59,10 @@ def reproduce(
         started = datetime.now(UTC).isoformat(timespec="microseconds")
         for plan in plans:
             ledger.put_run(Run(plan.experiment.id, plan.preset, plan.overrides, plan.seeds, started))
+            if fresh:
+                ledger.forget_verdicts(plan.experiment.id)
         _compute(plans, ledger, runner, fresh, progress)
-        return [judge(plan, ledger.rows(plan), started) for plan in plans]
+        return [judge_and_store(plan, ledger, started) for plan in plans]
 
 
 def _chosen(ids: Iterable[str] | None, preset: str) -> list[Any]:
@@ -104,7 +106,7 @@ def _missing(plan: Plan, ledger: Ledger, fresh: bool) -> list[Task]:
         predicted = set(plan.points)  # this experiment predicts nothing
     else:
         predicted = set() if fresh else ledger.predicted_points(plan.experiment.id, plan.experiment.version)
-    present = {text for text, point in plan.points.items() if not plan.experiment.absent(point)}
+    present = plan.points.keys() - plan.absent.keys()
     predictions = [
         Task(plan.experiment.id, text, None) for text in plan.points if text in present and text not in predicted
     ]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from whichtoken.errors import UsageError
+from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Experiment, Row, Rows
-from whichtoken.lab.ledger import Ledger, Run
+from whichtoken.lab.ledger import Judged, Ledger, Run
 from whichtoken.lab.plan import Plan, Task, make_plan
 from whichtoken.lab.verdicts import Claim, Mean, Verdict, not_run, settle
+
+AT_FAULT = "at fault: "
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class Result:
     verdicts: list[Verdict]
     missing: int  # planned rows that are neither finished nor failed
     started: str = ""
+    fault: str = ""  # what is wrong with the claim itself: it cannot be planned, or its judge fails
 
     @property
     def experiment(self) -> Experiment[Any]:
@@ -80,39 +84,80 @@ class Result:
             "points": self.points,
             "failed": self.failed,
             "seconds": self.seconds,
+            "fault": self.fault,
             "verdicts": [asdict(verdict) for verdict in self.verdicts],
             "rows": [row.as_json() for row in self.all_rows],
         }
 
 
 def judge(plan: Plan, stored: Mapping[Task, Row[Any]], started: str = "") -> Result:
-    """The verdicts of a plan from those of its rows that are stored."""
+    """The verdicts of a plan from those of its rows that are stored; a judge that fails is a fault of its claim."""
     rows: Rows[Any] = Rows(
         (row for row in stored.values() if row.status == "ok"),
         (row for row in stored.values() if row.status == "failed"),
     )
     missing = len(plan.tasks) - sum(task.seed is not None for task in stored)
-    reason = next(filter(None, map(plan.experiment.absent, plan.points.values())), "") if missing else ""
-    on_record = plan.experiment.expected.get(plan.preset, {})
-    if not stored and reason:
-        codes = list(on_record) or [plan.experiment.id.split("/")[1]]
-        claims = [not_run(code, plan.experiment.title, reason) for code in codes]
-    else:
-        claims = list(plan.experiment.judge(rows))
-        judged = {claim.code for claim in claims}
-        for code in on_record if plan.as_declared else ():
-            if code not in judged:  # a claim on record does not vanish because none of its rows finished
-                empty = Claim(code, plan.experiment.title, None, Mean([]), "equal", note="no finished row to judge")
-                claims.append(not_run(code, plan.experiment.title, reason) if reason else empty)
+    if plan.fault:
+        return Result(plan, rows, [], missing, started, plan.fault)
+    reason = next(iter(plan.absent.values()), "") if missing else ""
+    try:
+        claims = _claims(plan, rows, reason, nothing_stored=not stored)
+        verdicts = [_finite(verdict) for verdict in settle(claims)]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a claim's file does, the other claims are judged
+        return Result(plan, rows, [], missing, started, f"judge() failed: {in_one_line(error)}")
     explained = any(claim.kind == "not run" for claim in claims)  # these say themselves what is not there
     notes = _note(rows, 0 if explained else missing, reason)
-    verdicts = [replace(verdict, note="; ".join(filter(None, [verdict.note, notes]))) for verdict in settle(claims)]
-    return Result(plan, rows, verdicts, missing, started)
+    at_fault = [verdict for verdict in verdicts if verdict.note.startswith(AT_FAULT)]
+    fault = "; ".join(f"{verdict.code}: {verdict.note.removeprefix(AT_FAULT)}" for verdict in at_fault)
+    verdicts = [replace(verdict, note="; ".join(filter(None, [verdict.note, notes]))) for verdict in verdicts]
+    return Result(plan, rows, verdicts, missing, started, fault)
 
 
-def stored_results(ledger: Ledger) -> list[Result]:
-    """Every run that the ledger remembers and this program knows, the latest first."""
-    return [judge(plan, ledger.rows(plan), run.started) for run in ledger.runs() if (plan := _replan(run)) is not None]
+def judge_and_store(plan: Plan, ledger: Ledger, started: str) -> Result:
+    """The verdicts of a run, kept with it in the ledger so that listing them judges nothing."""
+    result = judge(plan, ledger.rows(plan), started)
+    run = Run(plan.experiment.id, plan.preset, plan.overrides, plan.seeds, started)
+    verdicts = [asdict(verdict) for verdict in result.verdicts]
+    ledger.put_verdicts(run, Judged(started, plan.experiment.version, verdicts, result.fault))
+    return result
+
+
+def _finite(verdict: Verdict) -> Verdict:
+    """The verdict with plain numbers; one that is none, such as NaN, leaves it undecided and is told in its note."""
+    if not isinstance(verdict.code, str) or not isinstance(verdict.claim, str):
+        raise TypeError(f"code={verdict.code!r} and claim={verdict.claim!r} of a verdict must be texts")
+    numbers = {name: getattr(verdict, name) for name in ("theory", "theory_error", "measured", "low", "high")}
+    given: dict[str, Any] = {name: float(value) for name, value in numbers.items() if value is not None}
+    wrong = {name: value for name, value in given.items() if not math.isfinite(value)}
+    verdict = replace(verdict, **given)
+    if not wrong:
+        return verdict
+    said = " and ".join(f"{name} is {value}" for name, value in wrong.items())
+    hidden: dict[str, Any] = {name: 0.0 if name == "theory_error" else None for name in wrong}
+    return replace(verdict, **hidden, state="inconclusive", note=f"{AT_FAULT}{said}")
+
+
+def _claims(plan: Plan, rows: Rows[Any], reason: str, nothing_stored: bool) -> list[Claim]:
+    """The claims of the experiment, and those on record that it could not make."""
+    on_record = plan.experiment.expected.get(plan.preset, {})
+    if nothing_stored and reason:
+        codes = list(on_record) or [plan.experiment.id.split("/")[1]]
+        return [not_run(code, plan.experiment.title, reason) for code in codes]
+    claims = list(plan.experiment.judge(rows))
+    judged = {claim.code for claim in claims}
+    for code in on_record if plan.as_declared else ():
+        if code not in judged:  # a claim on record does not vanish because none of its rows finished
+            empty = Claim(code, plan.experiment.title, None, Mean([]), "equal", note="no finished row to judge")
+            claims.append(not_run(code, plan.experiment.title, reason) if reason else empty)
+    return claims
+
+
+def stored_results(ledger: Ledger, runs: Iterable[Run] | None = None) -> list[Result]:
+    """Every run that the ledger remembers and this program knows, the latest first, judged from its rows."""
+    chosen = ledger.runs() if runs is None else runs
+    return [judge(plan, ledger.rows(plan), run.started) for run in chosen if (plan := _replan(run)) is not None]
 
 
 def _replan(run: Run) -> Plan | None:

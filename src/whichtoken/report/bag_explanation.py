@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
-from whichtoken.report.marks import mark, page, strongest, terminal_style
+from whichtoken.display.html import text
+from whichtoken.report.marks import explanation_page, mark, strongest, terminal_style
 from whichtoken.report.text_explanation import TOP
 
 if TYPE_CHECKING:
@@ -62,11 +62,11 @@ def reason_lines(explanation: BagExplanation) -> list[tuple[str, ...]]:
 def as_html(explanations: Sequence[BagExplanation]) -> str:
     """A page that needs nothing else: the instances marked by contribution, with their numbers on hovering, and a table."""
     sections = ((summary(item), f"<p>{_marked(item)}</p>{_table(item)}") for item in explanations)
-    return page("Which instance decided", sections)
+    return explanation_page("Which instance decided", sections)
 
 
 def _table(explanation: BagExplanation) -> str:
-    lines = [f"<td>{'</td><td>'.join(map(escape, line))}</td>" for line in reason_lines(explanation)]
+    lines = [f"<td>{'</td><td>'.join(map(text, line))}</td>" for line in reason_lines(explanation)]
     return f"<table><tr><th>{'</th><th>'.join(HEADINGS)}</th></tr><tr>{'</tr><tr>'.join(lines)}</tr></table>"
 
 

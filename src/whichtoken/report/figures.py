@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from whichtoken.display.text import visible
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from whichtoken.lab import Rows
 
+MOST_CHARACTERS = 120_000  # of a figure as lines and texts
+DOTS_PER_INCH = 110  # of the marks of a larger one
 INK = "#010203"  # stands for the page's text colour while matplotlib draws
 COLOURS = (
     "#3b82f6",
@@ -66,13 +70,24 @@ def svg(draw: Callable[[Figure], None], name: str, width: float = 9.0, height: f
     with matplotlib.rc_context(settings):  # type: ignore[arg-type]
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(figure)
-        target = io.StringIO()
-        figure.savefig(target, format="svg", metadata={"Date": None})
-    text = target.getvalue()
+        text = _as_svg(figure)
+        if (
+            len(text) > MOST_CHARACTERS
+        ):  # thousands of marks: they become one picture, the axes stay drawn and searchable
+            for axes in figure.axes:
+                for artist in (*axes.lines, *axes.collections, *axes.patches):
+                    artist.set_rasterized(True)
+            text = _as_svg(figure)
     text = text[text.index("<svg") :].replace(INK, "currentColor")
     text = re.sub(r"font:\s*([\d.]+)px [^;\"]*", r"font-size: \1px; font-family: inherit", text)
     # unstyled text would be black in the dark
-    return text.replace("<svg ", '<svg fill="currentColor" role="img" ', 1)
+    return visible(text.replace("<svg ", '<svg fill="currentColor" role="img" ', 1))
+
+
+def _as_svg(figure: Figure) -> str:
+    target = io.StringIO()
+    figure.savefig(target, format="svg", metadata={"Date": None}, dpi=DOTS_PER_INCH)
+    return target.getvalue()
 
 
 def band(axes: Axes, x: ArrayLike, values: ArrayLike, label: str, **line: Any) -> None:
@@ -93,8 +108,11 @@ def band(axes: Axes, x: ArrayLike, values: ArrayLike, label: str, **line: Any) -
 
 def points_with_errors(axes: Axes, rows: Rows[Any], x: str, y: str, label: str, **style: Any) -> None:
     """Mean of a measured quantity over seeds against a field of the point, with standard errors."""
-    levels = rows.levels(x)
-    samples = [rows.where(**{x: level}).values(y).astype(np.float64) for level in levels]
+    groups: dict[Any, list[float]] = {}
+    for row in rows:
+        groups.setdefault(getattr(row.point, x), []).append(row.measured[y])
+    levels = list(groups)
+    samples = [np.array(values, dtype=np.float64) for values in groups.values()]
     means = [float(sample.mean()) for sample in samples]
     errors = [float(sample.std(ddof=1) / np.sqrt(len(sample))) if len(sample) > 1 else 0.0 for sample in samples]
     axes.errorbar(levels, means, errors, fmt="o", capsize=3, label=label, **style)

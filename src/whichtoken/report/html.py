@@ -6,56 +6,83 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
-import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from whichtoken import __version__
-from whichtoken.errors import UsageError
-from whichtoken.lab.ledger import Ledger
+from whichtoken.display.html import page
+from whichtoken.display.text import visible
+from whichtoken.errors import UsageError, in_one_line
+from whichtoken.files import cannot_write, check_place, write_text
+from whichtoken.lab.discovery import Fault, experiments, faults
+from whichtoken.lab.experiment import Experiment, Rows
+from whichtoken.lab.ledger import Ledger, Run
 from whichtoken.lab.results import Result, stored_results
 from whichtoken.lab.verdicts import Verdict
 from whichtoken.places import DEFAULT_FOLDER, LEDGER_NAME
 from whichtoken.report.figures import svg
+from whichtoken.report.numbers import Numbers, fixed_fields, numbers_of
 
-MOST_NUMBERS = 60  # longer tables belong into `whichtoken export`
+MOST_LINES = 60  # of a table: longer ones belong into `whichtoken export`
+MOST_FAILED = 20
+MOST_CHARACTERS = 300  # of a text from data
+LARGEST_PAGE = 380_000  # bytes, so that it opens at once anywhere
+STATES = ("agrees", "disagrees", "inconclusive", "not-run")
 
 
 def write_report(out: Path) -> Path:
     """Write the report of the ledger in a folder to `report/` in it, and return its first page."""
+    templates, headlines, wrong = _environment(), [], faults()
+    folder, index = out / "report", out / "report" / "index.html"
     with Ledger.reading(out / LEDGER_NAME) as ledger:
-        results = stored_results(ledger)
-    if not results:
-        raise UsageError(f"{out / LEDGER_NAME} has no run of a known experiment; run 'whichtoken reproduce' first")
-    by_experiment: dict[str, list[Result]] = {}
-    for result in results:
-        by_experiment.setdefault(result.id, []).append(result)
-    folder = out / "report"
-    pages = _environment()
-    shown = [_headline(runs) for _, runs in sorted(by_experiment.items())]
-    try:
-        folder.mkdir(exist_ok=True)
-        for result in shown:
-            page = pages.get_template("experiment.html").render(
-                runs=list(_runs(by_experiment[result.id], out)), first=result
-            )
-            (folder / page_name(result.id)).write_text(page, encoding="utf-8")
-        index = folder / "index.html"
-        page = pages.get_template("index.html").render(theories=_by_theory(shown), counts=_counts(shown))
-        index.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"the report cannot be written to {folder} ({error.strerror})") from error
+        runs = _runs_by_experiment(ledger)
+        if not runs and not wrong:
+            raise UsageError(f"{out / LEDGER_NAME} has no run of a known experiment; run 'whichtoken reproduce' first")
+        _check_folder(folder)
+        for id, asked in runs.items():
+            try:
+                headline, text = _experiment_page(templates, experiments()[id], stored_one_by_one(ledger, asked), out)
+            except (KeyboardInterrupt, UsageError):
+                raise
+            except BaseException as error:  # whatever a claim's file does, the other pages are written
+                wrong = [*wrong, Fault(id, f"its page cannot be made: {in_one_line(error)}")]
+                continue
+            write_text(folder / page_name(id), text)
+            headlines += [headline] if headline else []
+    write_text(index, _index_page(templates, headlines, wrong))
     return index
 
 
 def page_name(experiment_id: str) -> str:
     """File of an experiment's page."""
     return experiment_id.replace("/", "-") + ".html"
+
+
+def stored_one_by_one(ledger: Ledger, runs: Iterable[Run]) -> Iterator[Result]:
+    """Results of the runs, of which only one is held in memory at a time."""
+    for run in runs:
+        yield from stored_results(ledger, [run])
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The run that stands for an experiment on the first page, without its rows."""
+
+    result: Result
+    finished: int
+    failed: int
+
+    @classmethod
+    def of(cls, result: Result) -> Headline:
+        return cls(replace(result, rows=Rows()), len(result.rows), result.failed)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.result, name)
 
 
 @dataclass(frozen=True)
@@ -65,16 +92,78 @@ class RunView:
     result: Result
     figure: Markup
     fault: str  # why there is no figure
-    columns: list[str]
-    numbers: list[list[str]]
+    numbers: Numbers
+    fixed: Mapping[str, Any]
+    command: str
+    export: str
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """One run for which the page has no room: what it came to, and how to see it."""
+
+    counts: Mapping[str, int]
     command: str
 
 
-def _runs(results: list[Result], out: Path) -> Iterator[RunView]:
-    for number, result in enumerate(sorted(results, key=lambda result: not result.plan.as_declared)):
-        figure, fault = _figure(result, f"{result.id} {number}")
-        columns, numbers = _numbers(result)
-        yield RunView(result, figure, fault, columns, numbers, _command(result, out))
+def _experiment_page(
+    templates: Environment, experiment: Experiment[Any], results: Iterator[Result], out: Path
+) -> tuple[Headline | None, str]:
+    """The page of an experiment, and the run that stands for it: the latest as declared, else the latest."""
+    headline: Headline | None = None
+    sections, left_out, room = [], [], LARGEST_PAGE * 4 // 5
+    for number, result in enumerate(results):
+        headline = headline or Headline.of(result)
+        section = ""
+        if room > 0:
+            view = _view(result, f"{result.id} {number}", out)
+            section = templates.get_template("run.html").render(run=view)
+        if section and (number == 0 or len(section.encode()) < room):
+            sections.append(section)
+            room -= len(section.encode())
+        else:
+            left_out.append(LeftOut(_counts([result]), _command(result, out)))
+    body = templates.get_template("experiment.html").render(
+        experiment=experiment, sections=Markup("\n".join(sections)), left_out=left_out
+    )
+    return headline, page(f"{experiment.title} · whichtoken", body, _style(templates))
+
+
+def _index_page(templates: Environment, headlines: list[Headline], wrong: list[Fault]) -> str:
+    """The first page; with very many verdicts it shows fewer of each experiment, and says so."""
+    for most in (MOST_LINES, 20, 5, 1):
+        body = templates.get_template("index.html").render(
+            theories=_by_theory(headlines), counts=_counts(headlines), faults=wrong, most=most
+        )
+        if len(body.encode()) < LARGEST_PAGE:
+            break
+    return page("whichtoken: verdicts", body, _style(templates))
+
+
+def _runs_by_experiment(ledger: Ledger) -> dict[str, list[Run]]:
+    """Runs of the experiments that this program knows: those as declared first, then the latest first."""
+    found: dict[str, list[Run]] = {}
+    for run in sorted(ledger.runs(), key=lambda run: bool(run.overrides or run.seeds)):
+        if run.experiment in experiments():
+            found.setdefault(run.experiment, []).append(run)
+    return dict(sorted(found.items()))
+
+
+def _check_folder(folder: Path) -> None:
+    """Make the folder, and find out before the work whether pages can be written there."""
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    check_place(folder / "index.html")
+
+
+def _view(result: Result, name: str, out: Path) -> RunView:
+    figure, fault = _figure(result, name)
+    return RunView(
+        result, figure, fault, numbers_of(result), fixed_fields(result), _command(result, out),
+        shlex.join(["whichtoken", "export", result.id, "--to", "rows.csv", *_out_option(out)]),
+    )  # fmt: skip
 
 
 def _figure(result: Result, name: str) -> tuple[Markup, str]:
@@ -83,50 +172,12 @@ def _figure(result: Result, name: str) -> tuple[Markup, str]:
         return Markup(), "no finished rows to draw"
     try:
         return Markup(svg(lambda figure: result.experiment.draw(result.rows, figure), name)), ""
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a claim's file does, the other pages are written
         partial = result.missing or result.failed
         why = "needs rows that are not there" if partial else "could not be drawn"
-        return Markup(), f"the figure {why} ({type(error).__name__}: {error})"
-
-
-def _numbers(result: Result) -> tuple[list[str], list[list[str]]]:
-    """One line per point: the fields that vary, then mean and standard error of each measured number, then theory."""
-    fields = [name for name in vars(next(iter(result.plan.points.values()))) if len(_levels(result, name)) > 1]
-    measured = list(
-        dict.fromkeys(name for row in result.rows for name, value in row.measured.items() if _is_number(value))
-    )
-    predicted = list(
-        dict.fromkeys(n for row in result.rows for n, item in row.predicted.items() if _is_number(item.value))
-    )
-    lines = []
-    for point in result.plan.points.values():
-        rows = [row for row in result.rows if row.point == point]
-        line = [str(getattr(point, name)) for name in fields] + [str(len(rows))]
-        line += [
-            _mean_and_error([value for row in rows if _is_number(value := row.measured.get(name))]) for name in measured
-        ]
-        line += [
-            f"{rows[0].predicted[name].value:.4g}" if rows and name in rows[0].predicted else "" for name in predicted
-        ]
-        lines.append(line)
-    return [*fields, "rows", *measured, *(f"theory: {name}" for name in predicted)], lines
-
-
-def _levels(result: Result, name: str) -> set[Any]:
-    return {getattr(point, name) for point in result.plan.points.values()}
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float))
-
-
-def _mean_and_error(values: list[float]) -> str:
-    if not values:
-        return ""
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return f"{mean:.4g}"
-    return f"{mean:.4g} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.1g}"
+        return Markup(), f"the figure {why} ({in_one_line(error)})"
 
 
 def _command(result: Result, out: Path) -> str:
@@ -136,35 +187,39 @@ def _command(result: Result, out: Path) -> str:
         parts += ["--set", f"{name}={','.join(texts)}"]
     if result.plan.seeds is not None:
         parts += ["--seeds", str(result.plan.seeds)]
-    if out != DEFAULT_FOLDER:
-        parts += ["--out", str(out)]
-    return shlex.join(parts)
+    return shlex.join([*parts, *_out_option(out)])
 
 
-def _headline(results: list[Result]) -> Result:
-    """The run that stands for an experiment: the latest as declared, else the latest."""
-    return next((result for result in results if result.plan.as_declared), results[0])
+def _out_option(out: Path) -> list[str]:
+    return [] if out == DEFAULT_FOLDER else ["--out", str(out)]
 
 
-def _by_theory(results: list[Result]) -> dict[str, list[Result]]:
-    theories: dict[str, list[Result]] = {}
-    for result in results:
-        theories.setdefault(result.experiment.theory.replace("-", " "), []).append(result)
+def _by_theory(headlines: Iterable[Headline]) -> dict[str, list[Headline]]:
+    theories: dict[str, list[Headline]] = {}
+    for headline in headlines:
+        theories.setdefault(headline.result.experiment.theory.replace("-", " "), []).append(headline)
     return theories
 
 
-def _counts(results: list[Result]) -> dict[str, int]:
+def _counts(results: Iterable[Result | Headline]) -> dict[str, int]:
     counts = Counter(verdict.state for result in results for verdict in result.verdicts)
-    return {state: counts[state] for state in ("agrees", "disagrees", "inconclusive", "not-run") if counts[state]}
+    return {state: counts[state] for state in STATES if counts[state]}
 
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
+def _cut(value: object, most: int = MOST_CHARACTERS) -> str:
+    """A text from data, shortened where it would fill the page."""
+    text = str(value)
+    rest = len(text) - most
+    return text if rest <= 0 else f"{text[:most]} … ({rest} more characters)"
+
+
 def _maths(text: str) -> Markup:
     """Norms as they are printed: l_1.1 with a script l and its index below."""
-    return Markup(re.sub(r"\bl_(\d+(?:\.\d+)?|\w)", r"ℓ<sub>\1</sub>", str(escape(text))))
+    return Markup(re.sub(r"\bl_(\d+(?:\.\d+)?|\w)", r"ℓ<sub>\1</sub>", str(escape(visible(text)))))
 
 
 def _interval_picture(verdict: Verdict) -> Markup:
@@ -187,6 +242,10 @@ def _interval_picture(verdict: Verdict) -> Markup:
     )
 
 
+def _style(templates: Environment) -> str:
+    return templates.get_template("style.css").render()
+
+
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("whichtoken.report"),
@@ -194,9 +253,11 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
     )
     environment.filters["maths"] = _maths
     environment.globals.update(
-        page_name=page_name, number=_number, interval_picture=_interval_picture, version=__version__, most=MOST_NUMBERS
-    )
+        page_name=page_name, number=_number, cut=_cut, interval_picture=_interval_picture, version=__version__,
+        most=MOST_LINES, most_failed=MOST_FAILED,
+    )  # fmt: skip
     return environment

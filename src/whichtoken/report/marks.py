@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
+
+from whichtoken.display.html import page, text
 
 FOR, AGAINST = (0, 130, 60), (190, 30, 45)
 FAINT, STRONG = 0.05, 0.3  # shares of the strongest contribution
@@ -28,19 +29,16 @@ def terminal_style(contribution: float, strongest: float) -> str:
     return f"{'bold white ' if share > STRONG else ''}on rgb({red},{green},{blue})"
 
 
-def mark(text: str, contribution: float, strongest: float, note: str) -> str:
+def mark(words: str, contribution: float, strongest: float, note: str) -> str:
     """A piece of HTML with its colour, and a note on hovering."""
     colour, alpha = ",".join(map(str, _colour(contribution))), DARKEST * abs(contribution) / strongest
-    return f'<mark style="background:rgba({colour},{alpha:.2f})" title="{escape(note)}">{escape(text)}</mark>'
+    return f'<mark style="background:rgba({colour},{alpha:.2f})" title="{text(note)}">{text(words)}</mark>'
 
 
-def page(title: str, sections: Iterable[tuple[str, str]]) -> str:
+def explanation_page(title: str, sections: Iterable[tuple[str, str]]) -> str:
     """An HTML page that needs nothing else, from pairs of a summary (text) and what stands below it (HTML)."""
-    body = "\n".join(f"<section><p><b>{escape(summary)}</b></p>{content}</section>" for summary, content in sections)
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"<style>{STYLE}</style></head><body>\n{body}\n</body></html>\n"
-    )
+    body = "\n".join(f"<section><p><b>{text(summary)}</b></p>{content}</section>" for summary, content in sections)
+    return page(title, body, STYLE)
 
 
 def _colour(contribution: float) -> tuple[int, int, int]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whichtoken.errors import UsageError
+from whichtoken.files import replacing
 from whichtoken.theory.sparse_tokens import Task, erm
 from whichtoken.theory.sparse_tokens.design import LEARNING_RATE, LOSS, RIDGE, design_error
 
@@ -70,17 +72,16 @@ def write_figure(plan: Plan, path: Path) -> None:
     import matplotlib
     from matplotlib.figure import Figure
 
-    from whichtoken.errors import UsageError
-
     with matplotlib.rc_context(
         {"axes.spines.right": False, "axes.spines.top": False, "axes.grid": True, "grid.alpha": 0.2}
     ):
         figure = Figure(figsize=(7, 4.2), layout="constrained")
         _draw(plan, figure)
-        try:
-            figure.savefig(path)
-        except (OSError, ValueError) as error:
-            raise UsageError(f"--figure {path} cannot be written: {error}") from error
+        with replacing(path) as fresh:
+            try:
+                figure.savefig(fresh)
+            except ValueError as error:  # an ending that names no format
+                raise UsageError(f"--figure {path} cannot be written: {error}") from error
 
 
 def _draw(plan: Plan, figure: Figure) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
-from whichtoken.report.marks import mark, page, strongest, terminal_style
+from whichtoken.display.html import text
+from whichtoken.report.marks import explanation_page, mark, strongest, terminal_style
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -56,14 +56,14 @@ def reason_lines(explanation: RowExplanation) -> list[tuple[str, ...]]:
 
 def as_html(explanations: Sequence[RowExplanation]) -> str:
     """A page that needs nothing else: a table for each row, values marked by contribution, their numbers on hovering."""
-    return page("Which group decided", ((summary(item), _table(item)) for item in explanations))
+    return explanation_page("Which group decided", ((summary(item), _table(item)) for item in explanations))
 
 
 def _table(explanation: RowExplanation) -> str:
     heads = "".join(f"<th>{name}</th>" for name in (*HEADINGS, "values"))
     marks = [*(_marked(reason, _strongest(explanation)) for reason in explanation.reasons), ""]
     rows = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}<td>{mark}</td></tr>"
+        f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in line)}<td>{mark}</td></tr>"
         for line, mark in zip(reason_lines(explanation), marks, strict=True)
     )
     return f"<table><tr>{heads}</tr>{rows}</table>"

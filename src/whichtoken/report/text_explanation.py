@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
-from whichtoken.report.marks import mark, page, strongest, terminal_style
+from whichtoken.display.html import text as html_text
+from whichtoken.report.marks import explanation_page, mark, strongest, terminal_style
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -53,7 +53,9 @@ def reason_lines(explanation: Explanation) -> list[tuple[str, ...]]:
 
 def as_html(explanations: Sequence[Explanation]) -> str:
     """A page that needs nothing else: words marked by contribution, their numbers on hovering."""
-    return page("Which token decided", ((summary(item), f"<p>{_marked(item)}</p>") for item in explanations))
+    return explanation_page(
+        "Which token decided", ((summary(item), f"<p>{_marked(item)}</p>") for item in explanations)
+    )
 
 
 def _marked(explanation: Explanation) -> str:
@@ -69,7 +71,7 @@ def _marked(explanation: Explanation) -> str:
         if stop == len(text) or owner[stop] != owner[start]:
             piece, number = text[start:stop], owner[start]
             if number is None:
-                parts.append(escape(piece))
+                parts.append(html_text(piece))
             else:
                 reason = reasons[number]
                 note = f"{reason.token}: attention {reason.attention:.3f}, contribution {reason.contribution:+.3f}"

@@ -26,7 +26,6 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import linalg
 
 Array = NDArray[np.float64]
 
@@ -87,7 +86,7 @@ def finite_context_error(
     value, key_query = _factors(P, Q)
     if context < 2:
         raise ValueError(f"context={context} must be at least 2 tokens")
-    tilts = linalg.svdvals(key_query) ** 2  # eigenvalues of Q Q^T
+    tilts = _svdvals(key_query) ** 2  # eigenvalues of Q Q^T
     if tilts[0] >= LOGIT_BOUND**2:
         raise ValueError(
             f"Q has operator norm {math.sqrt(tilts[0]):.4g}, the finite-context error needs less than 1/sqrt(2) = 0.7071"
@@ -137,6 +136,8 @@ def balanced_factors(target: ArrayLike, logit_norm: float | None = None) -> tupl
     Y = U s V^T is split as P = U s^(1/2), Q = V s^(1/2). The rotation that is free between the two is set to I: with
     Q = V s^(1/2) V^T every token would attend to itself.
     """
+    from scipy import linalg
+
     left, sizes, right = linalg.svd(np.asarray(target, dtype=np.float64), full_matrices=False)
     dim, rank = right.shape[1], len(sizes)
     value, key_query = np.zeros((len(left), dim)), np.zeros((dim, dim))
@@ -158,7 +159,7 @@ def gauge_floor(target: ArrayLike) -> float:
     As Q shrinks, n * finite_context_error(P, Q, n, centred=True) tends to |P|_F^2 |Q|_F^2 + |Y|_F^2, and the product of
     the norms is least, the nuclear norm of Y, exactly for balanced factors.
     """
-    sizes = linalg.svdvals(np.asarray(target, dtype=np.float64))
+    sizes = _svdvals(np.asarray(target, dtype=np.float64))
     return float(sizes.sum() ** 2 + np.sum(sizes**2))
 
 
@@ -282,3 +283,10 @@ def _factors(P: ArrayLike, Q: ArrayLike) -> tuple[Array, Array]:
 def _check_step(step: float) -> None:
     if not 0.0 < step < math.inf:
         raise ValueError(f"step={step} must be a finite positive number")
+
+
+def _svdvals(matrix: Array) -> Array:
+    from scipy import linalg  # takes a quarter of a second to import, which listing the claims does not need
+
+    values: Array = linalg.svdvals(matrix)
+    return values

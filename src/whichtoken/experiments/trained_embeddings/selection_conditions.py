@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy import sparse
 
 from whichtoken.experiments.trained_embeddings.starts import Limit, Start, limit_of, start_of
 from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, Share, at_least, at_most
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from scipy import sparse
 
 SLACK = 1e-6  # a constraint that exceeds its right-hand side by more is not tight
 
