@@ -74,15 +74,13 @@ def explain_data(
 
 def texts_of(argument: str, file: Path | None, column: str, separator: str | None) -> list[str]:
     """The text of the argument, the rows of a table, or a whole text file."""
+    from whichtoken.data.reading import read_text
     from whichtoken.data.review_files import text_values
     from whichtoken.data.table_files import stream_table
 
     if file is None:
         return [argument]
     if file.suffix in (".txt", ".md", ""):
-        try:
-            return [file.read_text(encoding="utf-8")]
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{file} cannot be read as UTF-8 text ({error})") from error
+        return [read_text(file)]
     pieces = stream_table(file, [column], separator=separator)
     return [text for piece in pieces for text in text_values(file, piece[column], column, 0)]
