@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 
-from whichtoken.data.reading import read_text, readable
+from whichtoken.data.reading import read_text, readable, reason
 from whichtoken.data.text_pipeline import TextPipeline
 from whichtoken.data.token_sequences import NGramTable, TokenSequences
 from whichtoken.data.word_split import Places, text_chunks
@@ -56,8 +56,16 @@ class FileTokenizer:
     def read(cls, path: Path) -> FileTokenizer:
         """From a file."""
         with readable(path, "a tokenizers file"):
-            tokenizer = cls(read_text(path))
+            return cls.parse(read_text(path))
+
+    @classmethod
+    def parse(cls, json: str) -> FileTokenizer:
+        """From what such a file holds."""
+        tokenizer = cls(json)
+        try:
             _ = tokenizer._tokenizer
+        except Exception as error:  # the library raises bare exceptions
+            raise ValueError(reason(error)) from error
         return tokenizer
 
     @cached_property
