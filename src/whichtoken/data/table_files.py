@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 KINDS = ".csv, .tsv, .parquet or .jsonl, the text forms also as .gz"
 CHUNK = 8192  # rows
 CELLS = 1 << 21  # of a piece, however wide the table
+TEXT_CELL = 64  # bytes that a short text takes
 MOST_COLUMNS = 100_000
 LARGEST = 1e100  # of a feature: squares and sums of larger ones leave the range of floating point
 SEPARATORS = {"\t": "a tab", ";": "';'", ",": "','", "|": "'|'"}
@@ -65,7 +66,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None, *, separator: s
     pieces, size = [], 0
     for piece in stream_table(path, columns, separator=separator):
         pieces.append(piece)
-        size += int(piece.memory_usage(index=False).sum())
+        size += len(piece) * sum(8 if kind.kind in "biuf" else TEXT_CELL for kind in piece.dtypes)
         check_fits(path, size, "the table")
     if not pieces:
         raise UsageError(f"{shown(path)} holds no rows")
@@ -111,9 +112,10 @@ def numbers(path: Path, piece: pd.DataFrame, columns: Sequence[str], what: str =
     if len(wrong):
         row, place = wrong[0]
         cell, huge = piece[columns[place]].iloc[row], np.isfinite(values[row, place])
+        said = visible((repr(cell) if isinstance(cell, str) else str(cell))[:60])
         wanted = f"be below {LARGEST:g} in size; rescale the column" if huge else "be finite numbers"
         raise UsageError(
-            f"{shown(path)}: column '{shown(columns[place])}' holds {visible(repr(cell)[:60])} in row"
+            f"{shown(path)}: column '{shown(columns[place])}' holds {said} in row"
             f" {piece.index[row] + 1}; {what} must {wanted}"
         )
     return values
@@ -140,7 +142,8 @@ def _delimited(path: Path, columns: Sequence[str] | None, separator: str, chunk:
         hint = f"; is {others[0]} the separator?" if len(header) == 1 and others else ""
         check_columns(path, columns, header, hint)
         kept = list(header if columns is None else columns)
-        places = [header.index(name) for name in kept]
+        where = {name: place for place, name in enumerate(header)}
+        places = [where[name] for name in kept]
         rows, most = [], max(1, min(chunk, CELLS // max(1, len(kept))))
         last = lines.line_num
         for row in lines:
@@ -153,11 +156,11 @@ def _delimited(path: Path, columns: Sequence[str] | None, separator: str, chunk:
                 continue
             rows.append(_cells(path, row, places, len(header), last))
             if len(rows) == most:
-                yield pd.DataFrame(rows, columns=kept, dtype=object)
+                yield pd.DataFrame(np.array(rows, dtype=object), columns=kept, dtype=object)
                 rows = []
                 source.rows_done()
         if rows:
-            yield pd.DataFrame(rows, columns=kept, dtype=object)
+            yield pd.DataFrame(np.array(rows, dtype=object), columns=kept, dtype=object)
 
 
 def _named(header: list[str]) -> list[str]:
