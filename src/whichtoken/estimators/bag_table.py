@@ -6,17 +6,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.data.reading import shown
 from whichtoken.data.table_files import column_names, stream_table
+from whichtoken.data.table_files import numbers as numbers
 from whichtoken.errors import UsageError
 from whichtoken.estimators.bags import Bags
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +49,7 @@ def read_bag_table(
     if features is None:
         features = [name for name in column_names(path, separator=separator) if name not in special]
     if not features:
-        raise UsageError(f"{path} has no feature columns beside {', '.join(special)}")
+        raise UsageError(f"{shown(path)} has no feature columns beside {shown(', '.join(special))}")
     tokens, ids, labels = [], [], []
     for piece in stream_table(path, [*special, *features], separator=separator):
         tokens.append(numbers(path, piece, features))
@@ -58,24 +57,8 @@ def read_bag_table(
         if label is not None:
             labels.append(piece[label].to_numpy(dtype=object))
     if not sum(map(len, tokens)):
-        raise UsageError(f"{path} holds no rows")
+        raise UsageError(f"{shown(path)} holds no rows")
     return _gathered(path, np.concatenate(tokens), np.concatenate(ids), labels, tuple(features))
-
-
-def numbers(path: Path, piece: pd.DataFrame, columns: Sequence[str]) -> NDArray[np.float64]:
-    """Columns of a table as finite numbers, (rows, columns); a cell that is none is named in the error."""
-    import pandas as pd
-
-    values = np.empty((len(piece), len(columns)))
-    for place, column in enumerate(columns):
-        cells = pd.to_numeric(piece[column], errors="coerce").to_numpy(dtype=float)
-        wrong = np.flatnonzero(~np.isfinite(cells))
-        if wrong.size:
-            cell = piece[column].iloc[wrong[0]]
-            raise UsageError(f"{path}: column '{column}' holds {cell!r} in row {piece.index[wrong[0]] + 1}; features must be"
-                             " finite numbers")  # fmt: skip
-        values[:, place] = cells
-    return values
 
 
 def whole_numbers_where_possible(labels: NDArray[Any]) -> NDArray[Any]:
@@ -93,7 +76,7 @@ def _gathered(
 
     codes, names = pd.factorize(ids)
     if (codes < 0).any():
-        raise UsageError(f"{path}: row {int(np.argmax(codes < 0)) + 1} names no bag")
+        raise UsageError(f"{shown(path)}: row {int(np.argmax(codes < 0)) + 1} names no bag")
     order = np.argsort(codes, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     labels = None
@@ -102,6 +85,8 @@ def _gathered(
         labels = every[starts[:-1]]
         mixed = np.flatnonzero(every != np.repeat(labels, np.diff(starts)))
         if mixed.size:
-            raise UsageError(f"{path}: bag {names[codes[order[mixed[0]]]]} has several labels; a bag has one")
+            raise UsageError(
+                f"{shown(path)}: bag {shown(names[codes[order[mixed[0]]]])} has several labels; a bag has one"
+            )
     in_order = bool((np.diff(codes) >= 0).all())
     return BagTable(Bags(tokens if in_order else tokens[order], starts), np.asarray(names), labels, features)

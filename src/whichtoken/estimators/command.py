@@ -7,22 +7,24 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from whichtoken.data.reading import shown
 from whichtoken.errors import UsageError
-from whichtoken.estimators.model_folder import load_model
+from whichtoken.estimators.model_folder import model_kind
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from whichtoken.estimators.text_classifier import TextClassifier
+
 
 def predict_file(folder: Path, path: Path, *, column: str | None = None, separator: str | None = None) -> pd.DataFrame:
     """Labels and probabilities of the rows (or bags) of a file; `column` names the text, or the bag."""
-    kind = load_model(folder)[0]
+    kind = model_kind(folder)
     match kind:
         case "text-classifier":
-            from whichtoken.estimators.text_classifier import TextClassifier
             from whichtoken.estimators.text_fits import predict_text
 
-            return predict_text(TextClassifier.load(folder), path, text=column or "text", separator=separator)
+            return predict_text(_text_model(folder), path, text=column or "text", separator=separator)
         case "bag-classifier":
             from whichtoken.estimators.bag_classifier import BagClassifier
             from whichtoken.estimators.table_fits import predict_bags
@@ -43,16 +45,15 @@ def explain_data(
     """Why texts, or the rows of a file, get their labels, and the module that shows such reasons."""
     if (file is None) == (not argument):
         raise UsageError("give a TEXT or --file FILE, one of the two")
-    kind = load_model(folder)[0]
+    kind = model_kind(folder)
     if kind != "text-classifier" and file is None:
         raise UsageError(f"{folder} holds a {kind}, which explains the rows of a table; give --file FILE and no TEXT")
     match kind:
         case "text-classifier":
-            from whichtoken.estimators.text_classifier import TextClassifier
             from whichtoken.report import text_explanation
 
             texts = texts_of(argument, file, column or "text", separator)
-            return TextClassifier.load(folder).explain(texts), text_explanation
+            return _text_model(folder).explain(texts), text_explanation
         case "group-classifier":
             from whichtoken.estimators.group_classifier import GroupClassifier
             from whichtoken.estimators.table_fits import explain_groups
@@ -72,17 +73,24 @@ def explain_data(
             raise UsageError(f"{folder} holds a {kind}, which this version cannot explain")
 
 
+def _text_model(folder: Path) -> TextClassifier:
+    from whichtoken.estimators.text_classifier import TextClassifier
+
+    model = TextClassifier.load(folder)
+    if not hasattr(model, "vocabulary_"):
+        raise UsageError(f"{shown(folder)} was fitted on counts and reads no texts; use it from Python")
+    return model
+
+
 def texts_of(argument: str, file: Path | None, column: str, separator: str | None) -> list[str]:
     """The text of the argument, the rows of a table, or a whole text file."""
+    from whichtoken.data.reading import read_text
     from whichtoken.data.review_files import text_values
     from whichtoken.data.table_files import stream_table
 
     if file is None:
         return [argument]
     if file.suffix in (".txt", ".md", ""):
-        try:
-            return [file.read_text(encoding="utf-8")]
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{file} cannot be read as UTF-8 text ({error})") from error
+        return [read_text(file)]
     pieces = stream_table(file, [column], separator=separator)
     return [text for piece in pieces for text in text_values(file, piece[column], column, 0)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from sklearn.linear_model import LogisticRegressionCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from whichtoken.data.reading import read_json, shown
 from whichtoken.data.table_files import column_names, read_table
 from whichtoken.errors import UsageError
 from whichtoken.estimators.bag_attention import no_scaling, pooled_features
@@ -108,13 +108,11 @@ def _selection_notes(model: GroupClassifier) -> Iterator[str]:
 
 def read_mapping(path: Path) -> dict[str, list[str]]:
     """Groups from a JSON file: an object of lists of column names."""
-    try:
-        mapping = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(mapping, dict) or not all(isinstance(part, list) for part in mapping.values()):
-        raise UsageError(f"{path} must hold an object of groups, each a list of columns")
-    return mapping
+    mapping: Any = read_json(path)
+    lists = isinstance(mapping, dict) and all(isinstance(part, list) for part in mapping.values())
+    if not lists or not all(isinstance(name, str) for part in mapping.values() for name in part):
+        raise UsageError(f"{shown(path)} must hold an object of groups, each a list of names of columns")
+    return dict(mapping)
 
 
 def predict_bags(model: BagClassifier, path: Path, *, bag: str = "bag", separator: str | None = None) -> pd.DataFrame:
