@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from whichtoken.data.level_tokens import LevelTokens
     from whichtoken.data.relevant_tokens import RelevantTokens
     from whichtoken.data.sparse_tokens import SparseTokens
+    from whichtoken.data.table_output import write_table
     from whichtoken.data.token_codes import TokenCodes
     from whichtoken.data.token_counts import TokenCounts
     from whichtoken.data.token_pairs import TokenPairs
@@ -30,6 +31,7 @@ _HOME = {
     "TokenCounts": "token_counts",
     "TokenPairs": "token_pairs",
     "download_imdb": "imdb_download",
+    "write_table": "table_output",
 }
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "TokenCounts",
     "TokenPairs",
     "download_imdb",
+    "write_table",
 ]
 
 
