@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from whichtoken.cli_models import explain, fit, predict
+from whichtoken.cli_options import check_apart, help_unless_asked, new_file, new_picture, number, read_file
+from whichtoken.cli_options import whole_number as _whole_number
+from whichtoken.display.notes import warnings_as_notes
+from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
+from whichtoken.files import write_text
 from whichtoken.places import DEFAULT_FOLDER, LEDGER_NAME
 
 if TYPE_CHECKING:
@@ -21,18 +29,12 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Which token does softmax attention pick, why, and how surely.",
     epilog="Start with: whichtoken list, then whichtoken reproduce, then whichtoken report.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-fit = typer.Typer(help="Train on your own file and save a model folder; prints honest test metrics beside a baseline.")
-app.add_typer(fit, name="fit", no_args_is_help=True)
-
 OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the results and the report.")]
-# typer carries its own copy of click, whose base exception is only reached through a public subclass
-ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 INTERRUPTED = 130  # what typer makes of Ctrl-C
 STATE_STYLE = {"agrees": "green", "disagrees": "red", "inconclusive": "yellow", "not-run": "dim"}
 
@@ -40,21 +42,23 @@ STATE_STYLE = {"agrees": "green", "disagrees": "red", "inconclusive": "yellow", 
 def main() -> None:
     """Run the command line; a user's mistake is one line on standard error and exit code 2."""
     try:
-        status = app(standalone_mode=False)
+        with warnings_as_notes():
+            status = app(standalone_mode=False)
     except UsageError as error:
         _fail(str(error))
-    except ParserError as error:
-        _fail(error.format_message())  # type: ignore[attr-defined]
+    except typer.TyperException as error:
+        _fail(error.format_message())
     except BrokenPipeError:  # the reader (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     if status == INTERRUPTED:
-        print("whichtoken: stopped; what was finished is stored, the same command goes on from there", file=sys.stderr)
+        stored = "; what was finished is stored, the same command goes on from there" if "reproduce" in sys.argv else ""
+        print(f"whichtoken: stopped{stored}", file=sys.stderr)
     sys.exit(status)
 
 
 def _fail(message: str) -> NoReturn:
-    print(f"whichtoken: {' '.join(message.split())}", file=sys.stderr)
+    print(f"whichtoken: {visible(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(2)
 
 
@@ -70,19 +74,15 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _whole_number(text: str) -> int:
-    if not text.lstrip("-").isdigit():
-        raise typer.BadParameter(f"'{text}' is not a whole number")
-    return int(text)
-
-
-@app.callback()
+@app.callback(invoke_without_command=True)
 def options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Versions of whichtoken and its parts.")
     ] = False,
 ) -> None:
     """Which token does softmax attention pick, why, and how surely."""
+    help_unless_asked(context)
 
 
 @app.command("list")
@@ -120,11 +120,13 @@ def reproduce(
         int | None, typer.Option(metavar="N", parser=_whole_number, help="Worker processes; default: one per core.")
     ] = None,
     out: OutFolder = DEFAULT_FOLDER,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Verdicts and rows as JSON.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Verdicts and rows as JSON.")
+    ] = None,
 ) -> None:
     """Check claims: simulate, predict, judge. Computes what is missing and nothing else.
 
-    Exit code 0: as expected; 1: a verdict on record turned round; 2: wrong usage.
+    Exit code 0: as expected; 1: a recorded verdict changed; 2: wrong usage.
 
     Examples:
 
@@ -139,7 +141,7 @@ def reproduce(
     )
     _print_verdicts(results)
     if json_file is not None:
-        _write(json_file, json.dumps({"experiments": [result.as_json() for result in results]}, indent=1))
+        write_text(json_file, json.dumps({"experiments": [result.as_json() for result in results]}, indent=1))
     if any(result.changed for result in results):
         raise typer.Exit(1)
 
@@ -167,7 +169,9 @@ def export(
 @app.command()
 def bench(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks; none means all.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The table as JSON.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="The table as JSON.")
+    ] = None,
 ) -> None:
     """Measure ours beside what a user would take instead: ratios, timed in one run."""
     from dataclasses import asdict
@@ -190,28 +194,42 @@ def bench(
                 records.append({"benchmark": name, **asdict(measure), "met": measure.met})
         console.print(table)
     if json_file is not None:
-        _write(json_file, json.dumps(plain(records), indent=1))
+        write_text(json_file, json.dumps(plain(records), indent=1))
 
 
 @app.command()
 def plan(
-    length: Annotated[int | None, typer.Option(metavar="L", help="Tokens of a sequence.")] = None,
-    signal_tokens: Annotated[int | None, typer.Option(metavar="R", help="Tokens that carry the signal.")] = None,
-    strength: Annotated[
-        float | None, typer.Option(metavar="THETA", help="Signal in noise standard deviations.")
+    length: Annotated[int | None, typer.Option(metavar="L", parser=_whole_number, help="Tokens in a sequence.")] = None,
+    signal_tokens: Annotated[
+        int | None, typer.Option(metavar="R", parser=_whole_number, help="Tokens that carry the signal.")
     ] = None,
-    prevalence: Annotated[float | None, typer.Option(metavar="PI", help="Share of positive sequences.")] = None,
-    dim: Annotated[int | None, typer.Option(metavar="D", help="Dimension of a token.")] = None,
-    samples: Annotated[int | None, typer.Option(metavar="N", help="Labelled sequences that you can have.")] = None,
-    target_error: Annotated[float | None, typer.Option(metavar="E", help="Test error that you want.")] = None,
+    strength: Annotated[
+        float | None, typer.Option(metavar="THETA", parser=number, help="Signal in noise standard deviations.")
+    ] = None,
+    prevalence: Annotated[
+        float | None, typer.Option(metavar="PI", parser=number, help="Share of positive sequences.")
+    ] = None,
+    dim: Annotated[int | None, typer.Option(metavar="D", parser=_whole_number, help="Dimension of a token.")] = None,
+    samples: Annotated[
+        int | None, typer.Option(metavar="N", parser=_whole_number, help="Labelled sequences that you can have.")
+    ] = None,
+    target_error: Annotated[
+        float | None, typer.Option(metavar="E", parser=number, help="Test error that you want.")
+    ] = None,
     pilot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Pilot data to estimate the task from: .npz (tokens, labels), .csv, .tsv, .parquet."
+            metavar="FILE",
+            callback=read_file,
+            help="Pilot data to estimate the task from: .npz (tokens, labels), .csv, .tsv, .parquet.",
         ),
     ] = None,
-    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Learning curves as .svg, .png or .pdf.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The plan as JSON.")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=new_picture, help="Learning curves as .svg, .png or .pdf.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="The plan as JSON.")
+    ] = None,
 ) -> None:
     """Plan a study: is the signal detectable, with how much data, and does attention beat a linear model?
 
@@ -224,6 +242,14 @@ def plan(
       whichtoken plan --pilot bags.csv --target-error 0.05 --figure curve.png
     """
     from dataclasses import asdict
+
+    check_apart({"--pilot": pilot}, {"--figure": figure, "--json": json_file})
+    task = {
+        "--length": length, "--signal-tokens": signal_tokens, "--strength": strength, "--prevalence": prevalence,
+        "--dim": dim,
+    }  # fmt: skip
+    if pilot is None:
+        _check_task(task, samples, target_error)
 
     from whichtoken.data.bag_files import read_bags
     from whichtoken.report.planning import forecast_rows, protocol, write_figure
@@ -241,7 +267,9 @@ def plan(
             pilot=read_bags(pilot) if pilot else None,
         )
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(_as_options(str(error))) from error
+    except ArithmeticError as error:
+        raise UsageError("these numbers are too extreme to compute with; choose more moderate ones") from error
     console = _console()
     table = _table("model", f"error at {planned.samples}", "error, unlimited", "samples for target", "separable up to")
     for line in forecast_rows(planned):
@@ -249,191 +277,31 @@ def plan(
     console.print(table)
     print(protocol(planned))
     for warning in planned.warnings:
-        console.print(f"[yellow]warning[/]: {warning}", highlight=False)
+        console.print(f"[yellow]note[/]: {warning}", highlight=False)
     if figure is not None:
         write_figure(planned, figure)
     if json_file is not None:
-        _write(json_file, json.dumps(asdict(planned), indent=1))
+        write_text(json_file, json.dumps(asdict(planned), indent=1))
 
 
-DataFile = Annotated[Path, typer.Argument(metavar="DATA", help="Table: .csv, .tsv, .parquet or .jsonl.")]
-ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.")]
-NewModel = Annotated[Path, typer.Option("--model", metavar="DIR", help="Model folder to write.")]
-Separator = Annotated[str | None, typer.Option(metavar="SIGN", help="Separator of a .csv or .tsv, if unusual.")]
-TestShare = Annotated[float, typer.Option(metavar="SHARE", help="Part of the rows kept for the test metrics.")]
-Seed = Annotated[int, typer.Option(metavar="N", help="Of the split and the training.")]
+app.add_typer(fit, name="fit")
+app.command()(predict)
+app.command()(explain)
 
 
-@fit.command("text")
-def fit_text_file(
-    data: DataFile,
-    model: NewModel,
-    text: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts.")] = "text",
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels.")] = "label",
-    groups: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Rows of one group stay on one side of every split.")
-    ] = None,
-    ngrams: Annotated[int, typer.Option(metavar="1|2|3", help="Also pairs, also triples of words.")] = 1,
-    stemmer: Annotated[str | None, typer.Option(metavar="LANGUAGE", help="Snowball stemmer, such as english.")] = None,
-    test_share: TestShare = 0.25,
-    seed: Seed = 0,
-    separator: Separator = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The metrics as JSON.")] = None,
-) -> None:
-    """Classify documents, with the words that decide.
-
-    Example: whichtoken fit text reviews.csv --text review --label sentiment --model reviews-model
-    """
-    from whichtoken.estimators.text_fits import fit_text
-
-    report = fit_text(
-        data, model, text=text, label=label, groups=groups, ngrams=ngrams, stemmer=stemmer, test_share=test_share,
-        seed=seed, separator=separator, progress=sys.stderr.isatty(),
-    )  # fmt: skip
-    _print_fit(report, model, json_file)
+def _check_task(task: Mapping[str, float | None], samples: int | None, target_error: float | None) -> None:
+    """Refuse a plan that says too little."""
+    missing = [option for option, value in task.items() if value is None]
+    if missing:
+        raise UsageError(f"plan needs {', '.join(missing)}, or a --pilot FILE to estimate the task from")
+    if samples is None and target_error is None:
+        raise UsageError("plan needs --samples N (what you can have) or --target-error E (what you want), or both")
 
 
-@fit.command("bags")
-def fit_bags_file(
-    data: DataFile,
-    model: NewModel,
-    bag: Annotated[str, typer.Option(metavar="COLUMN", help="Column that says which bag a row belongs to.")] = "bag",
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels of the bags.")] = "label",
-    feature: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="A feature; repeatable. Default: every other column.")
-    ] = None,
-    queries: Annotated[
-        int, typer.Option(metavar="N", help="Queries of a class; with one, decisions are certified.")
-    ] = 1,
-    test_share: TestShare = 0.25,
-    seed: Seed = 0,
-    separator: Separator = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The metrics as JSON.")] = None,
-) -> None:
-    """Classify bags of instances, one instance per row, with the instances that decide.
-
-    Example: whichtoken fit bags molecules.csv --bag molecule --label active --model molecules-model
-    """
-    from whichtoken.estimators.table_fits import fit_bags
-
-    report = fit_bags(
-        data, model, bag=bag, label=label, features=feature or None, queries=queries, test_share=test_share, seed=seed,
-        separator=separator,
-    )  # fmt: skip
-    _print_fit(report, model, json_file)
-
-
-@fit.command("groups")
-def fit_groups_file(
-    data: DataFile,
-    model: NewModel,
-    groups: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Groups: an object of lists of columns.")
-    ] = None,
-    prefix: Annotated[
-        str | None, typer.Option(metavar="SIGN", help="A column's group is what stands before this sign in its name.")
-    ] = None,
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels.")] = "label",
-    covariate: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="A column that is always kept; repeatable.")
-    ] = None,
-    test_share: TestShare = 0.25,
-    seed: Seed = 0,
-    separator: Separator = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The metrics as JSON.")] = None,
-) -> None:
-    """Classify rows whose columns come in groups, with the groups that matter.
-
-    Example: whichtoken fit groups cells.csv --prefix _ --label malignant --model cells-model
-    """
-    from whichtoken.estimators.table_fits import fit_groups, read_mapping
-
-    if (groups is None) == (prefix is None):
-        raise UsageError("give --groups FILE.json or --prefix SIGN, one of the two")
-    report = fit_groups(
-        data, model, groups=read_mapping(groups) if groups else str(prefix), label=label, covariates=covariate or (),
-        test_share=test_share, seed=seed, separator=separator,
-    )  # fmt: skip
-    _print_fit(report, model, json_file)
-
-
-@app.command()
-def predict(
-    model: ModelFolder,
-    data: DataFile,
-    column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of the texts, or of the bags; default text, or bag.")
-    ] = None,
-    separator: Separator = None,
-    to: Annotated[Path | None, typer.Option("--to", metavar="FILE.csv", help="File to write; default: print.")] = None,
-) -> None:
-    """Labels and probabilities of the rows of a file, as CSV."""
-    from whichtoken.estimators.command import predict_file
-
-    table = predict_file(model, data, column=column, separator=separator)
-    text = table.to_csv(index=False)
-    if to is None:
-        print(text, end="")
-    else:
-        _write(to, text)
-
-
-@app.command()
-def explain(
-    model: ModelFolder,
-    text: Annotated[str, typer.Argument(metavar="[TEXT]", help="A text, in quotes.")] = "",
-    file: Annotated[Path | None, typer.Option(metavar="FILE", help="A text file, or a table.")] = None,
-    column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of the texts, or of the bags; default text, or bag.")
-    ] = None,
-    separator: Separator = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page in colours.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Every number as JSON.")] = None,
-) -> None:
-    """Which tokens, instances of a bag, or groups of columns decided, and what would change it; exact, without sampling.
-
-    Examples:
-
-      whichtoken explain reviews-model "A wonderful film with a terrible end."
-
-      whichtoken explain cells-model --file cells.csv
-
-      whichtoken explain molecules-model --file molecules.csv --column molecule
-    """
-    from rich.markup import escape
-
-    from whichtoken.estimators.command import explain_data
-
-    explanations, shown = explain_data(model, text, file, column=column, separator=separator)
-    if html is not None:
-        _write(html, shown.as_html(explanations))
-    if json_file is not None:
-        _write(json_file, json.dumps([item.as_json() for item in explanations], ensure_ascii=False, indent=1))
-    if html is None and json_file is None:
-        console = _console()
-        for item in explanations:
-            console.print(shown.summary(item), highlight=False, markup=False, style="bold")
-            console.print(shown.coloured(item))
-            table = _table(*shown.HEADINGS)
-            for line in shown.reason_lines(item):
-                table.add_row(*map(escape, line))
-            console.print(table)
-
-
-def _print_fit(report: Any, folder: Path, json_file: Path | None) -> None:
-    from dataclasses import asdict
-
-    table = _table("model", "test accuracy", "test log loss", "seconds")
-    for metrics in (report.ours, report.baseline):
-        table.add_row(metrics.name, f"{metrics.accuracy:.4f}", f"{metrics.log_loss:.4f}", f"{metrics.seconds:.1f}")
-    console = _console()
-    console.print(f"{report.training} for training, {report.test} for the test", highlight=False)
-    console.print(table)
-    for note in report.notes:
-        console.print(note, highlight=False, markup=False)
-    print(f"model: {folder}")
-    if json_file is not None:
-        _write(json_file, json.dumps(asdict(report), indent=1))
+def _as_options(sentence: str) -> str:
+    """A sentence about arguments of the Python function with the names of the options: signal_tokens=0 is --signal-tokens 0."""
+    names = "length|signal_tokens|strength|prevalence|dim|samples|target_error"
+    return re.sub(rf"\b({names})=", lambda found: f"--{found[1].replace('_', '-')} ", sentence)
 
 
 def _console() -> Console:
@@ -454,17 +322,15 @@ def _table(*columns: str, title: str | None = None) -> Any:
 
 
 def _overrides(settings: list[str]) -> dict[str, str]:
+    fields: dict[str, str] = {}
     for setting in settings:
-        if "=" not in setting:
-            raise UsageError(f"--set {setting}: write it as field=value, or field=value,value for a grid")
-    return dict((part.strip() for part in setting.split("=", 1)) for setting in settings)  # type: ignore[misc]
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror})") from error
+        name, sign, value = (part.strip() for part in setting.partition("="))
+        if not (name and sign and value):
+            raise UsageError(f"--set '{setting}': write it as field=value, or field=value,value for a grid")
+        if name in fields:
+            raise UsageError(f"--set {name} is given twice; write --set {name}={fields[name]},{value} for a grid")
+        fields[name] = value
+    return fields
 
 
 def _print_experiment(experiment: Any) -> None:

@@ -13,10 +13,13 @@ from whichtoken.estimators.model_folder import load_model
 if TYPE_CHECKING:
     import pandas as pd
 
+WHOLE_TEXTS = (".txt", ".md", "")  # endings of files that are one text
+
 
 def predict_file(folder: Path, path: Path, *, column: str | None = None, separator: str | None = None) -> pd.DataFrame:
     """Labels and probabilities of the rows (or bags) of a file; `column` names the text, or the bag."""
     kind = load_model(folder)[0]
+    _check_options(folder, kind, path, column, separator)
     match kind:
         case "text-classifier":
             from whichtoken.estimators.text_classifier import TextClassifier
@@ -43,9 +46,15 @@ def explain_data(
     """Why texts, or the rows of a file, get their labels, and the module that shows such reasons."""
     if (file is None) == (not argument):
         raise UsageError("give a TEXT or --file FILE, one of the two")
+    if file is None and names_a_file(argument):
+        raise UsageError(f"{argument} is a file; to explain what is in it, write --file {argument}")
+    if file is None and (column is not None or separator is not None):
+        raise UsageError("--column and --separator say how to read a table; give it as --file FILE")
     kind = load_model(folder)[0]
     if kind != "text-classifier" and file is None:
         raise UsageError(f"{folder} holds a {kind}, which explains the rows of a table; give --file FILE and no TEXT")
+    if file is not None:
+        _check_options(folder, kind, file, column, separator)
     match kind:
         case "text-classifier":
             from whichtoken.estimators.text_classifier import TextClassifier
@@ -72,6 +81,33 @@ def explain_data(
             raise UsageError(f"{folder} holds a {kind}, which this version cannot explain")
 
 
+def _check_options(folder: Path, kind: str, path: Path, column: str | None, separator: str | None) -> None:
+    """Refuse options that would be ignored."""
+    if column is not None and kind == "group-classifier":
+        raise UsageError(f"{folder} holds a {kind}, which knows its columns by name; leave out --column")
+    if column is not None and not column.strip():
+        raise UsageError(f"--column '{column}' has no name; name a column of {path}")
+    whole = kind == "text-classifier" and path.suffix in WHOLE_TEXTS
+    if whole and column is not None:
+        raise UsageError(f"{path} is read as one text and has no columns; leave out --column")
+    check_separator(path, separator)
+
+
+def check_separator(path: Path, separator: str | None) -> None:
+    """Refuse a separator for a file that has none."""
+    kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    if separator is not None and kind not in (".csv", ".tsv"):
+        raise UsageError(f"--separator is for .csv and .tsv files; leave it out for {path}")
+
+
+def names_a_file(text: str) -> bool:
+    """Whether a text is the name of a file that exists."""
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a sign that no name has
+        return False
+
+
 def texts_of(argument: str, file: Path | None, column: str, separator: str | None) -> list[str]:
     """The text of the argument, the rows of a table, or a whole text file."""
     from whichtoken.data.review_files import text_values
@@ -79,10 +115,16 @@ def texts_of(argument: str, file: Path | None, column: str, separator: str | Non
 
     if file is None:
         return [argument]
-    if file.suffix in (".txt", ".md", ""):
+    if file.suffix in WHOLE_TEXTS:
         try:
             return [file.read_text(encoding="utf-8")]
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{file} cannot be read as UTF-8 text ({error})") from error
-    pieces = stream_table(file, [column], separator=separator)
-    return [text for piece in pieces for text in text_values(file, piece[column], column, 0)]
+        except OSError as error:
+            raise UsageError(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{file} is not UTF-8 text; save it as UTF-8 and try again") from error
+    texts: list[str] = []
+    for piece in stream_table(file, [column], separator=separator):
+        texts += text_values(file, piece[column], column, len(texts))
+    if not texts:
+        raise UsageError(f"{file} holds no rows")
+    return texts

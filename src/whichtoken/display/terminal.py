@@ -1,0 +1,37 @@
+"""Tables and lines on the terminal, from texts that may hold anything."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from whichtoken.display.text import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+
+def console() -> Console:
+    """Standard output; a file or a pipe has no width, so that lines are not broken at 80."""
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=200)
+
+
+def table(*columns: str, title: str | None = None) -> Any:
+    """An empty table with these headings; cells that are too wide are folded."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    return made
+
+
+def shown(value: object, style: str = "") -> Text:
+    """A value from data as text to print: no markup in it is obeyed and every control character is seen."""
+    from rich.text import Text
+
+    return Text(visible(str(value)), style)
