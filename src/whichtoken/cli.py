@@ -35,6 +35,8 @@ app = typer.Typer(
 )
 
 OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the results and the report.")]
+# where the theory's integrals are found in seconds and to some digits
+PLANNED = {"--length": (2, 10_000), "--strength": (0, 100), "--prevalence": (1e-6, 1 - 1e-6), "--dim": (2, 10**9)}
 INTERRUPTED = 130  # what typer makes of Ctrl-C
 STATE_STYLE = {"agrees": "green", "disagrees": "red", "inconclusive": "yellow", "not-run": "dim"}
 
@@ -250,6 +252,9 @@ def plan(
     }  # fmt: skip
     if pilot is None:
         _check_task(task, samples, target_error)
+    for option, (least, most) in PLANNED.items():
+        if task[option] is not None and not least <= task[option] <= most:
+            raise UsageError(f"{option} {task[option]:g} is not planned for; give a number from {least:g} to {most:g}")
 
     from whichtoken.data.bag_files import read_bags
     from whichtoken.report.planning import forecast_rows, protocol, write_figure

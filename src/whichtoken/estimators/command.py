@@ -7,12 +7,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.estimators.model_folder import load_model
 
 if TYPE_CHECKING:
     import pandas as pd
 
+TABLE_KINDS = ("bag-classifier", "group-classifier")
 WHOLE_TEXTS = (".txt", ".md", "")  # endings of files that are one text
 
 
@@ -37,7 +39,9 @@ def predict_file(folder: Path, path: Path, *, column: str | None = None, separat
 
             return predict_groups(GroupClassifier.load(folder), path, separator=separator)
         case _:
-            raise UsageError(f"{folder} holds a {kind}, which this version cannot predict with")
+            raise UsageError(
+                f"{folder} holds a model of kind '{visible(kind)}', which this version cannot predict with"
+            )
 
 
 def explain_data(
@@ -51,7 +55,7 @@ def explain_data(
     if file is None and (column is not None or separator is not None):
         raise UsageError("--column and --separator say how to read a table; give it as --file FILE")
     kind = load_model(folder)[0]
-    if kind != "text-classifier" and file is None:
+    if kind in TABLE_KINDS and file is None:
         raise UsageError(f"{folder} holds a {kind}, which explains the rows of a table; give --file FILE and no TEXT")
     if file is not None:
         _check_options(folder, kind, file, column, separator)
@@ -78,7 +82,7 @@ def explain_data(
             model = BagClassifier.load(folder)
             return explain_bags(model, file, bag=column or "bag", separator=separator), bag_explanation
         case _:
-            raise UsageError(f"{folder} holds a {kind}, which this version cannot explain")
+            raise UsageError(f"{folder} holds a model of kind '{visible(kind)}', which this version cannot explain")
 
 
 def _check_options(folder: Path, kind: str, path: Path, column: str | None, separator: str | None) -> None:

@@ -77,6 +77,8 @@ def split_rows(
 
 def check_classes(path: Path, labels: NDArray[Any]) -> None:
     """Refuse labels that are not classes: one kind only, or almost as many kinds as rows."""
+    if not len(labels):
+        raise UsageError(f"{path} holds no rows")
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2:
         raise UsageError(f"{path} has one class only, {_shown(classes[0])}; a classifier needs at least two")
