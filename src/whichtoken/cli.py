@@ -253,8 +253,8 @@ def plan(
     if pilot is None:
         _check_task(task, samples, target_error)
     for option, (least, most) in PLANNED.items():
-        if task[option] is not None and not least <= task[option] <= most:
-            raise UsageError(f"{option} {task[option]:g} is not planned for; give a number from {least:g} to {most:g}")
+        if (value := task[option]) is not None and not least <= value <= most:
+            raise UsageError(f"{option} {value:g} is not planned for; give a number from {least:g} to {most:g}")
 
     from whichtoken.data.bag_files import read_bags
     from whichtoken.report.planning import forecast_rows, protocol, write_figure
