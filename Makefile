@@ -1,6 +1,8 @@
 # Two commands on a fresh machine with Python 3.11+, pip and make:
 #   make demo   install, check every claim at its quick size, write the report
 #   make test   install with the developers' tools, then ruff, mypy and the whole test suite
+# and one for patient people:
+#   make torture   kill, fill, truncate and lie to everything, for minutes; ends with a table of what survived
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -10,7 +12,7 @@ OUT ?= whichtoken-output
 WHICHTOKEN_DATA ?= $(wildcard $(abspath ../shared/data))
 export WHICHTOKEN_DATA
 
-.PHONY: demo test test-lowest test-newest bench clean
+.PHONY: demo test test-lowest test-newest torture bench clean
 
 demo: .venv/installed
 	$(BIN)/whichtoken reproduce --out $(OUT); status=$$?; $(BIN)/whichtoken report --out $(OUT) && exit $$status
@@ -30,6 +32,9 @@ test-lowest test-newest: test-%: .venv-%/installed
 	$(PYTHON) -m venv --clear .venv-$*
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --prefer-binary -c constraints-$*.txt -e ".[dev]"
 	touch $@
+
+torture: .venv/installed-dev
+	TORTURE_TABLE=$(OUT)/torture.json $(BIN)/pytest -q tests/torture
 
 bench: .venv/installed-dev
 	$(BIN)/whichtoken bench

@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -31,9 +31,6 @@ from whichtoken.display.terminal import table as _table
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 fit = typer.Typer()
 
@@ -222,8 +219,8 @@ def explain(
 
 def _print_explanation(item: Any, shown: Any) -> None:
     console, table = _console(), _table(*shown.HEADINGS)
-    console.print(visible(shown.summary(item)), highlight=False, markup=False, style="bold")
-    console.print(visible_marks(shown.coloured(item)))
+    console.print(shown.summary(item), highlight=False, markup=False, style="bold")
+    console.print(shown.coloured(item))
     for line in shown.reason_lines(item):
         table.add_row(*map(plain_text, line))
     console.print(table)
@@ -241,15 +238,3 @@ def _print_fit(report: Any, folder: Path, json_file: Path | None) -> None:
     print(f"model: {visible(str(folder))}")
     if json_file is not None:
         write_text(json_file, json.dumps(asdict(report), indent=1))
-
-
-def visible_marks(text: Text) -> Text:
-    """Coloured text with control characters written as escapes, in the colour of their place."""
-    from rich.text import Text
-
-    if visible(text.plain) == text.plain:
-        return text
-    safe = Text()
-    for sign in text.divide(range(1, len(text))):
-        safe.append(visible(sign.plain), sign.spans[-1].style if sign.spans else "")
-    return safe

@@ -47,12 +47,12 @@ def one_sign(text: str) -> str:
 
 
 def read_file(path: Path | None) -> Path | None:
-    """A file to read: there, and a file."""
-    if path is None or path.is_file():
-        return path
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder; name a file")
-    raise UsageError(f"{path} is not there; look at the name and at the folder that you are in")
+    """A file to read: there, and with something in it."""
+    from whichtoken.data.reading import check_regular
+
+    if path is not None:
+        check_regular(path)
+    return path
 
 
 def new_model(path: Path) -> Path:

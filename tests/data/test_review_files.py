@@ -144,7 +144,7 @@ def test_yelp_is_streamed(tmp_path):
     good = json.dumps({"text": "x" * 1100, "stars": 5})
     path.write_text("\n".join([good] * 8193 + ["not json"]))
     assert len(read_yelp(path, limit=10)) == 10  # ends before the broken line
-    with pytest.raises(UsageError, match="line 8194 is no JSON"):
+    with pytest.raises(UsageError, match="line 8194 is not valid JSON: column 1"):
         read_yelp(path)
 
 
@@ -168,8 +168,8 @@ TRUNCATED_GZIP = gzip.compress(b'{"text": "a", "label": 1}\n' * 99, mtime=0)[:-1
         ("a.tsv", b"text,label\na,1\n", "is ',' the separator?"),
         ("a.csv", "text,label\nschön,1\n".encode("latin-1"), "is not UTF-8 (byte 0xf6 does not fit)"),
         ("a.jsonl", '{"text": "schön"}'.encode("latin-1"), "is not UTF-8"),
-        ("a.csv", b"text,label\na,1\nb,0,3,4\n", "cannot be read as csv"),
-        ("a.csv", b"", "cannot be read as csv"),
+        ("a.csv", b"text,label\na,1\nb,0,3,4\n", "line 3 has 4 cells, the header names 2"),
+        ("a.csv", b"", "is empty"),
         ("a.csv", b"text,label\na,1\nb,\n", "row 2 has no label in column 'label'"),
         ("a.csv", b"text,label\na,1\nb,2\nc,3\n", "has 3 different labels (1, 2, 3); two are expected"),
         ("a.csv", b"text,label\na,1\n", "has 1 different labels (1)"),
@@ -181,7 +181,7 @@ TRUNCATED_GZIP = gzip.compress(b'{"text": "a", "label": 1}\n' * 99, mtime=0)[:-1
         ("a.jsonl", b'{"text": "a", "label": 1}\n[1]\n', "line 2 is list; one object per line is expected"),
         ("a.jsonl", b'{"text": "a", "label": 1}\n{"text": "b"}\n', "has no column 'label'; columns: text (line 2)"),
         ("a.jsonl.gz", TRUNCATED_GZIP, "cannot be read as jsonl"),
-        ("a.xls", b"", "a table must be .csv, .tsv, .parquet or .jsonl"),
+        ("a.xls", b"x", "a table must be .csv, .tsv, .parquet or .jsonl"),
     ],
 )
 def test_wrong_tables_are_one_sentence(tmp_path, name, content, sentence):

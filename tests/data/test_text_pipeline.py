@@ -208,9 +208,9 @@ def test_wrong_options_are_one_sentence(options, sentence):
 def test_a_vocabulary_file_of_the_wrong_kind(tmp_path):
     for name, content in {"words.txt": b"good\nbad\n", "model.bin": bytes(range(256))}.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(UsageError, match=r"WordPiece vocabulary"):
+        with pytest.raises(UsageError, match=r"WordPiece vocabulary|NUL bytes"):
             TextPipeline(word_pieces=tmp_path / name).fit(["good"])
-    with pytest.raises(UsageError, match="No such file"):
+    with pytest.raises(UsageError, match="is not there"):
         TextPipeline(word_pieces=tmp_path / "none.txt").fit(["good"])
 
 

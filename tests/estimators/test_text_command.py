@@ -90,7 +90,7 @@ def test_the_baseline_of_many_documents_chooses_on_some(command, tmp_path, revie
 
 def test_a_tampered_model_is_refused(command, tmp_path, reviews):
     command("fit", "text", "reviews.csv", "--text", "review", "--label", "sentiment", "--model", "model")
-    tensors = tmp_path / "model" / "model.safetensors"
+    tensors = next((tmp_path / "model").glob("*.safetensors"))
     content = bytearray(tensors.read_bytes())
     content[-1] ^= 1
     tensors.write_bytes(bytes(content))

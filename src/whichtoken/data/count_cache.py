@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from scipy import sparse
 
+from whichtoken.data.array_files import read_arrays
+from whichtoken.data.reading import readable
 from whichtoken.data.token_counts import TokenCounts
 from whichtoken.errors import UsageError
+from whichtoken.files import replacing
 
 
 def cached_counts(path: Path, compute: Callable[[], TokenCounts], *inputs: Any) -> TokenCounts:
@@ -30,7 +31,6 @@ def cached_counts(path: Path, compute: Callable[[], TokenCounts], *inputs: Any) 
 
 def save_counts(path: Path, data: TokenCounts, fingerprint: str = "") -> None:
     """Write counts as .npz; a file is there only once it is whole."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     arrays: dict[str, Any] = {
         "data": data.counts.data,
         "indices": data.counts.indices,
@@ -41,14 +41,8 @@ def save_counts(path: Path, data: TokenCounts, fingerprint: str = "") -> None:
     }
     if data.vocabulary is not None:
         arrays["vocabulary"] = np.frombuffer("\n".join(data.vocabulary).encode(), np.uint8)
-    try:
-        with part.open("wb") as file:
-            np.savez(file, **arrays)
-        part.replace(path)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror})") from error
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as fresh, fresh.open("wb") as file:
+        np.savez(file, **arrays)
 
 
 def load_counts(path: Path) -> TokenCounts:
@@ -58,16 +52,16 @@ def load_counts(path: Path) -> TokenCounts:
 
 def _read(path: Path) -> tuple[TokenCounts, str]:
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        arrays = read_arrays(path, ["data", "indices", "indptr", "shape", "labels", "fingerprint"], ["vocabulary"])
+        with readable(path, "token counts"):
             parts = (arrays["data"], arrays["indices"], arrays["indptr"])
             counts = sparse.csr_array(parts, shape=tuple(arrays["shape"]))
+            counts.check_format(full_check=True)
             names = bytes(arrays["vocabulary"]).decode().split("\n") if "vocabulary" in arrays else None
             vocabulary = None if names is None else tuple(names)
             return TokenCounts(counts, arrays["labels"], vocabulary), str(arrays["fingerprint"])
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
-        raise UsageError(
-            f"{path} holds no token counts that can be read; delete it and prepare the texts again"
-        ) from error
+    except UsageError as error:
+        raise UsageError(f"{error}; delete it and prepare the texts again") from error
 
 
 def _fingerprint(inputs: tuple[Any, ...]) -> str:

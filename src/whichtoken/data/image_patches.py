@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.data.data_folder import data_file
+from whichtoken.data.reading import readable
+from whichtoken.data.table_files import read_table
 from whichtoken.errors import unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CIFAR_FILE = "cifar10_20k_jpeg.parquet"
 
@@ -112,19 +119,37 @@ def cifar_images(
     UsageError
         If the file is not there.
     """
-    import pandas as pd
-    from PIL import Image
-
     path = data_file(CIFAR_FILE, folder=folder)
-    table = pd.read_parquet(path, columns=["split", "class", "jpeg"], filters=[("split", "==", split)])
+    table = read_pictures(path, split, "class")
     pictures = []
     for name in (positive, negative):
         files = table.loc[table["class"] == name, "jpeg"].head(per_class)
         if files.empty:
             raise unknown("class", name, table["class"].unique())
-        pictures.append(np.stack([np.asarray(Image.open(io.BytesIO(file))).ravel() for file in files]))
+        pictures.append(unpack_pictures(path, files).reshape(len(files), -1))
     labels = np.repeat([1, -1], [len(stack) for stack in pictures])
     return _standardised(np.concatenate(pictures)), labels
+
+
+def read_pictures(path: Path, split: str, column: str) -> pd.DataFrame:
+    """The rows of one split of the CIFAR-10 file: `column` and the packed pictures."""
+    table = read_table(path, ["split", column, "jpeg"])
+    return table[table["split"] == split]
+
+
+def unpack_pictures(path: Path, files: Iterable[bytes]) -> NDArray[np.uint8]:
+    """Pixels (n, 32, 32, 3) of packed pictures."""
+    with readable(path, "pictures"):
+        return np.stack([_pixels(file) for file in files])
+
+
+def _pixels(file: bytes) -> NDArray[np.uint8]:
+    from PIL import Image
+
+    picture = Image.open(io.BytesIO(file))
+    if picture.size != (32, 32) or picture.mode != "RGB":  # known before anything is unpacked
+        raise ValueError(f"a picture of {picture.size[0]} x {picture.size[1]} pixels is not one of CIFAR-10")
+    return np.asarray(picture, dtype=np.uint8)
 
 
 def _standardised(pixels: NDArray[np.generic]) -> NDArray[np.float64]:

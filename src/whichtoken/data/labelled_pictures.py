@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from functools import cache
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.data.data_folder import data_file
-from whichtoken.data.image_patches import CIFAR_FILE
+from whichtoken.data.image_patches import CIFAR_FILE, read_pictures, unpack_pictures
+from whichtoken.data.reading import readable
 
 Pictures = tuple[NDArray[np.float32], NDArray[np.int64]]  # (n, channels, side, side) in 0..1, and labels 0..9 (n,)
 
@@ -39,9 +39,7 @@ def cifar_pictures(split: str, folder: Path | None = None) -> Pictures:
 @cache
 def _decoded(path: Path, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Pixels (n, 3, 32, 32); kept, because unpacking takes seconds and many runs want them."""
-    import pandas as pd
-    from PIL import Image
-
-    table = pd.read_parquet(path, columns=["label", "jpeg"], filters=[("split", "==", split)])
-    pixels = np.stack([np.asarray(Image.open(io.BytesIO(file))) for file in table["jpeg"]])  # (n, 32, 32, 3)
-    return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), table["label"].to_numpy(np.int64)
+    table = read_pictures(path, split, "label")
+    pixels = unpack_pictures(path, table["jpeg"])  # (n, 32, 32, 3)
+    with readable(path, "labels"):
+        return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), table["label"].to_numpy(np.int64)

@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.data.reading import read_text, readable, reason, shown
 from whichtoken.data.table_files import column_names, stream_table
+from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.theory.sparse_tokens.task import check_count
 
 PAIRS = (("-1", "1"), ("0", "1"), ("neg", "pos"), ("negative", "positive"))  # what is negative when it is known
 IMDB_SIGN = {"neg": -1, "pos": 1}
+LARGEST_ARCHIVE = 1 << 31  # bytes; aclImdb has half a gigabyte
 STARS_SIGN = {1: -1, 2: -1, 3: 0, 4: 1, 5: 1}
 
 
@@ -98,7 +101,7 @@ def read_yelp(path: Path, *, shortest: int = 1000, longest: int = 1500, limit: i
         if limit is not None and len(texts) >= limit:
             break
     if not texts:
-        raise UsageError(f"{path} holds no review of {shortest} to {longest} characters with 1, 2, 4 or 5 stars")
+        raise UsageError(f"{shown(path)} holds no review of {shortest} to {longest} characters with 1, 2, 4 or 5 stars")
     return Reviews(texts[:limit], np.array(signs[:limit], dtype=np.int8))
 
 
@@ -107,34 +110,39 @@ def label_names(path: Path, values: Any, column: str, first: int) -> list[str]:
     names = []
     for i, value in enumerate(values):
         if value is None or str(value).strip() in ("", "nan", "<NA>"):
-            raise UsageError(f"{path}: row {first + i + 1} has no label in column '{column}'")
+            raise UsageError(f"{shown(path)}: row {first + i + 1} has no label in column '{shown(column)}'")
         whole = isinstance(value, float) and value.is_integer()
         names.append(str(int(value)) if whole else str(value).strip())
     return names
 
 
 def _from_files(path: Path, files: Iterable[tuple[str, Path]]) -> Reviews:
-    found: dict[tuple[str, str, int], str] = {}
-    for name, file in files:
-        if place := _imdb_place(name):
-            try:
-                found[place] = file.read_text(encoding="utf-8")
-            except UnicodeDecodeError as error:
-                raise UsageError(f"{file} is not UTF-8; unpack the published archive again") from error
+    found = {place: read_text(file) for name, file in files if (place := _imdb_place(name))}
     return _imdb_reviews(path, found)
 
 
 def _from_archive(path: Path) -> Reviews:
-    if not path.is_file():
-        raise UsageError(f"{path} is not there")
     found: dict[tuple[str, str, int], str] = {}
-    try:
-        with tarfile.open(path, "r|gz") as archive:  # one pass, nothing is written to disk
-            for member in archive:
-                if (place := _imdb_place(member.name)) and (file := archive.extractfile(member)):
-                    found[place] = file.read().decode()
-    except (tarfile.TarError, EOFError, OSError, zlib.error, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is broken after {len(found)} reviews ({error}); download it again") from error
+    passed = 0
+    with readable(path, "tar.gz"):
+        try:
+            with tarfile.open(path, "r|gz") as archive:  # one pass, nothing is written to disk
+                for member in archive:
+                    passed += member.size
+                    if passed > LARGEST_ARCHIVE:
+                        raise UsageError(
+                            f"{shown(path)} unpacks to more than {LARGEST_ARCHIVE >> 30} GB; it is not aclImdb"
+                        )
+                    if (
+                        member.isfile()
+                        and (place := _imdb_place(member.name))
+                        and (file := archive.extractfile(member))
+                    ):
+                        found[place] = file.read().decode()
+        except (tarfile.TarError, EOFError, OSError, zlib.error, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"{shown(path)} is broken after {len(found)} reviews ({reason(error)}); download it again"
+            ) from error
     return _imdb_reviews(path, found)
 
 
@@ -150,7 +158,7 @@ def _imdb_place(name: str) -> tuple[str, str, int] | None:
 def _imdb_reviews(path: Path, found: dict[tuple[str, str, int], str]) -> Reviews:
     if not found:
         raise UsageError(
-            f"{path} holds no reviews; expected files such as train/pos/0_9.txt, as in the published aclImdb"
+            f"{shown(path)} holds no reviews; expected files such as train/pos/0_9.txt, as in the published aclImdb"
         )
     places = sorted(found, key=lambda place: (place[0] != "train", place[1], place[2]))
     signs = np.array([IMDB_SIGN[label] for _, label, _ in places], dtype=np.int8)
@@ -162,7 +170,8 @@ def text_values(path: Path, values: Any, column: str, first: int) -> list[str]:
     texts = values.tolist()
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise UsageError(f"{path}: row {first + i + 1} holds {text!r} in column '{column}'; texts are expected")
+            cell = f"{visible(repr(text)[:60])} in column '{shown(column)}'"
+            raise UsageError(f"{shown(path)}: row {first + i + 1} holds {cell}; texts are expected")
     return texts  # type: ignore[no-any-return]
 
 
@@ -170,15 +179,17 @@ def _star_sign(path: Path, stars: Any, row: int) -> int:
     try:
         return STARS_SIGN[float(stars)]  # type: ignore[index]
     except (KeyError, TypeError, ValueError):
-        raise UsageError(f"{path}: row {row + 1} has {stars!r} stars; 1 to 5 are expected") from None
+        raise UsageError(
+            f"{shown(path)}: row {row + 1} has {visible(repr(stars)[:60])} stars; 1 to 5 are expected"
+        ) from None
 
 
 def _two_classes(path: Path, labels: Sequence[str]) -> tuple[str, str]:
     """The two labels that occur, the negative one first: as known by name, otherwise by number or by the alphabet."""
     names = sorted(set(labels))
     if len(names) != 2:
-        shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-        raise UsageError(f"{path} has {len(names)} different labels ({shown}); two are expected")
+        some = visible(", ".join(name[:60] for name in names[:6])) + (", ..." if len(names) > 6 else "")
+        raise UsageError(f"{shown(path)} has {len(names)} different labels ({some}); two are expected")
     for pair in PAIRS:
         if set(pair) == {name.lower() for name in names}:
             negative, positive = sorted(names, key=lambda name: pair.index(name.lower()))

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.data.reading import LONGEST_LINE, check_fits, open_text, parse_json, readable, reason, shown
+from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,13 +23,18 @@ if TYPE_CHECKING:
 
 KINDS = ".csv, .tsv, .parquet or .jsonl, the text forms also as .gz"
 CHUNK = 8192  # rows
+CELLS = 1 << 21  # of a piece, however wide the table
+TEXT_CELL = 64  # bytes that a short text takes
+MOST_COLUMNS = 100_000
+LARGEST = 1e100  # of a feature: squares and sums of larger ones leave the range of floating point
 SEPARATORS = {"\t": "a tab", ";": "';'", ",": "','", "|": "'|'"}
+END = "\0"  # no text file holds it
 
 
 def stream_table(
     path: Path, columns: Sequence[str] | None = None, *, separator: str | None = None, chunk: int = CHUNK
 ) -> Iterator[pd.DataFrame]:
-    """Pieces of a table with the named columns (all by default), of at most `chunk` rows.
+    """Pieces of a table with the named columns (all by default), of at most `chunk` rows, which are numbered from 0.
 
     The cells of text forms stay strings ("NA" is a word, not a gap); those of Parquet and JSON keep their type.
     """
@@ -31,30 +45,31 @@ def stream_table(
         ".jsonl": lambda: _json_lines(path, columns, chunk),
         ".json": lambda: _json_lines(path, columns, chunk),
     }
-    kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    if not path.is_file():
-        raise UsageError(f"{path} is not there")
-    if kind not in readers:
-        raise UsageError(f"{path}: a table must be {KINDS}")
-    try:
-        yield from readers[kind]()
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{path} is not UTF-8 (byte 0x{error.object[error.start]:02x} does not fit); save it as UTF-8 and try again"
-        ) from error
-    except (OSError, EOFError, ValueError) as error:  # pandas, pyarrow and zlib all speak through these
-        if isinstance(error, UsageError):
-            raise
-        raise UsageError(f"{path} cannot be read as {kind[1:]}: {' '.join(str(error).split())}") from error
+    ending = path.suffix.lower()
+    kind = Path(path.stem).suffix.lower() if ending == ".gz" else ending
+    if separator is not None and (len(separator) != 1 or not separator.isascii() or separator in '"\r\n\0'):
+        raise UsageError(f"separator '{visible(separator, keep='')}' must be one character, such as ; or a tab")
+    first = 0
+    with readable(path, kind[1:]):
+        if kind not in readers or (ending, kind) == (".gz", ".parquet"):
+            raise UsageError(f"{shown(path)}: a table must be {KINDS}")
+        for piece in readers[kind]():
+            piece.index = range(first, first + len(piece))  # type: ignore[assignment]
+            first += len(piece)
+            yield piece
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None, *, separator: str | None = None) -> pd.DataFrame:
     """The whole table at once."""
     import pandas as pd
 
-    pieces = list(stream_table(path, columns, separator=separator))
+    pieces, size = [], 0
+    for piece in stream_table(path, columns, separator=separator):
+        pieces.append(piece)
+        size += len(piece) * sum(8 if kind.kind in "biuf" else TEXT_CELL for kind in piece.dtypes)
+        check_fits(path, size, "the table")
     if not pieces:
-        raise UsageError(f"{path} holds no rows")
+        raise UsageError(f"{shown(path)} holds no rows")
     return pd.concat(pieces, ignore_index=True)
 
 
@@ -62,37 +77,119 @@ def column_names(path: Path, *, separator: str | None = None) -> list[str]:
     """Names of the columns, from the first rows."""
     for piece in stream_table(path, separator=separator, chunk=1):
         return [str(name) for name in piece.columns]
-    raise UsageError(f"{path} holds no rows")
+    raise UsageError(f"{shown(path)} holds no rows")
 
 
 def check_columns(path: Path, wanted: Sequence[str] | None, present: Sequence[Any], hint: str = "") -> None:
-    """Refuse a table without a wanted column, and say what it has."""
-    for column in wanted or ():
-        if column not in present:
-            shown = ", ".join(str(name)[:60] for name in list(present)[:12])
-            raise UsageError(f"{path} has no column '{column}'; columns: {shown}{hint}")
+    """Refuse a table without a wanted column, or with two of its name, and say what it has."""
+    if len(present) > MOST_COLUMNS:
+        raise UsageError(
+            f"{shown(path)} has {len(present)} columns, at most {MOST_COLUMNS} are read; are rows and columns exchanged?"
+        )
+    counts = Counter(present)
+    for column in counts if wanted is None else wanted:
+        if column not in counts:
+            raise UsageError(f"{shown(path)} has no column '{shown(column)}'; {_alike(column, counts)}{hint}")
+        if counts[column] > 1:
+            raise UsageError(f"{shown(path)} has {counts[column]} columns named '{shown(column)}'; rename all but one")
+
+
+def _alike(column: str, present: Sequence[Any] | Counter[Any]) -> str:
+    names = [str(name)[:60] for name in list(present)[:1000]]
+    same = [name for name in names if name.strip().lower() == column.strip().lower()]
+    close = same or get_close_matches(column, names, n=1, cutoff=0.6)
+    hint = f"did you mean '{shown(close[0])}'? " if close else ""
+    return f"{hint}columns: {', '.join(map(shown, names[:12]))}"
+
+
+def numbers(path: Path, piece: pd.DataFrame, columns: Sequence[str], what: str = "features") -> NDArray[np.float64]:
+    """Columns of a table as finite numbers, (rows, columns); a cell that is none is named in the error."""
+    try:
+        values = piece[list(columns)].to_numpy(dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        values = np.array([[_number(cell) for cell in piece[column]] for column in columns]).T
+    wrong = np.argwhere(~(np.abs(values) <= LARGEST))  # also nan
+    if len(wrong):
+        row, place = wrong[0]
+        cell, huge = piece[columns[place]].iloc[row], np.isfinite(values[row, place])
+        said = visible((repr(cell) if isinstance(cell, str) else str(cell))[:60])
+        wanted = f"be below {LARGEST:g} in size; rescale the column" if huge else "be finite numbers"
+        raise UsageError(
+            f"{shown(path)}: column '{shown(columns[place])}' holds {said} in row"
+            f" {piece.index[row] + 1}; {what} must {wanted}"
+        )
+    return values
+
+
+def _number(cell: Any) -> float:
+    try:
+        return float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return np.nan
 
 
 def _delimited(path: Path, columns: Sequence[str] | None, separator: str, chunk: int) -> Iterator[pd.DataFrame]:
     import pandas as pd
 
-    options: dict[str, Any] = {"sep": separator, "dtype": str, "keep_default_na": False}
-    header = list(pd.read_csv(path, nrows=0, **options).columns)
-    others = [name for sign, name in SEPARATORS.items() if sign != separator and sign in str(header[0])]
-    hint = f"; is {others[0]} the separator?" if len(header) == 1 and others else ""
-    check_columns(path, columns, header, hint)
-    # without usecols, which would let rows of too many fields pass
-    with pd.read_csv(path, chunksize=chunk, **options) as pieces:
-        for piece in pieces:
-            yield piece if columns is None else piece[list(columns)]
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
+    with open_text(path) as (file, source):
+        # if a quote is still open, the end becomes part of its cell instead of a row of its own
+        lines = csv.reader(chain(file, [END]), delimiter=separator)
+        header = _named(next((row for row in lines if row), [END]))
+        if header[-1].endswith(END):
+            raise UsageError(f"{shown(path)} holds no rows")
+        others = [name for sign, name in SEPARATORS.items() if sign != separator and sign in header[0]]
+        hint = f"; is {others[0]} the separator?" if len(header) == 1 and others else ""
+        check_columns(path, columns, header, hint)
+        kept = list(header if columns is None else columns)
+        where = {name: place for place, name in enumerate(header)}
+        places = [where[name] for name in kept]
+        rows, most = [], max(1, min(chunk, CELLS // max(1, len(kept))))
+        last = lines.line_num
+        for row in lines:
+            if row == [END]:
+                break
+            if row and row[-1].endswith(END):
+                raise UsageError(f"{shown(path)}: a quote that is opened in line {last + 1} is never closed")
+            last = lines.line_num
+            if not row:
+                continue
+            rows.append(_cells(path, row, places, len(header), last))
+            if len(rows) == most:
+                yield pd.DataFrame(np.array(rows, dtype=object), columns=kept, dtype=object)
+                rows = []
+                source.rows_done()
+        if rows:
+            yield pd.DataFrame(np.array(rows, dtype=object), columns=kept, dtype=object)
+
+
+def _named(header: list[str]) -> list[str]:
+    """Columns without a name, such as the row numbers that spreadsheets write first, are numbered."""
+    return [name or f"column {place}" for place, name in enumerate(header, 1)]
+
+
+def _cells(path: Path, row: list[str], places: list[int], width: int, line: int) -> list[str | None]:
+    if len(row) > width:
+        raise UsageError(
+            f"{shown(path)}: line {line} has {len(row)} cells, the header names {width}; put quotes around texts that hold"
+            " the separator"
+        )
+    if len(row) < width:
+        padded = [*row, *[None] * (width - len(row))]
+        return [padded[place] for place in places]
+    return [row[place] for place in places]
 
 
 def _parquet(path: Path, columns: Sequence[str] | None, chunk: int) -> Iterator[pd.DataFrame]:
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path) as file:
-        check_columns(path, columns, file.schema_arrow.names)
-        for batch in file.iter_batches(batch_size=chunk, columns=None if columns is None else list(columns)):
+        names = file.schema_arrow.names
+        check_columns(path, columns, names)
+        kept = list(names if columns is None else columns)
+        rows = max(1, min(chunk, CELLS // max(1, len(kept))))
+        for batch in file.iter_batches(batch_size=rows, columns=kept, use_threads=False):
+            batch.validate(full=True)
             yield batch.to_pandas()
 
 
@@ -100,30 +197,31 @@ def _json_lines(path: Path, columns: Sequence[str] | None, chunk: int) -> Iterat
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
-    for number, line in enumerate(_lines(path), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UsageError(
-                f"{path}: line {number} is no JSON ({error.msg}); one object per line is expected"
-            ) from error
-        if not isinstance(row, dict):
-            raise UsageError(f"{path}: line {number} is {type(row).__name__}; one object per line is expected")
-        check_columns(path, columns, list(row), f" (line {number})")
-        rows.append(row if columns is None else {column: row[column] for column in columns})
-        if len(rows) == chunk:
-            yield pd.DataFrame(rows)
-            rows = []
+    with open_text(path) as (file, source):
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            row = _parsed(path, line, number)
+            check_columns(path, columns, list(row), f" (line {number})")
+            rows.append(row if columns is None else {column: row[column] for column in columns})
+            if len(rows) == chunk:
+                yield pd.DataFrame(rows)
+                rows = []
+                source.rows_done()
     if rows:
         yield pd.DataFrame(rows)
 
 
-def _lines(path: Path) -> Iterator[str]:
-    import gzip
-
-    # -sig: a mark at the beginning, which spreadsheets write, is no part of the first line
-    coding = "utf-8-sig"
-    with gzip.open(path, "rt", encoding=coding) if path.suffix == ".gz" else path.open(encoding=coding) as file:
-        yield from file
+def _parsed(path: Path, line: str, number: int) -> dict[str, Any]:
+    where = f"{shown(path)}: line {number}"
+    try:
+        row = parse_json(line)
+    except json.JSONDecodeError as error:
+        raise UsageError(
+            f"{where} is not valid JSON: column {error.colno} ({error.msg}); one object per line is expected"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{where} cannot be read as JSON: {reason(error)}") from error
+    if not isinstance(row, dict):
+        raise UsageError(f"{where} is {type(row).__name__}; one object per line is expected")
+    return row

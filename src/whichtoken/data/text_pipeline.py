@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from whichtoken.data.count_cache import cached_counts
+from whichtoken.data.reading import read_text, shown
 from whichtoken.data.stop_words import ENGLISH_STOP_WORDS
 from whichtoken.data.token_counts import TokenCounts
 from whichtoken.data.token_sequences import NGramTable, TokenSequences
@@ -173,14 +174,11 @@ class TextPipeline:
 
 def read_word_pieces(path: Path) -> tuple[str, ...]:
     """The pieces of a WordPiece vocabulary file: its lines, in order."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read as a WordPiece vocabulary: {' '.join(str(error).split())}") from error
-    pieces = tuple(line.rstrip("\r") for line in lines if line.strip())
+    lines = read_text(path, "a WordPiece vocabulary").split("\n")
+    pieces = tuple(line for line in lines if line.strip())
     if UNKNOWN not in pieces:
         raise UsageError(
-            f"{path} is no WordPiece vocabulary: it has no line {UNKNOWN}; a BERT vocab.txt is one, a piece per line"
+            f"{shown(path)} is no WordPiece vocabulary: it has no line {UNKNOWN}; a BERT vocab.txt is one, a piece per line"
         )
     return pieces
 

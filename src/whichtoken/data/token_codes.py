@@ -13,6 +13,9 @@ from tokenizers.models import WordLevel, WordPiece
 from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import WordLevelTrainer
 
+from whichtoken.data.reading import read_text, shown
+from whichtoken.errors import UsageError
+
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 _CHARACTERS_PER_TOKEN = 10  # twice that of ordinary text: the rest of a long one need not be split
 
@@ -77,8 +80,10 @@ class TokenCodes:
 
 
 def _word_pieces(path: Path) -> WordPiece:
-    tokens = path.read_text(encoding="utf-8").split("\n")
+    tokens = read_text(path, "a WordPiece vocabulary").split("\n")
     codes = {token: code for code, token in enumerate(tokens) if token}
     if tokens[0] != "[PAD]" or not set(SPECIAL) <= codes.keys():
-        raise ValueError(f"{path} must be a WordPiece vocabulary that begins with [PAD] and holds {', '.join(SPECIAL)}")
+        raise UsageError(
+            f"{shown(path)} must be a WordPiece vocabulary that begins with [PAD] and holds {', '.join(SPECIAL)}"
+        )
     return WordPiece(codes, unk_token="[UNK]")

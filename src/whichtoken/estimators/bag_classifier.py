@@ -12,19 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from whichtoken.errors import UsageError
+from whichtoken.estimators import model_values as stored
 from whichtoken.estimators.bag_attention import Pooling, attention_weights, bag_scores
 from whichtoken.estimators.bag_certificate import Counterfactual, smallest_deletion
 from whichtoken.estimators.bag_training import Recipe, train
 from whichtoken.estimators.bag_validation import RIDGES, TEMPERATURES, Selection, select, validation_splits
 from whichtoken.estimators.bags import Bags, LabelledBags, as_bags, is_ragged
 from whichtoken.estimators.labels import encode_labels
-from whichtoken.estimators.model_folder import (
-    classes_as_json,
-    classes_from_json,
-    load_model,
-    save_model,
-    stored_fields,
-)
+from whichtoken.estimators.model_folder import load_model, save_model
 from whichtoken.estimators.scores import predicted, probabilities, signs_of
 from whichtoken.one_thread import one_thread
 
@@ -35,6 +31,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 KIND = "bag-classifier"
+FITTED = ("classes", "n_features_in", "feature_names_in", "selections")
 
 
 class BagClassifier(ClassifierMixin, BaseEstimator):
@@ -203,13 +200,13 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         """Write a model folder: safetensors and JSON."""
         check_is_fitted(self)
         fitted = {
-            "classes": classes_as_json(self.classes_),
+            "classes": stored.classes_as_json(self.classes_),
             "n_features_in": self.n_features_in_,
             "feature_names_in": list(getattr(self, "feature_names_in_", [])),
             "selections": [_selection_as_json(selection) for selection in self.selections_],
         }
         tensors = {"queries": self.queries_, "readouts": self.readouts_, "intercept": self.intercept_}
-        settings = self.get_params()
+        settings = stored.storable(self.get_params())
         if not isinstance(self.cv, int | np.integer):
             del settings["cv"]  # splits belong to the training bags, not to the model
         save_model(folder, KIND, {"settings": settings, "fitted": fitted}, tensors)
@@ -218,15 +215,29 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
     def load(cls, folder: str | Path) -> Self:
         """The classifier that `save` wrote; executes no code."""
         _, parameters, tensors = load_model(folder, KIND)
-        with stored_fields(folder):
-            model, fitted = cls(**parameters["settings"]), parameters["fitted"]
-            model.classes_ = classes_from_json(fitted["classes"])
-            model.n_features_in_ = fitted["n_features_in"]
+        with stored.stored_fields(folder):
+            parts = stored.section("parameters", parameters, ["settings", "fitted"])
+            names = [name for name in cls().get_params() if name != "cv"]
+            model = cls(**stored.section("settings", parts["settings"], names, ["cv"]))
+            model._check_parameters()
+            stored.check_seed(model.random_state)
+            fitted = stored.section("fitted", parts["fitted"], FITTED)
+            model.classes_ = stored.classes_from_json(fitted["classes"])
+            model.n_features_in_ = stored.count("n_features_in", fitted["n_features_in"])
             if fitted["feature_names_in"]:
-                model.feature_names_in_ = np.array(fitted["feature_names_in"], dtype=object)
-            model.selections_ = [_selection_from_json(stored) for stored in fitted["selections"]]
-            model.queries_, model.readouts_ = tensors["queries"], tensors["readouts"]
-            model.intercept_ = tensors["intercept"]
+                columns = stored.texts("feature_names_in", fitted["feature_names_in"], model.n_features_in_)
+                model.feature_names_in_ = np.array(columns, dtype=object)
+            model.selections_ = [_selection_from_json(part) for part in fitted["selections"]]
+            scores = len(model.selections_)
+            width = model.n_features_in_ if model.token_dim is None else stored.count("token_dim", model.token_dim)
+            if scores != stored.scores(model.classes_):
+                raise UsageError(f"'selections' has {scores} entries for {len(model.classes_)} classes")
+            shape = (scores, min(model.n_queries, tensors["queries"].shape[1]), width)
+            shapes = {"queries": shape, "readouts": shape, "intercept": (scores,)}
+            model.queries_, model.readouts_, model.intercept_ = stored.arrays(tensors, shapes)
+            for selection, queries in zip(model.selections_, model.queries_, strict=True):
+                if selection.pooling == "mean" and queries.any():
+                    raise UsageError("'selections' says that the mean pools, but 'queries' are not 0")
         return model
 
     def _check_parameters(self) -> None:
@@ -296,7 +307,13 @@ def _selection_as_json(selection: Selection) -> dict[str, Any]:
     return asdict(selection.recipe) | {name: None if np.isnan(loss) else loss for name, loss in losses.items()}
 
 
-def _selection_from_json(stored: dict[str, Any]) -> Selection:
-    recipe = Recipe(stored["temperature"], stored["ridge"], stored["anchor"])
-    mean, attention = (np.nan if stored[name] is None else stored[name] for name in ("mean_loss", "attention_loss"))
-    return Selection(recipe, mean, attention)
+def _selection_from_json(described: Any) -> Selection:
+    part = stored.section("selections", described, ["temperature", "ridge", "anchor", "mean_loss", "attention_loss"])
+    temperature = stored.number("temperature", part["temperature"], 0, include_low=True)
+    ridge = stored.number("ridge", part["ridge"], 0)
+    anchor, mean, attention = (
+        None if part[name] is None else stored.number(name, part[name], 0, include_low=True)
+        for name in ("anchor", "mean_loss", "attention_loss")
+    )
+    losses = (np.nan if loss is None else loss for loss in (mean, attention))
+    return Selection(Recipe(temperature, ridge, anchor), *losses)

@@ -6,22 +6,18 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.data.reading import shown
 from whichtoken.data.review_files import label_names
 from whichtoken.data.table_files import column_names, stream_table
-from whichtoken.display.text import visible
+from whichtoken.data.table_files import numbers as numbers
 from whichtoken.errors import UsageError
 from whichtoken.estimators.bags import Bags
 from whichtoken.estimators.column_roles import check_roles, filled
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-LARGEST = 1e100  # squares of larger features, and sums of squares, would not be numbers any more
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +52,7 @@ def read_bag_table(
     if features is None:
         features = [name for name in column_names(path, separator=separator) if name not in special.values()]
     if not features:
-        raise UsageError(f"{path} has no feature columns beside {visible(', '.join(special.values()))}")
+        raise UsageError(f"{shown(path)} has no feature columns beside {shown(', '.join(special.values()))}")
     tokens: list[NDArray[np.float64]] = []
     ids: list[Any] = []
     labels: list[str] = []
@@ -66,26 +62,8 @@ def read_bag_table(
         labels += [] if label is None else label_names(path, piece[label], label, len(ids))
         ids += piece[bag].tolist()
     if not ids:
-        raise UsageError(f"{path} holds no rows")
+        raise UsageError(f"{shown(path)} holds no rows")
     return _gathered(path, np.concatenate(tokens), ids, labels, tuple(features))
-
-
-def numbers(path: Path, piece: pd.DataFrame, columns: Sequence[str]) -> NDArray[np.float64]:
-    """Columns of a table as finite numbers, (rows, columns); a cell that is none is named in the error."""
-    import pandas as pd
-
-    values = np.empty((len(piece), len(columns)))
-    for place, column in enumerate(columns):
-        cells = pd.to_numeric(piece[column], errors="coerce").to_numpy(dtype=float)
-        wrong = np.flatnonzero(~(np.abs(cells) <= LARGEST))
-        if wrong.size:
-            cell = visible(repr(piece[column].iloc[wrong[0]]))
-            wanted = f"numbers of at most {LARGEST:g}" if np.isfinite(cells[wrong[0]]) else "finite numbers"
-            raise UsageError(
-                f"{path}: column '{visible(column)}' holds {cell} in row {piece.index[wrong[0]] + 1}; features must be {wanted}"
-            )
-        values[:, place] = cells
-    return values
 
 
 def whole_numbers_where_possible(labels: Iterable[str]) -> NDArray[Any]:
@@ -110,7 +88,7 @@ def _gathered(
         labels = every[starts[:-1]]
         mixed = np.flatnonzero(every != np.repeat(labels, np.diff(starts)))
         if mixed.size:
-            name = visible(str(names[codes[order[mixed[0]]]]))
-            raise UsageError(f"{path}: bag {name} has several labels; a bag has one")
+            name = shown(names[codes[order[mixed[0]]]])
+            raise UsageError(f"{shown(path)}: bag {name} has several labels; a bag has one")
     in_order = bool((np.diff(codes) >= 0).all())
     return BagTable(Bags(tokens if in_order else tokens[order], starts), np.asarray(names), labels, features)

@@ -7,12 +7,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from whichtoken.data.reading import shown
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
-from whichtoken.estimators.model_folder import load_model
+from whichtoken.estimators.model_folder import model_kind
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from whichtoken.estimators.text_classifier import TextClassifier
 
 TABLE_KINDS = ("bag-classifier", "group-classifier")
 WHOLE_TEXTS = (".txt", ".md", "")  # endings of files that are one text
@@ -20,14 +23,13 @@ WHOLE_TEXTS = (".txt", ".md", "")  # endings of files that are one text
 
 def predict_file(folder: Path, path: Path, *, column: str | None = None, separator: str | None = None) -> pd.DataFrame:
     """Labels and probabilities of the rows (or bags) of a file; `column` names the text, or the bag."""
-    kind = load_model(folder)[0]
+    kind = model_kind(folder)
     _check_options(folder, kind, path, column, separator)
     match kind:
         case "text-classifier":
-            from whichtoken.estimators.text_classifier import TextClassifier
             from whichtoken.estimators.text_fits import predict_text
 
-            return predict_text(TextClassifier.load(folder), path, text=column or "text", separator=separator)
+            return predict_text(_text_model(folder), path, text=column or "text", separator=separator)
         case "bag-classifier":
             from whichtoken.estimators.bag_classifier import BagClassifier
             from whichtoken.estimators.table_fits import predict_bags
@@ -54,18 +56,17 @@ def explain_data(
         raise UsageError(f"{argument} is a file; to explain what is in it, write --file {argument}")
     if file is None and (column is not None or separator is not None):
         raise UsageError("--column and --separator say how to read a table; give it as --file FILE")
-    kind = load_model(folder)[0]
+    kind = model_kind(folder)
     if kind in TABLE_KINDS and file is None:
         raise UsageError(f"{folder} holds a {kind}, which explains the rows of a table; give --file FILE and no TEXT")
     if file is not None:
         _check_options(folder, kind, file, column, separator)
     match kind:
         case "text-classifier":
-            from whichtoken.estimators.text_classifier import TextClassifier
             from whichtoken.report import text_explanation
 
             texts = texts_of(argument, file, column or "text", separator)
-            return TextClassifier.load(folder).explain(texts), text_explanation
+            return _text_model(folder).explain(texts), text_explanation
         case "group-classifier":
             from whichtoken.estimators.group_classifier import GroupClassifier
             from whichtoken.estimators.table_fits import explain_groups
@@ -112,23 +113,28 @@ def names_a_file(text: str) -> bool:
         return False
 
 
+def _text_model(folder: Path) -> TextClassifier:
+    from whichtoken.estimators.text_classifier import TextClassifier
+
+    model = TextClassifier.load(folder)
+    if not hasattr(model, "vocabulary_"):
+        raise UsageError(f"{shown(folder)} was fitted on counts and reads no texts; use it from Python")
+    return model
+
+
 def texts_of(argument: str, file: Path | None, column: str, separator: str | None) -> list[str]:
     """The text of the argument, the rows of a table, or a whole text file."""
+    from whichtoken.data.reading import read_text
     from whichtoken.data.review_files import text_values
     from whichtoken.data.table_files import stream_table
 
     if file is None:
         return [argument]
     if file.suffix in WHOLE_TEXTS:
-        try:
-            return [file.read_text(encoding="utf-8")]
-        except OSError as error:
-            raise UsageError(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from error
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{file} is not UTF-8 text; save it as UTF-8 and try again") from error
+        return [read_text(file)]
     texts: list[str] = []
     for piece in stream_table(file, [column], separator=separator):
         texts += text_values(file, piece[column], column, len(texts))
     if not texts:
-        raise UsageError(f"{file} holds no rows")
+        raise UsageError(f"{shown(file)} holds no rows")
     return texts

@@ -13,6 +13,8 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
+from whichtoken.errors import UsageError
+from whichtoken.estimators import model_values as stored
 from whichtoken.estimators.group_layout import Layout, parse_groups
 from whichtoken.estimators.group_selection import (
     ATTENTIONS,
@@ -24,13 +26,7 @@ from whichtoken.estimators.group_selection import (
     group_attention,
 )
 from whichtoken.estimators.labels import encode_labels
-from whichtoken.estimators.model_folder import (
-    classes_as_json,
-    classes_from_json,
-    load_model,
-    save_model,
-    stored_fields,
-)
+from whichtoken.estimators.model_folder import load_model, save_model
 from whichtoken.estimators.scores import predicted, probabilities, signs_of
 from whichtoken.optim.convex_head import fit_head
 
@@ -41,6 +37,7 @@ Array = NDArray[np.float64]
 
 KIND = "group-classifier"
 TENSORS = ("coef", "intercept", "attention", "column_means")
+FITTED = ("classes", "n_features_in", "feature_names_in", "group_names", "selected_groups", "choice", "comparison")
 COUNTS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 
 
@@ -175,11 +172,11 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
     def save(self, folder: str | Path) -> None:
         """Write a model folder: safetensors and JSON."""
         check_is_fitted(self)
-        settings = self.get_params()
+        settings = stored.storable(self.get_params())
         for name in ("groups", "covariates", "keep"):
             settings[name] = _as_json(settings[name])
         fitted = {
-            "classes": classes_as_json(self.classes_),
+            "classes": stored.classes_as_json(self.classes_),
             "n_features_in": self.n_features_in_,
             "feature_names_in": list(getattr(self, "feature_names_in_", [])),
             "group_names": list(self.group_names_),
@@ -194,25 +191,44 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
     def load(cls, folder: str | Path) -> Self:
         """The classifier that `save` wrote; executes no code."""
         _, parameters, tensors = load_model(folder, KIND)
-        with stored_fields(folder):
-            settings, fitted = parameters["settings"], parameters["fitted"]
+        with stored.stored_fields(folder):
+            parts = stored.section("parameters", parameters, ["settings", "fitted"])
+            settings = stored.section("settings", parts["settings"], list(cls().get_params()))
             if isinstance(settings["groups"], list) and isinstance(settings["groups"][0], list):
                 settings["groups"] = dict(settings["groups"])
-            model = cls(**settings)
-            model.classes_ = classes_from_json(fitted["classes"])
-            model.n_features_in_ = fitted["n_features_in"]
+            model, fitted = cls(**settings), stored.section("fitted", parts["fitted"], FITTED)
+            model.classes_ = stored.classes_from_json(fitted["classes"])
+            model.n_features_in_ = stored.count("n_features_in", fitted["n_features_in"])
             if fitted["feature_names_in"]:
-                model.feature_names_in_ = np.array(fitted["feature_names_in"], dtype=object)
-            model.group_names_, model.selected_groups_ = tuple(fitted["group_names"]), fitted["selected_groups"]
-            model.choice_ = Choice(**fitted["choice"])
-            compared = fitted.get("comparison")  # absent in older folders, as are the means
-            model.comparison_ = None if compared is None else Comparison(**compared)
-            tensors.setdefault("column_means", np.zeros(model.n_features_in_))
-            for name in TENSORS:
-                setattr(model, f"{name}_", tensors[name])
-            layout = model._layout()
-            model._columns = layout.columns([layout.names.index(name) for name in model.selected_groups_])
+                columns = stored.texts("feature_names_in", fitted["feature_names_in"], model.n_features_in_)
+                model.feature_names_in_ = np.array(columns, dtype=object)
+            model.choice_ = _choice_from_json(fitted["choice"])
+            model.comparison_ = _comparison_from_json(fitted["comparison"])
+            model._take_selection(fitted["group_names"], fitted["selected_groups"], tensors)
         return model
+
+    def _take_selection(self, names: list[Any], selected: list[Any], tensors: Mapping[str, NDArray[Any]]) -> None:
+        """The stored groups and arrays, if they fit together."""
+        layout, scores = self._layout(), stored.scores(self.classes_)
+        self._check_parameters(layout)
+        stored.check_seed(self.random_state)
+        self.group_names_, self.selected_groups_ = tuple(names), list(selected)
+        if self.group_names_ != layout.names:
+            raise UsageError("'group_names' are not those of 'groups'")
+        places = [layout.names.index(name) for name in selected]
+        shapes = {
+            "coef": (scores, self.n_features_in_),
+            "intercept": (scores,),
+            "attention": (len(names),),
+            "column_means": (self.n_features_in_,),
+        }
+        self.coef_, self.intercept_, self.attention_, self.column_means_ = stored.arrays(tensors, shapes)
+        falling = self.attention_[places]
+        if len(set(places)) != self.choice_.count or (np.diff(falling) > 0).any():
+            raise UsageError("'selected_groups' are not as many as were chosen, in the order of their attention")
+        self._columns = layout.columns(places)
+        if (np.delete(self.coef_, self._columns, axis=1) != 0).any():
+            raise UsageError("array 'coef' is not 0 outside the selected groups")
 
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self)
@@ -297,6 +313,21 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return [[_plain(name), _as_json([part] if isinstance(part, str) else part)] for name, part in value.items()]
     return value if value is None or isinstance(value, str) else [_plain(item) for item in value]
+
+
+def _choice_from_json(described: Any) -> Choice:
+    part = stored.section("choice", described, ["attention", "count", "ridge"])
+    if part["attention"] not in ("kept", *ATTENTIONS):
+        raise UsageError(f"'attention' is none of kept, {', '.join(ATTENTIONS)}")
+    return Choice(part["attention"], stored.count("count", part["count"]), stored.number("ridge", part["ridge"], 0))
+
+
+def _comparison_from_json(described: Any) -> Comparison | None:
+    if described is None:
+        return None
+    part = stored.section("comparison", described, ["count", "fewer", "whole", "error"])
+    losses = (stored.number(name, part[name], 0, include_low=True) for name in ("fewer", "whole", "error"))
+    return Comparison(stored.count("count", part["count"]), *losses)
 
 
 def _plain(item: Any) -> Any:

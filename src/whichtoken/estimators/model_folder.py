@@ -1,6 +1,8 @@
-"""A fitted estimator as a folder: `model.safetensors` for its arrays, `model.json` for everything else.
+"""A fitted estimator as a folder: `model.json`, and beside it the arrays in a file that is named by their checksum.
 
-The JSON carries the format version and the checksum of the arrays. Neither file can hold code, so loading runs none.
+The JSON carries the format version, the checksum of the arrays and one of itself. Neither file can hold code, so loading
+runs none, and no file is opened because the JSON names it. Saving again writes the new arrays beside the old ones; the
+model changes at one moment, when `model.json` is replaced. Whoever dies before has the old model, afterwards the new one.
 """
 
 from __future__ import annotations
@@ -8,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
+import re
+import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken import __version__
+from whichtoken.data.reading import check_fits, parse_json, readable, reason, shown
 from whichtoken.errors import UsageError
+from whichtoken.files import cannot_write, replacing, write_text
 
 FORMAT = "whichtoken-model"
-VERSION = 1  # raise it when an older program could not read what this one writes
-DESCRIPTION, TENSORS = "model.json", "model.safetensors"
+VERSION = 2  # raise it when an older program could not read what this one writes
+DESCRIPTION = "model.json"
+OURS = re.compile(r"\.?model[-\w]*\.(json|safetensors)")  # also what an interrupted save leaves
+CHECKSUM = re.compile(r"[0-9a-f]{64}")
+Tensors = dict[str, NDArray[Any]]
 
 
 def save_model(
@@ -54,121 +61,168 @@ def save_model(
         "tensors_sha256": hashlib.sha256(arrays).hexdigest(),
         "parameters": dict(parameters),
     }
-    text = json.dumps(description, indent=1, ensure_ascii=False, allow_nan=False, default=_plain)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    except OSError as error:
-        raise UsageError(f"model folder {folder} cannot be written: {error.strerror}") from error
-    try:
-        fresh.chmod(0o777 & ~_umask())  # mkdtemp makes folders that only their owner can read
-        (fresh / TENSORS).write_bytes(arrays)
-        (fresh / DESCRIPTION).write_text(text, encoding="utf-8")
-        _put_in_place(fresh, target)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+    plain = json.loads(json.dumps(description, allow_nan=False, default=_plain))
+    text = json.dumps({**plain, "sha256": checksum(plain)}, indent=1, ensure_ascii=False)
+    with _alone(target):
+        tensors_file = target / tensors_name(plain["tensors_sha256"])
+        with replacing(tensors_file) as fresh:
+            fresh.write_bytes(arrays)
+        write_text(target / DESCRIPTION, text)
+        for other in target.iterdir():
+            if OURS.fullmatch(other.name) and other.name not in (DESCRIPTION, tensors_file.name):
+                with suppress(OSError):  # a file too many does no harm
+                    other.unlink()
 
 
-def load_model(folder: str | Path, kind: str | None = None) -> tuple[str, dict[str, Any], dict[str, NDArray[Any]]]:
+def load_model(folder: str | Path, kind: str | None = None) -> tuple[str, dict[str, Any], Tensors]:
     """Kind, parameters and arrays of a model folder; `kind`, where given, is the one that is accepted."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    description = _description(Path(folder))
-    if description["version"] > VERSION:
-        raise UsageError(
-            f"{folder} was written by a newer version (format {description['version']}, this program knows {VERSION});"
-            " upgrade whichtoken"
-        )
+    place = Path(folder)
+    description = _description(place)
     if kind is not None and description["kind"] != kind:
-        raise UsageError(f"{folder} holds a {description['kind']}, not a {kind}")
+        raise UsageError(f"{shown(folder)} holds a {shown(description['kind'])}, not a {kind}")
     try:
-        arrays = (Path(folder) / TENSORS).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{folder} has no readable {TENSORS}: {error.strerror}") from error
-    if hashlib.sha256(arrays).hexdigest() != description["tensors_sha256"]:
-        raise UsageError(f"{folder}: {TENSORS} does not match the checksum in {DESCRIPTION}; it was changed or damaged")
-    try:
-        return description["kind"], description["parameters"], load(arrays)
-    except SafetensorError as error:
-        raise UsageError(f"{folder}: {TENSORS} cannot be read: {error}") from error
+        tensors = _tensors(place, description["tensors_sha256"])
+    except UsageError:
+        again = _description(place)
+        if again["tensors_sha256"] == description["tensors_sha256"]:
+            raise
+        description, tensors = again, _tensors(place, again["tensors_sha256"])  # it was saved anew meanwhile
+    return description["kind"], description["parameters"], tensors
+
+
+def model_kind(folder: str | Path) -> str:
+    """What a model folder holds."""
+    return str(_description(Path(folder))["kind"])
 
 
 def check_writable(folder: str | Path) -> None:
     """Refuse a place where a model folder would overwrite something else; call it before a long fit."""
     target = Path(folder)
     if not target.exists():
+        above = next(place for place in target.absolute().parents if place.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK):
+            raise UsageError(f"model folder {shown(folder)} cannot be written: {shown(above)} takes no new folder")
         return
     if not target.is_dir():
-        raise UsageError(f"{folder} is a file; a model needs a folder of its own")
-    others = sorted({path.name for path in target.iterdir()} - {DESCRIPTION, TENSORS})
+        raise UsageError(f"{shown(folder)} is a file; a model needs a folder of its own")
+    if not os.access(target, os.W_OK):
+        raise UsageError(f"model folder {shown(folder)} cannot be written: permission denied")
+    others = sorted(path.name for path in target.iterdir() if not OURS.fullmatch(path.name))
     if others:
-        raise UsageError(f"{folder} is not a model folder (it holds '{others[0]}'); choose a new one")
-    if any(target.iterdir()):
-        _description(target)  # raises unless it is ours
+        raise UsageError(f"{shown(folder)} is not a model folder (it holds '{shown(others[0])}'); choose a new one")
+    if (target / DESCRIPTION).exists() or (target / DESCRIPTION).is_symlink():
+        _parsed(target)  # raises unless it is ours, of whatever version
 
 
-def classes_as_json(classes: NDArray[Any]) -> dict[str, Any]:
-    """Class labels with their dtype, for `parameters`."""
-    return {"dtype": classes.dtype.str if classes.dtype != object else "object", "values": classes.tolist()}
+def checksum(description: Mapping[str, Any]) -> str:
+    """Of everything in a description but its own checksum, however it is laid out."""
+    content = {name: value for name, value in description.items() if name != "sha256"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def classes_from_json(stored: Mapping[str, Any]) -> NDArray[Any]:
-    """The array that `classes_as_json` described."""
-    return np.array(stored["values"], dtype=stored["dtype"])
+def tensors_name(tensors_sha256: str) -> str:
+    """The file of the arrays with this checksum."""
+    return f"model-{tensors_sha256[:16]}.safetensors"
 
 
-@contextmanager
-def stored_fields(folder: str | Path) -> Iterator[None]:
-    """Say in a sentence that a field of the JSON or an array is missing or strange, while a model is put together."""
-    try:
-        yield
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{folder} is damaged: {DESCRIPTION} or {TENSORS} is not complete ({error!r})") from error
-
-
-def _description(folder: Path) -> dict[str, Any]:
-    """The JSON of a model folder, checked for the fields that every version has."""
+def _parsed(folder: Path) -> dict[str, Any]:
+    """The JSON of a model folder, if it is one of ours."""
     if not folder.is_dir():
-        raise UsageError(f"{folder} is not a model folder: {'a file' if folder.exists() else 'it is not there'}")
-    try:
-        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{folder} is not a model folder: no readable {DESCRIPTION}") from error
-    except ValueError as error:
-        raise UsageError(f"{folder}: {DESCRIPTION} is not JSON: {error}") from error
-    fields = {"version": int, "kind": str, "tensors_sha256": str, "parameters": dict}
+        raise UsageError(f"{shown(folder)} is not a model folder: {'a file' if folder.exists() else 'it is not there'}")
+    if not (folder / DESCRIPTION).exists() and not (folder / DESCRIPTION).is_symlink():
+        raise UsageError(f"{shown(folder)} is not a model folder: it has no {DESCRIPTION}")
+    with readable(folder / DESCRIPTION, "JSON"):
+        description = parse_json(_content(folder / DESCRIPTION).decode())
     if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise UsageError(f"{folder} is not a model folder: {DESCRIPTION} is not one of whichtoken's")
-    for field, type_ in fields.items():
-        if not isinstance(description.get(field), type_):
-            raise UsageError(f"{folder}: {DESCRIPTION} has no valid '{field}'; it was changed or damaged")
+        raise UsageError(f"{shown(folder)} is not a model folder: {DESCRIPTION} is not one of whichtoken's")
     return description
 
 
-def _put_in_place(fresh: Path, target: Path) -> None:
-    """Rename `fresh` to `target`; an older model is moved aside first and comes back if that fails."""
-    if not target.exists() or not any(target.iterdir()):
-        fresh.rename(target)
-        return
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent)) / target.name
-    target.rename(aside)
+def _description(folder: Path) -> dict[str, Any]:
+    """The JSON of a model folder, of this version and as it was written."""
+    description = _parsed(folder)
+    version = description.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise UsageError(
+            f"{shown(folder)} was written by a newer version (format {version}, this program knows {VERSION});"
+            " upgrade whichtoken"
+        )
+    if version == 1:
+        raise UsageError(f"{shown(folder)} has the format of a version before the first release; fit the model again")
+    with readable(folder / DESCRIPTION, "a model"):
+        intact = description.get("sha256") == checksum(description)
+    if not intact:
+        raise UsageError(
+            f"{shown(folder)}: {DESCRIPTION} does not match its checksum; it was changed or damaged, fit the model again"
+        )
+    fields = {"version": int, "kind": str, "tensors_sha256": str, "parameters": dict}
+    for field, type_ in fields.items():
+        if not isinstance(description.get(field), type_):
+            raise UsageError(f"{shown(folder)}: {DESCRIPTION} has no valid '{field}'; it was changed or damaged")
+    if not CHECKSUM.fullmatch(description["tensors_sha256"]):
+        raise UsageError(f"{shown(folder)}: {DESCRIPTION} has no valid 'tensors_sha256'; it was changed or damaged")
+    return description
+
+
+def _tensors(folder: Path, sha256: str) -> Tensors:
+    from safetensors.numpy import load
+
+    file = folder / tensors_name(sha256)
+    with readable(file, "safetensors"):
+        arrays = _content(file)
+        if hashlib.sha256(arrays).hexdigest() != sha256:
+            raise UsageError(
+                f"{shown(folder)}: {file.name} does not match the checksum in {DESCRIPTION}; it was changed or damaged,"
+                " fit the model again"
+            )
+        try:
+            return load(arrays)
+        except KeyError as error:
+            raise ValueError(f"numbers of the type {reason(error)} are not known") from error
+
+
+def _content(file: Path) -> bytes:
+    """The bytes of a regular file that lies in its folder itself: links may lead anywhere."""
+    if file.is_symlink():
+        raise UsageError(f"{shown(file)} is a link; a model folder holds its own files")
+    handle = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(handle, "rb") as opened:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise UsageError(f"{shown(file)} is not a regular file")
+        check_fits(file, 2 * found.st_size)
+        return opened.read(found.st_size)
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Make the folder, and keep others from saving into it at the same time; a new one vanishes if the block fails."""
     try:
-        fresh.rename(target)
-    except OSError:
-        aside.rename(target)
+        new = [place for place in (target, *target.parents) if not place.exists()]
+        target.mkdir(parents=True, exist_ok=True)
+        handle = os.open(target, os.O_RDONLY)
+    except OSError as error:
+        raise cannot_write(f"model folder {shown(target)}", error) from error
+    try:
+        with suppress(ImportError, OSError):  # not every system and file system has locks
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    except BaseException:
+        for place in new:
+            with suppress(OSError):
+                if place == target and not (target / DESCRIPTION).exists():
+                    for part in target.iterdir():
+                        part.unlink()
+                place.rmdir()
         raise
     finally:
-        shutil.rmtree(aside.parent, ignore_errors=True)
+        os.close(handle)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise ValueError(f"parameters must be JSON; got {value!r} of type {type(value).__name__}")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import numpy as np
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from whichtoken.data.reading import read_json, shown
 from whichtoken.data.review_files import label_names
 from whichtoken.data.table_files import column_names, read_table
 from whichtoken.display.text import visible
@@ -117,34 +117,13 @@ def _selection_notes(model: GroupClassifier) -> Iterator[str]:
 def read_mapping(path: Path) -> dict[str, list[str]]:
     """Groups from a JSON file: an object of lists of column names."""
     wanted = 'groups are written as {"size": ["width", "height"], "colour": ["red"]}'
-    try:
-        mapping = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_without_doubles)
-    except json.JSONDecodeError as error:
-        raise UsageError(
-            f"{path} is not valid JSON: {error.msg.lower()} in line {error.lineno}, column {error.colno}"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text; {wanted}") from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
-    except KeyError as error:
-        raise UsageError(f"{path} names group '{visible(error.args[0])}' twice; give each group once") from error
+    mapping: Any = read_json(path)
     if not isinstance(mapping, dict) or not mapping:
-        raise UsageError(f"{path} names no groups; {wanted}")
+        raise UsageError(f"{shown(path)} names no groups; {wanted}")
     for name, part in mapping.items():
         if not isinstance(part, list) or not part or not all(isinstance(column, str) for column in part):
-            raise UsageError(f"{path}: group '{visible(name)}' is not a list of names of columns; {wanted}")
-    return mapping
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, in which Python would keep the last of two equal names."""
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise KeyError(name)
-        found[name] = value
-    return found
+            raise UsageError(f"{shown(path)}: group '{visible(name)}' is not a list of names of columns; {wanted}")
+    return dict(mapping)
 
 
 def predict_bags(model: BagClassifier, path: Path, *, bag: str = "bag", separator: str | None = None) -> pd.DataFrame:

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 
+from whichtoken.data.reading import read_text, readable, reason
 from whichtoken.data.text_pipeline import TextPipeline
 from whichtoken.data.token_sequences import NGramTable, TokenSequences
 from whichtoken.data.word_split import Places, text_chunks
-from whichtoken.errors import UsageError
 
 
 class Tokenizer(Protocol):
@@ -55,12 +55,17 @@ class FileTokenizer:
     @classmethod
     def read(cls, path: Path) -> FileTokenizer:
         """From a file."""
+        with readable(path, "a tokenizers file"):
+            return cls.parse(read_text(path))
+
+    @classmethod
+    def parse(cls, json: str) -> FileTokenizer:
+        """From what such a file holds."""
+        tokenizer = cls(json)
         try:
-            tokenizer = cls(path.read_text(encoding="utf-8"))
             _ = tokenizer._tokenizer
         except Exception as error:  # the library raises bare exceptions
-            reason = " ".join(str(error).split())
-            raise UsageError(f"analyzer={str(path)!r} cannot be read as a tokenizers file: {reason}") from error
+            raise ValueError(reason(error)) from error
         return tokenizer
 
     @cached_property

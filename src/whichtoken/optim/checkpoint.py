@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.data.reading import readable
 from whichtoken.errors import UsageError
 
 
@@ -35,16 +36,11 @@ def save_checkpoint(path: Path, arrays: Mapping[str, NDArray[Any]], facts: Mappi
 
 def load_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """What `save_checkpoint` wrote."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
-        with safe_open(path, framework="numpy") as file:
-            facts = json.loads(file.metadata()["facts"])
-            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror or error})") from error
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path} is not a checkpoint of a training run; delete it or choose another file") from error
+    with readable(path, "a checkpoint of a training run"), safe_open(path, framework="numpy") as file:
+        facts = json.loads(file.metadata()["facts"])
+        return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
 
 
 def restore(arrays: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray[Any]]) -> None:

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from whichtoken.memory import require_memory
 from whichtoken.models.cls_attention import ClsAttention
 from whichtoken.models.cls_model import ClsModel, binary_labels, count_matrix
 from whichtoken.optim.batch_schedule import batch_schedule
 from whichtoken.optim.cls_adamw import Documents, Moments, adamw_epoch
 from whichtoken.optim.cls_sgd import sgd_epoch
-from whichtoken.optim.memory import require_memory
 from whichtoken.optim.missed_steps import adamw_rule
 from whichtoken.optim.training_loop import History, Safeguards, train
 from whichtoken.optim.training_plan import TrainingPlan

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
-from whichtoken.report.marks import mark, page, strongest, terminal_style
+from whichtoken.display.text import visible
+from whichtoken.report.marks import mark, page, shown, strongest, terminal_style
 from whichtoken.report.text_explanation import TOP
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def summary(explanation: BagExplanation) -> str:
         names = ("instance " if len(change) == 1 else "instances ") + ", ".join(map(str, change))
         flip = f"deleting {names} changes it, and nothing smaller does"
     return (
-        f"bag {explanation.bag}: {explanation.label} (probability {explanation.probability:.3f},"
+        f"bag {visible(str(explanation.bag))}: {visible(str(explanation.label))} (probability {explanation.probability:.3f},"
         f" decision {explanation.decision:+.3f}); {flip}"
     )
 
@@ -46,10 +46,10 @@ def coloured(explanation: BagExplanation) -> Text:
 
 def reason_lines(explanation: BagExplanation) -> list[tuple[str, ...]]:
     """The strongest instances, what all others add together, and the bias."""
-    shown, others = explanation.reasons[:TOP], explanation.reasons[TOP:]
+    top, others = explanation.reasons[:TOP], explanation.reasons[TOP:]
     lines = [
         (str(reason.instance), f"{reason.attention:.3f}", f"{reason.over_uniform:.2f}", f"{reason.contribution:+.3f}")
-        for reason in shown
+        for reason in top
     ]
     if others:
         attention = sum(reason.attention for reason in others)
@@ -66,7 +66,7 @@ def as_html(explanations: Sequence[BagExplanation]) -> str:
 
 
 def _table(explanation: BagExplanation) -> str:
-    lines = [f"<td>{'</td><td>'.join(map(escape, line))}</td>" for line in reason_lines(explanation)]
+    lines = [f"<td>{'</td><td>'.join(map(shown, line))}</td>" for line in reason_lines(explanation)]
     return f"<table><tr><th>{'</th><th>'.join(HEADINGS)}</th></tr><tr>{'</tr><tr>'.join(lines)}</tr></table>"
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
-from whichtoken.report.marks import mark, page, strongest, terminal_style
+from whichtoken.display.text import visible
+from whichtoken.report.marks import mark, page, shown, strongest, terminal_style
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -22,9 +22,9 @@ def summary(explanation: RowExplanation) -> str:
     if change is None:
         flip = "no group at its average changes it"
     else:
-        flip = f"with {', '.join(map(str, change))} at the average it changes, and with nothing fewer"
+        flip = f"with {visible(', '.join(map(str, change)))} at the average it changes, and with nothing fewer"
     return (
-        f"row {explanation.row}: {explanation.label} (probability {explanation.probability:.3f},"
+        f"row {explanation.row}: {visible(str(explanation.label))} (probability {explanation.probability:.3f},"
         f" decision {explanation.decision:+.3f}); {flip}"
     )
 
@@ -37,7 +37,7 @@ def coloured(explanation: RowExplanation) -> Text:
     for reason in explanation.reasons:
         for column in reason.columns:
             style = terminal_style(column.contribution, most)
-            painted.append(f"{column.column} {column.value:.4g}", style).append("  ")
+            painted.append(f"{visible(column.column)} {column.value:.4g}", style).append("  ")
     return painted
 
 
@@ -45,7 +45,7 @@ def reason_lines(explanation: RowExplanation) -> list[tuple[str, ...]]:
     """The groups: name, attention, contribution; at the end what the average row has."""
     lines = [
         (
-            str(reason.group),
+            visible(str(reason.group)),
             "" if reason.attention is None else f"{reason.attention:.3f}",
             f"{reason.contribution:+.3f}",
         )
@@ -63,7 +63,7 @@ def _table(explanation: RowExplanation) -> str:
     heads = "".join(f"<th>{name}</th>" for name in (*HEADINGS, "values"))
     marks = [*(_marked(reason, _strongest(explanation)) for reason in explanation.reasons), ""]
     rows = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}<td>{mark}</td></tr>"
+        f"<tr>{''.join(f'<td>{shown(cell)}</td>' for cell in line)}<td>{mark}</td></tr>"
         for line, mark in zip(reason_lines(explanation), marks, strict=True)
     )
     return f"<table><tr>{heads}</tr>{rows}</table>"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from whichtoken.report.marks import mark, page, strongest, terminal_style
+from whichtoken.display.text import visible
+from whichtoken.report.marks import mark, page, shown, strongest, terminal_style
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from whichtoken.estimators.text_explanation import Explanation
+    from whichtoken.estimators.text_explanation import Explanation, TokenReason
 
 HEADINGS = ("token", "count", "attention", "contribution")
 TOP = 8  # reasons listed below a text
@@ -23,30 +23,25 @@ def summary(explanation: Explanation) -> str:
     if change is None:
         flip = "no deletion of tokens changes it"
     else:
-        flip = f"deleting {', '.join(repr(token) for token in change)} changes it, and nothing smaller does"
-    return (
-        f"{explanation.label} (probability {explanation.probability:.3f}, decision {explanation.decision:+.3f}); {flip}"
-    )
+        flip = f"deleting {', '.join(repr(visible(token)) for token in change)} changes it, and nothing smaller does"
+    label = visible(str(explanation.label))
+    return f"{label} (probability {explanation.probability:.3f}, decision {explanation.decision:+.3f}); {flip}"
 
 
 def coloured(explanation: Explanation) -> Text:
     """The text with every word in the colour of what it speaks for, the stronger the brighter."""
     from rich.text import Text
 
-    painted = Text(explanation.text or "")
-    reasons = list(explanation.reasons)
-    most = strongest(reason.contribution for reason in reasons)
-    for reason in reversed(reasons):  # the strongest last: it is what an overlap shows
-        if style := terminal_style(reason.contribution, most):
-            for start, stop in reason.places:
-                painted.stylize(style, start, stop)
+    painted, most = Text(), strongest(reason.contribution for reason in explanation.reasons)
+    for piece, reason in _pieces(explanation):
+        painted.append(visible(piece), terminal_style(reason.contribution, most) if reason else "")
     return painted
 
 
 def reason_lines(explanation: Explanation) -> list[tuple[str, ...]]:
     """The strongest reasons: token, count, attention, contribution."""
     return [
-        (reason.token, f"{reason.count:g}", f"{reason.attention:.3f}", f"{reason.contribution:+.3f}")
+        (visible(reason.token), f"{reason.count:g}", f"{reason.attention:.3f}", f"{reason.contribution:+.3f}")
         for reason in explanation.reasons[:TOP]
     ]
 
@@ -57,22 +52,28 @@ def as_html(explanations: Sequence[Explanation]) -> str:
 
 
 def _marked(explanation: Explanation) -> str:
+    most = strongest(reason.contribution for reason in explanation.reasons)
+    parts = []
+    for piece, reason in _pieces(explanation):
+        if reason is None:
+            parts.append(shown(piece))
+        else:
+            note = f"{reason.token}: attention {reason.attention:.3f}, contribution {reason.contribution:+.3f}"
+            parts.append(mark(piece, reason.contribution, most, note))
+    return "".join(parts)
+
+
+def _pieces(explanation: Explanation) -> Iterator[tuple[str, TokenReason | None]]:
+    """The text cut where its strongest reason changes, with that reason."""
     text = explanation.text or ""
     reasons = list(explanation.reasons)
-    most = strongest(reason.contribution for reason in reasons)
     owner: list[int | None] = [None] * len(text)  # the strongest reason at each character
     for place in range(len(reasons) - 1, -1, -1):
         for first, last in reasons[place].places:
             owner[first:last] = [place] * (last - first)
-    parts, start = [], 0
+    start = 0
     for stop in range(1, len(text) + 1):
         if stop == len(text) or owner[stop] != owner[start]:
-            piece, number = text[start:stop], owner[start]
-            if number is None:
-                parts.append(escape(piece))
-            else:
-                reason = reasons[number]
-                note = f"{reason.token}: attention {reason.attention:.3f}, contribution {reason.contribution:+.3f}"
-                parts.append(mark(piece, reason.contribution, most, note))
+            number = owner[start]
+            yield text[start:stop], None if number is None else reasons[number]
             start = stop
-    return "".join(parts)

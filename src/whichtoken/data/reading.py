@@ -1,0 +1,189 @@
+"""The one border between users' files and the product: whatever is wrong with a file is one sentence with its name.
+
+Every reader opens and parses inside `readable`, and takes bytes through `open_bytes`, so that damage, wrong kinds of file,
+endless ones and those that would fill the memory are met once, here.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from whichtoken.display.text import visible
+from whichtoken.errors import UsageError
+from whichtoken.memory import available_memory
+
+BLOCK = 1 << 16  # bytes
+LONGEST_LINE = 1 << 26  # bytes without a line break that no text has
+LARGEST_JSON = 1 << 28  # bytes
+SIGNATURES = {
+    b"PK\x03\x04": "a zip archive or a spreadsheet such as .xlsx",
+    b"\xd0\xcf\x11\xe0": "an old spreadsheet (.xls)",
+    b"PAR1": "a Parquet file",
+    b"\x1f\x8b": "compressed by gzip",
+    b"\x93NUMPY": "a numpy array",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+    b"SQLite format": "a database",
+    b"%PDF": "a PDF",
+}
+
+
+@contextmanager
+def readable(path: str | Path, form: str) -> Iterator[None]:
+    """Run a block that reads `path` as `form` ("csv", "JSON", ...); what goes wrong in it is a `UsageError`.
+
+    Refuses at once what is not a regular file with something in it: pipes and devices have no end.
+    """
+    name = shown(path)
+    check_regular(path)
+    try:
+        yield
+    except UsageError:
+        raise
+    except UnicodeDecodeError as error:
+        sign = f"byte 0x{error.object[error.start]:02x} does not fit" if error.object else error.reason
+        raise UsageError(f"{name} is not UTF-8 ({sign}); save it as UTF-8 and try again") from error
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise UsageError(f"{name} is not valid JSON: {place} ({error.msg})") from error
+    except RecursionError as error:
+        raise UsageError(f"{name} cannot be read as {form}: it is nested too deeply") from error
+    except MemoryError as error:
+        raise UsageError(f"{name} does not fit into the memory; take a part of it") from error
+    except Exception as error:  # parsers raise what they like: zlib.error, BadZipFile, ArrowInvalid, bare Exceptions
+        raise UsageError(f"{name} cannot be read as {form}: {reason(error)}") from error
+
+
+def shown(path: str | Path) -> str:
+    """A file's name that can be printed."""
+    return visible(str(path), keep="")
+
+
+def reason(error: BaseException) -> str:
+    """What a library says of a fault, on one line and safe to print."""
+    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    line = visible(" ".join(str(said).split()))
+    return line if len(line) <= 200 else line[:200] + " ..."
+
+
+def check_regular(path: str | Path) -> None:
+    """Refuse whatever is not a file with an end and a content."""
+    name = shown(path)
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError as error:
+        raise UsageError(f"{name} is not there") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise UsageError(f"{name} cannot be read: {reason(error).lower()}") from error
+    if stat.S_ISDIR(found.st_mode):
+        raise UsageError(f"{name} is a folder; name a file")
+    if not stat.S_ISREG(found.st_mode):
+        raise UsageError(f"{name} is not a regular file; copy what it gives into one")
+    if found.st_size == 0:
+        raise UsageError(f"{name} is empty")
+
+
+def check_fits(path: str | Path, needed: int, what: str = "the content") -> None:
+    """Refuse what would not fit into the memory, before it is read."""
+    free = available_memory()
+    if needed > free:
+        raise UsageError(
+            f"{shown(path)}: {what} would take {needed / 1e9:.3g} GB, {free / 1e9:.3g} GB are free; take a part of it"
+        )
+
+
+class TextBytes(io.RawIOBase):
+    """The bytes of a text file, unpacked if its name ends in .gz; refuses what no text is.
+
+    `rows_done` says that what was given out so far has become rows: between two such calls the memory must hold it all.
+    """
+
+    def __init__(self, path: Path) -> None:
+        import gzip
+
+        self.path = path
+        self.source: IO[bytes] = gzip.GzipFile(path) if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[assignment]
+        self.line = self.piece = self.total = 0
+        self.most = available_memory() // 4
+
+    def rows_done(self) -> None:
+        """Begin to count anew."""
+        self.piece = 0
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def close(self) -> None:
+        """Also the file."""
+        self.source.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        """The next bytes."""
+        block = self.source.read(min(len(buffer), BLOCK))
+        self._check(block)
+        buffer[: len(block)] = block
+        return len(block)
+
+    def _check(self, block: bytes) -> None:
+        name = shown(self.path)
+        if not self.total:
+            for signature, kind in SIGNATURES.items():
+                if block.startswith(signature):
+                    raise UsageError(f"{name} is {kind}, not plain text; save it as UTF-8 text")
+        if b"\0" in block:
+            raise UsageError(f"{name} is not text: it holds NUL bytes; save it as UTF-8 text")
+        after = max(block.rfind(b"\n"), block.rfind(b"\r"))
+        self.line = len(block) - after - 1 if after >= 0 else self.line + len(block)
+        self.piece += len(block)
+        self.total += len(block)
+        if self.line > LONGEST_LINE:
+            raise UsageError(f"{name} has a line of more than {LONGEST_LINE >> 20} MB; is it a text file?")
+        if self.piece > self.most:
+            raise UsageError(f"{name}: no row ends in {self.piece / 1e9:.2g} GB; is a quote never closed?")
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[tuple[io.TextIOWrapper, TextBytes]]:
+    """A text file, line breaks as they are, and the bytes below it; call it inside `readable`."""
+    source = TextBytes(path)
+    # -sig: a mark at the beginning, which spreadsheets write, is no part of the first line
+    with io.TextIOWrapper(io.BufferedReader(source, BLOCK), encoding="utf-8-sig", newline="") as text:
+        yield text, source
+
+
+def read_text(path: str | Path, form: str = "UTF-8 text") -> str:
+    """A whole text file, its line breaks as newlines."""
+    with readable(path, form):
+        check_fits(path, 4 * Path(path).stat().st_size)
+        with open_text(Path(path)) as (file, _):
+            return file.read().replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """The value that a JSON file holds."""
+    with readable(path, "JSON"):
+        if Path(path).stat().st_size > LARGEST_JSON:
+            raise UsageError(f"{shown(path)} is larger than {LARGEST_JSON >> 20} MB, too large for JSON")
+        return parse_json(read_text(path, "JSON"))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text; a name that stands twice in one object is refused, for one of the two would be lost."""
+    return json.loads(text, object_pairs_hook=_object)
+
+
+def _object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"'{name}' stands twice in one object")
+        found[name] = value
+    return found
