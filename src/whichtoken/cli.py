@@ -45,7 +45,7 @@ def main() -> None:
     """Run the command line; a user's mistake is one line on standard error and exit code 2."""
     try:
         with warnings_as_notes():
-            status = app(standalone_mode=False)
+            status = app(standalone_mode=False, prog_name="whichtoken")
     except UsageError as error:
         _fail(str(error))
     except typer.TyperException as error:
