@@ -12,7 +12,6 @@ from whichtoken import TextClassifier, cli
 from whichtoken.data.synthetic_reviews import synthetic_reviews
 from whichtoken.display.notes import note_of, warnings_as_notes
 from whichtoken.estimators.text_fits import fit_text
-from whichtoken.theory.sparse_tokens import planner
 
 UNKNOWN = "1 of 10 documents has no known word; it gets the most likely label"
 
@@ -76,22 +75,6 @@ def test_notes_are_plain_and_said_once(capsys):
         "note: old name \\x1b[31m",
     ]
     assert note_of("overflow encountered in exp", RuntimeWarning).startswith("some numbers were too large")
-
-
-@pytest.mark.parametrize(("attention", "linear", "said"), [
-    (0.12241, 0.12239, "attention and a linear model are equally good here (error 0.122)"),
-    (0.13, 0.12, "a linear model does better than attention here (error 0.12 against 0.13)"),
-    (0.11, 0.12, None),
-])  # fmt: skip
-def test_a_plan_calls_equal_what_looks_equal(attention, linear, said):
-    task = planner.Task(10, 1, 5.0, 0.5)
-    design = planner.best_design(task, 2.0, False)
-    forecasts = {
-        name: planner.Forecast(error, error, None, 1.0)
-        for name, error in {"attention": attention, "pooled": linear, "vectorized": 0.4}.items()
-    }
-    compared = [note for note in planner._warnings(task, 500, 1000, None, design, forecasts) if "linear model" in note]
-    assert compared == ([] if said is None else [said])
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".jsonl"])

@@ -135,7 +135,7 @@ def test_attention_that_loses_is_named():
     """A signal in most tokens is a matter of means: the query costs samples and helps little."""
     result = sparse_tokens.plan(length=4, signal_tokens=3, strength=1.0, prevalence=0.5, dim=200, samples=200)
     assert result.attention.error >= min(result.pooled.error, result.vectorized.error)
-    assert any("a linear model does better than attention" in warning for warning in result.warnings)
+    assert any("attention loses to a linear model" in warning for warning in result.warnings)
 
 
 @pytest.mark.parametrize(("signal_tokens", "strength", "prevalence"), [(1, 5.0, 0.5), (3, 4.0, 0.3)])

@@ -262,10 +262,8 @@ def _warnings(
     attention, linear = forecasts["attention"].error, min(forecasts["pooled"].error, forecasts["vectorized"].error)
     if min(linear, attention) > 0.98 * trivial:
         yield f"with {samples} samples no model does better than a constant answer, which errs with {trivial:.3g}"
-    elif f"{attention:.3g}" == f"{linear:.3g}":
-        yield f"attention and a linear model are equally good here (error {attention:.3g})"
-    elif attention > linear:
-        yield f"a linear model does better than attention here (error {linear:.3g} against {attention:.3g})"
+    elif attention >= linear:
+        yield f"attention loses to a linear model here ({attention:.3g} against {linear:.3g})"
     for model, forecast in forecasts.items():
         if target is not None and forecast.samples_needed is None:
             yield f"{model} does not reach {target:g} with any amount of data; its least is {forecast.unlimited_error:.3g}"
