@@ -12,7 +12,7 @@ OUT ?= whichtoken-output
 WHICHTOKEN_DATA ?= $(wildcard $(abspath ../shared/data))
 export WHICHTOKEN_DATA
 
-.PHONY: demo test torture bench clean
+.PHONY: demo test test-lowest test-newest torture bench clean
 
 demo: .venv/installed
 	$(BIN)/whichtoken reproduce --out $(OUT); status=$$?; $(BIN)/whichtoken report --out $(OUT) && exit $$status
@@ -23,6 +23,16 @@ test: .venv/installed-dev
 	$(BIN)/mypy
 	$(BIN)/pytest -q -n auto --dist loadgroup
 
+# By hand and before a release: the suite with the oldest and with the newest packages that pyproject.toml admits.
+test-lowest: PYTHON := python3.11
+test-lowest test-newest: test-%: .venv-%/installed
+	.venv-$*/bin/pytest -q -n auto --dist loadgroup
+
+.venv-%/installed: pyproject.toml constraints-%.txt
+	$(PYTHON) -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --prefer-binary -c constraints-$*.txt -e ".[dev]"
+	touch $@
+
 torture: .venv/installed-dev
 	TORTURE_TABLE=$(OUT)/torture.json $(BIN)/pytest -q tests/torture
 
@@ -30,7 +40,7 @@ bench: .venv/installed-dev
 	$(BIN)/whichtoken bench
 
 clean:
-	rm -rf .venv $(OUT)
+	rm -rf .venv .venv-lowest .venv-newest $(OUT)
 
 .venv/bin/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'whichtoken needs Python 3.11 or newer')"

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 from sklearn.feature_extraction.text import TfidfTransformer
-from sklearn.linear_model import LogisticRegressionCV
 from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 
@@ -23,6 +22,7 @@ from whichtoken.data import LevelTokens
 from whichtoken.data.data_folder import IMDB_FILES, data_file
 from whichtoken.data.review_files import Reviews, read_imdb, read_reviews
 from whichtoken.data.text_pipeline import TextPipeline
+from whichtoken.estimators.logistic_baseline import logistic_baseline
 from whichtoken.lab.benchmark import Measure
 
 EXPLAINED, BY_LIME = 1000, 4
@@ -41,9 +41,7 @@ def measure() -> Iterator[Measure]:
 
 def tf_idf() -> Any:
     """The peer, on counts."""
-    regression = LogisticRegressionCV(
-        Cs=10, cv=5, max_iter=1000, scoring="accuracy", use_legacy_attributes=False, l1_ratios=(0.0,)
-    )
+    regression = logistic_baseline(cv=5, max_iter=1000, scoring="accuracy")
     return make_pipeline(TfidfTransformer(sublinear_tf=True), regression)
 
 

@@ -1,53 +1,62 @@
-"""The command line: parses, calls, prints. Heavy imports stay inside the commands."""
+"""The command line, put together from its commands."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from whichtoken.display.terminal import console as _console
-from whichtoken.display.terminal import table as _table
+from whichtoken.commands.bench import bench
+from whichtoken.commands.explain import explain
+from whichtoken.commands.export import export
+from whichtoken.commands.fit import fit
+from whichtoken.commands.list import list_claims
+from whichtoken.commands.options import help_unless_asked
+from whichtoken.commands.plan import plan
+from whichtoken.commands.predict import predict
+from whichtoken.commands.report import report
+from whichtoken.commands.reproduce import reproduce
+from whichtoken.display.notes import warnings_as_notes
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
-from whichtoken.files import check_place, write_text
-from whichtoken.places import DEFAULT_FOLDER
+
+INTERRUPTED = 130  # what typer makes of Ctrl-C
 
 app = typer.Typer(
     help="Which token does softmax attention pick, why, and how surely.",
     epilog="Start with: whichtoken list, then whichtoken reproduce, then whichtoken report.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-fit = typer.Typer(help="Train on your own file and save a model folder; prints honest test metrics beside a baseline.")
-app.add_typer(fit, name="fit", no_args_is_help=True)
-
-OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the results and the report.")]
-# typer carries its own copy of click, whose base exception is only reached through a public subclass
-ParserError: type[Exception] = typer.BadParameter.__mro__[2]
-INTERRUPTED = 130  # what typer makes of Ctrl-C
+app.command("list")(list_claims)
+app.command()(reproduce)
+app.command()(report)
+app.command()(export)
+app.command()(bench)
+app.command()(plan)
+app.add_typer(fit, name="fit")
+app.command()(predict)
+app.command()(explain)
 
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on standard error and exit code 2."""
     try:
-        status = app(standalone_mode=False)
+        with warnings_as_notes():
+            status = app(standalone_mode=False, prog_name="whichtoken")
     except UsageError as error:
         _fail(str(error))
-    except ParserError as error:
-        _fail(error.format_message())  # type: ignore[attr-defined]
+    except typer.TyperException as error:
+        _fail(error.format_message())
     except BrokenPipeError:  # the reader (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     if status == INTERRUPTED:
-        print("whichtoken: stopped; what was finished is stored, the same command goes on from there", file=sys.stderr)
+        stored = "; what was finished is stored, the same command goes on from there" if "reproduce" in sys.argv else ""
+        print(f"whichtoken: stopped{stored}", file=sys.stderr)
     sys.exit(status)
 
 
@@ -68,396 +77,12 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _whole_number(text: str) -> int:
-    if not text.lstrip("-").isdigit():
-        raise typer.BadParameter(f"'{text}' is not a whole number")
-    return int(text)
-
-
-def _writable(path: Path | None) -> Path | None:
-    if path is not None:
-        check_place(path)
-    return path
-
-
-def _output(*names: str, help: str, metavar: str = "FILE") -> Any:
-    """An option that names a file to write: a place where that cannot be is found while arguments are read."""
-    return typer.Option(*names, metavar=metavar, callback=_writable, help=help)
-
-
-@app.callback()
+@app.callback(invoke_without_command=True)
 def options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Versions of whichtoken and its parts.")
     ] = False,
 ) -> None:
     """Which token does softmax attention pick, why, and how surely."""
-
-
-@app.command("list")
-def list_claims(
-    id: Annotated[
-        str, typer.Argument(metavar="[ID]", help="One experiment: its fields, presets, expected states.")
-    ] = "",
-    out: OutFolder = DEFAULT_FOLDER,
-) -> None:
-    """Claims, their sources and what became of them so far."""
-    from whichtoken.report.terminal import print_claim, print_claims
-
-    if id:
-        from whichtoken.lab.discovery import find
-
-        print_claim(find(id), out)
-    else:
-        print_claims(out)
-
-
-@app.command()
-def reproduce(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Experiments; none means all.")] = None,
-    preset: Annotated[str, typer.Option(metavar="quick|full|paper", help="Size of the study.")] = "quick",
-    seeds: Annotated[int | None, typer.Option(metavar="N", parser=_whole_number, help="Repeats of each point.")] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Override a field; a comma list makes a grid. Repeatable."),
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Compute also what is stored.")] = False,
-    engine: Annotated[str, typer.Option(metavar="local|dask|dask://H:P", help="Where points run.")] = "local",
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", parser=_whole_number, help="Worker processes; default: one per core.")
-    ] = None,
-    timeout: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SECONDS", help="Stop a point that takes longer; default: 1 h (quick), 6 h, 48 h (paper)."
-        ),
-    ] = None,
-    out: OutFolder = DEFAULT_FOLDER,
-    json_file: Annotated[Path | None, _output("--json", help="Verdicts and rows as JSON.")] = None,
-) -> None:
-    """Check claims: simulate, predict, judge. Computes what is missing and nothing else.
-
-    Exit code 0: as expected; 1: a recorded verdict changed, or a claim is at fault; 2: wrong usage.
-
-    Examples:
-
-      whichtoken reproduce mirror-descent/direction
-
-      whichtoken reproduce mirror-descent/direction --preset full --seeds 20 --set p=1.5,2
-    """
-    from whichtoken.lab import reproduce as run
-    from whichtoken.report.terminal import print_faults, print_results
-
-    results = run(
-        ids, preset, set=_overrides(set_ or []), seeds=seeds, fresh=fresh, engine=engine, workers=workers,
-        timeout=timeout, out=out,
-    )  # fmt: skip
-    print_results(results)
-    unloaded = not ids and print_faults()
-    if json_file is not None:
-        write_text(json_file, json.dumps({"experiments": [result.as_json() for result in results]}, indent=1))
-    if unloaded or any(result.changed or result.fault for result in results):
-        raise typer.Exit(1)
-
-
-@app.command()
-def report(out: OutFolder = DEFAULT_FOLDER) -> None:
-    """Write the HTML report of the stored results; computes no point."""
-    from whichtoken.report import write_report
-
-    print(f"report: {visible(str(write_report(out)))}")
-
-
-@app.command()
-def export(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Experiments; none means all.")] = None,
-    to: Annotated[Path, _output("--to", metavar="FILE.parquet|.csv", help="File to write; also .tsv, .jsonl.")] = ...,  # type: ignore[assignment]
-    out: OutFolder = DEFAULT_FOLDER,
-    spreadsheet_safe: Annotated[
-        bool, typer.Option("--spreadsheet-safe", help="Mark texts that a spreadsheet would run as formulas (.csv).")
-    ] = False,
-) -> None:
-    """Write stored rows as a table: one column per field of the point, measured and predicted value."""
-    from whichtoken.lab.export import export_rows
-
-    rows = export_rows(out, ids or [], to, spreadsheet_safe=spreadsheet_safe)
-    print(f"{rows} rows: {visible(str(to))}")
-
-
-@app.command()
-def bench(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks; none means all.")] = None,
-    json_file: Annotated[Path | None, _output("--json", help="The table as JSON.")] = None,
-) -> None:
-    """Measure ours beside what a user would take instead: ratios, timed in one run."""
-    from dataclasses import asdict
-
-    from whichtoken.errors import unknown
-    from whichtoken.lab.benchmark import benchmark_files, run_benchmark
-    from whichtoken.lab.canonical import plain
-
-    for name in names or []:
-        if name not in benchmark_files():
-            raise unknown("benchmark", name, benchmark_files())
-    console, records = _console(), []
-    for name in names or benchmark_files():
-        table = _table("case", "what", "value", "target", "met", "detail", title=name)
-        with console.status(f"{name} ..."):
-            for measure in run_benchmark(name):
-                bound = f"{'≥' if measure.at_least else '≤'} {measure.target:.4g}"
-                met = "[green]yes[/]" if measure.met else "[red]no[/]"
-                table.add_row(measure.case, measure.what, f"{measure.value:.4g}", bound, met, measure.detail)
-                records.append({"benchmark": name, **asdict(measure), "met": measure.met})
-        console.print(table)
-    if json_file is not None:
-        write_text(json_file, json.dumps(plain(records), indent=1))
-
-
-@app.command()
-def plan(
-    length: Annotated[int | None, typer.Option(metavar="L", help="Tokens of a sequence.")] = None,
-    signal_tokens: Annotated[int | None, typer.Option(metavar="R", help="Tokens that carry the signal.")] = None,
-    strength: Annotated[
-        float | None, typer.Option(metavar="THETA", help="Signal in noise standard deviations.")
-    ] = None,
-    prevalence: Annotated[float | None, typer.Option(metavar="PI", help="Share of positive sequences.")] = None,
-    dim: Annotated[int | None, typer.Option(metavar="D", help="Dimension of a token.")] = None,
-    samples: Annotated[int | None, typer.Option(metavar="N", help="Labelled sequences that you can have.")] = None,
-    target_error: Annotated[float | None, typer.Option(metavar="E", help="Test error that you want.")] = None,
-    pilot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Pilot data to estimate the task from: .npz (tokens, labels), .csv, .tsv, .parquet."
-        ),
-    ] = None,
-    figure: Annotated[Path | None, _output(help="Learning curves as .svg, .png or .pdf.")] = None,
-    json_file: Annotated[Path | None, _output("--json", help="The plan as JSON.")] = None,
-) -> None:
-    """Plan a study: is the signal detectable, with how much data, and does attention beat a linear model?
-
-    A power analysis for attention and multiple-instance learning, from exact theory, before anything is trained.
-
-    Examples:
-
-      whichtoken plan --length 10 --signal-tokens 1 --strength 5 --prevalence 0.5 --dim 500 --samples 2000
-
-      whichtoken plan --pilot bags.csv --target-error 0.05 --figure curve.png
-    """
-    from dataclasses import asdict
-
-    from whichtoken.data.bag_files import read_bags
-    from whichtoken.report.planning import forecast_rows, protocol, write_figure
-    from whichtoken.theory import sparse_tokens
-
-    try:
-        planned = sparse_tokens.plan(
-            length=length,
-            signal_tokens=signal_tokens,
-            strength=strength,
-            prevalence=prevalence,
-            dim=dim,
-            samples=samples,
-            target_error=target_error,
-            pilot=read_bags(pilot) if pilot else None,
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    console = _console()
-    table = _table("model", f"error at {planned.samples}", "error, unlimited", "samples for target", "separable up to")
-    for line in forecast_rows(planned):
-        table.add_row(*line)
-    console.print(table)
-    print(protocol(planned))
-    for warning in planned.warnings:
-        console.print(f"[yellow]warning[/]: {warning}", highlight=False)
-    if figure is not None:
-        write_figure(planned, figure)
-    if json_file is not None:
-        write_text(json_file, json.dumps(asdict(planned), indent=1))
-
-
-DataFile = Annotated[Path, typer.Argument(metavar="DATA", help="Table: .csv, .tsv, .parquet or .jsonl.")]
-ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.")]
-NewModel = Annotated[Path, typer.Option("--model", metavar="DIR", help="Model folder to write.")]
-Separator = Annotated[str | None, typer.Option(metavar="SIGN", help="Separator of a .csv or .tsv, if unusual.")]
-TestShare = Annotated[float, typer.Option(metavar="SHARE", help="Part of the rows kept for the test metrics.")]
-Seed = Annotated[int, typer.Option(metavar="N", help="Of the split and the training.")]
-
-
-@fit.command("text")
-def fit_text_file(
-    data: DataFile,
-    model: NewModel,
-    text: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts.")] = "text",
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels.")] = "label",
-    groups: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Rows of one group stay on one side of every split.")
-    ] = None,
-    ngrams: Annotated[int, typer.Option(metavar="1|2|3", help="Also pairs, also triples of words.")] = 1,
-    stemmer: Annotated[str | None, typer.Option(metavar="LANGUAGE", help="Snowball stemmer, such as english.")] = None,
-    test_share: TestShare = 0.25,
-    seed: Seed = 0,
-    separator: Separator = None,
-    json_file: Annotated[Path | None, _output("--json", help="The metrics as JSON.")] = None,
-) -> None:
-    """Classify documents, with the words that decide.
-
-    Example: whichtoken fit text reviews.csv --text review --label sentiment --model reviews-model
-    """
-    from whichtoken.estimators.text_fits import fit_text
-
-    report = fit_text(
-        data, model, text=text, label=label, groups=groups, ngrams=ngrams, stemmer=stemmer, test_share=test_share,
-        seed=seed, separator=separator, progress=sys.stderr.isatty(),
-    )  # fmt: skip
-    _print_fit(report, model, json_file)
-
-
-@fit.command("bags")
-def fit_bags_file(
-    data: DataFile,
-    model: NewModel,
-    bag: Annotated[str, typer.Option(metavar="COLUMN", help="Column that says which bag a row belongs to.")] = "bag",
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels of the bags.")] = "label",
-    feature: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="A feature; repeatable. Default: every other column.")
-    ] = None,
-    queries: Annotated[
-        int, typer.Option(metavar="N", help="Queries of a class; with one, decisions are certified.")
-    ] = 1,
-    test_share: TestShare = 0.25,
-    seed: Seed = 0,
-    separator: Separator = None,
-    json_file: Annotated[Path | None, _output("--json", help="The metrics as JSON.")] = None,
-) -> None:
-    """Classify bags of instances, one instance per row, with the instances that decide.
-
-    Example: whichtoken fit bags molecules.csv --bag molecule --label active --model molecules-model
-    """
-    from whichtoken.estimators.table_fits import fit_bags
-
-    report = fit_bags(
-        data, model, bag=bag, label=label, features=feature or None, queries=queries, test_share=test_share, seed=seed,
-        separator=separator,
-    )  # fmt: skip
-    _print_fit(report, model, json_file)
-
-
-@fit.command("groups")
-def fit_groups_file(
-    data: DataFile,
-    model: NewModel,
-    groups: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Groups: an object of lists of columns.")
-    ] = None,
-    prefix: Annotated[
-        str | None, typer.Option(metavar="SIGN", help="A column's group is what stands before this sign in its name.")
-    ] = None,
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels.")] = "label",
-    covariate: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="A column that is always kept; repeatable.")
-    ] = None,
-    test_share: TestShare = 0.25,
-    seed: Seed = 0,
-    separator: Separator = None,
-    json_file: Annotated[Path | None, _output("--json", help="The metrics as JSON.")] = None,
-) -> None:
-    """Classify rows whose columns come in groups, with the groups that matter.
-
-    Example: whichtoken fit groups cells.csv --prefix _ --label malignant --model cells-model
-    """
-    from whichtoken.estimators.table_fits import fit_groups, read_mapping
-
-    if (groups is None) == (prefix is None):
-        raise UsageError("give --groups FILE.json or --prefix SIGN, one of the two")
-    report = fit_groups(
-        data, model, groups=read_mapping(groups) if groups else str(prefix), label=label, covariates=covariate or (),
-        test_share=test_share, seed=seed, separator=separator,
-    )  # fmt: skip
-    _print_fit(report, model, json_file)
-
-
-@app.command()
-def predict(
-    model: ModelFolder,
-    data: DataFile,
-    column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of the texts, or of the bags; default text, or bag.")
-    ] = None,
-    separator: Separator = None,
-    to: Annotated[Path | None, _output("--to", metavar="FILE.csv", help="File to write; default: print.")] = None,
-) -> None:
-    """Labels and probabilities of the rows of a file, as CSV."""
-    from whichtoken.estimators.command import predict_file
-
-    table = predict_file(model, data, column=column, separator=separator)
-    text = table.to_csv(index=False)
-    if to is None:
-        print(text, end="")
-    else:
-        write_text(to, text)
-
-
-@app.command()
-def explain(
-    model: ModelFolder,
-    text: Annotated[str, typer.Argument(metavar="[TEXT]", help="A text, in quotes.")] = "",
-    file: Annotated[Path | None, typer.Option(metavar="FILE", help="A text file, or a table.")] = None,
-    column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of the texts, or of the bags; default text, or bag.")
-    ] = None,
-    separator: Separator = None,
-    html: Annotated[Path | None, _output(help="Write a page in colours.")] = None,
-    json_file: Annotated[Path | None, _output("--json", help="Every number as JSON.")] = None,
-) -> None:
-    """Which tokens, instances of a bag, or groups of columns decided, and what would change it; exact, without sampling.
-
-    Examples:
-
-      whichtoken explain reviews-model "A wonderful film with a terrible end."
-
-      whichtoken explain cells-model --file cells.csv
-
-      whichtoken explain molecules-model --file molecules.csv --column molecule
-    """
-    from rich.markup import escape
-
-    from whichtoken.estimators.command import explain_data
-
-    explanations, shown = explain_data(model, text, file, column=column, separator=separator)
-    if html is not None:
-        write_text(html, shown.as_html(explanations))
-    if json_file is not None:
-        write_text(json_file, json.dumps([item.as_json() for item in explanations], ensure_ascii=False, indent=1))
-    if html is None and json_file is None:
-        console = _console()
-        for item in explanations:
-            console.print(shown.summary(item), highlight=False, markup=False, style="bold")
-            console.print(shown.coloured(item))
-            table = _table(*shown.HEADINGS)
-            for line in shown.reason_lines(item):
-                table.add_row(*map(escape, line))
-            console.print(table)
-
-
-def _print_fit(report: Any, folder: Path, json_file: Path | None) -> None:
-    from dataclasses import asdict
-
-    table = _table("model", "test accuracy", "test log loss", "seconds")
-    for metrics in (report.ours, report.baseline):
-        table.add_row(metrics.name, f"{metrics.accuracy:.4f}", f"{metrics.log_loss:.4f}", f"{metrics.seconds:.1f}")
-    console = _console()
-    console.print(f"{report.training} for training, {report.test} for the test", highlight=False)
-    console.print(table)
-    for note in report.notes:
-        console.print(note, highlight=False, markup=False)
-    print(f"model: {folder}")
-    if json_file is not None:
-        write_text(json_file, json.dumps(asdict(report), indent=1))
-
-
-def _overrides(settings: list[str]) -> dict[str, str]:
-    for setting in settings:
-        if "=" not in setting:
-            raise UsageError(f"--set {setting}: write it as field=value, or field=value,value for a grid")
-    return dict((part.strip() for part in setting.split("=", 1)) for setting in settings)  # type: ignore[misc]
+    help_unless_asked(context)

@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: one sentence, shown without a traceback, exit code 2 on the command line."""
+"""Errors that a user can put right: one sentence, shown without a traceback, exit code 2 on the command line."""
 
 from __future__ import annotations
 

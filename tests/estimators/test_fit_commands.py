@@ -40,18 +40,3 @@ def test_groups_from_file_to_predictions(whichtoken, tmp_path: Path) -> None:
     assert "selected 1 of 2 groups: b" in done.stdout
     predicted = whichtoken("predict", "m", "t.csv")
     assert np.mean(pd.read_csv(io.StringIO(predicted.stdout))["label"] == table["label"]) > 0.9
-
-
-def test_mistakes_are_one_line(whichtoken, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("bag,label,x\n1,a,2\n")
-    for arguments, message in [
-        (("fit", "groups", "t.csv", "--model", "m"), "give --groups FILE.json or --prefix SIGN, one of the two"),
-        (("fit", "bags", "t.csv", "--model", "m"), "t.csv has one class only, 'a'; a classifier needs at least two"),
-        (("fit", "bags", "t.csv", "--bag", "id", "--model", "m"), "t.csv has no column 'id'"),
-        (("predict", "m", "t.csv"), "m is not a model folder"),
-    ]:
-        failed = whichtoken(*arguments)
-        assert failed.returncode == 2
-        assert message in failed.stderr
-        assert failed.stderr.count("\n") == 1
-        assert not (tmp_path / "m").exists()

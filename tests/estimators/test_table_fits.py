@@ -106,7 +106,7 @@ def test_groups_that_all_matter_are_said_to_be_kept(tmp_path: Path) -> None:
         (lambda t: t.assign(v=["", *t["v"][1:]]), "column 'v' holds '' in row 1"),
         (lambda t: t.assign(label=["yes", *t["label"][1:]]), "bag b0 has several labels; a bag has one"),
         (lambda t: t.assign(label="yes"), "has one class only, 'yes'; a classifier needs at least two"),
-        (lambda t: t[t["bag"].isin(["b0", "b1"])], "class no has 1 samples, too few"),
+        (lambda t: t[t["bag"].isin(["b0", "b1"])], "class 'no' has one row only"),
         (lambda t: t[:0], "holds no rows"),
     ],
 )
@@ -144,9 +144,9 @@ def test_damaged_group_tables(tmp_path: Path) -> None:
     path = write(group_frame(), tmp_path / "t.csv")
     with pytest.raises(UsageError, match="has no column 'z'"):
         fit_groups(path, tmp_path / "model", groups={"a": ["a_1"], "b": ["z"]})
-    with pytest.raises(UsageError, match="the prefix before ' ' gives 0 group"):
+    with pytest.raises(UsageError, match="the prefix sign ' ' is in no column's name"):
         fit_groups(path, tmp_path / "model", groups=" ", covariates=list(group_frame().columns[:-1]))
-    with pytest.raises(UsageError, match=r"test share 1\.5 must lie between 0 and 1"):
+    with pytest.raises(UsageError, match=r"a test share of 1\.5 is not possible"):
         fit_groups(path, tmp_path / "model", groups="_", test_share=1.5)
     assert not (tmp_path / "model").exists()
 

@@ -88,32 +88,6 @@ def test_the_baseline_of_many_documents_chooses_on_some(command, tmp_path, revie
     assert accuracy[1] == pytest.approx(accuracy[0], abs=0.05)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["fit", "text", "reviews.csv", "--model", "m"], "has no column 'text'; columns: review, sentiment, film"),
-        (["fit", "text", "none.csv", "--model", "m"], "none.csv is not there"),
-        (
-            ["fit", "text", "reviews.csv", "--text", "review", "--label", "film", "--model", "."],
-            "is not a model folder",
-        ),
-        (["fit", "text", "one.csv", "--model", "m"], "has one class only, 'x'"),
-        (["fit", "text", "empty.csv", "--model", "m"], "no token"),
-        (["predict", "m", "reviews.csv"], "m is not a model folder"),
-        (["explain", "m", "text", "--file", "one.csv"], "one of the two"),
-    ],
-)
-def test_mistakes_are_one_line_and_write_nothing(command, tmp_path, reviews, arguments, sentence):
-    pd.DataFrame({"text": ["a b", "b c"], "label": "x"}).to_csv(tmp_path / "one.csv", index=False)
-    pd.DataFrame({"text": ["!", "?"] * 8, "label": list("xy") * 8}).to_csv(tmp_path / "empty.csv", index=False)
-    before = sorted(path.name for path in tmp_path.iterdir())
-    result = command(*arguments)
-    assert result.returncode == 2
-    assert sentence in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
-
-
 def test_a_tampered_model_is_refused(command, tmp_path, reviews):
     command("fit", "text", "reviews.csv", "--text", "review", "--label", "sentiment", "--model", "model")
     tensors = next((tmp_path / "model").glob("*.safetensors"))

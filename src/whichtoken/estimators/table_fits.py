@@ -7,18 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.linear_model import LogisticRegressionCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from whichtoken.data.reading import read_json, shown
+from whichtoken.data.review_files import label_names
 from whichtoken.data.table_files import column_names, read_table
+from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.estimators.bag_attention import no_scaling, pooled_features
 from whichtoken.estimators.bag_classifier import BagClassifier
 from whichtoken.estimators.bag_table import BagTable, numbers, read_bag_table, whole_numbers_where_possible
-from whichtoken.estimators.fit_report import FitReport, measured, predictions, split_rows
+from whichtoken.estimators.column_roles import check_roles
+from whichtoken.estimators.fit_report import FitReport, check_split, measured, predictions, split_rows
 from whichtoken.estimators.group_classifier import GroupClassifier
+from whichtoken.estimators.logistic_baseline import logistic_baseline
 from whichtoken.estimators.model_folder import check_writable
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ def fit_bags(
 ) -> FitReport:
     """Train a `BagClassifier` on a table with one instance per row and save it; the baseline is mean pooling."""
     check_writable(folder)
+    check_split(test_share, seed)
     table = read_bag_table(path, bag, label, features, separator)
     assert table.labels is not None
     inside, outside = split_rows(path, table.labels, test_share, seed)
@@ -53,14 +57,14 @@ def fit_bags(
     baseline = measured(
         "mean pooling + logistic regression", _linear(), (means, table.labels[inside]), (held, table.labels[outside])
     )
-    notes = (
-        ()
-        if model.pooling_ == "attention"
-        else ("attention did not lower the validated loss: bags are pooled by the mean",)
-    )
+    notes = []
+    if model.pooling_ != "attention":
+        notes.append("attention did not lower the validated loss: bags are pooled by the mean")
+    if len(table.bags.tokens) == len(table.ids):
+        notes.append(f"every bag has one row only; is '{bag}' the column that says which rows belong together?")
     model.feature_names_in_ = np.array(table.features, dtype=object)
     model.save(folder)
-    return FitReport(len(inside), len(outside), ours, baseline, notes)
+    return FitReport(len(inside), len(outside), ours, baseline, tuple(notes))
 
 
 def fit_groups(
@@ -76,15 +80,19 @@ def fit_groups(
 ) -> FitReport:
     """Train a `GroupClassifier` on a table and save it; the baseline is logistic regression on all columns.
 
-    `groups` maps names to columns, or is a sign: what stands before it in the name of a column is the column's group.
+    `groups` maps names to columns, or is a sign: columns are grouped by the part of their name before it.
     """
     check_writable(folder)
+    check_split(test_share, seed)
+    check_roles([("label", label), *(("covariate", name) for name in covariates)])
     columns = [name for name in column_names(path, separator=separator) if name != label]
     mapping = _by_prefix(columns, groups, covariates) if isinstance(groups, str) else dict(groups)
+    for name, members in mapping.items():
+        check_roles([("label", label), *((f"member of group '{name}'", member) for member in members)])
     wanted = list(dict.fromkeys([*covariates, *(name for part in mapping.values() for name in part)]))
     table = read_table(path, [label, *wanted], separator=separator)
     X = _frame(path, table, wanted)
-    y = whole_numbers_where_possible(table[label].to_numpy(dtype=object))
+    y = whole_numbers_where_possible(label_names(path, table[label], label, 0))
     inside, outside = split_rows(path, y, test_share, seed)
     model = GroupClassifier(mapping, covariates=list(covariates) or None, random_state=seed)
     training, test = (X.iloc[inside], y[inside]), (X.iloc[outside], y[outside])
@@ -108,10 +116,13 @@ def _selection_notes(model: GroupClassifier) -> Iterator[str]:
 
 def read_mapping(path: Path) -> dict[str, list[str]]:
     """Groups from a JSON file: an object of lists of column names."""
+    wanted = 'groups are written as {"size": ["width", "height"], "colour": ["red"]}'
     mapping: Any = read_json(path)
-    lists = isinstance(mapping, dict) and all(isinstance(part, list) for part in mapping.values())
-    if not lists or not all(isinstance(name, str) for part in mapping.values() for name in part):
-        raise UsageError(f"{shown(path)} must hold an object of groups, each a list of names of columns")
+    if not isinstance(mapping, dict) or not mapping:
+        raise UsageError(f"{shown(path)} names no groups; {wanted}")
+    for name, part in mapping.items():
+        if not isinstance(part, list) or not part or not all(isinstance(column, str) for column in part):
+            raise UsageError(f"{shown(path)}: group '{visible(name)}' is not a list of names of columns; {wanted}")
     return dict(mapping)
 
 
@@ -155,12 +166,19 @@ def _group_table(model: GroupClassifier, path: Path, separator: str | None) -> p
 
 
 def _by_prefix(columns: Sequence[str], sign: str, covariates: Sequence[str]) -> dict[str, list[str]]:
+    if not any(sign in column for column in columns if sign and column not in covariates):
+        raise UsageError(
+            f"the prefix sign '{visible(sign)}' is in no column's name; columns: {visible(', '.join(columns[:8]))}"
+        )
     mapping: dict[str, list[str]] = {}
     for column in columns:
         if column not in covariates:
             mapping.setdefault(column.split(sign)[0], []).append(column)
     if len(mapping) < 2:
-        raise UsageError(f"the prefix before '{sign}' gives {len(mapping)} group; columns: {', '.join(columns[:8])}")
+        raise UsageError(
+            f"the prefix before '{visible(sign)}' gives one group only, of {visible(', '.join(columns[:8]))};"
+            " at least two are needed"
+        )
     return mapping
 
 
@@ -171,7 +189,4 @@ def _frame(path: Path, table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
 
 
 def _linear() -> Any:
-    regression = LogisticRegressionCV(
-        Cs=10, cv=3, max_iter=2000, scoring="neg_log_loss", use_legacy_attributes=False, l1_ratios=(0.0,)
-    )
-    return make_pipeline(StandardScaler(), regression)
+    return make_pipeline(StandardScaler(), logistic_baseline())

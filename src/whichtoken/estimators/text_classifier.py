@@ -315,6 +315,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         for name in ("ngrams", "least_count", "n_queries", "max_epochs", "batch_size"):
             check_count(name, getattr(self, name), 1)
+        if self.ngrams > 3:
+            raise ValueError(f"ngrams={self.ngrams} must be 1, 2 or 3")
         if self.dim is not None:
             check_count("dim", self.dim, 1)
         check_range("validation_fraction", self.validation_fraction, 0.0, 1.0)

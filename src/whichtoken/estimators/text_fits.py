@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
-from sklearn.model_selection import GroupShuffleSplit
+from sklearn.linear_model import LogisticRegression
 
 from whichtoken.data.review_files import label_names, text_values
 from whichtoken.data.table_files import stream_table
+from whichtoken.display.notes import each_warning_once
 from whichtoken.errors import UsageError
 from whichtoken.estimators.bag_table import whole_numbers_where_possible
-from whichtoken.estimators.fit_report import FitReport, measured, predictions, split_rows
+from whichtoken.estimators.column_roles import check_roles, filled
+from whichtoken.estimators.fit_report import FitReport, check_split, measured, predictions, split_rows
+from whichtoken.estimators.logistic_baseline import logistic_baseline
 from whichtoken.estimators.model_folder import check_writable
 from whichtoken.estimators.text_classifier import ENOUGH_TO_CHOOSE, TextClassifier
 
@@ -41,33 +43,44 @@ def fit_text(
 ) -> FitReport:
     """Train a `TextClassifier` on a table of texts and labels and save it; documents of one group stay on one side."""
     check_writable(folder)
-    columns = [text, label] if groups is None else [text, label, groups]
+    check_split(test_share, seed)
+    roles = {"text": text, "label": label} | ({} if groups is None else {"group": groups})
+    check_roles(roles.items())
     labels: list[str] = []
     members: list[str] = []
-    for piece in stream_table(path, columns, separator=separator):
+    for piece in stream_table(path, list(roles.values()), separator=separator):
         text_values(path, piece[text], text, len(labels))  # what is no text is refused before any work is done
         labels += label_names(path, piece[label], label, len(labels))
-        members += [] if groups is None else piece[groups].astype(str).tolist()
+        members += [] if groups is None else filled(path, piece[groups], groups, "group", len(members))
     if not labels:
         raise UsageError(f"{path} holds no rows")
     y = whole_numbers_where_possible(np.array(labels, dtype=object))
     together = np.array(members) if members else None
-    rows = split_rows(path, y, test_share, seed) if together is None else _by_group(path, together, test_share, seed)
+    rows = split_rows(path, y, test_share, seed, together)
     inside, outside = map(np.sort, rows)  # the order of the file, in which they are read again
     training = TextRows(path, text, inside, separator)
     test = list(TextRows(path, text, outside, separator))
     model = TextClassifier(ngrams=ngrams, stemmer=stemmer, progress=progress, random_state=seed)
     model.set_params(least_count=1 if len(inside) < 100 else 2)
     validation = None if together is None else together[inside]
-    try:
-        ours = measured("attention", _Grouped(model, validation), (training, y[inside]), (test, y[outside]))
-        peer = measured("TF-IDF + logistic regression", _TfIdf(ngrams), (training, y[inside]), (test, y[outside]))
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from error
-    model.save(folder)
-    flips = [len(tokens) for tokens in model.counterfactuals(test) if tokens]
-    note = f"the label of half the test documents changes with {int(np.median(flips))} tokens less" if flips else ""
-    return FitReport(len(inside), len(outside), ours, peer, (note,) if note else ())
+    with each_warning_once():
+        try:
+            ours = measured("attention", _Grouped(model, validation), (training, y[inside]), (test, y[outside]))
+            peer = measured("TF-IDF + logistic regression", _TfIdf(ngrams), (training, y[inside]), (test, y[outside]))
+        except ValueError as error:
+            raise UsageError(f"{path}: {error}") from error
+        model.save(folder)
+        notes = tuple(_flip_note(model.counterfactuals(test)))
+    return FitReport(len(inside), len(outside), ours, peer, notes)
+
+
+def _flip_note(counterfactuals: Sequence[Sequence[str]]) -> Iterator[str]:
+    """How many deletions change the label of half of the documents, if any number does."""
+    sizes = sorted(len(tokens) or np.inf for tokens in counterfactuals)
+    half = sizes[(len(sizes) - 1) // 2]
+    if half < np.inf:
+        tokens = "1 token" if half == 1 else f"{half} tokens"
+        yield f"deleting {tokens} changes the label of half of the test documents"
 
 
 @dataclass(frozen=True)
@@ -125,15 +138,13 @@ class _TfIdf:
     def fit(self, X: Iterable[str], y: NDArray[Any]) -> None:
         """Train."""
         features = self.vectorizer.fit_transform(X)
-        self.regression = LogisticRegressionCV(
-            Cs=10, cv=3, max_iter=2000, scoring="neg_log_loss", use_legacy_attributes=False, l1_ratios=(0.0,)
-        )
+        self.regression = logistic_baseline()
         if len(y) <= ENOUGH_TO_CHOOSE:
             self.regression.fit(features, y)
         else:
             some = np.sort(np.random.default_rng(0).choice(len(y), ENOUGH_TO_CHOOSE, replace=False))
-            C = self.regression.fit(features[some], y[some]).C_
-            self.regression = LogisticRegression(C=C, max_iter=2000).fit(features, y)
+            C = np.ravel(self.regression.fit(features[some], y[some]).C_)[0]  # older versions repeat it for each class
+            self.regression = LogisticRegression(C=float(C), max_iter=2000).fit(features, y)
         self.classes_ = self.regression.classes_
 
     def predict(self, X: Iterable[str]) -> NDArray[Any]:
@@ -143,9 +154,3 @@ class _TfIdf:
     def predict_proba(self, X: Iterable[str]) -> NDArray[np.float64]:
         """Probabilities of the classes, (n, n_classes)."""
         return np.asarray(self.regression.predict_proba(self.vectorizer.transform(X)))
-
-
-def _by_group(path: Path, groups: NDArray[Any], share: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    if len(np.unique(groups)) < 2:
-        raise UsageError(f"{path} has one group only; a training and a test part need at least two")
-    return next(GroupShuffleSplit(1, test_size=share, random_state=seed).split(groups, groups=groups))  # type: ignore[no-any-return]

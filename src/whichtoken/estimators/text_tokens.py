@@ -154,8 +154,9 @@ class Vocabulary:
 def _warned(counts: sparse.csr_array) -> sparse.csr_array:
     empty = int((np.diff(counts.indptr) == 0).sum())
     if empty:
+        has, gets = ("has", "it gets") if empty == 1 else ("have", "they get")
         warnings.warn(
-            f"{empty} of {counts.shape[0]} documents hold no known token and get the default decision", stacklevel=4
+            f"{empty} of {counts.shape[0]} documents {has} no known word; {gets} the most likely label", stacklevel=4
         )
     return counts
 

@@ -1,0 +1,43 @@
+"""whichtoken bench: ours beside what a user would take instead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whichtoken.commands.options import new_file
+from whichtoken.display.terminal import console, table
+from whichtoken.files import write_text
+
+
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks; none means all.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="The table as JSON.")
+    ] = None,
+) -> None:
+    """Measure ours beside what a user would take instead: ratios, timed in one run."""
+    from dataclasses import asdict
+
+    from whichtoken.errors import unknown
+    from whichtoken.lab.benchmark import benchmark_files, run_benchmark
+    from whichtoken.lab.canonical import plain
+
+    for name in names or []:
+        if name not in benchmark_files():
+            raise unknown("benchmark", name, benchmark_files())
+    out, records = console(), []
+    for name in names or benchmark_files():
+        rows = table("case", "what", "value", "target", "met", "detail", title=name)
+        with out.status(f"{name} ..."):
+            for measure in run_benchmark(name):
+                bound = f"{'≥' if measure.at_least else '≤'} {measure.target:.4g}"
+                met = "[green]yes[/]" if measure.met else "[red]no[/]"
+                rows.add_row(measure.case, measure.what, f"{measure.value:.4g}", bound, met, measure.detail)
+                records.append({"benchmark": name, **asdict(measure), "met": measure.met})
+        out.print(rows)
+    if json_file is not None:
+        write_text(json_file, json.dumps(plain(records), indent=1))

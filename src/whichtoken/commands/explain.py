@@ -1,0 +1,61 @@
+"""whichtoken explain: which tokens, instances or groups decided, and what would change it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from whichtoken.commands.options import Column, ModelFolder, Separator, check_apart, new_file, read_file
+from whichtoken.display.terminal import console, table
+from whichtoken.display.terminal import shown as plain_text
+from whichtoken.files import write_text
+
+
+def explain(
+    model: ModelFolder,
+    text: Annotated[str, typer.Argument(metavar="[TEXT]", help="A text, in quotes.")] = "",
+    file: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=read_file, help="A text file, or a table.")
+    ] = None,
+    column: Column = None,
+    separator: Separator = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=new_file, help="Write a page in colours.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write every number as JSON.")
+    ] = None,
+) -> None:
+    """Which tokens, instances of a bag, or groups of columns decided, and what would change it; exact, without sampling.
+
+    Examples:
+
+      whichtoken explain reviews-model "A wonderful film with a terrible end."
+
+      whichtoken explain cells-model --file cells.csv
+
+      whichtoken explain molecules-model --file molecules.csv --column molecule
+    """
+    from whichtoken.estimators.command import explain_data
+
+    check_apart({"--file": file}, {"--html": html, "--json": json_file})
+    explanations, shown = explain_data(model, text, file, column=column, separator=separator)
+    if html is not None:
+        write_text(html, shown.as_html(explanations))
+    if json_file is not None:
+        write_text(json_file, json.dumps([item.as_json() for item in explanations], ensure_ascii=False, indent=1))
+    if html is None and json_file is None:
+        for item in explanations:
+            _print_explanation(item, shown)
+
+
+def _print_explanation(item: Any, shown: Any) -> None:
+    out, rows = console(), table(*shown.HEADINGS)
+    out.print(shown.summary(item), highlight=False, markup=False, style="bold")
+    out.print(shown.coloured(item))
+    for line in shown.reason_lines(item):
+        rows.add_row(*map(plain_text, line))
+    out.print(rows)

@@ -1,0 +1,28 @@
+"""whichtoken export: stored rows as a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whichtoken.commands.options import OutFolder, SpreadsheetSafe, new_table
+from whichtoken.display.text import visible
+from whichtoken.places import DEFAULT_FOLDER
+
+
+def export(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Experiments; none means all.")] = None,
+    to: Annotated[
+        Path,
+        typer.Option("--to", metavar="FILE", callback=new_table, help="File to write: .parquet, .csv, .tsv or .jsonl."),
+    ] = ...,  # type: ignore[assignment]
+    out: OutFolder = DEFAULT_FOLDER,
+    spreadsheet_safe: SpreadsheetSafe = False,
+) -> None:
+    """Write stored rows as a table: one column per field of the point, measured and predicted value."""
+    from whichtoken.lab.export import export_rows
+
+    rows = export_rows(out, ids or [], to, spreadsheet_safe=spreadsheet_safe)
+    print(f"{rows} rows: {visible(str(to))}")

@@ -1,0 +1,27 @@
+"""whichtoken list: the claims, and what became of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from whichtoken.commands.options import OutFolder
+from whichtoken.places import DEFAULT_FOLDER
+
+
+def list_claims(
+    id: Annotated[
+        str, typer.Argument(metavar="[ID]", help="One experiment: its fields, presets, expected states.")
+    ] = "",
+    out: OutFolder = DEFAULT_FOLDER,
+) -> None:
+    """Claims, their sources and what became of them so far."""
+    from whichtoken.report.terminal import print_claim, print_claims
+
+    if id:
+        from whichtoken.lab.discovery import find
+
+        print_claim(find(id), out)
+    else:
+        print_claims(out)

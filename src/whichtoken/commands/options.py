@@ -1,0 +1,130 @@
+"""Options that several commands share, checked before any work is done."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whichtoken.display.text import visible
+from whichtoken.errors import UsageError
+from whichtoken.files import check_place
+
+PICTURES = (".svg", ".png", ".pdf")
+
+
+def whole_number(text: str) -> int:
+    """A whole number from the command line."""
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"'{visible(text)}' is not a whole number") from None
+
+
+def number(text: str) -> float:
+    """A finite number from the command line."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise typer.BadParameter(f"'{visible(text)}' is not a finite number")
+    return value
+
+
+def one_sign(text: str) -> str:
+    r"""A separator of columns: one character, or \t for a tab."""
+    sign = text.replace("\\t", "\t")
+    if len(sign) != 1 or sign in '"\r\n\0':
+        raise typer.BadParameter(
+            f"'{visible(text, keep='')}' cannot separate columns; give one character, such as ';', or \\t for a tab"
+        )
+    return sign
+
+
+def read_file(path: Path | None) -> Path | None:
+    """A file to read: there, and with something in it."""
+    from whichtoken.data.reading import check_regular
+
+    if path is not None:
+        check_regular(path)
+    return path
+
+
+def new_model(path: Path) -> Path:
+    """A folder for a model, refused before the work where it could not be made after it."""
+    home = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    if home != path.absolute() and not home.is_dir():
+        raise UsageError(f"{path} cannot be made: {home.name} is a file")
+    if not os.access(home, os.W_OK):
+        raise UsageError(f"{path} cannot be written: permission denied")
+    return path
+
+
+def new_file(path: Path | None) -> Path | None:
+    """A file to write, refused before the work where it could not be written after it."""
+    if path is not None:
+        check_place(path)
+    return path
+
+
+def new_picture(path: Path | None) -> Path | None:
+    """A picture to write, in a format that its ending says."""
+    if path is not None and path.suffix.lower() not in PICTURES:
+        raise UsageError(f"{path}: a picture is written as {', '.join(PICTURES)}; end the file's name in one of them")
+    return new_file(path)
+
+
+def new_table(path: Path | None) -> Path | None:
+    """A table to write, in a format that its ending says."""
+    from whichtoken.data.table_output import check_table_suffix
+
+    if path is not None:
+        check_table_suffix(path)
+    return new_file(path)
+
+
+def help_unless_asked(context: typer.Context) -> None:
+    """Show what there is to whoever names no command."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit
+
+
+def check_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | None]) -> None:
+    """Refuse to write two results into one file, or a result over what is read."""
+    taken: dict[Path, str] = {}
+    for role, path in [*read.items(), *written.items()]:
+        if path is None:
+            continue
+        other = taken.setdefault(path.resolve(), role)
+        if role in written and other != role:
+            raise UsageError(f"{other} and {role} name the same file, {path}; give {role} another name")
+
+
+DataFile = Annotated[
+    Path, typer.Argument(metavar="DATA", callback=read_file, help="Table: .csv, .tsv, .parquet or .jsonl.")
+]
+ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.")]
+NewModel = Annotated[Path, typer.Option("--model", metavar="DIR", callback=new_model, help="Model folder to write.")]
+Separator = Annotated[
+    str | None, typer.Option(metavar="SIGN", parser=one_sign, help="Separator of a .csv or .tsv, if unusual.")
+]
+TestShare = Annotated[
+    float, typer.Option(metavar="SHARE", parser=number, help="Share of the rows kept for the test metrics.")
+]
+Seed = Annotated[int, typer.Option(metavar="N", parser=whole_number, help="Seed for the split and the training.")]
+MetricsFile = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write the metrics as JSON.")
+]
+Column = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column of the texts, or of the bags; default text, or bag.")
+]
+OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the results and the report.")]
+SpreadsheetSafe = Annotated[
+    bool, typer.Option("--spreadsheet-safe", help="Mark texts that a spreadsheet would run as formulas (.csv, .tsv).")
+]

@@ -1,0 +1,75 @@
+"""whichtoken reproduce: run claims and judge them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whichtoken.commands.options import OutFolder, new_file, whole_number
+from whichtoken.errors import UsageError
+from whichtoken.files import write_text
+from whichtoken.places import DEFAULT_FOLDER
+
+
+def reproduce(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Experiments; none means all.")] = None,
+    preset: Annotated[str, typer.Option(metavar="quick|full|paper", help="Size of the study.")] = "quick",
+    seeds: Annotated[int | None, typer.Option(metavar="N", parser=whole_number, help="Repeats of each point.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Override a field; a comma list makes a grid. Repeatable."),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compute also what is stored.")] = False,
+    engine: Annotated[str, typer.Option(metavar="local|dask|dask://H:P", help="Where points run.")] = "local",
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", parser=whole_number, help="Worker processes; default: one per core.")
+    ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECONDS", help="Stop a point that takes longer; default: 1 h (quick), 6 h, 48 h (paper)."
+        ),
+    ] = None,
+    out: OutFolder = DEFAULT_FOLDER,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Verdicts and rows as JSON.")
+    ] = None,
+) -> None:
+    """Check claims: simulate, predict, judge. Computes what is missing and nothing else.
+
+    Exit code 0: as expected; 1: a recorded verdict changed, or a claim is at fault; 2: wrong usage.
+
+    Examples:
+
+      whichtoken reproduce mirror-descent/direction
+
+      whichtoken reproduce mirror-descent/direction --preset full --seeds 20 --set p=1.5,2
+    """
+    from whichtoken.lab import reproduce as run
+    from whichtoken.report.terminal import print_faults, print_results
+
+    results = run(
+        ids, preset, set=_overrides(set_ or []), seeds=seeds, fresh=fresh, engine=engine, workers=workers,
+        timeout=timeout, out=out,
+    )  # fmt: skip
+    print_results(results)
+    unloaded = not ids and print_faults()
+    if json_file is not None:
+        write_text(json_file, json.dumps({"experiments": [result.as_json() for result in results]}, indent=1))
+    if unloaded or any(result.changed or result.fault for result in results):
+        raise typer.Exit(1)
+
+
+def _overrides(settings: list[str]) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for setting in settings:
+        name, sign, value = (part.strip() for part in setting.partition("="))
+        if not (name and sign and value):
+            raise UsageError(f"--set '{setting}': write it as field=value, or field=value,value for a grid")
+        if name in fields:
+            raise UsageError(f"--set {name} is given twice; write --set {name}={fields[name]},{value} for a grid")
+        fields[name] = value
+    return fields

@@ -1,0 +1,54 @@
+"""Warnings as a user of the command line reads them: one sentence, once, without lines of source."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from whichtoken.display.text import visible
+
+# what the authors of libraries tell each other; a user of the command line can do nothing about it
+FOR_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning, ResourceWarning)
+# by the name of the class, as importing the libraries for it would be slow
+PLAIN_NOTES = {
+    "ConvergenceWarning": "a fit stopped before it had converged; its numbers may be a little worse than they could be",
+    "RuntimeWarning": "some numbers were too large or too small to compute with exactly; look at the results with care",
+}
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Show each warning once, as a note on standard error."""
+    said = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        note = note_of(message, category)
+        if note and note not in said:
+            said.add(note)
+            print(f"note: {note}", file=sys.stderr)
+
+    before, warnings.showwarning = warnings.showwarning, show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
+
+
+@contextmanager
+def each_warning_once() -> Iterator[None]:
+    """Let each warning of the block out once, whichever lines of it raised the same one; filters stay as they are."""
+    with warnings.catch_warnings(record=True) as caught:
+        yield
+    distinct = {(item.category, str(item.message)): item for item in reversed(caught)}
+    for item in reversed(distinct.values()):
+        warnings.warn_explicit(item.message, item.category, item.filename, item.lineno)
+
+
+def note_of(message: Warning | str, category: type[Warning]) -> str:
+    """What a warning says to a user; nothing if it is for developers."""
+    if issubclass(category, FOR_DEVELOPERS):
+        return ""
+    return PLAIN_NOTES.get(category.__name__) or visible(" ".join(str(message).split()))

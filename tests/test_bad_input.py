@@ -1,0 +1,429 @@
+"""Wrong arguments of every command: one sentence, exit code 2, and nothing written."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from whichtoken import BagClassifier, GroupClassifier, TextClassifier, cli
+from whichtoken.data.synthetic_reviews import synthetic_reviews
+from whichtoken.estimators.bag_table import read_bag_table
+from whichtoken.estimators.model_folder import save_model
+
+PLAN = "plan --length 10 --signal-tokens 1 --strength 5 --prevalence 0.5 --dim 500 --samples 100"
+TEXT = "fit text texts.csv --model new"
+BAGS = "fit bags bags.csv --model new"
+GROUPS = "fit groups groups.csv --model new --prefix _"
+NAMED = "fit groups groups.csv --model new --groups"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of good and bad files, with a model of each kind."""
+    home = tmp_path_factory.mktemp("world")
+    rng = np.random.default_rng(0)
+    words, signs = synthetic_reviews(40, rng)
+    texts = pd.DataFrame({"text": words, "label": np.where(signs > 0, "pos", "neg"), "film": np.arange(40) // 4})
+    texts["score"] = rng.random(40)
+    bags = pd.DataFrame(rng.standard_normal((80, 2)), columns=["x0", "x1"])
+    bags.insert(0, "bag", np.arange(80) // 2)
+    bags["label"] = bags["bag"] % 2
+    groups = pd.DataFrame(rng.standard_normal((40, 5)), columns=["a_1", "a_2", "b_1", "b_2", "age"])
+    groups["label"] = (groups["b_1"] > 0).astype(int)
+    tables = {
+        "texts": texts,
+        "bags": bags,
+        "groups": groups,
+        "one_class": texts.assign(label="pos"),
+        "one_row": texts[:1],
+        "header": texts[:0],
+        "unlabelled": texts.assign(label=["", *texts["label"][1:]]),
+        "rare": texts.assign(label=["odd", *texts["label"][1:]]),
+        "few": texts.assign(label=["odd"] * 3 + ["pos", "neg"] * 18 + ["pos"]),
+        "wordless": texts.assign(text="!"),
+        "no_film": texts.assign(film=["", *texts["film"][1:].astype(str)]),
+        "one_film": texts.assign(film=1),
+        "spaced": texts.rename(columns={"label": "label "}),
+        "control": texts.rename(columns={"text": "te\x1b[31mxt"}),
+        "no_bag": bags.assign(bag=["", *bags["bag"][1:].astype(str)]),
+        "bag_unlabelled": bags.assign(label=["", *bags["label"][1:].astype(str)]),
+        "mixed": bags.assign(label=[1, *bags["label"][1:]]),
+        "nan": bags.assign(x0=["nan", *bags["x0"][1:].astype(str)]),
+        "infinite": bags.assign(x0=["inf", *bags["x0"][1:].astype(str)]),
+        "huge": bags.assign(x0=["1e300", *bags["x0"][1:].astype(str)]),
+        "wordy": bags.assign(x0="red"),
+        "missing": bags.assign(x0=""),
+        "featureless": bags[["bag", "label"]],
+        "bag_one_class": bags.assign(label="yes"),
+        "bag_header": bags[:0],
+        "group_unlabelled": groups.assign(label=["", *groups["label"][1:].astype(str)]),
+        "group_nan": groups.assign(age=["", *groups["age"][1:].astype(str)]),
+        "group_huge": groups.assign(age=["-1e300", *groups["age"][1:].astype(str)]),
+        "group_one_class": groups.assign(label=1),
+        "group_row": groups[:1],
+        "group_header": groups[:0],
+    }
+    for name, table in tables.items():
+        table.to_csv(home / f"{name}.csv", index=False)
+    groups.to_parquet(home / "groups.parquet", index=False)
+    mappings = {
+        "good": {"a": ["a_1", "a_2"], "b": ["b_1", "b_2"]},
+        "list": [1],
+        "empty": {},
+        "text": {"a": "a_1", "b": ["b_1"]},
+        "numbers": {"a": [0, 1], "b": [2, 3]},
+        "hollow": {"a": ["a_1"], "b": []},
+        "label": {"a": ["a_1", "label"], "b": ["b_1"]},
+        "twice": {"a": ["a_1", "a_1"], "b": ["b_1"]},
+        "unknown": {"a": ["a_1"], "b": ["b_7"]},
+    }
+    for name, mapping in mappings.items():
+        (home / f"{name}.json").write_text(json.dumps(mapping))
+    (home / "double.json").write_text('{"a": ["a_1"], "a": ["a_2"]}')
+    (home / "broken.json").write_text('{"a": ["a_1"],\n  "b" ["b_1"]}')
+    (home / "nothing.csv").write_text("")
+    (home / "note.txt").write_text("a superb film")
+    (home / "latin.txt").write_bytes("café".encode("latin-1"))
+    (home / "latin.json").write_bytes('{"é": ["a_1"]}'.encode("latin-1"))
+    (home / "folder").mkdir()
+    (home / "folder" / "diary.txt").write_text("mine")
+    TextClassifier(C=1.0, max_epochs=1, least_count=1).fit(words, texts["label"]).save(home / "text-model")
+    found = read_bag_table(home / "bags.csv")
+    bag_model = BagClassifier(random_state=0).fit(found.bags, found.labels)
+    bag_model.feature_names_in_ = np.array(["x0", "x1"], dtype=object)
+    bag_model.save(home / "bag-model")
+    X = groups.drop(columns="label")
+    GroupClassifier(mappings["good"], covariates=["age"]).fit(X, groups["label"]).save(home / "group-model")
+    save_model(home / "strange-model", "oracle", {}, {"future": np.zeros(1)})
+    return home
+
+
+COMMANDS = [
+    ("--nothing", "No such option: --nothing"),
+    ("--Version", "No such option: --Version"),
+    ("nothing", "No such command 'nothing'"),
+    ("''", "No such command ''"),
+    ("fit nothing", "No such command 'nothing'"),
+    ("fit --seed 1", "No such option: --seed"),
+    ("list a b", "unexpected extra argument"),
+    ("list --nothing", "No such option"),
+    ("list nosuch", "unknown experiment 'nosuch'"),
+    ("list mean", "did you mean 'toy/mean'?"),
+    ("list toy/maen", "did you mean 'toy/mean'?"),
+    ("list --out", "--out"),
+    ("report extra", "unexpected extra argument"),
+    ("report --out folder", "run 'whichtoken reproduce' first"),
+    ("report --out texts.csv", "whichtoken-results.sqlite is missing"),
+    ("report --out nosuch", "whichtoken-results.sqlite is missing"),
+    ("export", "Missing option '--to'"),
+    ("export --to rows.xls", ".parquet"),
+    ("export --to rows", ".parquet"),
+    ("export --to ''", "."),
+    ("export --to rows.csv", "run 'whichtoken reproduce' first"),
+    ("export toy/mean --to rows.csv --out nosuch", "run 'whichtoken reproduce' first"),
+    ("bench nosuch", "unknown benchmark 'nosuch'"),
+    ("bench prompt-swm", "did you mean 'prompt-svm'?"),
+    ("bench ''", "unknown benchmark ''"),
+    ("bench prompt-svm nosuch", "unknown benchmark 'nosuch'"),
+    ("bench prompt-svm --json nosuch/x.json", "there is no folder nosuch"),
+    ("bench prompt-svm --json folder", "folder is a folder; name a file"),
+]
+REPRODUCE = [
+    ("reproduce nosuch", "unknown experiment 'nosuch'"),
+    ("reproduce ''", "unknown experiment ''"),
+    ("reproduce toy/mean --preset ful", "did you mean 'full'?"),
+    ("reproduce toy/mean --preset ''", "unknown preset ''"),
+    ("reproduce toy/mean --seeds 0", "0 must be at least 1"),
+    ("reproduce toy/mean --seeds -1", "-1 must be at least 1"),
+    ("reproduce toy/mean --seeds 1.5", "'1.5' is not a whole number"),
+    ("reproduce toy/mean --seeds ''", "'' is not a whole number"),
+    ("reproduce toy/mean --seeds --5", "'--5' is not a whole number"),
+    ("reproduce toy/mean --seeds ²", "'²' is not a whole number"),
+    ("reproduce toy/mean --seeds nan", "'nan' is not a whole number"),
+    ("reproduce toy/mean --workers 0", "0 must be at least 1"),
+    ("reproduce toy/mean --workers two", "'two' is not a whole number"),
+    ("reproduce toy/mean --set draws", "write it as field=value"),
+    ("reproduce toy/mean --set ''", "write it as field=value"),
+    ("reproduce toy/mean --set =3", "write it as field=value"),
+    ("reproduce toy/mean --set draws=", "write it as field=value"),
+    ("reproduce toy/mean --set draws=1 --set draws=2", "--set draws is given twice; write --set draws=1,2"),
+    ("reproduce toy/mean --set drafs=1", "did you mean 'draws'?"),
+    ("reproduce toy/mean --set draws=x", "draws='x' is not accepted (int)"),
+    ("reproduce toy/mean --set draws=1,", "draws='' is not accepted (int)"),
+    ("reproduce toy/mean --set draws=1.5", "draws='1.5' is not accepted (int)"),
+    ("reproduce toy/mean --set shift=nan", "shift='nan' is not accepted (float)"),
+    ("reproduce toy/mean --set shift=inf", "shift='inf' is not accepted (float)"),
+    ("reproduce toy/mean --engine dusk", "did you mean 'dask'?"),
+    ("reproduce toy/mean --engine ''", "unknown engine ''"),
+    ("reproduce toy/mean --out texts.csv", "cannot be written"),
+    ("reproduce toy/mean --json nosuch/x.json", "there is no folder nosuch"),
+    ("reproduce toy/mean --json folder", "folder is a folder; name a file"),
+    ("reproduce toy/mean --fresh=yes", "--fresh"),
+]
+PLANS = [
+    ("plan", "plan needs --length, --signal-tokens, --strength, --prevalence, --dim, or a --pilot FILE"),
+    ("plan --samples 100", "plan needs --length"),
+    ("plan --length 10 --dim 5", "plan needs --signal-tokens, --strength, --prevalence, or a --pilot"),
+    (PLAN.replace(" --samples 100", ""), "plan needs --samples N (what you can have) or --target-error E"),
+    (f"{PLAN} --length ten", "'ten' is not a whole number"),
+    (f"{PLAN} --length 2.5", "'2.5' is not a whole number"),
+    (f"{PLAN} --length 1", "--length 1 is not planned for; give a number from 2 to 10000"),
+    (f"{PLAN} --length 1000000000", "--length 1e+09 is not planned for"),
+    (f"{PLAN} --signal-tokens 10", "--signal-tokens 10 must be smaller than --length 10"),
+    (f"{PLAN} --signal-tokens 0", "--signal-tokens 0 must be a whole number of at least 1"),
+    (f"{PLAN} --strength -1", "--strength -1 is not planned for"),
+    (f"{PLAN} --strength nan", "'nan' is not a finite number"),
+    (f"{PLAN} --strength inf", "'inf' is not a finite number"),
+    (f"{PLAN} --strength strong", "'strong' is not a finite number"),
+    (f"{PLAN} --strength 1e300", "--strength 1e+300 is not planned for; give a number from 0 to 100"),
+    (f"{PLAN} --prevalence 0", "--prevalence 0 is not planned for"),
+    (f"{PLAN} --prevalence 1", "--prevalence 1 is not planned for"),
+    (f"{PLAN} --prevalence 1e-300", "--prevalence 1e-300 is not planned for"),
+    (f"{PLAN} --dim 1", "--dim 1 is not planned for"),
+    (f"{PLAN} --samples 0", "--samples 0 must be a whole number of at least 4"),
+    (f"{PLAN} --samples 1e3", "'1e3' is not a whole number"),
+    (f"{PLAN} --target-error none", "'none' is not a finite number"),
+    (f"{PLAN} --figure curve.doc", "curve.doc: a picture is written as .svg, .png, .pdf"),
+    (f"{PLAN} --figure nosuch/curve.png", "there is no folder nosuch"),
+    (f"{PLAN} --json nosuch/plan.json", "there is no folder nosuch"),
+    (f"{PLAN} --json a.svg --figure a.svg", "--figure and --json name the same file, a.svg"),
+    ("plan --pilot nosuch.csv", "nosuch.csv is not there"),
+    ("plan --pilot folder", "folder is a folder; name a file"),
+    ("plan --pilot texts.csv", "has no column 'bag'"),
+    ("plan --pilot bags.csv --json bags.csv", "--pilot and --json name the same file"),
+    ("plan --pilot bags.csv", "shows no reliable difference between the classes"),
+    ("plan --pilot bags.csv --strength 1e300", "--strength 1e+300 is not planned for"),
+]
+FIT_TEXT = [
+    ("fit text", "Missing argument 'DATA'"),
+    ("fit text texts.csv", "Missing option '--model'"),
+    (f"{TEXT} more", "unexpected extra argument"),
+    (f"{TEXT} --text label", "column 'label' is named as text and label; each needs a column of its own"),
+    (f"{TEXT} --groups text", "column 'text' is named as text and group"),
+    (f"{TEXT} --groups label", "column 'label' is named as label and group"),
+    (f"{TEXT} --text ''", "the text column '' has no name"),
+    (f"{TEXT} --label ' '", "the label column ' ' has no name"),
+    (f"{TEXT} --text nosuch", "has no column 'nosuch'"),
+    (f"{TEXT} --label nosuch", "has no column 'nosuch'"),
+    (f"{TEXT} --groups nosuch", "has no column 'nosuch'"),
+    (f"{TEXT} --label 'label '", "has no column 'label '; did you mean 'label'?"),
+    (f"{TEXT} --label score", "the labels have 40 distinct values in 40 rows"),
+    (f"{TEXT} --label score", "classification needs a few classes"),
+    (f"{TEXT} --ngrams 0", "ngrams=0 must be a whole number of at least 1"),
+    (f"{TEXT} --ngrams 7", "ngrams=7 must be 1, 2 or 3"),
+    (f"{TEXT} --ngrams two", "'two' is not a whole number"),
+    (f"{TEXT} --stemmer klingon", "stemmer='klingon' must be"),
+    (f"{TEXT} --stemmer ''", "stemmer='' must be"),
+    (f"{TEXT} --seed -1", "a seed of -1 is not possible; give a whole number from 0 to 4294967295"),
+    (f"{TEXT} --seed 99999999999", "a seed of 99999999999 is not possible"),
+    (f"{TEXT} --seed 0.5", "'0.5' is not a whole number"),
+    (f"{TEXT} --test-share 0", "a test share of 0 is not possible; give a number between 0 and 1"),
+    (f"{TEXT} --test-share 1", "a test share of 1 is not possible"),
+    (f"{TEXT} --test-share -0.1", "a test share of -0.1 is not possible"),
+    (f"{TEXT} --test-share nan", "'nan' is not a finite number"),
+    (f"{TEXT} --test-share .999", "a test share of 0.999 puts 40 of 40 rows into the test and leaves 0 for training"),
+    (f"{TEXT} --test-share .001", "a test share of 0.001 puts 1 of 40 rows into the test"),
+    (f"{TEXT} --test-share .95", "class 'neg' has"),
+    (f"{TEXT} --test-share .999 --groups film", "puts 10 of 10 groups into the test and leaves 0 for training"),
+    (f"{TEXT} --separator ''", "'' cannot separate columns; give one character"),
+    (f"{TEXT} --separator '||'", "'||' cannot separate columns"),
+    (f"{TEXT} --separator '\"'", "cannot separate columns"),
+    (f"{TEXT} --separator ';'", "is ',' the separator?"),
+    ("fit text groups.parquet --model new --separator ';'", "--separator is for .csv and .tsv files"),
+    ("fit text . --model new", ". is a folder; name a file"),
+    ("fit text nosuch.csv --model new", "nosuch.csv is not there"),
+    ("fit text note.txt --model new", "a table must be .csv"),
+    ("fit text nothing.csv --model new", "nothing.csv is empty"),
+    ("fit text header.csv --model new", "header.csv holds no rows"),
+    ("fit text one_row.csv --model new", "has one class only"),
+    ("fit text one_class.csv --model new", "has one class only, 'pos'; a classifier needs at least two"),
+    ("fit text unlabelled.csv --model new", "row 1 has no label in column 'label'"),
+    ("fit text rare.csv --model new", "class 'odd' has one row only"),
+    ("fit text few.csv --model new", "class 'odd' has 3 rows, of which the split leaves 2 for training"),
+    ("fit text wordless.csv --model new", "no token"),
+    ("fit text no_film.csv --model new --groups film", "row 1 has no group in column 'film'"),
+    ("fit text one_film.csv --model new --groups film", "puts 1 of 1 groups into the test"),
+    ("fit text spaced.csv --model new", "has no column 'label'; did you mean 'label '?"),
+    ("fit text control.csv --model new", "te\\x1b[31mxt"),
+    ("fit text groups.parquet --model new --text a_1", "texts are expected"),
+    ("fit text texts.csv --model texts.csv", "texts.csv is a file; a model needs a folder of its own"),
+    ("fit text texts.csv --model folder", "folder is not a model folder (it holds 'diary.txt')"),
+    ("fit text texts.csv --model note.txt/new", "note.txt/new cannot be made: note.txt is a file"),
+    (f"{TEXT} --json nosuch/x.json", "there is no folder nosuch"),
+    (f"{TEXT} --json new/x.json", "there is no folder new"),
+    (f"{TEXT} --json folder", "folder is a folder; name a file"),
+    (f"{TEXT} --json texts.csv", "DATA and --json name the same file, texts.csv; give --json another name"),
+]
+FIT_BAGS = [
+    (f"{BAGS} --feature x0 --feature x0", "column 'x0' is named as feature twice"),
+    (f"{BAGS} --feature label", "column 'label' is named as label and feature"),
+    (f"{BAGS} --feature bag", "column 'bag' is named as bag and feature"),
+    (f"{BAGS} --feature ''", "the feature column '' has no name"),
+    (f"{BAGS} --feature nosuch", "has no column 'nosuch'"),
+    (f"{BAGS} --bag label", "column 'label' is named as bag and label"),
+    (f"{BAGS} --bag nosuch", "has no column 'nosuch'"),
+    (f"{BAGS} --label nosuch", "has no column 'nosuch'"),
+    (f"{BAGS} --label x1", "has several labels; a bag has one"),
+    (f"{BAGS} --bag x1 --label x0", "the labels have 80 distinct values in 80 rows"),
+    (f"{BAGS} --queries 0", "n_queries=0 must be a whole number of at least 1"),
+    (f"{BAGS} --queries many", "'many' is not a whole number"),
+    (f"{BAGS} --seed -1", "a seed of -1 is not possible"),
+    (f"{BAGS} --test-share 2", "a test share of 2 is not possible"),
+    (f"{BAGS} --test-share .999", "puts 40 of 40 rows into the test"),
+    (f"{BAGS} --separator ab", "'ab' cannot separate columns"),
+    (f"{BAGS} --json bags.csv", "DATA and --json name the same file"),
+    ("fit bags texts.csv --model new --bag film", "column 'text' holds"),
+    ("fit bags no_bag.csv --model new", "row 1 has no bag in column 'bag'; every row needs one"),
+    ("fit bags bag_unlabelled.csv --model new", "row 1 has no label in column 'label'"),
+    ("fit bags mixed.csv --model new", "bag 0 has several labels; a bag has one"),
+    ("fit bags nan.csv --model new", "column 'x0' holds 'nan' in row 1; features must be finite numbers"),
+    ("fit bags infinite.csv --model new", "column 'x0' holds 'inf' in row 1; features must be finite numbers"),
+    ("fit bags huge.csv --model new", "holds '1e300' in row 1; features must be below 1e+100 in size"),
+    ("fit bags wordy.csv --model new", "column 'x0' holds 'red' in row 1"),
+    ("fit bags missing.csv --model new", "column 'x0' holds '' in row 1"),
+    ("fit bags featureless.csv --model new", "has no feature columns beside bag, label"),
+    ("fit bags bag_one_class.csv --model new", "has one class only, 'yes'"),
+    ("fit bags bag_header.csv --model new", "holds no rows"),
+]
+FIT_GROUPS = [
+    ("fit groups groups.csv --model new", "give --groups FILE.json or --prefix SIGN, one of the two"),
+    (f"{GROUPS} --groups good.json", "give --groups FILE.json or --prefix SIGN, one of the two"),
+    ("fit groups groups.csv --model new --prefix ''", "the prefix sign '' is in no column's name"),
+    ("fit groups groups.csv --model new --prefix '#'", "the prefix sign '#' is in no column's name; columns: a_1, a_2"),
+    (f"{GROUPS} --covariate label", "column 'label' is named as label and covariate"),
+    (f"{GROUPS} --covariate age --covariate age", "column 'age' is named as covariate twice"),
+    (f"{GROUPS} --covariate nosuch", "has no column 'nosuch'"),
+    (f"{GROUPS} --covariate 'age '", "has no column 'age '"),
+    (f"{GROUPS} --covariate ''", "the covariate column '' has no name"),
+    (f"{GROUPS} --label nosuch", "has no column 'nosuch'"),
+    (f"{GROUPS} --label age", "the labels have 40 distinct values"),
+    (f"{GROUPS} --seed -1", "a seed of -1 is not possible"),
+    (f"{GROUPS} --test-share 0.99", "leaves 0 for training"),
+    (f"{GROUPS} --json groups.csv", "DATA and --json name the same file"),
+    (f"{NAMED} nosuch.json", "nosuch.json is not there"),
+    (f"{NAMED} folder", "folder is a folder; name a file"),
+    (f"{NAMED} broken.json", "broken.json is not valid JSON: line 2, column 7"),
+    (f"{NAMED} latin.json", "latin.json is not UTF-8"),
+    (f"{NAMED} list.json", "list.json names no groups; groups are written as"),
+    (f"{NAMED} empty.json", "empty.json names no groups"),
+    (f"{NAMED} text.json", "group 'a' is not a list of names of columns"),
+    (f"{NAMED} numbers.json", "group 'a' is not a list of names of columns"),
+    (f"{NAMED} hollow.json", "group 'b' is not a list of names of columns"),
+    (f"{NAMED} double.json", "'a' stands twice in one object"),
+    (f"{NAMED} label.json", "column 'label' is named as label and member of group 'a'"),
+    (f"{NAMED} twice.json", "column 'a_1' is named as member of group 'a' twice"),
+    (f"{NAMED} unknown.json", "has no column 'b_7'"),
+    (f"{NAMED} good.json --covariate a_1", "group 'a' contains covariates; a column is one or the other"),
+    (f"{NAMED} good.json --json good.json", "--groups and --json name the same file"),
+    ("fit groups group_unlabelled.csv --model new --prefix _", "row 1 has no label in column 'label'"),
+    ("fit groups group_nan.csv --model new --prefix _", "column 'age' holds '' in row 1"),
+    ("fit groups group_huge.csv --model new --prefix _", "features must be below 1e+100 in size"),
+    ("fit groups group_one_class.csv --model new --prefix _", "has one class only, 1"),
+    ("fit groups group_row.csv --model new --prefix _", "has one class only"),
+    ("fit groups group_header.csv --model new --prefix _", "holds no rows"),
+]
+PREDICT = [
+    ("predict", "Missing argument 'DIR'"),
+    ("predict text-model", "Missing argument 'DATA'"),
+    ("predict nosuch texts.csv", "nosuch is not a model folder"),
+    ("predict folder texts.csv", "folder is not a model folder"),
+    ("predict texts.csv texts.csv", "texts.csv is not a model folder"),
+    ("predict strange-model texts.csv", "holds a model of kind 'oracle', which this version cannot predict with"),
+    ("predict text-model nosuch.csv", "nosuch.csv is not there"),
+    ("predict text-model folder", "folder is a folder; name a file"),
+    ("predict text-model header.csv", "header.csv holds no rows"),
+    ("predict text-model bags.csv", "has no column 'text'"),
+    ("predict text-model texts.csv --column nosuch", "has no column 'nosuch'"),
+    ("predict text-model texts.csv --column ''", "--column '' has no name"),
+    ("predict text-model groups.parquet --column a_1", "texts are expected"),
+    ("predict text-model groups.parquet --separator ';'", "--separator is for .csv and .tsv files"),
+    ("predict text-model texts.csv --separator '::'", "'::' cannot separate columns"),
+    ("predict text-model texts.csv --to out.xlsx", "out.xlsx: a table is written as .csv, .tsv, .parquet, .jsonl"),
+    ("predict text-model texts.csv --to out", "a table is written as .csv"),
+    ("predict text-model texts.csv --to nosuch/out.csv", "there is no folder nosuch"),
+    ("predict text-model texts.csv --to texts.csv", "DATA and --to name the same file, texts.csv"),
+    ("predict text-model texts.csv --to ./folder/../texts.csv", "DATA and --to name the same file"),
+    ("predict bag-model texts.csv", "has no column 'bag'"),
+    ("predict bag-model groups.csv --column a_1", "has no column 'x0'"),
+    ("predict bag-model bags.csv --column x0", "column 'x0' is named as bag and feature"),
+    ("predict bag-model no_bag.csv", "row 1 has no bag in column 'bag'"),
+    ("predict bag-model nan.csv", "features must be finite numbers"),
+    ("predict bag-model bag_header.csv", "holds no rows"),
+    ("predict group-model bags.csv", "has no column 'a"),
+    ("predict group-model groups.csv --column age", "knows its columns by name; leave out --column"),
+    ("predict group-model group_nan.csv", "column 'age' holds '' in row 1"),
+    ("predict group-model group_huge.csv", "features must be below 1e+100 in size"),
+]
+EXPLAIN = [
+    ("explain", "Missing argument 'DIR'"),
+    ("explain text-model", "give a TEXT or --file FILE, one of the two"),
+    ("explain text-model ''", "give a TEXT or --file FILE, one of the two"),
+    ("explain text-model superb --file texts.csv", "one of the two"),
+    ("explain text-model superb film", "unexpected extra argument"),
+    ("explain text-model texts.csv", "texts.csv is a file; to explain what is in it, write --file texts.csv"),
+    ("explain text-model note.txt", "note.txt is a file; to explain what is in it, write --file note.txt"),
+    ("explain text-model superb --column text", "--column and --separator say how to read a table"),
+    ("explain text-model superb --separator ';'", "--column and --separator say how to read a table"),
+    ("explain text-model --file nosuch.txt", "nosuch.txt is not there"),
+    ("explain text-model --file folder", "folder is a folder; name a file"),
+    ("explain text-model --file latin.txt", "latin.txt is not UTF-8"),
+    ("explain text-model --file note.txt --column text", "is read as one text and has no columns"),
+    ("explain text-model --file note.txt --separator ';'", "--separator is for .csv and .tsv files"),
+    ("explain text-model --file header.csv", "header.csv holds no rows"),
+    ("explain text-model --file bags.csv", "has no column 'text'"),
+    ("explain text-model superb --html nosuch/x.html", "there is no folder nosuch"),
+    ("explain text-model superb --json nosuch/x.json", "there is no folder nosuch"),
+    ("explain text-model superb --json folder", "folder is a folder; name a file"),
+    ("explain text-model superb --json x --html x", "--html and --json name the same file, x"),
+    ("explain text-model --file texts.csv --json texts.csv", "--file and --json name the same file"),
+    ("explain nosuch superb", "nosuch is not a model folder"),
+    ("explain strange-model superb", "holds a model of kind 'oracle', which this version cannot explain"),
+    ("explain group-model superb", "explains the rows of a table; give --file FILE and no TEXT"),
+    ("explain bag-model superb", "explains the rows of a table; give --file FILE and no TEXT"),
+    ("explain group-model --file bags.csv", "has no column 'a"),
+    ("explain group-model --file groups.csv --column age", "leave out --column"),
+    ("explain group-model --file note.txt", "a table must be .csv"),
+    ("explain bag-model --file texts.csv", "has no column 'bag'"),
+    ("explain bag-model --file huge.csv", "features must be below 1e+100 in size"),
+]
+ROWS = [*COMMANDS, *REPRODUCE, *PLANS, *FIT_TEXT, *FIT_BAGS, *FIT_GROUPS, *PREDICT, *EXPLAIN]
+
+
+def contents(home: Path) -> dict[Path, int | None]:
+    return {path: path.stat().st_mtime_ns if path.is_file() else None for path in home.rglob("*")}
+
+
+def check(status: object, printed: str, sentence: str) -> None:
+    assert status == 2, printed
+    assert printed.startswith("whichtoken: ")
+    assert printed.count("\n") == 1, printed
+    assert sentence in printed
+    assert printed[:-1].isprintable(), "nothing in it moves the cursor"
+
+
+@pytest.mark.parametrize(("line", "sentence"), ROWS, ids=[line for line, _ in ROWS])
+def test_a_mistake_is_one_sentence_and_writes_nothing(line, sentence, world, monkeypatch, capsys):
+    monkeypatch.chdir(world)
+    monkeypatch.setattr(sys, "argv", ["whichtoken", *shlex.split(line)])
+    before = contents(world)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    check(end.value.code, capsys.readouterr().err, sentence)
+    assert contents(world) == before
+
+
+@pytest.mark.parametrize(("line", "sentence"), [FIT_TEXT[0], PREDICT[15], COMMANDS[4]], ids=lambda part: part[:40])
+def test_a_real_process_says_the_same(line, sentence, world):
+    command = [sys.executable, "-W", "error", "-m", "whichtoken", *shlex.split(line)]
+    before = contents(world)
+    done = subprocess.run(command, cwd=world, capture_output=True, text=True, check=False)
+    check(done.returncode, done.stderr, sentence)
+    assert done.stdout == ""
+    assert contents(world) == before
