@@ -109,11 +109,10 @@ def _check(item: type[Experiment[Any]], found: Mapping[str, Experiment[Any]]) ->
         raise UsageError("the class must name its point, as in Experiment[Point] with a frozen dataclass Point")
     if type(item.version) is not int:
         raise UsageError(f"version={item.version!r} must be a whole number")
-    if not isinstance(item.expected, Mapping) or not all(
-        isinstance(codes, Mapping) for codes in item.expected.values()
-    ):
-        raise UsageError("expected must be a dictionary from a preset to a dictionary from a code to its state")
     shown = item()
+    expected: Any = shown.expected
+    if not isinstance(expected, Mapping) or not all(isinstance(codes, Mapping) for codes in expected.values()):
+        raise UsageError("expected must be a dictionary from a preset to a dictionary from a code to its state")
     field_types(shown)
     for text in (shown.title, shown.claim, shown.source):
         if not isinstance(text, str):
