@@ -122,11 +122,11 @@ LIGHT = [["list"], ["--help"], ["list", "mirror-descent/direction"], ["list", "t
 
 @pytest.fixture
 def heavy(tmp_path, monkeypatch):
-    """Stored results of a claim whose judge and picture are heavy."""
+    """Stored results of a claim whose judge loads heavy libraries."""
     folder = tmp_path / "experiments"
     folder.mkdir()
     text = (Path(__file__).parent / "toys" / "mean.py").read_text().replace("toy/mean", "toy/heavy")
-    (folder / "heavy.py").write_text(text.replace("theory = rows", "import numba, torch\n        theory = rows"))
+    (folder / "heavy.py").write_text(text.replace("theory = rows", "import scipy.stats, pandas\n        theory = rows"))
     monkeypatch.setenv("WHICHTOKEN_EXPERIMENTS", str(folder))
     monkeypatch.setattr("whichtoken.lab.engines.LocalEngine.map", lambda self, tasks: ((t, work(t)) for t in tasks))
     reproduce(["toy/heavy"], out=tmp_path / "whichtoken-output")
