@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.margin.norms import Vector, row_norms
+from whichtoken.margin.rounding import exact_difference, rounding
 
 Indices = NDArray[np.int64]
 # Up to this many numbers the rows are written out: one product of small dense matrices beats a loop over sequences.
@@ -32,6 +33,7 @@ class Constraints:
     free: NDArray[np.bool_]  # (m,)
     pairs: Indices  # (m, 2) sequence and token; rows of one sequence share `right`
     shape: tuple[int, ...]  # of a direction: (d,) or (d, e)
+    low: Vector | None = None  # (m, d) what rounding took from `left`, so that left + low are the tokens' differences
 
     @cached_property
     def columns(self) -> int:
@@ -66,6 +68,19 @@ class Constraints:
             return multipliers @ self.dense
         return ((self.left.T * multipliers) @ self.right).ravel()
 
+    def apply_error(self, weights: Vector) -> Vector:
+        """Bounds on what rounding, from the tokens on, has done to `apply`, (m,)."""
+        terms = self.columns if self.small else sum(self.left.shape[1:] + self.right.shape[1:])
+        return rounding(terms, self._magnitudes().apply(np.abs(weights)), 1 + np.abs(self.right).max())
+
+    def adjoint_error(self, multipliers: Vector) -> Vector:
+        """Bounds on what rounding, from the tokens on, has done to `adjoint`, (d e,)."""
+        sizes = np.abs(multipliers)
+        return rounding(np.count_nonzero(sizes), self._magnitudes().adjoint(sizes), 1 + np.abs(self.right).max())
+
+    def _magnitudes(self) -> Constraints:
+        return replace(self, left=np.abs(self.left), right=np.abs(self.right), low=None)
+
     def gram(self, scale: Vector | None = None) -> Vector:
         """<a_k, scale * a_l> for all pairs of rows, (m, m); scale (d e,) defaults to ones."""
         if self.small:
@@ -92,15 +107,17 @@ class Constraints:
         return row_norms(self.left, p) * row_norms(self.right, p)
 
     def subset(self, rows: NDArray[Any] | slice) -> Constraints:
+        low = None if self.low is None else self.low[rows]
         left, right = self.left[rows], self.right[rows]
-        return Constraints(left, right, self.rhs[rows], self.free[rows], self.pairs[rows], self.shape)
+        return Constraints(left, right, self.rhs[rows], self.free[rows], self.pairs[rows], self.shape, low)
 
     def normalized(self) -> tuple[Constraints, Vector]:
         """The same problem with rows of unit l_2 norm and largest right-hand side 1, and the factor of each row."""
         norms = self.norms(2)
         factor = np.divide(1.0, norms, out=np.zeros(len(self)), where=norms > 0)
         rhs = self.rhs * factor
-        return replace(self, left=self.left * factor[:, None], rhs=rhs / (rhs.max() or 1.0)), factor
+        left = self.left * factor[:, None]
+        return replace(self, left=left, low=None, rhs=rhs / (rhs.max() or 1.0)), factor
 
     def with_rhs(self, rhs: ArrayLike) -> Constraints:
         """New right-hand sides for the inequalities."""
@@ -140,13 +157,14 @@ def selection_constraints(
         if not np.isfinite(right).all():
             raise ValueError("queries must be finite numbers")
         shape = (width, width)
-    left, pairs, free = _differences(sequences, chosen)
+    left, low, pairs, free = _differences(sequences, chosen)
     if free.all():
         raise ValueError("selected leaves no unselected token in any sequence: there is nothing to separate")
     right = right[pairs[:, 0]]
     if width == 1 or queries is None:
-        left, right = left * right, np.ones_like(right)
-    rows = Constraints(left, right, np.zeros(len(left)), free, pairs, shape)
+        # on a line the product keeps its sign, whatever rounding does to it
+        left, low, right = left * right, low * right if width > 1 else np.zeros_like(left), np.ones_like(right)
+    rows = Constraints(left, right, np.zeros(len(left)), free, pairs, shape, low)
     with np.errstate(over="ignore"):
         sizes = rows.norms(2)
     vanished = (sizes < np.finfo(float).tiny) & left.any(axis=1) & right.any(axis=1)
@@ -179,24 +197,30 @@ def _selected(selected: Sequence[Any] | ArrayLike, sequences: list[Vector]) -> l
     return sets
 
 
-def _differences(sequences: list[Vector], chosen: list[Indices]) -> tuple[Vector, Indices, NDArray[np.bool_]]:
-    """First selected token minus another one: unselected ones for all sequences, then further selected ones."""
+def _differences(
+    sequences: list[Vector], chosen: list[Indices]
+) -> tuple[Vector, Vector, Indices, NDArray[np.bool_]]:
+    """First selected token minus another one: unselected ones for all sequences, then further selected ones.
+
+    Returns the differences, what rounding took from them, their pairs, and which of them are equalities.
+    """
     unselected, further = [], []
     for i, (x, indices) in enumerate(zip(sequences, chosen, strict=True)):
-        first = x[indices[0]] - x
+        first, lost = exact_difference(x[indices[0]], x)
         distinct = first.any(axis=1)
         if len(indices) > 1:
             taken = (x[:, None] == x[indices]).all(axis=2).any(axis=1)
             others = np.flatnonzero(taken & distinct)
-            further.append((first[others], i, others))
+            further.append((first[others], lost[others], i, others))
             distinct &= ~taken
         others = np.flatnonzero(distinct)
-        unselected.append((first[others], i, others))
+        unselected.append((first[others], lost[others], i, others))
     parts = unselected + further
-    left = np.concatenate([rows for rows, _, _ in parts])
-    counts = [len(rows) for rows, _, _ in parts]
-    pairs = np.stack([np.repeat([i for _, i, _ in parts], counts), np.concatenate([t for _, _, t in parts])], axis=1)
-    return left, pairs, np.arange(len(left)) >= sum(counts[: len(unselected)])
+    left, low = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+    counts = [len(rows) for rows, *_ in parts]
+    numbers, tokens = [i for _, _, i, _ in parts], [others for *_, others in parts]
+    pairs = np.stack([np.repeat(numbers, counts), np.concatenate(tokens)], axis=1)
+    return left, low, pairs, np.arange(len(left)) >= sum(counts[: len(unselected)])
 
 
 def _right_hand_sides(rhs: ArrayLike, sequence: Indices, sequences: int) -> Vector:
