@@ -26,7 +26,7 @@ from whichtoken.estimators.model_folder import (
     stored_fields,
 )
 from whichtoken.estimators.scores import predicted, probabilities, signs_of
-from whichtoken.one_thread import one_thread
+from whichtoken.threads import one_thread
 
 if TYPE_CHECKING:
     from whichtoken.estimators.bag_diagnosis import Diagnosis, Localisation

@@ -7,7 +7,7 @@ are stored, so a key-query problem of m rows in d x d unknowns costs m (2 d) num
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -33,7 +33,7 @@ class Constraints:
     free: NDArray[np.bool_]  # (m,)
     pairs: Indices  # (m, 2) sequence and token; rows of one sequence share `right`
     shape: tuple[int, ...]  # of a direction: (d,) or (d, e)
-    low: Vector | None = None  # (m, d) what rounding took from `left`, so that left + low are the tokens' differences
+    tokens: Callable[[Indices], tuple[Vector, Vector]] | None = None  # of pairs (m, 2), whose rounded differences are `left`
 
     @cached_property
     def columns(self) -> int:
@@ -79,7 +79,7 @@ class Constraints:
         return rounding(np.count_nonzero(sizes), self._magnitudes().adjoint(sizes), 1 + np.abs(self.right).max())
 
     def _magnitudes(self) -> Constraints:
-        return replace(self, left=np.abs(self.left), right=np.abs(self.right), low=None)
+        return replace(self, left=np.abs(self.left), right=np.abs(self.right), tokens=None)
 
     def gram(self, scale: Vector | None = None) -> Vector:
         """<a_k, scale * a_l> for all pairs of rows, (m, m); scale (d e,) defaults to ones."""
@@ -107,9 +107,12 @@ class Constraints:
         return row_norms(self.left, p) * row_norms(self.right, p)
 
     def subset(self, rows: NDArray[Any] | slice) -> Constraints:
-        low = None if self.low is None else self.low[rows]
         left, right = self.left[rows], self.right[rows]
-        return Constraints(left, right, self.rhs[rows], self.free[rows], self.pairs[rows], self.shape, low)
+        return Constraints(left, right, self.rhs[rows], self.free[rows], self.pairs[rows], self.shape, self.tokens)
+
+    def lost(self) -> Vector:
+        """What rounding took from `left`, (m, d): together they are the differences of the tokens exactly."""
+        return np.zeros_like(self.left) if self.tokens is None else exact_difference(*self.tokens(self.pairs))[1]
 
     def normalized(self) -> tuple[Constraints, Vector]:
         """The same problem with rows of unit l_2 norm and largest right-hand side 1, and the factor of each row."""
@@ -117,7 +120,7 @@ class Constraints:
         factor = np.divide(1.0, norms, out=np.zeros(len(self)), where=norms > 0)
         rhs = self.rhs * factor
         left = self.left * factor[:, None]
-        return replace(self, left=left, low=None, rhs=rhs / (rhs.max() or 1.0)), factor
+        return replace(self, left=left, tokens=None, rhs=rhs / (rhs.max() or 1.0)), factor
 
     def with_rhs(self, rhs: ArrayLike) -> Constraints:
         """New right-hand sides for the inequalities."""
@@ -157,14 +160,20 @@ def selection_constraints(
         if not np.isfinite(right).all():
             raise ValueError("queries must be finite numbers")
         shape = (width, width)
-    left, low, pairs, free = _differences(sequences, chosen)
+    left, pairs, free = _differences(sequences, chosen)
     if free.all():
         raise ValueError("selected leaves no unselected token in any sequence: there is nothing to separate")
     right = right[pairs[:, 0]]
     if width == 1 or queries is None:
-        # on a line the product keeps its sign, whatever rounding does to it
-        left, low, right = left * right, low * right if width > 1 else np.zeros_like(left), np.ones_like(right)
-    rows = Constraints(left, right, np.zeros(len(left)), free, pairs, shape, low)
+        left, right = left * right, np.ones_like(right)
+
+    def compared(pairs: Indices) -> tuple[Vector, Vector]:
+        first = [sequences[i][chosen[i][0]] for i, _ in pairs]
+        return np.reshape(first, (-1, width)), np.reshape([sequences[i][t] for i, t in pairs], (-1, width))
+
+    # on a line a product keeps its sign, whatever rounding does to it, and that is all that matters there
+    origin = None if width == 1 else compared
+    rows = Constraints(left, right, np.zeros(len(left)), free, pairs, shape, origin)
     with np.errstate(over="ignore"):
         sizes = rows.norms(2)
     vanished = (sizes < np.finfo(float).tiny) & left.any(axis=1) & right.any(axis=1)
@@ -197,30 +206,24 @@ def _selected(selected: Sequence[Any] | ArrayLike, sequences: list[Vector]) -> l
     return sets
 
 
-def _differences(
-    sequences: list[Vector], chosen: list[Indices]
-) -> tuple[Vector, Vector, Indices, NDArray[np.bool_]]:
-    """First selected token minus another one: unselected ones for all sequences, then further selected ones.
-
-    Returns the differences, what rounding took from them, their pairs, and which of them are equalities.
-    """
+def _differences(sequences: list[Vector], chosen: list[Indices]) -> tuple[Vector, Indices, NDArray[np.bool_]]:
+    """First selected token minus another one: unselected ones for all sequences, then further selected ones."""
     unselected, further = [], []
     for i, (x, indices) in enumerate(zip(sequences, chosen, strict=True)):
-        first, lost = exact_difference(x[indices[0]], x)
+        first = x[indices[0]] - x
         distinct = first.any(axis=1)
         if len(indices) > 1:
             taken = (x[:, None] == x[indices]).all(axis=2).any(axis=1)
             others = np.flatnonzero(taken & distinct)
-            further.append((first[others], lost[others], i, others))
+            further.append((first[others], i, others))
             distinct &= ~taken
         others = np.flatnonzero(distinct)
-        unselected.append((first[others], lost[others], i, others))
+        unselected.append((first[others], i, others))
     parts = unselected + further
-    left, low = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
-    counts = [len(rows) for rows, *_ in parts]
-    numbers, tokens = [i for _, _, i, _ in parts], [others for *_, others in parts]
-    pairs = np.stack([np.repeat(numbers, counts), np.concatenate(tokens)], axis=1)
-    return left, low, pairs, np.arange(len(left)) >= sum(counts[: len(unselected)])
+    left = np.concatenate([rows for rows, _, _ in parts])
+    counts = [len(rows) for rows, _, _ in parts]
+    pairs = np.stack([np.repeat([i for _, i, _ in parts], counts), np.concatenate([t for _, _, t in parts])], axis=1)
+    return left, pairs, np.arange(len(left)) >= sum(counts[: len(unselected)])
 
 
 def _right_hand_sides(rhs: ArrayLike, sequence: Indices, sequences: int) -> Vector:

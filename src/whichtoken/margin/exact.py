@@ -48,7 +48,7 @@ def dyadic(values: Vector) -> Dyadic:
 
 def exact_rows(rows: Constraints) -> Dyadic:
     """The rows a_k as the tokens define them, (m, d e): differences of tokens and products with queries are exact."""
-    left = dyadic(np.stack([rows.left, np.zeros_like(rows.left) if rows.low is None else rows.low]))
+    left = dyadic(np.stack([rows.left, rows.lost()]))
     right = dyadic(rows.right)
     products = left.digits.sum(axis=0)[:, :, None] * right.digits[:, None, :]
     return Dyadic(products.reshape(len(rows), rows.columns), left.exponent + right.exponent)

@@ -17,11 +17,13 @@ from whichtoken.margin.certificate import MarginCertificate, certify
 from whichtoken.margin.constraints import Constraints
 from whichtoken.margin.exact import exact_scores
 from whichtoken.margin.norms import Vector
+from whichtoken.margin.rounding import UNIT
 
 if TYPE_CHECKING:
     from whichtoken.margin.vocabulary import VocabularyConstraints
 
 REFINEMENTS = 12
+SPARE_UNITS = (0.0, 4.0)  # of rounding, above the margin, for a row so long that no float meets the margin itself
 TIGHT = 1e-8  # of the largest multiplier, each times the norm of its row
 
 
@@ -35,11 +37,20 @@ def polished(
     if certificate.direction is None or tight.size * certificate.direction.size > EXACT_WORK:
         return certificate
     rows = constraints.subset(tight)
+    target, start = certificate.dual_bound * rows.rhs, certificate.direction.ravel()
+    for spare in SPARE_UNITS:
+        weights = _refined(rows, start, target + spare * UNIT * rows.norms(2))
+        better = certify(constraints, weights, multipliers, p)
+        certificate = max(certificate, better, key=lambda candidate: candidate.margin)
+        if certificate.status == "optimal":
+            break
+    return certificate
+
+
+def _refined(rows: Constraints, weights: Vector, target: Vector) -> Vector:
+    """Weights nearby whose scores are the target, each known exactly at every step."""
     unit, factor = rows.normalized()
     inverse = np.linalg.pinv(unit.dense, rcond=1e-15)
-    weights: Vector = certificate.direction.ravel()
     for _ in range(REFINEMENTS):
-        lack = certificate.dual_bound * rows.rhs - exact_scores(rows, weights)
-        weights = weights + inverse @ (factor * lack)
-    better = certify(constraints, weights, multipliers, p)
-    return better if better.margin > certificate.margin else certificate
+        weights = weights + inverse @ (factor * (target - exact_scores(rows, weights)))
+    return weights

@@ -19,7 +19,7 @@ from whichtoken.margin.linear import minimal_end_norm
 from whichtoken.margin.norms import Vector
 from whichtoken.margin.polish import polished
 from whichtoken.margin.solution import Farkas, Solution
-from whichtoken.one_thread import one_thread
+from whichtoken.threads import one_thread
 
 if TYPE_CHECKING:
     from whichtoken.margin.vocabulary import VocabularyConstraints
@@ -60,6 +60,8 @@ def _solve(constraints: Constraints | VocabularyConstraints, p: float) -> Margin
         if proven(constraints, farkas):
             return certify_infeasible(constraints, farkas)
         best = certify(constraints, mean.weights, farkas, p)  # the vector still bounds the margin
+        if best.status == "infeasible":
+            return best
         euclidean = _on_working_set(unit, mean, partial(minimal_norm, stop_at_farkas=False), EUCLIDEAN_PORTION)
     assert isinstance(euclidean, Solution)
     for candidate in _candidates(unit, euclidean, p):

@@ -17,7 +17,7 @@ from scipy.sparse import csgraph
 
 from whichtoken.margin.constraints import Constraints, Indices
 from whichtoken.margin.norms import Vector, row_norms
-from whichtoken.margin.rounding import exact_difference, rounding
+from whichtoken.margin.rounding import rounding
 
 CHUNK = 2**22  # numbers written out at a time
 
@@ -75,17 +75,15 @@ class VocabularyConstraints:
         return result
 
     def subset(self, rows: NDArray[Any] | slice) -> Constraints:
-        first, second = self.pairs[rows].T
-        left, low = exact_difference(self.embeddings[first], self.embeddings[second])
-        scale = self.scale[rows][:, None]
+        left = self._differences(rows)
         return Constraints(
-            scale * left,
+            left,
             np.ones((len(left), 1)),
             self.rhs[rows],
             self.free[rows],
             self.pairs[rows],
             self.embeddings.shape[1:],
-            low if (scale == 1).all() else None,
+            self._compared if (self.scale[rows] == 1).all() else None,
         )
 
     def normalized(self) -> tuple[VocabularyConstraints, Vector]:
@@ -116,6 +114,9 @@ class VocabularyConstraints:
         _, singular, basis = np.linalg.svd(differences, full_matrices=False)
         kept: Vector = basis[singular > 1e-13 * singular[0]]
         return kept
+
+    def _compared(self, pairs: Indices) -> tuple[Vector, Vector]:
+        return self.embeddings[pairs[:, 0]], self.embeddings[pairs[:, 1]]
 
     def _differences(self, rows: Any) -> Vector:
         first, second = self.pairs[rows].T
