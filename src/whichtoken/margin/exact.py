@@ -38,9 +38,7 @@ def dyadic(values: Vector) -> Dyadic:
     wholes = np.ldexp(mantissa, MANTISSA_BITS).astype(np.int64)
     shifts = np.where(wholes != 0, exponent, np.iinfo(np.int32).max)
     lowest = int(shifts.min(initial=np.iinfo(np.int32).max))
-    shifted = [
-        int(w) << int(e) - lowest if w else 0 for w, e in zip(wholes.ravel(), exponent.ravel(), strict=True)
-    ]
+    shifted = [int(w) << int(e) - lowest if w else 0 for w, e in zip(wholes.ravel(), exponent.ravel(), strict=True)]
     digits = np.empty(wholes.size, dtype=object)
     digits[:] = shifted
     return Dyadic(digits.reshape(wholes.shape), lowest - MANTISSA_BITS if any(shifted) else 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from whichtoken.margin.norms import Vector
 
 UNIT = 2.0**-53  # half of the distance from 1 to the next float
