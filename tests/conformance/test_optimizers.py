@@ -67,6 +67,7 @@ OPTIMIZERS = (
         variants=(
             {"lr": 1e-2, "structure": "pair", "damping": 0.1},
             {"lr": 1e-2, "structure": "attention", "damping": 0.1, "keep_norm": True},
+            {"lr": 1e-2, "structure": "pair", "damping": 0.1, "trust": 0.05},
             {"lr": 3e-3, "structure": "pair", "damping": 0.1, "keep_norm": True, "momentum": 0.9},
             {
                 "lr": 1e-2,
@@ -96,6 +97,7 @@ OPTIMIZERS = (
             ({"logit_cap": 1.0}, "'pair' has no logits"),
             ({"logit_factor": -1.0}, "Invalid logit_factor value: -1.0"),
             ({"covariance": torch.ones(4, 4)}, "covariance is singular or indefinite"),
+            ({"trust": 0.0}, "Invalid trust value: 0.0"),
             ({"covariance": torch.eye(3)}, r"covariance of shape \(3, 3\) must have shape \(4, 4\)"),
             ({"momentum": -0.5}, "Invalid momentum value: -0.5"),
         ),
@@ -253,14 +255,31 @@ def test_layout_in_memory_does_not_matter(row, options):
 
 
 SCHEDULERS = {
-    "step": lambda optimizer: lr_scheduler.StepLR(optimizer, 3, gamma=0.5),
-    "exponential": lambda optimizer: lr_scheduler.ExponentialLR(optimizer, 0.9),
-    "cosine": lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 12),
-    "warm-up": lambda optimizer: lr_scheduler.SequentialLR(
+    "LambdaLR": lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step),
+    "MultiplicativeLR": lambda optimizer: lr_scheduler.MultiplicativeLR(optimizer, lambda step: 0.95),
+    "StepLR": lambda optimizer: lr_scheduler.StepLR(optimizer, 3, gamma=0.5),
+    "MultiStepLR": lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [3, 7], gamma=0.5),
+    "ConstantLR": lambda optimizer: lr_scheduler.ConstantLR(optimizer),
+    "LinearLR": lambda optimizer: lr_scheduler.LinearLR(optimizer),
+    "ExponentialLR": lambda optimizer: lr_scheduler.ExponentialLR(optimizer, 0.9),
+    "PolynomialLR": lambda optimizer: lr_scheduler.PolynomialLR(optimizer, 20),
+    "CosineAnnealingLR": lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 12),
+    "CosineAnnealingWarmRestarts": lambda optimizer: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 5),
+    # these two move the momentum as well, whatever it was
+    "CyclicLR": lambda optimizer: lr_scheduler.CyclicLR(optimizer, 1e-4, 3e-3, step_size_up=6),
+    "OneCycleLR": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=14),
+    "ChainedScheduler": lambda optimizer: lr_scheduler.ChainedScheduler(
+        [lr_scheduler.ConstantLR(optimizer), lr_scheduler.ExponentialLR(optimizer, 0.9)]
+    ),
+    "SequentialLR": lambda optimizer: lr_scheduler.SequentialLR(
         optimizer, [lr_scheduler.LinearLR(optimizer, 0.1, total_iters=4), lr_scheduler.ConstantLR(optimizer)], [4]
     ),
-    "one-cycle": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=14, cycle_momentum=False),
 }
+
+
+def test_every_scheduler_of_torch_has_its_row():
+    kinds = {name for name in lr_scheduler.__all__ if name[0].isupper()}
+    assert kinds - {"LRScheduler"} == {*SCHEDULERS, "ReduceLROnPlateau"}  # which has a test of its own below
 
 
 @pytest.mark.filterwarnings("ignore:The epoch parameter in `scheduler.step:UserWarning")  # by torch's own SequentialLR
@@ -271,15 +290,17 @@ def test_schedulers_set_the_step_size(row, scheduler):
     optimizer = row.make(params, **row.variants[-1])
     schedule = SCHEDULERS[scheduler](optimizer)
     by_hand = row.make(others, **row.variants[-1])
-    sizes = []
+    sizes, before = [], quadratic(params).item()
     for _ in range(12):
-        sizes.append(optimizer.param_groups[0]["lr"])
-        by_hand.param_groups[0]["lr"] = sizes[-1]
+        settings = {option: optimizer.param_groups[0][option] for option in ("lr", "momentum")}
+        sizes.append(settings["lr"])
+        by_hand.param_groups[0].update(settings)
         run(optimizer, params, 1)
         run(by_hand, others, 1)
         schedule.step()
     assert len(set(sizes)) > 1
     assert_same(params, others)
+    assert quadratic(params).item() < before
 
 
 @each_row

@@ -1,5 +1,7 @@
 import subprocess
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import torch
 from torch import nn
 
 from whichtoken.data import AttentionTokens
+from whichtoken.errors import UsageError
 from whichtoken.optim import MirrorDescent
 from whichtoken.optim.attention_descent import attention_descent
 from whichtoken.theory.mirror_descent import inverse_mirror_map, mirror_map
@@ -345,10 +348,100 @@ def test_nonfinite_gradients_are_refused_by_name(bad, named):
 
 
 @pytest.mark.parametrize("p", [1.3, 1.5, 2.0])
-def test_nonfinite_gradients_otherwise_pass_as_in_torch(p):
-    param = torch.ones(3, requires_grad=True)
-    step(MirrorDescent([param], 0.1, p=p), torch.tensor([float("nan"), float("inf"), 0.0]))
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_nonfinite_gradients_otherwise_pass_as_in_torch(p, contiguous):
+    param = (torch.ones(3) if contiguous else torch.ones(6)[::2]).requires_grad_()
+    optimizer, gradient = MirrorDescent([param], 0.1, p=p), torch.tensor([float("nan"), float("inf"), 0.0])
+    with (
+        nullcontext() if p == 2 else pytest.warns(RuntimeWarning, match="parameter 0 of group 0 is non-finite") as seen
+    ):
+        step(optimizer, gradient)
+    assert p == 2 or [Path(warning.filename).name for warning in seen] == [Path(__file__).name]
     torch.testing.assert_close(param.detach(), torch.tensor([float("nan"), -float("inf"), 1.0]), equal_nan=True)
+    step(optimizer, gradient)  # what is spoiled already is not worth another warning
+
+
+# the range of the dtype
+
+
+@pytest.mark.parametrize(
+    ("p", "dtype", "accepted"),
+    [
+        (1000.0, torch.float32, False),
+        (128.0, torch.float32, False),
+        (127.0, torch.float32, True),
+        (1000.0, torch.float64, True),
+        (1024.0, torch.float64, False),
+        (1.0000001, torch.float32, False),
+        (1.00002, torch.float32, True),
+        (1.0000001, torch.float64, True),
+        (1 + 1e-14, torch.float64, False),
+    ],
+)
+def test_exponents_whose_maps_the_dtype_cannot_hold_are_refused(p, dtype, accepted):
+    param = torch.tensor([-2.0, -1.0, 0.5, 1.0, 2.0], dtype=dtype, requires_grad=True)
+    before = param.detach().clone()
+    if accepted:
+        step(MirrorDescent([("w", param)], 0.0, p=p), torch.ones(5, dtype=dtype))
+        torch.testing.assert_close(param.detach(), before, rtol=0.05, atol=0)
+        return
+    with pytest.raises(ValueError, match=f"Invalid p value: {p}, must lie between .* in {dtype}, .* w;"):
+        MirrorDescent([("w", param)], 0.1, p=p)
+    optimizer = MirrorDescent([("w", param)], 0.1)
+    optimizer.param_groups[0]["p"] = p
+    with pytest.raises(ValueError, match=f"Invalid p value: {p}"):
+        step(optimizer, torch.ones(5, dtype=dtype))
+    torch.testing.assert_close(param.detach(), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize(
+    ("p", "start", "gradient", "dtype"),
+    [
+        (1.1, 0.0, -1e4, torch.float32),  # the image: 1e4^10
+        (1.07, 0.0, 1e4, torch.float32),
+        (1.01, 1.0, -1e4, torch.float64),
+        (100.0, -3.0, 0.0, torch.float32),  # the preimage: 3^99
+        (1.5, 1.0, -3e38, torch.float32),  # the dual variable itself
+    ],
+)
+def test_entries_that_would_overflow_stay_and_the_step_says_so(p, start, gradient, dtype, contiguous):
+    param, other = torch.full((3,), start, dtype=dtype), torch.ones(2, dtype=dtype)
+    param[1] = 1.0
+    param = param if contiguous else param.repeat_interleave(2)[::2]
+    optimizer = MirrorDescent([("w", param.requires_grad_()), ("v", other.requires_grad_())], 2.0, p=p, momentum=0.25)
+    small = torch.tensor([gradient, 1e-3, gradient], dtype=dtype)
+    with pytest.raises(UsageError, match=rf"2 entries of parameter w .* {dtype} at p={p}, lr=2, momentum=0.25 and"):
+        step(optimizer, small, torch.full((2,), 1e-3, dtype=dtype))
+    found = param.detach()
+    assert found[0] == found[2] == start
+    assert optimizer.state[param]["dual"].isfinite().all()
+    assert other[0].item() == pytest.approx((1 - 2e-3) ** (1 / (p - 1)), rel=1e-3), "all others have moved"
+    assert found[1] == other[0]
+
+
+def test_one_cycle_with_its_defaults_trains_or_says_what_to_lower():
+    """It switches on a momentum of 0.85 to 0.95, whose long steps at p = 1.1 soon leave the range of float32."""
+    inputs = gaussian(64, 5, dtype=torch.float32)
+    goal = inputs[:, :1] - inputs[:, 1:2]
+
+    def train(max_lr, **options):
+        torch.manual_seed(0)
+        layer = nn.Linear(5, 1)
+        optimizer = MirrorDescent(layer.parameters(), 0.01, p=1.1)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr, total_steps=60, **options)
+        for _ in range(60):
+            optimizer.zero_grad()
+            loss = ((layer(inputs) - goal) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+        return loss.item()
+
+    assert train(0.03, cycle_momentum=False) < 0.5
+    assert train(0.01) < 0.5
+    with pytest.raises(UsageError, match=r"lr=0.02.*, momentum=0.85.*OneCycleLR"):
+        train(0.03)
 
 
 def test_state_of_another_shape_is_refused():

@@ -45,9 +45,9 @@ def set_gradients(params, seed=10):
 
 
 def moves(params, **options):
-    """By how much one step of size 1 moves each tensor, against the gradients they have."""
+    """By how much one step of size 1 moves each tensor, against the gradients they have, however far that is."""
     before = [param.detach().clone() for param in params]
-    StructureAware(params, lr=1.0, **options).step()
+    StructureAware(params, lr=1.0, **{"trust": math.inf, **options}).step()
     return [(start - param).detach() for start, param in zip(before, params, strict=True)]
 
 
@@ -250,6 +250,52 @@ def test_one_head_reaches_its_floor_in_five_steps_and_adam_does_not(condition):
     assert ours[4] < 1.2 * min(ours)
     for lr in (3e-3, 1e-2, 3e-2, 1e-1):
         assert min(errors("adam", lr, 10)) > 2 * min(ours)
+
+
+def layer_losses(dim, heads, length, scale, steps=60, **options):
+    """Squared loss of a layer of torch that learns another one plus its inputs, with the step size of the theory."""
+    torch.manual_seed(0)
+    layer, goal = (nn.MultiheadAttention(dim, heads, batch_first=True) for _ in range(2))
+    tokens = gaussian(64, length, dim, dtype=torch.float32)
+    target = goal(tokens, tokens, tokens)[0].detach() + tokens
+    optimizer = StructureAware([layer.out_proj.weight, layer.in_proj_weight], structure="fused", heads=heads, **options)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = ((layer(tokens, tokens, tokens)[0] - target) ** 2).mean() * scale
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("scale", [1.0, 8.0])
+@pytest.mark.parametrize(("dim", "heads", "length"), [(16, 1, 10), (16, 4, 10), (32, 8, 20)])
+def test_default_step_on_a_layer_of_torch_does_not_diverge(dim, heads, length, scale):
+    losses = layer_losses(dim, heads, length, scale)
+    assert max(losses) <= 1.05 * losses[0]
+    assert losses[-1] < 0.5 * losses[0]
+    assert max(layer_losses(dim, heads, length, scale, steps=15, trust=math.inf)) > 5 * losses[0]
+
+
+def test_trusted_step_moves_the_map_by_no_more_and_keeps_its_direction():
+    params, free = attention_factors(), attention_factors()
+    for tensors in (params, free):
+        set_gradients(tensors)
+    S = covariance(6)
+    long, short = moves(free, covariance=S, trust=math.inf), moves(params, covariance=S, trust=1e-3)
+    ratio = float(short[0].norm() / long[0].norm())
+    for step, other in zip(short, long, strict=True):
+        torch.testing.assert_close(step, ratio * other, rtol=1e-9, atol=0)
+    root = torch.linalg.cholesky(S)
+
+    def white(factors):
+        output, value, key, query = factors
+        return output @ value @ root @ (key @ root).T @ query @ root
+
+    before = [param.detach() + step for param, step in zip(params, short, strict=True)]
+    moved = sum(float(white([*before[:i], short[i], *before[i + 1 :]]).norm()) for i in range(4))
+    assert moved == pytest.approx(1e-3 * float(white(before).norm()), rel=1e-9)
 
 
 def test_lora_pair_leaves_its_zero_start():

@@ -22,7 +22,7 @@ from whichtoken.estimators.bags import Bags, LabelledBags, as_bags, is_ragged
 from whichtoken.estimators.labels import encode_labels
 from whichtoken.estimators.model_folder import load_model, save_model
 from whichtoken.estimators.scores import predicted, probabilities, signs_of
-from whichtoken.one_thread import one_thread
+from whichtoken.threads import one_thread
 
 if TYPE_CHECKING:
     from whichtoken.estimators.bag_diagnosis import Diagnosis, Localisation

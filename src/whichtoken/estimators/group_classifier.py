@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
 
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_values as stored
@@ -29,6 +28,7 @@ from whichtoken.estimators.labels import encode_labels
 from whichtoken.estimators.model_folder import load_model, save_model
 from whichtoken.estimators.scores import predicted, probabilities, signs_of
 from whichtoken.optim.convex_head import fit_head
+from whichtoken.threads import one_thread
 
 if TYPE_CHECKING:
     from whichtoken.estimators.table_explanation import RowExplanation
@@ -117,7 +117,7 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         self._check_parameters(layout)
         targets = signs_of(codes, len(self.classes_))
         # the matrices are small: more threads than one wait for each other, for minutes where others use the cores too
-        with threadpool_limits(limits=1):
+        with one_thread():
             if self.keep is None:
                 self._select(table, codes, targets, layout)
             else:

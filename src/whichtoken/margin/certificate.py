@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from whichtoken.margin.bounds import dual_bound, level_bound
 from whichtoken.margin.constraints import Constraints, Indices
 from whichtoken.margin.norms import Vector, dual_exponent, power_norm
 
@@ -34,18 +36,21 @@ class MarginCertificate:
     direction : array of shape (d,) or (d, d), or None
         Unit l_p norm. None when no direction separates the tokens.
     margin : float
-        min_k <a_k, direction> / b_k over b_k > 0: one over the l_p norm of the best solution in hand.
+        min_k <a_k, direction> / b_k over b_k > 0: one over the l_p norm of the best solution in hand. Rounded down by
+        all that rounding may have added, so that the tokens as they are reach it.
     dual_bound : float
-        |sum_k mu_k a_k|_q / sum_k mu_k b_k, an upper bound on every margin (q = p / (p - 1)).
+        |sum_k mu_k a_k|_q / sum_k mu_k b_k, an upper bound on every margin (q = p / (p - 1)), rounded up likewise.
     gap : float
         (dual_bound - margin) / dual_bound.
     multipliers : array of shape (m,)
-        Non-negative, sum 1, in the order (sequence, unselected token ascending). If infeasible, a Farkas vector:
-        |sum_k mu_k a_k|_2 is rounding although sum_k mu_k b_k > 0.
+        Non-negative, sum 1, in the order (sequence, unselected token ascending). If infeasible, a Farkas vector, rounded:
+        sum_k mu_k b_k > 0 although sum_k mu_k a_k is zero.
     support : array of int
         Indices of multipliers above 1e-8 of the largest.
     status : {"optimal", "infeasible", "unconverged"}
-        "optimal" needs gap <= 1e-8, and constraints with b_k = 0 met up to 1e-10 |a_k|_q.
+        "optimal" needs gap <= 1e-8, and constraints with b_k = 0 met up to 1e-10 |a_k|_q. "infeasible" is proven for the
+        tokens as they are, not up to rounding (`margin.infeasible`). "unconverged" is neither, and all that is known then
+        is that the best margin lies between `margin` and `dual_bound`.
     pairs : array of shape (m, 2)
         Sequence and unselected token of each multiplier.
     equality_multipliers : array
@@ -63,32 +68,45 @@ class MarginCertificate:
     pairs: Indices
     equality_multipliers: Vector
 
+    def on_rows(self, free: NDArray[np.bool_]) -> Vector:
+        """Both kinds of multipliers in the order of the constraints, of which `free` are equalities."""
+        multipliers = np.empty(len(free))
+        multipliers[~free], multipliers[free] = self.multipliers, self.equality_multipliers
+        return multipliers
+
 
 def certify(
     constraints: Constraints | VocabularyConstraints, weights: Vector, multipliers: Vector, p: float
 ) -> MarginCertificate:
-    """Judge a pair of candidates: only what can be verified here enters the certificate."""
-    binding = constraints.rhs > 0
+    """Judge a pair of candidates: only what can be verified here, against rounding too, enters the certificate."""
+    binding, q = constraints.rhs > 0, dual_exponent(p)
     direction = constraints.project(weights)
     if not (np.isfinite(direction).all() and direction.any()):  # a method that broke down: any direction will do
         direction = np.ones_like(weights)
     direction = direction / power_norm(direction, p)
-    scores = constraints.apply(direction)
-    margin = max(float(np.min(scores[binding] / constraints.rhs[binding])), 0.0)
     multipliers = np.where(constraints.free, multipliers, np.maximum(multipliers, 0.0))
-    if not multipliers @ constraints.rhs > 0:
+    if not (np.isfinite(multipliers).all() and multipliers @ constraints.rhs > 0):
         multipliers = binding.astype(float)
-    bound = power_norm(constraints.adjoint(multipliers), dual_exponent(p)) / float(multipliers @ constraints.rhs)
-    margin = min(margin, bound)  # they may cross by rounding
-    gap = 1 - margin / bound if bound > 0 else 1.0
-    slack = np.where(constraints.free, -np.abs(scores), scores)[~binding]
-    met = bool(np.all(slack >= -ROUNDING * constraints.subset(~binding).norms(dual_exponent(p))))
-    status: Status = "optimal" if met and gap <= OPTIMAL_GAP else "unconverged"
+    multipliers = multipliers / np.abs(multipliers).max()
+    bound = dual_bound(constraints, multipliers, q)
+    if bound == 0:  # then the rows combine to zero exactly
+        return certify_infeasible(constraints, multipliers)
+    margin = min(max(level_bound(constraints, direction), 0.0), bound)
+    gap = 1 - margin / bound
+    status: Status = "optimal" if gap <= OPTIMAL_GAP and _met(constraints, direction, q) else "unconverged"
     return _certificate(constraints, constraints.shaped(direction), margin, bound, gap, multipliers, status)
 
 
+def _met(constraints: Constraints | VocabularyConstraints, direction: Vector, q: float) -> bool:
+    """Whether the rows without a positive right-hand side hold, up to what no scaling of the direction can mend."""
+    rows = constraints.subset(constraints.rhs == 0)
+    scores = rows.apply(direction)
+    slack = np.where(rows.free, -np.abs(scores), scores)
+    return bool(np.all(slack >= -ROUNDING * rows.norms(q)))
+
+
 def certify_infeasible(constraints: Constraints | VocabularyConstraints, farkas: Vector) -> MarginCertificate:
-    """Wrap a Farkas vector; the caller has checked that it combines the constraints to zero."""
+    """Wrap a Farkas vector; the caller has proven that the constraints contradict each other on it."""
     return _certificate(constraints, None, 0.0, 0.0, 0.0, farkas, "infeasible")
 
 

@@ -7,7 +7,7 @@ are stored, so a key-query problem of m rows in d x d unknowns costs m (2 d) num
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.margin.norms import Vector, row_norms
+from whichtoken.margin.rounding import exact_difference, rounding
 
 Indices = NDArray[np.int64]
 # Up to this many numbers the rows are written out: one product of small dense matrices beats a loop over sequences.
@@ -32,6 +33,9 @@ class Constraints:
     free: NDArray[np.bool_]  # (m,)
     pairs: Indices  # (m, 2) sequence and token; rows of one sequence share `right`
     shape: tuple[int, ...]  # of a direction: (d,) or (d, e)
+    tokens: Callable[[Indices], tuple[Vector, Vector]] | None = (
+        None  # of pairs (m, 2), whose rounded differences are `left`
+    )
 
     @cached_property
     def columns(self) -> int:
@@ -66,6 +70,19 @@ class Constraints:
             return multipliers @ self.dense
         return ((self.left.T * multipliers) @ self.right).ravel()
 
+    def apply_error(self, weights: Vector) -> Vector:
+        """Bounds on what rounding, from the tokens on, has done to `apply`, (m,)."""
+        terms = self.columns if self.small else sum(self.left.shape[1:] + self.right.shape[1:])
+        return rounding(terms, self._magnitudes().apply(np.abs(weights)), 1 + np.abs(self.right).max())
+
+    def adjoint_error(self, multipliers: Vector) -> Vector:
+        """Bounds on what rounding, from the tokens on, has done to `adjoint`, (d e,)."""
+        sizes = np.abs(multipliers)
+        return rounding(np.count_nonzero(sizes), self._magnitudes().adjoint(sizes), 1 + np.abs(self.right).max())
+
+    def _magnitudes(self) -> Constraints:
+        return replace(self, left=np.abs(self.left), right=np.abs(self.right), tokens=None)
+
     def gram(self, scale: Vector | None = None) -> Vector:
         """<a_k, scale * a_l> for all pairs of rows, (m, m); scale (d e,) defaults to ones."""
         if self.small:
@@ -93,14 +110,19 @@ class Constraints:
 
     def subset(self, rows: NDArray[Any] | slice) -> Constraints:
         left, right = self.left[rows], self.right[rows]
-        return Constraints(left, right, self.rhs[rows], self.free[rows], self.pairs[rows], self.shape)
+        return Constraints(left, right, self.rhs[rows], self.free[rows], self.pairs[rows], self.shape, self.tokens)
+
+    def lost(self) -> Vector:
+        """What rounding took from `left`, (m, d): together they are the differences of the tokens exactly."""
+        return np.zeros_like(self.left) if self.tokens is None else exact_difference(*self.tokens(self.pairs))[1]
 
     def normalized(self) -> tuple[Constraints, Vector]:
         """The same problem with rows of unit l_2 norm and largest right-hand side 1, and the factor of each row."""
         norms = self.norms(2)
         factor = np.divide(1.0, norms, out=np.zeros(len(self)), where=norms > 0)
         rhs = self.rhs * factor
-        return replace(self, left=self.left * factor[:, None], rhs=rhs / (rhs.max() or 1.0)), factor
+        left = self.left * factor[:, None]
+        return replace(self, left=left, tokens=None, rhs=rhs / (rhs.max() or 1.0)), factor
 
     def with_rhs(self, rhs: ArrayLike) -> Constraints:
         """New right-hand sides for the inequalities."""
@@ -146,7 +168,14 @@ def selection_constraints(
     right = right[pairs[:, 0]]
     if width == 1 or queries is None:
         left, right = left * right, np.ones_like(right)
-    rows = Constraints(left, right, np.zeros(len(left)), free, pairs, shape)
+
+    def compared(pairs: Indices) -> tuple[Vector, Vector]:
+        first = [sequences[i][chosen[i][0]] for i, _ in pairs]
+        return np.reshape(first, (-1, width)), np.reshape([sequences[i][t] for i, t in pairs], (-1, width))
+
+    # on a line a product keeps its sign, whatever rounding does to it, and that is all that matters there
+    origin = None if width == 1 else compared
+    rows = Constraints(left, right, np.zeros(len(left)), free, pairs, shape, origin)
     with np.errstate(over="ignore"):
         sizes = rows.norms(2)
     vanished = (sizes < np.finfo(float).tiny) & left.any(axis=1) & right.any(axis=1)

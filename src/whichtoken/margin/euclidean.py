@@ -6,7 +6,7 @@ min_w |w|^2 / 2 + |(b + eps mu - A w)_+|^2 / (2 eps), piecewise quadratic: on th
 suffices, and dependent rows do no harm.
 
 If no w exists, the violations v = (b - A w)_+ tend to those of least squares, where A^T v = 0, v >= 0 and b.v = |v|^2 > 0:
-a Farkas vector for nothing.
+a Farkas vector for nothing, up to rounding.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ VANISHED = 1e-7  # fraction of all violations below which a row has no part in t
 SUSPICIOUS = 1e-5  # |A^T mu| / sum mu, which bounds the margin of unit rows, below which a Farkas vector is looked for
 
 
-def minimal_norm(rows: Constraints, start: Solution) -> Solution | Farkas:
-    """Minimal l_2 norm weights with <a_k, w> >= b_k, and = 0 on free rows; or a Farkas vector. Rows have unit norm."""
+def minimal_norm(rows: Constraints, start: Solution, stop_at_farkas: bool = True) -> Solution | Farkas:
+    """Minimal l_2 norm weights with <a_k, w> >= b_k, and = 0 on free rows. Rows have unit norm.
+
+    A vector that is a Farkas vector up to rounding ends the search, or is ignored.
+    """
     weights, multipliers = start.weights, start.multipliers
     violated = np.ones(len(rows), dtype=bool)
     epsilon, last = LARGEST_EPSILON, np.inf
@@ -41,7 +44,7 @@ def minimal_norm(rows: Constraints, start: Solution) -> Solution | Farkas:
         weights, residual, violated, solved = _inner(rows, target, epsilon, weights, violated)
         change = np.where(rows.free, residual, np.maximum(residual, 0.0)) - epsilon * multipliers
         multipliers = multipliers + change / epsilon
-        if np.linalg.norm(weights) < SUSPICIOUS * multipliers[~rows.free].sum():
+        if stop_at_farkas and np.linalg.norm(weights) < SUSPICIOUS * multipliers[~rows.free].sum():
             farkas = _farkas(rows, change)
             if farkas is not None:
                 return farkas

@@ -81,12 +81,13 @@ def _starting_point(rows: Constraints, p: float, start: Solution) -> _Point:
     """Inside the cones and on the curve, with right-hand sides scaled so that the largest w is one.
 
     For p < 2 the dual side is started from, for p > 2 the primal one: each is where the map to the other side is smooth.
+    Weights that do not separate the rows are no place to start from.
     """
     curve, inequality, positive = PowerCurve(p), ~rows.free, rows.rhs > 0
     multipliers = np.where(
         inequality, start.multipliers + 0.1 * start.multipliers[inequality].mean(), start.multipliers
     )
-    if p < 2:
+    if p < 2 or not np.all(rows.apply(start.weights)[positive] > 0):
         dual = rows.adjoint(multipliers)
         size = np.abs(dual).max()
         dual, multipliers = dual / size, multipliers / size

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from whichtoken.margin.bounds import combination_bound, level_bound
 from whichtoken.margin.certificate import OPTIMAL_GAP, MarginCertificate, Status
 from whichtoken.margin.constraints import Constraints, selection_constraints
-from whichtoken.margin.norms import Vector, dual_exponent, power_norm
+from whichtoken.margin.norms import Vector, dual_exponent
+from whichtoken.margin.rounding import growth
 from whichtoken.margin.solve import solve
 
 ITERATIONS = 50
@@ -75,14 +77,14 @@ def _largest_rho(constraints: Constraints, relief: Vector, p: float) -> MarginCe
     """
     attempt = solve(constraints.with_rhs(relief == 0), p)
     found = proof = attempt
-    margin, bound = 0.0, np.inf
+    margin, bound, width = 0.0, np.inf, np.inf
     for _ in range(ITERATIONS):
         if attempt.status == "optimal" and (reached := _reached(constraints, relief, attempt)) > margin:
             found, margin = attempt, reached
         if (cut := _cut(constraints, relief, attempt, p)) < bound:
             proof, bound = attempt, cut
-        margin = min(margin, bound)  # they may cross by rounding
-        if found.direction is None or bound - margin <= CONVERGED * bound:
+        width, last = bound - margin, width
+        if found.direction is None or width <= CONVERGED * bound or not width < last:  # what is left is rounding
             break
         demand = 1 - relief / bound
         attempt = solve(constraints.with_rhs(np.where(demand > CONVERGED, demand, 0.0)), p)
@@ -96,16 +98,17 @@ def _largest_rho(constraints: Constraints, relief: Vector, p: float) -> MarginCe
 def _reached(constraints: Constraints, relief: Vector, attempt: MarginCertificate) -> float:
     """The rho that a direction achieves."""
     assert attempt.direction is not None
-    scores = constraints.apply(attempt.direction.ravel())[~constraints.free]
-    return float(np.min(scores + relief))
+    offset = np.zeros(len(constraints))
+    offset[~constraints.free] = relief
+    return level_bound(constraints, attempt.direction.ravel(), offset)
 
 
 def _cut(constraints: Constraints, relief: Vector, attempt: MarginCertificate, p: float) -> float:
     """The rho at which sum_k mu_k max(rho - relief_k, 0) = |sum_k mu_k a_k|_q: no larger one is possible."""
-    combined = constraints.adjoint(np.concatenate([attempt.multipliers, attempt.equality_multipliers]))
-    norm = power_norm(combined, dual_exponent(p))
+    norm = combination_bound(constraints, attempt.on_rows(constraints.free), dual_exponent(p))
     order = np.argsort(relief, kind="stable")
     order = order[attempt.multipliers[order] > 0]
     weight = attempt.multipliers[order]
     # the left side is the largest of its partial sums over ascending relief, each of them linear in rho
-    return float(np.min((norm + np.cumsum(weight * relief[order])) / np.cumsum(weight)))
+    cuts = (norm + np.cumsum(weight * relief[order])) / np.cumsum(weight)
+    return float(np.min(cuts)) * (1 + growth(2 * len(order)))

@@ -51,7 +51,7 @@ def selection_svm(embeddings: ArrayLike, counts: Any, selected: Any) -> MarginCe
     if cycle is not None:
         return certify_infeasible(constraints, tied.with_ties(cycle, np.zeros(constraints.embeddings.shape[1])))
     certificate = tied.ascend()
-    return certificate if certificate.status == "optimal" else solve(constraints, 2.0)
+    return solve(constraints, 2.0) if certificate.status == "unconverged" else certificate
 
 
 class Ties:
@@ -114,11 +114,17 @@ class Ties:
                 certificate = certify(self.constraints, self.points.T @ weights, dual, 2.0)
                 if best is None or certificate.gap < best.gap:
                     best = certificate
-            if best is not None and best.gap <= enough:
+            if best is not None and (best.direction is None or self._computed_gap(best.direction, best) <= enough):
                 return best
         return best or certify(
             self.constraints, self.points.sum(axis=0), np.where(self.constraints.free, 0.0, 1.0), 2.0
         )
+
+    def _computed_gap(self, direction: Vector, certificate: MarginCertificate) -> float:
+        """The gap as computed: that of the certificate has room for rounding, more than would tell a finished ascent."""
+        rows = self.constraints
+        margin = rows.apply(direction)[~rows.free].min()
+        return 1 - float(margin / np.linalg.norm(rows.adjoint(certificate.on_rows(rows.free))))
 
     def with_ties(self, multipliers: Vector, combination: Vector) -> Vector:
         """Complete multipliers of inequalities by those of the ties, so that all rows combine to `combination` (d,)."""

@@ -17,6 +17,9 @@ class Solution:
 
 @dataclass(frozen=True)
 class Farkas:
-    """Multipliers that combine the rows to zero but their right-hand sides to something positive: no weights exist."""
+    """Multipliers that combine the rows to zero, up to rounding, but their right-hand sides to something positive.
+
+    Without the words "up to rounding" no weights exist; whether they can be left out is for a proof to say.
+    """
 
     multipliers: Vector  # (rows,)

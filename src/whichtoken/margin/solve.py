@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from whichtoken.margin.certificate import MarginCertificate, certify, certify_infeasible
 from whichtoken.margin.constraints import Constraints
 from whichtoken.margin.euclidean import minimal_norm
+from whichtoken.margin.infeasible import proven
 from whichtoken.margin.interior import minimal_power_norm
 from whichtoken.margin.linear import minimal_end_norm
 from whichtoken.margin.norms import Vector
+from whichtoken.margin.polish import polished
 from whichtoken.margin.solution import Farkas, Solution
-from whichtoken.one_thread import one_thread
+from whichtoken.threads import one_thread
 
 if TYPE_CHECKING:
     from whichtoken.margin.vocabulary import VocabularyConstraints
@@ -52,17 +54,35 @@ def _solve(constraints: Constraints | VocabularyConstraints, p: float) -> Margin
 
     mean = Solution(unit.adjoint(np.where(unit.free, 0.0, 1.0)), np.zeros(len(unit)))
     euclidean = _on_working_set(unit, mean, minimal_norm, EUCLIDEAN_PORTION)
-    if isinstance(euclidean, Farkas):
-        return certify_infeasible(constraints, euclidean.multipliers * factor)
     best: MarginCertificate | None = None
+    if isinstance(euclidean, Farkas):
+        farkas = euclidean.multipliers * factor
+        if proven(constraints, farkas):
+            return certify_infeasible(constraints, farkas)
+        best = certify(constraints, mean.weights, farkas, p)  # the vector still bounds the margin
+        if best.status == "infeasible":
+            return best
+        euclidean = _on_working_set(unit, mean, partial(minimal_norm, stop_at_farkas=False), EUCLIDEAN_PORTION)
+    assert isinstance(euclidean, Solution)
     for candidate in _candidates(unit, euclidean, p):
         certificate = certify(constraints, candidate.weights, candidate.multipliers * factor, p)
-        if best is None or certificate.gap < best.gap:
-            best = certificate
-        if certificate.status == "optimal":
+        if certificate.status != "unconverged":
             return certificate
+        best = certificate if best is None else _better_of_both(constraints, best, certificate, p)
     assert best is not None  # the Euclidean solution is always a candidate
-    return best
+    return polished(constraints, best, p)
+
+
+def _better_of_both(
+    constraints: Constraints | VocabularyConstraints, one: MarginCertificate, other: MarginCertificate, p: float
+) -> MarginCertificate:
+    """The larger margin with the smaller bound."""
+    primal = max(one, other, key=lambda certificate: certificate.margin)
+    dual = min(one, other, key=lambda certificate: certificate.dual_bound)
+    if primal is dual:
+        return primal
+    assert primal.direction is not None
+    return certify(constraints, primal.direction.ravel(), dual.on_rows(constraints.free), p)
 
 
 def _candidates(rows: Constraints | VocabularyConstraints, euclidean: Solution, p: float) -> Iterator[Solution]:
@@ -75,6 +95,8 @@ def _candidates(rows: Constraints | VocabularyConstraints, euclidean: Solution, 
         yield from minimal_end_norm(rows.subset(slice(None)), 1 if p < 2 else np.inf)
     if p != 2:
         yield euclidean
+    if not SMOOTH[0] <= p <= SMOOTH[1]:
+        yield _on_working_set(rows, euclidean, partial(minimal_power_norm, p=2.0), INTERIOR_PORTION)
 
 
 def _on_working_set(

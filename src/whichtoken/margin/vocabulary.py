@@ -17,6 +17,7 @@ from scipy.sparse import csgraph
 
 from whichtoken.margin.constraints import Constraints, Indices
 from whichtoken.margin.norms import Vector, row_norms
+from whichtoken.margin.rounding import rounding
 
 CHUNK = 2**22  # numbers written out at a time
 
@@ -47,6 +48,17 @@ class VocabularyConstraints:
         """sum_k mu_k a_k, (d,)."""
         return self.on_tokens(multipliers) @ self.embeddings
 
+    def apply_error(self, weights: Vector) -> Vector:
+        """Bounds on what rounding has done to `apply`, (m,)."""
+        sizes = np.abs(self.embeddings) @ np.abs(weights)
+        return rounding(len(weights), self.scale * (sizes[self.pairs[:, 0]] + sizes[self.pairs[:, 1]]))
+
+    def adjoint_error(self, multipliers: Vector) -> Vector:
+        """Bounds on what rounding has done to `adjoint`, (d,)."""
+        sizes = np.abs(multipliers) * self.scale
+        met = sum(np.bincount(self.pairs[:, side], sizes, minlength=len(self.embeddings)) for side in (0, 1))
+        return rounding(np.count_nonzero(sizes) + np.count_nonzero(met), met @ np.abs(self.embeddings))
+
     def on_tokens(self, multipliers: Vector) -> Vector:
         """The w of sum_k mu_k a_k = E^T w, (|S|,)."""
         weights, size = multipliers * self.scale, len(self.embeddings)
@@ -65,7 +77,13 @@ class VocabularyConstraints:
     def subset(self, rows: NDArray[Any] | slice) -> Constraints:
         left = self._differences(rows)
         return Constraints(
-            left, np.ones((len(left), 1)), self.rhs[rows], self.free[rows], self.pairs[rows], self.embeddings.shape[1:]
+            left,
+            np.ones((len(left), 1)),
+            self.rhs[rows],
+            self.free[rows],
+            self.pairs[rows],
+            self.embeddings.shape[1:],
+            self._compared if (self.scale[rows] == 1).all() else None,
         )
 
     def normalized(self) -> tuple[VocabularyConstraints, Vector]:
@@ -96,6 +114,9 @@ class VocabularyConstraints:
         _, singular, basis = np.linalg.svd(differences, full_matrices=False)
         kept: Vector = basis[singular > 1e-13 * singular[0]]
         return kept
+
+    def _compared(self, pairs: Indices) -> tuple[Vector, Vector]:
+        return self.embeddings[pairs[:, 0]], self.embeddings[pairs[:, 1]]
 
     def _differences(self, rows: Any) -> Vector:
         first, second = self.pairs[rows].T

@@ -78,11 +78,38 @@ def with_norms_of(gradients: Sequence[Tensor], steps: Sequence[Tensor]) -> list[
     return found
 
 
+def within_trust(
+    factors: Sequence[Tensor], steps: Sequence[Tensor], bases: Bases, length: int, trust: float
+) -> list[Tensor]:
+    """Steps shortened, head by head, until together they move no product by more than `trust` of its Euclidean norm.
+
+    The norms are those on white tokens, which depend on neither the coordinates of the tokens nor the share of each factor. A
+    product of zero, as at the start of a LoRA pair, has no norm to compare with and is left alone.
+    """
+    chain, moves = _turned(_times(factors, bases)), _turned(_times(steps, bases))
+    found = []
+    for start in range(0, len(chain), length):
+        link, change = chain[start : start + length], moves[start : start + length]
+        size = torch.linalg.matrix_norm(_product(link), keepdim=True)
+        replaced = [_product([*link[:i], change[i], *link[i + 1 :]]) for i in range(len(link))]
+        moved = sum(torch.linalg.matrix_norm(product, keepdim=True) for product in replaced)
+        scale = torch.where((size > 0.0) & (moved > trust * size), trust * size / moved, 1.0)
+        found += [step * scale for step in steps[start : start + length]]
+    return found
+
+
 def logit_rescaling(factors: Sequence[Tensor], bases: Bases, cap: float) -> Tensor:
     """c (heads, 1, 1) by which W_K, W_Q are to be multiplied and W_O, W_V divided, so that the logits keep below the cap."""
     _, _, key, query = _times(factors, bases)
     sizes = torch.linalg.matrix_norm(key.mT @ query, ord=2, keepdim=True)
     return torch.where(sizes > cap, cap / sizes, 1.0).sqrt()
+
+
+def _product(factors: Sequence[Tensor]) -> Tensor:
+    result = factors[0]
+    for factor in factors[1:]:
+        result = result @ factor
+    return result
 
 
 def _gram(factor: Tensor, inner: Tensor | None) -> Tensor:

@@ -22,6 +22,7 @@ from whichtoken.optim.cls_sgd import sgd_epoch
 from whichtoken.optim.missed_steps import adamw_rule
 from whichtoken.optim.training_loop import History, Safeguards, train
 from whichtoken.optim.training_plan import TrainingPlan
+from whichtoken.threads import check_openmp
 
 WORTH_A_THREAD = 1 << 19  # coordinates below which a second thread costs more than it gives
 
@@ -48,6 +49,8 @@ def train_cls(
     threads : for AdamW; by default as many as the machine has cores free of other work.
     guards : held-out data, early stopping, checkpoints.
     """
+    if plan.optimizer == "adamw":
+        check_openmp()
     documents, signs = training_documents(model, ClsAttention, counts, labels)
     guards = checked_guards(guards or Safeguards(), len(model.embeddings))
     engine = (

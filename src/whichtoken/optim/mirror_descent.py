@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, overload
@@ -13,6 +14,7 @@ from torch.autograd.graph import increment_version
 from torch.nn import Parameter
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from whichtoken.errors import UsageError
 from whichtoken.optim.mirror_kernels import mirror_step, power_sum
 from whichtoken.optim.parameter_checks import check_dense, check_dtype
 
@@ -49,14 +51,17 @@ class MirrorDescent(Optimizer):
     lr
         Step size of U; a number or a tensor of one entry.
     p
-        Exponent of the geometry, above 1. The nearer to 1, the sparser the weights. 1/(p-1) integer or half-integer
-        (p = 1.1, 1.25, 1.5, 3) is the fastest.
+        Exponent of the geometry, above 1. The nearer to 1, the sparser the weights, and the smaller lr has to be: a dual
+        entry of 100 is a weight of 10^20 at p = 1.1. What would leave the range of the dtype stays where it is, and the
+        step ends with an error. 1/(p-1) integer or half-integer (p = 1.1, 1.25, 1.5, 3) is the fastest.
     normalized
         Divide the G of each tensor by its own dual norm, q = p / (p - 1), so that every step has length lr.
     momentum, weight_decay, maximize
-        As in `torch.optim.SGD`.
+        As in `torch.optim.SGD`. `OneCycleLR` and `CyclicLR` with their defaults switch momentum on, which makes steps up
+        to twenty times as long: pass them cycle_momentum=False or a smaller max_lr.
     error_if_nonfinite
-        Refuse to step, naming the parameters, if a gradient holds NaN or infinity.
+        Refuse to step, naming the parameters, if a gradient holds NaN or infinity. Otherwise such a step is made, as in
+        torch, with a warning for p other than 2.
     """
 
     def __init__(
@@ -90,6 +95,7 @@ class MirrorDescent(Optimizer):
             _check_options(self.param_groups[-1])
             for index, param in enumerate(self.param_groups[-1]["params"]):
                 check_dtype("MirrorDescent", self._name(-1, index), param)
+                _check_range(self.param_groups[-1], self._name(-1, index), param)
         except (TypeError, ValueError):
             self.param_groups.pop()
             raise
@@ -115,9 +121,15 @@ class MirrorDescent(Optimizer):
                 loss = closure()
         for number in range(len(self.param_groups)):  # all checks come before the first move
             self._check_gradients(number)
-        for group in self.param_groups:
-            for params in _batches(group["params"]):
-                self._move(params, group)
+        lost = [
+            self._sentence(number, param, *counts)
+            for number, group in enumerate(self.param_groups)
+            for params in _batches(group["params"])
+            for param, counts in zip(params, self._move(params, group), strict=True)
+            if any(counts)
+        ]
+        if lost:
+            _complain(lost)
         return loss
 
     def _name(self, group: int, index: int) -> str:
@@ -130,6 +142,7 @@ class MirrorDescent(Optimizer):
             if param.grad is None or param.numel() == 0:
                 continue
             check_dtype("MirrorDescent", self._name(number, index), param)
+            _check_range(group, self._name(number, index), param)
             check_dense("MirrorDescent", self._name(number, index), param.grad)
             if group["error_if_nonfinite"] and not torch.linalg.vector_norm(param.grad, math.inf).isfinite():
                 nonfinite.append(self._name(number, index))
@@ -139,7 +152,25 @@ class MirrorDescent(Optimizer):
                 "set error_if_nonfinite=False"
             )
 
-    def _move(self, params: list[Tensor], group: dict[str, Any]) -> None:
+    def _sentence(self, number: int, param: Tensor, stayed: int, spoiled: int) -> tuple[bool, str]:
+        """Whether it is an error, and what happened to the entries that a step could not move or has spoiled."""
+        group = self.param_groups[number]
+        index = next(index for index, other in enumerate(group["params"]) if other is param)
+        name = self._name(number, index)
+        if not stayed:
+            return False, (
+                f"The gradient of parameter {name} is non-finite, and now so is the weight of {_entries(spoiled)}; a smaller "
+                "lr may prevent it, and error_if_nonfinite=True stops before such a step"
+            )
+        momentum = f", momentum={group['momentum']:.4g}" if group["momentum"] else ""
+        return True, (
+            f"{_entries(stayed)} of parameter {name} would leave the range of {param.dtype} at p={group['p']}, "
+            f"lr={float(group['lr']):.4g}{momentum} and did not move; lower lr or momentum (OneCycleLR and CyclicLR set "
+            "both), clip the gradients or set normalized=True, or choose p nearer to 2"
+        )
+
+    def _move(self, params: list[Tensor], group: dict[str, Any]) -> list[tuple[int, int]]:
+        """Move tensors that belong together; for each, how many entries stayed and how many are non-finite now."""
         p, lr = float(group["p"]), float(group["lr"])
         directions = self._directions(params, group)
         if group["normalized"]:
@@ -148,14 +179,16 @@ class MirrorDescent(Optimizer):
             for param in params:
                 self.state.get(param, {}).pop("dual", None)
             torch._foreach_add_(params, directions, alpha=-lr)
-            return
+            return [(0, 0)] * len(params)
         duals = [self._dual(param) for param in params]
-        if _compiled(*params, *directions, *duals):
-            for weights, direction, dual in zip(params, directions, duals, strict=True):
-                _in_pieces(lambda w, g, u: mirror_step(w, g, u, p, lr), weights, direction, dual)
-                increment_version(weights)  # autograd has not seen the kernel write
-        else:
-            _foreach_mirror_step(params, directions, duals, p, lr)
+        if not _compiled(*params, *directions, *duals):
+            return _foreach_mirror_step(params, directions, duals, p, lr)
+        counts = []
+        for weights, direction, dual in zip(params, directions, duals, strict=True):
+            pieces = _in_pieces(lambda w, g, u: mirror_step(w, g, u, p, lr), weights, direction, dual)
+            counts.append((sum(stayed for stayed, _ in pieces), sum(spoiled for _, spoiled in pieces)))
+            increment_version(weights)  # autograd has not seen the kernel write
+        return counts
 
     def _directions(self, params: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
         """G of each tensor before normalisation, rounded as `torch.optim.SGD` rounds it."""
@@ -202,6 +235,29 @@ def _check_options(options: dict[str, Any]) -> None:
             raise ValueError(f"Invalid {option} value: {options[option]}, must be finite and not negative")
 
 
+def _check_range(options: dict[str, Any], name: str, param: Tensor) -> None:
+    """Refuse an exponent whose maps the dtype cannot hold: |w|^(p-1) at 2 or 1/2, or its inverse to two digits."""
+    p, limits = float(options["p"]), torch.finfo(param.dtype)
+    least, most = 1 + 100 * limits.eps, 1 - math.log2(limits.tiny)
+    if not least <= p <= most:
+        raise ValueError(
+            f"Invalid p value: {p}, must lie between 1 + {least - 1:.2g} and {most:.0f} in {param.dtype}, the dtype of "
+            f"parameter {name}; {'use float64 or ' if param.dtype == torch.float32 else ''}choose p nearer to 2"
+        )
+
+
+def _complain(sentences: list[tuple[bool, str]]) -> None:
+    """Errors first, after all parameters have had their step."""
+    is_error, sentence = max(sentences, key=lambda item: item[0])
+    if is_error:
+        raise UsageError(sentence)
+    warnings.warn(sentence, RuntimeWarning, stacklevel=5)
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
+
+
 def _batches(params: Sequence[Tensor]) -> list[list[Tensor]]:
     """Tensors that move together: all of one device and dtype, but single ones on the CPU, to save temporary memory."""
     batches: dict[Any, list[Tensor]] = {}
@@ -235,17 +291,29 @@ def _unit(direction: Tensor, q: float) -> Tensor:
 
 def _foreach_mirror_step(
     weights: list[Tensor], directions: list[Tensor], duals: list[Tensor], p: float, lr: float
-) -> None:
+) -> list[tuple[int, int]]:
     """What `mirror_kernels.mirror_step` does, in torch operations on whole lists."""
     images = _foreach_signed_power(duals, 1 / (p - 1))
+    starts = duals
     if not torch.stack([(image == weight).all() for image, weight in zip(images, weights, strict=True)]).all():
-        derived = _foreach_signed_power(weights, p - 1)
-        for dual, new, image, weight in zip(duals, derived, images, weights, strict=True):
+        starts = []
+        for dual, new, image, weight in zip(duals, _foreach_signed_power(weights, p - 1), images, weights, strict=True):
             tiny = torch.finfo(image.dtype).tiny
             underflow = (weight.abs() < tiny) & (image.abs() < tiny)
-            dual.copy_(torch.where((image == weight) | underflow, dual, new))
-    torch._foreach_add_(duals, directions, alpha=-lr)
-    torch._foreach_copy_(weights, _foreach_signed_power(duals, 1 / (p - 1)))
+            starts.append(torch.where((image == weight) | underflow, dual, new))
+    moved = list(torch._foreach_add(starts, directions, alpha=-lr))
+    images = _foreach_signed_power(moved, 1 / (p - 1))
+    counts = [(0, 0)] * len(weights)
+    if not torch.stack([image.isfinite().all() for image in images]).all():
+        for index, (image, weight, given) in enumerate(zip(images, weights, directions, strict=True)):
+            lost, given_finite = weight.isfinite() & ~image.isfinite(), given.isfinite()
+            stay = lost & given_finite
+            counts[index] = int(stay.sum()), int((lost & ~given_finite).sum())
+            images[index] = torch.where(stay, weight, image)
+            moved[index] = torch.where(stay, duals[index], moved[index])
+    torch._foreach_copy_(duals, moved)
+    torch._foreach_copy_(weights, images)
+    return counts
 
 
 def _foreach_signed_power(values: list[Tensor] | tuple[Tensor, ...], exponent: float) -> list[Tensor]:

@@ -38,10 +38,13 @@ _E0, _E1, _E2, _E3, _E4, _E5, _E6 = _fit(np.exp2, (-0.5, 0.5), 6)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def mirror_step(weights: NDArray[Any], direction: NDArray[Any], dual: NDArray[Any], p: float, lr: float) -> None:
+def mirror_step(
+    weights: NDArray[Any], direction: NDArray[Any], dual: NDArray[Any], p: float, lr: float
+) -> tuple[int, int]:
     """U <- U - lr * direction, W <- sign(U) |U|^(1/(p-1)), in place.
 
-    Where W is not the image of U, U is first derived from W.
+    Where W is not the image of U, U is first derived from W. An entry whose U or W would leave the range of the dtype stays
+    as it was.
 
     Parameters
     ----------
@@ -49,25 +52,47 @@ def mirror_step(weights: NDArray[Any], direction: NDArray[Any], dual: NDArray[An
         Contiguous, all float32 or all float64.
     p, lr
         Exponent of the geometry and step size.
+
+    Returns
+    -------
+    tuple of int
+        How many entries stayed, and in how many a finite W became infinite or NaN because the direction is.
     """
     block = min(_BLOCK, dual.size)
     image, preimage, scratch = np.empty(block, dual.dtype), np.empty(block, dual.dtype), np.empty(block, dual.dtype)
-    rate, tiny = dual.dtype.type(lr), np.finfo(dual.dtype).tiny
+    rate, tiny, zero = dual.dtype.type(lr), np.finfo(dual.dtype).tiny, dual.dtype.type(0.0)
+    stayed, spoiled = 0, 0
     for start in range(0, dual.size, _BLOCK):
         w, g, u = weights[start : start + _BLOCK], direction[start : start + _BLOCK], dual[start : start + _BLOCK]
         _signed_power(u, 1.0 / (p - 1.0), image, scratch)
         changed = 0
         for j in range(u.size):
             changed += image[j] != w[j]
+            preimage[j] = u[j]
         if changed > 0:
             _signed_power(w, p - 1.0, preimage, scratch)
             for j in range(u.size):
                 # below the smallest normal number devices and operations round differently
                 underflow = abs(w[j]) < tiny and abs(image[j]) < tiny
-                u[j] = u[j] if image[j] == w[j] or underflow else preimage[j]
+                preimage[j] = u[j] if image[j] == w[j] or underflow else preimage[j]
         for j in range(u.size):
-            u[j] -= rate * g[j]
-        _signed_power(u, 1.0 / (p - 1.0), w, scratch)
+            preimage[j] -= rate * g[j]
+        _signed_power(preimage, 1.0 / (p - 1.0), image, scratch)
+        lost = 0
+        for j in range(u.size):
+            lost += image[j] - image[j] != zero  # infinite or NaN
+        if lost == 0:
+            for j in range(u.size):
+                w[j], u[j] = image[j], preimage[j]
+        else:
+            for j in range(u.size):
+                finite = image[j] - image[j] == zero
+                before, given = w[j] - w[j] == zero, g[j] - g[j] == zero
+                stayed += before and given and not finite
+                spoiled += before and not given and not finite
+                if finite or not before or not given:
+                    w[j], u[j] = image[j], preimage[j]
+    return stayed, spoiled
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
