@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from pathlib import Path
+
+from whichtoken.display.text import visible
+
+MESSAGE_SIGNS = 300  # of a fault in a table
 
 
 class UsageError(ValueError):
@@ -24,15 +27,40 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> Usag
 
 
 def in_one_line(error: BaseException) -> str:
-    """A fault as one line: a sentence as it is, anything else by its kind, its message and the line that raised it."""
+    """A fault as one line for a table: a sentence as it is, anything else by its kind, its message and its place.
+
+    Safe and short whatever the error contains: a message may be unreadable, endless or raise errors of its own.
+    """
     if isinstance(error, UsageError):
-        return str(error)
-    if isinstance(error, SyntaxError):  # its traceback ends in the importer; the file and the line are in the error
-        return f"{type(error).__name__}: {error.msg} ({Path(error.filename or '').name}:{error.lineno})"
+        return _capped(error)
+    kind = _tried(lambda: type(error).__name__[:MESSAGE_SIGNS], "error")
+    return f"{kind}: {_capped(error)}{_tried(lambda: _place(error), '')}"
+
+
+def _capped(error: BaseException) -> str:
+    def message() -> str:
+        said = error.msg if isinstance(error, SyntaxError) else error  # the rest of its text is the place
+        text = " ".join(str.__getitem__(str(said), slice(0, 10 * MESSAGE_SIGNS)).split())  # also of a subclass of str
+        return visible(text[:MESSAGE_SIGNS] + (" ..." if len(text) > MESSAGE_SIGNS else ""), keep="")
+
+    return _tried(message, "its message cannot be read")
+
+
+def _place(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):  # its traceback ends in the importer
+        file, line = error.filename or "", error.lineno
+    else:
+        step = error.__traceback__
+        while step is not None and step.tb_next is not None:
+            step = step.tb_next
+        if step is None:
+            return ""
+        file, line = step.tb_frame.f_code.co_filename, step.tb_lineno
+    return visible(f" ({Path(file).name[:100]}:{line})", keep="")
+
+
+def _tried(text: Callable[[], str], otherwise: str) -> str:
     try:
-        message = " ".join(str(error).split())
-    except Exception:
-        message = "without a message that can be read"
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}{': ' if message else ''}{message}{place}"
+        return text()
+    except BaseException:  # what an error's own methods raise is part of the fault
+        return otherwise

@@ -16,18 +16,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
 from whichtoken import __version__
-from whichtoken.display.text import visible
+from whichtoken.errors import in_one_line
 from whichtoken.lab.canonical import plain, random_stream
 from whichtoken.lab.discovery import experiments, find
 from whichtoken.lab.experiment import Experiment, Predicted
 from whichtoken.lab.plan import Task, read_point
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-MESSAGE_SIGNS = 300  # of an error; it stands in a table
 LARGEST = 64 * 2**20  # characters of JSON in one row
 PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 
@@ -122,34 +120,6 @@ def use_one_thread() -> None:
     for module in {"torch", "numba"} & sys.modules.keys():
         sys.modules[module].set_num_threads(1)
     threadpool_limits(1)
-
-
-def in_one_line(error: BaseException) -> str:
-    """The error for a table: its kind, what it says and where it arose; safe and short whatever the error contains."""
-    try:
-        kind = visible(type(error).__name__, keep="")[:MESSAGE_SIGNS]
-    except BaseException:
-        kind = "error"
-    try:
-        said = str.__getitem__(str(error), slice(0, 10 * MESSAGE_SIGNS))  # a plain text, of bearable length
-        said = visible(" ".join(said.split()), keep="")
-    except BaseException:
-        said = "its message cannot be read"
-    if len(said) > MESSAGE_SIGNS:
-        said = said[:MESSAGE_SIGNS] + " ..."
-    return f"{kind}: {said}{_place(error)}"
-
-
-def _place(error: BaseException) -> str:
-    try:
-        step = error.__traceback__
-        while step is not None and step.tb_next is not None:
-            step = step.tb_next
-        if step is None:
-            return ""
-        return visible(f" ({Path(step.tb_frame.f_code.co_filename).name[:100]}:{step.tb_lineno})", keep="")
-    except BaseException:
-        return ""
 
 
 def _values(task: Task) -> Mapping[str, Any]:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from whichtoken.errors import UsageError
+from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.engines.common import START_SECONDS, Ended, timed_out
 from whichtoken.lab.engines.limits import TimeLimit
 from whichtoken.lab.plan import Task
-from whichtoken.lab.worker import Outcome, get_ready, in_one_line, work
+from whichtoken.lab.worker import Outcome, get_ready, work
 
 ANSWER_SECONDS = 5.0  # for a scheduler to answer at the beginning
 PATIENCE = 30.0  # for a scheduler, or any worker, to come back

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from whichtoken.errors import UsageError
+from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.engines.common import (
     START_SECONDS,
     Ended,
@@ -22,7 +22,7 @@ from whichtoken.lab.engines.common import (
 )
 from whichtoken.lab.engines.limits import TimeLimit
 from whichtoken.lab.plan import Task
-from whichtoken.lab.worker import THREAD_VARIABLES, Outcome, be_a_worker, get_ready, in_one_line, work
+from whichtoken.lab.worker import THREAD_VARIABLES, Outcome, be_a_worker, get_ready, work
 
 STARTS = 5  # workers in a row that end before they are ready, after which there is no point in starting more
 LONGEST_WAIT = 60.0  # a larger number may overflow the clock of the system
