@@ -44,6 +44,7 @@ def said_of(read: Callable[[], Any]) -> str:
         ("a.csv", "text,label\n".encode("utf-16"), "is UTF-16 text, not plain text"),
         ("a.csv", b"x" * 70_000_000, "has a line of more than 64 MB"),
         ("a.csv.gz", gzip.compress(b"x" * 70_000_000, 1), "has a line of more than 64 MB"),
+        ("a.csv.gz", gzip.compress(b"\r\n" * 4_000_000, 1), "has 4 MB of empty lines at a stretch"),
         ("a.csv", ",".join(map(str, range(100_001))).encode(), "100001 columns, at most 100000 are read"),
         ("a.csv", b"text,\x1b[31m\na,1\n", r"no column 'label'; columns: text, \x1b[31m"),
         ("a.jsonl", b'{"text": "a", "text": "b", "label": 1}', "'text' stands twice in one object"),

@@ -20,6 +20,7 @@ from whichtoken.memory import available_memory
 
 BLOCK = 1 << 16  # bytes
 LONGEST_LINE = 1 << 26  # bytes without a line break that no text has
+LONGEST_BLANK = 1 << 22  # bytes of white space
 LARGEST_JSON = 1 << 28  # bytes
 SIGNATURES = {
     b"PK\x03\x04": "a zip archive or a spreadsheet such as .xlsx",
@@ -109,7 +110,7 @@ class TextBytes(io.RawIOBase):
 
         self.path = path
         self.source: IO[bytes] = gzip.GzipFile(path) if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[assignment]
-        self.line = self.piece = self.total = 0
+        self.line = self.blank = self.piece = self.total = 0
         self.most = available_memory() // 4
 
     def rows_done(self) -> None:
@@ -142,10 +143,13 @@ class TextBytes(io.RawIOBase):
             raise UsageError(f"{name} is not text: it holds NUL bytes; save it as UTF-8 text")
         after = max(block.rfind(b"\n"), block.rfind(b"\r"))
         self.line = len(block) - after - 1 if after >= 0 else self.line + len(block)
+        self.blank = self.blank + len(block) if block.isspace() else 0
         self.piece += len(block)
         self.total += len(block)
         if self.line > LONGEST_LINE:
             raise UsageError(f"{name} has a line of more than {LONGEST_LINE >> 20} MB; is it a text file?")
+        if self.blank > LONGEST_BLANK:
+            raise UsageError(f"{name} has {LONGEST_BLANK >> 20} MB of empty lines at a stretch; is it damaged?")
         if self.piece > self.most:
             raise UsageError(f"{name}: no row ends in {self.piece / 1e9:.2g} GB; is a quote never closed?")
 
