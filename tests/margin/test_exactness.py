@@ -209,6 +209,17 @@ def test_one_sequence_may_be_far_larger_than_another(size, p):
     check(certificate, rows_of(tokens, selected), p)
 
 
+def test_scales_too_far_apart_for_the_powers_of_p_are_no_error():
+    tokens = np.array(
+        [
+            [(2.0, 3072.0), (2048.0, -(2.0**-39))],
+            [(2.0**-104, -(2.0**-45)), (2.0**-71, 2.0**-44)],
+            [(0.0, 2.0**-45), (2.0**-44, -(2.0**-44))],
+        ]
+    )
+    check(prompt_svm(tokens, [1, 0, 0], 20.0), rows_of(tokens, [1, 0, 0]), 20.0)
+
+
 def test_a_difference_that_rounding_closes_is_still_one():
     """1 - 2^-60 is 1 in floats, and (1, 1) would contradict (-1, -1)."""
     tokens = np.array([[(1.0, 0.0), (2.0**-60, -1.0)], [(-1.0, -1.0), (0.0, 0.0)]])
@@ -224,6 +235,15 @@ def test_an_equality_that_almost_contradicts_is_no_contradiction(p):
     assert prompt_svm(tokens[:1], [{0, 1}], p).status == "optimal"
     tokens[1][0] += 2.0**-40, 0.0
     assert prompt_svm([tokens[0][:2], tokens[1], np.ones((1, 2))], [{0, 1}, {0}, {0}], p).status != "infeasible"
+
+
+def test_products_too_small_for_a_float_are_still_there():
+    """(1, 0) and (-1, 1e-200) times a query (1, 1e-200): the last entry of the second row is 1e-400."""
+    tokens, queries = np.array([[(1.0, 0.0), (0.0, 0.0)], [(-1.0, 1e-200), (0.0, 0.0)]]), np.array([(1.0, 1e-200)] * 2)
+    for factor in (1.0, -1.0):
+        queries[1] *= factor, 1.0  # two equal queries, then two different ones
+        certificate = key_query_svm(tokens, queries, [0, 0])
+        check(certificate, rows_of(tokens, [0, 0], queries), 2)
 
 
 # contradictions of ordinary scale are proven

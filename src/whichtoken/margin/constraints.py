@@ -78,7 +78,7 @@ class Constraints:
     def adjoint_error(self, multipliers: Vector) -> Vector:
         """Bounds on what rounding, from the tokens on, has done to `adjoint`, (d e,)."""
         sizes = np.abs(multipliers)
-        return rounding(np.count_nonzero(sizes), self._magnitudes().adjoint(sizes), 1 + np.abs(self.right).max())
+        return rounding(int(np.count_nonzero(sizes)), self._magnitudes().adjoint(sizes), 1 + np.abs(self.right).max())
 
     def _magnitudes(self) -> Constraints:
         return replace(self, left=np.abs(self.left), right=np.abs(self.right), tokens=None)

@@ -51,7 +51,9 @@ def _without_queries(rows: Constraints) -> Constraints:
 
 def spanning(rows: Constraints, candidate: Vector) -> bool:
     """Proof by the smallest singular value of the rows."""
-    matrix = rows.dense[:, rows.dense.any(axis=0)]
+    # of a product that is too small for a float, the column stays: then it is zero here, and the proof fails
+    met = (rows.left != 0)[:, :, None] & (rows.right != 0)[:, None, :]
+    matrix = rows.dense[:, met.any(axis=0).ravel()]
     count, columns = matrix.shape
     if count < columns:
         return False

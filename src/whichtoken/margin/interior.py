@@ -66,6 +66,8 @@ class _Point:
     def gap(self) -> float:
         """Duality gap of the pair, or the violation of rows that no scaling of w can mend, whichever is worse."""
         positive, q = self.rhs > 0, dual_exponent(self.curve.p)
+        if not positive.any():  # scales too far apart for the powers of this p
+            return np.inf
         norm = np.float64(
             power_norm(self.weights, self.curve.p)
         )  # numpy's division: zero makes a bad gap, not an error

@@ -56,8 +56,10 @@ class VocabularyConstraints:
     def adjoint_error(self, multipliers: Vector) -> Vector:
         """Bounds on what rounding has done to `adjoint`, (d,)."""
         sizes = np.abs(multipliers) * self.scale
-        met = sum(np.bincount(self.pairs[:, side], sizes, minlength=len(self.embeddings)) for side in (0, 1))
-        return rounding(np.count_nonzero(sizes) + np.count_nonzero(met), met @ np.abs(self.embeddings))
+        on_tokens: Vector = np.zeros(len(self.embeddings))
+        np.add.at(on_tokens, self.pairs, sizes[:, None])
+        terms = int(np.count_nonzero(sizes) + np.count_nonzero(on_tokens))
+        return rounding(terms, on_tokens @ np.abs(self.embeddings))
 
     def on_tokens(self, multipliers: Vector) -> Vector:
         """The w of sum_k mu_k a_k = E^T w, (|S|,)."""
