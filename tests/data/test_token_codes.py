@@ -54,7 +54,7 @@ def test_word_pieces_agree_with_the_reference_tokenizer(word_pieces):
     from tokenizers import BertWordPieceTokenizer
 
     texts = ["Film! film\tUNWATCHABLE café", "un watch", "filmed"]
-    reference = [encoding.ids for encoding in BertWordPieceTokenizer(str(word_pieces)).encode_batch(texts)]
+    reference = [encoding.ids for encoding in BertWordPieceTokenizer.from_file(str(word_pieces)).encode_batch(texts)]
     ours = TokenCodes(12, vocabulary=word_pieces).encode(texts)
     assert [row[row > 0].tolist() for row in ours] == reference
 

@@ -75,15 +75,6 @@ def test_command_plans_from_a_pilot_file(whichtoken, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--length", 10], "samples"),
-        (
-            ["--length", 10, "--signal-tokens", 10, "--strength", 5, "--prevalence", 0.5, "--dim", 50, "--samples", 99],
-            "signal_tokens",
-        ),
-        (
-            ["--length", 10, "--signal-tokens", 1, "--strength", 5, "--prevalence", 1.5, "--dim", 50, "--samples", 99],
-            "prevalence=1.5",
-        ),
         (
             [
                 "--length",
