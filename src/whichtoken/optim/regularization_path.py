@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
+from whichtoken.attention.losses import Loss, compiled_log_slope
 from whichtoken.data.attention_tokens import AttentionProblem
 from whichtoken.margin.norms import power_norm
-from whichtoken.optim.margin_losses import Loss, compiled_log_slope
 from whichtoken.theory.mirror_descent import directional_divergence, inverse_mirror_map, mirror_map
 
 Matrix = NDArray[np.float64]
