@@ -97,6 +97,13 @@ class Items:
     def __len__(self) -> int:
         return len(self.starts) - 1
 
+    @property
+    def vectors(self) -> Floats:
+        """The values, where there must be some, (N, d)."""
+        if self.values is None:
+            raise ValueError("these items are entries of a vocabulary without vectors; give values, (items, width)")
+        return self.values
+
     @cached_property
     def lengths(self) -> NDArray[np.integer[Any]]:
         """Items of each sequence, (n,); an item that occurs twice is one."""

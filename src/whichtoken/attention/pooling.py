@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.attention.items import as_floats, checked_amounts, checked_starts, checked_tokens
 from whichtoken.attention.sequence import (
-    NOBODY,
     fall_short,
+    fall_short_rows,
     lead,
     place,
-    pool_rows,
     size_of,
+    value_of,
     weigh,
     weigh_in_logs,
     weigh_shared,
@@ -91,6 +91,18 @@ def pool_outputs(
     return _Request.of(scores, values, starts, amounts, log_null, tokens).outputs()
 
 
+def pool_weights(
+    scores: ArrayLike,
+    starts: ArrayLike,
+    amounts: ArrayLike | None = None,
+    log_null: ArrayLike | None = None,
+    *,
+    tokens: ArrayLike | None = None,
+) -> Floats:
+    """The weights of `softmax_pool` alone, (N,) or (N, h)."""
+    return np.asarray(np.exp(_Request.of(scores, scores, starts, amounts, log_null, tokens).log_weights()))
+
+
 def pool_gradient(
     upstream: ArrayLike,
     scores: ArrayLike,
@@ -144,8 +156,7 @@ class _Request:
         shape = (len(starts) - 1, *a.shape[1:])
         null_shape = None if log_null is None else np.shape(log_null)
         return cls(
-            a.reshape(len(a), -1) if a.size else a.reshape(len(a), *(a.shape[1:] or (1,))),
-            g.reshape(len(g), -1) if g.size else g.reshape(len(g), *(g.shape[1:] or (1,))),
+            a if a.ndim == 2 else a[:, None], g if g.ndim == 2 else g[:, None],
             starts, index, counts, _null_scores(log_null, shape), null_shape,
             (*shape, *g.shape[1:]), a.ndim == 1, g.ndim == 1,
         )  # fmt: skip
@@ -159,10 +170,9 @@ class _Request:
         if self.tokens is None:
             return self.scores, None, None, self.values, self.starts, None, self.amounts, self.log_null
         # one exponential per entry of the vocabulary instead of one per place
-        finite = np.where(np.isfinite(self.scores), self.scores, -np.inf).astype(np.float64, copy=False)
-        reference = np.max(finite, axis=0, initial=-np.inf)
-        reference = np.where(np.isfinite(reference), reference, 0.0)
-        exponentials = np.exp(finite - reference)
+        highest = np.max(self.scores, axis=0, initial=-np.inf).astype(np.float64)
+        reference = np.where(np.isfinite(highest), highest, 0.0)  # (h,)
+        exponentials = np.exp(self.scores - reference)
         return (
             self.scores, exponentials, reference, self.values, self.starts, self.tokens, self.amounts, self.log_null,
         )  # fmt: skip
@@ -262,7 +272,9 @@ def _pool(
                 highest, shortfall = fall_short(g[:, 0], part, shares, top, null, total)
                 outputs[i, h, 0] = highest - shortfall
             else:
-                pool_rows(g, part, shares, top, null, total, outputs[i, h])
+                fall_short_rows(g, part, shares, top, null, total, outputs[i, h])
+                for k in range(g.shape[1]):
+                    outputs[i, h, k] = value_of(g, part, top, k) - outputs[i, h, k]
 
 
 @njit(cache=True, nogil=True)
@@ -296,13 +308,11 @@ def _pull_back(
                 s, share = place(part, t), shares[t] / total
                 along[t] = 0.0
                 for k in range(len(slopes)):
-                    highest = 0.0 if top == NOBODY else np.float64(g[place(part, top), k])
-                    along[t] += slopes[k] * (g[s, k] - highest)
+                    along[t] += slopes[k] * (g[s, k] - value_of(g, part, top, k))
                     dg[s, k] += share * slopes[k]
                 shortfall -= share * along[t]
-            if top != NOBODY:
-                for k in range(len(slopes)):
-                    best += slopes[k] * g[place(part, top), k]
+            for k in range(len(slopes)):
+                best += slopes[k] * value_of(g, part, top, k)
             shortfall += null / total * best
             for t in range(size_of(a, part)):
                 da[place(part, t), h] += shares[t] / total * lead(along[t], 0.0, shortfall)

@@ -23,6 +23,9 @@ from numba import njit
 
 # outside of these bounds shared exponentials begin to lose what is e^-650 below the winner: a sequence takes its own reference
 LEAST_TOTAL, MOST_TOTAL = 1e-18, 1e18
+NO_NULL = (
+    -math.inf
+)  # a kernel that passes it must not be compiled with `ninf` (fastmath=True): infinities are then undefined
 NOBODY = -1  # the winner of a sequence without tokens, or in which the null token wins
 
 
@@ -151,21 +154,24 @@ def lead(value: float, highest: float, shortfall: float) -> float:
 
 
 @njit(nogil=True, forceinline=True)
-def pool_rows(values: Any, tokens: Any, shares: Any, top: int, null: float, total: float, output: Any) -> None:
-    """Write the output (k,) for values (m, k) or (vocabulary, k): `fall_short` row by row, as matrices lie in memory."""
-    if top == NOBODY:
-        output[:] = 0.0
-        for t in range(size_of(values, tokens)):
-            row, share = values[place(tokens, t)], shares[t] / total
-            for j in range(len(output)):
-                output[j] += share * row[j]
-        return
-    best = values[place(tokens, top)]
-    for j in range(len(output)):
-        output[j] = null / total * best[j]
+def value_of(values: Any, tokens: Any, top: int, j: int) -> float:
+    """The winner's j-th value, 0 where the null token wins."""
+    return 0.0 if top == NOBODY else np.float64(values[place(tokens, top), j])
+
+
+@njit(nogil=True, forceinline=True)
+def fall_short_rows(
+    values: Any, tokens: Any, shares: Any, top: int, null: float, total: float, shortfalls: Any
+) -> None:
+    """`fall_short` for values (m, k) or (vocabulary, k), row by row as they lie in memory: fill `shortfalls` (k,)."""
+    for j in range(len(shortfalls)):
+        shortfalls[j] = null / total * value_of(values, tokens, top, j)
     for t in range(size_of(values, tokens)):
         row, share = values[place(tokens, t)], shares[t] / total
-        for j in range(len(output)):
-            output[j] += share * (best[j] - row[j])
-    for j in range(len(output)):
-        output[j] = best[j] - output[j]
+        if top == NOBODY:
+            for j in range(len(shortfalls)):
+                shortfalls[j] -= share * row[j]
+        else:
+            best = values[place(tokens, top)]
+            for j in range(len(shortfalls)):
+                shortfalls[j] += share * (best[j] - row[j])

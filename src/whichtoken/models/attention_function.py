@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from whichtoken.attention import pool_gradient, pool_outputs, softmax_pool
+from whichtoken.attention import pool_gradient, pool_outputs, pool_weights
 
 
 def pool(
@@ -59,8 +59,7 @@ class _Weights(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, starts: Tensor, amounts: Any) -> Any:
         ctx.arguments = _array(scores.detach().clone()), _array(starts), _array(amounts)
-        found = softmax_pool(ctx.arguments[0], np.zeros(len(scores)), *ctx.arguments[1:])
-        return _tensor(np.exp(found.log_weights), scores)
+        return _tensor(pool_weights(*ctx.arguments), scores)
 
     @staticmethod
     @once_differentiable
