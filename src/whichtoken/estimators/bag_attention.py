@@ -15,6 +15,9 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from whichtoken.attention import pool_outputs, pool_weights
+from whichtoken.attention.losses import logistic_with_slope
+from whichtoken.attention.sequence import NO_NULL, fall_short, lead, weigh
 from whichtoken.estimators.bags import Bags, LabelledBags
 from whichtoken.optim.quasi_newton import quasi_newton
 
@@ -66,11 +69,7 @@ def no_scaling(dim: int) -> Scaling:
 
 def attention_weights(bags: Bags, queries: Array) -> Array:
     """Softmax weights (total, h); they sum to one in every bag and for every query."""
-    scores = _product(bags, queries)
-    weights = np.empty((len(queries), len(scores)))
-    for h in range(len(queries)):
-        _attend(scores[:, h], scores[:, h], bags.starts, weights[h])
-    return weights.T
+    return np.asarray(pool_weights(_product(bags, queries).astype(np.float64, copy=False), bags.starts))
 
 
 def pooled_features(bags: Bags, query: Array, scaling: Scaling) -> Array:
@@ -83,11 +82,11 @@ def pooled_features(bags: Bags, query: Array, scaling: Scaling) -> Array:
 def bag_scores(bags: Bags, pooling: Pooling) -> Array:
     """Scores (n,) of instances that are not standardised."""
     count = len(pooling.queries)
-    columns = _product(bags, np.concatenate([pooling.queries, pooling.readouts]))
+    columns = _product(bags, np.concatenate([pooling.queries, pooling.readouts])).T
+    columns = np.ascontiguousarray(columns, dtype=np.float64)  # (2 h, total)
     scores: Array = np.full(len(bags), pooling.bias)
-    weights = np.empty(len(columns))
-    for h in range(count):
-        scores += _attend(columns[:, h], columns[:, count + h], bags.starts, weights)
+    for query, readout in zip(columns[:count], columns[count:], strict=True):
+        scores += pool_outputs(query, readout, bags.starts)
     return scores
 
 
@@ -135,33 +134,6 @@ def _product(bags: Bags, directions: Array) -> Floats:
 
 
 @njit(cache=True, nogil=True)
-def _attend(scores: Floats, values: Floats, starts: NDArray[np.intp], weights: Array) -> Array:
-    """Write the softmax of `scores` within bags into `weights`; return the weighted means of `values`, (n,)."""
-    means = np.empty(len(starts) - 1)
-    for i in range(len(means)):
-        part = slice(starts[i], starts[i + 1])
-        means[i] = _softmax_mean(scores[part], values[part], weights[part])
-    return means
-
-
-@njit(cache=True, nogil=True)
-def _softmax_mean(scores: Floats, values: Floats, weights: Array) -> float:
-    """Write the softmax of `scores` into `weights`; return the weighted mean of `values`."""
-    peak = scores[0]
-    for k in range(1, len(scores)):
-        peak = max(peak, scores[k])
-    total = 0.0
-    for k in range(len(scores)):
-        weights[k] = np.exp(np.float64(scores[k]) - peak)
-        total += weights[k]
-    mean = 0.0
-    for k in range(len(scores)):
-        weights[k] /= total
-        mean += weights[k] * values[k]
-    return mean
-
-
-@njit(cache=True, nogil=True)
 def _push_back(
     tokens: Floats,
     starts: NDArray[np.intp],
@@ -177,7 +149,8 @@ def _push_back(
     """
     count = len(both) // 2
     longest = np.diff(starts).max()
-    columns, attention, means = np.empty((2 * count, longest)), np.empty((count, longest)), np.empty(count)
+    columns, attention = np.empty((2 * count, longest)), np.empty((count, longest))
+    highest, shortfall = np.empty(count), np.empty(count)
     loss = total = 0.0
     for i in range(len(signs)):
         bag = tokens[starts[i] : starts[i + 1]]
@@ -185,17 +158,22 @@ def _push_back(
         for k in range(length):
             for r in range(2 * count):
                 columns[r, k] = _dot(bag[k], both[r])
+        output = bias
         for h in range(count):
-            means[h] = _softmax_mean(columns[h, :length], columns[count + h, :length], attention[h])
-        margin = signs[i] * (bias + means.sum())
-        small = np.exp(-abs(margin))  # neither exponential overflows
-        loss += shares[i] * (max(-margin, 0.0) + np.log1p(small))
-        slope = -signs[i] * shares[i] * (small if margin > 0 else 1.0) / (1.0 + small)
+            top, null, mass = weigh(columns[h, :length], None, None, NO_NULL, attention[h])
+            for k in range(length):
+                attention[h, k] /= mass
+            values = columns[count + h, :length]
+            highest[h], shortfall[h] = fall_short(values, None, attention[h], top, null, 1.0)
+            output += highest[h] - shortfall[h]
+        value, slope = logistic_with_slope(signs[i] * output)
+        loss += shares[i] * value
+        slope *= signs[i] * shares[i]
         total += slope
         for k in range(length):
             for h in range(count):
                 readout_slope = slope * attention[h, k]
-                query_slope = readout_slope * (columns[count + h, k] - means[h])
+                query_slope = readout_slope * lead(columns[count + h, k], highest[h], shortfall[h])
                 _add_both(query_slope, readout_slope, bag[k], gradient[h], gradient[count + h])
     return loss, total
 

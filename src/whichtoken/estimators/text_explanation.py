@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from whichtoken.attention import pool_weights
 from whichtoken.data.word_split import Places, text_chunks
 from whichtoken.estimators.text_classifier import _texts, decide
 from whichtoken.estimators.text_validation import BLOCK
@@ -235,9 +236,8 @@ def _attention(
     attention, contributions = np.zeros(len(rows)), np.zeros(len(rows))
     queries = model.selection_.shape[1]
     for h in range(queries):
-        selection = model.selection_[:, h]
-        weights = amounts.data * np.exp(selection - selection.max())[counts.indices]
-        share = weights / np.bincount(rows, weights, minlength=counts.shape[0])[rows]
+        selection = np.ascontiguousarray(model.selection_[:, h])
+        share = pool_weights(selection, counts.indptr, amounts.data, tokens=counts.indices)
         attention += share / queries
         contributions += share * model.values_[counts.indices, h, column[rows]]
     return attention, contributions

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from whichtoken.models.attention_function import padded_starts, pool, weights
+
 
 class AttentionPooling(torch.nn.Module):
     """score = <readout, X^T softmax(inverse_temperature X query)> + bias; its sign is the predicted label.
@@ -40,12 +42,17 @@ class AttentionPooling(torch.nn.Module):
 
     def attention(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         """Weights (..., L) for tokens (..., L, d); `mask` (..., L) is True where a token exists."""
-        scores = self.inverse_temperature * (tokens @ self.query)  # (..., L)
-        if mask is not None:
-            scores = scores.masked_fill(~mask, -torch.inf)
-        return torch.softmax(scores, dim=-1)
+        scores = self._scores(tokens)
+        amounts = None if mask is None else mask.expand_as(scores).reshape(-1)
+        return weights(scores.reshape(-1), padded_starts(scores), amounts).reshape(scores.shape)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Scores (...,) for tokens (..., L, d)."""
-        # reading out before pooling spares the (..., d) feature
-        return (self.attention(tokens, mask) * (tokens @ self.readout)).sum(dim=-1) + self.bias
+        """Scores (...,) for tokens (..., L, d); a sequence without tokens has the bias."""
+        scores = self._scores(tokens)
+        amounts = None if mask is None else mask.expand_as(scores).reshape(-1)
+        values = tokens @ self.readout  # (..., L); reading out before pooling spares the (..., d) feature
+        pooled = pool(scores.reshape(-1), values.reshape(-1), padded_starts(scores), amounts)
+        return pooled.reshape(scores.shape[:-1]) + self.bias
+
+    def _scores(self, tokens: Tensor) -> Tensor:
+        return self.inverse_temperature * (tokens @ self.query)  # (..., L)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.models.cls_kernels import add_gradient, outputs
+from whichtoken.attention import pool_outputs
+from whichtoken.models.cls_kernels import add_gradient
 from whichtoken.models.cls_model import ClsModel, Floats, binary_labels, count_matrix
 
 
@@ -32,8 +33,8 @@ class ClsAttention(ClsModel):
         """The output f of every document, (n,); its sign is the predicted label."""
         documents = count_matrix(counts, len(self.embeddings))
         scores, values = self.scores()
-        weights = np.exp(scores - scores.max())
-        return np.asarray(outputs(documents.indptr, documents.indices, documents.data, weights, scores, values))
+        outputs = pool_outputs(scores, values, documents.indptr, documents.data, tokens=documents.indices)
+        return np.asarray(outputs, dtype=np.float64)
 
     def gradient(self, counts: Any, labels: Any) -> ClsGradient:
         """Loss and gradient in score space; O(nonzero counts) beyond the scores."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whichtoken.attention.losses import Loss
 from whichtoken.data.attention_tokens import AttentionProblem
 from whichtoken.optim.joint_descent import run_descent
-from whichtoken.optim.margin_losses import Loss
 from whichtoken.optim.mirror_steps import DescentState, Rule
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from whichtoken.attention.sequence import NO_NULL, fall_short, lead, weigh
 from whichtoken.optim.mirror_steps import FLOW, LOG_HUGE, PLAIN, advance, later, log_length, primal
 
 
@@ -161,19 +162,15 @@ def _attend(
         for j in range(dim):
             score += tokens[t, j] * key[j]
         log_pulls[t] = score
-    winner = np.argmax(log_pulls)
-    best = log_pulls[winner]
-    total, shortfall = 0.0, 0.0
+    best = log_pulls.max()
     for t in range(length):
-        log_pulls[t] = size * (log_pulls[t] - best)
-        attention[t] = math.exp(log_pulls[t])
-        total += attention[t]
-        shortfall += attention[t] * (gamma[winner] - gamma[t])
-    shortfall /= total  # gamma_winner - m
-    slope = log_slope(gamma_size * (gamma[winner] - shortfall))
+        log_pulls[t] = size * (log_pulls[t] - best)  # differences first: the size may be as large as e^650
+    winner, null, total = weigh(log_pulls, None, None, NO_NULL, attention)
+    highest, shortfall = fall_short(gamma, None, attention, winner, null, total)
+    slope = log_slope(gamma_size * (highest - shortfall))
     for t in range(length):
         attention[t] /= total
-        pull = shortfall - (gamma[winner] - gamma[t])  # gamma_t - m
+        pull = lead(gamma[t], highest, shortfall)
         signs[t] = math.copysign(1.0, pull)
         if pull == 0.0 or _equal(tokens[t], tokens[winner]):
             log_pulls[t] = -math.inf

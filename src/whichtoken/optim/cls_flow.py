@@ -20,6 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.integrate import LSODA
 
+from whichtoken.attention.losses import log_logistic, log_logistic_slope
+from whichtoken.attention.sequence import NO_NULL, NOBODY, fall_short, lead, weigh_in_logs
 from whichtoken.data.token_counts import as_counts, as_signs
 from whichtoken.theory.sparse_tokens.task import check_count, check_range
 from whichtoken.theory.trained_embeddings.one_step import as_parameters
@@ -283,60 +285,37 @@ def token_pull(
     close q_k is to 1, because f itself comes from differences to g_k.
     """
     n = len(signs)
-    log_weights, outputs, winners, second = _log_attention(scores, values, indptr, tokens, log_counts)
-    log_residuals, log_losses = np.empty(n), np.empty(n)
+    log_weights, shares = np.empty(len(tokens)), np.empty(len(tokens))
+    highest, shortfalls, log_residuals, log_losses = np.empty((4, n))
+    winners, second = np.full(n, NOBODY), np.full(n, -np.inf)  # largest log q beside the winner's
     for x in range(n):
-        margin = signs[x] * outputs[x]
-        softplus = math.log1p(math.exp(-abs(margin)))
-        log_residuals[x] = -max(margin, 0.0) - softplus
-        log_losses[x] = -margin if margin > 30.0 else math.log(max(-margin, 0.0) + softplus)
+        start, stop = indptr[x], indptr[x + 1]
+        part, logs = tokens[start:stop], log_weights[start:stop]
+        top, null, total = weigh_in_logs(scores, part, log_counts[start:stop], NO_NULL, logs, shares)
+        highest[x], shortfalls[x] = fall_short(values, part, shares, top, null, total)
+        winners[x] = top
+        for e in range(stop - start):
+            if e != top:
+                second[x] = max(second[x], logs[e])
+        margin = signs[x] * (highest[x] - shortfalls[x])
+        log_residuals[x], log_losses[x] = log_logistic_slope(margin), log_logistic(margin)
     log_scale = (log_residuals + second).max()
     if log_scale == -np.inf:  # no sequence has two tokens
         log_scale = 0.0
     pull = np.zeros(len(scores))
     for x in range(n):
-        total = 0.0
-        for e in range(indptr[x], indptr[x + 1]):
+        start, total = indptr[x], 0.0
+        for e in range(indptr[x + 1] - start):
             if e != winners[x]:
-                weight = math.exp(log_residuals[x] + log_weights[e] - log_scale)
-                part = -signs[x] / n * weight * (values[tokens[e]] - outputs[x])
-                pull[tokens[e]] += part
-                total += part
-        if winners[x] >= 0:
-            pull[tokens[winners[x]]] -= total
-    highest = log_losses.max()
-    return pull, log_scale, highest + math.log(np.exp(log_losses - highest).mean())
-
-
-@njit(cache=True, nogil=True)
-def _log_attention(
-    scores: Vector, values: Vector, indptr: NDArray[np.int32], tokens: NDArray[np.int32], log_counts: Vector
-) -> tuple[Vector, Vector, NDArray[np.int64], Vector]:
-    """log q (nnz,); outputs, places of the winners and largest log q beside them, (n,) each.
-
-    With winner k, f = g_k - sum_j q_j (g_k - g_j).
-    """
-    n = len(indptr) - 1
-    log_weights = scores[tokens] + log_counts
-    outputs, winners, second = np.zeros(n), np.full(n, -1), np.full(n, -np.inf)
-    for x in range(n):
-        start, stop = indptr[x], indptr[x + 1]
-        if start == stop:
-            continue
-        top = start + np.argmax(log_weights[start:stop])
-        best, rest, lost = values[tokens[top]], 0.0, 0.0
-        for e in range(start, stop):
-            if e != top:
-                share = math.exp(log_weights[e] - log_weights[top])
-                rest += share
-                lost += share * (best - values[tokens[e]])
-        log_mass = log_weights[top] + math.log1p(rest)
-        for e in range(start, stop):
-            log_weights[e] -= log_mass
-            if e != top:
-                second[x] = max(second[x], log_weights[e])
-        outputs[x], winners[x] = best - lost / (1.0 + rest), top
-    return log_weights, outputs, winners, second
+                token = tokens[start + e]
+                weight = math.exp(log_residuals[x] + log_weights[start + e] - log_scale)
+                part_pull = -signs[x] / n * weight * lead(values[token], highest[x], shortfalls[x])
+                pull[token] += part_pull
+                total += part_pull
+        if winners[x] != NOBODY:
+            pull[tokens[start + winners[x]]] -= total
+    peak = log_losses.max()
+    return pull, log_scale, peak + math.log(np.exp(log_losses - peak).mean())
 
 
 def _unit(vectors: Vector) -> Vector:

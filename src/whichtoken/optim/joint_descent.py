@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whichtoken.attention.losses import Loss, compiled_log_slope
 from whichtoken.data.attention_tokens import AttentionProblem
 from whichtoken.margin.norms import dual_exponent
 from whichtoken.optim.attention_kernels import descend
-from whichtoken.optim.margin_losses import Loss, compiled_log_slope
 from whichtoken.optim.mirror_steps import (
     DescentState,
     Rule,

@@ -13,8 +13,10 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logsumexp, softmax
+from scipy.special import logsumexp
 
+from whichtoken.attention import Items, pool_outputs
+from whichtoken.attention.losses import LOSSES
 from whichtoken.data.attention_tokens import AttentionProblem
 from whichtoken.optim.regularization_path import Matrix, Objective, Sphere, checked_radii, lag, log_excess, stationarity
 from whichtoken.theory.mirror_descent import directional_divergence
@@ -23,7 +25,6 @@ JointLoss = Literal["logistic", "exponential"]  # losses with an infimum that on
 
 _ROUNDS = 200  # of W, then v; about five suffice from R = 10 on
 _STILL = 1e-14  # divergence of a round's ends at which it has converged
-_FLAT = 30.0  # margin from which on log(log(1 + exp(-m))) is -m
 _SAME = 1e-4  # values of log L that count as the same minimum
 
 
@@ -142,16 +143,14 @@ class _Alternation:
 
     def _of_decoder(self, weights: Matrix) -> Objective:
         """log L for this W, a convex function of v."""
-        attended = np.einsum("nt,ntd->nd", softmax(self._scores(weights), axis=1), self.problem.tokens)
+        items = Items.of(self.problem.tokens)
+        attended = pool_outputs(self._scores(weights).ravel(), items.vectors, items.starts)
         features = self.problem.labels[:, None] * attended  # (n, d)
 
         def objective(decoder: Matrix) -> tuple[float, Matrix]:
             margins = features @ decoder  # (n,)
-            log_losses, log_slopes = -margins, -margins
-            if self.loss == "logistic":
-                log_losses = np.where(margins > _FLAT, -margins, np.log(np.logaddexp(0.0, -np.minimum(margins, _FLAT))))
-                log_slopes = np.where(margins > _FLAT, -margins, np.log(expit(-np.minimum(margins, _FLAT))))
-            total = logsumexp(log_losses)
-            return float(total - math.log(len(margins))), -np.exp(log_slopes - total) @ features
+            loss = LOSSES[self.loss]
+            total = logsumexp(loss.log_value(margins))
+            return float(total - math.log(len(margins))), -np.exp(loss.log_slope(margins) - total) @ features
 
         return objective

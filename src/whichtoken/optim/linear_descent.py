@@ -11,8 +11,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from whichtoken.attention.losses import Loss, compiled_log_slope
 from whichtoken.margin.norms import dual_exponent
-from whichtoken.optim.margin_losses import Loss, compiled_log_slope
 from whichtoken.optim.mirror_steps import (
     LOG_HUGE,
     DescentState,

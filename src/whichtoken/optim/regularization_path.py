@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
+from whichtoken.attention.losses import Loss, compiled_log_slope
+from whichtoken.attention.sequence import NO_NULL, weigh_in_logs
 from whichtoken.data.attention_tokens import AttentionProblem
 from whichtoken.margin.norms import power_norm
-from whichtoken.optim.margin_losses import Loss, compiled_log_slope
 from whichtoken.theory.mirror_descent import directional_divergence, inverse_mirror_map, mirror_map
 
 Matrix = NDArray[np.float64]
@@ -189,11 +190,11 @@ def _excess_kernel(
     log_terms = np.full(sequences, -math.inf)  # log of l(m_i) - l(gamma_ib)
     log_pulls = np.full((sequences, length), -math.inf)  # log of |l'(m_i)| s_it |gamma_ib - gamma_it - s_i|
     signs = np.zeros((sequences, length))
+    log_attention, shares = np.empty(length), np.empty(length)
     for i in range(sequences):
         best = np.argmax(gamma[i])
         scores = np.dot(tokens[i] - tokens[i, best], keys[i])  # (T,)
-        log_attention = scores - scores.max()
-        log_attention -= math.log(np.exp(log_attention).sum())
+        weigh_in_logs(scores, None, None, NO_NULL, log_attention, shares)
         shortfalls = gamma[i, best] - gamma[i]  # (T,)
         log_shares = log_attention + np.log(np.maximum(shortfalls, 1e-300))
         log_shares[shortfalls == 0.0] = -math.inf

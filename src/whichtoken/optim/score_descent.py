@@ -16,6 +16,10 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
+from whichtoken.attention import pool_outputs
+from whichtoken.attention.losses import logistic_slope
+from whichtoken.attention.sequence import NO_NULL, fall_short, fall_short_rows, lead, value_of, weigh
+
 Array = NDArray[np.float64]
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-10
@@ -35,10 +39,8 @@ class Scores:
         """f + b of documents, (n, outputs); a document without tokens gets the bias."""
         total = np.tile(self.bias, (amounts.shape[0], 1))
         for h in range(self.selection.shape[1]):
-            weights = np.exp(self.selection[:, h] - self.selection[:, h].max(initial=0.0))  # (|S|,)
-            mass = amounts @ weights
-            mean = amounts @ (weights[:, None] * self.values[:, h])  # (n, outputs)
-            total += mean / np.where(mass > 0, mass, 1.0)[:, None]
+            scores, values = np.ascontiguousarray(self.selection[:, h]), np.ascontiguousarray(self.values[:, h])
+            total += pool_outputs(scores, values, amounts.indptr, amounts.data, tokens=amounts.indices)
         return total
 
 
@@ -114,7 +116,8 @@ def schedule(documents: int, epochs: int, batch: int) -> tuple[int, int]:
     return max(epochs, -(-LEAST_STEPS // steps)), size
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+# no `ninf`: minus infinity stands for the null token that is not there
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp", "nsz"})
 def _epoch(
     indptr: Any, indices: Any, data: Any, targets: Array, weights: Array, order: Any, batch: int,
     a: Array, g: Array, bias: Array, ma: Array, mg: Array, mb: Array, t: int,
@@ -122,11 +125,12 @@ def _epoch(
 ) -> int:  # fmt: skip
     _, queries, outputs = g.shape
     da, dg, db = np.zeros_like(a), np.zeros_like(g), np.zeros(outputs)
-    mean, out, residual = np.zeros((queries, outputs)), np.zeros(outputs), np.zeros(outputs)
+    best, shortfall = np.zeros((2, queries, outputs))  # value of the winning token, and what the output lacks of it
+    out, residual = np.zeros(outputs), np.zeros(outputs)
     longest = 0
     for i in range(len(order)):
         longest = max(longest, indptr[i + 1] - indptr[i])
-    share = np.zeros((longest, queries))  # attention of the tokens of one document
+    share = np.zeros((queries, longest))  # attention of the tokens of one document
     for start in range(0, len(order), batch):
         stop = min(len(order), start + batch)
         da[:], dg[:], db[:] = 0.0, 0.0, 0.0
@@ -138,24 +142,23 @@ def _epoch(
         for place in range(start, stop):
             i = order[place]
             first, size = indptr[i], indptr[i + 1] - indptr[i]
+            tokens, counts = indices[first : first + size], data[first : first + size]
             out[:] = bias
             for h in range(queries if size > 0 else 0):
-                top, total = -np.inf, 0.0
+                winner, null, total = weigh(a[:, h], tokens, counts, NO_NULL, share[h])
                 for j in range(size):
-                    top = max(top, a[indices[first + j], h])
-                for j in range(size):
-                    share[j, h] = data[first + j] * np.exp(a[indices[first + j], h] - top)
-                    total += share[j, h]
-                for k in range(outputs):
-                    mean[h, k] = 0.0
-                for j in range(size):
-                    share[j, h] /= total
+                    share[h, j] /= total
+                if outputs == 1:
+                    best[h, 0], shortfall[h, 0] = fall_short(g[:, h, 0], tokens, share[h], winner, null, 1.0)
+                else:
                     for k in range(outputs):
-                        mean[h, k] += share[j, h] * g[indices[first + j], h, k]
+                        best[h, k] = value_of(g[:, h], tokens, winner, k)
+                    fall_short_rows(g[:, h], tokens, share[h], winner, null, 1.0, shortfall[h])
                 for k in range(outputs):
-                    out[k] += mean[h, k]
+                    out[k] += best[h, k] - shortfall[h, k]
             if outputs == 1:
-                residual[0] = 1.0 / (1.0 + np.exp(-out[0])) - targets[i, 0]
+                target = targets[i, 0]
+                residual[0] = target * logistic_slope(out[0]) - (1.0 - target) * logistic_slope(-out[0])
             else:
                 peak, total = out.max(), 0.0
                 for k in range(outputs):
@@ -167,13 +170,13 @@ def _epoch(
                 residual[k] *= weights[i] / mass
                 db[k] += residual[k]
             for j in range(size):
-                s = indices[first + j]
+                s = tokens[j]
                 for h in range(queries):
                     pull = 0.0
                     for k in range(outputs):
-                        dg[s, h, k] += residual[k] * share[j, h]
-                        pull += residual[k] * (g[s, h, k] - mean[h, k])
-                    da[s, h] += share[j, h] * pull
+                        dg[s, h, k] += residual[k] * share[h, j]
+                        pull += residual[k] * lead(g[s, h, k], best[h, k], shortfall[h, k])
+                    da[s, h] += share[h, j] * pull
         t += 1
         root = np.sqrt(1.0 - BETA2**t)
         rate = root / (1.0 - BETA1**t)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.special import log_expit
 
+from whichtoken.attention import pool_gradient, softmax_pool
 from whichtoken.data.token_counts import as_counts, as_signs
 
 Vector = NDArray[np.float64]
@@ -29,13 +30,14 @@ class Attended:
         log q_Xs = log c_Xs + a_s - log sum_t c_Xt e^{a_t}, in the order of the stored counts.
     outputs : (n,)
         f_X = sum_s q_Xs g_s; 0 for an empty sequence.
-    values : (|S|,)
+    scores, values : (|S|,)
     """
 
     counts: sparse.csr_array
     signs: Vector
     log_weights: Vector
     outputs: Vector
+    scores: Vector
     values: Vector
 
     @property
@@ -57,12 +59,10 @@ class Attended:
 
     def gradients(self) -> tuple[Vector, Vector]:
         """A and B, (|S|,) each: the gradients are dE_s = A_s v + B_s p, dp = E^T B and dv = E^T A."""
-        size = self.counts.shape[1]
-        rows, tokens = self.rows, self.counts.indices
+        counts = self.counts
         pull = -self.signs * np.exp(self.log_residuals) / len(self.signs)  # dL / df
-        share = pull[rows] * np.exp(self.log_weights)
-        along_cls = share * (self.values[tokens] - self.outputs[rows])
-        return summed(tokens, share, size), summed(tokens, along_cls, size)
+        slopes = pool_gradient(pull, self.scores, self.values, counts.indptr, counts.data, tokens=counts.indices)
+        return np.asarray(slopes.values), np.asarray(slopes.scores)
 
 
 def attend(scores: ArrayLike, values: ArrayLike, counts: Any, labels: ArrayLike) -> Attended:
@@ -81,18 +81,11 @@ def attend(scores: ArrayLike, values: ArrayLike, counts: Any, labels: ArrayLike)
             raise ValueError(f"{name} of shape {vector.shape} must have one entry per token, ({counts.shape[1]},)")
     if labels.shape != (counts.shape[0],):
         raise ValueError(f"labels of shape {labels.shape} must be one per sequence, ({counts.shape[0]},)")
-    rows, tokens = stored_rows(counts), counts.indices
-    logits = a[tokens] + np.log(counts.data)
-    top = row_maxima(logits, counts.indptr)
-    mass = summed(rows, np.exp(logits - top[rows]), len(labels))
-    log_weights = logits - top[rows] - np.log(mass[rows])
-    outputs = summed(rows, np.exp(log_weights) * g[tokens], len(labels))
-    return Attended(counts, labels.astype(np.float64), log_weights, outputs, g)
-
-
-def summed(places: NDArray[Any], amounts: Vector, size: int) -> Vector:
-    """Amounts added up at their places, (size,)."""
-    return np.bincount(places, amounts, minlength=size).astype(np.float64, copy=False)
+    pooled = softmax_pool(a, g, counts.indptr, counts.data, tokens=counts.indices)
+    signs, log_weights, outputs = (
+        np.asarray(x, dtype=np.float64) for x in (labels, pooled.log_weights, pooled.outputs)
+    )
+    return Attended(counts, signs, log_weights, outputs, a, g)
 
 
 def token_sets(counts: sparse.csr_array, chosen: NDArray[np.bool_]) -> sparse.csr_array:

@@ -1,0 +1,191 @@
+"""Sequences of any length in one container: bags of vectors, sequences of tokens, counts of words; never padded.
+
+All items lie one after the other, and `starts` says where each sequence begins. An item is a vector (`values`), an entry of a
+vocabulary (`tokens`) or both, and may occur several times (`amounts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """n sequences of N items together; arrays are kept as they come, without a copy.
+
+    Parameters
+    ----------
+    starts : (n + 1,)
+        Ascending from 0 to N: sequence i holds the items starts[i] to starts[i + 1] - 1; it may be empty.
+    values : (N, d), optional
+        Vectors, float32 or float64.
+    tokens : (N,), optional
+        Entries of a vocabulary.
+    amounts : (N,), optional
+        How often each item occurs, at least 0; 1 by default.
+    """
+
+    starts: NDArray[np.integer[Any]]
+    values: Floats | None = None
+    tokens: NDArray[np.integer[Any]] | None = None
+    amounts: NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        starts = checked_starts(self.starts)
+        size = int(starts[-1])
+        object.__setattr__(self, "starts", starts)
+        if self.values is None and self.tokens is None:
+            raise ValueError("items need values (vectors), tokens (entries of a vocabulary) or both")
+        if self.values is not None:
+            object.__setattr__(self, "values", checked_values(self.values, size))
+        if self.tokens is not None:
+            object.__setattr__(self, "tokens", checked_tokens(self.tokens, size))
+        if self.amounts is not None:
+            object.__setattr__(self, "amounts", checked_amounts(self.amounts, size))
+
+    @classmethod
+    def of(cls, data: Any, starts: ArrayLike | None = None) -> Items:
+        """Items of any usual container.
+
+        Parameters
+        ----------
+        data
+            An array (n, T, d), a list of n arrays (T_i, d), an array (N, d) with `starts`, a scipy matrix of counts (n,
+            vocabulary) whose rows are sequences, or Items.
+        starts : (n + 1,), optional
+            For an array (N, d) only.
+        """
+        if isinstance(data, Items):
+            return data
+        if sparse.issparse(data):
+            counts = sparse.csr_array(data)
+            return cls(counts.indptr, tokens=counts.indices, amounts=counts.data)
+        if isinstance(data, list | tuple):
+            return cls._stacked([as_floats(f"sequence {i}", part) for i, part in enumerate(data)])
+        table = as_floats("items", data)
+        if table.ndim == 3 and starts is None:
+            n, length, width = table.shape
+            return cls(np.arange(n + 1) * length, np.ascontiguousarray(table).reshape(n * length, width))
+        if table.ndim == 2 and starts is not None:
+            return cls(np.asarray(starts), table)
+        raise ValueError(
+            f"items of shape {table.shape} must be (sequences, length, width), (all items, width) with starts, a list of arrays"
+            " (length, width), or a sparse matrix of counts"
+        )
+
+    @classmethod
+    def _stacked(cls, parts: Sequence[Floats]) -> Items:
+        if not parts:
+            raise ValueError("a list of sequences must hold at least one, from which the width is known")
+        width = parts[0].shape[1:]
+        for i, part in enumerate(parts):
+            if part.ndim != 2 or part.shape[1:] != width:
+                raise ValueError(
+                    f"sequence {i} of shape {part.shape} must be (length, width), with the width of sequence 0"
+                )
+        return cls(np.concatenate([[0], np.cumsum([len(part) for part in parts])]), np.concatenate(parts))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def vectors(self) -> Floats:
+        """The values, where there must be some, (N, d)."""
+        if self.values is None:
+            raise ValueError("these items are entries of a vocabulary without vectors; give values, (items, width)")
+        return self.values
+
+    @cached_property
+    def lengths(self) -> NDArray[np.integer[Any]]:
+        """Items of each sequence, (n,); an item that occurs twice is one."""
+        return np.diff(self.starts)
+
+    def __getitem__(self, rows: slice | Sequence[int] | NDArray[Any]) -> Items:
+        """Some sequences, by a slice, numbers or a mask: views for a slice of step 1, copies otherwise."""
+        chosen = np.arange(len(self))[rows]
+        if chosen.ndim != 1:
+            raise ValueError(f"rows={rows!r} must be a slice, a list of numbers or a mask of sequences")
+        lengths = self.lengths[chosen]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        places: Any
+        if isinstance(rows, slice) and rows.step in (None, 1) and len(chosen):
+            places = slice(int(self.starts[chosen[0]]), int(self.starts[chosen[-1] + 1]))
+        else:
+            places = np.arange(starts[-1]) + np.repeat(self.starts[chosen] - starts[:-1], lengths)
+        return Items(
+            starts, *(None if part is None else part[places] for part in (self.values, self.tokens, self.amounts))
+        )
+
+
+def as_floats(name: str, array: Any) -> Floats:
+    """The array itself if it is of single or double precision, otherwise in double precision."""
+    found = np.asarray(array)
+    if found.dtype in (np.float32, np.float64):
+        return found
+    if found.dtype.kind not in "biuf":
+        raise ValueError(f"{name} of type {found.dtype} must be real numbers")
+    return found.astype(np.float64)
+
+
+def checked_starts(starts: Any) -> NDArray[Any]:
+    """Where sequences begin, (n + 1,): ascending whole numbers from 0."""
+    found = np.asarray(starts)
+    if found.ndim != 1 or not found.size or found.dtype.kind not in "iu":
+        raise ValueError(
+            f"starts of shape {found.shape} and type {found.dtype} must be whole numbers, (sequences + 1,)"
+        )
+    if found[0] != 0 or (found[1:] < found[:-1]).any():
+        raise ValueError(
+            "starts must begin with 0 and never descend: sequence i lies between starts[i] and starts[i + 1]"
+        )
+    return found.astype(np.int64, copy=False)
+
+
+def checked_values(values: Any, size: int) -> Floats:
+    """Finite vectors, (size, d)."""
+    found = as_floats("values", values)
+    if found.ndim != 2 or len(found) != size:
+        raise ValueError(f"values of shape {found.shape} must be (items, width) with {size} items, as starts end")
+    # the sum of finite numbers is finite unless it overflows: only then look at each
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspicious = not np.isfinite(found.sum())
+    if suspicious and not np.isfinite(found).all():
+        raise ValueError("values hold NaN or infinity; they must be finite")
+    return found
+
+
+def checked_tokens(tokens: Any, size: int, vocabulary: int | None = None) -> NDArray[Any]:
+    """Entries of a vocabulary, (size,)."""
+    found = np.asarray(tokens)
+    if found.shape != (size,) or found.dtype.kind not in "iu":
+        raise ValueError(
+            f"tokens of shape {found.shape} and type {found.dtype} must be whole numbers, ({size},), as starts end"
+        )
+    if size and found.min() < 0:
+        raise ValueError(f"tokens hold {found.min()}; an entry of a vocabulary is a whole number from 0 on")
+    if size and vocabulary is not None and found.max() >= vocabulary:
+        raise ValueError(f"tokens hold {found.max()}, the vocabulary has only {vocabulary} entries")
+    return found
+
+
+def checked_amounts(amounts: Any, size: int) -> NDArray[Any]:
+    """Finite numbers of at least 0, (size,)."""
+    found = np.asarray(amounts)
+    if found.shape != (size,) or found.dtype.kind not in "biuf":
+        raise ValueError(
+            f"amounts of shape {found.shape} and type {found.dtype} must be numbers, ({size},), as starts end"
+        )
+    if size and not (found.min() >= 0 and np.isfinite(found.max())):
+        raise ValueError(
+            f"amounts from {found.min()} to {found.max()} must be finite and at least 0: how often an item occurs"
+        )
+    return found

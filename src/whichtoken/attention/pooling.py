@@ -1,0 +1,319 @@
+"""Softmax pooling of ragged sequences and its pull-back, exact at any spread of scores: one family for every head.
+
+    weights q_t = amount_t e^{score_t} / (e^{log_null} + sum_s amount_s e^{score_s}),    output f = sum_t q_t value_t
+
+Sequence i is what lies between starts[i] and starts[i + 1]. With `tokens`, scores and values have one row per entry of a
+vocabulary and `tokens` (N,) says which one stands at each place, as in a matrix of counts: nothing is gathered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+from whichtoken.attention.items import as_floats, checked_amounts, checked_starts, checked_tokens
+from whichtoken.attention.sequence import (
+    fall_short,
+    fall_short_rows,
+    lead,
+    place,
+    size_of,
+    value_of,
+    weigh,
+    weigh_in_logs,
+    weigh_shared,
+)
+
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Pooled:
+    """What attention makes of sequences."""
+
+    outputs: Floats  # (n,), or with an axis for several queries and one for several values, (n, [h], [k])
+    log_weights: Floats  # (N,) or (N, h): logarithm of the weight of every token; -inf where a token is absent
+
+
+@dataclass(frozen=True, eq=False)
+class PoolGradient:
+    """Slopes of <upstream, outputs>, each of the shape of what it belongs to."""
+
+    scores: Floats
+    values: Floats
+    log_null: Floats | None
+
+
+def softmax_pool(
+    scores: ArrayLike,
+    values: ArrayLike,
+    starts: ArrayLike,
+    amounts: ArrayLike | None = None,
+    log_null: ArrayLike | None = None,
+    *,
+    tokens: ArrayLike | None = None,
+) -> Pooled:
+    """Outputs and weights of softmax attention on ragged sequences.
+
+    Parameters
+    ----------
+    scores : (N,) or (N, h)
+        float32 or float64, for one query or h of them; with `tokens`, (vocabulary,) or (vocabulary, h). -inf: absent.
+    values : (N,) or (N, k)
+        What is averaged; with `tokens`, (vocabulary,) or (vocabulary, k).
+    starts : (n + 1,)
+        Where each sequence begins, ascending from 0 to N. An empty sequence has the output 0.
+    amounts : (N,), optional
+        How often each token occurs, at least 0; 1 by default. A token with amount 2 counts as two.
+    log_null : scalar, (n,), or for several queries also (h,) or (n, h), optional
+        Score of a null token of value 0 in every sequence, which takes what the others do not get.
+    tokens : (N,), optional
+        Entry of the vocabulary at each place.
+    """
+    asked = _Request.of(scores, values, starts, amounts, log_null, tokens)
+    return Pooled(asked.outputs(), asked.log_weights())
+
+
+def pool_outputs(
+    scores: ArrayLike,
+    values: ArrayLike,
+    starts: ArrayLike,
+    amounts: ArrayLike | None = None,
+    log_null: ArrayLike | None = None,
+    *,
+    tokens: ArrayLike | None = None,
+) -> Floats:
+    """The outputs of `softmax_pool` without the weights, in less time and memory."""
+    return _Request.of(scores, values, starts, amounts, log_null, tokens).outputs()
+
+
+def pool_weights(
+    scores: ArrayLike,
+    starts: ArrayLike,
+    amounts: ArrayLike | None = None,
+    log_null: ArrayLike | None = None,
+    *,
+    tokens: ArrayLike | None = None,
+) -> Floats:
+    """The weights of `softmax_pool` alone, (N,) or (N, h)."""
+    return np.asarray(np.exp(_Request.of(scores, scores, starts, amounts, log_null, tokens).log_weights()))
+
+
+def pool_gradient(
+    upstream: ArrayLike,
+    scores: ArrayLike,
+    values: ArrayLike,
+    starts: ArrayLike,
+    amounts: ArrayLike | None = None,
+    log_null: ArrayLike | None = None,
+    *,
+    tokens: ArrayLike | None = None,
+) -> PoolGradient:
+    """Pull slopes `upstream` in the outputs, (n, [h], [k]), back to scores, values and `log_null`.
+
+    d score_t = q_t <upstream, value_t - f>, in differences to the winning token: its relative accuracy survives saturation,
+    down to the smallest float. With `tokens`, slopes are sums over all places of an entry.
+    """
+    return _Request.of(scores, values, starts, amounts, log_null, tokens).gradient(upstream)
+
+
+@dataclass(frozen=True, eq=False)
+class _Request:
+    """Checked arguments, with axes for queries and values."""
+
+    scores: Floats  # (N or vocabulary, h)
+    values: Floats  # (N or vocabulary, k)
+    starts: NDArray[Any]  # (n + 1,)
+    tokens: NDArray[Any] | None  # (N,)
+    amounts: NDArray[Any] | None  # (N,)
+    log_null: Floats  # (n, h), -inf for none
+    null_shape: tuple[int, ...] | None  # of log_null as it was given
+    shape: tuple[int, ...]  # of the outputs
+    one_query: bool
+    one_value: bool
+
+    @classmethod
+    def of(cls, scores: Any, values: Any, starts: Any, amounts: Any, log_null: Any, tokens: Any) -> _Request:
+        a, g = as_floats("scores", scores), as_floats("values", values)
+        starts = checked_starts(starts)
+        size = int(starts[-1])
+        places = size if tokens is None else len(a)
+        for name, array in (("scores", a), ("values", g)):
+            if array.ndim not in (1, 2) or len(array) != places:
+                where = "starts end" if tokens is None else "scores have rows"
+                raise ValueError(
+                    f"{name} of shape {array.shape} must have one or two axes and {places} rows: as {where}"
+                )
+        if np.isnan(a).any() or np.isposinf(a).any():
+            raise ValueError("scores hold NaN or +inf; a score must be finite, or -inf for a token that is absent")
+        # one type each: kernels are compiled for every combination
+        index = None if tokens is None else checked_tokens(tokens, size, places).astype(np.int32, copy=False)
+        counts = None if amounts is None else checked_amounts(amounts, size).astype(np.float64, copy=False)
+        shape = (len(starts) - 1, *a.shape[1:])
+        null_shape = None if log_null is None else np.shape(log_null)
+        return cls(
+            a if a.ndim == 2 else a[:, None], g if g.ndim == 2 else g[:, None],
+            starts, index, counts, _null_scores(log_null, shape), null_shape,
+            (*shape, *g.shape[1:]), a.ndim == 1, g.ndim == 1,
+        )  # fmt: skip
+
+    @property
+    def dtype(self) -> Any:
+        return np.result_type(self.scores, self.values)
+
+    @property
+    def _kernel_arguments(self) -> tuple[Any, ...]:
+        if self.tokens is None:
+            return self.scores, None, None, self.values, self.starts, None, self.amounts, self.log_null
+        # one exponential per entry of the vocabulary instead of one per place
+        highest = np.max(self.scores, axis=0, initial=-np.inf).astype(np.float64)
+        reference = np.where(np.isfinite(highest), highest, 0.0)  # (h,)
+        exponentials = np.exp(self.scores - reference)
+        return (
+            self.scores, exponentials, reference, self.values, self.starts, self.tokens, self.amounts, self.log_null,
+        )  # fmt: skip
+
+    def outputs(self) -> Floats:
+        flat = np.empty((len(self.starts) - 1, self.scores.shape[1], self.values.shape[1]))
+        _pool(*self._kernel_arguments, flat)  # type: ignore[call-arg]
+        return flat.reshape(self.shape).astype(self.dtype, copy=False)
+
+    def log_weights(self) -> Floats:
+        size, queries = int(self.starts[-1]), self.scores.shape[1]
+        flat = np.empty((queries, size))
+        with np.errstate(divide="ignore"):
+            log_amounts = None if self.amounts is None else np.log(self.amounts, dtype=np.float64)
+        _log_weights(self.scores, self.starts, self.tokens, log_amounts, self.log_null, flat)
+        whole = flat[0] if self.one_query else np.ascontiguousarray(flat.T)
+        return whole.astype(self.scores.dtype, copy=False)
+
+    def gradient(self, upstream: Any) -> PoolGradient:
+        slopes = np.asarray(upstream, dtype=np.float64)
+        if slopes.shape != self.shape:
+            raise ValueError(f"upstream of shape {slopes.shape} must have the shape of the outputs, {self.shape}")
+        slopes = slopes.reshape(self.shape[0], self.scores.shape[1], self.values.shape[1])
+        d_scores, d_values = np.zeros(self.scores.shape), np.zeros(self.values.shape)
+        d_null = np.zeros(self.log_null.shape)
+        _pull_back(*self._kernel_arguments, slopes, d_scores, d_values, d_null)  # type: ignore[call-arg]
+        return PoolGradient(
+            (d_scores[:, 0] if self.one_query else d_scores).astype(self.scores.dtype, copy=False),
+            (d_values[:, 0] if self.one_value else d_values).astype(self.values.dtype, copy=False),
+            None if self.null_shape is None else self._summed_null(d_null),
+        )
+
+    def _summed_null(self, d_null: Floats) -> Floats:
+        """Slopes of the null scores that were given, each for all that share it."""
+        assert self.null_shape is not None
+        given = d_null[:, 0] if self.one_query else d_null
+        extra = tuple(range(given.ndim - len(self.null_shape)))
+        kept = given.sum(axis=extra)
+        ones = tuple(axis for axis, size in enumerate(self.null_shape) if size == 1)
+        return np.asarray(kept.sum(axis=ones, keepdims=True))
+
+
+def _null_scores(log_null: Any, shape: tuple[int, ...]) -> Floats:
+    """Scores of the null token, (n, h)."""
+    found = np.asarray(-np.inf if log_null is None else log_null, dtype=np.float64)
+    if np.isnan(found).any() or np.isposinf(found).any():
+        raise ValueError("log_null holds NaN or +inf; it must be finite, or -inf for no null token")
+    try:
+        whole = np.broadcast_to(found, shape)
+    except ValueError:
+        raise ValueError(f"log_null of shape {found.shape} must be one number or fit the shape {shape}") from None
+    return whole.reshape(shape[0], shape[1] if len(shape) > 1 else 1).copy()
+
+
+@njit(nogil=True, forceinline=True)
+def _own(array: Any, starts: Any, i: int) -> Any:
+    """What belongs to sequence i."""
+    return None if array is None else array[starts[i] : starts[i + 1]]
+
+
+@njit(nogil=True, forceinline=True)
+def _rows(array: Any, tokens: Any, starts: Any, i: int) -> Any:
+    """Rows of sequence i, or the whole vocabulary for its tokens to look into."""
+    return array[starts[i] : starts[i + 1]] if tokens is None else array
+
+
+@njit(nogil=True, forceinline=True)
+def _weigh(
+    scores: Any, exponentials: Any, reference: Any, h: int, tokens: Any, amounts: Any, log_null: float, shares: Any
+) -> Any:
+    if exponentials is None:
+        return weigh(scores[:, h], tokens, amounts, log_null, shares)
+    return weigh_shared(exponentials[:, h], reference[h], scores[:, h], tokens, amounts, log_null, shares)
+
+
+@njit(nogil=True, forceinline=True)
+def _longest(starts: Any) -> int:
+    longest = 0
+    for i in range(len(starts) - 1):
+        longest = max(longest, starts[i + 1] - starts[i])
+    return longest
+
+
+@njit(cache=True, nogil=True)
+def _pool(
+    scores: Any, exponentials: Any, reference: Any, values: Any, starts: Any, tokens: Any, amounts: Any, log_null: Any,
+    outputs: Any,
+) -> None:  # fmt: skip
+    """Fill outputs (n, h, k)."""
+    shares = np.empty(_longest(starts))
+    for i in range(len(starts) - 1):
+        a, g = _rows(scores, tokens, starts, i), _rows(values, tokens, starts, i)
+        part, counts = _own(tokens, starts, i), _own(amounts, starts, i)
+        for h in range(scores.shape[1]):
+            top, null, total = _weigh(a, exponentials, reference, h, part, counts, log_null[i, h], shares)
+            if g.shape[1] == 1:
+                highest, shortfall = fall_short(g[:, 0], part, shares, top, null, total)
+                outputs[i, h, 0] = highest - shortfall
+            else:
+                fall_short_rows(g, part, shares, top, null, total, outputs[i, h])
+                for k in range(g.shape[1]):
+                    outputs[i, h, k] = value_of(g, part, top, k) - outputs[i, h, k]
+
+
+@njit(cache=True, nogil=True)
+def _log_weights(scores: Any, starts: Any, tokens: Any, log_amounts: Any, log_null: Any, log_weights: Any) -> None:
+    """Fill log_weights (h, N)."""
+    shares = np.empty(_longest(starts))
+    for i in range(len(starts) - 1):
+        a = _rows(scores, tokens, starts, i)
+        part, logs = _own(tokens, starts, i), _own(log_amounts, starts, i)
+        for h in range(scores.shape[1]):
+            weigh_in_logs(a[:, h], part, logs, log_null[i, h], log_weights[h, starts[i] : starts[i + 1]], shares)
+
+
+@njit(cache=True, nogil=True)
+def _pull_back(
+    scores: Any, exponentials: Any, reference: Any, values: Any, starts: Any, tokens: Any, amounts: Any, log_null: Any,
+    upstream: Any, d_scores: Any, d_values: Any, d_null: Any,
+) -> None:  # fmt: skip
+    """Add the slopes in scores (N, h), values (N, k) and null scores (n, h) of those in the outputs, (n, h, k)."""
+    shares, along = np.empty((2, _longest(starts)))
+    for i in range(len(starts) - 1):
+        a, g = _rows(scores, tokens, starts, i), _rows(values, tokens, starts, i)
+        da, dg = _rows(d_scores, tokens, starts, i), _rows(d_values, tokens, starts, i)
+        part, counts = _own(tokens, starts, i), _own(amounts, starts, i)
+        for h in range(scores.shape[1]):
+            slopes = upstream[i, h]
+            top, null, total = _weigh(a, exponentials, reference, h, part, counts, log_null[i, h], shares)
+            # with several values, what counts is their sum along the slopes, again less that of the winner
+            shortfall, best = 0.0, 0.0
+            for t in range(size_of(a, part)):
+                s, share = place(part, t), shares[t] / total
+                along[t] = 0.0
+                for k in range(len(slopes)):
+                    along[t] += slopes[k] * (g[s, k] - value_of(g, part, top, k))
+                    dg[s, k] += share * slopes[k]
+                shortfall -= share * along[t]
+            for k in range(len(slopes)):
+                best += slopes[k] * value_of(g, part, top, k)
+            shortfall += null / total * best
+            for t in range(size_of(a, part)):
+                da[place(part, t), h] += shares[t] / total * lead(along[t], 0.0, shortfall)
+            d_null[i, h] = null / total * lead(-best, 0.0, shortfall)
