@@ -16,10 +16,10 @@ from threadpoolctl import threadpool_limits
 
 from whichtoken.data import SparseTokens
 from whichtoken.lab.benchmark import Measure, seconds
-from whichtoken.optim.convex_head import ConvexHead, fit_head
-from whichtoken.optim.two_step_query import attention_features
 from whichtoken.theory import sparse_tokens
 from whichtoken.theory.sparse_tokens import feature_law
+from whichtoken.training.convex_head import ConvexHead, fit_head
+from whichtoken.training.two_step import attention_features
 
 TASK: dict[str, Any] = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
 QUERY: dict[str, Any] = {"alignment": 0.9, "inverse_temperature": 1.0}

@@ -15,9 +15,9 @@ from whichtoken.data import AttentionRegression
 from whichtoken.lab.benchmark import Measure, seconds, speed_up
 from whichtoken.models.softmax_regression import SoftmaxRegression
 from whichtoken.models.whitening import Whitening
-from whichtoken.optim.factor_baselines import run_baseline
-from whichtoken.optim.factor_objectives import TokenObjective
-from whichtoken.optim.structure_aware_descent import StructureAwareDescent
+from whichtoken.training.factor_baselines import run_baseline
+from whichtoken.training.factor_objectives import TokenObjective
+from whichtoken.training.structure_aware_descent import StructureAwareDescent
 
 TOKENS, DIM, OUTPUTS = 4000, 32, 4
 THREADS = 2

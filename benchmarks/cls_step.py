@@ -22,16 +22,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whichtoken.data import LevelTokens, TokenCounts
-from whichtoken.experiments.trained_embeddings.corpora import missing_reviews, review_counts
+from whichtoken.experiments.trained_embeddings._corpora import missing_reviews, review_counts
 from whichtoken.lab.benchmark import Measure, seconds
 from whichtoken.models.attention_modules import ClsAttentionModule, padded_ids
 from whichtoken.models.cls_attention import ClsAttention
 from whichtoken.models.cls_model import count_matrix
-from whichtoken.optim.batch_schedule import batch_schedule
-from whichtoken.optim.cls_adamw import update_rows
-from whichtoken.optim.cls_training import ClsAdamW
-from whichtoken.optim.missed_steps import adamw_rule
-from whichtoken.optim.training_plan import TrainingPlan
+from whichtoken.training.batch_schedule import batch_schedule
+from whichtoken.training.cls_adamw import update_rows
+from whichtoken.training.cls_training import ClsAdamW
+from whichtoken.training.missed_steps import adamw_rule
+from whichtoken.training.plan import TrainingPlan
 
 BATCH, DIM = 128, 2048
 PLAN = TrainingPlan(lr=1e-3)

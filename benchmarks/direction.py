@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from whichtoken.data import AttentionProblem, AttentionTokens
+from whichtoken.flows.descent import attention_descent
 from whichtoken.lab.benchmark import Measure, speed_up
 from whichtoken.margin import key_query_svm
-from whichtoken.optim.attention_descent import attention_descent
 
 CASE = "n=6 T=8 d=10, 3000 normalised steps"
 STEPS = 3_000

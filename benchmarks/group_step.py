@@ -15,7 +15,7 @@ from torch import Tensor
 from whichtoken.data import GroupSparse
 from whichtoken.lab.benchmark import Measure, speed_up
 from whichtoken.models.group_transformer import GroupTransformer
-from whichtoken.optim.group_descent import xavier_start
+from whichtoken.training.group_descent import xavier_start
 
 BATCH, LR = 2000, 1e-3
 SIZES = ((8, 32, 2.0, 4), (4, 8, 1.0, 40))  # group_dim, groups, times faster, steps timed together

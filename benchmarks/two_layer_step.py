@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from whichtoken.data import LevelTokens, TokenCounts
-from whichtoken.experiments.trained_embeddings.corpora import missing_reviews, review_counts
+from whichtoken.experiments.trained_embeddings._corpora import missing_reviews, review_counts
 from whichtoken.lab.benchmark import Measure, speed_up
 from whichtoken.models.attention_modules import TwoLayerAttentionModule, padded_ids
 from whichtoken.models.two_layer_attention import TwoLayerAttention

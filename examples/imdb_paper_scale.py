@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 from whichtoken.data.review_files import Reviews, read_imdb
 from whichtoken.data.synthetic_reviews import synthetic_reviews
 from whichtoken.data.text_pipeline import TextPipeline, prepare
-from whichtoken.optim.cls_training import start_cls, train_cls
-from whichtoken.optim.training_loop import Safeguards
-from whichtoken.optim.training_plan import TrainingPlan
 from whichtoken.theory.trained_embeddings import posterior_difference
+from whichtoken.training.cls_training import start_cls, train_cls
+from whichtoken.training.loop import Safeguards
+from whichtoken.training.plan import TrainingPlan
 
 
 def main() -> None:

@@ -6,8 +6,8 @@ Which token each sequence ends on, the max-margin direction for that choice, and
 import numpy as np
 
 from whichtoken.data import AttentionTokens
+from whichtoken.flows.descent import attention_descent
 from whichtoken.margin import key_query_svm
-from whichtoken.optim.attention_descent import attention_descent
 
 rng = np.random.default_rng(0)
 problem = AttentionTokens(sequences=6, length=8, dim=10).sample(rng)

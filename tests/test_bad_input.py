@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from whichtoken import BagClassifier, GroupClassifier, TextClassifier, cli
+from whichtoken.data.bag_tables import read_bag_table
 from whichtoken.data.synthetic_reviews import synthetic_reviews
-from whichtoken.estimators.bag_table import read_bag_table
 from whichtoken.estimators.model_folder import save_model
 
 PLAN = "plan --length 10 --signal-tokens 1 --strength 5 --prevalence 0.5 --dim 500 --samples 100"

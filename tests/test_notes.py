@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from whichtoken import TextClassifier, cli
 from whichtoken.data.synthetic_reviews import synthetic_reviews
 from whichtoken.display.notes import note_of, warnings_as_notes
-from whichtoken.estimators.text_fits import fit_text
+from whichtoken.estimators.text.fitting import fit_text
 
 UNKNOWN = "1 of 10 documents has no known word; it gets the most likely label"
 

@@ -137,8 +137,8 @@ from numba import njit, prange, threading_layer
 from whichtoken import GroupClassifier
 from whichtoken.errors import UsageError
 from whichtoken.margin import prompt_svm
-from whichtoken.optim.cls_training import start_cls, train_cls
-from whichtoken.optim.training_plan import TrainingPlan
+from whichtoken.training.cls_training import start_cls, train_cls
+from whichtoken.training.plan import TrainingPlan
 
 @njit(parallel=True)
 def total(values):

@@ -1,27 +1,31 @@
 """Which token does softmax attention pick, why, and how surely."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whichtoken.kernel_cache import ensure_kernel_cache
+
+if TYPE_CHECKING:
+    from whichtoken.estimators import AttentionRegressor, BagClassifier, GroupClassifier, TextClassifier
 
 __version__ = "0.1.0"
 
 ensure_kernel_cache()  # before anything imports numba
 
-_ESTIMATORS = {
-    "AttentionRegressor": "attention_regressor",
-    "TextClassifier": "text_classifier",
-    "BagClassifier": "bag_classifier",
-    "GroupClassifier": "group_classifier",
-}  # name -> file; imported on first use, to keep this light
+_ESTIMATORS = ("AttentionRegressor", "BagClassifier", "GroupClassifier", "TextClassifier")
+_ROOMS = ("attention", "data", "estimators", "flows", "lab", "margin", "models", "optim", "theory", "training")
+
+__all__ = ["AttentionRegressor", "BagClassifier", "GroupClassifier", "TextClassifier", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ESTIMATORS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"whichtoken.estimators.{_ESTIMATORS[name]}"), name)
+    # imported when asked for, to keep this light
+    if name in _ESTIMATORS:
+        return getattr(import_module("whichtoken.estimators"), name)
+    if name in _ROOMS:
+        return import_module(f"whichtoken.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_ESTIMATORS])
+    return sorted({*globals(), *_ESTIMATORS, *_ROOMS})

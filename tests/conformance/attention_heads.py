@@ -13,21 +13,21 @@ from scipy import sparse
 from whichtoken.attention import pool_gradient, softmax_pool
 from whichtoken.attention.losses import compiled_log_slope
 from whichtoken.data.attention_tokens import AttentionProblem
-from whichtoken.estimators.bag_attention import Pooling, attention_weights, bag_scores, loss_and_gradient, no_scaling
-from whichtoken.estimators.bags import Bags, LabelledBags
-from whichtoken.estimators.text_explanation import _attention
+from whichtoken.data.bags import Bags, LabelledBags
+from whichtoken.estimators.bags.attention import Pooling, attention_weights, bag_scores, loss_and_gradient, no_scaling
+from whichtoken.estimators.text.explanation import _attention
+from whichtoken.flows.attention_kernels import weight_gradient
+from whichtoken.flows.cls import token_pull
+from whichtoken.flows.joint_path import _Alternation
+from whichtoken.flows.path import Sphere
 from whichtoken.models.attention_function import pool
 from whichtoken.models.attention_modules import ClsAttentionModule, padded_ids
 from whichtoken.models.attention_pooling import AttentionPooling
 from whichtoken.models.cls_attention import ClsAttention
 from whichtoken.models.key_query_attention import KeyQueryAttention
-from whichtoken.optim.attention_kernels import weight_gradient
-from whichtoken.optim.cls_flow import token_pull
-from whichtoken.optim.joint_regularization_path import _Alternation
-from whichtoken.optim.regularization_path import Sphere
-from whichtoken.optim.score_descent import BETA1, ScoreDescent
-from whichtoken.optim.two_step_query import attention_features
 from whichtoken.theory.trained_embeddings import attend
+from whichtoken.training.score_descent import BETA1, ScoreDescent
+from whichtoken.training.two_step import attention_features
 
 
 class Case(NamedTuple):

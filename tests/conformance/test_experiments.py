@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
+from whichtoken.display.figures import svg
 from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Predicted, Row, Rows
@@ -13,7 +14,6 @@ from whichtoken.lab.plan import make_plan, read_point
 from whichtoken.lab.record import record_folder
 from whichtoken.lab.results import judge
 from whichtoken.lab.worker import work
-from whichtoken.report.figures import svg
 
 OWN = [experiment for experiment in experiments().values() if not experiment.id.startswith("toy/")]
 each_experiment = pytest.mark.parametrize("experiment", OWN, ids=lambda experiment: experiment.id)

@@ -23,8 +23,10 @@ import pytest
 from PIL import Image
 from scipy import sparse
 
+from whichtoken.commands.models import texts_of
 from whichtoken.data import TokenCodes, TokenCounts, labelled_pictures
 from whichtoken.data.bag_files import read_bags
+from whichtoken.data.bag_tables import read_bag_table
 from whichtoken.data.count_cache import load_counts, save_counts
 from whichtoken.data.image_patches import CIFAR_FILE, cifar_images
 from whichtoken.data.labelled_pictures import cifar_pictures
@@ -32,11 +34,9 @@ from whichtoken.data.review_files import read_imdb, read_reviews, read_yelp
 from whichtoken.data.table_files import read_table
 from whichtoken.data.text_pipeline import read_word_pieces
 from whichtoken.errors import UsageError
-from whichtoken.estimators.bag_table import read_bag_table
-from whichtoken.estimators.command import texts_of
 from whichtoken.estimators.table_fits import read_mapping
-from whichtoken.estimators.text_tokens import FileTokenizer
-from whichtoken.optim.checkpoint import load_checkpoint, save_checkpoint
+from whichtoken.estimators.text.tokens import FileTokenizer
+from whichtoken.training.checkpoint import load_checkpoint, save_checkpoint
 
 REVIEWS = pd.DataFrame({"text": ["good film", "bad, dull"] * 8, "label": [1, 0] * 8, "stars": [5, 1] * 8})
 BAGS = pd.DataFrame({"bag": np.repeat(np.arange(6), 2), "label": np.repeat([1, -1] * 3, 2), "x": np.arange(12) / 7})

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import ks_2samp
 
 from whichtoken.data import SparseTokens
-from whichtoken.optim.two_step_query import attention_features
+from whichtoken.training.two_step import attention_features
 
 TASK = {"length": 6, "signal_tokens": 2, "strength": 4.0, "prevalence": 0.3}
 

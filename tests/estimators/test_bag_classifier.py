@@ -14,20 +14,20 @@ from sklearn.model_selection import LeaveOneGroupOut
 
 from whichtoken import BagClassifier
 from whichtoken.data import SparseTokens
-from whichtoken.estimators.bag_attention import (
+from whichtoken.data.bags import LabelledBags, as_bags
+from whichtoken.estimators.bags.attention import (
     Scaling,
     instance_scaling,
     loss_and_gradient,
     no_scaling,
     pooled_features,
 )
-from whichtoken.estimators.bag_certificate import smallest_deletion
-from whichtoken.estimators.bag_training import Queries
-from whichtoken.estimators.bag_validation import validation_splits
-from whichtoken.estimators.bags import LabelledBags, as_bags
+from whichtoken.estimators.bags.certificate import smallest_deletion
+from whichtoken.estimators.bags.training import Queries
+from whichtoken.estimators.bags.validation import validation_splits
 from whichtoken.models.attention_pooling import AttentionPooling
-from whichtoken.optim.two_step_query import two_step_query
 from whichtoken.theory.sparse_tokens import bayes_floor, exact_error
+from whichtoken.training.two_step import two_step_query
 
 TASK = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
 

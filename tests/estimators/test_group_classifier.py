@@ -14,9 +14,9 @@ from sklearn.preprocessing import StandardScaler
 
 from whichtoken import GroupClassifier
 from whichtoken.data import GroupSparse
-from whichtoken.estimators import group_attention
-from whichtoken.estimators.group_attention import separate_attention
-from whichtoken.estimators.group_layout import parse_groups
+from whichtoken.estimators.groups import attention as group_attention
+from whichtoken.estimators.groups.attention import separate_attention
+from whichtoken.estimators.groups.layout import parse_groups
 from whichtoken.estimators.model_folder import load_model, save_model
 
 IDS = np.repeat(np.arange(8), 4)

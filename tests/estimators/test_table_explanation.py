@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from whichtoken import GroupClassifier, cli
+from whichtoken.commands.models import explain_data
 from whichtoken.errors import UsageError
-from whichtoken.estimators.command import explain_data
 from whichtoken.report.table_explanation import as_html, coloured, reason_lines, summary
 
 COLUMNS = ["a_1", "a_2", "b_1", "b_2", "c_1", "age"]

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from whichtoken.data.bag_tables import read_bag_table
 from whichtoken.errors import UsageError
-from whichtoken.estimators.bag_classifier import BagClassifier
-from whichtoken.estimators.bag_table import read_bag_table
-from whichtoken.estimators.group_classifier import GroupClassifier
+from whichtoken.estimators.bags.classifier import BagClassifier
+from whichtoken.estimators.groups.classifier import GroupClassifier
 from whichtoken.estimators.table_fits import fit_bags, fit_groups, predict_bags, predict_groups, read_mapping
 
 

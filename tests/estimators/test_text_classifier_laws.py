@@ -228,7 +228,7 @@ def test_weights_of_documents_and_classes():
 
 
 def test_groups_stay_together(monkeypatch):
-    import whichtoken.estimators.text_classifier as module
+    import whichtoken.estimators.text.classifier as module
 
     seen = []
     original = module.held_out_splits

@@ -68,7 +68,7 @@ def test_fit_predict_explain(command, tmp_path, reviews):
 
 
 def test_rows_of_a_file_are_read_whenever_they_are_needed(tmp_path, reviews, monkeypatch):
-    from whichtoken.estimators import text_fits
+    from whichtoken.estimators.text import fitting as text_fits
 
     monkeypatch.setattr(text_fits, "stream_table", partial(text_fits.stream_table, chunk=100))
     rows = np.array([0, 3, 99, 100, 239])
@@ -77,7 +77,7 @@ def test_rows_of_a_file_are_read_whenever_they_are_needed(tmp_path, reviews, mon
 
 
 def test_the_baseline_of_many_documents_chooses_on_some(command, tmp_path, reviews, monkeypatch):
-    from whichtoken.estimators import text_fits
+    from whichtoken.estimators.text import fitting as text_fits
 
     arguments = ["fit", "text", "reviews.csv", "--text", "review", "--label", "sentiment", "--json", "metrics.json"]
     accuracy = []

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from whichtoken.data import AttentionTokens
+from whichtoken.flows.descent import attention_descent
 from whichtoken.margin import key_query_svm
-from whichtoken.optim.attention_descent import attention_descent
 from whichtoken.theory.mirror_descent import directional_divergence, globally_optimal, locally_optimal
 
 pytestmark = pytest.mark.xdist_group("reference-table")  # one worker computes the runs for all tests of this file

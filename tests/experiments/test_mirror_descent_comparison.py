@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from whichtoken.experiments.mirror_descent import comparison
+from whichtoken.experiments.mirror_descent import _comparison as comparison
 from whichtoken.experiments.mirror_descent.reviews import Point, Reviews
 from whichtoken.experiments.mirror_descent.vision import Point as Picture
 from whichtoken.experiments.mirror_descent.vision import Vision, _moved

@@ -11,9 +11,9 @@ from scipy.stats import norm
 
 from whichtoken.errors import UsageError
 from whichtoken.experiments.sparse_tokens import alignment, capacity, errors, regimes, surrogate
+from whichtoken.experiments.sparse_tokens._scores import attention, best_threshold, draw_scores, error_at, mean
 from whichtoken.experiments.sparse_tokens.boundary import higher_criticism, threshold
 from whichtoken.experiments.sparse_tokens.capacity import separable
-from whichtoken.experiments.sparse_tokens.scores import attention, best_threshold, draw_scores, error_at, mean
 from whichtoken.experiments.sparse_tokens.surrogate import Point, potential, predicted_minimum
 from whichtoken.lab import Predicted, Row, Rows
 from whichtoken.lab.plan import make_plan

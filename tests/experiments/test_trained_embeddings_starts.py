@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from whichtoken.data import RelevantTokens
-from whichtoken.experiments.trained_embeddings.corpora import missing_reviews, review_counts
-from whichtoken.experiments.trained_embeddings.labelled_reviews import labelled_reviews
+from whichtoken.experiments.trained_embeddings._corpora import missing_reviews, review_counts
+from whichtoken.experiments.trained_embeddings._labelled_reviews import labelled_reviews
 from whichtoken.experiments.trained_embeddings.selection_conditions import Point as Conditions
 from whichtoken.experiments.trained_embeddings.selection_conditions import tightness
 from whichtoken.experiments.trained_embeddings.selection_window import MIDDLE, Point, SelectionWindow

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import linprog
 
 from whichtoken.margin import key_query_svm, prompt_svm
-from whichtoken.margin.norms import dual_exponent
+from whichtoken.norms import dual_exponent
 
 EXPONENTS = (1, 1.1, 1.5, 2, 3, 7, np.inf)
 

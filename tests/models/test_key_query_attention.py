@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from whichtoken.data import AttentionProblem, AttentionTokens
+from whichtoken.flows.descent import attention_descent
 from whichtoken.models.key_query_attention import KeyQueryAttention
-from whichtoken.optim.attention_descent import attention_descent
 
 LOSSES = ["logistic", "exponential", "linear"]
 

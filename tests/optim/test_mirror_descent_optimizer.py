@@ -10,8 +10,8 @@ from torch import nn
 
 from whichtoken.data import AttentionTokens
 from whichtoken.errors import UsageError
+from whichtoken.flows.descent import attention_descent
 from whichtoken.optim import MirrorDescent
-from whichtoken.optim.attention_descent import attention_descent
 from whichtoken.theory.mirror_descent import inverse_mirror_map, mirror_map
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -454,7 +454,7 @@ def test_state_of_another_shape_is_refused():
 
 
 def test_compiled_descents_do_without_torch():
-    code = "import sys, whichtoken.optim, whichtoken.optim.attention_descent; sys.exit('torch' in sys.modules)"
+    code = "import sys, whichtoken.optim, whichtoken.flows.descent; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

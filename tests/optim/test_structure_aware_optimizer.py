@@ -10,8 +10,8 @@ from torch import nn
 from whichtoken.experiments.attention_regression.transformer import Point, Transformer
 from whichtoken.optim import StructureAware
 from whichtoken.optim.chain_steps import gram_preconditioned
-from whichtoken.optim.factor_steps import gram_step
 from whichtoken.theory.attention_regression import chain_rate
+from whichtoken.training.factor_steps import gram_step
 
 seeds = st.integers(0, 2**31)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtoken.margin.norms import power_norm
+from whichtoken.norms import power_norm
 from whichtoken.theory import mirror_descent
 
 EXPONENTS = [1.05, 1.1, 1.75, 2.0, 3.0, 10.0]

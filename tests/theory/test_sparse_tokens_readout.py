@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from whichtoken.data.sparse_task import Task
 from whichtoken.data.sparse_tokens import SparseTokens
-from whichtoken.optim.convex_head import fit_head
 from whichtoken.theory import sparse_tokens
 from whichtoken.theory.sparse_tokens.feature_law import attention_law, two_point_law
 from whichtoken.theory.sparse_tokens.saddle import KINDS, _Equations, saddle_point
 from whichtoken.theory.sparse_tokens.square import square_saddle_point
-from whichtoken.theory.sparse_tokens.task import Task
+from whichtoken.training.convex_head import fit_head
 
 ONE = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
 THREE = {"length": 10, "signal_tokens": 3, "strength": 2.0, "prevalence": 0.2}

@@ -19,8 +19,8 @@ import pytest
 from tally import tally
 
 from whichtoken import BagClassifier, GroupClassifier, TextClassifier
+from whichtoken.commands.models import predict_file
 from whichtoken.errors import UsageError
-from whichtoken.estimators.command import predict_file
 from whichtoken.estimators.model_folder import checksum
 
 KINDS = ("text", "bags", "groups")

@@ -39,7 +39,7 @@ def explain(
 
       whichtoken explain molecules-model --file molecules.csv --column molecule
     """
-    from whichtoken.estimators.command import explain_data
+    from whichtoken.commands.models import explain_data
 
     check_apart({"--file": file}, {"--html": html, "--json": json_file})
     explanations, shown = explain_data(model, text, file, column=column, separator=separator)

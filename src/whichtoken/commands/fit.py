@@ -59,8 +59,8 @@ def fit_text_file(
 
     Example: whichtoken fit text reviews.csv --text review --label sentiment --model reviews-model
     """
-    from whichtoken.estimators.command import check_separator
-    from whichtoken.estimators.text_fits import fit_text
+    from whichtoken.commands.models import check_separator
+    from whichtoken.estimators.text.fitting import fit_text
 
     check_separator(data, separator)
     check_apart({"DATA": data}, {"--json": json_file})
@@ -93,7 +93,7 @@ def fit_bags_file(
 
     Example: whichtoken fit bags molecules.csv --bag molecule --label active --model molecules-model
     """
-    from whichtoken.estimators.command import check_separator
+    from whichtoken.commands.models import check_separator
     from whichtoken.estimators.table_fits import fit_bags
 
     check_separator(data, separator)
@@ -129,7 +129,7 @@ def fit_groups_file(
 
     Example: whichtoken fit groups cells.csv --prefix _ --label malignant --model cells-model
     """
-    from whichtoken.estimators.command import check_separator
+    from whichtoken.commands.models import check_separator
     from whichtoken.estimators.table_fits import fit_groups, read_mapping
 
     if (groups is None) == (prefix is None):

@@ -35,8 +35,8 @@ def predict(
     spreadsheet_safe: SpreadsheetSafe = False,
 ) -> None:
     """Labels and probabilities of the rows of a file."""
+    from whichtoken.commands.models import predict_file
     from whichtoken.data.table_output import write_table
-    from whichtoken.estimators.command import predict_file
 
     check_apart({"DATA": data}, {"--to": to})
     predicted = predict_file(model, data, column=column, separator=separator)

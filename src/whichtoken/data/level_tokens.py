@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.checks import check_count, check_range
 from whichtoken.data.token_counts import TokenCounts, count_ids
-from whichtoken.theory.sparse_tokens.task import check_count, check_range
 
 PAPER_NOISE = (0.45, 0.35, 0.3, 0.25, 0.2, 0.1, 0.05, 0.02)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.checks import check_count
 from whichtoken.data.token_counts import TokenCounts, count_ids
-from whichtoken.theory.sparse_tokens.task import check_count
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.checks import check_count
 from whichtoken.data.reading import read_text, readable, reason, shown
 from whichtoken.data.table_files import column_names, stream_table
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
-from whichtoken.theory.sparse_tokens.task import check_count
 
 PAIRS = (("-1", "1"), ("0", "1"), ("neg", "pos"), ("negative", "positive"))  # what is negative when it is known
 IMDB_SIGN = {"neg": -1, "pos": 1}

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from whichtoken.theory.sparse_tokens.positions import check_positions, draw_positions
-from whichtoken.theory.sparse_tokens.task import Task, check_count, check_range
+from whichtoken.checks import check_count, check_range
+from whichtoken.data.sparse_positions import check_positions, draw_positions
+from whichtoken.data.sparse_task import Task
 
 Array = NDArray[np.float64]
 

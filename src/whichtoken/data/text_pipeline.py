@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from whichtoken.checks import check_count
 from whichtoken.data.count_cache import cached_counts
 from whichtoken.data.reading import read_text, shown
 from whichtoken.data.stop_words import ENGLISH_STOP_WORDS
@@ -20,7 +21,6 @@ from whichtoken.data.token_counts import TokenCounts
 from whichtoken.data.token_sequences import NGramTable, TokenSequences
 from whichtoken.data.word_split import APOSTROPHES, Places, Words, place_words, split_words
 from whichtoken.errors import UsageError
-from whichtoken.theory.sparse_tokens.task import check_count
 
 UNKNOWN = "[UNK]"
 

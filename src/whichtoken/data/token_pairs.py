@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from whichtoken.checks import check_count, check_range
 from whichtoken.data.token_counts import TokenCounts, count_ids
-from whichtoken.theory.sparse_tokens.task import check_count, check_range
 
 
 @dataclass(frozen=True)

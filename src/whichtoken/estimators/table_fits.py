@@ -10,25 +10,25 @@ import numpy as np
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from whichtoken.data.bag_tables import BagTable, numbers, read_bag_table, whole_numbers_where_possible
+from whichtoken.data.column_roles import check_roles
 from whichtoken.data.reading import read_json, shown
 from whichtoken.data.review_files import label_names
 from whichtoken.data.table_files import column_names, read_table
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
-from whichtoken.estimators.bag_attention import no_scaling, pooled_features
-from whichtoken.estimators.bag_classifier import BagClassifier
-from whichtoken.estimators.bag_table import BagTable, numbers, read_bag_table, whole_numbers_where_possible
-from whichtoken.estimators.column_roles import check_roles
-from whichtoken.estimators.fit_report import FitReport, check_split, measured, predictions, split_rows
-from whichtoken.estimators.group_classifier import GroupClassifier
+from whichtoken.estimators.bags.attention import no_scaling, pooled_features
+from whichtoken.estimators.bags.classifier import BagClassifier
+from whichtoken.estimators.evaluation import FitReport, check_split, measured, predictions, split_rows
+from whichtoken.estimators.groups.classifier import GroupClassifier
 from whichtoken.estimators.logistic_baseline import logistic_baseline
 from whichtoken.estimators.model_folder import check_writable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from whichtoken.estimators.bag_explanation import BagExplanation
-    from whichtoken.estimators.table_explanation import RowExplanation
+    from whichtoken.estimators.bags.explanation import BagExplanation
+    from whichtoken.estimators.groups.explanation import RowExplanation
 
 
 def fit_bags(

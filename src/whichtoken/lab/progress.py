@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from whichtoken.terminal_bar import terminal_bar
+from whichtoken.progress import terminal_bar
 
 Tick = Callable[[str, bool], None]  # (experiment id, whether the row failed)
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from whichtoken.margin.constraints import Constraints
 from whichtoken.margin.exact import exact_combination, exact_scores
-from whichtoken.margin.norms import Vector, power_norm
 from whichtoken.margin.rounding import growth
+from whichtoken.norms import Vector, power_norm
 
 if TYPE_CHECKING:
     from whichtoken.margin.vocabulary import VocabularyConstraints

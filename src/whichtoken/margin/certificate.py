@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from whichtoken.margin.bounds import dual_bound, level_bound
 from whichtoken.margin.constraints import Constraints, Indices
-from whichtoken.margin.norms import Vector, dual_exponent, power_norm
+from whichtoken.norms import Vector, dual_exponent, power_norm
 
 if TYPE_CHECKING:
     from whichtoken.margin.vocabulary import VocabularyConstraints

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import lapack
 
-from whichtoken.margin.norms import Vector
+from whichtoken.norms import Vector
 
 # Rounding in a Gram matrix; a ridge below it cannot be told from zero.
 FLOOR = 1e-15

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from whichtoken.margin.norms import Vector, row_norms
 from whichtoken.margin.rounding import exact_difference, rounding
+from whichtoken.norms import Vector, row_norms
 
 Indices = NDArray[np.int64]
 # Up to this many numbers the rows are written out: one product of small dense matrices beats a loop over sequences.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.margin.norms import Vector
+from whichtoken.norms import Vector
 
 # Relative to the slope at the largest weight; further out, an entry is as good as frozen in one coordinate.
 SLOPES = (1e-8, 1e12)

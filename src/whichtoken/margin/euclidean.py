@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from whichtoken.margin.cholesky import cholesky
 from whichtoken.margin.constraints import Constraints
-from whichtoken.margin.norms import Vector
 from whichtoken.margin.solution import Farkas, Solution
+from whichtoken.norms import Vector
 
 OUTER, INNER = 60, 30
 # A smaller eps converges faster outside and is harder inside; the last three decades are for ill-conditioned rows.

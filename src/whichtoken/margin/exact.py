@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.margin.constraints import Constraints
-from whichtoken.margin.norms import Vector
+from whichtoken.norms import Vector
 
 MANTISSA_BITS = 53
 

@@ -23,8 +23,8 @@ from scipy.linalg import lapack
 
 from whichtoken.margin.constraints import Constraints
 from whichtoken.margin.exact import dyadic, exact_rows, solve_with_first_columns
-from whichtoken.margin.norms import Vector
 from whichtoken.margin.rounding import growth, rounding
+from whichtoken.norms import Vector
 
 if TYPE_CHECKING:
     from whichtoken.margin.vocabulary import VocabularyConstraints

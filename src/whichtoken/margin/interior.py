@@ -16,8 +16,8 @@ import numpy as np
 from whichtoken.margin.cholesky import cholesky
 from whichtoken.margin.constraints import Constraints
 from whichtoken.margin.curve import PowerCurve
-from whichtoken.margin.norms import Vector, dual_exponent, power_norm
 from whichtoken.margin.solution import Solution
+from whichtoken.norms import Vector, dual_exponent, power_norm
 
 ITERATIONS, FINISHING, SHORTENINGS = 60, 8, 3
 CONVERGED, ROUGH = 1e-12, 1e-2

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from whichtoken.margin.bounds import combination_bound, level_bound
 from whichtoken.margin.certificate import OPTIMAL_GAP, MarginCertificate, Status
 from whichtoken.margin.constraints import Constraints, selection_constraints
-from whichtoken.margin.norms import Vector, dual_exponent
 from whichtoken.margin.rounding import growth
 from whichtoken.margin.solve import solve
+from whichtoken.norms import Vector, dual_exponent
 
 ITERATIONS = 50
 CONVERGED = 1e-11

@@ -6,8 +6,8 @@ import numpy as np
 from scipy.optimize import linprog
 
 from whichtoken.margin.constraints import Constraints
-from whichtoken.margin.norms import Vector
 from whichtoken.margin.solution import Solution
+from whichtoken.norms import Vector
 
 OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 

@@ -19,7 +19,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse.linalg import eigsh
 
-from whichtoken.margin.norms import Vector
+from whichtoken.norms import Vector
 
 Indices = NDArray[np.int64]
 SWEEPS = 20  # of one working set

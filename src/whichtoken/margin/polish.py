@@ -16,8 +16,8 @@ from whichtoken.margin.bounds import EXACT_WORK
 from whichtoken.margin.certificate import MarginCertificate, certify
 from whichtoken.margin.constraints import Constraints
 from whichtoken.margin.exact import exact_scores
-from whichtoken.margin.norms import Vector
 from whichtoken.margin.rounding import UNIT
+from whichtoken.norms import Vector
 
 if TYPE_CHECKING:
     from whichtoken.margin.vocabulary import VocabularyConstraints

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whichtoken.margin.norms import Vector
+from whichtoken.norms import Vector
 
 UNIT = 2.0**-53  # half of the distance from 1 to the next float
 SPARE = 8  # roundings besides those of a sum: of the difference, the product with a query, a factor, the bound itself

@@ -11,11 +11,11 @@ from scipy.sparse import csgraph
 
 from whichtoken.margin.certificate import MarginCertificate, certify, certify_infeasible
 from whichtoken.margin.cholesky import cholesky
-from whichtoken.margin.norms import Vector
 from whichtoken.margin.pair_ascent import PairProblem
 from whichtoken.margin.solve import solve
 from whichtoken.margin.vocabulary import VocabularyConstraints, spanning_forest, vocabulary_constraints
 from whichtoken.memory import require_memory
+from whichtoken.norms import Vector
 
 # Violations at which coordinate ascent pauses to have its guess of the tight constraints solved exactly, and the duality gap
 # that ends it then; the last tolerance is for embeddings stretched by a factor of thousands.

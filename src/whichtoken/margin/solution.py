@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from whichtoken.margin.norms import Vector
+from whichtoken.norms import Vector
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from whichtoken.margin.euclidean import minimal_norm
 from whichtoken.margin.infeasible import proven
 from whichtoken.margin.interior import minimal_power_norm
 from whichtoken.margin.linear import minimal_end_norm
-from whichtoken.margin.norms import Vector
 from whichtoken.margin.polish import polished
 from whichtoken.margin.solution import Farkas, Solution
+from whichtoken.norms import Vector
 from whichtoken.threads import one_thread
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from whichtoken.margin.constraints import Constraints, Indices
-from whichtoken.margin.norms import Vector, row_norms
 from whichtoken.margin.rounding import rounding
+from whichtoken.norms import Vector, row_norms
 
 CHUNK = 2**22  # numbers written out at a time
 

@@ -13,7 +13,7 @@ from whichtoken.report.text_explanation import TOP
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from whichtoken.estimators.bag_explanation import BagExplanation, InstanceReason
+    from whichtoken.estimators.bags.explanation import BagExplanation, InstanceReason
 
 HEADINGS = ("instance", "attention", "over uniform", "contribution")
 

@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from whichtoken import __version__
+from whichtoken.display.figures import svg
 from whichtoken.display.html import page
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError, in_one_line
@@ -25,7 +26,6 @@ from whichtoken.lab.ledger import Ledger, Run
 from whichtoken.lab.results import Result, stored_results
 from whichtoken.lab.verdicts import Verdict
 from whichtoken.places import DEFAULT_FOLDER, LEDGER_NAME
-from whichtoken.report.figures import svg
 from whichtoken.report.numbers import Numbers, fixed_fields, numbers_of
 
 MOST_LINES = 60  # of a table: longer ones belong into `whichtoken export`

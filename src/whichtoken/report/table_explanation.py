@@ -12,7 +12,7 @@ from whichtoken.report.marks import explanation_page, mark, strongest, terminal_
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from whichtoken.estimators.table_explanation import GroupReason, RowExplanation
+    from whichtoken.estimators.groups.explanation import GroupReason, RowExplanation
 
 HEADINGS = ("group", "attention", "contribution")
 

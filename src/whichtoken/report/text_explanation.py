@@ -12,7 +12,7 @@ from whichtoken.report.marks import explanation_page, mark, strongest, terminal_
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from whichtoken.estimators.text_explanation import Explanation, TokenReason
+    from whichtoken.estimators.text.explanation import Explanation, TokenReason
 
 HEADINGS = ("token", "count", "attention", "contribution")
 TOP = 8  # reasons listed below a text

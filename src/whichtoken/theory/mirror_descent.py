@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from whichtoken.margin.norms import power_norm
+from whichtoken.norms import power_norm
 
 _SERIES_RADIUS = 0.1  # times 1/p: relative distance below which a term of D_p is summed as a power series
 _SERIES_TERMS = 12  # each term is below a tenth of the one before

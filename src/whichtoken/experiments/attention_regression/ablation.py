@@ -87,10 +87,10 @@ class Ablation(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import AttentionRegression
-        from whichtoken.experiments.attention_regression.excess import TrainingSet
-        from whichtoken.optim.factor_objectives import TokenObjective
-        from whichtoken.optim.structure_aware_descent import StructureAwareDescent
+        from whichtoken.experiments.attention_regression._excess import TrainingSet
         from whichtoken.theory.attention_regression import excess_floor
+        from whichtoken.training.factor_objectives import TokenObjective
+        from whichtoken.training.structure_aware_descent import StructureAwareDescent
 
         generator = AttentionRegression(
             point.dim, tokens=point.tokens, covariance=point.condition, target=point.condition, noise=point.noise

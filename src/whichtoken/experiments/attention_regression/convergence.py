@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.experiments.attention_regression.methods import GRIDS, run_population, run_tokens
+from whichtoken.experiments.attention_regression._methods import GRIDS, run_population, run_tokens
 from whichtoken.lab import (
     Claim,
     Experiment,

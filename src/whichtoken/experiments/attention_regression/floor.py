@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whichtoken.display.figures import points_with_errors
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, at_least, log_slope
-from whichtoken.report.figures import points_with_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,10 +47,10 @@ class Floor(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import AttentionRegression
-        from whichtoken.experiments.attention_regression.excess import TrainingSet
-        from whichtoken.optim.factor_objectives import TokenObjective
-        from whichtoken.optim.structure_aware_descent import StructureAwareDescent
+        from whichtoken.experiments.attention_regression._excess import TrainingSet
         from whichtoken.theory.attention_regression import excess_floor
+        from whichtoken.training.factor_objectives import TokenObjective
+        from whichtoken.training.structure_aware_descent import StructureAwareDescent
 
         problem = AttentionRegression(
             point.dim, tokens=point.tokens, covariance=point.condition, target=point.condition, noise=point.noise

@@ -51,7 +51,7 @@ class Gauge(Experiment[Point]):
     method_fields = frozenset({"gauge", "logit_norm", "own"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.experiments.attention_regression.excess import attend
+        from whichtoken.experiments.attention_regression._excess import attend
 
         P, Q = _factors(point)
         errors = []

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whichtoken.display.figures import points_with_errors
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Row, Rows, agreement, at_least, log_slope
-from whichtoken.report.figures import points_with_errors
 from whichtoken.theory.attention_regression import LOGIT_BOUND, balanced_factors, finite_context_error
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Limit(Experiment[Point]):
     method_fields = frozenset({"logit_norm", "centred"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.experiments.attention_regression.excess import attend
+        from whichtoken.experiments.attention_regression._excess import attend
 
         if point.context < 2:
             raise ValueError(f"context={point.context} must be at least 2 tokens")

@@ -52,9 +52,9 @@ class Tokens(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import AttentionRegression
-        from whichtoken.experiments.attention_regression.excess import TrainingSet
-        from whichtoken.optim.factor_objectives import TokenObjective
-        from whichtoken.optim.structure_aware_descent import StructureAwareDescent
+        from whichtoken.experiments.attention_regression._excess import TrainingSet
+        from whichtoken.training.factor_objectives import TokenObjective
+        from whichtoken.training.structure_aware_descent import StructureAwareDescent
 
         problem = AttentionRegression(
             point.dim, tokens=point.tokens, noise=point.noise, law=point.law, mean=point.mean

@@ -341,7 +341,7 @@ def _against_adam(repeat: Rows[Point]) -> float | None:
 
 
 def _draw_characters(rows: Rows[Point], axes: Axes) -> None:
-    from whichtoken.report.figures import points_with_errors
+    from whichtoken.display.figures import points_with_errors
 
     for steps in rows.levels("steps"):
         for method in rows.where(steps=steps).levels("method"):

@@ -136,7 +136,7 @@ def _trained(point: Point, rng: np.random.Generator) -> Measured:
     from whichtoken.data import GroupSparse
     from whichtoken.models.group_selection import selection
     from whichtoken.models.group_transformer import GroupTransformer
-    from whichtoken.optim.group_descent import fresh_batches, gradient_descent
+    from whichtoken.training.group_descent import fresh_batches, gradient_descent
 
     direction = rng.standard_normal(point.group_dim)
     data = GroupSparse(point.groups, point.group_dim, point.relevant, direction)

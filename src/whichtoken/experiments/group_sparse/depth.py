@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.experiments.group_sparse.training import TEST_SAMPLES, random_problem
+from whichtoken.experiments.group_sparse._training import TEST_SAMPLES, random_problem
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least, at_most
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Depth(Experiment[Point]):
         import torch
 
         from whichtoken.models.group_probe import GroupTransformerProbe
-        from whichtoken.optim.group_descent import descend, fresh_batches
+        from whichtoken.training.group_descent import descend, fresh_batches
 
         if point.parts not in PARTS:
             raise ValueError(f"parts={point.parts!r} must be one of {', '.join(PARTS)}")
@@ -100,7 +100,7 @@ class Depth(Experiment[Point]):
                 )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
-        from whichtoken.report.figures import grouped_bars
+        from whichtoken.display.figures import grouped_bars
 
         names = rows.levels("parts")
         quantities = {

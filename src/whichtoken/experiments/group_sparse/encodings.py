@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.experiments.group_sparse.training import TEST_SAMPLES, random_problem, trained_selection
+from whichtoken.experiments.group_sparse._training import TEST_SAMPLES, random_problem, trained_selection
 from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, agreement, at_least, at_most
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Encodings(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.models.group_transformer import GroupTransformer
-        from whichtoken.optim.group_descent import fresh_batches
+        from whichtoken.training.group_descent import fresh_batches
 
         data = random_problem(point.groups, point.group_dim, rng)
         encodings = _encodings(point, rng)
@@ -92,7 +92,7 @@ class Encodings(Experiment[Point]):
                 )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
-        from whichtoken.report.figures import grouped_bars
+        from whichtoken.display.figures import grouped_bars
 
         names = rows.levels("encoding")
         quantities = {"accuracy": "accuracy", "attention on the relevant group": "attention"}
@@ -119,7 +119,7 @@ def _with_learned_encodings(
     import torch
 
     from whichtoken.models.group_probe import GroupTransformerProbe
-    from whichtoken.optim.group_descent import descend
+    from whichtoken.training.group_descent import descend
 
     model = GroupTransformerProbe(point.group_dim, point.groups, encodings, learned_encoding=True)
     descend(model, batches, torch.optim.SGD(model.parameters(), lr=point.lr), point.steps)

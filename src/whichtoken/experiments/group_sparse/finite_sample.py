@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.experiments.group_sparse.training import random_problem, trained_selection
+from whichtoken.experiments.group_sparse._training import random_problem, trained_selection
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least, at_most
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class FiniteSample(Experiment[Point]):
         )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
-        from whichtoken.report.figures import points_with_errors
+        from whichtoken.display.figures import points_with_errors
 
         panels = figure.subplots(1, len(rows.levels("groups")), squeeze=False)[0]
         for axes, groups in zip(panels, rows.levels("groups"), strict=True):

@@ -57,7 +57,7 @@ class Images(Experiment[Point]):
 
         from whichtoken.data.image_patches import ImagePatch
         from whichtoken.models.group_transformer import GroupTransformer
-        from whichtoken.optim.group_descent import descend
+        from whichtoken.training.group_descent import descend
 
         relevant = int(rng.integers(point.groups))
         train, test = (ImagePatch(images, labels, point.groups, relevant) for images, labels in _split(point, rng))
@@ -106,7 +106,7 @@ class Images(Experiment[Point]):
             )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
-        from whichtoken.report.figures import grouped_bars
+        from whichtoken.display.figures import grouped_bars
 
         cases = list(dict.fromkeys((row.point.pictures, row.point.noise) for row in rows))
         quantities = {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.experiments.group_sparse.training import random_problem, trained_selection
+from whichtoken.experiments.group_sparse._training import random_problem, trained_selection
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Initialisation(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.models.group_transformer import GroupTransformer
-        from whichtoken.optim.group_descent import fresh_batches, xavier_start
+        from whichtoken.training.group_descent import fresh_batches, xavier_start
 
         data = random_problem(point.groups, point.group_dim, rng)
         model = GroupTransformer(point.group_dim, point.groups)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.experiments.group_sparse.training import TEST_SAMPLES, measured_selection
+from whichtoken.experiments.group_sparse._training import TEST_SAMPLES, measured_selection
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, at_least
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Overlap(Experiment[Point]):
         import torch
 
         from whichtoken.models.group_transformer import GroupTransformer
-        from whichtoken.optim.group_descent import fresh_batches, gradient_descent
+        from whichtoken.training.group_descent import fresh_batches, gradient_descent
 
         data = _problem(point, rng)
         model = GroupTransformer(point.group_dim, point.groups)
@@ -103,7 +103,7 @@ class Overlap(Experiment[Point]):
         )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
-        from whichtoken.report.figures import grouped_bars
+        from whichtoken.display.figures import grouped_bars
 
         cases = list(dict.fromkeys((row.point.case, row.point.correlation) for row in rows))
         names = [f"{case}\ncorrelation {rho:g}" if rho else case.replace(", ", "\n") for case, rho in cases]

@@ -149,7 +149,7 @@ def _batches(point: Point, rng: np.random.Generator) -> Measured:
     from whichtoken.data import GroupSparse
     from whichtoken.models.group_selection import Selection, selection
     from whichtoken.models.group_transformer import GroupTransformer
-    from whichtoken.optim.group_descent import fresh_batches, gradient_descent
+    from whichtoken.training.group_descent import fresh_batches, gradient_descent
 
     relevant, direction = int(rng.integers(point.groups)), rng.standard_normal(point.group_dim)
     data = GroupSparse(point.groups, point.group_dim, relevant, direction, sigma=point.sigma)
@@ -225,7 +225,7 @@ def _late_checkpoints(point: Point) -> list[int]:
 
 
 def _draw_training(rows: Rows[Point], axes: Axes) -> None:
-    from whichtoken.report.figures import band
+    from whichtoken.display.figures import band
 
     for groups in rows.levels("groups"):
         runs = rows.where(groups=groups)

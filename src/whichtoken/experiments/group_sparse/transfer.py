@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.experiments.group_sparse.training import TEST_SAMPLES, random_problem
+from whichtoken.experiments.group_sparse._training import TEST_SAMPLES, random_problem
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, at_least, at_most
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Transfer(Experiment[Point]):
 
 def _pretrained(point: Point, data: GroupSparse, rng: np.random.Generator) -> GroupTransformer:
     from whichtoken.models.group_transformer import GroupTransformer
-    from whichtoken.optim.group_descent import fresh_batches, gradient_descent
+    from whichtoken.training.group_descent import fresh_batches, gradient_descent
 
     model = GroupTransformer(point.group_dim, point.groups)
     # the sine encodings' norm grows with D, and the stable step falls with it
@@ -128,7 +128,7 @@ def _pretrained(point: Point, data: GroupSparse, rng: np.random.Generator) -> Gr
 
 def _transferred(model: Any, X: Any, y: Any, test: Any) -> tuple[list[float], list[float]]:
     """Test error after each of SIZES samples, and the share of mistakes made until then."""
-    from whichtoken.optim.group_descent import online_transfer
+    from whichtoken.training.group_descent import online_transfer
 
     run = online_transfer(model, X, y, observe=lambda n: _error(model, test) if n in SIZES else None)
     running = run.running_error
@@ -138,7 +138,7 @@ def _transferred(model: Any, X: Any, y: Any, test: Any) -> tuple[list[float], li
 def _effect_of_training_attention(model: Any, X: Any, y: Any, test: Any, kept: list[float]) -> float:
     from copy import deepcopy
 
-    from whichtoken.optim.group_descent import online_transfer
+    from whichtoken.training.group_descent import online_transfer
 
     trained = deepcopy(model)
     run = online_transfer(
@@ -219,7 +219,7 @@ def _dimension_claims(rows: Rows[Point]) -> Iterator[Claim]:
 
 
 def _draw_errors(rows: Rows[Point], axes: Axes, title: str) -> None:
-    from whichtoken.report.figures import band
+    from whichtoken.display.figures import band
 
     for name, what in METHODS.items() if rows else ():
         band(axes, SIZES, [row.measured["errors"][name] for row in rows], label=what, marker="o", ms=3)

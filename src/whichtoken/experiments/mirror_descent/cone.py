@@ -48,8 +48,8 @@ class Cone(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import AttentionTokens
+        from whichtoken.flows.descent import attention_descent
         from whichtoken.margin import key_query_svm
-        from whichtoken.optim.attention_descent import attention_descent
         from whichtoken.theory.mirror_descent import directional_divergence, locally_optimal
 
         problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
@@ -114,7 +114,7 @@ def _at_divergence(
     target: NDArray[np.float64], other: NDArray[np.float64], divergence: float, p: float
 ) -> NDArray[np.float64]:
     """The blend of two directions at a given divergence from the first (as near to it as the second allows)."""
-    from whichtoken.margin.norms import power_norm
+    from whichtoken.norms import power_norm
     from whichtoken.theory.mirror_descent import directional_divergence
 
     other = other / power_norm(other, p)

@@ -68,8 +68,8 @@ class Direction(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import AttentionTokens
+        from whichtoken.flows.descent import attention_descent
         from whichtoken.margin import key_query_svm
-        from whichtoken.optim.attention_descent import attention_descent
         from whichtoken.theory.mirror_descent import directional_divergence, globally_optimal, locally_optimal
 
         problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whichtoken.display.figures import points_with_errors
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least
-from whichtoken.report.figures import points_with_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,8 +54,8 @@ class Initialisation(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import AttentionTokens
+        from whichtoken.flows.descent import attention_descent
         from whichtoken.margin import key_query_svm
-        from whichtoken.optim.attention_descent import attention_descent
         from whichtoken.theory.mirror_descent import globally_optimal, locally_optimal
 
         problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)

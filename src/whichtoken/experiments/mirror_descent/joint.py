@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from whichtoken.data import AttentionProblem
-    from whichtoken.optim.joint_descent import JointResult
+    from whichtoken.flows.joint import JointResult
 
 NEAR = 0.999  # cosine from which on a limit counts as reached
 DISTANCE = 1e-3  # one less this cosine
@@ -92,7 +92,7 @@ class Joint(Experiment[Point]):
     method_fields = frozenset({"p", "rule", "lr", "lr_decoder", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.optim.joint_descent import joint_descent
+        from whichtoken.flows.joint import joint_descent
 
         problem = _problem(point, rng)
         record = np.unique(np.geomspace(point.steps / EARLY, point.steps, 30).astype(int))
@@ -195,7 +195,7 @@ def _least_attention(problem: AttentionProblem, descent: JointResult) -> float:
 
 def _laws(descent: JointResult, limits: dict[str, Any], point: Point) -> dict[str, Any]:
     """Slopes of mu |v|_p in log t and of `joint_flow_growth` in log log t, and where W moves from first to last record."""
-    from whichtoken.margin.norms import power_norm
+    from whichtoken.norms import power_norm
     from whichtoken.theory.mirror_descent import joint_flow_growth
 
     log_times = np.array([state.weights.log_time for state in descent.snapshots])

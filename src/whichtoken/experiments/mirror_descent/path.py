@@ -40,8 +40,8 @@ class Path(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import AttentionTokens
+        from whichtoken.flows.path import regularization_path
         from whichtoken.margin import key_query_svm
-        from whichtoken.optim.regularization_path import regularization_path
         from whichtoken.theory.mirror_descent import directional_divergence
 
         problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)

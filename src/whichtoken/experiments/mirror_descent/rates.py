@@ -66,9 +66,9 @@ class Rates(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import AttentionTokens
+        from whichtoken.flows.descent import attention_descent
+        from whichtoken.flows.linear import linear_descent
         from whichtoken.margin import key_query_svm
-        from whichtoken.optim.attention_descent import attention_descent
-        from whichtoken.optim.linear_descent import linear_descent
         from whichtoken.theory.mirror_descent import directional_divergence
 
         problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.data.data_folder import IMDB_FILES, data_file, find_data
-from whichtoken.experiments.mirror_descent import comparison
-from whichtoken.experiments.mirror_descent.comparison import METHODS, Method, effective_share, grown_share, paired
+from whichtoken.experiments.mirror_descent import _comparison as comparison
+from whichtoken.experiments.mirror_descent._comparison import METHODS, Method, effective_share, grown_share, paired
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least, at_most
 
 if TYPE_CHECKING:

@@ -40,8 +40,8 @@ class Sparsity(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import AttentionTokens
+        from whichtoken.flows.descent import attention_descent
         from whichtoken.margin import key_query_svm
-        from whichtoken.optim.attention_descent import attention_descent
 
         problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
         start = 1e-3 * rng.standard_normal((point.dim, point.dim))

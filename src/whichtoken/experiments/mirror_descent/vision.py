@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.experiments.mirror_descent import comparison
-from whichtoken.experiments.mirror_descent.comparison import METHODS, Method, effective_share, paired
+from whichtoken.experiments.mirror_descent import _comparison as comparison
+from whichtoken.experiments.mirror_descent._comparison import METHODS, Method, effective_share, paired
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least, at_most, not_run
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.experiments.sparse_tokens.comparison import apart, legend, task_of, versus_theory
+from whichtoken.experiments.sparse_tokens._comparison import apart, legend, task_of, versus_theory
 from whichtoken.lab import (
     Claim,
     Experiment,
@@ -114,7 +114,7 @@ class Alignment(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import SparseTokens
-        from whichtoken.optim.two_step_query import two_step_query
+        from whichtoken.training.two_step import two_step_query
 
         data = SparseTokens(**task_of(point), dim=point.dim)
         samples = round(point.samples_per_dim * point.dim)
@@ -240,7 +240,7 @@ def _curve(axes: Axes, points: list[Point], field: str, colour: str) -> None:
 
 
 def _draw_samples(rows: Rows[Point], axes: Axes) -> None:
-    from whichtoken.report.figures import points_with_errors
+    from whichtoken.display.figures import points_with_errors
 
     standard = _plain(rows).where(prevalence=Point.prevalence, strength=Point.strength)
     common = _plain(rows).where(**COMMON)
@@ -259,7 +259,7 @@ def _draw_samples(rows: Rows[Point], axes: Axes) -> None:
 
 
 def _draw_strengths(rows: Rows[Point], axes: Axes) -> None:
-    from whichtoken.report.figures import points_with_errors
+    from whichtoken.display.figures import points_with_errors
 
     rare = rows.where(prevalence=Point.prevalence, samples_per_dim=4.0)
     for corrected, label, colour in ((False, "plain steps", "C0"), (True, "bias at the log-odds", "C2")):

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.experiments.sparse_tokens.comparison import legend
-from whichtoken.experiments.sparse_tokens.scores import (
+from whichtoken.experiments.sparse_tokens._comparison import legend
+from whichtoken.experiments.sparse_tokens._scores import (
     Statistic,
     attention,
     best_threshold,
@@ -108,7 +108,7 @@ class Boundary(Experiment[Point]):
             )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
-        from whichtoken.report.figures import points_with_errors
+        from whichtoken.display.figures import points_with_errors
 
         above = rows.where(excess=2.2)
         longest = min(max(above.levels("length"), default=0), 100_000)  # the longest at which every sparsity is drawn

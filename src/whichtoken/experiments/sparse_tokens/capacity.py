@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.experiments.sparse_tokens.comparison import apart, legend, task_of
+from whichtoken.experiments.sparse_tokens._comparison import apart, legend, task_of
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Resampled, Rows, agreement, at_least
 
 if TYPE_CHECKING:

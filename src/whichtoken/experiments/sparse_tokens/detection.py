@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.experiments.sparse_tokens.comparison import legend, versus_theory
-from whichtoken.experiments.sparse_tokens.scores import attention, best_threshold, draw_scores, error_at, mean
+from whichtoken.experiments.sparse_tokens._comparison import legend, versus_theory
+from whichtoken.experiments.sparse_tokens._scores import attention, best_threshold, draw_scores, error_at, mean
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Rows, Share, at_least, at_most
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def _change(repeat: Rows[Point]) -> float | None:
 
 
 def _draw_rules(rows: Rows[Point], rules: tuple[str, str], axes: Axes) -> None:
-    from whichtoken.report.figures import points_with_errors
+    from whichtoken.display.figures import points_with_errors
 
     for colour, rule in zip(("C0", "C1"), rules, strict=True):
         runs = rows.where(rule=rule)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.experiments.sparse_tokens.comparison import apart, legend, task_of, versus_theory
+from whichtoken.experiments.sparse_tokens._comparison import apart, legend, task_of, versus_theory
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Rows, agreement, at_most
 
 if TYPE_CHECKING:
@@ -170,9 +170,9 @@ def _problem(point: Point) -> dict[str, Any]:
 def _trained_query(point: Point, rng: np.random.Generator) -> Measured:
     """The whole protocol on tokens, drawn in chunks; mean pooling sees the second sample only."""
     from whichtoken.data import SparseTokens
-    from whichtoken.optim.convex_head import fit_head
-    from whichtoken.optim.two_step_query import attention_features, fit_attention
     from whichtoken.theory.sparse_tokens import exact_error
+    from whichtoken.training.convex_head import fit_head
+    from whichtoken.training.two_step import attention_features, fit_attention
 
     data = SparseTokens(**task_of(point), dim=point.dim)
     first = data.stream(round(point.query_samples * point.dim), rng)
@@ -198,8 +198,8 @@ def _trained_query(point: Point, rng: np.random.Generator) -> Measured:
 def _given_query(point: Point, rng: np.random.Generator) -> Measured:
     """A readout on features of a query with known alignment; without temperature they are mean tokens."""
     from whichtoken.data import SparseTokens
-    from whichtoken.optim.convex_head import fit_head
     from whichtoken.theory.sparse_tokens import exact_error
+    from whichtoken.training.convex_head import fit_head
 
     data = SparseTokens(**task_of(point), dim=point.dim)
     temperature = point.inverse_temperature if point.model == "attention" else 0.0
@@ -214,8 +214,8 @@ def _given_query(point: Point, rng: np.random.Generator) -> Measured:
 
 def _vectorized(point: Point, rng: np.random.Generator) -> Measured:
     from whichtoken.data import SparseTokens
-    from whichtoken.optim.convex_head import fit_head
     from whichtoken.theory.sparse_tokens import exact_error_vectorized
+    from whichtoken.training.convex_head import fit_head
 
     data = SparseTokens(**task_of(point), dim=point.dim)
     tokens, labels = data.sample(round(point.samples_per_dim * point.dim), rng)
@@ -293,7 +293,7 @@ def _approach(runs: Rows[Point], model: str, ending: str) -> Iterator[Claim]:
 
 
 def _draw_curves(rows: Rows[Point], quantity: str, axes: Axes) -> None:
-    from whichtoken.report.figures import points_with_errors
+    from whichtoken.display.figures import points_with_errors
 
     for colour, model in zip(("C0", "C1", "C2"), MODELS, strict=True):
         runs = rows.where(model=model)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.experiments.sparse_tokens.comparison import apart, task_of
+from whichtoken.experiments.sparse_tokens._comparison import apart, task_of
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Rows, agreement, at_least, at_most
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ def _halvings(error: float, smaller: float) -> float:
 def _trained_error(point: Point, inverse_temperature: float, rng: np.random.Generator) -> float:
     """Exact test error of a readout trained on features of a query with the point's alignment."""
     from whichtoken.data import SparseTokens
-    from whichtoken.optim.convex_head import fit_head
     from whichtoken.theory.sparse_tokens import exact_error
+    from whichtoken.training.convex_head import fit_head
 
     data = SparseTokens(**task_of(point), dim=point.dim)
     samples = round(point.samples_per_dim * point.dim)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.experiments.sparse_tokens.comparison import apart, task_of
+from whichtoken.experiments.sparse_tokens._comparison import apart, task_of
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Rows, Share, agreement, at_least
 
 if TYPE_CHECKING:

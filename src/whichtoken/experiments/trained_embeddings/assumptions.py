@@ -21,7 +21,7 @@ from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, Share,
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from whichtoken.optim.cls_flow import ClsPath
+    from whichtoken.flows.cls import ClsPath
 
 DROPPED = (
     "nothing",
@@ -150,7 +150,7 @@ def _start(point: Point, rng: np.random.Generator) -> Start:
 
 
 def _path(point: Point, start: Start) -> ClsPath:
-    from whichtoken.optim.cls_flow import cls_descent, cls_flow, key_query_flow
+    from whichtoken.flows.cls import cls_descent, cls_flow, key_query_flow
 
     if point.dropped == "descent":
         return cls_descent(*start.arguments, lr=point.descent_lr, steps=point.descent_steps)
@@ -168,7 +168,7 @@ def _selected_share(path: ClsPath, start: Start) -> float:
 
 
 def _cosine_with_flow(path: ClsPath, start: Start) -> float:
-    from whichtoken.optim.cls_flow import cls_flow
+    from whichtoken.flows.cls import cls_flow
 
     flow = cls_flow(*start.arguments, arc_length=float(path.arc[-1]))
     return float(flow.cosines(path.positions[-1])[-1])

@@ -48,7 +48,7 @@ class Direction(Experiment[Point]):
     method_fields = frozenset({"lr", "step", "arc_length"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.optim.cls_flow import cls_flow
+        from whichtoken.flows.cls import cls_flow
         from whichtoken.theory.trained_embeddings import dominant_share, local_optimality, selection_margin
 
         start = start_of(point, rng)

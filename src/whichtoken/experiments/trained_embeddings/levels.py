@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.experiments.trained_embeddings.importance import draw_importance, importance
+from whichtoken.experiments.trained_embeddings._importance import draw_importance, importance
 from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, agreement, at_least
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ class Levels(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import LevelTokens
-        from whichtoken.optim.cls_training import start_cls, train_cls
-        from whichtoken.optim.training_plan import TrainingPlan
         from whichtoken.theory.trained_embeddings import posterior_difference
+        from whichtoken.training.cls_training import start_cls, train_cls
+        from whichtoken.training.plan import TrainingPlan
 
         law = LevelTokens(length=point.length)
         data, held_out = law.sample(point.sequences, rng), law.sample(HELD_OUT, rng)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.experiments.trained_embeddings.corpora import FILES, missing_reviews
-from whichtoken.experiments.trained_embeddings.importance import draw_importance, importance
-from whichtoken.experiments.trained_embeddings.labelled_reviews import SOURCES, labelled_reviews
+from whichtoken.experiments.trained_embeddings._corpora import FILES, missing_reviews
+from whichtoken.experiments.trained_embeddings._importance import draw_importance, importance
+from whichtoken.experiments.trained_embeddings._labelled_reviews import SOURCES, labelled_reviews
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least, at_most, not_run
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ class Reviews(Experiment[Point]):
         return missing_reviews(point.source)
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.optim.cls_training import start_cls, train_cls
-        from whichtoken.optim.training_loop import Safeguards
-        from whichtoken.optim.training_plan import TrainingPlan
         from whichtoken.theory.trained_embeddings import posterior_difference
+        from whichtoken.training.cls_training import start_cls, train_cls
+        from whichtoken.training.loop import Safeguards
+        from whichtoken.training.plan import TrainingPlan
 
         data = labelled_reviews(point.source, point.reviews, rng)
         order = rng.permutation(len(data))

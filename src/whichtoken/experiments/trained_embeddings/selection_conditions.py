@@ -47,8 +47,8 @@ class SelectionConditions(Experiment[Point]):
     method_fields = frozenset({"lr", "step", "arc_length"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.flows.cls import cls_flow
         from whichtoken.margin import selection_svm
-        from whichtoken.optim.cls_flow import cls_flow
         from whichtoken.theory.trained_embeddings import relevant_selection, rival_selections
 
         start = start_of(point, rng)

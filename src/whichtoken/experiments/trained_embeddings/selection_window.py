@@ -55,7 +55,7 @@ class SelectionWindow(Experiment[Point]):
     method_fields = frozenset({"lr", "step", "arc_length"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.optim.cls_flow import cls_flow
+        from whichtoken.flows.cls import cls_flow
 
         start = start_of(point, rng)
         path = cls_flow(*start.arguments, arc_length=point.arc_length)

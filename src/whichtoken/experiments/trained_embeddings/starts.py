@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from whichtoken.data import TokenCounts
-    from whichtoken.optim.cls_flow import ClsPath
+    from whichtoken.flows.cls import ClsPath
 
 Vector = NDArray[np.float64]
 STEPS = ("actual", "ideal", "flat")

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.experiments.trained_embeddings.corpora import FILES, missing_reviews
-from whichtoken.experiments.trained_embeddings.importance import draw_importance, importance
-from whichtoken.experiments.trained_embeddings.labelled_reviews import SOURCES, labelled_reviews
+from whichtoken.experiments.trained_embeddings._corpora import FILES, missing_reviews
+from whichtoken.experiments.trained_embeddings._importance import draw_importance, importance
+from whichtoken.experiments.trained_embeddings._labelled_reviews import SOURCES, labelled_reviews
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least, at_most, not_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from whichtoken.optim.training_plan import TrainingPlan
+    from whichtoken.training.plan import TrainingPlan
 
 HELD_OUT = 0.2
 NAMES = {1: "one layer", 2: "two layers"}
@@ -65,8 +65,8 @@ class TwoLayer(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data.token_pairs import TokenPairs
-        from whichtoken.optim.training_plan import TrainingPlan
         from whichtoken.theory.trained_embeddings import posterior_difference
+        from whichtoken.training.plan import TrainingPlan
 
         if point.layers not in NAMES:
             raise ValueError(f"layers={point.layers} must be 1 or 2")
@@ -140,8 +140,8 @@ class TwoLayer(Experiment[Point]):
 def _trained(point: Point, train: Any, plan: TrainingPlan, rng: np.random.Generator) -> tuple[Any, list[float]]:
     from whichtoken.models.cls_attention import ClsAttention
     from whichtoken.models.two_layer_attention import TwoLayerAttention
-    from whichtoken.optim.cls_training import train_cls
-    from whichtoken.optim.two_layer_training import train_two_layer
+    from whichtoken.training.cls_training import train_cls
+    from whichtoken.training.two_layer import train_two_layer
 
     vocabulary = train.counts.shape[1]
     if point.layers == 1:

@@ -5,6 +5,7 @@ The theory of Barnfield, Cui, Lu, "High-Dimensional Analysis of Single-Layer Att
 for what no amount of data can beat, and `plan` for the question a study begins with.
 """
 
+from whichtoken.data.sparse_task import Task
 from whichtoken.theory.sparse_tokens.alignment import TwoSteps, two_steps
 from whichtoken.theory.sparse_tokens.feature_law import FeatureLaw, attention_law
 from whichtoken.theory.sparse_tokens.finite_size import exact_error, exact_error_vectorized
@@ -13,7 +14,6 @@ from whichtoken.theory.sparse_tokens.pilot import PilotEstimate, estimate_task
 from whichtoken.theory.sparse_tokens.planner import Plan, plan
 from whichtoken.theory.sparse_tokens.readout import Readout, erm
 from whichtoken.theory.sparse_tokens.separability import capacity
-from whichtoken.theory.sparse_tokens.task import Task
 
 __all__ = [
     "FeatureLaw",

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from whichtoken.theory.sparse_tokens.task import LOSSES, Task, check_choice, check_range
+from whichtoken.checks import check_choice, check_range
+from whichtoken.data.sparse_task import LOSSES, Task
 
 Array = NDArray[np.float64]
 

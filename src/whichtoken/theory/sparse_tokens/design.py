@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
+from whichtoken.data.sparse_task import Task
 from whichtoken.theory.sparse_tokens.alignment import TwoSteps, two_steps
 from whichtoken.theory.sparse_tokens.feature_law import attention_law, kept_points
 from whichtoken.theory.sparse_tokens.readout import solve_readout
-from whichtoken.theory.sparse_tokens.task import Task
 
 Array = NDArray[np.float64]
 

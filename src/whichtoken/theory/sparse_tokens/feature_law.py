@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import qmc
 
-from whichtoken.theory.sparse_tokens.task import Task, check_choice, check_range
+from whichtoken.checks import check_choice, check_range
+from whichtoken.data.sparse_task import Task
 
 Array = NDArray[np.float64]
 

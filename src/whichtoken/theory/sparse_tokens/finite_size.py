@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from whichtoken.data.sparse_positions import check_positions, draw_positions
+from whichtoken.data.sparse_task import Task
 from whichtoken.theory.sparse_tokens.feature_law import attention_law
-from whichtoken.theory.sparse_tokens.positions import check_positions, draw_positions
-from whichtoken.theory.sparse_tokens.task import Task
 
 Array = NDArray[np.float64]
 

@@ -11,9 +11,9 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 from scipy.stats import t
 
+from whichtoken.data.sparse_task import Task
 from whichtoken.theory.sparse_tokens.design import LEAST, Design, best_design, design_error
 from whichtoken.theory.sparse_tokens.pilot import FOLDS, PilotEstimate
-from whichtoken.theory.sparse_tokens.task import Task
 
 MULTIPLES = (2, 5, 10)
 RUN_TO_RUN = 1.3  # relative deviation of the test error between training runs, times sqrt(dim), as simulated

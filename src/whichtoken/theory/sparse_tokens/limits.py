@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, gammaln, ndtr
 
+from whichtoken.checks import check_range
+from whichtoken.data.sparse_task import Task
 from whichtoken.theory.sparse_tokens.feature_law import normal_chunks
-from whichtoken.theory.sparse_tokens.task import Task, check_range
 
 Array = NDArray[np.float64]
 

@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.stats import kurtosis, t
 
-from whichtoken.theory.sparse_tokens.task import check_range, check_signal_tokens
+from whichtoken.checks import check_range
+from whichtoken.data.sparse_task import check_signal_tokens
 
 Array = NDArray[np.float64]
 

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
+from whichtoken.checks import check_count, check_range
+from whichtoken.data.sparse_task import Task
 from whichtoken.theory.sparse_tokens.design import LEAST, LOSS, RIDGE, Design, best_design, design_error, query_steps
 from whichtoken.theory.sparse_tokens.feature_law import MODELS, kept_points
 from whichtoken.theory.sparse_tokens.learning_curve import CurvePoint, learning_curve
@@ -16,7 +18,6 @@ from whichtoken.theory.sparse_tokens.limits import attention_oracle, bayes_floor
 from whichtoken.theory.sparse_tokens.pilot import PilotEstimate, estimate_task
 from whichtoken.theory.sparse_tokens.readout import erm
 from whichtoken.theory.sparse_tokens.separability import capacity
-from whichtoken.theory.sparse_tokens.task import Task, check_count, check_range
 
 ACCURACY = 1e-2
 LEAST_SAMPLES = 4

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
+from whichtoken.checks import check_choice, check_range
+from whichtoken.data.sparse_task import LOSSES, Task
 from whichtoken.theory.sparse_tokens.feature_law import FeatureLaw, refinements
 from whichtoken.theory.sparse_tokens.saddle import RESIDUAL, SaddlePoint, saddle_point
 from whichtoken.theory.sparse_tokens.separability import capacity
 from whichtoken.theory.sparse_tokens.square import square_saddle_point
-from whichtoken.theory.sparse_tokens.task import LOSSES, Task, check_choice, check_range
 
 OBSERVABLES = (
     "train_loss",

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import ndtr
 
+from whichtoken.data.sparse_task import Task
 from whichtoken.theory.sparse_tokens.feature_law import FeatureLaw, refinements
-from whichtoken.theory.sparse_tokens.task import Task
 
 Array = NDArray[np.float64]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from whichtoken.checks import check_count, check_range
 from whichtoken.data.token_counts import as_counts, as_signs
-from whichtoken.theory.sparse_tokens.task import check_count, check_range
 from whichtoken.theory.trained_embeddings.attention import stored_rows
 from whichtoken.theory.trained_embeddings.frequencies import signed_frequency
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from whichtoken.theory.sparse_tokens.task import check_range
+from whichtoken.checks import check_range
 from whichtoken.theory.trained_embeddings.attention import Vector, attend
 from whichtoken.theory.trained_embeddings.frequencies import signed_frequency
 

@@ -1,0 +1,140 @@
+"""What the command line does with saved models: which program reads which kind of folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from whichtoken.data.reading import shown
+from whichtoken.display.text import visible
+from whichtoken.errors import UsageError
+from whichtoken.estimators.model_folder import model_kind
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from whichtoken.estimators.text.classifier import TextClassifier
+
+TABLE_KINDS = ("bag-classifier", "group-classifier")
+WHOLE_TEXTS = (".txt", ".md", "")  # endings of files that are one text
+
+
+def predict_file(folder: Path, path: Path, *, column: str | None = None, separator: str | None = None) -> pd.DataFrame:
+    """Labels and probabilities of the rows (or bags) of a file; `column` names the text, or the bag."""
+    kind = model_kind(folder)
+    _check_options(folder, kind, path, column, separator)
+    match kind:
+        case "text-classifier":
+            from whichtoken.estimators.text.fitting import predict_text
+
+            return predict_text(_text_model(folder), path, text=column or "text", separator=separator)
+        case "bag-classifier":
+            from whichtoken.estimators.bags.classifier import BagClassifier
+            from whichtoken.estimators.table_fits import predict_bags
+
+            return predict_bags(BagClassifier.load(folder), path, bag=column or "bag", separator=separator)
+        case "group-classifier":
+            from whichtoken.estimators.groups.classifier import GroupClassifier
+            from whichtoken.estimators.table_fits import predict_groups
+
+            return predict_groups(GroupClassifier.load(folder), path, separator=separator)
+        case _:
+            raise UsageError(
+                f"{folder} holds a model of kind '{visible(kind)}', which this version cannot predict with"
+            )
+
+
+def explain_data(
+    folder: Path, argument: str, file: Path | None, *, column: str | None = None, separator: str | None = None
+) -> tuple[Sequence[Any], ModuleType]:
+    """Why texts, or the rows of a file, get their labels, and the module that shows such reasons."""
+    if (file is None) == (not argument):
+        raise UsageError("give a TEXT or --file FILE, one of the two")
+    if file is None and names_a_file(argument):
+        raise UsageError(f"{argument} is a file; to explain what is in it, write --file {argument}")
+    if file is None and (column is not None or separator is not None):
+        raise UsageError("--column and --separator say how to read a table; give it as --file FILE")
+    kind = model_kind(folder)
+    if kind in TABLE_KINDS and file is None:
+        raise UsageError(f"{folder} holds a {kind}, which explains the rows of a table; give --file FILE and no TEXT")
+    if file is not None:
+        _check_options(folder, kind, file, column, separator)
+    match kind:
+        case "text-classifier":
+            from whichtoken.report import text_explanation
+
+            texts = texts_of(argument, file, column or "text", separator)
+            return _text_model(folder).explain(texts), text_explanation
+        case "group-classifier":
+            from whichtoken.estimators.groups.classifier import GroupClassifier
+            from whichtoken.estimators.table_fits import explain_groups
+            from whichtoken.report import table_explanation
+
+            assert file is not None
+            return explain_groups(GroupClassifier.load(folder), file, separator=separator), table_explanation
+        case "bag-classifier":
+            from whichtoken.estimators.bags.classifier import BagClassifier
+            from whichtoken.estimators.table_fits import explain_bags
+            from whichtoken.report import bag_explanation
+
+            assert file is not None
+            model = BagClassifier.load(folder)
+            return explain_bags(model, file, bag=column or "bag", separator=separator), bag_explanation
+        case _:
+            raise UsageError(f"{folder} holds a model of kind '{visible(kind)}', which this version cannot explain")
+
+
+def _check_options(folder: Path, kind: str, path: Path, column: str | None, separator: str | None) -> None:
+    """Refuse options that would be ignored."""
+    if column is not None and kind == "group-classifier":
+        raise UsageError(f"{folder} holds a {kind}, which knows its columns by name; leave out --column")
+    if column is not None and not column.strip():
+        raise UsageError(f"--column '{column}' has no name; name a column of {path}")
+    whole = kind == "text-classifier" and path.suffix in WHOLE_TEXTS
+    if whole and column is not None:
+        raise UsageError(f"{path} is read as one text and has no columns; leave out --column")
+    check_separator(path, separator)
+
+
+def check_separator(path: Path, separator: str | None) -> None:
+    """Refuse a separator for a file that has none."""
+    kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    if separator is not None and kind not in (".csv", ".tsv"):
+        raise UsageError(f"--separator is for .csv and .tsv files; leave it out for {path}")
+
+
+def names_a_file(text: str) -> bool:
+    """Whether a text is the name of a file that exists."""
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a sign that no name has
+        return False
+
+
+def _text_model(folder: Path) -> TextClassifier:
+    from whichtoken.estimators.text.classifier import TextClassifier
+
+    model = TextClassifier.load(folder)
+    if not hasattr(model, "vocabulary_"):
+        raise UsageError(f"{shown(folder)} was fitted on counts and reads no texts; use it from Python")
+    return model
+
+
+def texts_of(argument: str, file: Path | None, column: str, separator: str | None) -> list[str]:
+    """The text of the argument, the rows of a table, or a whole text file."""
+    from whichtoken.data.reading import read_text
+    from whichtoken.data.review_files import text_values
+    from whichtoken.data.table_files import stream_table
+
+    if file is None:
+        return [argument]
+    if file.suffix in WHOLE_TEXTS:
+        return [read_text(file)]
+    texts: list[str] = []
+    for piece in stream_table(file, [column], separator=separator):
+        texts += text_values(file, piece[column], column, len(texts))
+    if not texts:
+        raise UsageError(f"{shown(file)} holds no rows")
+    return texts

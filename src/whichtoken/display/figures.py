@@ -1,0 +1,136 @@
+"""Figures as inline SVG that follow the page: its font, its text colour, light or dark."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from whichtoken.display.text import visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_CHARACTERS = 120_000  # of a figure as lines and texts
+DOTS_PER_INCH = 110  # of the marks of a larger one
+INK = "#010203"  # stands for the page's text colour while matplotlib draws
+COLOURS = (
+    "#3b82f6",
+    "#f97316",
+    "#10b981",
+    "#a855f7",
+    "#e11d48",
+    "#ca8a04",
+    "#0891b2",
+)  # read well on white and on black
+
+STYLE: dict[str, Any] = {
+    "axes.edgecolor": INK,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "figure.facecolor": "none",
+    "font.size": 10,
+    "grid.alpha": 0.15,
+    "grid.color": INK,
+    "legend.frameon": False,
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",  # text stays text: it takes the page's font and can be searched
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+def svg(draw: Callable[[Figure], None], name: str, width: float = 9.0, height: float = 4.2) -> str:
+    """Draw a figure and return it as SVG text for an HTML page.
+
+    Parameters
+    ----------
+    draw : fills the figure.
+    name : salts the ids inside, so that several figures can stand on one page.
+    width, height : inches; the page scales the figure to its own width.
+    """
+    import matplotlib
+    from cycler import cycler
+    from matplotlib.figure import Figure
+
+    settings = STYLE | {"svg.hashsalt": name, "axes.prop_cycle": cycler(color=COLOURS)}
+    with matplotlib.rc_context(settings):  # type: ignore[arg-type]
+        figure = Figure(figsize=(width, height), layout="constrained")
+        draw(figure)
+        text = _as_svg(figure)
+        if (
+            len(text) > MOST_CHARACTERS
+        ):  # thousands of marks: they become one picture, the axes stay drawn and searchable
+            for axes in figure.axes:
+                for artist in (*axes.lines, *axes.collections, *axes.patches):
+                    artist.set_rasterized(True)
+            text = _as_svg(figure)
+    text = text[text.index("<svg") :].replace(INK, "currentColor")
+    text = re.sub(r"font:\s*([\d.]+)px [^;\"]*", r"font-size: \1px; font-family: inherit", text)
+    # unstyled text would be black in the dark
+    return visible(text.replace("<svg ", '<svg fill="currentColor" role="img" ', 1))
+
+
+def _as_svg(figure: Figure) -> str:
+    target = io.StringIO()
+    figure.savefig(target, format="svg", metadata={"Date": None}, dpi=DOTS_PER_INCH)
+    return target.getvalue()
+
+
+def band(axes: Axes, x: ArrayLike, values: ArrayLike, label: str, **line: Any) -> None:
+    """Mean over repeats as a line, with one standard error each side as a band.
+
+    Parameters
+    ----------
+    x : (k,)
+    values : (repeats, k)
+    """
+    table = np.asarray(values, dtype=np.float64)
+    mean = table.mean(axis=0)
+    (drawn,) = axes.plot(x, mean, label=label, **line)
+    if len(table) > 1:
+        error = table.std(axis=0, ddof=1) / np.sqrt(len(table))
+        axes.fill_between(np.asarray(x), mean - error, mean + error, color=drawn.get_color(), alpha=0.2, linewidth=0)
+
+
+def points_with_errors(axes: Axes, rows: Any, x: str, y: str, label: str, **style: Any) -> None:
+    """Mean of a measured quantity over seeds against a field of the point, with standard errors; `rows` as in a claim."""
+    groups: dict[Any, list[float]] = {}
+    for row in rows:
+        groups.setdefault(getattr(row.point, x), []).append(row.measured[y])
+    levels = list(groups)
+    samples = [np.array(values, dtype=np.float64) for values in groups.values()]
+    means = [float(sample.mean()) for sample in samples]
+    errors = [float(sample.std(ddof=1) / np.sqrt(len(sample))) if len(sample) > 1 else 0.0 for sample in samples]
+    axes.errorbar(levels, means, errors, fmt="o", capsize=3, label=label, **style)
+
+
+def grouped_bars(axes: Axes, names: Sequence[str], samples: Mapping[str, Sequence[ArrayLike]]) -> None:
+    """Means as bars side by side, every single value as a dot on its bar, the legend above.
+
+    Parameters
+    ----------
+    names : labels of the groups of bars.
+    samples : for each kind of bar the values of every group.
+    """
+    width = 0.8 / len(samples)
+    for kind, (label, groups) in enumerate(samples.items()):
+        places = np.arange(len(names)) + width * (kind - (len(samples) - 1) / 2)
+        values = [np.asarray(group, dtype=np.float64) for group in groups]
+        means = [float(group.mean()) if len(group) else 0.0 for group in values]
+        axes.bar(places, means, 0.92 * width, alpha=0.75, label=label)
+        axes.plot(np.repeat(places, [len(group) for group in values]), np.concatenate(values), ".", color=INK, ms=3)
+    axes.set_xticks(range(len(names)), names)
+    axes.grid(False, axis="x")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(samples), fontsize=9)

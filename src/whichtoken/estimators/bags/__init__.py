@@ -1,0 +1,1 @@
+"""Bags of instances: one attention query per class, trained in two steps."""

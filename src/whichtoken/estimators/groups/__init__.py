@@ -1,0 +1,1 @@
+"""Rows whose columns come in groups: which group matters."""

@@ -1,0 +1,130 @@
+"""Reasons of a row's label: what each selected group adds, beside the average row, and the fewest that would change it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import validate_data
+
+from whichtoken.estimators._scores import predicted
+
+if TYPE_CHECKING:
+    from whichtoken.estimators.groups.classifier import GroupClassifier
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ColumnReason:
+    """What one column does in one row."""
+
+    column: str
+    value: float
+    contribution: float
+
+
+@dataclass(frozen=True)
+class GroupReason:
+    """What one group does in one row."""
+
+    group: Any
+    attention: float | None  # covariates have none
+    contribution: float  # to the decision, the sum over the columns
+    columns: list[ColumnReason]
+
+
+@dataclass(frozen=True)
+class RowExplanation:
+    """Why a row gets its label: `decision` is `bias` plus the sum of the contributions.
+
+    Contributions are those of the differences to the average training row, whose decision is the bias. For two classes they
+    are positive where they speak for the second class; for more, where they speak for `label`.
+    """
+
+    row: int  # from 1
+    label: Any
+    probability: float
+    decision: float
+    bias: float
+    reasons: list[GroupReason]  # the largest contribution first
+    counterfactual: (
+        list[Any] | None
+    )  # fewest groups to set to their averages until the label changes; None: no set does
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain numbers, strings and lists."""
+        return {**asdict(self), "label": self.label.item() if isinstance(self.label, np.generic) else self.label}
+
+
+def explain(model: GroupClassifier, X: Any) -> list[RowExplanation]:
+    """One explanation per row of X (n, features)."""
+    table = validate_data(model, X, dtype=np.float64, reset=False)
+    decisions = model.decision_function(X)
+    scores = decisions.reshape(len(table), -1)  # (n, scores)
+    chosen = np.searchsorted(model.classes_, predicted(decisions, model.classes_))
+    probabilities = model.predict_proba(X)
+    parts, means = _parts(model), model.column_means_
+    used = np.concatenate([columns for _, _, columns in parts])
+    biases = model.intercept_ + model.coef_[:, used] @ means[used]
+    # (n, scores, columns) of each part
+    terms = [(table[:, columns] - means[columns])[:, None] * model.coef_[:, columns] for _, _, columns in parts]
+    added = np.stack([part.sum(axis=2) for part in terms], axis=2)  # (n, scores, parts)
+    names = getattr(model, "feature_names_in_", np.arange(table.shape[1])).astype(str)
+
+    def reason(row: int, score: int, place: int) -> GroupReason:
+        name, attention, columns = parts[place]
+        numbers = zip(names[columns], table[row, columns], terms[place][row, score], strict=True)
+        each = [ColumnReason(str(column), float(value), float(term)) for column, value, term in numbers]
+        return GroupReason(name, attention, float(added[row, score, place]), each)
+
+    found = []
+    for row, code in enumerate(chosen):
+        score = code if scores.shape[1] > 1 else 0
+        order = np.argsort(-np.abs(added[row, score]), kind="stable")
+        flips = fewest_changes(*_duels(added[row], scores[row], code))
+        found.append(
+            RowExplanation(
+                row=row + 1,
+                label=model.classes_[code],
+                probability=float(probabilities[row, code]),
+                decision=float(scores[row, score]),
+                bias=float(biases[score]),
+                reasons=[reason(row, score, place) for place in order],
+                counterfactual=None if flips is None else [parts[place][0] for place in flips],
+            )
+        )
+    return found
+
+
+def _parts(model: GroupClassifier) -> list[tuple[Any, float | None, NDArray[np.intp]]]:
+    """Name, attention and columns of what adds to a decision: the selected groups, and the covariates if there are any."""
+    *groups, covariates = model._parts()
+    attention = dict(zip(model.group_names_, model.attention_.tolist(), strict=True))
+    found = [(name, attention[name], part) for name, part in zip(model.selected_groups_, groups, strict=True)]
+    return [*found, ("covariates", None, covariates)] if len(covariates) else found
+
+
+def fewest_changes(gains: Array, leads: Array) -> NDArray[np.intp] | None:
+    """The smallest set of parts without which a lead turns: gains (duels, parts) are their shares in leads (duels,).
+
+    Exact: in a sum, the fewest terms that outweigh a lead are the largest ones.
+    """
+    sets = []
+    for gain, lead in zip(gains, leads, strict=True):
+        order = np.argsort(-gain, kind="stable")
+        turned = np.flatnonzero(np.cumsum(gain[order]) > lead)
+        if turned.size:
+            sets.append(order[: turned[0] + 1])
+    return min(sets, key=len, default=None)
+
+
+def _duels(added: Array, scores: Array, code: int) -> tuple[Array, Array]:
+    """Gains and leads of the label over each rival; added (scores, parts), scores (scores,)."""
+    if len(scores) == 1:
+        side = 1 if code else -1
+        return side * added, side * scores
+    rivals = np.delete(np.arange(len(scores)), code)
+    return added[code] - added[rivals], scores[code] - scores[rivals]

@@ -1,0 +1,1 @@
+"""Texts: attention on token counts, with exact reasons."""

@@ -1,0 +1,243 @@
+"""Reasons of a text decision: exact attention, contributions that add up, and the smallest change that would flip it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from whichtoken.attention import pool_weights
+from whichtoken.data.word_split import Places, text_chunks
+from whichtoken.estimators.text.classifier import _texts, decide
+from whichtoken.estimators.text.validation import BLOCK
+from whichtoken.theory.trained_embeddings.decisions import OUT_OF_REACH, Certificate, certify, minimal_deletions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from whichtoken.estimators.text.classifier import TextClassifier
+
+
+@dataclass(slots=True)
+class TokenReason:
+    """What one token does in one document."""
+
+    token: str
+    count: float
+    attention: float  # share of the attention, all occurrences together; the mean over queries
+    contribution: float  # to the decision
+    places: list[tuple[int, int]]  # text[start:stop] of the words it came from
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Why a document gets its label: `decision` is `bias` plus the sum of the contributions.
+
+    For two classes contributions are positive where they speak for the second class; for more, where they speak for `label`.
+    The arrays are sorted by the size of the contribution; `reasons` has the same with names and places in the text.
+    """
+
+    text: str | None
+    label: Any
+    probability: float
+    decision: float
+    bias: float
+    columns: NDArray[Any]  # the distinct tokens of the document
+    counts: NDArray[Any]
+    attention: NDArray[Any]
+    contributions: NDArray[Any]
+    places: Places = field(repr=False)  # in the text: counts[0] of the first token, then counts[1] of the second, ...
+    model: TextClassifier = field(repr=False)
+    flips: NDArray[np.int64] = field(repr=False)
+
+    @property
+    def counterfactual(self) -> list[str] | None:
+        """Fewest tokens to delete until the label changes; None: no deletion does, or the model has several queries."""
+        return [self.model.token_names_[column] for column in self.flips] or None
+
+    @property
+    def reasons(self) -> Reasons:
+        """What each token does, the largest contribution first."""
+        return Reasons(self)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain numbers, strings and lists."""
+        return {
+            "text": self.text,
+            "label": self.label.item() if isinstance(self.label, np.generic) else self.label,
+            "probability": self.probability,
+            "decision": self.decision,
+            "bias": self.bias,
+            "reasons": [asdict(reason) for reason in self.reasons],
+            "counterfactual": self.counterfactual,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Reasons(Sequence[TokenReason]):
+    """The arrays of an explanation, token by token.
+
+    Reasons are made when they are asked for: as many small objects that stay, they would cost more time in Python's garbage
+    collector than everything else together.
+    """
+
+    of: Explanation
+
+    def __len__(self) -> int:
+        return len(self.of.columns)
+
+    def __iter__(self) -> Iterator[TokenReason]:
+        names = map(self.of.model.token_names_.__getitem__, self.of.columns.tolist())
+        numbers = (self.of.counts, self.of.attention, self.of.contributions)
+        counts, attention, contributions = (part.tolist() for part in numbers)
+        spans = zip(*(part.tolist() for part in self.of.places), strict=True)
+        places = [list(islice(spans, int(count))) for count in counts]
+        return map(TokenReason, names, counts, attention, contributions, places)
+
+    @overload
+    def __getitem__(self, place: int) -> TokenReason: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[TokenReason]: ...
+    def __getitem__(self, place: int | slice) -> TokenReason | list[TokenReason]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(len(self))[place]]
+        i = range(len(self))[place]
+        ends = int(self.of.counts[:i].sum()), int(self.of.counts[: i + 1].sum())
+        spans = list(zip(*(part[slice(*ends)].tolist() for part in self.of.places), strict=True))
+        count, attention, contribution = (
+            part[i].item() for part in (self.of.counts, self.of.attention, self.of.contributions)
+        )
+        return TokenReason(self.of.model.token_names_[self.of.columns[i]], count, attention, contribution, spans)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def explain(model: TextClassifier, X: Any) -> list[Explanation]:
+    """One explanation per document."""
+    found = _texts(X)
+    texts = None if found is None else list(chain.from_iterable(text_chunks(found)))
+    if texts is None or not hasattr(model, "_vocabulary"):
+        counts, places = model._counts(X if texts is None else texts), None
+    else:
+        counts, places = model._vocabulary.place(texts)
+    outputs = model._outputs(counts)
+    chosen = decide(outputs)
+    column = chosen if outputs.shape[1] > 1 else np.zeros(len(chosen), dtype=np.int64)
+    attention, contributions = _attention(model, counts, column)
+    rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    order = np.lexsort((-np.abs(contributions), rows))
+    columns, numbers, attention, contributions = (
+        part[order] for part in (counts.indices, counts.data, attention, contributions)
+    )
+    starts, stops, ends = _reordered(counts, places, order)
+    probabilities = model._probabilities(outputs)[np.arange(len(chosen)), chosen].tolist()
+    linear = model.selection_.shape[1] == 1
+    flips = flipping_sets(model, counts) if linear else [np.empty(0, np.int64)] * len(chosen)
+    explanations = []
+    for i in range(counts.shape[0]):
+        part = slice(counts.indptr[i], counts.indptr[i + 1])
+        spans = slice(ends[part.start], ends[part.stop])
+        explanations.append(
+            Explanation(
+                None if texts is None else texts[i],
+                model.classes_[chosen[i]],
+                probabilities[i],
+                float(outputs[i, column[i]]),
+                float(model.bias_[column[i]]),
+                columns[part],
+                numbers[part],
+                attention[part],
+                contributions[part],
+                Places(starts[spans], stops[spans]),
+                model,
+                flips[i],
+            )
+        )
+    return explanations
+
+
+def _reordered(
+    counts: sparse.csr_array, places: Places | None, order: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Starts and stops of the occurrences when the stored counts are put into a new order, and where those of each end."""
+    if places is None:
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.zeros(len(order) + 1, np.int64)
+    sizes = counts.data[order]
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    before = (np.cumsum(counts.data) - counts.data)[order]
+    source = np.arange(ends[-1]) + np.repeat(before - ends[:-1], sizes)
+    return places.starts[source], places.stops[source], ends
+
+
+def flipping_sets(model: TextClassifier, counts: sparse.csr_array) -> list[NDArray[np.int64]]:
+    """Columns of the smallest set of tokens of each document whose deletion changes its label; empty if none does."""
+    amounts = model._amounts(counts)
+    found: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * counts.shape[0]
+    for values, bias, rows in _duels(model, counts):
+        flips = minimal_deletions(counts[rows], model.selection_[:, 0], values, bias, amounts[rows].data)
+        for place, row in enumerate(rows):
+            size = flips.sizes[place]
+            if size != OUT_OF_REACH and (not len(found[row]) or size < len(found[row])):
+                found[row] = flips.of(place)
+    return found
+
+
+def certificates(model: TextClassifier, counts: sparse.csr_array) -> pd.DataFrame:
+    """Fewest changes of single tokens before a label can change, over all rivals of it."""
+    import pandas as pd
+
+    if (counts.data != np.floor(counts.data)).any():
+        raise ValueError(
+            "X holds fractions; a certificate speaks of whole occurrences, so counts must be whole numbers"
+        )
+    amounts = model._amounts(counts)
+    kinds = [name for name in Certificate.__dataclass_fields__ if name != "decisions"]
+    fewest = np.full((counts.shape[0], len(kinds)), np.iinfo(np.int64).max)
+    for values, bias, rows in _duels(model, counts):
+        duel = certify(counts[rows], model.selection_[:, 0], values, bias, amounts[rows].data)
+        numbers = np.stack([getattr(duel, kind) for kind in kinds], axis=1)
+        numbers = np.where(numbers == OUT_OF_REACH, np.iinfo(np.int64).max, numbers)
+        fewest[rows] = np.minimum(fewest[rows], numbers)
+    return pd.DataFrame(np.where(fewest == np.iinfo(np.int64).max, OUT_OF_REACH, fewest), columns=kinds)
+
+
+def _duels(model: TextClassifier, counts: sparse.csr_array) -> list[tuple[Any, float, NDArray[np.int64]]]:
+    """Values and bias of the winner against each rival, and the documents that the duel is about, some at a time."""
+    if model.selection_.shape[1] > 1:
+        raise ValueError(f"n_queries={model.n_queries}: counterfactuals are exact for one query only")
+    values, bias = model.values_[:, 0], model.bias_
+    duels = []
+    if values.shape[1] == 1:
+        duels.append((values[:, 0], float(bias[0]), np.arange(counts.shape[0])))
+    else:
+        winner = decide(model._outputs(counts))
+        for k in np.unique(winner):
+            for rival in range(values.shape[1]):
+                if rival != k:
+                    rows = np.flatnonzero(winner == k)
+                    duels.append((values[:, k] - values[:, rival], float(bias[k] - bias[rival]), rows))
+    return [(v, b, part) for v, b, rows in duels for part in np.array_split(rows, range(BLOCK, len(rows), BLOCK))]
+
+
+def _attention(
+    model: TextClassifier, counts: sparse.csr_array, column: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Attention and contribution of every stored count, in the order of `counts.data`."""
+    amounts = model._amounts(counts)
+    rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    attention, contributions = np.zeros(len(rows)), np.zeros(len(rows))
+    queries = model.selection_.shape[1]
+    for h in range(queries):
+        selection = np.ascontiguousarray(model.selection_[:, h])
+        share = pool_weights(selection, counts.indptr, amounts.data, tokens=counts.indices)
+        attention += share / queries
+        contributions += share * model.values_[counts.indices, h, column[rows]]
+    return attention, contributions

@@ -1,0 +1,151 @@
+"""A text model as a folder, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.data.reading import shown
+from whichtoken.data.text_pipeline import TextPipeline
+from whichtoken.errors import UsageError
+from whichtoken.estimators import model_values as stored
+from whichtoken.estimators.model_folder import load_model, save_model
+from whichtoken.estimators.text.classifier import TextClassifier
+from whichtoken.estimators.text.tokens import CallableTokenizer, FileTokenizer, Tokenizer, Vocabulary, WordTokenizer
+from whichtoken.estimators.text.validation import Choice
+
+KIND = "text-classifier"
+SETTINGS = (
+    "ngrams", "least_count", "stemmer", "sublinear", "idf", "C", "attention_C", "n_queries", "dim", "max_epochs", "batch_size",
+    "early_stopping", "validation_fraction",
+)  # fmt: skip
+SWITCHES = ("sublinear", "idf", "early_stopping")
+
+
+def save(model: TextClassifier, folder: str | Path) -> None:
+    """Write the model; word pieces and tokenizers files travel with it."""
+    parameters: dict[str, Any] = {
+        "settings": {name: getattr(model, name) for name in SETTINGS},
+        "classes": stored.classes_as_json(model.classes_),
+        "choice": {
+            **asdict(model.choice_),
+            "C": str(model.choice_.C),
+            "losses": {str(C): loss for C, loss in model.choice_.losses.items()},
+        },
+        "tokens": list(model.token_names_),
+        "tokenizer": _describe(model._vocabulary.tokenizer) if hasattr(model, "_vocabulary") else None,
+    }
+    counts, shares, sizes = model._statistics
+    tensors = {
+        "selection": model.selection_,
+        "values": model.values_,
+        "bias": model.bias_,
+        "counts": counts,
+        "shares": shares,
+        "sizes": sizes,
+    }
+    save_model(folder, KIND, parameters, tensors)
+
+
+def load(folder: str | Path, analyzer: Callable[[str], Sequence[str]] | None = None) -> TextClassifier:
+    """Read the model; it predicts, explains and exports, but its training cannot go on."""
+    _, parameters, tensors = load_model(folder, KIND)
+    if analyzer is None and parameters.get("tokenizer") == {"kind": "callable"}:
+        raise UsageError(
+            f"{shown(folder)} was fitted with an analyzer function, which no folder can hold; load it with analyzer="
+        )
+    with stored.stored_fields(folder):
+        parts = stored.section("parameters", parameters, ["settings", "classes", "choice", "tokens", "tokenizer"])
+        model = TextClassifier(**stored.section("settings", parts["settings"], SETTINGS))
+        model._check_parameters()
+        for name in SWITCHES:
+            if not isinstance(getattr(model, name), bool):
+                raise UsageError(f"'{name}' is neither true nor false")
+        model.classes_ = stored.classes_from_json(parts["classes"])
+        model.choice_ = _choice(parts["choice"])
+        described = parts["tokenizer"]
+        names = tuple(stored.texts("tokens", parts["tokens"], unique=described is not None))
+        _take_arrays(model, len(names), tensors)
+        if described is None:
+            model.n_features_in_ = len(names)
+            if names != tuple(map(str, range(len(names)))):
+                model.feature_names_in_ = np.array(names, dtype=object)
+            return model
+        tokenizer = _rebuild(described, analyzer, model)
+        if not isinstance(tokenizer, FileTokenizer) and names != _ordered(names, model.ngrams):
+            raise UsageError("'tokens' are not in their order")
+        model._vocabulary, model.vocabulary_ = Vocabulary(tokenizer, names, model.ngrams), names
+    return model
+
+
+def _choice(described: Any) -> Choice:
+    part = stored.section("choice", described, [field.name for field in fields(Choice)])
+    C = float(part["C"])  # may be infinite, which JSON cannot say
+    if not C > 0:
+        raise UsageError(f"'C' is {C}, not above 0")
+    share = stored.number("share", part["share"], 0, 1)
+    temperature = stored.number("temperature", part["temperature"], 0)
+    losses = {float(C): stored.number("losses", loss, 0, include_low=True) for C, loss in part["losses"].items()}
+    return Choice(C, share, temperature, losses)
+
+
+def _take_arrays(model: TextClassifier, tokens: int, tensors: dict[str, NDArray[Any]]) -> None:
+    classes, queries = len(model.classes_), model.n_queries
+    outputs = stored.scores(model.classes_)
+    shapes = {
+        "selection": (tokens, queries),
+        "values": (tokens, queries, outputs),
+        "bias": (outputs,),
+        "counts": (tokens, classes),
+        "shares": (tokens, classes),
+        "sizes": (classes,),
+    }
+    model.selection_, model.values_, model.bias_, *statistics = stored.arrays(tensors, shapes)
+    if any((array < 0).any() for array in statistics):
+        raise UsageError("arrays 'counts', 'shares' and 'sizes' hold numbers below 0")
+    model._statistics = tuple(statistics)
+
+
+def _ordered(names: Sequence[str], ngrams: int) -> tuple[str, ...]:
+    """As a fit leaves them: shorter n-grams first, then by the alphabet."""
+    return tuple(sorted((name for name in names if name.count(" ") < ngrams), key=lambda name: (name.count(" "), name)))
+
+
+def _describe(tokenizer: Tokenizer) -> dict[str, Any]:
+    match tokenizer:
+        case WordTokenizer(pipeline):
+            stop_words, spelling = list(pipeline.stop_words), list(pipeline.spelling)
+            return {"kind": "words", "stop_words": stop_words, "stemmer": pipeline.stemmer, "word_pieces": spelling}
+        case FileTokenizer(json):
+            return {"kind": "file", "json": json}
+        case _:
+            return {"kind": "callable"}
+
+
+def _rebuild(described: Any, analyzer: Callable[[str], Sequence[str]] | None, model: TextClassifier) -> Tokenizer:
+    match described["kind"]:
+        case "words":
+            stored.section("tokenizer", described, ["kind", "stop_words", "stemmer", "word_pieces"])
+            # lists, never names of files: nothing outside the folder is opened
+            model.stop_words = stored.texts("stop_words", described["stop_words"], unique=False)
+            model.word_pieces = stored.texts("word_pieces", described["word_pieces"], unique=False) or None
+            if described["stemmer"] != model.stemmer:
+                raise UsageError("'stemmer' is not the same in 'settings' and 'tokenizer'")
+            return WordTokenizer(
+                TextPipeline(model.word_pieces, model.stop_words, stemmer=model.stemmer, least_count=1)
+            )
+        case "file":
+            stored.section("tokenizer", described, ["kind", "json"])
+            return FileTokenizer.parse(described["json"])
+        case "callable":
+            stored.section("tokenizer", described, ["kind"])
+        case _:
+            raise UsageError("'tokenizer' is of no known kind")
+    assert analyzer is not None
+    model.analyzer = analyzer
+    return CallableTokenizer(analyzer)

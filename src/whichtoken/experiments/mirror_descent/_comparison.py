@@ -1,0 +1,216 @@
+"""What the comparisons of optimisers on real transformers share: training, what is kept of it, the choice of a step size."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from whichtoken.errors import unknown
+from whichtoken.lab import Claim, Exact, Measured, Rows, at_most
+
+if TYPE_CHECKING:
+    import torch
+    from matplotlib.figure import Figure
+    from torch import Tensor, nn
+
+    from whichtoken.models.token_encoder import TokenEncoder
+
+Method = Literal["l1.1", "l2", "l3", "adam", "adamw"]
+METHODS = {"l1.1": "l_1.1", "l2": "l_2", "l3": "l_3", "adam": "Adam", "adamw": "AdamW"}
+PROJECTIONS = ("queries", "keys", "values")
+BINS = np.linspace(0.0, 3.0, 61)  # of |w| over the largest initial entry
+FITTED = 0.995  # training accuracy at which training ends, as in the source
+
+
+@dataclass(frozen=True)
+class Part:
+    """Examples of one split, as tensors on the device of the model."""
+
+    inputs: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learned: three splits, a loss of (outputs, labels), and which outputs are right."""
+
+    train: Part
+    validation: Part
+    test: Part
+    loss: Callable[[Tensor, Tensor], Tensor]
+    right: Callable[[Tensor, Tensor], Tensor]
+    augment: Callable[[Tensor], Tensor] = lambda inputs: inputs
+
+
+def device() -> torch.device:
+    """A GPU where there is one."""
+    import torch
+
+    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+
+
+def optimizer(method: str, parameters: Iterable[Tensor], lr: float) -> torch.optim.Optimizer:
+    """Mirror descent on every parameter, without extras, as in the source; or Adam or AdamW as torch has them."""
+    import torch
+
+    from whichtoken.optim import MirrorDescent
+
+    if method == "adam":
+        return torch.optim.Adam(parameters, lr)
+    if method == "adamw":
+        return torch.optim.AdamW(parameters, lr)
+    if method not in METHODS:
+        raise unknown("method", method, METHODS)
+    return MirrorDescent(parameters, lr, p=float(method.removeprefix("l")))
+
+
+def train(
+    model: nn.Module, steps: torch.optim.Optimizer, task: Task, *, epochs: int, batch: int, rng: np.random.Generator
+) -> dict[str, Any]:
+    """Train, go back to the epoch of best validation accuracy, and measure.
+
+    Training ends early at a training accuracy of `FITTED` or with a loss that is no number.
+    """
+    if epochs < 1 or batch < 1:
+        raise ValueError(f"epochs={epochs} and batch={batch} must be at least 1")
+    best, fitted, kept = -1.0, None, copy.deepcopy(model.state_dict())
+    curves: dict[str, list[float]] = {"train_curve": [], "validation_curve": []}
+    for _ in range(epochs):
+        if (fitted := _epoch(model, steps, task, batch, rng)) is None:
+            break
+        curves["train_curve"].append(fitted)
+        curves["validation_curve"].append(accuracy(model, task.validation, task.right))
+        if curves["validation_curve"][-1] > best:
+            best, kept = curves["validation_curve"][-1], copy.deepcopy(model.state_dict())
+        if fitted >= FITTED:
+            break
+    model.load_state_dict(kept)
+    return {
+        "validation": accuracy(model, task.validation, task.right),
+        "test": accuracy(model, task.test, task.right),
+        "trained": max(curves["train_curve"], default=0.0),
+        "epochs": len(curves["train_curve"]),
+        "diverged": fitted is None,
+        **curves,
+    }
+
+
+def _epoch(
+    model: nn.Module, steps: torch.optim.Optimizer, task: Task, batch: int, rng: np.random.Generator
+) -> float | None:
+    """One pass over the training examples and the accuracy during it; None if the loss is no number any more."""
+    import torch
+
+    model.train()
+    hits = 0.0
+    for chosen in np.array_split(rng.permutation(len(task.train)), math.ceil(len(task.train) / batch)):
+        index = torch.from_numpy(chosen).to(task.train.labels.device)
+        labels = task.train.labels[index]
+        outputs = model(task.augment(task.train.inputs[index]))
+        loss = task.loss(outputs, labels)
+        if not loss.isfinite():
+            return None
+        steps.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        steps.step()
+        hits += float(task.right(outputs, labels).sum())
+    return hits / len(task.train)
+
+
+def accuracy(model: nn.Module, part: Part, right: Callable[[Tensor, Tensor], Tensor], batch: int = 200) -> float:
+    """Share of right answers, without dropout."""
+    import torch
+
+    model.eval()
+    with torch.no_grad():
+        pieces = zip(torch.split(part.inputs, batch), torch.split(part.labels, batch), strict=True)
+        hits = [float(right(model(inputs), labels).sum()) for inputs, labels in pieces]
+    return sum(hits) / len(part)
+
+
+def sparsity(encoder: TokenEncoder, initial: dict[str, Tensor]) -> dict[str, Any]:
+    """Effective share of non-zero entries of queries, keys and values; histograms against the largest initial entry."""
+    from whichtoken.theory.mirror_descent import effective_nonzeros
+
+    measured: dict[str, Any] = {}
+    for name, weights in encoder.projections().items():
+        magnitudes = weights.abs().cpu().double().numpy()
+        scaled = magnitudes / float(initial[name].abs().max())
+        measured |= {
+            f"{name}_share": effective_nonzeros(magnitudes) / magnitudes.size,
+            f"{name}_grown": float(np.mean(scaled > 1.0)),
+            f"{name}_histogram": np.histogram(np.minimum(scaled, BINS[-1]), BINS)[0] / scaled.size,
+        }
+    return measured
+
+
+def best_rate(runs: Rows[Any]) -> float:
+    """The step size of highest mean validation accuracy, of one method."""
+    best: float = max(runs.levels("lr"), key=lambda lr: float(runs.where(lr=lr).values("validation").mean()))
+    return best
+
+
+def at_best_rate(runs: Rows[Any]) -> Rows[Any]:
+    """The runs of one method at the step size that validation chose."""
+    return runs.where(lr=best_rate(runs)) if runs else runs
+
+
+def paired(ours: Rows[Any], theirs: Rows[Any], quantity: Callable[[Any, Any], float]) -> list[float]:
+    """`quantity` of what both methods measured, for every seed that both have, each at its chosen step size."""
+    known = {row.seed: row.measured for row in at_best_rate(theirs)}
+    return [quantity(row.measured, known[row.seed]) for row in at_best_rate(ours) if row.seed in known]
+
+
+def grid_claim(code: str, tuned: Iterable[Rows[Any]]) -> Iterator[Claim]:
+    """The chosen step size should have tried neighbours on both sides."""
+    grids = [runs for runs in tuned if len(runs.levels("lr")) > 2]
+    ends = [best_rate(runs) in (min(runs.levels("lr")), max(runs.levels("lr"))) for runs in grids]
+    if ends:
+        yield at_most(
+            code,
+            "times that the step size chosen on the validation split is the first or last of its grid",
+            bound=0.0,
+            measured=Exact(sum(ends)),
+        )
+
+
+def grown_share(measured: Measured) -> float:
+    """Share of entries larger than every initial one, mean of queries, keys and values."""
+    return float(np.mean([measured[f"{name}_grown"] for name in PROJECTIONS]))
+
+
+def effective_share(measured: Measured) -> float:
+    """Effective share of non-zero entries, mean of queries, keys and values."""
+    return float(np.mean([measured[f"{name}_share"] for name in PROJECTIONS]))
+
+
+def draw(runs: dict[str, Rows[Any]], quantities: dict[str, Callable[[Measured], float]], figure: Figure) -> None:
+    """Choice of the step size, quantities at the chosen one, and how many entries of each projection are large."""
+    from whichtoken.display.figures import grouped_bars, points_with_errors
+
+    panels = figure.subplot_mosaic([["rates", "bars", "bars"], list(PROJECTIONS)])
+    for method, tried in runs.items():
+        points_with_errors(panels["rates"], tried, "lr", "validation", METHODS[method], ls="-", lw=1, ms=4)
+    panels["rates"].set(xscale="log", xlabel="step size", title="Validation accuracy")
+    panels["rates"].legend(fontsize=8)
+    chosen = {method: at_best_rate(tried) for method, tried in runs.items()}
+    quantities = quantities | {"effective share": effective_share}
+    samples = {
+        label: [[quantity(row.measured) for row in rows] for rows in chosen.values()]
+        for label, quantity in quantities.items()
+    }
+    grouped_bars(panels["bars"], [METHODS[method] for method in chosen], samples)
+    for name in PROJECTIONS:
+        for method, rows in chosen.items():
+            above = 1.0 - np.cumsum(np.mean(list(rows.values(f"{name}_histogram")), axis=0))
+            panels[name].plot(BINS[1:-1], above[:-1], label=METHODS[method])
+        panels[name].set(title=name.capitalize(), xlabel="|w| / largest initial", yscale="log", ylim=(1e-4, 1))
+    panels[PROJECTIONS[0]].set_ylabel("share of entries above")

@@ -1,0 +1,39 @@
+"""Exact directional dynamics: where descent in softmax attention goes, with gradients that survive saturation."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from whichtoken.flows.cls import cls_flow
+    from whichtoken.flows.descent import attention_descent
+    from whichtoken.flows.joint import joint_descent
+    from whichtoken.flows.joint_path import joint_regularization_path
+    from whichtoken.flows.linear import linear_descent
+    from whichtoken.flows.path import regularization_path
+
+_HOME = {
+    "attention_descent": "descent",
+    "cls_flow": "cls",
+    "joint_descent": "joint",
+    "joint_regularization_path": "joint_path",
+    "linear_descent": "linear",
+    "regularization_path": "path",
+}
+
+__all__ = [
+    "attention_descent",
+    "cls_flow",
+    "joint_descent",
+    "joint_regularization_path",
+    "linear_descent",
+    "regularization_path",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # imported when asked for: compiled kernels take seconds to load
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

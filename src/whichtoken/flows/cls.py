@@ -1,0 +1,329 @@
+"""Gradient flow of the `<cls>` vector with embeddings held fixed, followed to where only its direction changes.
+
+The loss falls like exp(-|p|) and real time grows like exp(|p|), so the flow runs in arc length, dp/ds = -grad / |grad|, and
+the gradient comes from the log domain: differences to the winning token of each sequence, weights relative to the largest of
+all. It then keeps its digits at a loss of 1e-100. One large first step stretches the embeddings along v, which makes the
+flow stiff; an implicit integrator does not mind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.integrate import LSODA
+
+from whichtoken.attention.losses import log_logistic, log_logistic_slope
+from whichtoken.attention.sequence import NO_NULL, NOBODY, fall_short, lead, weigh_in_logs
+from whichtoken.checks import check_count, check_range
+from whichtoken.data.token_counts import as_counts, as_signs
+from whichtoken.theory.trained_embeddings.one_step import as_parameters
+from whichtoken.theory.trained_embeddings.selection import secondary_sets, selection_sets
+
+Vector = NDArray[np.float64]
+RECORDS = 16  # recorded points per decade of arc length
+MOST_EVALUATIONS = (
+    100_000  # a diverging flow needs some ten thousand; at a minimum, unit speed goes back and forth for ever
+)
+FIRST_RECORD = 0.1
+ABSOLUTE_ERROR = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class ClsPath:
+    """The way of p: position, loss and gradient at recorded arc lengths.
+
+    Attributes
+    ----------
+    arc : (k,)
+        Length of the way so far; the first entry is 0, the start.
+    positions : (k, d)
+    directions : (k, d)
+        Unit vector -grad L / |grad L| at each position.
+    log_losses : (k,)
+        log of the mean logistic loss.
+    counts : (n, |S|)
+    embeddings : (|S|, d)
+    settled : bool
+        Whether it ended because the direction of the increment no longer changed.
+    evaluations : int
+        Gradients computed.
+    """
+
+    arc: Vector
+    positions: Vector
+    directions: Vector
+    log_losses: Vector
+    counts: sparse.csr_array
+    embeddings: Vector
+    settled: bool
+    evaluations: int
+
+    @property
+    def scores(self) -> Vector:
+        """a_s = p.E_s at the end, (|S|,)."""
+        scores: Vector = self.embeddings @ self.positions[-1]
+        return scores
+
+    @cached_property
+    def selected(self) -> sparse.csr_array:
+        """Selection sets at the end, (n, |S|) of bool."""
+        return selection_sets(self.scores, self.counts)
+
+    @cached_property
+    def secondary(self) -> sparse.csr_array:
+        """Secondary selection sets at the end (Definition 15), (n, |S|) of bool."""
+        return secondary_sets(self.scores, self.counts)
+
+    @property
+    def increments(self) -> Vector:
+        """Unit vectors from each recorded position to the next, (k - 1, d)."""
+        return _unit(np.diff(self.positions, axis=0))
+
+    def cosines(self, direction: ArrayLike) -> Vector:
+        """Cosine of every position with a direction, (k,)."""
+        return _unit(self.positions) @ _unit(np.asarray(direction, dtype=np.float64))
+
+    def increment_cosines(self, direction: ArrayLike) -> Vector:
+        """Cosine of every increment with a direction, (k - 1,): position is off by O(1/|p|), increment by its square."""
+        return self.increments @ _unit(np.asarray(direction, dtype=np.float64))
+
+
+def cls_flow(
+    embeddings: ArrayLike,
+    cls: ArrayLike,
+    value: ArrayLike,
+    counts: Any,
+    labels: ArrayLike,
+    *,
+    arc_length: float = 300.0,
+    tolerance: float = 0.0,
+    relative_error: float = 1e-6,
+) -> ClsPath:
+    """Follow the gradient flow of p (equation (7)) over a given arc length.
+
+    Parameters
+    ----------
+    embeddings : (|S|, d)
+    cls : (d,)
+        Where p starts.
+    value : (d,)
+    counts : (n, |S|)
+    labels : (n,), -1 or +1
+    arc_length : how far to go.
+    tolerance : end earlier, as soon as the cosine of the last two recorded increments differs from 1 by less than this. 0
+        goes the whole way: a flow can look settled long before it turns (unequal frequencies).
+    relative_error : of the integrator.
+    """
+    problem = _Problem.of(embeddings, cls, value, counts, labels)
+    arc, states, settled, evaluations = _follow(
+        problem.velocity, np.zeros(problem.dim), arc_length, tolerance, relative_error
+    )
+    return problem.path(arc, states, settled, evaluations)
+
+
+def key_query_flow(
+    embeddings: ArrayLike,
+    cls: ArrayLike,
+    value: ArrayLike,
+    counts: Any,
+    labels: ArrayLike,
+    *,
+    arc_length: float = 300.0,
+    relative_error: float = 1e-6,
+) -> ClsPath:
+    """Gradient flow of p and W together in softmax(p^T W E_X^T) E_X v, from W = I; positions are those of W^T p.
+
+    Everything stays in the span U of the embeddings and p: p = U y and W = I + U M U^T, so that the state has (r + 1) r
+    numbers, r <= |S| + 1. With p held fixed, W^T p would follow the flow of p itself, only |p|^2 times faster.
+    """
+    problem = _Problem.of(embeddings, cls, value, counts, labels)
+    basis, _ = np.linalg.qr(np.column_stack([problem.start, problem.embeddings.T]))
+    lift = np.ascontiguousarray(problem.embeddings @ basis)  # (|S|, r)
+    within = replace(problem, start=np.zeros_like(problem.start), basis=basis, lift=lift, offset=0 * problem.offset)
+    size = basis.shape[1]
+
+    def query(state: Vector) -> Vector:
+        y, M = state[:size], state[size:].reshape(size, size)
+        return y + y @ M
+
+    def velocity(_: float, state: Vector) -> Vector:
+        gradient, _ = within.gradient(query(state))
+        gradient = _unit(gradient)
+        y, M = state[:size], state[size:].reshape(size, size)
+        return -_unit(np.concatenate([gradient + M @ gradient, np.outer(y, gradient).ravel()]))
+
+    first = np.concatenate([basis.T @ problem.start, np.zeros(size**2)])
+    arc, states, settled, evaluations = _follow(velocity, first, arc_length, 0.0, relative_error)
+    return within.path(arc, np.array([query(state) for state in states]), settled, evaluations)
+
+
+def _follow(
+    velocity: Callable[[float, Vector], Vector], start: Vector, length: float, tolerance: float, relative_error: float
+) -> tuple[Vector, Vector, bool, int]:
+    """Arc lengths (k,), states (k, r), whether the direction settled, and the number of evaluations."""
+    check_range("arc_length", length, 0.0, math.inf)
+    check_range("tolerance", tolerance, 0.0, 1.0, include_low=True)
+    shortest = min(FIRST_RECORD, length / 10)
+    records = np.geomspace(shortest, length, math.ceil(RECORDS * math.log10(length / shortest)) + 1)
+    solver = LSODA(velocity, 0.0, start, length, rtol=relative_error, atol=ABSOLUTE_ERROR)
+    states, settled = [start], False
+    for record in records:
+        while solver.t < record and solver.status == "running":
+            message = solver.step()
+            if solver.status == "failed":
+                raise ArithmeticError(f"the flow could not be followed beyond arc length {solver.t:.4g}: {message}")
+            if solver.nfev > MOST_EVALUATIONS:
+                raise ArithmeticError(
+                    f"the flow comes to rest at arc length {solver.t:.4g}: the loss has a minimum at a finite p there"
+                )
+        states.append(solver.y if solver.t == record else solver.dense_output()(record))
+        settled = tolerance > 0 and len(states) > 3 and _turn(states) < tolerance
+        if settled:
+            break
+    return np.concatenate([[0.0], records])[: len(states)], np.array(states), settled, solver.nfev
+
+
+def cls_descent(
+    embeddings: ArrayLike,
+    cls: ArrayLike,
+    value: ArrayLike,
+    counts: Any,
+    labels: ArrayLike,
+    *,
+    lr: float,
+    steps: int,
+) -> ClsPath:
+    """Plain gradient descent on p, p <- p - lr grad L, recorded at geometrically spaced steps; arc is the way it made."""
+    check_range("lr", lr, 0.0, math.inf)
+    check_count("steps", steps, 1)
+    problem = _Problem.of(embeddings, cls, value, counts, labels)
+    record = set(np.geomspace(1, steps, 4 * RECORDS).astype(np.int64).tolist())
+    state, arc = np.zeros(problem.dim), 0.0
+    states, arcs = [state], [0.0]
+    for step in range(1, steps + 1):
+        gradient, log_scale = problem.gradient(state)
+        move = -lr * math.exp(log_scale) * gradient
+        state, arc = state + move, arc + float(np.linalg.norm(move))
+        if step in record:
+            states.append(state)
+            arcs.append(arc)
+    return problem.path(np.array(arcs), np.array(states), False, steps)
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """The flow in coordinates z of the span of the embeddings: p = start + basis z, scores = offset + lift z."""
+
+    start: Vector  # (d,)
+    basis: Vector  # (d, r)
+    lift: Vector  # (|S|, r)
+    offset: Vector  # (|S|,)
+    values: Vector  # (|S|,)
+    counts: sparse.csr_array
+    log_counts: Vector  # (nnz,)
+    signs: Vector  # (n,)
+    embeddings: Vector
+
+    @classmethod
+    def of(cls, embeddings: ArrayLike, p: ArrayLike, value: ArrayLike, counts: Any, labels: ArrayLike) -> _Problem:
+        E, start, v = as_parameters(embeddings, p, value)
+        counts, signs = as_counts(counts), as_signs(labels).astype(np.float64)
+        if counts.shape != (len(signs), len(E)):
+            raise ValueError(f"counts of shape {counts.shape} must be ({len(signs)}, {len(E)}): labels by embeddings")
+        basis, triangle = np.linalg.qr(E.T)  # orthonormal, so that lengths in z are lengths of p
+        lift = np.ascontiguousarray(triangle.T)
+        return cls(start, basis, lift, E @ start, E @ v, counts, np.log(counts.data), signs, E)
+
+    @property
+    def dim(self) -> int:
+        return int(self.lift.shape[1])
+
+    def gradient(self, state: Vector) -> tuple[Vector, float]:
+        """The gradient in z is exp(second) times first."""
+        pull, log_scale, _ = self._pull(state)
+        return pull @ self.lift, log_scale
+
+    def velocity(self, _: float, state: Vector) -> Vector:
+        gradient, _ = self.gradient(state)
+        return -_unit(gradient)
+
+    def log_loss(self, state: Vector) -> float:
+        return self._pull(state)[2]
+
+    def _pull(self, state: Vector) -> tuple[Vector, float, float]:
+        scores = self.offset + self.lift @ state
+        counts = self.counts
+        return token_pull(scores, self.values, counts.indptr, counts.indices, self.log_counts, self.signs)
+
+    def path(self, arc: Vector, states: Vector, settled: bool, evaluations: int) -> ClsPath:
+        positions = self.start + states @ self.basis.T
+        directions = np.array([self.velocity(0.0, state) for state in states]) @ self.basis.T
+        losses = np.array([self.log_loss(state) for state in states])
+        return ClsPath(arc, positions, directions, losses, self.counts, self.embeddings, settled, evaluations)
+
+
+@njit(cache=True, nogil=True)
+def token_pull(
+    scores: Vector,
+    values: Vector,
+    indptr: NDArray[np.int32],
+    tokens: NDArray[np.int32],
+    log_counts: Vector,
+    signs: Vector,
+) -> tuple[Vector, float, float]:
+    """dL / da for every token in the log domain: exp(second) times first, (|S|,); and the log of the loss.
+
+    A sequence whose winner is k contributes r q_s (g_s - f) to the others and minus their sum to k. Nothing cancels however
+    close q_k is to 1, because f itself comes from differences to g_k.
+    """
+    n = len(signs)
+    log_weights, shares = np.empty(len(tokens)), np.empty(len(tokens))
+    highest, shortfalls, log_residuals, log_losses = np.empty((4, n))
+    winners, second = np.full(n, NOBODY), np.full(n, -np.inf)  # largest log q beside the winner's
+    for x in range(n):
+        start, stop = indptr[x], indptr[x + 1]
+        part, logs = tokens[start:stop], log_weights[start:stop]
+        top, null, total = weigh_in_logs(scores, part, log_counts[start:stop], NO_NULL, logs, shares)
+        highest[x], shortfalls[x] = fall_short(values, part, shares, top, null, total)
+        winners[x] = top
+        for e in range(stop - start):
+            if e != top:
+                second[x] = max(second[x], logs[e])
+        margin = signs[x] * (highest[x] - shortfalls[x])
+        log_residuals[x], log_losses[x] = log_logistic_slope(margin), log_logistic(margin)
+    log_scale = (log_residuals + second).max()
+    if log_scale == -np.inf:  # no sequence has two tokens
+        log_scale = 0.0
+    pull = np.zeros(len(scores))
+    for x in range(n):
+        start, total = indptr[x], 0.0
+        for e in range(indptr[x + 1] - start):
+            if e != winners[x]:
+                token = tokens[start + e]
+                weight = math.exp(log_residuals[x] + log_weights[start + e] - log_scale)
+                part_pull = -signs[x] / n * weight * lead(values[token], highest[x], shortfalls[x])
+                pull[token] += part_pull
+                total += part_pull
+        if winners[x] != NOBODY:
+            pull[tokens[start + winners[x]]] -= total
+    peak = log_losses.max()
+    return pull, log_scale, peak + math.log(np.exp(log_losses - peak).mean())
+
+
+def _unit(vectors: Vector) -> Vector:
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(norms > 0, norms, 1.0)
+
+
+def _turn(states: list[Vector]) -> float:
+    """1 - cosine of the last two increments."""
+    before, last = _unit(np.diff(np.array(states[-3:]), axis=0))
+    return 1.0 - float(before @ last)

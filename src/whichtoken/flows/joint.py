@@ -1,0 +1,140 @@
+"""l_p mirror descent on the key-query matrix and the decoder of one attention head together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from whichtoken.attention.losses import Loss, compiled_log_slope
+from whichtoken.data.attention_tokens import AttentionProblem
+from whichtoken.flows.attention_kernels import descend
+from whichtoken.flows.mirror_steps import (
+    DescentState,
+    Rule,
+    checked_rate,
+    checked_record,
+    checked_rule,
+    descent_state,
+)
+from whichtoken.norms import dual_exponent
+from whichtoken.theory.mirror_descent import mirror_map
+
+
+@dataclass(frozen=True, eq=False)
+class JointState:
+    """Key-query matrix and decoder after the same number of steps."""
+
+    weights: DescentState  # (d, d)
+    decoder: DescentState  # (d,)
+
+    @property
+    def ratio(self) -> float:
+        """|v|_p / |W|_p, which decides where the direction of W ends; inf where it exceeds every float."""
+        log_ratio = self.decoder.log_norm - self.weights.log_norm
+        return math.exp(log_ratio) if log_ratio < 700.0 else math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class JointResult:
+    """Where the descent of both went and which tokens it selects."""
+
+    final: JointState
+    snapshots: tuple[JointState, ...]  # one per recorded step, in ascending order
+    selected: NDArray[np.int64]  # (n,), the token of highest attention score in the final state
+    last_change: int  # the first step from which on the selected tokens stayed the same
+
+    @property
+    def settled(self) -> bool:
+        """Whether the selected tokens stayed the same throughout the last quarter of the steps."""
+        return 4 * self.last_change <= 3 * self.final.weights.step
+
+
+def joint_descent(
+    problem: AttentionProblem,
+    start: ArrayLike,
+    *,
+    p: float,
+    lr: float,
+    lr_decoder: float,
+    steps: int,
+    rule: Rule = "normalized",
+    loss: Loss = "logistic",
+    record: Iterable[int] = (),
+) -> JointResult:
+    """Minimise the mean loss over W and v by simultaneous l_p mirror steps.
+
+    The joint algorithm of Julistiono, Tarzanagh, Azizan, arXiv 2410.14581: both gradients are taken at the current
+    (W, v), and `normalized` steps divide each by its own dual norm. These steps keep |v|_p / |W|_p near a constant,
+    (lr_decoder / lr)^(1/(p-1)) times a factor of order one, so the two step sizes choose the limit of W (`joint_limit`).
+
+    Parameters
+    ----------
+    problem
+        Tokens (n, T, d), queries (n, d), labels (n,) and the initial decoder (d,); zero is allowed.
+    start : (d, d)
+        Initial W; zero is allowed.
+    lr, lr_decoder
+        Step sizes of W and v. Under `flow`, v moves lr_decoder / lr times as fast as dU/dt = -G says.
+    p, steps, rule, loss, record
+        As in `attention_descent`.
+    """
+    checked_rate("lr_decoder", lr_decoder)
+    return run_descent(
+        problem, start, p=p, lr=lr, lr_decoder=lr_decoder, steps=steps, rule=rule, loss=loss, record=record
+    )
+
+
+def run_descent(
+    problem: AttentionProblem,
+    start: ArrayLike,
+    *,
+    p: float,
+    lr: float,
+    lr_decoder: float,
+    steps: int,
+    rule: Rule,
+    loss: Loss,
+    record: Iterable[int],
+) -> JointResult:
+    """The descent behind `joint_descent` and, with lr_decoder = 0, behind `attention_descent`."""
+    weights = np.array(start, dtype=np.float64)
+    dim = problem.decoder.shape[0]
+    if weights.shape != (dim, dim) or not np.isfinite(weights).all():
+        raise ValueError(f"start of shape {weights.shape} must be a finite matrix of shape {(dim, dim)}")
+    recorded = checked_record(record, steps)
+    dual, decoder_dual = mirror_map(weights, p).ravel(), mirror_map(problem.decoder, p)
+    kept, kept_logs = np.empty((recorded.size, dim * dim + dim)), np.empty((recorded.size, 3))
+    log_unit, decoder_log_unit, log_time, selected, last_change = descend(
+        np.ascontiguousarray(problem.tokens, dtype=np.float64),
+        np.ascontiguousarray(problem.queries, dtype=np.float64),
+        np.ascontiguousarray(problem.labels, dtype=np.float64),
+        dual,
+        decoder_dual,
+        dual_exponent(p),
+        checked_rate("lr", lr),
+        lr_decoder,
+        steps,
+        checked_rule(rule),
+        compiled_log_slope(loss),
+        recorded,
+        kept,
+        kept_logs,
+    )
+
+    def state(step: int, duals: NDArray[np.float64], logs: NDArray[np.float64]) -> JointState:
+        unit, decoder_unit, time = logs.tolist()
+        return JointState(
+            descent_state(step, p, duals[: dim * dim], unit, time, (dim, dim)),
+            descent_state(step, p, duals[dim * dim :], decoder_unit, time, (dim,)),
+        )
+
+    return JointResult(
+        final=state(steps, np.concatenate([dual, decoder_dual]), np.array([log_unit, decoder_log_unit, log_time])),
+        snapshots=tuple(state(step, kept[row], kept_logs[row]) for row, step in enumerate(recorded.tolist())),
+        selected=selected,
+        last_change=last_change,
+    )

@@ -1,0 +1,183 @@
+"""Linear readouts on fixed features, solved to the optimum: mean loss + (ridge / 2) |w|^2, bias unpenalised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import qr, solve
+from scipy.linalg.lapack import dposv
+from scipy.special import expit
+
+from whichtoken.checks import check_choice, check_range
+from whichtoken.data.sparse_task import LOSSES
+from whichtoken.training.support_vectors import support_vectors
+
+Array = NDArray[np.float64]
+
+MAX_NEWTON = 200
+TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class ConvexHead:
+    """A trained readout and how close it is to the optimum."""
+
+    readout: Array  # (p,)
+    bias: float
+    train_loss: float  # mean loss, without the ridge
+    train_error: float
+    objective: float
+    optimality: float  # norm of the gradient; for the hinge loss, the duality gap
+    iterations: int
+
+
+def fit_head(features: ArrayLike, labels: ArrayLike, ridge: float, loss: str = "logistic") -> ConvexHead:
+    """Train a readout and a bias.
+
+    Parameters
+    ----------
+    features : array (n, p)
+    labels : array (n,), -1 or +1, both present
+    ridge : float
+        0 is accepted for logistic and square loss if the minimiser is unique.
+    loss : {"logistic", "square", "hinge"}
+    """
+    check_choice("loss", loss, LOSSES)
+    if loss == "logistic":
+        return logistic_heads(features, labels, (ridge,))[0]
+    X, y = _checked(features, labels, ridge, include_zero=loss != "hinge")
+    if loss == "square":
+        return _square(X, y, ridge)
+    rows, basis = _spanned(X)
+    head = _hinge(rows, y, ridge)
+    return head if basis is None else replace(head, readout=basis @ head.readout)
+
+
+def logistic_heads(
+    features: ArrayLike,
+    labels: ArrayLike,
+    ridges: Sequence[float],
+    weights: ArrayLike | None = None,
+    tolerance: float = TOLERANCE,
+) -> list[ConvexHead]:
+    """Logistic readouts and biases for several ridges.
+
+    They share the reduction of the features, and each starts from the readout of the next stronger ridge.
+
+    Parameters
+    ----------
+    features, labels
+        As for `fit_head`.
+    ridges : sequence of float
+    weights : array (n,), optional
+        Of the samples in the mean loss; all the same by default.
+    tolerance : float
+        The last Newton step is the first whose decrement is below this, relative to the root of the objective. The error
+        after it is about the square of the one before.
+    """
+    X, y = _checked(features, labels, min(ridges))
+    shares = np.full(len(y), 1 / len(y)) if weights is None else np.asarray(weights, dtype=float) / np.sum(weights)
+    rows, basis = _spanned(X)
+    design = np.hstack([rows, np.ones((len(y), 1))])
+    x = np.zeros(design.shape[1])
+    heads: dict[float, ConvexHead] = {}
+    for ridge in sorted(ridges, reverse=True):
+        x, iterations = _newton(design, y, shares, ridge, x, tolerance)
+        w, b = x[:-1], float(x[-1])
+        loss = float(shares @ np.logaddexp(0, -y * (design @ x)))
+        optimality = _gradient_norm(rows, -y * shares * expit(-y * (design @ x)), w, ridge)
+        head = _head(rows, y, w, b, ridge, loss, optimality, iterations)
+        heads[ridge] = head if basis is None else replace(head, readout=basis @ w)
+    return [heads[ridge] for ridge in ridges]
+
+
+def _checked(features: ArrayLike, labels: ArrayLike, ridge: float, include_zero: bool = True) -> tuple[Array, Array]:
+    X, y = np.asarray(features, dtype=float), np.asarray(labels, dtype=float)
+    check_range("ridge", ridge, 0.0, math.inf, include_low=include_zero)
+    if X.ndim != 2 or y.shape != X.shape[:1] or not np.isfinite(X).all():
+        raise ValueError(f"features of shape {X.shape} and labels of shape {y.shape} must be finite, (n, p) and (n,)")
+    if set(np.unique(y)) != {-1.0, 1.0}:
+        raise ValueError(f"labels must contain -1 and +1 and nothing else; got {np.unique(y)[:5]}")
+    if ridge == 0 and X.shape[0] <= X.shape[1] + 1:
+        raise ValueError(f"ridge=0 needs more samples than parameters; got n={X.shape[0]} for p={X.shape[1]}")
+    return X, y
+
+
+def _spanned(X: Array) -> tuple[Array, Array | None]:
+    """Samples in at most n coordinates, and the basis (p, n) of these if there are fewer than p of them.
+
+    The optimal readout lies in the span of the samples.
+    """
+    n, p = X.shape
+    if p <= n:
+        return X, None
+    basis, triangle = qr(X.T, mode="economic", check_finite=False)
+    return np.ascontiguousarray(triangle.T), basis
+
+
+def _square(X: Array, y: Array, ridge: float) -> ConvexHead:
+    """Ridge regression, through the smaller of the two Gram matrices."""
+    n, p = X.shape
+    mean, level = X.mean(axis=0), y.mean()
+    centred, target = X - mean, (y - level) / n
+    if p <= n:
+        w = solve(centred.T @ centred / n + ridge * np.eye(p), centred.T @ target, assume_a="pos")
+    else:
+        w = centred.T @ solve(centred @ centred.T / n + ridge * np.eye(n), target, assume_a="pos")
+    b = level - mean @ w
+    slopes = X @ w + b - y
+    return _head(X, y, w, b, ridge, (slopes**2 / 2).mean(), _gradient_norm(X, slopes / n, w, ridge), 1)
+
+
+def _newton(design: Array, y: Array, shares: Array, ridge: float, x: Array, tolerance: float) -> tuple[Array, int]:
+    """Logistic regression from x by Newton's method with step halving; the last column of the design is the bias."""
+    penalty = np.append(np.full(len(x) - 1, ridge), 0.0)
+
+    def objective(z: Array) -> tuple[float, Array]:
+        margins = y * (design @ z)
+        return float(shares @ np.logaddexp(0, -margins) + penalty @ (z * z) / 2), margins
+
+    value, margins = objective(x)
+    for iteration in range(1, MAX_NEWTON + 1):
+        wrong = expit(-margins)
+        gradient = (-y * shares * wrong) @ design + penalty * x
+        root = np.sqrt(shares * wrong * (1 - wrong))[:, None] * design
+        hessian = root.T @ root
+        hessian.flat[:: len(x) + 1] += penalty
+        if ridge == 0 and np.abs(margins).max() > 100:
+            raise ValueError("ridge=0 with separable samples has no minimiser; use ridge above 0 or more samples")
+        _, step, failed = dposv(hessian, gradient)  # LAPACK itself: small systems are cheaper than their checks
+        if failed:
+            raise ValueError(f"ridge={ridge} leaves the minimiser undetermined; use a larger one, or fewer features")
+        decrease = gradient @ step
+        length = 1.0
+        trial, margins = objective(x - step)
+        # below the rounding of the objective a full step is always right
+        while decrease > 1e-13 * value and trial > value - 1e-4 * length * decrease:
+            length /= 2
+            trial, margins = objective(x - length * step)
+        x, value = x - length * step, trial
+        if decrease <= tolerance**2 * value:
+            return x, iteration
+    return x, MAX_NEWTON
+
+
+def _hinge(X: Array, y: Array, ridge: float) -> ConvexHead:
+    w, b, gap, steps = support_vectors(X, y, ridge)
+    loss = np.maximum(1 - y * (X @ w + b), 0).mean()
+    return _head(X, y, w, b, ridge, loss, gap, steps)
+
+
+def _gradient_norm(X: Array, slopes: Array, w: Array, ridge: float) -> float:
+    return math.hypot(float(np.linalg.norm(X.T @ slopes + ridge * w)), float(slopes.sum()))
+
+
+def _head(
+    X: Array, y: Array, w: Array, b: float, ridge: float, loss: float, optimality: float, iterations: int
+) -> ConvexHead:
+    error = float((y * (X @ w + b) <= 0).mean())
+    return ConvexHead(w, float(b), float(loss), error, float(loss + ridge / 2 * w @ w), float(optimality), iterations)

@@ -1,0 +1,172 @@
+"""Attention trained in four stages: one step on readout and bias, one on the query, then a convex head.
+
+The protocol of Barnfield, Cui, Lu, arXiv 2509.25153, section 4. Samples come in chunks of tokens (k, L, d) and labels
+(k,), from anything that can be iterated again (a `TokenStream`, or a list with one pair of arrays): two passes over the
+first set, one over the second, and never more than one chunk in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.attention import pool_weights
+from whichtoken.checks import check_choice, check_range
+from whichtoken.data.sparse_task import LOSSES
+from whichtoken.theory.sparse_tokens.alignment import constant_score, loss_slope
+from whichtoken.training.convex_head import ConvexHead, fit_head
+
+Array = NDArray[np.float64]
+Chunks: TypeAlias = Iterable[tuple[Array, Array]]
+
+
+@dataclass(frozen=True, eq=False)
+class QuerySteps:
+    """Query, readout and bias after two gradient steps from zero."""
+
+    query: Array  # (d,)
+    readout: Array  # (d,)
+    bias: float
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionFit:
+    """A trained attention classifier: score = <readout, X^T softmax(inverse_temperature X query)> + bias."""
+
+    query: Array  # (d,)
+    readout: Array  # (d,)
+    bias: float
+    inverse_temperature: float
+    steps: QuerySteps
+    head: ConvexHead
+
+
+def fit_attention(
+    first: Chunks,
+    second: Chunks | None = None,
+    *,
+    ridge: float,
+    loss: str = "logistic",
+    head_loss: str | None = None,
+    target_temperature: float | None = None,
+    lr_readout: float = 0.5,
+    lr_bias: float = 0.5,
+    lr_query: float = 0.5,
+    inverse_temperature: float = 1.0,
+    bias_correction: bool = False,
+) -> AttentionFit:
+    """Train query, readout and bias.
+
+    Parameters
+    ----------
+    first, second : chunks
+        Samples of the two gradient steps and of the head; without a second set the head reuses the first.
+    ridge, head_loss
+        Of the head; `head_loss` is `loss` by default.
+    loss, lr_readout, lr_bias, lr_query, inverse_temperature, bias_correction
+        Of the two steps, see `two_step_query`.
+    target_temperature : float, optional
+        Scale the query so that inverse_temperature * |query| takes this value. Steps of order one leave a query so
+        short that attention is almost uniform; 1 to 2 is a good choice.
+    """
+    steps = two_step_query(
+        first,
+        loss=loss,
+        lr_readout=lr_readout,
+        lr_bias=lr_bias,
+        lr_query=lr_query,
+        inverse_temperature=inverse_temperature,
+        bias_correction=bias_correction,
+    )
+    query = steps.query
+    if target_temperature is not None:
+        check_range("target_temperature", target_temperature, 0.0, math.inf, include_low=True)
+        query = query * (target_temperature / (inverse_temperature * np.linalg.norm(query)))
+    features, labels = attention_features(first if second is None else second, query, inverse_temperature)
+    head = fit_head(features, labels, ridge, head_loss or loss)
+    return AttentionFit(query, head.readout, head.bias, inverse_temperature, steps, head)
+
+
+def two_step_query(
+    samples: Chunks,
+    *,
+    loss: str = "logistic",
+    lr_readout: float = 0.5,
+    lr_bias: float = 0.5,
+    lr_query: float = 0.5,
+    inverse_temperature: float = 1.0,
+    bias_correction: bool = False,
+    fresh: Chunks | None = None,
+) -> QuerySteps:
+    """Take a gradient step on readout and bias, then one on the query.
+
+    Parameters
+    ----------
+    samples : chunks
+    loss : {"logistic", "square", "hinge"}
+    lr_readout, lr_bias, lr_query : float
+    inverse_temperature : float
+        beta inside the softmax.
+    bias_correction : bool
+        Put the bias at the best constant score before the second step, which keeps the query of a rare, weak signal
+        from turning away from it. Not defined for the hinge loss.
+    fresh : chunks, optional
+        Other samples for the second step; the same ones by default.
+    """
+    check_choice("loss", loss, LOSSES)
+    if isinstance(samples, Iterator):
+        raise ValueError(
+            "samples must be iterable twice: a list of (tokens, labels) or a TokenStream, "
+            f"not a {type(samples).__name__}"
+        )
+    readout, mean_slope, prevalence = _first_step(samples, loss, lr_readout)
+    bias = constant_score(prevalence, loss) if bias_correction else -lr_bias * mean_slope
+    total, count = np.zeros_like(readout), 0
+    for tokens, labels in samples if fresh is None else fresh:
+        along = tokens @ readout  # (k, L)
+        centre = along.mean(axis=1)
+        slope = loss_slope(loss, centre + bias, labels)
+        total += np.tensordot(slope[:, None] * (along - centre[:, None]), tokens, axes=2)
+        count += len(labels)
+    length = tokens.shape[1]
+    return QuerySteps(-lr_query * inverse_temperature / (count * length) * total, readout, bias)
+
+
+def _first_step(samples: Chunks, loss: str, lr_readout: float) -> tuple[Array, float, float]:
+    """Readout after the step, mean slope of the loss at zero, and share of positive labels."""
+    total: Array | float = 0.0
+    slopes: list[Array] = []
+    positive = 0
+    for tokens, labels in samples:
+        if not (np.abs(labels) == 1).all():
+            raise ValueError(f"labels must be -1 or +1; got {np.unique(labels)[:5].tolist()}")
+        slope = loss_slope(loss, np.zeros(len(labels)), labels)
+        total = total + slope @ tokens.mean(axis=1)
+        slopes.append(slope)
+        positive += int(np.count_nonzero(labels > 0))
+    count = sum(map(len, slopes))
+    if not 0 < positive < count:
+        raise ValueError(f"labels must contain both classes; got {positive} positive of {count}")
+    return -lr_readout / count * np.asarray(total), float(np.concatenate(slopes).mean()), positive / count
+
+
+def attention_features(
+    samples: Chunks, query: Array | None = None, inverse_temperature: float = 1.0
+) -> tuple[Array, Array]:
+    """Pooled tokens (n, d) and labels (n,): softmax attention for a query, the mean token without one."""
+    features, targets = [], []
+    for tokens, labels in samples:
+        if query is None:
+            features.append(tokens.mean(axis=1))
+        else:
+            scores = inverse_temperature * (tokens @ query)  # (k, L)
+            attention = pool_weights(scores.ravel(), np.arange(len(tokens) + 1) * scores.shape[1])
+            # sequences of one length: a product of matrices is three times as fast as the ragged kernel
+            features.append(np.einsum("kl,kld->kd", attention.reshape(scores.shape), tokens))
+        targets.append(labels)
+    return np.concatenate(features), np.concatenate(targets)
