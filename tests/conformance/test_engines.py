@@ -51,12 +51,11 @@ def test_point_that_always_kills_its_worker_fails_alone(engine, tmp_path):
     assert "the worker died" in result.rows.failed[0].message
 
 
-@pytest.mark.parametrize("engine", ["local", "dask"])
-def test_bad_points_are_failed_rows_with_a_message_in_one_safe_line(engine, tmp_path, capfd):
+def test_bad_points_are_failed_rows_with_a_message_in_one_safe_line(tmp_path, capfd):
     poison = sys.modules[type(find("toy/poison")).__module__]
     bad = [*poison.RAISED, *poison.RETURNED]
     kinds = [*bad, *poison.PREDICTED, *poison.QUIET, "good"]
-    [result] = reproduce(["toy/poison"], set={"kind": kinds, "number": 0}, engine=engine, workers=1, out=tmp_path)
+    [result] = reproduce(["toy/poison"], set={"kind": kinds, "number": 0}, workers=1, out=tmp_path)
     failed = [row for row in result.rows.failed if not row.message.startswith("prediction: ")]
     theories = [row for row in result.rows.failed if row.message.startswith("prediction: ")]
     assert [row.point.kind for row in failed] == bad
@@ -68,10 +67,9 @@ def test_bad_points_are_failed_rows_with_a_message_in_one_safe_line(engine, tmp_
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("engine", ["local", "dask"])
-def test_two_workers_work_at_the_same_time_to_the_end(engine, tmp_path):
+def test_two_workers_work_at_the_same_time_to_the_end(tmp_path):
     overrides = {"kind": "meet", "number": list(range(6))}
-    [result] = reproduce(["toy/poison"], set=overrides, engine=engine, workers=2, out=tmp_path)
+    [result] = reproduce(["toy/poison"], set=overrides, workers=2, out=tmp_path)
     assert len(result.rows) == 6, [row.message for row in result.rows.failed]
 
 

@@ -1,15 +1,11 @@
 """A run from end to end: failed points, planted errors, interruption."""
 
-import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
-from functools import partial
-
-import pytest
 
 from whichtoken.lab import reproduce
 from whichtoken.places import LEDGER_NAME
@@ -117,53 +113,3 @@ def test_kill_9_of_the_driver_loses_only_rows_in_flight(tmp_path, toys):
     assert len(executions) == 12
     # two runs of each point, plus those that were in flight in the killed run
     assert 24 <= executions.total() <= 24 + 2 * 2
-
-
-def test_interrupted_run_says_how_to_go_on(tmp_path, toys):
-    command = [sys.executable, "-m", "whichtoken", "reproduce", "toy/faults", "--preset", "full", "--set", "pause=1"]
-    command += ["--workers", "2", "--out", str(tmp_path)]
-    # a test run in the background passes on that it ignores Ctrl-C; the command must not
-    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
-    deadline = time.monotonic() + 60
-    while finished_rows(tmp_path) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    driver.send_signal(signal.SIGINT)
-    _, message = driver.communicate(timeout=30)
-    assert driver.returncode == 130
-    assert message == "whichtoken: stopped; what was finished is stored, the same command goes on from there\n"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_workers_leave_when_their_driver_is_killed(tmp_path, toys):
-    command = [sys.executable, "-m", "whichtoken", "reproduce", "toy/faults", "--preset", "full", "--set", "pause=0.5"]
-    driver = subprocess.Popen([*command, "--out", str(tmp_path)], stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not toys.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    children = descendants(driver.pid)
-    assert children
-    driver.send_signal(signal.SIGKILL)
-    driver.wait()
-    while any(os.path.exists(f"/proc/{child}/cmdline") and running(child) for child in children):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def descendants(process):
-    found = []
-    for child in subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(process)], capture_output=True, text=True
-    ).stdout.split():
-        found += [int(child), *descendants(int(child))]
-    return found
-
-
-def running(process):
-    try:
-        with open(f"/proc/{process}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

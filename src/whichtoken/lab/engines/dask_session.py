@@ -21,7 +21,7 @@ from whichtoken.lab.engines.limits import TimeLimit
 from whichtoken.lab.plan import Task
 from whichtoken.lab.worker import Outcome, get_ready, work
 
-ANSWER_SECONDS = 5.0  # for a scheduler to answer at the beginning
+ANSWER_SECONDS = 10.0  # for a scheduler to answer at the beginning
 PATIENCE = 30.0  # for a scheduler, or any worker, to come back
 TICK = 0.5
 LOSSES = 10  # of the scheduler in a row, without a task that ended in between
