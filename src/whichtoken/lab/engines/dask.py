@@ -19,8 +19,13 @@ from whichtoken.lab.engines.limits import TimeLimit
 from whichtoken.lab.plan import Task
 from whichtoken.lab.worker import Outcome
 
-# Dask always opens a port for web pages, also without a dashboard; on it is then nothing to see and nothing to order
-NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+CONFIGURATION: dict[str, Any] = {
+    # Dask always opens a port for web pages, also without a dashboard; on it is then nothing to see and nothing to order
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+    # a worker that is slow to come back on a busy machine is not given up behind our back
+    "distributed.deploy.lost-worker-timeout": "1000 days",
+}
 NEEDS = "the dask engine needs {}; install it with: pip install 'whichtoken[dask]'"
 
 
@@ -82,6 +87,9 @@ class _Foreign:
             warnings.simplefilter("ignore")
             return _dask().Client(f"tcp://{self._address}", timeout=ANSWER_SECONDS, set_as_default=False)
 
+    def repair(self, present: set[Any]) -> None:
+        """Leave it to those who started the workers."""
+
 
 class _Own:
     """A cluster that was started for this run."""
@@ -92,9 +100,23 @@ class _Own:
     def __init__(self, cluster: Any) -> None:
         self.driver = os.getpid()
         self._cluster = cluster
+        self._size = len(cluster.worker_spec)
+        self._absent: dict[Any, float] = {}  # since when
 
     def connect(self) -> Any:
         return _dask().Client(self._cluster, timeout=START_SECONDS, set_as_default=False)
+
+    def repair(self, present: set[Any]) -> None:
+        """Replace nannies that left or gave up: they do when a worker dies while it starts."""
+        from distributed import Status
+
+        now, nannies = time.monotonic(), self._cluster.workers
+        self._absent = {name: self._absent.get(name, now) for name in nannies if name not in present}
+        for name, since in self._absent.items():
+            if nannies[name].status in (Status.closed, Status.failed) or now - since > START_SECONDS:
+                self._cluster.loop.add_callback(nannies.pop(name).close)
+        if len(nannies) < self._size:
+            self._cluster.scale(self._size)
 
 
 @contextmanager
@@ -108,20 +130,31 @@ def _own_cluster(workers: int) -> Iterator[_Own]:
     import dask.config
 
     start_tracker(resource_tracker)  # whoever starts it later lets interrupts through again
-    with dask.config.set(NO_PAGES), children_ignore_interrupts():
-        cluster = distributed.LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            protocol="tls://",
-            security=security,
-            dashboard_address="127.0.0.1:0",
-            silence_logs=logging.CRITICAL,
-            # the engine itself decides what runs again
-            scheduler_kwargs={"allowed_failures": 0, "dashboard": False},
-        )
-    with cluster:
-        yield _Own(cluster)
+    with dask.config.set(CONFIGURATION):
+        with children_ignore_interrupts():
+            cluster = _start(distributed, n_workers=workers, security=security)
+        with cluster:
+            yield _Own(cluster)
+
+
+def _start(distributed: Any, **options: Any) -> Any:
+    """A cluster all of whose workers came up; one that dies at its start costs another try."""
+    for last in (False, False, True):
+        try:
+            return distributed.LocalCluster(
+                **options,
+                threads_per_worker=1,
+                host="127.0.0.1",
+                protocol="tls://",
+                dashboard_address="127.0.0.1:0",
+                silence_logs=logging.CRITICAL,
+                # the engine itself decides what runs again
+                scheduler_kwargs={"allowed_failures": 0, "dashboard": False},
+            )
+        except Exception as error:
+            if last:
+                raise UsageError("the workers of a Dask cluster cannot be started here (out of memory?)") from error
+    raise AssertionError
 
 
 def _dask() -> Any:

@@ -38,6 +38,7 @@ class Cluster(Protocol):
     @property
     def driver(self) -> int | None: ...
     def connect(self) -> Any: ...
+    def repair(self, present: set[Any]) -> None: ...
 
 
 @dataclass
@@ -61,7 +62,7 @@ class Session:
         self._cluster = cluster
         # our own workers are on their way for sure, be the machine ever so busy; others may never come
         self._first_patience, self._patience = (
-            (ANSWER_SECONDS, PATIENCE) if cluster.driver is None else (START_SECONDS, START_SECONDS)
+            (ANSWER_SECONDS, PATIENCE) if cluster.driver is None else (START_SECONDS, 3 * START_SECONDS)
         )
         self._limit = limit
         self._client: Any = None
@@ -224,6 +225,7 @@ class Session:
         if not now and time.monotonic() - self._looked < TICK:
             return
         workers = self._workers()
+        self._cluster.repair({worker["name"] for worker in workers.values()})
         self._ready &= workers.keys()
         for key, flight in list(self._flights.items()):
             if flight.worker not in workers:
