@@ -104,6 +104,11 @@ def test_a_pilot_of_huge_numbers(tmp_path: Path) -> None:
     assert "below 1e+100 in size" in said_of(lambda: read_bags(tmp_path / "a.npz"))
 
 
+def test_a_pilot_of_the_wrong_shape(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", tokens=np.zeros((4, 2)), labels=np.arange(4))
+    assert "a.npz: tokens of shape (4, 2) and labels" in said_of(lambda: read_bags(tmp_path / "a.npz"))
+
+
 def zipped(path: Path, name: str, content: bytes, size: int | None = None) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(name, content)

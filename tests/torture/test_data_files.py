@@ -50,6 +50,12 @@ def parquet(kind: str, damage: Callable[[bytearray], Any]) -> Callable[[Path], N
     return write
 
 
+def _footer(data: bytearray) -> slice:
+    """Where the description of the columns begins."""
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    return slice(start, start + 32)
+
+
 def bomb(line: bytes, times: int) -> Callable[[Path], None]:
     """A gigabyte that is packed into a megabyte."""
 
@@ -137,7 +143,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], Any]]] = [
         for kind in FIT
         for name, damage in {
             "cut": lambda data: data.__delitem__(slice(len(data) // 2, None)),
-            "footer": lambda data: data.__setitem__(slice(-40, -8), bytes(32)),
+            "footer": lambda data: data.__setitem__(_footer(data), b"\xff" * 32),
             "length": lambda data: data.__setitem__(slice(-8, -4), b"\xff\xff\xff\x7f"),
         }.items()
     ),
@@ -191,7 +197,7 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         [sys.executable, "-m", "whichtoken", *command], capture_output=True, text=True, cwd=folder, env=environment,
-        preexec_fn=limits, timeout=120, check=False,
+        preexec_fn=limits, timeout=600, check=False,
     )  # fmt: skip
 
 

@@ -35,6 +35,11 @@ def _from_arrays(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     arrays = read_arrays(path, ["tokens", "labels"])
     with readable(path, "bags"):
         tokens, labels = (arrays[name].astype(np.float64) for name in ("tokens", "labels"))
+    if tokens.ndim != 3 or labels.shape != tokens.shape[:1]:
+        raise UsageError(
+            f"{shown(path)}: tokens of shape {tokens.shape} and labels of shape {labels.shape} must be"
+            " (bags, tokens, features) and (bags,)"
+        )
     if not (np.abs(tokens) <= LARGEST).all():
         raise UsageError(f"{shown(path)}: tokens must be finite and below {LARGEST:g} in size")
     return tokens, labels
