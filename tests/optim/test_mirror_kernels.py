@@ -52,9 +52,13 @@ def test_zero_infinity_and_nan_are_their_own_powers(p, dtype):
 
 
 @pytest.mark.parametrize("p", [1.01, 1.3, 1.07])
-def test_powers_out_of_range_become_zero_and_infinity(p):
-    dual = np.array([1e-37, -1e-37, 1e37, -1e37], dtype=np.float32)
-    np.testing.assert_array_equal(image(dual, p), np.array([0, 0, np.inf, -np.inf], dtype=np.float32))
+def test_powers_too_small_become_zero_and_those_too_large_are_not_taken(p):
+    direction = np.array([1e-37, -1e-37, 1e37, -1e37, np.inf, 0.5], dtype=np.float32)
+    weights, dual = np.ones_like(direction), np.ones_like(direction)
+    weights[:2] = dual[:2] = 0.0
+    assert mirror_step(weights, direction, dual, p, 1.0) == (2, 1)
+    np.testing.assert_allclose(weights, [0, 0, 1, 1, -np.inf, 0.5 ** (1 / (p - 1))], rtol=1e-5)
+    np.testing.assert_array_equal(dual, np.array([-1e-37, 1e-37, 1, 1, -np.inf, 0.5], dtype=np.float32))
 
 
 @given(

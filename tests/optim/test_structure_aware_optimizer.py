@@ -111,8 +111,8 @@ def test_product_converges_at_the_predicted_rate(factors, condition):
 
 
 @settings(max_examples=20)
-@given(seed=seeds, coupling=st.sampled_from(["chain", "pairs"]))
-def test_step_does_not_depend_on_coordinates_of_the_tokens(seed, coupling):
+@given(seed=seeds, coupling=st.sampled_from(["chain", "pairs"]), trust=st.sampled_from([0.01, math.inf]))
+def test_step_does_not_depend_on_coordinates_of_the_tokens(seed, coupling, trust):
     """x -> C x with S -> C S C^T takes W to W C^(-1): the same layer, so the same step."""
     dim, C = 6, gaussian(6, 6, seed=seed) + 3 * torch.eye(6, dtype=torch.float64)
     inverse, S = torch.linalg.inv(C), covariance(dim, seed=seed)
@@ -123,16 +123,21 @@ def test_step_does_not_depend_on_coordinates_of_the_tokens(seed, coupling):
     turned[0].grad = plain[0].grad.clone()
     for param, other in zip(plain[1:], turned[1:], strict=True):
         other.grad = param.grad @ C.T
-    first = moves(plain, covariance=S, coupling=coupling)
-    second = moves(turned, covariance=(C @ S @ C.T + (C @ S @ C.T).T) / 2, coupling=coupling)
+    first = moves(plain, covariance=S, coupling=coupling, trust=trust)
+    second = moves(turned, covariance=(C @ S @ C.T + (C @ S @ C.T).T) / 2, coupling=coupling, trust=trust)
     for step, other, turn in zip(first, second, [torch.eye(4, dtype=torch.float64), *[inverse] * 3], strict=True):
         expected = step @ turn
         torch.testing.assert_close(other, expected, rtol=1e-6, atol=1e-8 * float(expected.abs().max()))
 
 
 @settings(max_examples=20)
-@given(seed=seeds, size=st.floats(0.01, 100.0), structure=st.sampled_from(["attention", "pair"]))
-def test_step_does_not_depend_on_the_share_of_each_factor(seed, size, structure):
+@given(
+    seed=seeds,
+    size=st.floats(0.01, 100.0),
+    structure=st.sampled_from(["attention", "pair"]),
+    trust=st.sampled_from([0.01, math.inf]),
+)
+def test_step_does_not_depend_on_the_share_of_each_factor(seed, size, structure, trust):
     """(c F, F'/c) has the gradients (G/c, c G') and takes the steps (c D, D'/c)."""
     plain = attention_factors(seed=seed)
     set_gradients(plain, seed)
@@ -141,8 +146,8 @@ def test_step_does_not_depend_on_the_share_of_each_factor(seed, size, structure)
     for c, param, other in zip(scales, plain, scaled, strict=True):
         other.grad = param.grad / c
     count = 2 if structure == "pair" else 4
-    first = moves(plain[:count], structure=structure)
-    second = moves(scaled[:count], structure=structure)
+    first = moves(plain[:count], structure=structure, trust=trust)
+    second = moves(scaled[:count], structure=structure, trust=trust)
     for c, step, other in zip(scales, first, second, strict=False):
         torch.testing.assert_close(other, c * step, rtol=1e-7, atol=1e-10 * float((c * step).abs().max()))
 
@@ -270,7 +275,7 @@ def layer_losses(dim, heads, length, scale, steps=60, **options):
 
 
 @pytest.mark.parametrize("scale", [1.0, 8.0])
-@pytest.mark.parametrize(("dim", "heads", "length"), [(16, 1, 10), (16, 4, 10), (32, 8, 20)])
+@pytest.mark.parametrize(("dim", "heads", "length"), [(16, 1, 10), (16, 4, 10)])
 def test_default_step_on_a_layer_of_torch_does_not_diverge(dim, heads, length, scale):
     losses = layer_losses(dim, heads, length, scale)
     assert max(losses) <= 1.05 * losses[0]
@@ -343,7 +348,7 @@ def test_frozen_factor_stays_and_is_still_taken_into_account():
 def test_covariance_is_read_in_every_step():
     S = torch.eye(6, dtype=torch.float64)
     params = attention_factors()
-    optimizer = StructureAware(params, 1.0, covariance=S)
+    optimizer = StructureAware(params, 1.0, covariance=S, trust=math.inf)
     S.copy_(covariance(6))
     set_gradients(params)
     before = params[3].detach().clone()
