@@ -192,6 +192,14 @@ def test_wrong_tables_are_one_sentence(tmp_path, name, content, sentence):
     assert "\n" not in str(error.value)
 
 
+def test_an_archive_that_is_cut_anywhere_is_broken(archive):
+    whole = archive.read_bytes()
+    for end in range(20, len(whole), 7):
+        archive.write_bytes(whole[:end])
+        with pytest.raises(UsageError, match=r"is broken after \d reviews .* download it again"):
+            read_imdb(archive)
+
+
 def test_broken_archives_and_folders_are_one_sentence(tmp_path, archive):
     with pytest.raises(UsageError, match="is not there"):
         read_imdb(tmp_path / "none.tar.gz")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import tarfile
 import zlib
 from collections.abc import Iterable, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.checks import check_count
-from whichtoken.data.reading import read_text, readable, reason, shown
+from whichtoken.data.reading import BLOCK, read_text, readable, reason, shown
 from whichtoken.data.table_files import column_names, stream_table
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
@@ -126,24 +127,26 @@ def _from_archive(path: Path) -> Reviews:
     passed = 0
     with readable(path, "tar.gz"):
         try:
-            with tarfile.open(path, "r|gz") as archive:  # one pass, nothing is written to disk
+            # one pass, nothing is written to disk; gzip by itself, for tarfile takes a cut between two files for the end
+            with gzip.open(path) as source, tarfile.open(fileobj=source, mode="r|") as archive:
                 for member in archive:
-                    passed += member.size
-                    if passed > LARGEST_ARCHIVE:
-                        raise UsageError(
-                            f"{shown(path)} unpacks to more than {LARGEST_ARCHIVE >> 30} GB; it is not aclImdb"
-                        )
-                    if (
-                        member.isfile()
-                        and (place := _imdb_place(member.name))
-                        and (file := archive.extractfile(member))
-                    ):
+                    passed = _bounded(path, passed + member.size)
+                    place = _imdb_place(member.name) if member.isfile() else None
+                    if place and (file := archive.extractfile(member)):
                         found[place] = file.read().decode()
+                while block := source.read(BLOCK):  # the checksum stands at the end
+                    passed = _bounded(path, passed + len(block))
         except (tarfile.TarError, EOFError, OSError, zlib.error, UnicodeDecodeError) as error:
             raise UsageError(
                 f"{shown(path)} is broken after {len(found)} reviews ({reason(error)}); download it again"
             ) from error
     return _imdb_reviews(path, found)
+
+
+def _bounded(path: Path, size: int) -> int:
+    if size > LARGEST_ARCHIVE:
+        raise UsageError(f"{shown(path)} unpacks to more than {LARGEST_ARCHIVE >> 30} GB; it is not aclImdb")
+    return size
 
 
 def _imdb_place(name: str) -> tuple[str, str, int] | None:
