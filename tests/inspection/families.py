@@ -43,7 +43,7 @@ FAMILIES = {
     "mistral": _hugging_face("MistralForCausalLM", "Mistral", **DECODER, sliding_window=4),
     "gpt2": _hugging_face("GPT2LMHeadModel", "GPT2", n_embd=32, n_layer=3, n_head=4, vocab_size=60, **ENDS),
     "gemma2": _hugging_face("Gemma2ForCausalLM", "Gemma2", **DECODER, head_dim=8, sliding_window=4, attn_logit_softcapping=5.0),
-    "gpt-oss": _hugging_face("GptOssForCausalLM", "GptOss", **DECODER, head_dim=8, sliding_window=4, num_local_experts=2),
+    "gpt-oss": _hugging_face("GptOssForCausalLM", "GptOss", **DECODER, head_dim=8, sliding_window=4, num_local_experts=4),
 }  # fmt: skip
 NO_SDPA = {"gemma2", "gpt-oss"}  # their scores are capped, or have a learned null token: no sdpa kernel does that
 DTYPES = {"gpt-oss": (torch.float32,)}  # its experts' kernel knows no double precision

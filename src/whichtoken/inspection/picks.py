@@ -31,6 +31,7 @@ class Picks:
     heads: Tensor  # (heads,)
     valid: Tensor  # (batch, queries): the query is a token, not padding
     _reading: Reading = field(repr=False)
+    _alike: Tensor | None = field(default=None, repr=False)
 
     @property
     def effective_tokens(self) -> Tensor:
@@ -54,32 +55,51 @@ class Picks:
 
     @cached_property
     def _radii(self) -> tuple[Tensor, Tensor]:
-        parts = [_radii(block, self.token[:, :, rows]) for rows, block in self._reading.blocks()]
+        parts = [_radii(block, self.token[:, :, rows], self._alike) for rows, block in self._reading.blocks()]
         return torch.cat([part[0] for part in parts], 2), torch.cat([part[1] for part in parts], 2)
 
 
-def pick(reading: Reading, exclude: Tensor | None = None, special: Tensor | None = None) -> Picks:
-    """The picks of all queries of a reading; `exclude` (batch, heads or 1, keys) cannot be picked."""
+def pick(
+    reading: Reading, exclude: Tensor | None = None, special: Tensor | None = None, alike: Tensor | None = None
+) -> Picks:
+    """The picks of all queries of a reading; `exclude` (batch, heads or 1, [queries,] keys) cannot be picked.
+
+    Tokens with the same number in `alike` (batch, keys) are the same choice: none is the other's rival.
+    """
     reading = reading if exclude is None else _without(reading, exclude)
-    parts = [_pick(block, special) for _, block in reading.blocks()]
+    parts = [_pick(block, special, alike) for _, block in reading.blocks()]
     token, runner_up, gap, weight, entropy, largest = (torch.cat([part[i] for part in parts], 2) for i in range(6))
     mass = None if special is None else torch.cat([part[6] for part in parts], 2)
     return Picks(
-        token, runner_up, gap, weight, entropy, largest, mass, reading.positions, reading.heads, reading.seen(), reading
+        token,
+        runner_up,
+        gap,
+        weight,
+        entropy,
+        largest,
+        mass,
+        reading.positions,
+        reading.heads,
+        reading.seen(),
+        reading,
+        alike,
     )
 
 
 def _without(reading: Reading, exclude: Tensor) -> Reading:
-    allowed = ~exclude[:, :, None, :]
+    allowed = ~(exclude if exclude.dim() == 4 else exclude[:, :, None, :])
     mask = reading.mask
     dense = allowed if mask.dense is None else mask.dense & allowed
     return replace(reading, mask=Mask(mask.padding, mask.causal, mask.window, dense, mask.bias))
 
 
-def _pick(reading: Reading, special: Tensor | None) -> tuple[Tensor, ...]:
+def _pick(reading: Reading, special: Tensor | None, alike: Tensor | None) -> tuple[Tensor, ...]:
     scores = reading.logits()  # (batch, heads, queries, keys)
     best, token = scores.max(-1)
     rivals = scores.scatter(-1, token[..., None], -torch.inf)
+    if alike is not None:
+        kinds = alike[:, None, None].expand(*token.shape, -1)
+        rivals = rivals.masked_fill(kinds == kinds.gather(-1, token[..., None]), -torch.inf)
     second, runner_up = rivals.max(-1)
     none, alone = best == -torch.inf, second == -torch.inf
     peak = torch.where(none, 0.0, best)
@@ -106,12 +126,15 @@ def _pick(reading: Reading, special: Tensor | None) -> tuple[Tensor, ...]:
     )
 
 
-def _radii(reading: Reading, token: Tensor) -> tuple[Tensor, Tensor]:
+def _radii(reading: Reading, token: Tensor, alike: Tensor | None) -> tuple[Tensor, Tensor]:
     """Radius of the query and of one key for each pick, in double precision."""
     scores = reading.logits(precise=True, capped=False)  # a cap keeps the order where no bias is added after it
     index = token.clamp_min(0)[..., None]
     best = scores.take_along_dim(index, -1)
     gaps = (best - scores).clamp_min(0.0)  # (batch, heads, queries, keys); infinite where forbidden
+    if alike is not None:
+        kinds = alike[:, None, None].expand_as(gaps)
+        gaps = gaps.masked_fill(kinds == kinds.gather(-1, index), torch.inf)
     keys = reading.key[:, reading.group].double()
     picked = keys.take_along_dim(index, 2)  # (batch, heads, queries, dim)
     distance = torch.cdist(picked, keys, compute_mode="donot_use_mm_for_euclid_dist")  # no cancellation of near keys

@@ -123,7 +123,12 @@ class AttentionProbe:
         return self.reading(layer).error()
 
     def picks(
-        self, layer: int, queries: Queries | None = None, special: bool = True, exclude: Tensor | None = None
+        self,
+        layer: int,
+        queries: Queries | None = None,
+        special: bool = True,
+        exclude: Tensor | None = None,
+        alike: Tensor | None = None,
     ) -> Picks:
         """The picked token, the runner-up, the gap between their scores and the weight, each (batch, heads, queries).
 
@@ -134,13 +139,20 @@ class AttentionProbe:
             Those that the probe keeps by default.
         special : bool
             False: special tokens cannot be picked, as if they were not there.
-        exclude : (batch, keys) or (batch, heads, keys) flags, optional
+        exclude : flags (batch, keys), (batch, heads, keys) or (batch, heads, queries, keys), optional
             Tokens that cannot be picked, such as attention sinks.
+        alike : numbers (batch, keys), optional
+            Tokens with the same number are the same choice, as symmetric atoms of a molecule are: the runner-up, the gap
+            and the radius are those of another choice.
         """
         reading = self.reading(layer)
         if queries is not None and queries != self.queries:
             reading = self._narrowed(reading, check_queries(queries))
-        return pick(reading, self._excluded(reading, special, exclude), self._special(reading))
+        return pick(reading, self._excluded(reading, special, exclude), self._special(reading), alike)
+
+    def sample(self, layer: int, texts: Tensor, queries: Tensor) -> Picks:
+        """The picks of some texts of the batch and some queries, without computing those of the others."""
+        return pick(self.reading(layer).of_texts(texts).at(queries.expand(len(texts), -1)))
 
     def _excluded(self, reading: Reading, special: bool, exclude: Tensor | None) -> Tensor | None:
         if exclude is not None:
@@ -152,7 +164,9 @@ class AttentionProbe:
             raise UsageError(
                 "special=False needs to know the special tokens: give AttentionProbe(model, special=tokenizer) and input_ids"
             )
-        return flags[:, None] if exclude is None else exclude | flags[:, None]
+        if exclude is None:
+            return flags[:, None]
+        return exclude | (flags[:, None, None] if exclude.dim() == 4 else flags[:, None])
 
     def _special(self, reading: Reading) -> Tensor | None:
         """Flags of the special tokens among the keys (batch, keys), where both are known."""

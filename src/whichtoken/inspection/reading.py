@@ -90,6 +90,18 @@ class Reading:
             whole=False,
         )
 
+    def of_texts(self, texts: Tensor) -> Reading:
+        """The reading of some texts of the batch."""
+
+        def cut(part: Tensor | None) -> Tensor | None:
+            return part if part is None or len(part) == 1 < len(self.query) else part[texts]
+
+        mask = replace(self.mask, padding=cut(self.mask.padding), dense=cut(self.mask.dense), bias=cut(self.mask.bias))
+        return replace(
+            self, query=self.query[texts], key=self.key[texts], value=self.value[texts], mask=mask,
+            positions=self.positions[texts], context=cut(self.context), hidden=cut(self.hidden),
+        )  # fmt: skip
+
     def blocks(self) -> Iterator[tuple[slice, Reading]]:
         """Runs of queries, so small that the scores of one fit into memory."""
         batch, heads, queries, _ = self.query.shape
