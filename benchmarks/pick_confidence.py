@@ -94,7 +94,11 @@ def measure() -> Iterator[Measure]:
     own = PickConfidence(picks["own"], picks["own_right"], reaction)
     detail = f"{gap.auroc:.3f} against {own.auroc:.3f} for the picks of its procedure, {100 * own.risk(1.0):.2f} % of them wrong"
     yield Measure(
-        case, "AUROC of the gap above that of the mapper's own confidence", gap.auroc - own.auroc, 0, detail=detail
+        case,
+        "AUROC of the gap above that of the mapper's own confidence, each for its own picks",
+        gap.auroc - own.auroc,
+        0,
+        detail=detail,
     )
     yield Measure(case, "calibration error of the gap, cross-fitted", gap.calibration_error(), 0.02, at_least=False)
 

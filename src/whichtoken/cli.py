@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from whichtoken.commands.inspect import inspect_model
 from whichtoken.errors import UsageError
 from whichtoken.places import DEFAULT_FOLDER, LEDGER_NAME
 
@@ -29,6 +30,7 @@ app = typer.Typer(
 
 fit = typer.Typer(help="Train on your own file and save a model folder; prints honest test metrics beside a baseline.")
 app.add_typer(fit, name="fit", no_args_is_help=True)
+app.command("inspect")(inspect_model)
 
 OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the results and the report.")]
 # typer carries its own copy of click, whose base exception is only reached through a public subclass

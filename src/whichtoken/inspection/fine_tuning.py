@@ -23,6 +23,7 @@ def fine_tune(
     lr: float = 1e-4,
     batch: int = 32,
     seed: int = 0,
+    names: Sequence[str] | None = None,
 ) -> tuple[Any, Any]:
     """A classifier of two or more kinds of texts and its tokenizer; embeddings and the lower layers stay as they are.
 
@@ -31,6 +32,8 @@ def fine_tune(
     torch.manual_seed(seed)
     tokenizer = load_tokenizer(folder)
     model = load_model(folder, classifier=True, num_labels=len(set(labels)))
+    if names is not None:
+        model.config.id2label = dict(enumerate(names))
     _freeze(model, frozen_layers)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=lr, weight_decay=0.01)

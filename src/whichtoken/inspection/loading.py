@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # in the order of preference
@@ -36,7 +39,7 @@ def load_model(folder: str | Path, *, classifier: bool | None = None, **options:
             folder, trust_remote_code=False, local_files_only=True, use_safetensors=safe,
             **({} if safe else {"weights_only": True}), **options,
         )  # fmt: skip
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except Exception as error:  # broken files speak through many kinds of errors
         raise UsageError(f"{folder} cannot be loaded: {_first_sentence(error)}") from error
     return model.eval()
 
@@ -44,12 +47,28 @@ def load_model(folder: str | Path, *, classifier: bool | None = None, **options:
 def load_tokenizer(folder: str | Path) -> Any:
     """The tokenizer in a folder."""
     transformers, folder = transformers_package(), Path(folder)
+    _check_folder(folder)
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise UsageError(f"{folder} has no tokenizer; copy tokenizer.json (or vocab.txt) of the model into it")
     try:
         return transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:
         raise UsageError(f"the tokenizer in {folder} cannot be loaded: {_first_sentence(error)}") from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without transformers' progress bars and reports, which are not for the reader of a result."""
+    logging = transformers_package().utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def transformers_package() -> Any:
@@ -60,9 +79,13 @@ def transformers_package() -> Any:
         raise UsageError("models of Hugging Face need transformers: pip install 'whichtoken[transformers]'") from error
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; give the folder with config.json, the weights and the tokenizer")
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    _check_folder(folder)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -82,5 +105,5 @@ def _class_name(config: dict[str, Any]) -> str:
 
 
 def _first_sentence(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text[:200].split(". ")[0] or type(error).__name__
+    text = " ".join(visible(str(error)).split())
+    return text.split(". ")[0][:200] or type(error).__name__
