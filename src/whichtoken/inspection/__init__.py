@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from whichtoken.inspection.monitor import AttentionMonitor
     from whichtoken.inspection.picks import Picks
     from whichtoken.inspection.probe import AttentionProbe
+    from whichtoken.inspection.stability import PickStability, pick_stability
 
 _HOME = {
     "Adapter": "adapters",
@@ -28,6 +29,7 @@ _HOME = {
     "Inspection": "inspecting",
     "PickConfidence": "confidence",
     "PickEffects": "effects",
+    "PickStability": "stability",
     "Picks": "picks",
     "direct_contributions": "direct",
     "fine_tune": "fine_tuning",
@@ -36,6 +38,7 @@ _HOME = {
     "load_model": "loading",
     "load_tokenizer": "loading",
     "pick_effects": "effects",
+    "pick_stability": "stability",
     "token_shares": "attribution",
 }
 
@@ -48,6 +51,7 @@ __all__ = [
     "Inspection",
     "PickConfidence",
     "PickEffects",
+    "PickStability",
     "Picks",
     "direct_contributions",
     "fine_tune",
@@ -56,6 +60,7 @@ __all__ = [
     "load_model",
     "load_tokenizer",
     "pick_effects",
+    "pick_stability",
     "token_shares",
 ]
 
