@@ -12,6 +12,7 @@ from whichtoken.commands.bench import bench
 from whichtoken.commands.explain import explain
 from whichtoken.commands.export import export
 from whichtoken.commands.fit import fit
+from whichtoken.commands.inspect import inspect_model
 from whichtoken.commands.list import list_claims
 from whichtoken.commands.options import help_unless_asked
 from whichtoken.commands.plan import plan
@@ -40,6 +41,7 @@ app.command()(plan)
 app.add_typer(fit, name="fit")
 app.command()(predict)
 app.command()(explain)
+app.command("inspect")(inspect_model)
 
 
 def main() -> None:

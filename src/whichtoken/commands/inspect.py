@@ -1,0 +1,54 @@
+"""`whichtoken inspect`: which token each head of a transformer picks, how surely, and does it matter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def inspect_model(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL_FOLDER", help="Folder with config.json, weights and tokenizer.")
+    ],
+    texts: Annotated[Path, typer.Option(metavar="FILE", help="Table of texts: .csv, .tsv, .parquet or .jsonl.")],
+    column: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts.")] = "text",
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of labels, to compare picks with.")
+    ] = None,
+    layer: Annotated[int | None, typer.Option(metavar="L", help="Layer to look at closely, from 0.")] = None,
+    head: Annotated[int | None, typer.Option(metavar="H", help="Head to look at closely, from 0.")] = None,
+    most: Annotated[int, typer.Option(metavar="N", help="Texts to read at most.")] = 500,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Every number as JSON.")] = None,
+    separator: Annotated[
+        str | None, typer.Option(metavar="SIGN", help="Separator of a .csv or .tsv, if unusual.")
+    ] = None,
+) -> None:
+    """Which token each head of a transformer picks, how surely, and does it matter.
+
+    Nothing in the model folder is executed, and nothing is downloaded.
+
+    Example: whichtoken inspect my-model --texts reviews.csv --column text --label label --html page.html
+    """
+    import json
+
+    from whichtoken.files import check_place, write_text
+    from whichtoken.inspection import inspect
+    from whichtoken.inspection.command import read_texts
+    from whichtoken.inspection.loading import load_model, load_tokenizer, quiet
+
+    for place in (html, json_file):
+        if place is not None:
+            check_place(place)
+    found, labels = read_texts(texts, column, label, most, separator)
+    with quiet():
+        tokenizer, loaded = load_tokenizer(model), load_model(model)
+    result = inspect(loaded, found, tokenizer, labels=labels, layer=layer, head=head)
+    if html is not None:
+        result.to_html(html)
+    if json_file is not None:
+        write_text(json_file, json.dumps(result.as_json(), ensure_ascii=False, indent=1))
+    for line in result.summary():
+        print(line)

@@ -1,0 +1,62 @@
+"""A classifier from an encoder, in minutes on a processor: the worked example whose decisions can then be inspected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from whichtoken.inspection.loading import load_model, load_tokenizer
+
+LONGEST = 64
+
+
+def fine_tune(
+    folder: str | Path,
+    texts: Sequence[str],
+    labels: Sequence[int],
+    *,
+    frozen_layers: int = 3,
+    epochs: int = 1,
+    lr: float = 1e-4,
+    batch: int = 32,
+    seed: int = 0,
+    names: Sequence[str] | None = None,
+) -> tuple[Any, Any]:
+    """A classifier of two or more kinds of texts and its tokenizer; embeddings and the lower layers stay as they are.
+
+    AdamW, with a learning rate that rises for a tenth of the steps and falls linearly to 0.
+    """
+    torch.manual_seed(seed)
+    tokenizer = load_tokenizer(folder)
+    model = load_model(folder, classifier=True, num_labels=len(set(labels)))
+    if names is not None:
+        model.config.id2label = dict(enumerate(names))
+    _freeze(model, frozen_layers)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=lr, weight_decay=0.01)
+    steps = epochs * -(-len(texts) // batch)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(10 * (step + 1) / steps, (steps - step) / steps / 0.9, 1.0)
+    )
+    model.train()
+    for _ in range(epochs):
+        for rows in torch.split(torch.randperm(len(texts)), batch):
+            inputs = tokenizer(
+                [texts[i] for i in rows], padding=True, truncation=True, max_length=LONGEST, return_tensors="pt"
+            )
+            loss = model(**inputs, labels=torch.tensor([int(labels[i]) for i in rows])).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(trained, 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+    return model.eval(), tokenizer
+
+
+def _freeze(model: Any, layers: int) -> None:
+    base = model.base_model
+    for part in (base.embeddings, *base.encoder.layer[:layers]):
+        part.requires_grad_(False)

@@ -1,0 +1,202 @@
+"""One head over a corpus: what it picks, by place or by content, and what its picks have to do with labels."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from whichtoken.errors import UsageError
+from whichtoken.inspection.corpus import CorpusPicks
+from whichtoken.inspection.rule import Agreement, BilinearRule, hits_by_position, hits_by_token, pick_rates, share
+from whichtoken.inspection.weight_shape import WeightShape
+
+MOST_NAMES = 8
+LEAST_OCCURRENCES = 5  # texts in which a token must occur before its pick rate is compared with anything
+NOTHING = Agreement(float("nan"), float("nan"), float("nan"))
+
+
+@dataclass(frozen=True)
+class HeadReport:
+    """What a head does over a corpus; `control` is the same head of the same model with shuffled weights."""
+
+    layer: int
+    head: int
+    texts: int
+    top_picks: tuple[tuple[str, float], ...]  # token and share of the texts
+    sinks: tuple[tuple[str, float], ...]  # token and share of the texts in which it is an attention sink
+    special_mass: float  # mean attention on special tokens
+    sink_share: float
+    gap: float  # median
+    weight: float  # median
+    effective_tokens: float  # mean
+    largest_logit: float
+    contribution: float  # mean share of what all heads of the layer add to the residual stream
+    position: Agreement  # picks on unseen texts that the place alone predicts
+    token: Agreement  # that the word alone predicts
+    chance: float
+    label_correlation: float = float("nan")  # rank correlation of pick rate with |posterior difference| of a token
+    label_q: float = float("nan")  # its false discovery rate over all heads
+    signed_frequency: float = float("nan")  # rank correlation of pick rate with |signed frequency|
+    frequency: float = float("nan")  # with how often a token occurs
+    control: HeadReport | None = None
+    shape: WeightShape | None = None
+    rule: BilinearRule | None = None
+
+    @property
+    def kind(self) -> str:
+        """In a word: sink, position, content or mixed."""
+        if self.sink_share > 0.5:
+            return "sink"
+        if self.position.low > self.token.high:
+            return "position"
+        return "content" if self.token.low > max(self.position.high, self.chance) else "mixed"
+
+    def as_json(self) -> dict[str, Any]:
+        """Every number, for `json.dumps`."""
+        return asdict(self) | {"kind": self.kind, "control": None if self.control is None else self.control.as_json()}
+
+
+def head_reports(
+    picks: CorpusPicks,
+    tokenizer: Any,
+    labels: Sequence[Any] | None = None,
+    control: CorpusPicks | None = None,
+    seed: int = 0,
+) -> list[HeadReport]:
+    """Reports of all heads, in the order of layers and heads; false discoveries are controlled over them."""
+    from scipy.stats import false_discovery_control
+
+    texts, layers, heads = picks.token.shape
+    if labels is not None and len(labels) != texts:
+        raise UsageError(f"{len(labels)} labels for {texts} texts; give one label per text")
+    classes = None if labels is None else _classes(labels)
+    reports, values = [], []
+    for layer in range(layers):
+        for head in range(heads):
+            report, p_value = _report(picks, tokenizer, classes, layer, head, seed)
+            other = None if control is None else _report(control, tokenizer, classes, layer, head, seed)[0]
+            reports.append(replace(report, control=other))
+            values.append(p_value)
+    if classes is None:
+        return reports
+    known = np.isfinite(values)
+    rates = np.full(len(values), np.nan)
+    if known.any():
+        rates[known] = false_discovery_control(np.asarray(values)[known])
+    return [replace(report, label_q=float(q)) for report, q in zip(reports, rates, strict=True)]
+
+
+def _report(
+    picks: CorpusPicks, tokenizer: Any, classes: NDArray[np.int64] | None, layer: int, head: int, seed: int
+) -> tuple[HeadReport, float]:
+    token = picks.token[:, layer, head]
+    rows = np.flatnonzero(token >= 0)
+    texts = len(rows)
+    chosen, ids = [int(token[i]) for i in rows], [picks.ids[i] for i in rows]
+    names = Counter(int(text[place]) for text, place in zip(ids, chosen, strict=True))
+    position, word, chance = _predictability(chosen, ids, seed)
+    related, p_value = _relations(chosen, ids, None if classes is None else classes[rows])
+    added = picks.contribution[:, layer]
+    gap = picks.gap[:, layer, head]
+    finite = gap[np.isfinite(gap)]
+    report = HeadReport(
+        layer=layer,
+        head=head,
+        texts=texts,
+        top_picks=_named(names, tokenizer, max(texts, 1)),
+        sinks=_named(picks.sink_names[layer][head], tokenizer, len(token)),
+        special_mass=float(picks.special_mass[:, layer, head].mean()),
+        sink_share=float(picks.sink_share[:, layer, head].mean()),
+        gap=float(np.median(finite)) if len(finite) else float("inf"),
+        weight=float(np.median(picks.weight[:, layer, head])),
+        effective_tokens=float(np.exp(picks.entropy[:, layer, head]).mean()),
+        largest_logit=float(picks.largest_logit[:, layer, head].max()),
+        contribution=float((added[:, head] / np.maximum(added.sum(1), 1e-30)).mean()),
+        position=position,
+        token=word,
+        chance=chance,
+    )
+    return replace(report, **related), p_value
+
+
+def _predictability(chosen: list[int], ids: list[NDArray[np.int32]], seed: int) -> tuple[Agreement, Agreement, float]:
+    """Picks on half of the texts that place and word predict from the other half, and chance."""
+    if len(chosen) < 4:
+        return NOTHING, NOTHING, float("nan")
+    order = np.random.default_rng(seed).permutation(len(chosen))
+    train, test = order[: len(order) // 2], order[len(order) // 2 :]
+    position = hits_by_position(chosen, [len(text) for text in ids], train, test)
+    word = hits_by_token(chosen, ids, train, test)
+    return share(position, len(test)), share(word, len(test)), float(np.mean([1 / len(ids[i]) for i in test]))
+
+
+def _relations(
+    chosen: list[int], ids: list[NDArray[np.int32]], classes: NDArray[np.int64] | None
+) -> tuple[dict[str, Any], float]:
+    """Rank correlations of the pick rates of tokens, and the p-value of the one with labels."""
+    from scipy.stats import spearmanr
+
+    occurs: dict[int, list[int]] = {}
+    for i, text in enumerate(ids):
+        for token in set(text.tolist()):
+            occurs.setdefault(token, []).append(i)
+    common = [token for token, rows in occurs.items() if len(rows) >= LEAST_OCCURRENCES]
+    if len(common) < 10:
+        return {}, float("nan")
+    rates = pick_rates(chosen, ids, np.arange(len(ids)))
+    rate = np.array([rates[token] for token in common])
+    counts = np.array([len(occurs[token]) for token in common])
+    if np.ptp(rate) == 0:
+        return {}, float("nan")
+    result: dict[str, Any] = {"frequency": float(spearmanr(rate, counts).statistic)}
+    if classes is None:
+        return result, float("nan")
+    onehot = np.eye(int(classes.max()) + 1)[classes]  # (texts, classes)
+    inside = np.stack([onehot[occurs[token]].mean(0) for token in common])
+    difference = np.abs(inside - onehot.mean(0)).max(1)
+    signed = np.abs((inside - onehot.mean(0)) * counts[:, None] / len(ids)).max(1)
+    related = spearmanr(rate, difference)
+    result |= {
+        "label_correlation": float(related.statistic),
+        "signed_frequency": float(spearmanr(rate, signed).statistic),
+    }
+    return result, float(related.pvalue)
+
+
+def _named(counts: Counter[int], tokenizer: Any, texts: int) -> tuple[tuple[str, float], ...]:
+    return tuple((token_name(tokenizer, token), count / texts) for token, count in counts.most_common(MOST_NAMES))
+
+
+def token_name(tokenizer: Any, token: int) -> str:
+    """A token as a reader knows it."""
+    from whichtoken.display.text import visible
+
+    name = str(tokenizer.convert_ids_to_tokens(int(token)))
+    return visible(name.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\\n"), keep="")
+
+
+def _classes(labels: Sequence[Any]) -> NDArray[np.int64]:
+    names, numbers = np.unique(np.asarray(labels).astype(str), return_inverse=True)
+    if len(names) < 2:
+        raise UsageError(f"every text has the label {names[0]}; two different labels are needed")
+    return np.asarray(numbers, dtype=np.int64)
+
+
+def shuffled(model: nn.Module, seed: int = 0) -> nn.Module:
+    """The same model with the entries of every weight matrix in random order: what a head does by chance."""
+    other = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            if parameter.dim() > 1:
+                order = torch.randperm(parameter.numel(), generator=generator)
+                parameter.copy_(parameter.flatten()[order].view_as(parameter))
+    return other

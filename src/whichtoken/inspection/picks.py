@@ -1,0 +1,148 @@
+"""The pick of a query: which token, ahead of which, by how much, and how far the query must move before it changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from whichtoken.inspection.masks import Mask
+from whichtoken.inspection.reading import Reading
+
+
+@dataclass(frozen=True, eq=False)
+class Picks:
+    """What each head picked; arrays of shape (batch, heads, queries).
+
+    `token` and `runner_up` are positions among the keys; the first of equals is the pick. `runner_up` is -1 and the gap
+    infinite where there was only one token to pick; `token` is -1 where there was none.
+    """
+
+    token: Tensor
+    runner_up: Tensor
+    gap: Tensor  # score of the pick minus score of the runner-up
+    weight: Tensor  # attention on the pick
+    entropy: Tensor  # of the weights, in nats
+    largest_logit: Tensor
+    special_mass: Tensor | None  # attention on special tokens, where they are known
+    positions: Tensor  # (batch, queries)
+    heads: Tensor  # (heads,)
+    valid: Tensor  # (batch, queries): the query is a token, not padding
+    _reading: Reading = field(repr=False)
+    _alike: Tensor | None = field(default=None, repr=False)
+
+    @property
+    def effective_tokens(self) -> Tensor:
+        """How many tokens the head looks at: the exponential of the entropy."""
+        return self.entropy.exp()
+
+    @cached_property
+    def radius(self) -> Tensor:
+        """Certified: no change of the query vector of smaller Euclidean norm changes the pick.
+
+        The least, over all tokens t that could be picked instead, of gap_t / (scale |k_pick - k_t|). Computed in double
+        precision. Rotary positions do not change it. Where scores have a bias that depends on the query (DeBERTa), the
+        bias is held.
+        """
+        return self._radii[0]
+
+    @cached_property
+    def key_radius(self) -> Tensor:
+        """Certified: no change of any one key vector of smaller Euclidean norm changes the pick: gap / (scale |query|)."""
+        return self._radii[1]
+
+    @cached_property
+    def _radii(self) -> tuple[Tensor, Tensor]:
+        parts = [_radii(block, self.token[:, :, rows], self._alike) for rows, block in self._reading.blocks()]
+        return torch.cat([part[0] for part in parts], 2), torch.cat([part[1] for part in parts], 2)
+
+
+def pick(
+    reading: Reading, exclude: Tensor | None = None, special: Tensor | None = None, alike: Tensor | None = None
+) -> Picks:
+    """The picks of all queries of a reading; `exclude` (batch, heads or 1, [queries,] keys) cannot be picked.
+
+    Tokens with the same number in `alike` (batch, keys) are the same choice: none is the other's rival.
+    """
+    reading = reading if exclude is None else _without(reading, exclude)
+    parts = [_pick(block, special, alike) for _, block in reading.blocks()]
+    token, runner_up, gap, weight, entropy, largest = (torch.cat([part[i] for part in parts], 2) for i in range(6))
+    mass = None if special is None else torch.cat([part[6] for part in parts], 2)
+    return Picks(
+        token,
+        runner_up,
+        gap,
+        weight,
+        entropy,
+        largest,
+        mass,
+        reading.positions,
+        reading.heads,
+        reading.seen(),
+        reading,
+        alike,
+    )
+
+
+def _without(reading: Reading, exclude: Tensor) -> Reading:
+    allowed = ~(exclude if exclude.dim() == 4 else exclude[:, :, None, :])
+    mask = reading.mask
+    dense = allowed if mask.dense is None else mask.dense & allowed
+    return replace(reading, mask=Mask(mask.padding, mask.causal, mask.window, dense, mask.bias))
+
+
+def _pick(reading: Reading, special: Tensor | None, alike: Tensor | None) -> tuple[Tensor, ...]:
+    scores = reading.logits()  # (batch, heads, queries, keys)
+    best, token = scores.max(-1)
+    rivals = scores.scatter(-1, token[..., None], -torch.inf)
+    if alike is not None:
+        kinds = alike[:, None, None].expand(*token.shape, -1)
+        rivals = rivals.masked_fill(kinds == kinds.gather(-1, token[..., None]), -torch.inf)
+    second, runner_up = rivals.max(-1)
+    none, alone = best == -torch.inf, second == -torch.inf
+    peak = torch.where(none, 0.0, best)
+    if reading.null is not None:
+        null = reading.null.to(scores.dtype)[None, :, None]
+        peak = torch.maximum(peak, null)
+    unnormalised = (scores - peak[..., None]).exp()
+    total = unnormalised.sum(-1)
+    if reading.null is not None:
+        total = total + (null - peak).exp()
+    total = total.clamp_min(torch.finfo(scores.dtype).tiny)
+    # - sum w log w with log w = score - peak - log total; a forbidden token adds nothing
+    weighted = (unnormalised * (scores - peak[..., None]).masked_fill(scores == -torch.inf, 0.0)).sum(-1)
+    share = unnormalised.sum(-1) / total
+    entropy = share * total.log() - weighted / total
+    return (
+        token.masked_fill(none, -1),
+        runner_up.masked_fill(alone, -1),
+        torch.where(alone, torch.inf, best - second).masked_fill(none, 0.0),
+        (best - peak).exp() / total,
+        entropy,
+        best,
+        torch.zeros_like(best) if special is None else (unnormalised * special[:, None, None]).sum(-1) / total,
+    )
+
+
+def _radii(reading: Reading, token: Tensor, alike: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Radius of the query and of one key for each pick, in double precision."""
+    scores = reading.logits(precise=True, capped=False)  # a cap keeps the order where no bias is added after it
+    index = token.clamp_min(0)[..., None]
+    best = scores.take_along_dim(index, -1)
+    gaps = (best - scores).clamp_min(0.0)  # (batch, heads, queries, keys); infinite where forbidden
+    if alike is not None:
+        kinds = alike[:, None, None].expand_as(gaps)
+        gaps = gaps.masked_fill(kinds == kinds.gather(-1, index), torch.inf)
+    keys = reading.key[:, reading.group].double()
+    picked = keys.take_along_dim(index, 2)  # (batch, heads, queries, dim)
+    distance = torch.cdist(picked, keys, compute_mode="donot_use_mm_for_euclid_dist")  # no cancellation of near keys
+    ratio = torch.where(distance > 0, gaps / (abs(reading.scale) * distance), torch.inf)
+    ratio = ratio.masked_fill((distance == 0) & (gaps == 0), torch.inf)  # a token like the pick is the same choice
+    rivals = ratio.scatter(-1, index, torch.inf)
+    nearest = gaps.scatter(-1, index, torch.inf).amin(-1)
+    length = torch.linalg.vector_norm(reading.query.double(), dim=-1)
+    of_keys = torch.where(length > 0, nearest / (abs(reading.scale) * length), torch.inf)
+    nothing = token < 0
+    return rivals.amin(-1).masked_fill(nothing, 0.0), of_keys.masked_fill(nothing, 0.0)

@@ -1,0 +1,88 @@
+"""How surely, when nobody knows the right pick: does it stay under dropout, without the end of the text, with synonyms?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from whichtoken.inspection.attribution import input_embedding
+from whichtoken.inspection.probe import AttentionProbe
+
+
+@dataclass(frozen=True, eq=False)
+class PickStability:
+    """Share of repetitions in which a head's pick stays the same token: (layers, heads) each."""
+
+    dropout: NDArray[np.float64]
+    truncation: NDArray[np.float64]  # not a number where the end that was cut held the pick
+    synonyms: NDArray[np.float64]
+
+
+@torch.no_grad()
+def pick_stability(
+    model: Any,
+    inputs: Mapping[str, Tensor],
+    *,
+    queries: str = "cls",
+    special: Any = None,
+    repeats: int = 8,
+    seed: int = 0,
+) -> PickStability:
+    """Repeat one text (1, tokens) under dropout, cut short, and with words replaced by near ones; compare the picks.
+
+    Cut: the last token before the end goes, one more each time, up to half of the text. Synonyms: in each repetition every
+    fifth token, picked at random, becomes its nearest neighbour in the embedding; special tokens stay.
+    """
+    fork = torch.random.fork_rng(devices=[])
+    with fork:
+        torch.manual_seed(seed)
+        base = _picks(model, inputs, queries)
+        tokens = inputs["input_ids"].shape[1]
+        ends = [tokens - 1 - cut for cut in range(1, min(repeats, tokens // 2) + 1)]
+        shorter = [(_picks(model, _cut(inputs, end), queries), end) for end in ends]
+        replaced = [_picks(model, _with_synonyms(model, inputs, special), queries) for _ in range(repeats)]
+        dropped = [_picks(model, inputs, queries, training=True) for _ in range(repeats)]
+    kept = np.array([np.where(base < end, found == base, np.nan) for found, end in shorter])
+    seen = np.isfinite(kept)
+    share = np.divide(np.nansum(kept, 0), seen.sum(0), out=np.full(base.shape, np.nan), where=seen.any(0))
+    return PickStability(
+        dropout=np.mean([found == base for found in dropped], 0),
+        truncation=share,
+        synonyms=np.mean([found == base for found in replaced], 0),
+    )
+
+
+def _picks(model: nn.Module, inputs: Mapping[str, Tensor], queries: str, training: bool = False) -> NDArray[np.int64]:
+    before = model.training
+    model.train(training)
+    try:
+        with AttentionProbe(model, queries=queries) as probe:
+            model(**inputs)
+        return np.stack([probe.picks(layer).token[0, :, 0].numpy() for layer in range(len(probe.names))])
+    finally:
+        model.train(before)
+
+
+def _cut(inputs: Mapping[str, Tensor], end: int) -> dict[str, Tensor]:
+    """The text up to `end`, and its last token (the separator)."""
+    return {name: torch.cat([value[:, :end], value[:, -1:]], 1) for name, value in inputs.items()}
+
+
+def _with_synonyms(model: Any, inputs: Mapping[str, Tensor], special: Any) -> dict[str, Tensor]:
+    ids = inputs["input_ids"].clone()
+    fixed = torch.tensor(sorted(getattr(special, "all_special_ids", special or ())), dtype=torch.long)
+    free = (~torch.isin(ids[0], fixed)).nonzero().flatten()
+    chosen = free[torch.randperm(len(free))[: -(-len(free) // 5)]]
+    table: Tensor = input_embedding(model).weight.detach()  # type: ignore[assignment, operator]
+    near = functional.normalize(table[ids[0, chosen]], dim=1) @ functional.normalize(table, dim=1).T
+    near[torch.arange(len(chosen)), ids[0, chosen]] = -torch.inf
+    near[:, fixed] = -torch.inf
+    ids[0, chosen] = near.argmax(1)
+    return dict(inputs) | {"input_ids": ids}

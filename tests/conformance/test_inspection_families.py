@@ -1,0 +1,158 @@
+"""Every family that the probe knows: its recomputed weights are those of the model's own eager attention."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "inspection"))
+families = pytest.importorskip("families")
+
+from whichtoken.inspection import AttentionProbe  # noqa: E402
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
+DECODERS = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma2", "gpt-oss")
+
+
+@pytest.fixture(autouse=True)
+def softmax_in_full_precision(monkeypatch):
+    """Some eager code rounds the softmax to single precision even in a double-precision model: compare without that."""
+    softmax = nn.functional.softmax
+    monkeypatch.setattr(nn.functional, "softmax", lambda x, dim=None, dtype=None, **_: softmax(x, dim=dim))
+
+
+def eager_weights(model, inputs):
+    options = {"use_cache": False} if model.config.model_type in DECODERS else {}
+    return model(**inputs, output_attentions=True, **options).attentions
+
+
+def cases():
+    for name in families.FAMILIES:
+        for attention in ("eager",) if name in families.NO_SDPA else ("sdpa", "eager"):
+            for left in (False, True) if name in DECODERS else (False,):
+                for dtype in families.DTYPES.get(name, TOLERANCE):
+                    yield pytest.param(
+                        name, attention, dtype, left, id=f"{name}-{attention}-{dtype}-{'left' if left else 'right'}"
+                    )
+
+
+def assert_equal(probe, attentions, mask, dtype):
+    assert len(probe.names) == len(attentions)
+    real = mask.bool()
+    for layer, expected in enumerate(attentions):
+        ours = probe.weights(layer)
+        assert ours.shape == expected.shape
+        difference = (ours - expected).abs().amax((1, 3))[real].max()
+        assert difference <= TOLERANCE[dtype], (layer, float(difference))
+
+
+@pytest.mark.parametrize(("name", "attention", "dtype", "left"), list(cases()))
+@torch.no_grad()
+def test_weights_are_those_of_eager_attention(name, attention, dtype, left):
+    build, inputs = families.FAMILIES[name], families.batch(left)
+    expected = eager_weights(build("eager", dtype), inputs)
+    model = build(attention, dtype)
+    plain = model(**inputs)[0]
+    with AttentionProbe(model) as probe:
+        probed = model(**inputs)[0]
+    assert torch.equal(plain, probed)
+    assert_equal(probe, expected, inputs["attention_mask"], dtype)
+    for layer in range(len(probe.names)):
+        error = probe.error(layer)
+        assert error != error or error <= 100 * TOLERANCE[dtype]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # in transformers' own file
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@torch.no_grad()
+def test_deberta(dtype):
+    model, inputs = families.deberta(dtype), families.batch()
+    expected = model(**inputs, output_attentions=True).attentions
+    with AttentionProbe(model) as probe:
+        model(**inputs)
+    assert_equal(probe, expected, inputs["attention_mask"], dtype)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@torch.no_grad()
+def test_vit(attention):
+    pixels = torch.randn(2, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    expected = families.vit("eager")(pixels, output_attentions=True).attentions
+    model = families.vit(attention)
+    with AttentionProbe(model) as probe:
+        model(pixels)
+    assert_equal(probe, expected, torch.ones(2, 17), torch.float64)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize("gradients", [False, True], ids=["fast-path", "with-gradients"])
+def test_torch_encoder(causal, gradients):
+    model, inputs = families.TorchEncoder(causal=causal, nested=not causal), families.batch()
+    expected = []
+
+    def keep(module, args, kwargs, output):
+        expected.append(output[1])
+
+    def ask(module, args, kwargs):
+        return args, kwargs | {"need_weights": True, "average_attn_weights": False}
+
+    handles = []
+    for layer in model.encoder.layers:
+        handles.append(layer.self_attn.register_forward_pre_hook(ask, with_kwargs=True))
+        handles.append(layer.self_attn.register_forward_hook(keep, with_kwargs=True))
+    with torch.set_grad_enabled(gradients):
+        model(**inputs)
+        for handle in handles:
+            handle.remove()
+        plain = model(**inputs)
+        with AttentionProbe(model) as probe:
+            probed = model(**inputs)
+    assert_equal(probe, expected, inputs["attention_mask"], torch.float64)
+    real = inputs["attention_mask"].bool()
+    assert (plain - probed)[real].abs().max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"kdim": 10, "vdim": 12}, {"bias": False}], ids=["same", "other-widths", "no-bias"]
+)
+@pytest.mark.parametrize("batch_first", [True, False])
+@torch.no_grad()
+def test_multihead_attention(options, batch_first):
+    torch.manual_seed(0)
+    module = nn.MultiheadAttention(16, 4, batch_first=batch_first, dtype=torch.float64, **options).eval()
+    order = (lambda x: x) if batch_first else (lambda x: x.transpose(0, 1))
+    shapes = (5, 16), (7, options.get("kdim", 16)), (7, options.get("vdim", 16))
+    query, key, value = (order(torch.randn(2, *shape, dtype=torch.float64)) for shape in shapes)
+    padding = torch.zeros(2, 7, dtype=torch.float64)
+    padding[1, 5:] = -torch.inf
+    square = torch.rand(8, 5, 7, dtype=torch.float64)
+    expected = module(query, key, value, key_padding_mask=padding, attn_mask=square, average_attn_weights=False)[1]
+    with AttentionProbe(module) as probe:
+        module(query, key, value, key_padding_mask=padding, attn_mask=square, need_weights=False)
+    assert (probe.weights(0) - expected).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("name", families.CACHED)
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@torch.no_grad()
+def test_generation_with_a_cache(name, attention):
+    model, inputs = families.FAMILIES[name](attention), families.batch(left=True)
+    reference = families.FAMILIES[name]("eager")
+    seen = []
+    with AttentionProbe(model, on_forward=lambda probe: seen.append([probe.weights(i) for i in range(3)])):
+        made = model.generate(**inputs, max_new_tokens=4, min_new_tokens=4, do_sample=False)
+    whole = torch.cat([inputs["attention_mask"], torch.ones(3, 4, dtype=torch.long)], 1)[:, :-1]
+    expected = reference(input_ids=made[:, :-1], attention_mask=whole, position_ids=(whole.cumsum(1) - 1).clamp_min(0),
+                         output_attentions=True, use_cache=False).attentions  # fmt: skip
+    assert len(seen) == 4
+    for step, weights in enumerate(seen):
+        length = inputs["input_ids"].shape[1] + step
+        for ours, full in zip(weights, expected, strict=True):
+            last = full[:, :, length - 1, :length]
+            ours = ours[:, :, -1]
+            shown = ours.shape[-1]  # a sliding cache forgets what no query can see
+            assert (ours - last[..., -shown:]).abs().max() < 1e-12
+            assert last[..., :-shown].abs().sum() == 0 or shown == length

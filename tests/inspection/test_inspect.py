@@ -1,0 +1,236 @@
+"""`inspect`, the page and the command, on a tiny model; and everything that can be wrong with what a user gives."""
+
+import json
+import re
+
+import families
+import numpy as np
+import pytest
+import torch
+
+from whichtoken.commands.inspect import inspect_model
+from whichtoken.errors import UsageError
+from whichtoken.inspection import Inspection, inspect, load_model, load_tokenizer
+from whichtoken.inspection.corpus import check_memory, corpus_picks, encode
+from whichtoken.inspection.head_report import head_reports, shuffled
+from whichtoken.inspection.html import shade
+from whichtoken.inspection.inspecting import finite
+
+transformers = families.transformers
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film", "the", "a", "very", "plot", "<b>"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    inner.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        model_max_length=24,
+    )
+
+
+@pytest.fixture(scope="module")
+def model():
+    small = families.SMALL | {"num_hidden_layers": 2, "max_position_embeddings": 24}
+    return families._hugging_face("BertForSequenceClassification", "Bert", **small)("sdpa", torch.float32)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    rng = np.random.default_rng(0)
+    return [" ".join(rng.choice(WORDS[4:11], size=rng.integers(4, 10))) for _ in range(50)]
+
+
+@pytest.fixture(scope="module")
+def result(model, tokenizer, texts):
+    labels = ["good" in text for text in texts]
+    return inspect(model, [*texts[:-1], texts[-1] + " <b> very"], tokenizer, labels=labels, shown=2, layer=1, head=2)
+
+
+@pytest.fixture
+def folder(model, tokenizer, tmp_path):
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_picks_over_a_corpus_do_not_depend_on_the_batch(model, tokenizer, texts):
+    one, many = (corpus_picks(model, tokenizer, texts, batch=batch) for batch in (1, 16))
+    for name in ("token", "runner_up"):
+        assert np.array_equal(getattr(one, name), getattr(many, name))
+    assert np.allclose(one.gap, many.gap, atol=1e-4)
+    assert np.allclose(one.sink_share, many.sink_share, atol=1e-5)
+
+
+def test_special_tokens_are_never_the_reported_pick(result):
+    tokens = [result.picks.ids[i][result.picks.token[i]] for i in range(50)]
+    assert not np.isin(tokens, [0, 1, 2, 3]).any()
+
+
+def test_a_head_made_to_look_for_one_word_is_called_so(tokenizer, texts, model):
+    """Planted: one head picks "film" wherever it stands, one the first place; the report must tell which."""
+    picks = corpus_picks(model, tokenizer, [text + " film" for text in texts])
+    by_word = [ids.tolist().index(6) for ids in picks.ids]
+    picks.token[:, 0, 0] = by_word
+    picks.token[:, 0, 1] = 1
+    picks.sink_share[:] = 0
+    word, place = head_reports(picks, tokenizer)[:2]
+    assert (word.kind, place.kind) == ("content", "position")
+    assert word.top_picks[0][0] == "film"
+    assert place.position.share == 1.0
+
+
+def test_labels_that_say_nothing_make_no_discoveries(model, tokenizer, texts):
+    picks = corpus_picks(model, tokenizer, texts)
+    labels = np.random.default_rng(1).integers(2, size=50)
+    reports = head_reports(picks, tokenizer, labels)
+    assert all(not report.label_q < 0.05 for report in reports)
+
+
+def test_shuffled_weights_are_the_same_numbers_elsewhere(model):
+    other = shuffled(model)
+    for before, after in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(before.flatten().sort().values, after.flatten().sort().values)
+    assert not torch.equal(next(model.parameters()), next(other.parameters()))
+
+
+def test_the_closer_look_has_a_certified_rule(result):
+    rule = result.report(1, 2).rule
+    assert rule.status == "optimal"
+    assert rule.gap < 1e-6
+    assert rule.own.share == 1.0  # a BERT head is a function of these vectors
+    assert rule.realised_margin <= rule.best_margin * (1 + 1e-6)
+    assert rule.agreement.low <= rule.agreement.share <= rule.agreement.high
+    assert result.report(1, 2).shape.effective_rank <= 8.001
+
+
+def test_the_page_is_static_escaped_and_usable_by_keyboard(result, tmp_path):
+    result.to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "<script" not in page
+    assert not re.search(r"(src|href)=", page)
+    assert page.count('tabindex="0"') > 40
+    assert "<b> " not in page.replace("<b>", "", page.count("</b>"))
+    assert result._repr_html_() in page
+
+
+def test_json_is_complete_and_valid(result):
+    text = json.dumps(result.as_json(), allow_nan=False)
+    read = json.loads(text)
+    assert len(read["heads"]) == 8
+    assert read["heads"][6]["rule"]["status"] == "optimal"
+    assert read["shown"][0]["effects"]["removed"]
+    assert finite({"a": [float("inf"), np.float32(1)]}) == {"a": [None, 1.0]}
+
+
+def test_text_on_a_shade_can_be_read():
+    assert "color:#fff" in shade((37, 99, 176), 1.0)
+    assert "color:#111" in shade((37, 99, 176), 0.1)
+
+
+def test_the_command_writes_a_page_and_numbers(folder, tmp_path, texts, capsys):
+    (tmp_path / "t.csv").write_text("text,label\n" + "\n".join(f"{text},{'good' in text}" for text in texts))
+    inspect_model(folder, tmp_path / "t.csv", label="label", html=tmp_path / "p.html", json_file=tmp_path / "n.json")
+    shown = capsys.readouterr().out
+    assert shown.startswith("BertForSequenceClassification: 8 heads over 50 texts")
+    assert json.loads((tmp_path / "n.json").read_text())["texts"] == 50
+    assert "Which token does each head pick?" in (tmp_path / "p.html").read_text()
+
+
+def test_a_mistake_on_the_command_line_is_one_line_and_exit_2(whichtoken, tmp_path):
+    (tmp_path / "t.csv").write_text("text\ngood film\n")
+    result = whichtoken("inspect", tmp_path / "nowhere", "--texts", "t.csv", "--html", "p.html")
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert "is not a folder" in result.stderr
+    assert not (tmp_path / "p.html").exists()
+
+
+def test_loading_executes_nothing(folder):
+    """Code in a model folder stays where it is; pickled weights are read as weights only."""
+    (folder / "modeling_evil.py").write_text("raise SystemExit('executed')")
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"] = {
+        "AutoModelForSequenceClassification": "modeling_evil.Evil",
+        "AutoConfig": "modeling_evil.Evil",
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    assert type(load_model(folder)).__name__ == "BertForSequenceClassification"
+    (folder / "model.safetensors").unlink()
+
+    class Evil:
+        def __reduce__(self):
+            return (pytest.fail, ("executed",))
+
+    torch.save({"x": Evil()}, folder / "pytorch_model.bin")
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        load_model(folder)
+
+
+def break_config(folder):
+    (folder / "config.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: (f / "config.json").unlink(), "has no config.json"),
+        (break_config, "is not valid JSON"),
+        (lambda f: (f / "config.json").write_text("{}"), "names no model_type"),
+        (lambda f: (f / "model.safetensors").unlink(), "has no weights"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"short"), "cannot be loaded"),
+    ],
+)
+def test_a_broken_folder_is_one_sentence(folder, spoil, message):
+    spoil(folder)
+    with pytest.raises(UsageError, match=message):
+        load_model(folder)
+
+
+def test_a_missing_tokenizer_is_one_sentence(folder):
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(UsageError, match=r"has no tokenizer; copy tokenizer.json"):
+        load_tokenizer(folder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((["good film"],), {}, "needs the model's tokenizer"),
+        (("good film", "tokenizer"), {}, "texts is one string"),
+        (([], "tokenizer"), {}, "no texts were given"),
+        ((["good", "  "], "tokenizer"), {}, "text 2 is empty"),
+        ((["good film"], "tokenizer"), {"labels": [1, 2]}, "2 labels for 1 texts"),
+        ((["good film", "bad"], "tokenizer"), {"labels": [1, 1]}, "every text has the label 1"),
+        ((["good film"], "tokenizer"), {"layer": 2}, "layer 2 does not exist; this model has layers 0 to 1"),
+        ((["good film"], "tokenizer"), {"head": 4}, "head 4 does not exist; this model has heads 0 to 3"),
+        ((["good film"], "tokenizer"), {"queries": "all"}, "queries='all' is not known here"),
+    ],
+)
+def test_wrong_arguments_are_one_sentence(model, tokenizer, arguments, options, message):
+    given = [tokenizer if item == "tokenizer" else item for item in arguments]
+    with pytest.raises(UsageError, match=message):
+        inspect(model, *given, **options, control=False)
+
+
+def test_one_text_and_long_texts_are_fine(model, tokenizer):
+    result = inspect(model, ["good film " * 30], tokenizer, control=False)
+    assert isinstance(result, Inspection)
+    assert result.truncated == 1
+    assert "1 of 1 texts were longer" in result.summary()[-1]
+    assert len(encode(tokenizer, ["good " * 50], 24)[0][0]) == 24
+
+
+def test_memory_is_estimated_before_the_run(model):
+    with pytest.raises(UsageError, match=r"needs about [0-9.]+ GiB; choose a smaller batch"):
+        check_memory(model, 100_000, 64)
