@@ -41,6 +41,7 @@ def recorded(exponents: list[float]) -> dict[str, str]:
 
 class Path(Experiment[Point]):
     id = "mirror-descent/path"
+    version = 2
     presets = {"quick": (Grid(p=[1.1, 2.0], seeds=4),), "full": (Grid(p=EXPONENTS, seeds=30),)}
     method_fields = frozenset({"p"})
     expected = {"quick": recorded([1.1, 2.0]), "full": recorded(EXPONENTS)}
