@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from numba.core.registry import CPUDispatcher
 
-from whichtoken.attention import pool_gradient, pool_outputs, softmax_pool
+from whichtoken.attention import losses, pool_gradient, pool_outputs, pooling, sequence, softmax_pool
 
 RNG = np.random.default_rng(0)
 SCORES, VALUES, STARTS = RNG.uniform(-5, 5, 6), RNG.standard_normal(6), np.array([0, 3, 3, 6])
@@ -85,3 +86,13 @@ def test_bad_input_is_one_sentence(change, message):
 def test_slopes_must_have_the_shape_of_the_outputs():
     with pytest.raises(ValueError, match=r"upstream of shape \(2,\) must have the shape of the outputs, \(3,\)"):
         pool_gradient([1.0, 2.0], SCORES, VALUES, STARTS)
+
+
+@pytest.mark.parametrize("module", [losses, pooling, sequence], ids=lambda module: module.__name__)
+def test_no_caller_can_relax_the_arithmetic(module):
+    """Unless it says so itself, a compiled function takes the float rules of whichever caller compiles it first."""
+    compiled = [part for part in vars(module).values() if isinstance(part, CPUDispatcher)]
+    assert compiled
+    for function in compiled:
+        assert function.targetoptions["fastmath"] is False, function
+        assert function.targetoptions["error_model"] == "numpy", function

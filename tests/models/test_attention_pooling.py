@@ -53,6 +53,13 @@ def test_masked_tokens_do_not_exist():
     assert torch.all(model.attention(TOKENS, mask)[:, 5:] == 0)
 
 
+def test_a_sequence_without_tokens_has_the_bias():
+    model = trained(AttentionPooling(4, dtype=torch.float64))
+    nothing = torch.zeros(5, 7, dtype=torch.bool)
+    assert torch.all(model(TOKENS, nothing) == model.bias)
+    assert torch.all(model.attention(TOKENS, nothing) == 0)
+
+
 def test_order_of_the_tokens_does_not_matter():
     model = trained(AttentionPooling(4, dtype=torch.float64))
     torch.testing.assert_close(model(TOKENS.flip(1)), model(TOKENS))

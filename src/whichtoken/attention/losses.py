@@ -19,6 +19,8 @@ from numba import cfunc, njit, vectorize
 from numba.core.errors import NumbaError
 from numpy.typing import ArrayLike, NDArray
 
+from whichtoken.attention.sequence import EXACT
+
 Floats = NDArray[np.float64]
 LogSlope = Callable[[float], float]
 Loss = Literal["logistic", "exponential", "linear"] | LogSlope
@@ -26,92 +28,92 @@ Loss = Literal["logistic", "exponential", "linear"] | LogSlope
 FLAT = 37.0  # margin from which on log(1 + e^-m) is e^-m in double precision
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, **EXACT)
 def logistic_with_slope(margin: float) -> tuple[float, float]:
     """Loss and slope from one exponential."""
     small = math.exp(-abs(margin))
     return max(-margin, 0.0) + math.log1p(small), -(small if margin > 0 else 1.0) / (1.0 + small)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, **EXACT)
 def logistic(margin: float) -> float:
     """log(1 + e^-m)."""
     return max(-margin, 0.0) + math.log1p(math.exp(-abs(margin)))
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, **EXACT)
 def logistic_slope(margin: float) -> float:
     """-1 / (1 + e^m)."""
-    return logistic_with_slope(margin)[1]
+    return float(logistic_with_slope(margin)[1])
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, **EXACT)
 def log_logistic(margin: float) -> float:
     """Logarithm of the loss."""
     return -margin if margin > FLAT else math.log(logistic(margin))
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, **EXACT)
 def log_logistic_slope(margin: float) -> float:
     """Logarithm of |slope|."""
     return -max(margin, 0.0) - math.log1p(math.exp(-abs(margin)))
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, **EXACT)
 def exponential(margin: float) -> float:
     """e^-m."""
     return math.exp(-margin)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, **EXACT)
 def exponential_slope(margin: float) -> float:
     """-e^-m."""
     return -math.exp(-margin)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, **EXACT)
 def log_exponential(margin: float) -> float:
     """Logarithm of the loss and of |slope|."""
     return -margin
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, **EXACT)
 def linear(margin: float) -> float:
     """-m."""
     return -margin
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, **EXACT)
 def linear_slope(margin: float) -> float:
     """-1."""
     return 0.0 * margin - 1.0
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, **EXACT)
 def log_linear_slope(margin: float) -> float:
     """Logarithm of |slope|, 0."""
     return 0.0 * margin
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, **EXACT)
 def hinge(margin: float) -> float:
     """(1 - m)_+."""
     return max(1.0 - margin, 0.0)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, **EXACT)
 def hinge_slope(margin: float) -> float:
     """-1 where the margin is below 1, otherwise 0."""
     return -1.0 if margin < 1.0 else 0.0
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, **EXACT)
 def square(margin: float) -> float:
     """(1 - m)^2 / 2, which for labels -1 and +1 is (f - y)^2 / 2."""
     return (1.0 - margin) ** 2 / 2.0
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@njit(cache=True, **EXACT)
 def square_slope(margin: float) -> float:
     """m - 1."""
     return margin - 1.0

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.attention.items import as_floats, checked_amounts, checked_starts, checked_tokens
 from whichtoken.attention.sequence import (
+    EXACT,
     fall_short,
     fall_short_rows,
     lead,
@@ -179,7 +180,7 @@ class _Request:
 
     def outputs(self) -> Floats:
         flat = np.empty((len(self.starts) - 1, self.scores.shape[1], self.values.shape[1]))
-        _pool(*self._kernel_arguments, flat)  # type: ignore[call-arg]
+        _pool(*self._kernel_arguments, flat)
         return flat.reshape(self.shape).astype(self.dtype, copy=False)
 
     def log_weights(self) -> Floats:
@@ -198,7 +199,7 @@ class _Request:
         slopes = slopes.reshape(self.shape[0], self.scores.shape[1], self.values.shape[1])
         d_scores, d_values = np.zeros(self.scores.shape), np.zeros(self.values.shape)
         d_null = np.zeros(self.log_null.shape)
-        _pull_back(*self._kernel_arguments, slopes, d_scores, d_values, d_null)  # type: ignore[call-arg]
+        _pull_back(*self._kernel_arguments, slopes, d_scores, d_values, d_null)
         return PoolGradient(
             (d_scores[:, 0] if self.one_query else d_scores).astype(self.scores.dtype, copy=False),
             (d_values[:, 0] if self.one_value else d_values).astype(self.values.dtype, copy=False),
@@ -227,19 +228,19 @@ def _null_scores(log_null: Any, shape: tuple[int, ...]) -> Floats:
     return whole.reshape(shape[0], shape[1] if len(shape) > 1 else 1).copy()
 
 
-@njit(nogil=True, forceinline=True)
+@njit(**EXACT)
 def _own(array: Any, starts: Any, i: int) -> Any:
     """What belongs to sequence i."""
     return None if array is None else array[starts[i] : starts[i + 1]]
 
 
-@njit(nogil=True, forceinline=True)
+@njit(**EXACT)
 def _rows(array: Any, tokens: Any, starts: Any, i: int) -> Any:
     """Rows of sequence i, or the whole vocabulary for its tokens to look into."""
     return array[starts[i] : starts[i + 1]] if tokens is None else array
 
 
-@njit(nogil=True, forceinline=True)
+@njit(**EXACT)
 def _weigh(
     scores: Any, exponentials: Any, reference: Any, h: int, tokens: Any, amounts: Any, log_null: float, shares: Any
 ) -> Any:
@@ -248,7 +249,7 @@ def _weigh(
     return weigh_shared(exponentials[:, h], reference[h], scores[:, h], tokens, amounts, log_null, shares)
 
 
-@njit(nogil=True, forceinline=True)
+@njit(**EXACT)
 def _longest(starts: Any) -> int:
     longest = 0
     for i in range(len(starts) - 1):
@@ -256,7 +257,7 @@ def _longest(starts: Any) -> int:
     return longest
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, **EXACT)
 def _pool(
     scores: Any, exponentials: Any, reference: Any, values: Any, starts: Any, tokens: Any, amounts: Any, log_null: Any,
     outputs: Any,
@@ -277,7 +278,7 @@ def _pool(
                     outputs[i, h, k] = value_of(g, part, top, k) - outputs[i, h, k]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, **EXACT)
 def _log_weights(scores: Any, starts: Any, tokens: Any, log_amounts: Any, log_null: Any, log_weights: Any) -> None:
     """Fill log_weights (h, N)."""
     shares = np.empty(_longest(starts))
@@ -288,7 +289,7 @@ def _log_weights(scores: Any, starts: Any, tokens: Any, log_amounts: Any, log_nu
             weigh_in_logs(a[:, h], part, logs, log_null[i, h], log_weights[h, starts[i] : starts[i + 1]], shares)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, **EXACT)
 def _pull_back(
     scores: Any, exponentials: Any, reference: Any, values: Any, starts: Any, tokens: Any, amounts: Any, log_null: Any,
     upstream: Any, d_scores: Any, d_values: Any, d_null: Any,

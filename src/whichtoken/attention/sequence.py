@@ -21,6 +21,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+# said in full: numba lets a function inherit the float rules of whichever caller compiles it first, and a sum in another order
+# undoes differences to the winner
+EXACT: dict[str, Any] = {"nogil": True, "forceinline": True, "fastmath": False, "error_model": "numpy"}
+
 # outside of these bounds shared exponentials begin to lose what is e^-650 below the winner: a sequence takes its own reference
 LEAST_TOTAL, MOST_TOTAL = 1e-18, 1e18
 NO_NULL = (
@@ -29,19 +33,19 @@ NO_NULL = (
 NOBODY = -1  # the winner of a sequence without tokens, or in which the null token wins
 
 
-@njit(nogil=True, forceinline=True)
+@njit(**EXACT)
 def size_of(scores: Any, tokens: Any) -> int:
     """Number of tokens in the sequence."""
     return len(scores) if tokens is None else len(tokens)
 
 
-@njit(nogil=True, forceinline=True)
+@njit(**EXACT)
 def place(tokens: Any, t: int) -> int:
     """Where the score and the value of token t are."""
     return t if tokens is None else tokens[t]
 
 
-@njit(nogil=True, forceinline=True)
+@njit(**EXACT)
 def weigh(scores: Any, tokens: Any, amounts: Any, log_null: float, shares: Any) -> tuple[int, float, float]:
     """Fill `shares` (at least m,), relative to the highest score; return the winner, the share of the null and the total."""
     size = size_of(scores, tokens)
@@ -69,7 +73,7 @@ def weigh(scores: Any, tokens: Any, amounts: Any, log_null: float, shares: Any) 
     return top, null, total
 
 
-@njit(nogil=True, forceinline=True)
+@njit(**EXACT)
 def weigh_shared(
     exponentials: Any, reference: float, scores: Any, tokens: Any, amounts: Any, log_null: float, shares: Any
 ) -> tuple[int, float, float]:
@@ -84,7 +88,7 @@ def weigh_shared(
         shares[t] = share if amounts is None else amounts[t] * share
         total += shares[t]
     if not LEAST_TOTAL < total < MOST_TOTAL:
-        return weigh(scores, tokens, amounts, log_null, shares)
+        return weigh(scores, tokens, amounts, log_null, shares)  # type: ignore[no-any-return]
     top, most = NOBODY, null
     for t in range(size):
         if shares[t] > most:
@@ -92,7 +96,7 @@ def weigh_shared(
     return top, null, total
 
 
-@njit(nogil=True, forceinline=True)
+@njit(**EXACT)
 def weigh_in_logs(
     scores: Any, tokens: Any, log_amounts: Any, log_null: float, log_weights: Any, shares: Any
 ) -> tuple[int, float, float]:
@@ -137,7 +141,7 @@ def weigh_in_logs(
     return top, null, 1.0 + rest
 
 
-@njit(nogil=True, forceinline=True)
+@njit(**EXACT)
 def fall_short(values: Any, tokens: Any, shares: Any, top: int, null: float, total: float) -> tuple[float, float]:
     """The winner's value and by how much the output falls short of it: f = first - second."""
     highest = 0.0 if top == NOBODY else np.float64(values[place(tokens, top)])
@@ -147,19 +151,19 @@ def fall_short(values: Any, tokens: Any, shares: Any, top: int, null: float, tot
     return highest, lost / total
 
 
-@njit(nogil=True, forceinline=True)
+@njit(**EXACT)
 def lead(value: float, highest: float, shortfall: float) -> float:
     """Value of a token less the output, g_t - f; times q_t it is d f / d a_t. Never sum it in another order."""
     return (value - highest) + shortfall
 
 
-@njit(nogil=True, forceinline=True)
+@njit(**EXACT)
 def value_of(values: Any, tokens: Any, top: int, j: int) -> float:
     """The winner's j-th value, 0 where the null token wins."""
     return 0.0 if top == NOBODY else np.float64(values[place(tokens, top), j])
 
 
-@njit(nogil=True, forceinline=True)
+@njit(**EXACT)
 def fall_short_rows(
     values: Any, tokens: Any, shares: Any, top: int, null: float, total: float, shortfalls: Any
 ) -> None:

@@ -35,6 +35,7 @@ class Point:
 
 class Path(Experiment[Point]):
     id = "mirror-descent/path"
+    version = 2
     presets = {"quick": (Grid(p=[1.1, 2.0], seeds=4),), "full": (Grid(p=EXPONENTS, seeds=30),)}
     method_fields = frozenset({"p"})
 

@@ -52,6 +52,7 @@ class Point:
 
 class Assumptions(Experiment[Point]):
     id = "trained-embeddings/assumptions"
+    version = 2
     presets = {
         "quick": (
             Grid(dropped=[name for name in DROPPED if name not in ("few-dimensions", "key-query")], seeds=3),

@@ -44,6 +44,7 @@ def study(seeds: int) -> tuple[Grid, ...]:
 
 class Direction(Experiment[Point]):
     id = "trained-embeddings/direction"
+    version = 2
     presets = {"quick": study(5), "full": (*study(40), Grid(step="ideal", lr=20_000.0, seeds=40))}
     method_fields = frozenset({"lr", "step", "arc_length"})
 

@@ -46,7 +46,7 @@ class Point:
 
 class Levels(Experiment[Point]):
     id = "trained-embeddings/levels"
-    version = 2
+    version = 3
     presets = {
         "quick": (
             Grid(dim=128, lr=1e-3, epochs=60, drop=40, seeds=5),

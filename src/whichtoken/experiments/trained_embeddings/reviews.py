@@ -41,6 +41,7 @@ class Point:
 
 class Reviews(Experiment[Point]):
     id = "trained-embeddings/reviews"
+    version = 2
     presets = {
         "quick": (Grid(source="synthetic", reviews=3000, dim=64, epochs=20, seeds=3),),
         "full": (

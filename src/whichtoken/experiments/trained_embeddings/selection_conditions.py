@@ -39,7 +39,7 @@ class Point:
 
 class SelectionConditions(Experiment[Point]):
     id = "trained-embeddings/selection-conditions"
-    version = 2
+    version = 3
     presets = {
         "quick": (Grid(equal=[True, False], dim=[64, 256], seeds=4),),
         "full": (Grid(equal=[True, False], dim=[64, 256, 1024], seeds=24),),

@@ -39,6 +39,7 @@ class Point:
 
 class SelectionWindow(Experiment[Point]):
     id = "trained-embeddings/selection-window"
+    version = 2
     presets = {
         "quick": (
             Grid(lr=[SMALL, MIDDLE, LARGE], step="actual", seeds=16),

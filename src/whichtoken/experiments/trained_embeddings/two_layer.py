@@ -45,6 +45,7 @@ class Point:
 
 class TwoLayer(Experiment[Point]):
     id = "trained-embeddings/two-layer"
+    version = 2
     presets = {
         "quick": (
             Grid(source="synthetic", layers=[1, 2], reviews=600, dim=64, batch_size=32, seeds=3),
