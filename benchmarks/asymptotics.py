@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from whichtoken.data import SparseTokens
 from whichtoken.lab.benchmark import Measure, seconds
 from whichtoken.theory import sparse_tokens
-from whichtoken.theory.sparse_tokens import feature_law
+from whichtoken.theory.sparse_tokens import feature_law, token_noise
 from whichtoken.training.convex_head import ConvexHead, fit_head
 from whichtoken.training.two_step import attention_features
 
@@ -59,8 +59,8 @@ def predict(
 def predict_afresh() -> None:
     """The prediction with nothing remembered: its random points and feature law are part of the time."""
     feature_law._sampled_law.cache_clear()
-    feature_law._kept_normals.cache_clear()
-    feature_law._sobol.cache_clear()
+    token_noise._kept_normals.cache_clear()
+    token_noise._sobol.cache_clear()
     predict()
 
 

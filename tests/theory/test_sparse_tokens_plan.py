@@ -9,7 +9,7 @@ import pytest
 
 from whichtoken.data.sparse_tokens import SparseTokens
 from whichtoken.theory import sparse_tokens
-from whichtoken.theory.sparse_tokens import feature_law, planner
+from whichtoken.theory.sparse_tokens import planner, token_noise
 from whichtoken.theory.sparse_tokens.design import Design, best_design, design_error
 
 ONE = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
@@ -98,11 +98,11 @@ def test_strong_signals_have_no_error_and_a_plan():
 
 
 def test_noise_of_long_sequences_is_drawn_once_for_all_designs():
-    feature_law._kept_normals.cache_clear()
+    token_noise._short_form.cache_clear()
     task = sparse_tokens.Task(8000, 5, 4.0, 0.5)
     for tau in (0.5, 1.0, 2.0):
         design_error(task, 4.0, 0.5, tau, False)
-    assert feature_law._kept_normals.cache_info()[:2] == (2, 1)
+    assert token_noise._short_form.cache_info()[:2] == (2, 1)
 
 
 def test_no_correction_is_reported_that_the_design_does_not_make():
@@ -241,7 +241,7 @@ def test_too_few_negatives_for_whitening_are_named():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"samples": None}, "samples=None and target_error=None: one of the two, or a pilot, must be given"),
+        ({"samples": None}, "nothing says how large the study is to be: give samples"),
         ({"length": None}, "length must be given, or a pilot to estimate it from"),
         ({"signal_tokens": 10}, "signal_tokens=10 must be smaller than length=10"),
         ({"dim": 1}, "dim=1 must be a whole number of at least 2"),
@@ -251,7 +251,7 @@ def test_too_few_negatives_for_whitening_are_named():
         ({"samples": "7"}, "samples='7' must be a whole number of at least 4"),
         ({"pilot": (np.zeros((50, 10, 3)), np.arange(50) % 2), "signal_tokens": 10}, "must be smaller than length=10"),
         ({"samples": 0}, "samples=0 must be a whole number of at least 4"),
-        ({"target_error": 0.001}, "target_error=0.001 must be above 0.0177"),
+        ({"target_error": 0.001}, "target_error=0.001 must be above 0.01782, the error of the best classifier of all"),
         ({"target_error": 0.0}, "target_error=0.0 must lie in (0, 0.5)"),
         (
             {"prevalence": 0.1, "target_error": 0.2},

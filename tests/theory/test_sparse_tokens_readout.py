@@ -13,7 +13,7 @@ from whichtoken.data.sparse_task import Task
 from whichtoken.data.sparse_tokens import SparseTokens
 from whichtoken.theory import sparse_tokens
 from whichtoken.theory.sparse_tokens.feature_law import attention_law, two_point_law
-from whichtoken.theory.sparse_tokens.saddle import KINDS, _Equations, saddle_point
+from whichtoken.theory.sparse_tokens.saddle import _Equations, saddle_point
 from whichtoken.theory.sparse_tokens.square import square_saddle_point
 from whichtoken.training.convex_head import fit_head
 
@@ -151,7 +151,7 @@ def test_closed_form_of_the_square_loss_satisfies_the_general_equations():
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_newton_uses_the_true_derivatives_of_the_potential(loss):
     law = attention_law(Task(**SHORT), 0.7, 1.5, points=64)
-    equations = _Equations(law, KINDS[loss], 2.0, 0.05)
+    equations = _Equations(law, loss, 2.0, 0.05)
     state = np.array([0.4, 0.3, -0.5, -0.2, 0.9])
     here, step = equations(state), 1e-6
     for k in range(5):

@@ -35,6 +35,11 @@ class Task:
         """Distance of the two class means in units of the noise, for any linear model: strength * R / sqrt(L)."""
         return self.strength * self.signal_tokens / math.sqrt(self.length)
 
+    @property
+    def trivial_error(self) -> float:
+        """Error of the better one of the two constant answers."""
+        return min(self.prevalence, 1 - self.prevalence)
+
 
 def check_signal_tokens(signal_tokens: int, length: int) -> None:
     """Refuse a number of signal tokens that sequences of this length do not have."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import numpy as np
 from whichtoken.errors import UsageError
 from whichtoken.files import replacing
 from whichtoken.theory.sparse_tokens import Task, erm
-from whichtoken.theory.sparse_tokens.design import LEARNING_RATE, LOSS, RIDGE, design_error
+from whichtoken.theory.sparse_tokens.design import LEARNING_RATE, LOSS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +34,7 @@ def forecast_rows(plan: Plan) -> list[list[str]]:
         forecast = getattr(plan, name)
         needed = "" if plan.target_error is None else f"{forecast.samples_needed or 'never'}"
         separable = float(f"{forecast.capacity:.2g}")  # it is known no better
-        lines.append([label, f"{forecast.error:.3g}", f"{forecast.unlimited_error:.3g}", needed, f"{separable:.0f}"])
+        lines.append([label, _shown(forecast.error), _shown(forecast.unlimited_error), needed, f"{separable:.0f}"])
     return lines
 
 
@@ -46,14 +47,14 @@ def protocol(plan: Plan) -> str:
     sentences = [
         f"Each of {plan.samples} sequences has {plan.length} tokens in {plan.dim} dimensions; {carry} a signal of"
         f" {plan.strength:.3g} noise standard deviations, and {100 * plan.prevalence:.3g} % of the sequences are positive.",
-        f"Attention is trained with two gradient steps of size {LEARNING_RATE:g} on {query} sequences, on read-out and bias,"
+        f"Attention is trained with two gradient steps of size {_steps(plan)} on {query} sequences, on read-out and bias,"
         " then on the query"
         f" (predicted cosine with the signal {design.alignment:.3f}), inverse temperature {design.inverse_temperature:.2f}"
         f"{', bias at the log-odds of the prevalence' if design.bias_correction else ''}, and a {LOSS} read-out"
-        f" of ridge {RIDGE:g} on the remaining {plan.samples - query}.",
-        f"Predicted test error: {plan.attention.error:.3g} for attention, {plan.pooled.error:.3g} for mean pooling and"
-        f" {plan.vectorized.error:.3g} for a linear model on all tokens; no classifier can do better than"
-        f" {plan.bayes_floor:.3g}, no linear one better than {plan.linear_oracle:.3g}.",
+        f" of ridge {design.ridge:g} on the remaining {plan.samples - query}.",
+        f"Predicted test error: {_shown(plan.attention.error)} for attention, {_shown(plan.pooled.error)} for mean pooling"
+        f" and {_shown(plan.vectorized.error)} for a linear model on all tokens; no classifier can do better than"
+        f" {plan.bayes_floor:.3g}{_give_or_take(plan)}, no linear one better than {plan.linear_oracle:.3g}.",
     ]
     if plan.target_error is not None and plan.attention.samples_needed is not None:
         sentences.append(
@@ -65,6 +66,21 @@ def protocol(plan: Plan) -> str:
         for point in plan.learning_curve
     ]
     return "\n".join(sentences)
+
+
+def _shown(error: float) -> str:
+    return "unknown" if math.isnan(error) else f"{error:.3g}"
+
+
+def _steps(plan: Plan) -> str:
+    rate = plan.design.learning_rate
+    return f"{LEARNING_RATE:g}" if rate == LEARNING_RATE else f"{LEARNING_RATE:g} ({rate:g} for the read-out)"
+
+
+def _give_or_take(plan: Plan) -> str:
+    """Two standard errors of the floor, where the digits that are shown depend on them."""
+    doubt = 2 * plan.bayes_floor_error
+    return f" (give or take {doubt:.1g})" if doubt > 5e-3 * plan.bayes_floor else ""
 
 
 def write_figure(plan: Plan, path: Path) -> None:
@@ -106,8 +122,8 @@ def _error(plan: Plan, model: str, samples: int) -> float:
     """Predicted test error of a model with more or fewer samples; attention keeps the plan's split and temperature."""
     task = Task(plan.length, plan.signal_tokens, plan.strength, plan.prevalence)
     if model == "attention":
-        rule = (plan.design.query_share, plan.design.inverse_temperature, plan.design.bias_correction)
-        return design_error(task, samples / plan.dim, *rule, points=CURVE_POINTS)
+        return plan.design.error(task, samples / plan.dim, points=CURVE_POINTS)
+    ridge = getattr(plan, model).ridge
     return erm(
-        model=model, **asdict(task), samples_per_dim=samples / plan.dim, ridge=RIDGE, loss=LOSS, accuracy=1e-2
+        model=model, **asdict(task), samples_per_dim=samples / plan.dim, ridge=ridge, loss=LOSS, accuracy=1e-2
     ).test_error

@@ -9,7 +9,14 @@ from whichtoken.data.sparse_task import Task
 from whichtoken.theory.sparse_tokens.alignment import TwoSteps, two_steps
 from whichtoken.theory.sparse_tokens.feature_law import FeatureLaw, attention_law
 from whichtoken.theory.sparse_tokens.finite_size import exact_error, exact_error_vectorized
-from whichtoken.theory.sparse_tokens.limits import OracleError, attention_oracle, bayes_floor, linear_oracle
+from whichtoken.theory.sparse_tokens.limits import (
+    OracleError,
+    SampledError,
+    attention_oracle,
+    bayes_floor,
+    bayes_oracle,
+    linear_oracle,
+)
 from whichtoken.theory.sparse_tokens.pilot import PilotEstimate, estimate_task
 from whichtoken.theory.sparse_tokens.planner import Plan, plan
 from whichtoken.theory.sparse_tokens.readout import Readout, erm
@@ -21,11 +28,13 @@ __all__ = [
     "PilotEstimate",
     "Plan",
     "Readout",
+    "SampledError",
     "Task",
     "TwoSteps",
     "attention_law",
     "attention_oracle",
     "bayes_floor",
+    "bayes_oracle",
     "capacity",
     "erm",
     "estimate_task",

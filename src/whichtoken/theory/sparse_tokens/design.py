@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,21 +14,28 @@ from scipy.special import expit, logit
 
 from whichtoken.data.sparse_task import Task
 from whichtoken.theory.sparse_tokens.alignment import TwoSteps, two_steps
-from whichtoken.theory.sparse_tokens.feature_law import attention_law, kept_points
+from whichtoken.theory.sparse_tokens.feature_law import attention_law
 from whichtoken.theory.sparse_tokens.readout import solve_readout
+from whichtoken.theory.sparse_tokens.saddle import SOLVED
+from whichtoken.theory.sparse_tokens.token_noise import kept_points
 
 Array = NDArray[np.float64]
 
 LOSS = "logistic"
 RIDGE = 1e-2
+RIDGES = tuple(RIDGE * 10.0**k for k in range(7))  # where a smaller one would do worse than a constant answer
 LEARNING_RATE = 0.5
+LEARNING_RATES = (LEARNING_RATE, 5e-2, 5e-3, 5e-4)  # smaller ones where a strong signal makes the first step overshoot
+WORTH = 0.02  # gain in alignment that makes a smaller step worth it
 POINTS = 1 << 10
 GRID_POINTS = 1 << 8
 CHECK_POINTS = 1 << 13
 LEAST = 1e-300  # stands for the errors of strong signals, which underflow, where a logarithm is taken
 TEMPERATURES = (0.2, 0.5, 1.0, 2.0, 4.0)
 SHARES = (0.2, 0.45, 0.75)
-BOUNDS = ((math.log(0.05), math.log(8.0)), (logit(0.05), logit(0.95)))  # log inverse temperature, logit query share
+COLDEST, WARMEST = 8.0, 0.05  # inverse temperatures
+STRONG = 5.0  # strength beyond which warmer ones are looked at, in proportion
+SHARE_BOUNDS = (float(logit(0.05)), float(logit(0.95)))
 
 
 @dataclass(frozen=True)
@@ -38,9 +46,18 @@ class Design:
     inverse_temperature: float  # inverse temperature times norm of the query
     bias_correction: bool  # put the bias at the log-odds of the prevalence before the step on the query
     alignment: float  # cosine of query and signal that results
+    learning_rate: float = LEARNING_RATE  # of the step on the readout
+    ridge: float = RIDGE
+
+    def error(self, task: Task, samples_per_dim: float, points: int = POINTS) -> float:
+        """Test error of this way to train, also with another task or number of samples than it was made for."""
+        rule = (self.query_share, self.inverse_temperature, self.bias_correction)
+        return design_error(task, samples_per_dim, *rule, points, learning_rate=self.learning_rate, ridge=self.ridge)
 
 
-def query_steps(task: Task, samples_per_dim: float, bias_correction: bool) -> TwoSteps:
+def query_steps(
+    task: Task, samples_per_dim: float, bias_correction: bool, learning_rate: float = LEARNING_RATE
+) -> TwoSteps:
     """Prediction for the two gradient steps with planning step sizes."""
     return two_steps(
         length=task.length,
@@ -48,7 +65,7 @@ def query_steps(task: Task, samples_per_dim: float, bias_correction: bool) -> Tw
         strength=task.strength,
         prevalence=task.prevalence,
         samples_per_dim=samples_per_dim,
-        lr_readout=LEARNING_RATE,
+        lr_readout=learning_rate,
         lr_bias=LEARNING_RATE,
         lr_query=LEARNING_RATE,
         loss=LOSS,
@@ -63,39 +80,68 @@ def design_error(
     inverse_temperature: float,
     bias_correction: bool,
     points: int = POINTS,
+    *,
+    learning_rate: float = LEARNING_RATE,
+    ridge: float = RIDGE,
 ) -> float:
     """Test error of attention under a design, to about a percent: one small set of points, alike for all designs.
 
-    Fewer points for sequences of thousands of tokens, so that their noise is drawn once for all designs.
+    Fewer points for sequences of thousands of tokens, so that their noise is drawn once for all designs. Not a number
+    where the equations cannot be solved.
     """
-    alignment = query_steps(task, query_share * samples_per_dim, bias_correction).alignment
+    alignment = query_steps(task, query_share * samples_per_dim, bias_correction, learning_rate).alignment
     law = attention_law(task, alignment, inverse_temperature, kept_points(points, task.length))
-    point = solve_readout(law, LOSS, (1 - query_share) * samples_per_dim, RIDGE)
+    point = solve_readout(law, LOSS, (1 - query_share) * samples_per_dim, ridge)
+    if point.residual > SOLVED:
+        return math.nan
     return law.error(
         point.query_overlap, point.signal_overlap, point.bias, point.signal_overlap**2 + point.rest_norm**2
     )
 
 
+def least_ridge(error: Callable[[float], float], task: Task) -> float:
+    """The smallest ridge whose error is not above that of a constant answer, which a large ridge always attains."""
+    return next((ridge for ridge in RIDGES if error(ridge) <= task.trivial_error), RIDGES[-1])
+
+
 @lru_cache(maxsize=16)
 def best_design(task: Task, samples_per_dim: float, refine: bool = True) -> Design:
-    """Least test error over query share and temperature; the bias is corrected where that helps the alignment.
+    """Least test error over query share and temperature; bias and first step are those that help the alignment.
 
     Without `refine` only a grid is searched, which is ten times cheaper.
     """
-    plain, corrected = (query_steps(task, samples_per_dim / 2, correct).alignment for correct in (False, True))
-    correct = corrected > plain
+    correct, rate = _query_rule(task, samples_per_dim / 2)
+
+    def design(x: Array, ridge: float = RIDGE) -> Design:
+        share = float(expit(x[1]))
+        alignment = query_steps(task, share * samples_per_dim, correct, rate).alignment
+        return Design(share, math.exp(x[0]), correct, alignment, rate, ridge)
 
     def error(x: Array, points: int = POINTS) -> float:
-        return design_error(task, samples_per_dim, float(expit(x[1])), math.exp(x[0]), correct, points)
+        found = design(x).error(task, samples_per_dim, points)
+        return math.inf if math.isnan(found) else found
 
+    warmer = min(1.0, STRONG / max(task.strength, STRONG))
+    temperatures = TEMPERATURES if warmer == 1 else (TEMPERATURES[0] * warmer, *TEMPERATURES)
     # where the signal is barely detectable the error is flat but for a valley, so a grid goes first
-    grid = np.array([(math.log(tau), logit(share)) for tau in TEMPERATURES for share in SHARES])
+    grid = np.array([(math.log(tau), logit(share)) for tau in temperatures for share in SHARES])
     x = grid[np.argmin([error(x, GRID_POINTS) for x in grid])]
     if refine:
         simplex = x + np.array([[0, 0], [0.35, 0], [0, 0.5]])
         options = {"initial_simplex": simplex, "xatol": 0.05, "fatol": 1e-5, "maxfev": 20}
-        refined = minimize(error, x, method="Nelder-Mead", bounds=BOUNDS, options=options).x
+        bounds = ((math.log(WARMEST * warmer), math.log(COLDEST)), SHARE_BOUNDS)
+        refined = minimize(error, x, method="Nelder-Mead", bounds=bounds, options=options).x
         # rare errors hang on few points, and a design can suit those and not the law: more points decide
         x = min(x, refined, key=lambda candidate: error(candidate, CHECK_POINTS))
-    share = float(expit(x[1]))
-    return Design(share, math.exp(x[0]), correct, query_steps(task, share * samples_per_dim, correct).alignment)
+    return design(x, least_ridge(lambda ridge: design(x, ridge).error(task, samples_per_dim), task))
+
+
+def _query_rule(task: Task, samples_per_dim: float) -> tuple[bool, float]:
+    """Whether to correct the bias, and how long the first step is to be."""
+    rules = [(correct, rate) for rate in LEARNING_RATES for correct in (False, True)]
+    best, best_alignment = rules[0], -math.inf
+    for correct, rate in rules:
+        alignment = query_steps(task, samples_per_dim, correct, rate).alignment
+        if alignment > best_alignment + (WORTH if rate < best[1] else 0.0):
+            best, best_alignment = (correct, rate), alignment
+    return best

@@ -17,18 +17,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
-from scipy.stats import qmc
+from scipy.special import ndtr
 
 from whichtoken.checks import check_choice, check_range
 from whichtoken.data.sparse_task import Task
+from whichtoken.theory.sparse_tokens.token_noise import drawn_length, token_chunks
 
 Array = NDArray[np.float64]
 
@@ -37,9 +36,6 @@ SOBOL_SIZES = (1 << 11, 1 << 13, 1 << 15, 1 << 17)  # points per class, tried in
 SCRAMBLES = 4
 TRAPEZOID_SIZES = (385, 769)
 TRAPEZOID_REACH = 8.5  # the Gaussian density there is 1e-16 of its peak
-SOBOL_DIMENSIONS = qmc.Sobol.MAXDIM
-CHUNK_FLOATS = 1 << 21  # 16 MB per temporary, whatever the length
-KEPT_FLOATS = 1 << 22
 FLOAT_BUDGET = 1 << 23  # token noise per copy
 
 
@@ -64,6 +60,29 @@ class FeatureLaw:
         """Probability that the sign of a fresh sample's score is wrong."""
         mean, noise = self.score(query_overlap, signal_overlap, bias, norm2)
         return float(self.weight @ ndtr(-self.label * mean / noise))
+
+    def mirrored(self) -> FeatureLaw:
+        """The law with every Gaussian node of both signs, so that all odd moments of the noise vanish as they should."""
+        twice = {name: np.tile(getattr(self, name), 2) for name in ("label", "query_mean", "signal_mean", "spread")}
+        weight, gauss = np.tile(self.weight / 2, 2), np.concatenate([self.gauss, -self.gauss])
+        return FeatureLaw(**twice, weight=weight, gauss=gauss, query_variance=self.query_variance)
+
+    def merged(self) -> FeatureLaw:
+        """The law without its Gaussian nodes: one node per class where these are all that tells nodes apart."""
+        firsts = np.unique(self.label, return_index=True)[1]
+        inverse = np.searchsorted(self.label[firsts], self.label)
+        columns = (self.query_mean, self.signal_mean, self.spread)
+        if any((column != column[firsts][inverse]).any() for column in columns):
+            return self
+        return FeatureLaw(
+            label=self.label[firsts],
+            weight=np.bincount(inverse, self.weight).astype(float),
+            query_mean=self.query_mean[firsts],
+            signal_mean=self.signal_mean[firsts],
+            spread=self.spread[firsts],
+            gauss=np.zeros(len(firsts)),
+            query_variance=self.query_variance,
+        )
 
 
 def refinements(
@@ -93,7 +112,7 @@ def refinements(
 
 def _sobol_sizes(length: int) -> tuple[int, ...]:
     """The usual sizes, as far as the budget goes for this length, and two sizes whatever the length."""
-    most = max(1 << 7, 1 << (FLOAT_BUDGET // length).bit_length() - 1)
+    most = max(1 << 7, 1 << (FLOAT_BUDGET // drawn_length(length)).bit_length() - 1)
     return tuple(size for size in SOBOL_SIZES if size <= most) if most >= SOBOL_SIZES[1] else (most // 4, most)
 
 
@@ -147,9 +166,10 @@ def two_point_law(
 @lru_cache(maxsize=16)  # a sweep over samples, ridge or loss meets the same few laws again; 12 MB each at most
 def _sampled_law(task: Task, alignment: float, tau: float, points: int, seed: int) -> FeatureLaw:
     gauss, chunks = [], []
-    for normals in normal_chunks(points, task.length + 1, seed):
-        gauss.append(normals[:, 0])
-        chunks.append(_pooled(normals[:, 1:], task.signal_tokens, alignment * task.strength, tau))
+    for draws in token_chunks(points, task.length, task.signal_tokens, seed):
+        gauss.append(draws.gauss)
+        groups = (draws.signal.values, draws.signal.counts, draws.rest.values, draws.rest.counts)
+        chunks.append(_pooled(*groups, alignment * task.strength, tau))
     picked, on_signal, spread = np.concatenate(chunks, axis=2).reshape(3, -1)  # positives, then negatives
     signal = task.strength * on_signal
     label = np.repeat([1.0, -1.0], points)
@@ -165,71 +185,49 @@ def _sampled_law(task: Task, alignment: float, tau: float, points: int, seed: in
 
 
 @njit(cache=True, nogil=True)
-def _pooled(noise, signal_tokens, shift, tau):  # type: ignore[no-untyped-def]
+def _pooled(signal, signal_counts, rest, rest_counts, shift, tau):  # type: ignore[no-untyped-def]
     """Noise picked up, attention on the signal, |softmax|^2: (3, 2, points), positive class first.
 
     The classes share the noise tokens' sums; exponents are relative to a peak of their own, so nothing overflows.
     """
-    points, length = noise.shape
+    points = rest.shape[0]
     out = np.empty((3, 2, points))
     for i in range(points):
-        mean = noise[i].mean()
-        peak = noise[i, signal_tokens:].max()
-        zeroth = first = square = 0.0
-        for t in range(signal_tokens, length):
-            weight = math.exp(tau * (noise[i, t] - peak))
-            zeroth += weight
-            first += weight * (noise[i, t] - mean)
-            square += weight * weight
+        signal_count, rest_count = signal_counts[i % len(signal_counts)], rest_counts[i % len(rest_counts)]
+        total = (signal[i] * signal_count).sum() + (rest[i] * rest_count).sum()
+        mean = total / (signal_count.sum() + rest_count.sum())
+        peak, signal_peak = highest_token(rest[i], rest_count), highest_token(signal[i], signal_count)
+        zeroth, first, square = _softmax_sums(rest[i], rest_count, tau, peak, mean)
+        own_zeroth, own_first, own_square = _softmax_sums(signal[i], signal_count, tau, signal_peak, mean)
         for column in range(2):
-            lift = shift if column == 0 else 0.0
-            top = max(peak, noise[i, :signal_tokens].max() + lift)
-            scale = math.exp(tau * (peak - top))
-            total, picked, norm, on_signal = scale * zeroth, scale * first, scale * scale * square, 0.0
-            for t in range(signal_tokens):
-                weight = math.exp(tau * (noise[i, t] + lift - top))
-                on_signal += weight
-                picked += weight * (noise[i, t] - mean)
-                norm += weight * weight
-            total += on_signal
-            out[0, column, i] = picked / total
-            out[1, column, i] = on_signal / total if column == 0 else 0.0
-            out[2, column, i] = norm / (total * total)
+            lifted = signal_peak + (shift if column == 0 else 0.0)
+            top = max(peak, lifted)
+            scale, own = math.exp(tau * (peak - top)), math.exp(tau * (lifted - top))
+            total = scale * zeroth + own * own_zeroth
+            out[0, column, i] = (scale * first + own * own_first) / total
+            out[1, column, i] = own * own_zeroth / total if column == 0 else 0.0
+            out[2, column, i] = (scale * scale * square + own * own * own_square) / (total * total)
     return out
 
 
-def kept_points(points: int, length: int) -> int:
-    """As many of these points, a power of two, as a search can keep in memory for sequences of this length."""
-    return min(points, max(1 << 7, 1 << (KEPT_FLOATS // (length + 1)).bit_length() - 1))
+@njit(cache=True, nogil=True)
+def highest_token(values, counts):  # type: ignore[no-untyped-def]
+    """The highest value that stands for any token."""
+    highest = -math.inf
+    for t in range(values.size):
+        if counts[t] > 0 and values[t] > highest:
+            highest = values[t]
+    return highest
 
 
-def normal_chunks(points: int, dimensions: int, seed: int) -> Iterator[Array]:
-    """Standard Gaussian points in chunks of shape (k, dimensions): scrambled Sobol, or plain random beyond its reach."""
-    if points * dimensions <= KEPT_FLOATS:
-        yield _kept_normals(points, dimensions, seed)
-        return
-    step = 1 << max(0, (CHUNK_FLOATS // dimensions).bit_length() - 1)  # Sobol points are balanced in powers of two
-    yield from _fresh_normals([min(step, points - start) for start in range(0, points, step)], dimensions, seed)
-
-
-@lru_cache(maxsize=4)  # searches over alignment and temperature meet the same noise again; 32 MB each at most
-def _kept_normals(points: int, dimensions: int, seed: int) -> Array:
-    (normals,) = _fresh_normals([points], dimensions, seed)
-    normals.flags.writeable = False
-    return normals
-
-
-@lru_cache(maxsize=8)  # for thousands of dimensions the scramble costs more than the points; 3 MB each for 10 000
-def _sobol(dimensions: int, seed: int) -> qmc.Sobol:
-    return qmc.Sobol(dimensions, scramble=True, rng=np.random.default_rng(seed))
-
-
-def _fresh_normals(sizes: list[int], dimensions: int, seed: int) -> Iterator[Array]:
-    if dimensions > SOBOL_DIMENSIONS:
-        rng = np.random.default_rng(seed)
-        yield from (rng.standard_normal((size, dimensions)) for size in sizes)
-        return
-    engine = deepcopy(_sobol(dimensions, seed))  # drawing moves it on
-    for size in sizes:
-        # a scrambled coordinate can be exactly 0 or 1, where the inverse is infinite
-        yield ndtri(np.clip(engine.random(size), 1e-12, 1 - 1e-12))
+@njit(cache=True, nogil=True)
+def _softmax_sums(values, counts, tau, peak, mean):  # type: ignore[no-untyped-def]
+    """Sums of w, w (z - mean) and w^2 over the tokens z, with w = exp(tau (z - peak))."""
+    zeroth = first = square = 0.0
+    for t in range(values.size):
+        if counts[t] > 0:
+            weight = math.exp(tau * (values[t] - peak))
+            zeroth += counts[t] * weight
+            first += counts[t] * weight * (values[t] - mean)
+            square += counts[t] * weight * weight
+    return zeroth, first, square

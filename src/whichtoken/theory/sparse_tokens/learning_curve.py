@@ -12,7 +12,7 @@ from scipy.special import expit, logit
 from scipy.stats import t
 
 from whichtoken.data.sparse_task import Task
-from whichtoken.theory.sparse_tokens.design import LEAST, Design, best_design, design_error
+from whichtoken.theory.sparse_tokens.design import LEAST, Design, best_design
 from whichtoken.theory.sparse_tokens.pilot import FOLDS, PilotEstimate
 
 MULTIPLES = (2, 5, 10)
@@ -50,8 +50,7 @@ def _parts(
     """Weight, centre and scale of the log-odds of the error, for each candidate."""
 
     def log_odds(variant: Task) -> float:
-        rule = (design.query_share, design.inverse_temperature, design.bias_correction)
-        return float(logit(max(design_error(variant, samples_per_dim, *rule), LEAST)))
+        return float(logit(max(design.error(variant, samples_per_dim), LEAST)))
 
     centre = log_odds(task)
     shared = RUN_TO_RUN / math.sqrt(estimate.dim) / (1 - expit(centre))

@@ -2,6 +2,11 @@
 
 With the signal known, linear scores need strength * R of order sqrt(L); attention along the signal needs a strength of
 order log L, and no more than sqrt(2 log L) at its best temperature (Barnfield, Cui, Lu, arXiv 2509.25153, section 3).
+
+Attention and the likelihood ratio are sampled over all tokens but one, x, which is integrated out. Both raise an alarm
+for x above some h, so a sequence is missed with the chance that a signal token lies below h. A false alarm is the work
+of the highest token as a rule, so the chance that x is the highest and above h, times L, keeps its accuracy for rare
+alarms; for frequent ones the plain chance that x lies above h varies less, and is taken where it does.
 """
 
 from __future__ import annotations
@@ -13,39 +18,61 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, gammaln, ndtr
+from scipy.special import expit, gammaln, log_ndtr, ndtr
 
 from whichtoken.checks import check_range
 from whichtoken.data.sparse_task import Task
-from whichtoken.theory.sparse_tokens.feature_law import normal_chunks
+from whichtoken.theory.sparse_tokens.feature_law import highest_token
+from whichtoken.theory.sparse_tokens.likelihood import log_symmetric
+from whichtoken.theory.sparse_tokens.token_noise import Tokens, drawn_length, token_chunks
 
 Array = NDArray[np.float64]
 
 MAX_POINTS = 1 << 14
 FLOAT_BUDGET = 1 << 22  # token noise drawn per class, which limits the points for long sequences
-STEP_BUDGET = 1 << 28  # of the recursion over tokens and signal tokens, half a second
-TILT_STEPS = 200
+SEARCH_POINTS = 1 << 11  # for the choice of temperature and threshold
+THRESHOLDS = 41
+UNSEEN = 1e-4  # errors below which draws of several signal tokens are not trusted
+RARE = 0.05  # false alarms below which they are counted by their highest token
 TEMPERATURES = np.geomspace(0.25, 4.0, 13)
 
 
 @dataclass(frozen=True)
-class OracleError:
+class SampledError:
     """Error of a classifier that knows the signal."""
 
     error: float
-    standard_error: float  # of the integration over token noise
+    standard_error: float  # of the integration over token noise, or half the gap of the bounds where these say more
+
+
+@dataclass(frozen=True)
+class OracleError(SampledError):
+    """The same for attention, with the temperature and threshold that were used."""
+
     inverse_temperature: float
     threshold: float
 
 
 def linear_oracle(*, length: int, signal_tokens: int, strength: float, prevalence: float) -> float:
     """Least error of a linear score, pooled or vectorised: two unit Gaussians at distance strength * R / sqrt(L)."""
-    task = Task(length, signal_tokens, strength, prevalence)
-    delta = task.separation
+    return _best_pooling(Task(length, signal_tokens, strength, prevalence)).error
+
+
+def _best_pooling(task: Task) -> OracleError:
+    """The linear oracle as attention of temperature zero, with the threshold for the mean token."""
+    error, threshold = _two_gaussians(task.separation, task.prevalence)
+    return OracleError(error, 0.0, 0.0, threshold / math.sqrt(task.length))
+
+
+def _two_gaussians(delta: float, prevalence: float) -> tuple[float, float]:
+    """Least error, and threshold, for a positive class of N(delta, 1) and a negative one of N(0, 1)."""
+    log_odds = math.log1p(-prevalence) - math.log(prevalence)
+    trivial = min(prevalence, 1 - prevalence)
     if delta == 0:
-        return min(prevalence, 1 - prevalence)
-    threshold = delta / 2 + math.log((1 - prevalence) / prevalence) / delta
-    return float(prevalence * ndtr(threshold - delta) + (1 - prevalence) * ndtr(-threshold))
+        return trivial, math.copysign(math.inf, log_odds)
+    threshold = delta / 2 + log_odds / delta
+    error = float(prevalence * ndtr(threshold - delta) + (1 - prevalence) * ndtr(-threshold))
+    return min(error, trivial), threshold
 
 
 def attention_oracle(
@@ -64,131 +91,232 @@ def attention_oracle(
     length, signal_tokens, strength, prevalence
         The task.
     inverse_temperature : float, optional
-        The best of a grid up to 4 and up to twice the strength by default. Temperature and threshold are chosen on
-        other draws than those that give the error.
+        By default the best of zero, which is pooling, and of a grid up to 4 and up to twice the strength. Temperature and
+        threshold are chosen on other draws than those that give the error.
     points : int, optional
-        Draws per class, a power of two; by default 16384, fewer for sequences longer than 256.
+        Draws, a power of two; by default 16384, fewer for sequences longer than 256.
     """
     task = Task(length, signal_tokens, strength, prevalence)
+    count = points or _default_points(length)
+    grid = TEMPERATURES * max(1.0, strength / 2)
     if inverse_temperature is not None:
         check_range("inverse_temperature", inverse_temperature, 0.0, math.inf, include_low=True)
-    count = points or _default_points(length)
-    grid = TEMPERATURES * max(1.0, strength / 2) if inverse_temperature is None else np.array([inverse_temperature])
-    fits = [_best_threshold(task, *scores) for scores in _oracle_scores(task, grid, count, seed=0)]
+        grid = np.array([inverse_temperature])
+    pooling = _best_pooling(task)
+    if inverse_temperature == 0 or strength == 0:
+        return pooling
+    sums = _softmax_sums(task, grid, min(count, SEARCH_POINTS), seed=0)
+    fits = [_best_threshold(task, tau, *both) for tau, both in zip(grid, sums, strict=True)]
     best = int(np.argmin([error for error, _ in fits]))
-    threshold = fits[best][1]
-    ((positive, negative),) = _oracle_scores(task, grid[best : best + 1], count, seed=1)
-    missed, alarmed = _mistakes(task, positive, negative, threshold)
-    error = prevalence * missed.mean() + (1 - prevalence) * alarmed.mean()
-    spread = math.hypot(prevalence * float(missed.std()), (1 - prevalence) * float(alarmed.std())) / math.sqrt(count)
-    return OracleError(float(error), spread, float(grid[best]), threshold)
+    tau, threshold = float(grid[best]), fits[best][1]
+    (both,) = _softmax_sums(task, grid[best : best + 1], count, seed=1)
+    found = _sampled(task, *_attention_mistakes(length, strength, tau, threshold, *both))
+    if inverse_temperature is None and pooling.error < found.error:
+        return pooling
+    if found.error > task.trivial_error:  # a threshold out of reach is a threshold too
+        return OracleError(task.trivial_error, 0.0, tau, math.copysign(math.inf, 0.5 - prevalence))
+    return OracleError(max(found.error, _known_positions(task)), found.standard_error, tau, threshold)
 
 
 def bayes_floor(
     *, length: int, signal_tokens: int, strength: float, prevalence: float, points: int | None = None
 ) -> float:
-    """Error of the best classifier of all, which knows everything but the positions.
+    """Error of the best classifier of all; `bayes_oracle` says how well it is known."""
+    return bayes_oracle(
+        length=length, signal_tokens=signal_tokens, strength=strength, prevalence=prevalence, points=points
+    ).error
+
+
+def bayes_oracle(
+    *, length: int, signal_tokens: int, strength: float, prevalence: float, points: int | None = None
+) -> SampledError:
+    """Error of the best classifier of all, which knows everything but the positions, and its standard error.
 
     The likelihood ratio is an elementary symmetric polynomial: the mean over placements of
-    exp(strength * sum of the R tokens there - R strength^2 / 2). The floor is the mean posterior of the less likely class.
+    exp(strength * sum of the R tokens there - R strength^2 / 2).
     """
     task = Task(length, signal_tokens, strength, prevalence)
-    prior = math.log(prevalence / (1 - prevalence))
-    placements = gammaln(length + 1) - gammaln(signal_tokens + 1) - gammaln(length - signal_tokens + 1)
-    total = {1: 0.0, -1: 0.0}
-    count = points or _default_points(length, signal_tokens)
-    for normals in normal_chunks(count, length, seed=0):
-        for label in (1, -1):
-            tokens = normals.copy()
-            if label == 1:
-                tokens[:, :signal_tokens] += strength
-            ratio = _log_symmetric(strength * tokens, signal_tokens) - placements - signal_tokens * strength**2 / 2
-            total[label] += float(expit(-np.abs(ratio + prior)).sum())
-    return (task.prevalence * total[1] + (1 - task.prevalence) * total[-1]) / count
+    if strength == 0:
+        return SampledError(task.trivial_error, 0.0)
+    order = signal_tokens
+    level = math.log((1 - prevalence) / prevalence) + _log_placements(task) + order * strength**2 / 2
+    parts = []
+    for draws in token_chunks(points or _default_points(length, order), length - 1, order - 1, seed=0):
+        counts = _joined_counts(draws.signal, draws.rest)
+        tokens = np.hstack([draws.signal.values, draws.rest.values])
+        thresholds, doubts = [], []
+        for shift in (strength, 0.0):
+            shifted = tokens + shift * (np.arange(tokens.shape[1]) < draws.signal.values.shape[1])
+            lower, upper = log_symmetric(strength * shifted, counts, order).T
+            # alarm if upper + exp(strength x) lower, as polynomials, exceeds the level
+            reached = np.exp(np.minimum(upper - level, 0.0))
+            with np.errstate(divide="ignore"):
+                thresholds.append((level + np.log1p(-reached) - lower) / strength)
+            log_odds = np.logaddexp(upper, lower + strength * (draws.gauss + shift)) - level
+            doubts.append(expit(-np.abs(log_odds)))
+        highest = np.where(counts > 0, tokens, -np.inf).max(axis=1)
+        alarms = ndtr(-thresholds[1]), length * ndtr(-np.maximum(thresholds[1], highest))
+        parts.append([ndtr(thresholds[0] - strength), *alarms, *doubts])
+    missed, alarmed, by_highest, *doubts = (np.concatenate(column) for column in zip(*parts, strict=True))
+    # the mean posterior of the less likely class, where mistakes are too frequent for its tail to matter
+    doubt = prevalence * doubts[0] + (1 - prevalence) * doubts[1]
+    found = _sampled(task, missed, alarmed, by_highest, doubt)
+    least, most = _known_positions(task), min(_scan(task), _best_pooling(task).error)
+    # draws of several signal tokens do not see the rare mistakes of a strong signal: there the bounds say more
+    unseen = (most - least) / 2 if order > 1 and found.error < UNSEEN else 0.0
+    return SampledError(min(max(found.error, least), most), max(found.standard_error, unseen))
+
+
+def _known_positions(task: Task) -> float:
+    """Error of the best classifier that knows the positions too, a lower bound of the Bayes floor."""
+    return _two_gaussians(task.strength * math.sqrt(task.signal_tokens), task.prevalence)[0]
+
+
+def _scan(task: Task) -> float:
+    """An upper bound: alarm if any R tokens sum to much, with the threshold that would suit one placement per negative."""
+    delta = task.strength * math.sqrt(task.signal_tokens)
+    log_count = _log_placements(task)
+    # raising the odds of a false alarm by the number of placements makes the union bound exact
+    odds = math.log1p(-task.prevalence) - math.log(task.prevalence) + log_count
+    threshold = delta / 2 + odds / delta
+    alarms = math.exp(min(0.0, log_count + float(log_ndtr(-threshold))))
+    return min(task.trivial_error, float(task.prevalence * ndtr(threshold - delta) + (1 - task.prevalence) * alarms))
+
+
+def _log_placements(task: Task) -> float:
+    """Logarithm of the number of ways to place the signal."""
+    length, order = task.length, task.signal_tokens
+    return float(gammaln(length + 1) - gammaln(order + 1) - gammaln(length - order + 1))
 
 
 def _default_points(length: int, signal_tokens: int = 1) -> int:
-    most = min(FLOAT_BUDGET // length, STEP_BUDGET // (length * signal_tokens))
-    return min(MAX_POINTS, 1 << max(5, most.bit_length() - 1))
+    effort = drawn_length(length) * (4 if signal_tokens > 1 and length > 256 else 1)
+    return min(MAX_POINTS, 1 << max(10, (FLOAT_BUDGET // effort).bit_length() - 1))
 
 
-def _oracle_scores(task: Task, grid: Array, points: int, seed: int) -> list[tuple[Array, Array]]:
-    """Positive and negative scores without the mean token's noise, one pair of (points,) per temperature."""
-    scores = np.empty((2, grid.size, points))
-    done = 0
-    for noise in normal_chunks(points, task.length, seed):
-        tokens = noise - noise.mean(axis=1, keepdims=True)
-        for row in (1, 0):  # negatives first: the signal is then added in place
-            if row == 0:
-                tokens[:, : task.signal_tokens] += task.strength
-            peak = tokens.max(axis=1, keepdims=True)
-            for column, tau in enumerate(grid):
-                weight = np.exp(tau * (tokens - peak))
-                mean = np.einsum("ij,ij->i", weight, tokens) / weight.sum(axis=1)
-                scores[row, column, done : done + len(tokens)] = mean
-        done += len(tokens)
-    return list(zip(scores[0], scores[1], strict=True))
+def _sampled(task: Task, missed: Array, alarmed: Array, by_highest: Array, doubt: Array | None = None) -> SampledError:
+    """Error and standard error from the chances of a miss and, in both ways, of a false alarm per draw.
 
-
-def _mistakes(task: Task, positive: Array, negative: Array, threshold: float) -> tuple[Array, Array]:
-    """Chance of a miss and of a false alarm per draw; the mean token's noise, of variance 1/L, is integrated out."""
-    root = math.sqrt(task.length)
-    return ndtr(root * (threshold - positive)), ndtr(root * (negative - threshold))
-
-
-def _best_threshold(task: Task, positive: Array, negative: Array) -> tuple[float, float]:
-    def error(threshold: float) -> float:
-        missed, alarmed = _mistakes(task, positive, negative, threshold)
-        return float(task.prevalence * missed.mean() + (1 - task.prevalence) * alarmed.mean())
-
-    grid = np.quantile(np.concatenate([positive, negative]), np.linspace(0, 1, 65))
-    best = int(np.argmin([error(t) for t in grid]))
-    bracket = (grid[max(best - 1, 0)] - 1e-9, grid[min(best + 1, 64)] + 1e-9)
-    found = minimize_scalar(error, bounds=bracket, method="bounded")
-    return float(found.fun), float(found.x)
-
-
-@njit(cache=True, nogil=True)
-def _log_symmetric(logs, order):  # type: ignore[no-untyped-def]
-    """Logarithm of the elementary symmetric polynomial of exp(logs), for every row of (points, length).
-
-    With p = expit(logs - tilt) it is the chance that independent trials of probabilities p succeed `order` times, over
-    exp(-order tilt) prod (1 - p). A tilt that makes this the expected number keeps the chance far from underflow.
+    `doubt`, if given, is one more quantity whose mean is the error.
     """
-    points, length = logs.shape
-    result = np.empty(points)
-    chance = np.empty(order + 1)
-    for i in range(points):
-        tilt = _tilt(logs[i], order)
-        chance[:] = 0.0
-        chance[0] = 1.0
-        total = order * tilt
-        for t in range(length):
-            x = logs[i, t] - tilt
-            p = 1 / (1 + math.exp(-x))
-            q = 1 / (1 + math.exp(x))
-            total += max(x, 0.0) + math.log1p(math.exp(-abs(x)))  # -log q
-            for r in range(min(order, t + 1), 0, -1):
-                chance[r] = chance[r] * q + chance[r - 1] * p
-            chance[0] *= q
-        result[i] = total + math.log(chance[order])
-    return result
+    rare, frequent = (task.prevalence * missed + (1 - task.prevalence) * alarm for alarm in (by_highest, alarmed))
+    others = [] if by_highest.mean() < RARE else [frequent] if doubt is None else [frequent, doubt]
+    # the deviation of rare mistakes that no draw has seen says nothing, so it decides among frequent ones only
+    best = min([rare, *others], key=lambda error: float(error.std()))
+    return SampledError(float(best.mean()), float(best.std()) / math.sqrt(len(best)))
+
+
+def _joined_counts(signal: Tokens, rest: Tokens) -> Array:
+    rows = max(len(signal.counts), len(rest.counts))
+    return np.hstack([np.broadcast_to(group.counts, (rows, group.counts.shape[1])) for group in (signal, rest)])
+
+
+def _softmax_sums(task: Task, grid: Array, points: int, seed: int) -> list[tuple[Array, Array]]:
+    """Per temperature, of both classes: peak and sums of w and w x over all tokens x but one, each of shape (3, points)."""
+    found: list[list[Array]] = [[], []]
+    for draws in token_chunks(points, task.length - 1, task.signal_tokens - 1, seed):
+        counts = _joined_counts(draws.signal, draws.rest)
+        for column, shift in zip(found, (task.strength, 0.0), strict=True):
+            column.append(_weighted_sums(np.hstack([draws.signal.values + shift, draws.rest.values]), counts, grid))
+    positive, negative = (np.concatenate(column, axis=2) for column in found)
+    return list(zip(positive, negative, strict=True))
 
 
 @njit(cache=True, nogil=True)
-def _tilt(logs, order):  # type: ignore[no-untyped-def]
-    """Shift at which the expected number of successes is `order`, to a tenth of a token, by halving."""
-    low, high = logs.min() - math.log(logs.size), logs.max() + math.log(logs.size)
-    tilt = (low + high) / 2
-    for _ in range(TILT_STEPS):
-        tilt = (low + high) / 2
-        expected = 0.0
-        for x in logs:
-            expected += 1 / (1 + math.exp(tilt - x))
-        if abs(expected - order) < 0.1:
+def _weighted_sums(tokens, counts, grid):  # type: ignore[no-untyped-def]
+    """Peak, sum of w and sum of w x, w = exp(tau (x - peak)): (temperatures, 3, points)."""
+    points = len(tokens)
+    out = np.zeros((len(grid), 3, points))
+    for i in range(points):
+        count = counts[i % len(counts)]
+        peak = highest_token(tokens[i], count)
+        for k in range(len(grid)):
+            out[k, 0, i] = peak
+            for t in range(count.size):
+                if count[t] > 0:
+                    weight = count[t] * math.exp(grid[k] * (tokens[i, t] - peak))
+                    out[k, 1, i] += weight
+                    out[k, 2, i] += weight * tokens[i, t]
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _attention_mistakes(length, strength, tau, threshold, positive, negative):  # type: ignore[no-untyped-def]
+    """Chance of a miss and, in both ways, of a false alarm per draw of the other tokens: (3, points)."""
+    points = positive.shape[1]
+    out = np.empty((3, points))
+    for i in range(points):
+        low, high = _quiet_range(tau, threshold, positive[0, i], positive[1, i], positive[2, i])
+        out[0, i] = max(_below(high - strength) - _below(low - strength), 0.0)
+        low, high = _quiet_range(tau, threshold, negative[0, i], negative[1, i], negative[2, i])
+        out[1, i] = min(_below(-high) + _below(low), 1.0)
+        out[2, i] = length * _below(-max(high, negative[0, i]))
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _below(x: float) -> float:
+    return 0.5 * math.erfc(-x / math.sqrt(2.0))
+
+
+@njit(cache=True, nogil=True)
+def _quiet_range(tau: float, threshold: float, peak: float, zeroth: float, first: float) -> tuple[float, float]:
+    """Between which values of the last token x the score (s1 + x e^(tau x)) / (s0 + e^(tau x)) is below the threshold.
+
+    With u = tau (x - threshold) these are the roots of u e^u = c, where c is negative if the score of the others is above
+    the threshold; then a token of medium height pulls it down, and for c < -1/e none pulls it far enough.
+    """
+    gap = threshold * zeroth - first
+    if gap == 0.0:
+        return -math.inf, threshold
+    log_c = math.log(tau * abs(gap)) + tau * (peak - threshold)
+    if gap > 0:
+        return -math.inf, threshold + _positive_root(log_c) / tau
+    if log_c > -1:
+        return -math.inf, -math.inf
+    return threshold - _negative_root(log_c, True) / tau, threshold - _negative_root(log_c, False) / tau
+
+
+@njit(cache=True, nogil=True)
+def _positive_root(log_c: float) -> float:
+    """Solve u + log u = log_c by Newton's method."""
+    if log_c < -30:
+        return math.exp(log_c)
+    u = log_c - math.log(log_c) if log_c > 3 else math.log1p(math.exp(log_c))
+    for _ in range(20):
+        new = u * (1 + log_c - math.log(u)) / (1 + u)
+        if abs(new - u) <= 1e-12 * u:
+            return new
+        u = new
+    return u
+
+
+@njit(cache=True, nogil=True)
+def _negative_root(log_c: float, outer: bool) -> float:
+    """Solve log v - v = log_c, for log_c <= -1, by Newton's method: the root above 1 or the one below."""
+    depth = math.sqrt(2 * max(-1 - log_c, 0.0))  # from the double root v = 1
+    if outer:
+        v = 1 + depth + depth * depth / 3 if depth < 1 else -log_c + math.log(-log_c)
+    else:
+        v = 1 - depth + depth * depth / 3 if depth < 0.7 else math.exp(log_c + math.exp(log_c))
+    for _ in range(20):
+        if abs(1 - v) < 1e-8 or v < 1e-300:
             break
-        if expected > order:
-            low = tilt
-        else:
-            high = tilt
-    return tilt
+        new = v * (1 - (math.log(v) - v - log_c) / (1 - v))
+        if abs(new - v) <= 1e-12 * v:
+            return new
+        v = new if new > 0 else v / 2
+    return v
+
+
+def _best_threshold(task: Task, tau: float, positive: Array, negative: Array) -> tuple[float, float]:
+    def error(threshold: float) -> float:
+        mistakes = _attention_mistakes(task.length, task.strength, tau, threshold, positive, negative)
+        return _sampled(task, *mistakes).error
+
+    highest = math.sqrt(2 * math.log(task.length))
+    grid = np.linspace(-2.0, max(task.strength, highest) + 4.0, THRESHOLDS)
+    best = int(np.argmin([error(t) for t in grid]))
+    bracket = (grid[max(best - 1, 0)], grid[min(best + 1, THRESHOLDS - 1)])
+    found = minimize_scalar(error, bounds=bracket, method="bounded", options={"xatol": 1e-3})
+    return float(found.fun), float(found.x)

@@ -11,17 +11,19 @@ from scipy.optimize import brentq
 
 from whichtoken.checks import check_count, check_range
 from whichtoken.data.sparse_task import Task
-from whichtoken.theory.sparse_tokens.design import LEAST, LOSS, RIDGE, Design, best_design, design_error, query_steps
-from whichtoken.theory.sparse_tokens.feature_law import MODELS, kept_points
+from whichtoken.errors import UsageError
+from whichtoken.theory.sparse_tokens.design import LEAST, LOSS, RIDGE, Design, best_design, least_ridge, query_steps
+from whichtoken.theory.sparse_tokens.feature_law import MODELS
 from whichtoken.theory.sparse_tokens.learning_curve import CurvePoint, learning_curve
-from whichtoken.theory.sparse_tokens.limits import attention_oracle, bayes_floor, linear_oracle
+from whichtoken.theory.sparse_tokens.limits import attention_oracle, bayes_oracle, linear_oracle
 from whichtoken.theory.sparse_tokens.pilot import PilotEstimate, estimate_task
 from whichtoken.theory.sparse_tokens.readout import erm
 from whichtoken.theory.sparse_tokens.separability import capacity
+from whichtoken.theory.sparse_tokens.token_noise import kept_points
 
 ACCURACY = 1e-2
 LEAST_SAMPLES = 4
-UNLIMITED = 1e5  # samples per dimension that stand for all the data in the world
+UNLIMITED = 1e5  # samples per weight that stand for all the data in the world
 ROOT_POINTS = 1 << 12
 ORACLE_POINTS = 1 << 11
 CAPACITY_POINTS = 1 << 15  # that of a strong signal is known to a tenth only, and would take seconds otherwise
@@ -38,6 +40,7 @@ class Forecast:
     unlimited_error: float  # with all the data in the world
     samples_needed: int | None  # for the target; None without a target, or where no amount of data reaches it
     capacity: float  # samples, those of the query included, up to which the readout's training set is separable, about
+    ridge: float = RIDGE  # with the planned samples; larger than usual where that would do worse than a constant answer
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Plan:
     pooled: Forecast
     vectorized: Forecast
     bayes_floor: float  # no classifier does better
+    bayes_floor_error: float  # standard error of that number, which is sampled
     linear_oracle: float  # no linear one does better
     attention_oracle: float  # attention that knows the signal
     pilot: PilotEstimate | None
@@ -91,11 +95,15 @@ def plan(
 
     Notes
     -----
-    Logistic loss, ridge 0.01, gradient steps of 0.5, token noise of unit variance (after whitening, with a pilot). The
+    Logistic loss, ridge 0.01 (more where that would do worse than a constant answer), gradient steps of 0.5 (a smaller
+    first one where a strong signal would make it overshoot), token noise of unit variance (after whitening, with a pilot). The
     theory is that of large dimension (Barnfield, Cui, Lu, arXiv 2509.25153).
     """
     if samples is None and target_error is None and pilot is None:
-        raise ValueError("samples=None and target_error=None: one of the two, or a pilot, must be given")
+        raise UsageError(
+            "nothing says how large the study is to be: give samples (the labelled sequences at hand), target_error (the "
+            "test error that is wanted) or a pilot"
+        )
     if samples is not None:
         check_count("samples", samples, LEAST_SAMPLES)
     given = {
@@ -107,13 +115,15 @@ def plan(
     }
     estimate = None if pilot is None else estimate_task(*pilot, signal_tokens=signal_tokens, strength=strength)
     task, width = _task(given, estimate)
-    floor = bayes_floor(**asdict(task))
-    _check_target(task, target_error, floor)
+    floor = bayes_oracle(**asdict(task))
+    _check_target(task, target_error, floor.error)
     needed = {model: _samples_needed(task, width, model, target_error) for model in MODELS}
     if samples is None:
         samples = estimate.samples if estimate else _first_known(needed, task, target_error)
     design = best_design(task, samples / width)
-    attention, pooled, vectorized = (_forecast(task, width, model, samples, design, needed[model]) for model in MODELS)
+    attention, pooled, vectorized = (
+        _forecast(task, width, model, samples, design, needed[model], floor.error) for model in MODELS
+    )
     forecasts = {"attention": attention, "pooled": pooled, "vectorized": vectorized}
     curve = learning_curve(task, estimate, known_prevalence=prevalence is not None) if estimate else ()
     return Plan(
@@ -125,7 +135,8 @@ def plan(
         attention=attention,
         pooled=pooled,
         vectorized=vectorized,
-        bayes_floor=floor,
+        bayes_floor=floor.error,
+        bayes_floor_error=floor.standard_error,
         linear_oracle=linear_oracle(**asdict(task)),
         attention_oracle=attention_oracle(**asdict(task), points=kept_points(ORACLE_POINTS, task.length)).error,
         pilot=estimate,
@@ -160,15 +171,18 @@ def _check_target(task: Task, target_error: float | None, floor: float) -> None:
         return
     check_range("target_error", target_error, 0.0, 0.5)
     if target_error <= floor:
-        raise ValueError(
-            f"target_error={target_error} must be above {floor:.4g}, the error of the best classifier of all"
+        raise UsageError(
+            f"target_error={target_error} must be above {floor:.4g}, the error of the best classifier of all: no amount of "
+            f"data reaches it"
         )
-    trivial = min(task.prevalence, 1 - task.prevalence)
-    if target_error >= trivial:
-        raise ValueError(f"target_error={target_error} must be below {trivial:.4g}, the error of a constant answer")
+    if target_error >= task.trivial_error:
+        raise UsageError(
+            f"target_error={target_error} must be below {task.trivial_error:.4g}, the error of a constant answer: that needs "
+            f"no data"
+        )
 
 
-def _error(task: Task, model: str, samples_per_dim: float, design: Design | None) -> float:
+def _error(task: Task, model: str, samples_per_dim: float, design: Design | None, ridge: float = RIDGE) -> float:
     """Predicted test error; attention, which comes with a design, spends part of the samples on its query."""
     return erm(
         model=model,
@@ -176,7 +190,7 @@ def _error(task: Task, model: str, samples_per_dim: float, design: Design | None
         alignment=design.alignment if design else None,
         inverse_temperature=design.inverse_temperature if design else None,
         samples_per_dim=samples_per_dim * (1 - design.query_share if design else 1.0),
-        ridge=RIDGE,
+        ridge=design.ridge if design else ridge,
         loss=LOSS,
         accuracy=ACCURACY,
     ).test_error
@@ -192,17 +206,13 @@ def _samples_needed(task: Task, dim: int, model: str, target: float | None) -> i
 
     def excess(log_alpha: float, design: Design | None) -> float:
         alpha = math.exp(log_alpha)
-        if design is None:
-            error = _error(task, model, alpha, None)
-        else:
-            rule = (design.query_share, design.inverse_temperature, design.bias_correction)
-            error = design_error(task, alpha, *rule, points=ROOT_POINTS)
-        return math.log(max(error, LEAST) / target)
+        error = design.error(task, alpha, points=ROOT_POINTS) if design else _error(task, model, alpha, None)
+        return math.inf if math.isnan(error) else math.log(max(error, LEAST) / target)
 
     def design(log_alpha: float, refine: bool) -> Design | None:
         return best_design(task, math.exp(log_alpha), refine) if model == "attention" else None
 
-    most = math.log(UNLIMITED)
+    most = math.log(_unlimited(task, model))
     if excess(most, design(most, refine=True)) > 0:
         return None
     least = high = math.log(LEAST_SAMPLES / dim)
@@ -224,11 +234,15 @@ def _first_known(needed: dict[str, int | None], task: Task, target_error: float 
         if count is not None:
             return count
     designs = {"attention": best_design(task, UNLIMITED)}
-    least = min(_error(task, model, UNLIMITED, designs.get(model)) for model in MODELS)
-    raise ValueError(f"target_error={target_error} must be above {least:.4g}, the least that any amount of data gives")
+    least = min(_error(task, model, _unlimited(task, model), designs.get(model)) for model in MODELS)
+    raise UsageError(
+        f"target_error={target_error} must be above {least:.4g}, the least that these models reach with any amount of data"
+    )
 
 
-def _forecast(task: Task, dim: int, model: str, samples: int, design: Design, needed: int | None) -> Forecast:
+def _forecast(
+    task: Task, dim: int, model: str, samples: int, design: Design, needed: int | None, floor: float
+) -> Forecast:
     attention = model == "attention"
     separable = capacity(
         model=model,
@@ -239,18 +253,42 @@ def _forecast(task: Task, dim: int, model: str, samples: int, design: Design, ne
         points=CAPACITY_POINTS,
     )
     share = 1 - design.query_share if attention else 1.0  # of the samples that the readout is trained on
+
+    def predicted(samples_per_dim: float) -> tuple[float, float]:
+        """Test error and ridge."""
+        if attention:
+            chosen = design if samples_per_dim == samples / dim else best_design(task, samples_per_dim)
+            return _error(task, model, samples_per_dim, chosen), chosen.ridge
+        ridge = least_ridge(lambda value: _error(task, model, samples_per_dim, None, value), task)
+        return _error(task, model, samples_per_dim, None, ridge), ridge
+
+    now, ridge = predicted(samples / dim)
+    later, _ = predicted(_unlimited(task, model))
     return Forecast(
-        error=_error(task, model, samples / dim, design if attention else None),
-        unlimited_error=_error(task, model, UNLIMITED, best_design(task, UNLIMITED) if attention else None),
+        error=_bounded(now, task, floor),
+        unlimited_error=_bounded(later, task, floor),
         samples_needed=needed,
         capacity=separable * dim / share,
+        ridge=ridge,
     )
+
+
+def _unlimited(task: Task, model: str) -> float:
+    """Samples per dimension that stand for all the data in the world; the readout of all tokens has length * dim weights."""
+    return UNLIMITED * task.length if model == "vectorized" else UNLIMITED
+
+
+def _bounded(error: float, task: Task, floor: float) -> float:
+    """An error without the digits that only its numerical error allows: below the floor, or above a constant answer's."""
+    if floor > error >= (1 - 5 * ACCURACY) * floor:
+        return floor
+    return task.trivial_error if (1 + ACCURACY) * task.trivial_error >= error > task.trivial_error else error
 
 
 def _warnings(
     task: Task, dim: int, samples: int, target: float | None, design: Design, forecasts: dict[str, Forecast]
 ) -> Iterator[str]:
-    plain = query_steps(task, design.query_share * samples / dim, bias_correction=False).alignment
+    plain = query_steps(task, design.query_share * samples / dim, False, design.learning_rate).alignment
     if plain < 0 and design.bias_correction:
         yield (
             f"without bias correction the query would turn away from the signal (alignment {plain:.2f}): the plan sets "
@@ -259,15 +297,24 @@ def _warnings(
     if design.alignment < 0:
         effort = ", even with bias correction" if design.bias_correction else ""
         yield f"the query turns away from the signal (alignment {design.alignment:.2f}){effort}"
-    trivial = min(task.prevalence, 1 - task.prevalence)
+    for model, forecast in forecasts.items():
+        if math.isnan(forecast.error) or math.isnan(forecast.unlimited_error):
+            yield f"the equations for {model} could not be solved here, so its error is not known"
+    trivial = task.trivial_error
     attention, linear = forecasts["attention"].error, min(forecasts["pooled"].error, forecasts["vectorized"].error)
     if min(linear, attention) > 0.98 * trivial:
-        yield f"with {samples} samples no model does better than a constant answer, which errs with {trivial:.3g}"
-    elif attention >= linear:
+        yield (
+            f"with {samples} samples no model does noticeably better than a constant answer, which has an error of "
+            f"{trivial:.3g}"
+        )
+    elif f"{attention:.3g}" == f"{linear:.3g}":
+        yield f"attention and a linear model are equally good here (error {attention:.3g})"
+    elif attention > linear:
         yield f"attention loses to a linear model here ({attention:.3g} against {linear:.3g})"
     for model, forecast in forecasts.items():
         if target is not None and forecast.samples_needed is None:
-            yield f"{model} does not reach {target:g} with any amount of data; its least is {forecast.unlimited_error:.3g}"
+            least = forecast.unlimited_error
+            yield f"{model} does not reach {target:g} with any amount of data; the least error it reaches is {least:.3g}"
     fewest = min(samples, forecasts["attention"].samples_needed or samples)
     rarer = trivial * fewest * min(design.query_share, 1 - design.query_share)
     if rarer < FEW:

@@ -12,15 +12,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import entr, ndtr
 
 from whichtoken.checks import check_choice, check_range
 from whichtoken.data.sparse_task import LOSSES, Task
 from whichtoken.theory.sparse_tokens.feature_law import FeatureLaw, refinements
-from whichtoken.theory.sparse_tokens.saddle import RESIDUAL, SaddlePoint, saddle_point
+from whichtoken.theory.sparse_tokens.saddle import SOLVED, SaddlePoint, saddle_point
 from whichtoken.theory.sparse_tokens.separability import capacity
 from whichtoken.theory.sparse_tokens.square import square_saddle_point
 
+NEGLIGIBLE = 1e-9  # error or loss of which no digit is asked for
 OBSERVABLES = (
     "train_loss",
     "train_error",
@@ -43,7 +44,7 @@ class Readout(SaddlePoint):
     objective: float  # train_loss + (ridge / 2) |w|^2
     error_estimate: float  # numerical error of test_error, absolute
     train_loss_error: float  # numerical error of train_loss, absolute
-    converged: bool  # equations solved and accuracy reached
+    converged: bool  # equations solved and accuracy reached; where they are not solved all values are nan
 
 
 def erm(
@@ -82,6 +83,11 @@ def erm(
         spent until it is reached or, near the interpolation threshold of a small ridge, the largest size is used up.
     start : SaddlePoint, optional
         Solution of a neighbouring problem (a `Readout` is one), to begin from.
+
+    Returns
+    -------
+    Readout
+        `converged` is false, and every value is nan, where the equations could not be solved.
     """
     task = Task(length, signal_tokens, strength, prevalence)
     check_choice("loss", loss, LOSSES)
@@ -123,6 +129,8 @@ def predict_readout(
     iterations = 0
     for laws in refined:
         points: list[SaddlePoint] = []
+        if start is not None and not math.isfinite(start.response):
+            start = None
         for law in laws:
             points.append(solve_readout(law, loss, samples_per_dim, ridge, points[-1] if points else start))
         start = points[-1]
@@ -136,21 +144,29 @@ def predict_readout(
         result = dict(zip(OBSERVABLES, values.tolist(), strict=True))
         doubt = dict(zip(OBSERVABLES, error.tolist(), strict=True))
         # products, not ratios: the errors of a strong signal underflow to zero
-        reached = (
-            doubt["test_error"] <= accuracy * result["test_error"]
-            and doubt["train_loss"] <= accuracy * result["objective"]
-        )
-        if reached:
+        reached = doubt["test_error"] <= accuracy * max(result["test_error"], NEGLIGIBLE) and doubt[
+            "train_loss"
+        ] <= accuracy * max(result["objective"], NEGLIGIBLE)
+        residual = max(point.residual for point in points)
+        if reached or residual > SOLVED:  # finer laws are no easier to solve
             break
-    residual = max(point.residual for point in points)
+    solved = residual <= SOLVED and result["objective"] <= constant_loss(laws[0], loss) * (1 + accuracy)
     return Readout(
-        **result,
+        **(result if solved else dict.fromkeys(OBSERVABLES, math.nan)),
         residual=residual,
         iterations=iterations,
-        error_estimate=doubt["test_error"],
-        train_loss_error=doubt["train_loss"],
-        converged=reached and residual <= RESIDUAL,
+        error_estimate=doubt["test_error"] if solved else math.nan,
+        train_loss_error=doubt["train_loss"] if solved else math.nan,
+        converged=reached and solved,
     )
+
+
+def constant_loss(law: FeatureLaw, loss: str) -> float:
+    """Least mean loss of a constant score, which no minimiser exceeds: the readout may be zero."""
+    share = float(law.weight @ (law.label > 0))
+    if loss == "square":
+        return 2 * share * (1 - share)
+    return 2 * min(share, 1 - share) if loss == "hinge" else float(entr(share) + entr(1 - share))
 
 
 def solve_readout(

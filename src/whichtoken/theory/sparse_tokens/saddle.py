@@ -19,28 +19,34 @@ d l1 / d t = -D l1. So one pass over the nodes gives the full Newton step in (om
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
+from whichtoken.theory.sparse_tokens.envelope import envelope
 from whichtoken.theory.sparse_tokens.feature_law import FeatureLaw
 
 Array = NDArray[np.float64]
 
-HINGE = 1
-KINDS = {"logistic": 0, "hinge": HINGE}
-MAX_ITERATIONS = 1000
-RESIDUAL = 1e-9  # relative imbalance of the equations at which they count as solved
+MAX_ITERATIONS = 150  # of the joint method, which takes a dozen where it works
+RESIDUAL = 1e-9  # relative imbalance of the equations that is aimed at
+SOLVED = 1e-7  # and at which they count as solved: rounding may stop in between
 NEWTON_RADIUS = 0.3  # residual below which Newton's step is tried
 DAMPING = 0.8  # of the sweeps
 PATIENCE = 50  # sweeps after which they become more careful
 HALVINGS = 5
-VANISHED = -6.0  # log norm of a readout, relative to that of pure noise, below which it tends to zero
+VANISHED = 1e-7  # norm of a readout, relative to what it can be, below which it counts as none
 STRAIGHT = 2.0  # shortens steps where the loss has no curvature
 MAX_LOG_STEP = 2.0
+NOTHING = 20.0  # by which log sig then lies below the smallest that was looked at
+SEARCH_REACH = 80.0  # in log sig, where no ridge bounds it
+SETTLING = 100  # steps of an inner search, which takes a few
+ROUNDING = 1e-14  # relative decrease that is none
+LOG_REACH = 4.0  # of a step in log V
+MOST_LOG_RESPONSE = 80.0  # of log V without a ridge
 TINY = 1e-300  # keeps logarithms and quotients finite where no sample has a slope
 
 
@@ -73,19 +79,37 @@ class SaddlePoint:
 def saddle_point(
     law: FeatureLaw, loss: str, samples_per_dim: float, ridge: float, start: SaddlePoint | None = None
 ) -> SaddlePoint:
-    """Solve for the overlaps, from `start` (a neighbouring solution) or from zero."""
-    equations = _Equations(law, KINDS[loss], samples_per_dim, ridge)
-    here = equations(start.state if start else _cold_start(samples_per_dim, ridge))
+    """Solve for the overlaps, from `start` (a neighbouring solution) or from zero.
+
+    Newton's method on all equations at once is quick, but may lose its way; a nested search, which the convexity of the
+    problem makes safe, then finds the neighbourhood first. A readout far smaller than the error of the law's own noise,
+    as a large ridge leaves it, has no saddle point before that noise is made symmetric.
+    """
+    equations = _Equations(law.merged() if loss == "hinge" else law, loss, samples_per_dim, ridge)
+    first = start.state if start else _cold_start(samples_per_dim, ridge)
+    here, iterations = _joint(equations, equations(first))
+    if loss == "logistic" and here.residual > RESIDUAL:
+        equations = _Equations(law.mirrored(), loss, samples_per_dim, ridge)
+        here, more = _joint(equations, equations(first))
+        iterations += more
+    if here.residual > RESIDUAL or here.state[3] < equations.least:
+        here, more = _joint(equations, _nested_search(equations, first))
+        iterations += more
+    om, m, b, log_sig, log_v = here.state.tolist()
+    return SaddlePoint(om, m, b, math.exp(log_sig), math.exp(log_v), here.train_loss, here.residual, iterations)
+
+
+def _joint(equations: _Equations, here: _Local) -> tuple[_Local, int]:
+    """Newton steps on all equations, sweeps where these do not help, until balance or the end of patience."""
     iteration = sweeps = 0
-    while here.residual > RESIDUAL and iteration < MAX_ITERATIONS:
+    while here.residual > RESIDUAL and here.state[3] >= equations.least and iteration < MAX_ITERATIONS:
         iteration += 1
         closer = _line_search(equations, here) if here.residual < NEWTON_RADIUS else None
         if closer is None:
             closer = equations(here.sweep(DAMPING / (1 + sweeps // PATIENCE)))
             sweeps += 1
         here = closer
-    om, m, b, log_sig, log_v = here.state.tolist()
-    return SaddlePoint(om, m, b, math.exp(log_sig), math.exp(log_v), here.train_loss, here.residual, iteration)
+    return here, iteration
 
 
 def _line_search(equations: _Equations, here: _Local) -> _Local | None:
@@ -97,6 +121,83 @@ def _line_search(equations: _Equations, here: _Local) -> _Local | None:
             return trial
         length /= 2
     return None
+
+
+def _nested_search(equations: _Equations, state: Array) -> _Local:
+    """The neighbourhood of the saddle point, from the convex function of sig that is left when the rest has settled.
+
+    A hinge loss may prefer a constant answer to a weak signal: the function then rises from sig = 0 on, and the answer is
+    the smallest sig that is looked at.
+    """
+
+    def slope(log_sig: float) -> float:
+        nonlocal state
+        shrink = min(1.0, math.exp(log_sig - state[3]))
+        state = _settled(equations, np.array([*(shrink * state[:2]), state[2], log_sig, state[4]])).state
+        local = equations(state)
+        return float(local.gradient[3])
+
+    least, most = min(equations.least, equations.most), min(equations.most, equations.least + SEARCH_REACH)
+    if slope(least) >= 0 or least == most:
+        return _vanished(equations, state)
+    if slope(most) > 0:
+        slope(brentq(slope, least, most, xtol=1e-6, maxiter=100))
+    return equations(state)
+
+
+def _vanished(equations: _Equations, state: Array) -> _Local:
+    """The constant answer of the more frequent class; of two equal classes every bias is as good, and the last one stays."""
+    share = float(equations.law.weight @ (equations.law.label > 0))
+    here = replace(equations(state), residual=0.0)
+    if equations.loss != "hinge" or abs(2 * share - 1) < ROUNDING:
+        return here
+    constant = np.array([0.0, 0.0, math.copysign(1.0, share - 0.5), state[3] - NOTHING, state[4]])
+    return replace(here, state=constant, train_loss=2 * min(share, 1 - share))
+
+
+def _settled(equations: _Equations, state: Array) -> _Local:
+    """Minimum over (om, m, b) of the maximum over V, at fixed sig: Newton's method, downhill only."""
+    here = _responded(equations, state)
+    for _ in range(SETTLING):
+        gradient, hessian = here.gradient[:3], here.hessian
+        curvature = hessian[:3, :3] - np.outer(hessian[:3, 4], hessian[:3, 4]) / min(hessian[4, 4], -TINY)
+        # where the loss is straight there is no curvature, and only a step of bounded length makes sense
+        bound = np.abs(gradient).max() / (1 + np.abs(here.state[:3]).sum())
+        step = np.linalg.lstsq(curvature + bound * np.eye(3), -gradient)[0]
+        gain, height, length = float(-gradient @ step), equations.height(here), 1.0
+        if height < ROUNDING:  # every sample can be fitted
+            return here
+        while True:
+            trial = here.state.copy()
+            trial[:3] += length * step
+            there = _responded(equations, trial)
+            if equations.height(there) <= height - 1e-4 * length * gain:
+                break
+            length /= 2
+            if length * gain < ROUNDING * height:
+                return here
+        here = there
+        if gain < ROUNDING * height:
+            break
+    return here
+
+
+def _responded(equations: _Equations, state: Array) -> _Local:
+    """The state with the V that balances the last equation: a root of a function that rises with log V, by Newton."""
+    here = equations(state)
+    for _ in range(SETTLING):
+        excess = here.substituted[0] - here.state[3]
+        given, taken = (
+            math.exp(min(2 * x - here.state[4], 700.0)) / equations.alpha for x in (here.state[3], here.substituted[0])
+        )
+        rise = min(max(0.5 - (here.hessian[4, 4] + given / 2) / max(taken, TINY), 0.05), 1.0)
+        step = max(-LOG_REACH, min(LOG_REACH, -excess / rise))
+        if abs(excess) < 1e-12 or (here.state[4] >= equations.most_response and step > 0):
+            break
+        state = here.state.copy()
+        state[4] = min(state[4] + step, equations.most_response)
+        here = equations(state)
+    return here
 
 
 def _cold_start(alpha: float, ridge: float) -> Array:
@@ -139,18 +240,23 @@ class _Local:
 class _Equations:
     """Psi and its derivatives at any state."""
 
-    def __init__(self, law: FeatureLaw, kind: int, alpha: float, ridge: float) -> None:
-        self.law, self.kind, self.alpha, self.ridge = law, kind, alpha, ridge
+    def __init__(self, law: FeatureLaw, loss: str, alpha: float, ridge: float) -> None:
+        self.law, self.loss, self.alpha, self.ridge = law, loss, alpha, ridge
         self.prox = np.full(law.label.size, np.nan)  # warm start of the next evaluation
+        spread = float(law.weight @ law.spread)
+        # no slope exceeds one, so sig <= sqrt(E rho / alpha) / ridge; a score of order one needs sig = 1 / sqrt(E rho)
+        self.most = math.log(spread / alpha) / 2 - math.log(max(ridge, TINY))
+        # V <= 1 / (alpha ridge); where it wants to be larger, every sample can be fitted and sig is too large
+        self.most_response = min(MOST_LOG_RESPONSE, 1 - math.log(max(alpha * ridge, TINY)))
+        visible = -math.log(spread) / 2 + math.log(VANISHED)
+        # the kinks of a hinge lie at scores of order one, where smaller readouts are lost in rounding
+        self.least = visible if loss == "hinge" else min(self.most + math.log(VANISHED), visible)
 
     def __call__(self, state: Array) -> _Local:
         om, m, b = state[:3]
         sig, v = math.exp(state[3]), math.exp(state[4])
-        law, alpha, ridge = self.law, self.alpha, self.ridge
-        gradient, hessian, size, train_loss = _sums(
-            law.label, law.weight, law.query_mean, law.signal_mean, law.spread, law.gauss, law.query_variance,
-            self.kind, om, m, b, sig, v, self.prox,
-        )  # fmt: skip
+        alpha, ridge = self.alpha, self.ridge
+        gradient, hessian, size, train_loss = envelope(self.law, self.loss, om, m, b, sig, v, self.prox)
         energy, curvature = max(-2 * gradient[4], TINY), max(gradient[3] / sig, TINY)
         substituted = np.log([v * math.sqrt(alpha * energy), 1 / (alpha * (ridge + curvature))])
         gradient += np.array([ridge * om, ridge * m, 0, ridge * sig - sig / (alpha * v), sig**2 / (2 * alpha * v**2)])
@@ -162,77 +268,8 @@ class _Equations:
         hessian[[3, 4], [3, 4]] += gradient[3:]
         balance = sig**2 / (alpha * v)  # size of the two terms that cancel in each of the last two equations
         residual = np.max(np.abs(gradient) / np.maximum([size, size, size, balance, balance], TINY))
-        # a hinge loss may prefer a constant answer to a weak signal: the readout then shrinks without end
-        vanishing = self.kind == HINGE and state[3] < VANISHED - math.log(alpha) / 2
-        return _Local(state, gradient, hessian, 0.0 if vanishing else float(residual), train_loss, substituted)
+        return _Local(state, gradient, hessian, float(residual), train_loss, substituted)
 
-
-@njit(cache=True, nogil=True)
-def _logistic_prox(t: float, width: float, start: float) -> float:
-    """Solve u - width * sigmoid(-u) = t by Newton's method, kept inside the bracket [t, t + width]."""
-    low, high, u = t, t + width, start
-    if not (low <= u <= high):  # also when nothing is known yet: start is nan
-        u = t if t > 0 else min(high, max(low, math.log1p(width)))
-    for _ in range(100):
-        slope = 1 / (1 + math.exp(min(u, 700.0)))
-        excess = u - width * slope - t
-        if excess > 0:
-            high = u
-        else:
-            low = u
-        new = u - excess / (1 + width * slope * (1 - slope))
-        if not (low <= new <= high):
-            new = 0.5 * (low + high)
-        if abs(new - u) <= 1e-9 * (1 + abs(u)):  # convergence is quadratic: the error of `new` is far smaller
-            return new
-        u = new
-    return u
-
-
-@njit(cache=True, nogil=True)
-def _fitted(kind: int, t: float, width: float, start: float) -> tuple[float, float, float]:
-    """Prox u, slope of the loss there, and derivative of that slope by t, all in the variable u = y z."""
-    if kind == HINGE:
-        if t >= 1:
-            return t, 0.0, 0.0
-        if t > 1 - width:
-            return 1.0, (t - 1) / width, 1 / width
-        return t + width, -1.0, 0.0
-    u = _logistic_prox(t, width, start)
-    slope = 1 / (1 + math.exp(min(u, 700.0)))
-    bend = slope * (1 - slope)
-    return u, -slope, bend / (1 + width * bend)
-
-
-@njit(cache=True, nogil=True)
-def _sums(label, weight, query_mean, signal_mean, spread, gauss, query_variance, kind, om, m, b, sig, v, prox):  # type: ignore[no-untyped-def]
-    """Gradient and Hessian of E[M(r; rho V)] in (om, m, b, sig, V), E|l1| and E[loss], in one pass; updates `prox`."""
-    gradient, hessian, size, loss = np.zeros(5), np.zeros((5, 5)), 0.0, 0.0
-    dr, dnoise = np.empty(4), np.zeros(4)  # derivatives of r and of S by (om, m, b, sig)
-    for i in range(label.size):
-        rho, g = spread[i], gauss[i]
-        noise = math.sqrt(query_variance * om * om + rho * (m * m + sig * sig))
-        r = om * query_mean[i] + m * signal_mean[i] + b + noise * g
-        prox[i], slope, bend = _fitted(kind, label[i] * r, rho * v, prox[i])
-        l1, wl, wd = label[i] * slope, weight[i] * label[i] * slope, weight[i] * bend
-        dnoise[0], dnoise[1], dnoise[3] = query_variance * om / noise, rho * m / noise, rho * sig / noise
-        dr[0], dr[1], dr[2], dr[3] = query_mean[i] + g * dnoise[0], signal_mean[i] + g * dnoise[1], 1.0, g * dnoise[3]
-        pull = wl * g / noise  # S'' = (variances on the diagonal - S' S'^T) / S
-        for p in range(4):
-            gradient[p] += wl * dr[p]
-            hessian[4, p] -= wd * rho * l1 * dr[p]
-            for q in range(p + 1):
-                hessian[p, q] += wd * dr[p] * dr[q] - pull * dnoise[p] * dnoise[q]
-        hessian[0, 0] += pull * query_variance
-        hessian[1, 1] += pull * rho
-        hessian[3, 3] += pull * rho
-        hessian[4, 4] += wd * (rho * l1) ** 2
-        gradient[4] -= 0.5 * wl * l1 * rho
-        size += abs(wl)
-        loss += weight[i] * (
-            max(1 - prox[i], 0.0) if kind == HINGE else math.log1p(math.exp(-abs(prox[i]))) + max(-prox[i], 0.0)
-        )
-    for p in range(5):
-        for q in range(p):
-            hessian[q, p] = hessian[p, q]
-    return gradient, hessian, size, loss
+    def height(self, at: _Local) -> float:
+        """Psi up to its dependence on sig, where V balances."""
+        return at.train_loss + self.ridge / 2 * float(at.state[0] ** 2 + at.state[1] ** 2)
