@@ -174,7 +174,7 @@ PLANS = [
     (PLAN.replace(" --samples 100", ""), "plan needs --samples N (what you can have) or --target-error E"),
     (f"{PLAN} --length ten", "'ten' is not a whole number"),
     (f"{PLAN} --length 2.5", "'2.5' is not a whole number"),
-    (f"{PLAN} --length 1", "--length 1 is not planned for; give a number from 2 to 10000"),
+    (f"{PLAN} --length 1", "--length 1 is not planned for; give a number from 2 to 1e+06"),
     (f"{PLAN} --length 1000000000", "--length 1e+09 is not planned for"),
     (f"{PLAN} --signal-tokens 10", "--signal-tokens 10 must be smaller than --length 10"),
     (f"{PLAN} --signal-tokens 0", "--signal-tokens 0 must be a whole number of at least 1"),

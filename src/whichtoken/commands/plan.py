@@ -16,7 +16,7 @@ from whichtoken.errors import UsageError
 from whichtoken.files import write_text
 
 # where the theory's integrals are found in seconds and to some digits
-PLANNED = {"--length": (2, 10_000), "--strength": (0, 100), "--prevalence": (1e-6, 1 - 1e-6), "--dim": (2, 10**9)}
+PLANNED = {"--length": (2, 1_000_000), "--strength": (0, 100), "--prevalence": (1e-6, 1 - 1e-6), "--dim": (2, 10**9)}
 
 
 def plan(

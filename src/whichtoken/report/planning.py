@@ -53,8 +53,8 @@ def protocol(plan: Plan) -> str:
         f"{', bias at the log-odds of the prevalence' if design.bias_correction else ''}, and a {LOSS} read-out"
         f" of ridge {design.ridge:g} on the remaining {plan.samples - query}.",
         f"Predicted test error: {_shown(plan.attention.error)} for attention, {_shown(plan.pooled.error)} for mean pooling"
-        f" and {_shown(plan.vectorized.error)} for a linear model on all tokens; no classifier can do better than"
-        f" {plan.bayes_floor:.3g}{_give_or_take(plan)}, no linear one better than {plan.linear_oracle:.3g}.",
+        f" and {_shown(plan.vectorized.error)} for a linear model on all tokens; {_floor(plan)},"
+        f" no linear one better than {plan.linear_oracle:.3g}.",
     ]
     if plan.target_error is not None and plan.attention.samples_needed is not None:
         sentences.append(
@@ -77,10 +77,13 @@ def _steps(plan: Plan) -> str:
     return f"{LEARNING_RATE:g}" if rate == LEARNING_RATE else f"{LEARNING_RATE:g} ({rate:g} for the read-out)"
 
 
-def _give_or_take(plan: Plan) -> str:
-    """Two standard errors of the floor, where the digits that are shown depend on them."""
-    doubt = 2 * plan.bayes_floor_error
-    return f" (give or take {doubt:.1g})" if doubt > 5e-3 * plan.bayes_floor else ""
+def _floor(plan: Plan) -> str:
+    """What no classifier can beat, with two standard errors where the digits that are shown depend on them."""
+    floor, doubt = plan.bayes_floor, 2 * plan.bayes_floor_error
+    if doubt >= floor > 0:  # draws did not see the rare mistakes of a strong signal
+        return f"the best classifier of all may reach any error below {floor + doubt:.1g}, as far as is known"
+    taken = f" (give or take {doubt:.1g})" if doubt > 5e-3 * floor else ""
+    return f"no classifier can do better than {floor:.3g}{taken}"
 
 
 def write_figure(plan: Plan, path: Path) -> None:
