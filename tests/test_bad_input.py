@@ -140,7 +140,7 @@ REPRODUCE = [
     ("reproduce ''", "unknown experiment ''"),
     ("reproduce toy/mean --preset ful", "did you mean 'full'?"),
     ("reproduce toy/mean --preset ''", "unknown preset ''"),
-    ("reproduce toy/mean --seeds 0", "0 must be at least 1"),
+    ("reproduce toy/mean --seeds 0", "workers=0 must be a whole number from 1 to"),
     ("reproduce toy/mean --seeds -1", "-1 must be at least 1"),
     ("reproduce toy/mean --seeds 1.5", "'1.5' is not a whole number"),
     ("reproduce toy/mean --seeds ''", "'' is not a whole number"),

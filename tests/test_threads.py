@@ -8,7 +8,7 @@ import pytest
 
 COMMON = """
 import os, sys, threading
-os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "2"
+os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "2"))
 import numpy, scipy.linalg, sklearn.utils._openmp_helpers
 from threadpoolctl import threadpool_info
 from whichtoken.threads import one_thread

@@ -33,8 +33,9 @@ def in_one_line(error: BaseException) -> str:
     """
     if isinstance(error, UsageError):
         return _capped(error)
-    kind = _tried(lambda: type(error).__name__[:MESSAGE_SIGNS], "error")
-    return f"{kind}: {_capped(error)}{_tried(lambda: _place(error), '')}"
+    kind = _tried(lambda: visible(type(error).__name__[:MESSAGE_SIGNS], keep=""), "error")
+    said = _capped(error)
+    return f"{kind}{': ' if said else ''}{said}{_tried(lambda: _place(error), '')}"
 
 
 def _capped(error: BaseException) -> str:

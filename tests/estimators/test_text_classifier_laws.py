@@ -187,7 +187,9 @@ def test_a_stream_of_texts_is_as_good_as_a_list():
 @pytest.mark.parametrize("options", [{}, {"ngrams": 2}, {"analyzer": str.split}], ids=str)
 def test_working_on_few_documents_at_a_time_changes_nothing(options, monkeypatch):
     from whichtoken.data import token_sequences, word_split
-    from whichtoken.estimators import text_classifier, text_explanation, text_validation
+    from whichtoken.estimators.text import classifier as text_classifier
+    from whichtoken.estimators.text import explanation as text_explanation
+    from whichtoken.estimators.text import validation as text_validation
 
     labels = np.array(["red", "green", "blue"])[np.arange(400) % 3]
     model = TextClassifier(C=1.0, random_state=0, max_epochs=1, **options)

@@ -42,8 +42,6 @@ FAILING = {
     "nan": (MEAN.replace("theory=theory.value if theory else None", "theory=float('nan')"), "mean.shift: theory is nan"),
     "infinite": (MEAN.replace("tolerance=0.1", "tolerance=0.1, theory_error=float('inf')", 1).replace(
         "            theory_error=theory.error if theory else 0.0,\n", ""), "mean.shift: theory_error is inf"),
-    "text as prediction": (MEAN.replace("Predicted(point.factor * point.shift, 1e-12)", "Predicted('one')"),
-                           "judge() failed: "),
     "absent": (MEAN + "\n    def absent(self, point):\n        raise KeyError('path')", "absent() failed: KeyError: 'path'"),
     "grid": (MEAN.replace("draws=[100, 400]", "drawz=[100, 400]"), "the points of quick cannot be made: KeyError: 'drawz'"),
 }  # fmt: skip

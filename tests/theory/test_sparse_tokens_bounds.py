@@ -11,13 +11,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import ndtr
-from whichtoken.optim.convex_head import fit_head
 
 from whichtoken.data.sparse_tokens import SparseTokens
 from whichtoken.theory import sparse_tokens
 from whichtoken.theory.sparse_tokens import planner, saddle
 from whichtoken.theory.sparse_tokens.design import Design, best_design, design_error
 from whichtoken.theory.sparse_tokens.token_noise import token_chunks
+from whichtoken.training.convex_head import fit_head
 
 RARE_HINGE = {"length": 10, "signal_tokens": 1, "strength": 3.0, "prevalence": 0.3}
 FAR = {"length": 100_000, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}

@@ -213,7 +213,7 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is a folder; a file in it is expected"):
         Safeguards(checkpoint=tmp_path)
     (tmp_path / "broken").write_bytes(json.dumps({"no": "tensors"}).encode())
-    with pytest.raises(ValueError, match="not a checkpoint"):
+    with pytest.raises(ValueError, match="cannot be read as a checkpoint of a training run"):
         run_to(2, tmp_path / "broken")
 
 

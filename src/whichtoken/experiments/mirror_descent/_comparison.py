@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.errors import unknown
+from whichtoken.errors import UsageError, unknown
 from whichtoken.lab import Claim, Exact, Measured, Rows, at_most
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def train(
 def _epoch(
     model: nn.Module, steps: torch.optim.Optimizer, task: Task, batch: int, rng: np.random.Generator
 ) -> float | None:
-    """One pass over the training examples and the accuracy during it; None if the loss is no number any more."""
+    """One pass over the training examples and the accuracy during it; None if the loss is no number any more, or a step too long for one."""
     import torch
 
     model.train()
@@ -120,7 +120,10 @@ def _epoch(
             return None
         steps.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        steps.step()
+        try:
+            steps.step()
+        except UsageError:  # a step out of the numbers' range
+            return None
         hits += float(task.right(outputs, labels).sum())
     return hits / len(task.train)
 
