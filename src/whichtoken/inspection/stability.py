@@ -80,7 +80,7 @@ def _with_synonyms(model: Any, inputs: Mapping[str, Tensor], special: Any) -> di
     fixed = torch.tensor(sorted(getattr(special, "all_special_ids", special or ())), dtype=torch.long)
     free = (~torch.isin(ids[0], fixed)).nonzero().flatten()
     chosen = free[torch.randperm(len(free))[: -(-len(free) // 5)]]
-    table: Tensor = input_embedding(model).weight.detach()  # type: ignore[assignment, operator]
+    table: Tensor = input_embedding(model).weight.detach()  # type: ignore[operator]
     near = functional.normalize(table[ids[0, chosen]], dim=1) @ functional.normalize(table, dim=1).T
     near[torch.arange(len(chosen)), ids[0, chosen]] = -torch.inf
     near[:, fixed] = -torch.inf
