@@ -42,7 +42,7 @@ class HeadReport:
     position: Agreement  # picks on unseen texts that the place alone predicts
     token: Agreement  # that the word alone predicts
     chance: float
-    label_correlation: float = float("nan")  # rank correlation of pick rate with |posterior difference| of a token
+    label_correlation: float = float("nan")  # of pick rate with what a token says about the label, frequency held
     label_q: float = float("nan")  # its false discovery rate over all heads, against labels in random order
     signed_frequency: float = float("nan")  # rank correlation of pick rate with |signed frequency|
     frequency: float = float("nan")  # with how often a token occurs
