@@ -15,6 +15,7 @@ from whichtoken.inspection.corpus import check_memory, corpus_picks, encode
 from whichtoken.inspection.head_report import head_reports, shuffled
 from whichtoken.inspection.html import shade
 from whichtoken.inspection.inspecting import finite
+from whichtoken.inspection.token_relations import TokenRelations
 
 transformers = families.transformers
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film", "the", "a", "very", "plot", "<b>"]
@@ -95,6 +96,22 @@ def test_labels_that_say_nothing_make_no_discoveries(model, tokenizer, texts):
     labels = np.random.default_rng(1).integers(2, size=50)
     reports = head_reports(picks, tokenizer, labels)
     assert all(not report.label_q < 0.05 for report in reports)
+
+
+def test_picks_that_tell_the_label_are_discovered_and_others_not():
+    """Planted: labels follow the words good and bad, and one head picks them; another picks a common word."""
+    rng = np.random.default_rng(3)
+    ids = [np.array([2, *rng.choice(np.arange(20, 60), 8, replace=False), 3], dtype=np.int32) for _ in range(300)]
+    labels = rng.integers(2, size=300)
+    for text, label in zip(ids, labels, strict=True):  # tokens 20 to 29 tell the label
+        text[4] = rng.integers(20, 25) if label else rng.integers(25, 30)
+    relations = TokenRelations(ids, labels)
+    likes = {token: 1.0 if token < 30 else 0.1 for token in range(20, 60)}
+    frequent = dict(zip(relations.tokens.tolist(), relations.counts.tolist(), strict=True))
+    noise = {token: rng.random() for token in range(20, 60)}
+    assert relations.of(likes).p_value < 0.01
+    assert relations.of(noise).p_value > 0.01
+    assert relations.of(frequent).frequency == pytest.approx(1.0)
 
 
 def test_shuffled_weights_are_the_same_numbers_elsewhere(model):

@@ -16,10 +16,10 @@ from torch import nn
 from whichtoken.errors import UsageError
 from whichtoken.inspection.corpus import CorpusPicks
 from whichtoken.inspection.rule import Agreement, BilinearRule, hits_by_position, hits_by_token, pick_rates, share
+from whichtoken.inspection.token_relations import TokenRelations
 from whichtoken.inspection.weight_shape import WeightShape
 
 MOST_NAMES = 8
-LEAST_OCCURRENCES = 5  # texts in which a token must occur before its pick rate is compared with anything
 NOTHING = Agreement(float("nan"), float("nan"), float("nan"))
 
 
@@ -42,8 +42,8 @@ class HeadReport:
     position: Agreement  # picks on unseen texts that the place alone predicts
     token: Agreement  # that the word alone predicts
     chance: float
-    label_correlation: float = float("nan")  # rank correlation of pick rate with |posterior difference| of a token
-    label_q: float = float("nan")  # its false discovery rate over all heads
+    label_correlation: float = float("nan")  # of pick rate with what a token says about the label, frequency held
+    label_q: float = float("nan")  # its false discovery rate over all heads, against labels in random order
     signed_frequency: float = float("nan")  # rank correlation of pick rate with |signed frequency|
     frequency: float = float("nan")  # with how often a token occurs
     control: HeadReport | None = None
@@ -78,11 +78,12 @@ def head_reports(
     if labels is not None and len(labels) != texts:
         raise UsageError(f"{len(labels)} labels for {texts} texts; give one label per text")
     classes = None if labels is None else _classes(labels)
+    relations = TokenRelations(picks.ids, classes, seed)
     reports, values = [], []
     for layer in range(layers):
         for head in range(heads):
-            report, p_value = _report(picks, tokenizer, classes, layer, head, seed)
-            other = None if control is None else _report(control, tokenizer, classes, layer, head, seed)[0]
+            report, p_value = _report(picks, tokenizer, relations, layer, head, seed)
+            other = None if control is None else _report(control, tokenizer, relations, layer, head, seed)[0]
             reports.append(replace(report, control=other))
             values.append(p_value)
     if classes is None:
@@ -95,7 +96,7 @@ def head_reports(
 
 
 def _report(
-    picks: CorpusPicks, tokenizer: Any, classes: NDArray[np.int64] | None, layer: int, head: int, seed: int
+    picks: CorpusPicks, tokenizer: Any, relations: TokenRelations, layer: int, head: int, seed: int
 ) -> tuple[HeadReport, float]:
     token = picks.token[:, layer, head]
     rows = np.flatnonzero(token >= 0)
@@ -103,7 +104,7 @@ def _report(
     chosen, ids = [int(token[i]) for i in rows], [picks.ids[i] for i in rows]
     names = Counter(int(text[place]) for text, place in zip(ids, chosen, strict=True))
     position, word, chance = _predictability(chosen, ids, seed)
-    related, p_value = _relations(chosen, ids, None if classes is None else classes[rows])
+    related = relations.of(pick_rates(chosen, ids, np.arange(texts)) if texts else {})
     added = picks.contribution[:, layer]
     gap = picks.gap[:, layer, head]
     finite = gap[np.isfinite(gap)]
@@ -123,8 +124,11 @@ def _report(
         position=position,
         token=word,
         chance=chance,
+        label_correlation=related.label_correlation,
+        signed_frequency=related.signed_frequency,
+        frequency=related.frequency,
     )
-    return replace(report, **related), p_value
+    return report, related.p_value
 
 
 def _predictability(chosen: list[int], ids: list[NDArray[np.int32]], seed: int) -> tuple[Agreement, Agreement, float]:
@@ -136,39 +140,6 @@ def _predictability(chosen: list[int], ids: list[NDArray[np.int32]], seed: int) 
     position = hits_by_position(chosen, [len(text) for text in ids], train, test)
     word = hits_by_token(chosen, ids, train, test)
     return share(position, len(test)), share(word, len(test)), float(np.mean([1 / len(ids[i]) for i in test]))
-
-
-def _relations(
-    chosen: list[int], ids: list[NDArray[np.int32]], classes: NDArray[np.int64] | None
-) -> tuple[dict[str, Any], float]:
-    """Rank correlations of the pick rates of tokens, and the p-value of the one with labels."""
-    from scipy.stats import spearmanr
-
-    occurs: dict[int, list[int]] = {}
-    for i, text in enumerate(ids):
-        for token in set(text.tolist()):
-            occurs.setdefault(token, []).append(i)
-    common = [token for token, rows in occurs.items() if len(rows) >= LEAST_OCCURRENCES]
-    if len(common) < 10:
-        return {}, float("nan")
-    rates = pick_rates(chosen, ids, np.arange(len(ids)))
-    rate = np.array([rates[token] for token in common])
-    counts = np.array([len(occurs[token]) for token in common])
-    if np.ptp(rate) == 0:
-        return {}, float("nan")
-    result: dict[str, Any] = {"frequency": float(spearmanr(rate, counts).statistic)}
-    if classes is None:
-        return result, float("nan")
-    onehot = np.eye(int(classes.max()) + 1)[classes]  # (texts, classes)
-    inside = np.stack([onehot[occurs[token]].mean(0) for token in common])
-    difference = np.abs(inside - onehot.mean(0)).max(1)
-    signed = np.abs((inside - onehot.mean(0)) * counts[:, None] / len(ids)).max(1)
-    related = spearmanr(rate, difference)
-    result |= {
-        "label_correlation": float(related.statistic),
-        "signed_frequency": float(spearmanr(rate, signed).statistic),
-    }
-    return result, float(related.pvalue)
 
 
 def _named(counts: Counter[int], tokenizer: Any, texts: int) -> tuple[tuple[str, float], ...]:

@@ -82,7 +82,13 @@ def _row(
         names = ", ".join(f"{name} {100 * part:.0f} %" for name, part in report.top_picks[:3])
         chosen = (layer, head) == (inspection.layer, inspection.head)
         style = shade(colour, value / top) + (";outline:3px solid #111;outline-offset:-3px" if chosen else "")
-        cells.append(Cell(form.format(value), style, f"layer {layer}, head {head}: {report.kind}; picks {names}"))
+        cells.append(
+            Cell(
+                form.format(value).replace("0.", ".", 1) if value < 1 else form.format(value),
+                style,
+                f"layer {layer}, head {head}: {report.kind}; picks {names}",
+            )
+        )
     return cells
 
 
