@@ -165,6 +165,27 @@ def test_workers_that_die_while_a_row_is_stored_cost_no_row(engine, tmp_path, mo
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_pauses_longer_than_the_time_limit_cost_no_row(engine, tmp_path):
+    options = ["--seeds", "5", "--set", "pause=0.5"]  # 60 rows, 15 s of work for two workers
+    wanted, log, out, pauses = quiet_table(tmp_path, options), tmp_path / "driver.log", tmp_path / engine, 0
+    driver = start(out, engine, log, *options, "--timeout", "4")
+    for rows in (1, 15, 30):
+        while driver.poll() is None and rows_in(out) < rows:
+            time.sleep(0.05)
+        family = [driver.pid, *children(driver.pid)]  # as Ctrl-Z does
+        for signal_number, pause in ((signal.SIGSTOP, 10), (signal.SIGCONT, 0)):
+            for process in family:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal_number)
+            time.sleep(pause)
+        pauses += 1
+    status = driver.wait(timeout=MINUTES)
+    found = table(out)
+    tally(f"pause of driver and workers, {engine}", pauses, pauses if status == 0 else 0, lost(found, wanted))
+    assert (status, found) == (0, wanted)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_every_kind_of_bad_point_is_a_failed_row(engine, tmp_path, capfd):
     poison = sys.modules[type(find("toy/poison")).__module__]
     bad = {*poison.RAISED, *poison.RETURNED, *poison.PREDICTED, *poison.DEADLY, *poison.ENDLESS}

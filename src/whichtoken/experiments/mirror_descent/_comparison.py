@@ -106,7 +106,7 @@ def train(
 def _epoch(
     model: nn.Module, steps: torch.optim.Optimizer, task: Task, batch: int, rng: np.random.Generator
 ) -> float | None:
-    """One pass over the training examples and the accuracy during it; None if the loss is no number any more, or a step too long for one."""
+    """One pass over the training examples and the accuracy during it; None once loss or weights leave the numbers."""
     import torch
 
     model.train()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,10 +15,25 @@ from whichtoken.lab.plan import Task
 from whichtoken.lab.worker import Outcome
 
 TRIES = 3  # a task whose worker dies this often is recorded as failed
+TICK = 0.5  # seconds between two looks at the clock
 START_SECONDS = 120.0  # to start a worker and load the experiments; not part of a point's time
 
 Ended = tuple[Task, Outcome | None]  # None: the worker died
 Round = Callable[[deque[Task], bool], Iterator[Ended]]  # works a queue off, with all workers or (alone) with one
+
+
+class AwakeClock:
+    """Seconds that this process was awake, as of the last tick: a pause (Ctrl-Z, a closed lid) is no point's delay."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._last = time.monotonic()
+
+    def tick(self) -> None:
+        """Go on; to be called every TICK seconds or so."""
+        now = time.monotonic()
+        self.seconds += min(now - self._last, 4 * TICK)
+        self._last = now
 
 
 class Engine(Protocol):

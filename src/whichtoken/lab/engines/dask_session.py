@@ -16,14 +16,13 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from whichtoken.errors import UsageError, in_one_line
-from whichtoken.lab.engines.common import START_SECONDS, Ended, timed_out
+from whichtoken.lab.engines.common import START_SECONDS, TICK, AwakeClock, Ended, timed_out
 from whichtoken.lab.engines.limits import TimeLimit
 from whichtoken.lab.plan import Task
 from whichtoken.lab.worker import Outcome, get_ready, work
 
 ANSWER_SECONDS = 10.0  # for a scheduler to answer at the beginning
 PATIENCE = 30.0  # for a scheduler, or any worker, to come back
-TICK = 0.5
 LOSSES = 10  # of the scheduler in a row, without a task that ended in between
 GOES_ON = "what was finished is stored, the same command goes on from there"
 
@@ -73,6 +72,7 @@ class Session:
         self._threads: dict[str, int] = {}  # of each worker that takes tasks
         self._ready: set[str] = set()  # workers that have loaded the experiments
         self._stuck: set[str] = set()  # workers that hang and cannot be restarted
+        self._clock = AwakeClock()
         self._looked = self._seen = 0.0  # when the workers were last asked for, and when there was one
         self._losses = 0
 
@@ -106,6 +106,7 @@ class Session:
                 self._fill(tasks, alone)
                 yield from self._drain()  # after new tasks are on their way: no worker waits while a row is stored
                 self._land()
+                self._clock.tick()
                 self._stop_late()
             except _Lost:
                 self._reconnect()
@@ -135,7 +136,8 @@ class Session:
             future.add_done_callback(lambda ended: self._landings.put(ended.key))
         except Exception as error:
             raise _Lost from error
-        self._flights[future.key] = _Flight(task, worker, future, time.monotonic())
+        self._clock.tick()
+        self._flights[future.key] = _Flight(task, worker, future, self._clock.seconds)
 
     def _land(self) -> None:
         """Take what has ended: wait a moment for the first, then only for those that are there."""
@@ -191,7 +193,7 @@ class Session:
 
     def _stop_late(self) -> None:
         """Restart the workers whose task takes too long; what else they were busy with runs again."""
-        now = time.monotonic()
+        now = self._clock.seconds
         late = {
             key: flight
             for key, flight in self._flights.items()
@@ -234,7 +236,7 @@ class Session:
                     flight.future.cancel()
                 if flight.task is not None:
                     self._ended.append((flight.task, None))
-        if not self._threads and time.monotonic() - self._seen > self._patience:
+        if not self._threads and self._clock.seconds - self._seen > self._patience:
             raise UsageError(
                 f"{self._cluster.name} has had no workers for {self._patience:.0f} s; {self._cluster.hint}; {GOES_ON}"
             )
@@ -253,7 +255,7 @@ class Session:
         }
         self._looked = time.monotonic()
         if self._threads:
-            self._seen = self._looked
+            self._seen = self._clock.seconds
         return workers
 
     def _check_time_limit(self, workers: dict[str, Any]) -> None:
@@ -283,7 +285,7 @@ class Session:
                 self._client = self._cluster.connect()
             except (OSError, TimeoutError):
                 time.sleep(TICK)
-        self._seen = time.monotonic()
+        self._seen = self._clock.seconds
 
     def _close(self) -> None:
         client, self._client = self._client, None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -14,6 +13,8 @@ from typing import Any
 from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.engines.common import (
     START_SECONDS,
+    TICK,
+    AwakeClock,
     Ended,
     children_ignore_interrupts,
     run_rounds,
@@ -25,7 +26,6 @@ from whichtoken.lab.plan import Task
 from whichtoken.lab.worker import THREAD_VARIABLES, Outcome, be_a_worker, get_ready, work
 
 STARTS = 5  # workers in a row that end before they are ready, after which there is no point in starting more
-LONGEST_WAIT = 60.0  # a larger number may overflow the clock of the system
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -44,7 +44,8 @@ class LocalEngine:
         yield from run_rounds(self._round, tasks)
 
     def _round(self, tasks: deque[Task], alone: bool) -> Iterator[Ended]:
-        lanes = [_Lane(self.limit.seconds) for _ in range(min(1 if alone else self.workers, len(tasks)))]
+        clock = AwakeClock()
+        lanes = [_Lane(self.limit.seconds, clock) for _ in range(min(1 if alone else self.workers, len(tasks)))]
         ended: list[Ended] = []
         try:
             while True:
@@ -55,8 +56,9 @@ class LocalEngine:
                 busy = [lane for lane in lanes if lane.task is not None]
                 if not busy:
                     return
-                seconds = max(0.0, min(LONGEST_WAIT, *(lane.seconds_left for lane in busy)))
+                seconds = max(0.0, min(TICK, *(lane.seconds_left for lane in busy)))
                 wait([lane.awaited for lane in busy], timeout=seconds, return_when=FIRST_COMPLETED)
+                clock.tick()
                 ended = [end for lane in busy if (end := lane.ended()) is not None]
         finally:
             for lane in lanes:
@@ -66,8 +68,9 @@ class LocalEngine:
 class _Lane:
     """One worker process and the task that it is busy with."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, clock: AwakeClock) -> None:
         self.task: Task | None = None
+        self._clock = clock
         self._seconds = seconds
         self._pool: Any = None
         self._start: Future[None] | None = None  # open while the worker starts: its time is not the point's
@@ -89,7 +92,8 @@ class _Lane:
             except BrokenProcessPool:  # the worker died when it had nothing to do, or at once
                 self._count_failed_start()
             else:
-                self._since = time.monotonic()
+                self._clock.tick()
+                self._since = self._clock.seconds
                 return
 
     @property
@@ -99,7 +103,7 @@ class _Lane:
 
     @property
     def seconds_left(self) -> float:
-        return (self._seconds if self._start is None else START_SECONDS) - (time.monotonic() - self._since)
+        return (self._seconds if self._start is None else START_SECONDS) - (self._clock.seconds - self._since)
 
     def ended(self) -> Ended | None:
         """The task with its outcome (None: the worker died); nothing while it goes on."""
@@ -135,7 +139,7 @@ class _Lane:
         """Whether the worker is ready; one that never will be is replaced."""
         assert self._start is not None
         if self._start.done() and self._start.exception() is None:
-            self._start, self._since, self._failed_starts = None, time.monotonic(), 0
+            self._start, self._since, self._failed_starts = None, self._clock.seconds, 0
             return True
         if self._start.done() or self.seconds_left <= 0:
             self._count_failed_start()
