@@ -35,14 +35,16 @@ def inspect_model(
     import json
 
     from whichtoken.files import check_place, write_text
-    from whichtoken.inspection import inspect
     from whichtoken.inspection.command import read_texts
-    from whichtoken.inspection.loading import load_model, load_tokenizer, quiet
+    from whichtoken.inspection.loading import check_folder, load_model, load_tokenizer, quiet
 
     for place in (html, json_file):
         if place is not None:
             check_place(place)
+    check_folder(model)
     found, labels = read_texts(texts, column, label, most, separator)
+    from whichtoken.inspection import inspect  # torch: only once the arguments are known to be good
+
     with quiet():
         tokenizer, loaded = load_tokenizer(model), load_model(model)
     result = inspect(loaded, found, tokenizer, labels=labels, layer=layer, head=head)

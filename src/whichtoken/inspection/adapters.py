@@ -134,7 +134,9 @@ class NamedProjections(Adapter):
             hidden, mask = given["hidden_states"], given.get("attention_mask")
         count = _head_count(module) or 1
         query, key, value = (_heads(getattr(module, name)(hidden), count) for name in names)
-        return Heads(query, key, value, mask=mask)
+        bare = not any(hasattr(module, name) for name in ("dense", "out_lin"))  # its output is not projected yet
+        context = output[0].view(*output[0].shape[:2], count, -1) if bare else None
+        return Heads(query, key, value, mask=mask, context=context)
 
 
 class Disentangled(Adapter):

@@ -22,7 +22,7 @@ def load_model(folder: str | Path, *, classifier: bool | None = None, **options:
     Code in the folder stays where it is (`trust_remote_code=False`), safetensors are preferred, and pickled weights are
     read as weights only. With its own head if it is a classifier or a language model, otherwise the bare encoder.
     """
-    transformers, folder = transformers_package(), Path(folder)
+    folder = Path(folder)
     config = _config(folder)
     if not any(list(folder.glob(pattern)) for pattern in WEIGHTS):
         raise UsageError(f"{folder} has no weights; expected model.safetensors or pytorch_model.bin")
@@ -35,10 +35,12 @@ def load_model(folder: str | Path, *, classifier: bool | None = None, **options:
     )
     safe = bool(list(folder.glob(WEIGHTS[0])))
     try:
-        model = getattr(transformers, name).from_pretrained(
+        model = getattr(transformers_package(), name).from_pretrained(
             folder, trust_remote_code=False, local_files_only=True, use_safetensors=safe,
             **({} if safe else {"weights_only": True}), **options,
         )  # fmt: skip
+    except UsageError:
+        raise
     except Exception as error:  # broken files speak through many kinds of errors
         raise UsageError(f"{folder} cannot be loaded: {_first_sentence(error)}") from error
     return model.eval()
@@ -46,12 +48,16 @@ def load_model(folder: str | Path, *, classifier: bool | None = None, **options:
 
 def load_tokenizer(folder: str | Path) -> Any:
     """The tokenizer in a folder."""
-    transformers, folder = transformers_package(), Path(folder)
-    _check_folder(folder)
+    folder = Path(folder)
+    check_folder(folder)
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise UsageError(f"{folder} has no tokenizer; copy tokenizer.json (or vocab.txt) of the model into it")
     try:
-        return transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        return transformers_package().AutoTokenizer.from_pretrained(
+            folder, trust_remote_code=False, local_files_only=True
+        )
+    except UsageError:
+        raise
     except Exception as error:
         raise UsageError(f"the tokenizer in {folder} cannot be loaded: {_first_sentence(error)}") from error
 
@@ -79,13 +85,14 @@ def transformers_package() -> Any:
         raise UsageError("models of Hugging Face need transformers: pip install 'whichtoken[transformers]'") from error
 
 
-def _check_folder(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
+    """Refuse what is no folder, before anything heavy is imported."""
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; give the folder with config.json, the weights and the tokenizer")
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    _check_folder(folder)
+    check_folder(folder)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
