@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from whichtoken.theory.sparse_tokens.envelope import envelope
 from whichtoken.theory.sparse_tokens.feature_law import FeatureLaw
@@ -43,9 +42,11 @@ STRAIGHT = 2.0  # shortens steps where the loss has no curvature
 MAX_LOG_STEP = 2.0
 NOTHING = 20.0  # by which log sig then lies below the smallest that was looked at
 SEARCH_REACH = 80.0  # in log sig, where no ridge bounds it
+NEARBY = 1e-3  # in log sig, from where the joint method takes over
 SETTLING = 100  # steps of an inner search, which takes a few
 ROUNDING = 1e-14  # relative decrease that is none
 LOG_REACH = 4.0  # of a step in log V
+BALANCED = 1e-12  # difference in logarithms that is none
 MOST_LOG_RESPONSE = 80.0  # of log V without a ridge
 TINY = 1e-300  # keeps logarithms and quotients finite where no sample has a slope
 
@@ -141,7 +142,9 @@ def _nested_search(equations: _Equations, state: Array) -> _Local:
     if slope(least) >= 0 or least == most:
         return _vanished(equations, state)
     if slope(most) > 0:
-        slope(brentq(slope, least, most, xtol=1e-6, maxiter=100))
+        while most - least > NEARBY:
+            middle = (least + most) / 2
+            least, most = (least, middle) if slope(middle) > 0 else (middle, most)
     return equations(state)
 
 
@@ -159,43 +162,47 @@ def _settled(equations: _Equations, state: Array) -> _Local:
     """Minimum over (om, m, b) of the maximum over V, at fixed sig: Newton's method, downhill only."""
     here = _responded(equations, state)
     for _ in range(SETTLING):
-        gradient, hessian = here.gradient[:3], here.hessian
-        curvature = hessian[:3, :3] - np.outer(hessian[:3, 4], hessian[:3, 4]) / min(hessian[4, 4], -TINY)
+        gradient, curvature = here.gradient[:3], here.hessian[:3, :3]
+        if here.state[4] < equations.most_response:  # V follows the other three
+            cross = here.hessian[:3, 4]
+            curvature = curvature - np.outer(cross, cross) / min(here.hessian[4, 4], -TINY)
         # where the loss is straight there is no curvature, and only a step of bounded length makes sense
         bound = np.abs(gradient).max() / (1 + np.abs(here.state[:3]).sum())
         step = np.linalg.lstsq(curvature + bound * np.eye(3), -gradient)[0]
-        gain, height, length = float(-gradient @ step), equations.height(here), 1.0
-        if height < ROUNDING:  # every sample can be fitted
-            return here
-        while True:
+        height, nothing = equations.height(here)
+        gain, length = float(-gradient @ step), 1.0
+        while gain * length > nothing:
             trial = here.state.copy()
             trial[:3] += length * step
             there = _responded(equations, trial)
-            if equations.height(there) <= height - 1e-4 * length * gain:
+            if equations.height(there)[0] <= height - 1e-4 * length * gain:
                 break
             length /= 2
-            if length * gain < ROUNDING * height:
-                return here
+        else:
+            return here
         here = there
-        if gain < ROUNDING * height:
-            break
     return here
 
 
 def _responded(equations: _Equations, state: Array) -> _Local:
-    """The state with the V that balances the last equation: a root of a function that rises with log V, by Newton."""
+    """The state with the V that balances the last equation: a root of a function that rises with log V.
+
+    Newton's method, and halving where it leaves the bracket.
+    """
+    low, high = -math.inf, math.inf
     here = equations(state)
     for _ in range(SETTLING):
-        excess = here.substituted[0] - here.state[3]
-        given, taken = (
-            math.exp(min(2 * x - here.state[4], 700.0)) / equations.alpha for x in (here.state[3], here.substituted[0])
-        )
-        rise = min(max(0.5 - (here.hessian[4, 4] + given / 2) / max(taken, TINY), 0.05), 1.0)
-        step = max(-LOG_REACH, min(LOG_REACH, -excess / rise))
-        if abs(excess) < 1e-12 or (here.state[4] >= equations.most_response and step > 0):
+        log_sig, log_v = here.state[3:]
+        excess = here.substituted[0] - log_sig
+        if abs(excess) < BALANCED or (excess < 0 and log_v >= equations.most_response) or high - low < BALANCED:
             break
+        low, high = (log_v, high) if excess < 0 else (low, log_v)
+        given, taken = (math.exp(min(2 * x - log_v, 700.0)) / equations.alpha for x in (log_sig, here.substituted[0]))
+        rise = min(max(0.5 - (here.hessian[4, 4] + given / 2) / max(taken, TINY), 0.05), 1.0)
         state = here.state.copy()
-        state[4] = min(state[4] + step, equations.most_response)
+        state[4] = min(log_v + max(-LOG_REACH, min(LOG_REACH, -excess / rise)), equations.most_response)
+        if not low < state[4] < high:
+            state[4] = (low + high) / 2
         here = equations(state)
     return here
 
@@ -270,6 +277,9 @@ class _Equations:
         residual = np.max(np.abs(gradient) / np.maximum([size, size, size, balance, balance], TINY))
         return _Local(state, gradient, hessian, float(residual), train_loss, substituted)
 
-    def height(self, at: _Local) -> float:
-        """Psi up to its dependence on sig, where V balances."""
-        return at.train_loss + self.ridge / 2 * float(at.state[0] ** 2 + at.state[1] ** 2)
+    def height(self, at: _Local) -> tuple[float, float]:
+        """Psi up to the ridge on sig, and the part of it that is rounding."""
+        om, m, _, log_sig, log_v = at.state
+        given, taken = (math.exp(2 * x - log_v) / self.alpha for x in (log_sig, at.substituted[0]))
+        parts = (at.train_loss, taken / 2, self.ridge / 2 * float(om**2 + m**2), -given / 2)
+        return sum(parts), ROUNDING * sum(map(abs, parts))
