@@ -40,6 +40,11 @@ def content(data: bytes) -> Callable[[Path], Any]:
     return lambda path: path.write_bytes(data)
 
 
+def bare_array(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+
+
 def parquet(kind: str, damage: Callable[[bytearray], Any]) -> Callable[[Path], None]:
     def write(path: Path) -> None:
         GOOD[kind].to_parquet(path)
@@ -153,7 +158,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], Any]]] = [
     (["plan", "--pilot"], "short.npz", arrays("(2,)", data=bytes(3))),
     (["plan", "--pilot"], "negative.npz", arrays("(-5,)")),
     (["plan", "--pilot"], "flat.npz", arrays("(2,)", data=bytes(16))),
-    (["plan", "--pilot"], "array.npz", lambda path: np.save(path.open("wb"), np.zeros(3))),
+    (["plan", "--pilot"], "array.npz", bare_array),
     (["plan", "--pilot"], "1e300.csv", cells("bags", 1e300)),
     (["fit", "groups", "good.csv", "--groups"], "deep.json", content(b"[" * 10**6)),
     (["fit", "groups", "good.csv", "--groups"], "half.json", content(b'{"a": ["a_1"')),
