@@ -38,12 +38,14 @@ def test_small_shares_and_errors_are_not_rounded_to_nothing(planned):
         signal_tokens=2,
         attention=replace(planned.attention, error=1.23e-5),
         bayes_floor=1e-7,
+        bayes_floor_error=1e-10,
     )
     text = protocol(tiny)
     assert "0.3 % of the sequences are positive" in text
     assert "2 tokens of a positive sequence carry" in text
     assert "1.23e-05 for attention" in text
-    assert "better than 1e-07" in text
+    assert "better than 1e-07," in text
+    assert "any error below 2e-05, as far as is known" in protocol(replace(tiny, bayes_floor_error=1e-5))
     assert forecast_rows(tiny)[0][1] == "1.23e-05"
 
 
