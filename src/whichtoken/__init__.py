@@ -13,7 +13,19 @@ __version__ = "0.1.0"
 ensure_kernel_cache()  # before anything imports numba
 
 _ESTIMATORS = ("AttentionRegressor", "BagClassifier", "GroupClassifier", "TextClassifier")
-_ROOMS = ("attention", "data", "estimators", "flows", "inspection", "lab", "margin", "models", "optim", "theory", "training")
+_ROOMS = (
+    "attention",
+    "data",
+    "estimators",
+    "flows",
+    "inspection",
+    "lab",
+    "margin",
+    "models",
+    "optim",
+    "theory",
+    "training",
+)
 
 __all__ = ["AttentionRegressor", "BagClassifier", "GroupClassifier", "TextClassifier", "__version__"]
 
