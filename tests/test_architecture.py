@@ -107,11 +107,9 @@ ALLOWED_SOFTMAX = {
     "inspection/effects.py": "the same with one key left out",
     "inspection/decision.py": "class probabilities",
     "experiments/attention_regression/transformer.py": "a dense attention layer, written out for comparison",
-    "experiments/mirror_descent/joint.py": "to convert: least attention of a trained head",
-    "data/sparse_tokens.py": "to convert: features of simulated sequences",
     "theory/sparse_tokens/alignment.py": "weights of a quadrature",
     "theory/sparse_tokens/pilot.py": "posterior weights of candidates",
-    "theory/sparse_tokens/feature_law.py": "to convert: pooled features of simulated scores",
+    "theory/sparse_tokens/feature_law.py": "moments of the weights under a law; no sequence is attended to",
 }
 
 
