@@ -10,7 +10,7 @@ import typer
 
 from whichtoken.commands.options import Column, ModelFolder, Separator, check_apart, new_file, read_file
 from whichtoken.display.terminal import console, table
-from whichtoken.display.terminal import shown as plain_text
+from whichtoken.display.terminal import printable as plain_text
 from whichtoken.files import write_text
 
 
@@ -42,20 +42,20 @@ def explain(
     from whichtoken.commands.models import explain_data
 
     check_apart({"--file": file}, {"--html": html, "--json": json_file})
-    explanations, shown = explain_data(model, text, file, column=column, separator=separator)
+    explanations, printable = explain_data(model, text, file, column=column, separator=separator)
     if html is not None:
-        write_text(html, shown.as_html(explanations))
+        write_text(html, printable.as_html(explanations))
     if json_file is not None:
         write_text(json_file, json.dumps([item.as_json() for item in explanations], ensure_ascii=False, indent=1))
     if html is None and json_file is None:
         for item in explanations:
-            _print_explanation(item, shown)
+            _print_explanation(item, printable)
 
 
-def _print_explanation(item: Any, shown: Any) -> None:
-    out, rows = console(), table(*shown.HEADINGS)
-    out.print(shown.summary(item), highlight=False, markup=False, style="bold")
-    out.print(shown.coloured(item))
-    for line in shown.reason_lines(item):
+def _print_explanation(item: Any, printable: Any) -> None:
+    out, rows = console(), table(*printable.HEADINGS)
+    out.print(printable.summary(item), highlight=False, markup=False, style="bold")
+    out.print(printable.coloured(item))
+    for line in printable.reason_lines(item):
         rows.add_row(*map(plain_text, line))
     out.print(rows)

@@ -62,7 +62,7 @@ def save_model(
         "parameters": dict(parameters),
     }
     plain = json.loads(json.dumps(description, allow_nan=False, default=_plain))
-    text = json.dumps({**plain, "sha256": checksum(plain)}, indent=1, ensure_ascii=False)
+    text = json.dumps({**plain, "sha256": description_checksum(plain)}, indent=1, ensure_ascii=False)
     with _alone(target):
         tensors_file = target / tensors_name(plain["tensors_sha256"])
         with replacing(tensors_file) as fresh:
@@ -114,7 +114,7 @@ def check_writable(folder: str | Path) -> None:
         _parsed(target)  # raises unless it is ours, of whatever version
 
 
-def checksum(description: Mapping[str, Any]) -> str:
+def description_checksum(description: Mapping[str, Any]) -> str:
     """Of everything in a description but its own checksum, however it is laid out."""
     content = {name: value for name, value in description.items() if name != "sha256"}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -151,7 +151,7 @@ def _description(folder: Path) -> dict[str, Any]:
     if version == 1:
         raise UsageError(f"{shown(folder)} has the format of a version before the first release; fit the model again")
     with readable(folder / DESCRIPTION, "a model"):
-        intact = description.get("sha256") == checksum(description)
+        intact = description.get("sha256") == description_checksum(description)
     if not intact:
         raise UsageError(
             f"{shown(folder)}: {DESCRIPTION} does not match its checksum; it was changed or damaged, fit the model again"
