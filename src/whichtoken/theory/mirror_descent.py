@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from whichtoken.norms import power_norm
+from whichtoken.norms import power_norm, signed_power
 
 _SERIES_RADIUS = 0.1  # times 1/p: relative distance below which a term of D_p is summed as a power series
 _SERIES_TERMS = 12  # each term is below a tenth of the one before
@@ -34,13 +34,13 @@ _SERIES_TERMS = 12  # each term is below a tenth of the one before
 def mirror_map(weights: ArrayLike, p: float) -> NDArray[np.float64]:
     """U = sign(W) |W|^(p-1), the gradient of psi."""
     _check_geometry(p)
-    return _signed_power(weights, p - 1.0)
+    return signed_power(weights, p - 1.0)
 
 
 def inverse_mirror_map(dual: ArrayLike, p: float) -> NDArray[np.float64]:
     """W = sign(U) |U|^(1/(p-1)); it takes unit l_q norm to unit l_p norm."""
     _check_geometry(p)
-    return _signed_power(dual, 1.0 / (p - 1.0))
+    return signed_power(dual, 1.0 / (p - 1.0))
 
 
 def directional_divergence(limit: ArrayLike, iterate: ArrayLike, p: float) -> float:
@@ -68,7 +68,7 @@ def directional_divergence(limit: ArrayLike, iterate: ArrayLike, p: float) -> fl
 
 def _entrywise_bregman(a: NDArray[np.float64], b: NDArray[np.float64], p: float) -> NDArray[np.float64]:
     """|a|^p/p - |b|^p/p - sign(b)|b|^(p-1) (a - b)."""
-    terms: NDArray[np.float64] = (np.abs(a) ** p - np.abs(b) ** p) / p - _signed_power(b, p - 1.0) * (a - b)
+    terms: NDArray[np.float64] = (np.abs(a) ** p - np.abs(b) ** p) / p - signed_power(b, p - 1.0) * (a - b)
     near = np.abs(a - b) <= _SERIES_RADIUS / p * np.abs(b)
     near &= b != 0.0
     # a = b (1 + r): |b|^p ((1 + r)^p - 1 - p r) / p cancels to second order in r, so start its series there
@@ -174,13 +174,6 @@ def effective_nonzeros(weights: ArrayLike) -> float:
         raise ValueError(f"weights must not all be zero, the largest magnitude is {peak}")
     magnitudes = magnitudes / peak
     return float(magnitudes.sum() ** 2 / np.sum(magnitudes**2))
-
-
-def _signed_power(values: ArrayLike, exponent: float) -> NDArray[np.float64]:
-    """sign(x) |x|^exponent, entry by entry."""
-    x = np.asarray(values, dtype=np.float64)
-    power: NDArray[np.float64] = np.copysign(np.abs(x) ** exponent, x)
-    return power
 
 
 def _check_geometry(p: float) -> None:

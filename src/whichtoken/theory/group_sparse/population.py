@@ -43,7 +43,7 @@ class PopulationTrajectory:
 
 
 @dataclass(frozen=True)
-class FirstStep:
+class FirstUpdate:
     """The model after one update from zero: the value vector moves, attention stays uniform."""
 
     alpha: float
@@ -104,11 +104,11 @@ def population_map(
     )
 
 
-def first_step(*, groups: int, lr: float, sigma: float = 1.0) -> FirstStep:
+def first_update(*, groups: int, lr: float, sigma: float = 1.0) -> FirstUpdate:
     """State after one update: v_1 = lr sigma v*/sqrt(2 pi), W = 0, the accuracy of uniform attention."""
     problem = Problem.checked(groups, sigma, None)
     accuracy = 0.5 + math.atan(1 / math.sqrt(problem.groups - 1)) / math.pi
-    return FirstStep(alpha=positive("lr", lr) * sigma * INVERSE_SQRT_2PI, gap=0.0, accuracy=accuracy)
+    return FirstUpdate(alpha=positive("lr", lr) * sigma * INVERSE_SQRT_2PI, gap=0.0, accuracy=accuracy)
 
 
 def steps_to_select(
