@@ -26,7 +26,7 @@ class SparseTokens(Task):
 
     Parameters
     ----------
-    length, signal_tokens, strength, prevalence
+    length, signal_tokens, strength, prevalence : int, int, float, float
         L, R, theta and pi = P(label = +1).
     dim : int
         Width of a token.
@@ -34,6 +34,15 @@ class SparseTokens(Task):
         Weights with which signal positions are drawn, without replacement; uniform by default.
     signal : array (dim,), optional
         Hidden direction, scaled to unit norm; the first coordinate by default, which rotation invariance permits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import SparseTokens
+    >>> data = SparseTokens(length=6, signal_tokens=1, strength=3.0, prevalence=0.5, dim=4)
+    >>> tokens, labels = data.sample(10, np.random.default_rng(0))
+    >>> tokens.shape, data.direction.tolist()
+    ((10, 6, 4), [1.0, 0.0, 0.0, 0.0])
     """
 
     dim: int

@@ -19,14 +19,36 @@ AT_FAULT = "at fault: "
 
 @dataclass(frozen=True)
 class Result:
-    """One run of one experiment, judged."""
+    """One run of one experiment, judged.
+
+    Attributes
+    ----------
+    plan : RunPlan
+        What was to be run.
+    rows : Rows[Any]
+        The finished rows; `rows.failed` holds the others.
+    verdicts : list[Verdict]
+        What became of each claim.
+    missing : int
+        Planned rows that are neither finished nor failed.
+    started : str
+        When the run began.
+    fault : str
+        What is wrong with the claim itself, if it cannot be planned or its judge fails.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import reproduce
+    >>> [result] = reproduce(["mirror-descent/direction"], set={"p": 2.0}, seeds=3)  # doctest: +SKIP
+    >>> [verdict.state for verdict in result.verdicts]  # doctest: +SKIP
+    """
 
     plan: RunPlan
-    rows: Rows[Any]  # the finished ones; `rows.failed` holds the others
+    rows: Rows[Any]
     verdicts: list[Verdict]
-    missing: int  # planned rows that are neither finished nor failed
+    missing: int
     started: str = ""
-    fault: str = ""  # what is wrong with the claim itself: it cannot be planned, or its judge fails
+    fault: str = ""
 
     @property
     def experiment(self) -> Experiment[Any]:

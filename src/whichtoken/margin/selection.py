@@ -33,8 +33,9 @@ def selection_svm(embeddings: ArrayLike, counts: Any, selected: Any) -> MarginCe
 
     Parameters
     ----------
-    embeddings : (|S|, d)
-    counts : (n, |S|)
+    embeddings : array_like of shape (|S|, d)
+        One row per token of the vocabulary.
+    counts : array of shape (n, |S|)
         Token counts; only which tokens meet in a sequence matters.
     selected : list of n token indices or index sets, or a boolean array (n, |S|), sparse or dense
         Tokens with equal embeddings count as one.
@@ -44,6 +45,15 @@ def selection_svm(embeddings: ArrayLike, counts: Any, selected: Any) -> MarginCe
     MarginCertificate
         `pairs` are distinct pairs (selected, unselected) of tokens, in this order sorted; a sequence is represented by the
         first of its selected tokens. `direction` has shape (d,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.margin import selection_svm
+    >>> embeddings = np.eye(3)
+    >>> limit = selection_svm(embeddings, counts=[[1, 0, 2], [0, 1, 1]], selected=[0, 1])
+    >>> limit.status, (limit.direction @ embeddings.T).round(3).tolist()
+    ('optimal', [0.408, 0.408, -0.816])
     """
     constraints = vocabulary_constraints(embeddings, counts, selected)
     tied = Ties(constraints)

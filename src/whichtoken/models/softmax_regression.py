@@ -34,12 +34,20 @@ class SoftmaxRegression(torch.nn.Module):
 
     Parameters
     ----------
-    value : (outputs, d)
+    value : torch.Tensor of shape (outputs, d)
         A.
-    key_query : (d, d)
+    key_query : torch.Tensor of shape (d, d)
         B.
-    chunk
+    chunk : int, optional
         Queries at a time; by default as many as keep two blocks of attention weights in cache.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from whichtoken.models import SoftmaxRegression
+    >>> layer = SoftmaxRegression(value=torch.eye(2), key_query=torch.zeros(2, 2))
+    >>> layer(torch.zeros(1, 2), context=torch.tensor([[1.0, 0.0], [3.0, 2.0]])).tolist()  # B = 0 takes the mean
+    [[2.0, 1.0]]
     """
 
     def __init__(self, value: Tensor, key_query: Tensor, chunk: int | None = None) -> None:

@@ -73,6 +73,22 @@ class TwoLayerAttention(ClsModel):
 
     Equation (36) of Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens.
     Parameters and their start are those of one layer.
+
+    Parameters
+    ----------
+    embeddings : array of shape (vocabulary, d)
+        E, float32 or float64.
+    cls, value : array of shape (d,)
+        The query p and the read-out v, of the same type.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.models import TwoLayerAttention
+    >>> model = TwoLayerAttention.start(vocabulary=5, dim=8, rng=np.random.default_rng(0), dtype=np.float64)
+    >>> outputs = model.decision([[1, 0, 2, 0, 0], [0, 0, 0, 0, 0]])
+    >>> outputs.shape, float(outputs[1])  # an empty document gives zero
+    ((2,), 0.0)
     """
 
     def decision(self, counts: Any) -> NDArray[np.float64]:

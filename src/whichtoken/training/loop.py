@@ -70,10 +70,21 @@ class Safeguards:
 
     Parameters
     ----------
-    held_out : counts and labels that are judged after every epoch but never trained on.
-    patience : stop when the held-out loss has not fallen for so many epochs, and go back to the best parameters.
-    checkpoint : file to keep the state in; a run that finds it there goes on from it, to the same numbers.
-    checkpoint_every : epochs between two writes; a kill loses at most so many.
+    held_out : tuple[Any, Any], optional
+        Counts and labels that are judged after every epoch but never trained on.
+    patience : int, optional
+        Stop when the held-out loss has not fallen for so many epochs, and go back to the best parameters.
+    checkpoint : Path, optional
+        File to keep the state in; a run that finds it there goes on from it, to the same numbers.
+    checkpoint_every : int, default=1
+        Epochs between two writes; a kill loses at most so many.
+
+    Examples
+    --------
+    >>> from whichtoken.training import Safeguards
+    >>> guards = Safeguards(held_out=([[1, 0], [0, 1]], [1, -1]), patience=5)
+    >>> guards.patience, guards.checkpoint_every
+    (5, 1)
     """
 
     held_out: tuple[Any, Any] | None = None

@@ -27,7 +27,29 @@ def train_two_layer(
     *,
     guards: Safeguards | None = None,
 ) -> History:
-    """Train `model` in place with AdamW; arguments as for `train_cls`."""
+    """Train `model` in place with AdamW.
+
+    Parameters
+    ----------
+    model, counts, labels, plan, rng, guards : as in `train_cls`
+        The model, the documents, and how to train.
+
+    Returns
+    -------
+    History
+        Losses, epoch by epoch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.models import TwoLayerAttention
+    >>> from whichtoken.training import TrainingPlan, train_two_layer
+    >>> rng = np.random.default_rng(0)
+    >>> model = TwoLayerAttention.start(vocabulary=3, dim=8, rng=rng)
+    >>> history = train_two_layer(model, [[1, 0, 1], [0, 1, 1]], [1, -1], TrainingPlan(epochs=20, drops=()), rng)
+    >>> history.losses[-1] < history.losses[0]
+    True
+    """
     if plan.optimizer != "adamw":
         raise ValueError(f"optimizer={plan.optimizer!r} must be adamw for two layers")
     documents, signs = training_documents(model, TwoLayerAttention, counts, labels)

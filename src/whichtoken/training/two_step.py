@@ -107,16 +107,34 @@ def two_step_query(
 
     Parameters
     ----------
-    samples : chunks
-    loss : {"logistic", "square", "hinge"}
+    samples : iterable of (tokens (n, L, d), labels (n,))
+        The training data, in chunks.
+    loss : {"logistic", "square", "hinge"}, default="logistic"
+        Loss of the readout.
     lr_readout, lr_bias, lr_query : float
-    inverse_temperature : float
+        Step sizes.
+    inverse_temperature : float, default=1.0
         beta inside the softmax.
-    bias_correction : bool
+    bias_correction : bool, default=False
         Put the bias at the best constant score before the second step, which keeps the query of a rare, weak signal
         from turning away from it. Not defined for the hinge loss.
-    fresh : chunks, optional
+    fresh : as `samples`, optional
         Other samples for the second step; the same ones by default.
+
+    Returns
+    -------
+    QuerySteps
+        Query, readout and bias.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import SparseTokens
+    >>> from whichtoken.training import two_step_query
+    >>> data = SparseTokens(length=10, signal_tokens=1, strength=5.0, prevalence=0.5, dim=20)
+    >>> steps = two_step_query([data.sample(400, np.random.default_rng(0))])
+    >>> bool(steps.query @ data.direction / np.linalg.norm(steps.query) > 0.9)  # the query has found the signal
+    True
     """
     check_choice("loss", loss, LOSSES)
     if isinstance(samples, Iterator):

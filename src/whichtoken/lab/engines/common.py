@@ -37,7 +37,15 @@ class AwakeClock:
 
 
 class Engine(Protocol):
-    """Runs tasks and yields each with its outcome, in the order in which they finish."""
+    """Runs tasks and yields each with its outcome, in the order in which they finish.
+
+    Examples
+    --------
+    >>> from whichtoken.lab.engines import parse_engine
+    >>> engine = parse_engine("local", workers=2)
+    >>> list(engine.map([]))  # nothing to do
+    []
+    """
 
     def map(self, tasks: Iterable[RunTask]) -> Generator[tuple[RunTask, Outcome]]: ...
 

@@ -30,7 +30,22 @@ NEEDS = "the dask engine needs {}; install it with: pip install 'whichtoken[dask
 
 
 class DaskEngine:
-    """An existing Dask scheduler, or a cluster of processes started on this machine for the run."""
+    """An existing Dask scheduler, or a cluster of processes started on this machine for the run.
+
+    Parameters
+    ----------
+    address : str or None
+        Of the scheduler, as tcp://host:port; None starts a cluster on this machine.
+    workers : int
+        Processes to start, if there is no address.
+    limit : TimeLimit
+        How long a task may take.
+
+    Examples
+    --------
+    >>> from whichtoken.lab.engines import DaskEngine, TimeLimit
+    >>> engine = DaskEngine("tcp://cluster:8786", workers=8, limit=TimeLimit())  # doctest: +SKIP
+    """
 
     def __init__(self, address: str | None, workers: int, limit: TimeLimit) -> None:
         self.address = address

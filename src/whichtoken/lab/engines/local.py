@@ -30,7 +30,21 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 class LocalEngine:
-    """Processes on this machine; the death of one costs only the task that it had, which runs again."""
+    """Processes on this machine; the death of one costs only its own task, which runs again.
+
+    Parameters
+    ----------
+    workers : int
+        Number of processes.
+    limit : TimeLimit
+        How long a task may take.
+
+    Examples
+    --------
+    >>> from whichtoken.lab.engines import LocalEngine, TimeLimit
+    >>> list(LocalEngine(workers=2, limit=TimeLimit()).map([]))
+    []
+    """
 
     def __init__(self, workers: int, limit: TimeLimit) -> None:
         self.workers = workers
