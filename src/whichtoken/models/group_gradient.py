@@ -70,7 +70,10 @@ def logistic_loss_and_gradient(
     else:
         shares = list(map(share, parts))
     loss = sum(part_loss for part_loss, _ in shares)
-    gradient = Blocks(*map(sum, zip(*(part_gradient for _, part_gradient in shares), strict=True)))
+    gradient = shares[0][1]
+    for _, part_gradient in shares[1:]:
+        for whole, part in zip(gradient, part_gradient, strict=True):
+            whole += part
     W_gradient = np.block([[gradient.content, gradient.query @ P], [(gradient.key @ P).T, P.T @ gradient.pair @ P]])
     return loss, W_gradient, np.concatenate([gradient.value, gradient.position @ P])
 

@@ -44,7 +44,7 @@ def attention(inverse_temperature: float) -> Statistic:
 
 def _attention(inverse_temperature: float, tokens: Array) -> Array:
     starts = np.arange(0, tokens.size + 1, tokens.shape[1])
-    return pool_outputs(inverse_temperature * tokens.ravel(), tokens.ravel(), starts)
+    return np.asarray(pool_outputs(inverse_temperature * tokens.ravel(), tokens.ravel(), starts), dtype=float)
 
 
 def mean(tokens: Array) -> Array:
