@@ -100,7 +100,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bag_model.feature_names_in_ = np.array(["x0", "x1"], dtype=object)
     bag_model.save(home / "bag-model")
     X = groups.drop(columns="label")
-    GroupClassifier(mappings["good"], covariates=["age"]).fit(X, groups["label"]).save(home / "group-model")
+    GroupClassifier(mappings["good"], covariates=["age"], random_state=0).fit(X, groups["label"]).save(
+        home / "group-model"
+    )
     save_model(home / "strange-model", "oracle", {}, {"future": np.zeros(1)})
     return home
 

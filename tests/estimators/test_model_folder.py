@@ -317,7 +317,7 @@ def group_model() -> tuple[Any, Any]:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 4))
     groups = {"a": [0, 1], "b": [2, 3]}
-    return GroupClassifier(groups, n_groups=1, ridge=0.1, cv=2).fit(X, (X[:, 0] > 0).astype(int)), X
+    return GroupClassifier(groups, n_groups=1, C=0.5, cv=2, random_state=0).fit(X, (X[:, 0] > 0).astype(int)), X
 
 
 MAKERS = {"text": text_model, "bags": bag_model, "groups": group_model}
