@@ -28,7 +28,7 @@ def test_bags_from_file_to_predictions(whichtoken, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "r.json").read_text())["ours"]["accuracy"] > 0.9
     predicted = whichtoken("predict", "m", "t.csv", "--column", "molecule")
     found = pd.read_csv(io.StringIO(predicted.stdout))
-    assert np.mean(found["label"] == np.arange(80) % 2) > 0.9
+    assert np.mean(found["predicted"] == np.arange(80) % 2) > 0.9
 
 
 def test_groups_from_file_to_predictions(whichtoken, tmp_path: Path) -> None:
@@ -39,4 +39,4 @@ def test_groups_from_file_to_predictions(whichtoken, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "selected 1 of 2 groups: b" in done.stdout
     predicted = whichtoken("predict", "m", "t.csv")
-    assert np.mean(pd.read_csv(io.StringIO(predicted.stdout))["label"] == table["label"]) > 0.9
+    assert np.mean(pd.read_csv(io.StringIO(predicted.stdout))["predicted"] == table["label"]) > 0.9
