@@ -219,7 +219,7 @@ FIT_TEXT = [
     (f"{TEXT} --label ' '", "the label column ' ' has no name"),
     (f"{TEXT} --text nosuch", "has no column 'nosuch'"),
     (f"{TEXT} --label nosuch", "has no column 'nosuch'"),
-    (f"{TEXT} --groups nosuch", "has no column 'nosuch'"),
+    (f"{TEXT} --split-by nosuch", "has no column 'nosuch'"),
     (f"{TEXT} --label 'label '", "has no column 'label '; did you mean 'label'?"),
     (f"{TEXT} --label score", "the labels have 40 distinct values in 40 rows"),
     (f"{TEXT} --label score", "classification needs a few classes"),

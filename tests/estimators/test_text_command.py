@@ -1,31 +1,13 @@
 """`whichtoken fit text`, `predict` and `explain`, as a user runs them."""
 
 import json
-import sys
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from whichtoken import cli
 from whichtoken.data.synthetic_reviews import synthetic_reviews
-
-
-@pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    """The command in this process, which is many times faster than a new one."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["whichtoken", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        printed = capsys.readouterr()
-        return SimpleNamespace(returncode=end.value.code or 0, stdout=printed.out, stderr=printed.err)
-
-    return run
 
 
 @pytest.fixture

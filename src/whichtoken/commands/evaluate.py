@@ -43,11 +43,12 @@ def evaluate(
     from whichtoken.commands.models import applied
     from whichtoken.estimators.evaluation import judged_again
     from whichtoken.estimators.evaluation_page import evaluation_page
+    from whichtoken.estimators.model_card import training_note
     from whichtoken.report.evaluation import print_evaluation
 
     check_apart({"DATA": data}, {"--html": html, "--json": json_file})
     found = applied(model, data, column, separator=separator, encoding=encoding, rows=rows)
-    report = judged_again(data, found.trained(), found.labels(label))
+    report = judged_again(data, found.trained(), found.labels(label), training_note(model, data))
     print_evaluation(report)
     if html is not None:
         write_text(html, evaluation_page(f"{model.name} on {data.name}", asdict(report)))

@@ -85,17 +85,16 @@ class ColumnReader:
         if name in self.texts:
             return self._levels(piece, name)
         try:
-            values = piece[name].to_numpy(dtype=np.float64)
-            gaps = np.isnan(values)
+            gaps = np.isnan(piece[name].to_numpy(dtype=np.float64))
         except (TypeError, ValueError, OverflowError):
             gaps = np.array([_is_gap(cell) for cell in piece[name]])
             filled = piece.loc[~gaps, name]
             if name not in self.settled and 2 * sum(map(_is_number, filled)) < len(filled):
                 self.texts[name] = {}
                 return self._levels(piece, name)
-            values = np.full(len(piece), np.nan)
+        values = np.full(len(piece), np.nan)
         if gaps.all():
-            return np.full(len(piece), np.nan)
+            return values
         self.settled.add(name)
         values[~gaps] = numbers(self.path, piece[~gaps], [name])[:, 0]
         return values

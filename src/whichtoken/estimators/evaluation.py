@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -55,7 +55,7 @@ class Scheme:
 
     def __str__(self) -> str:
         if self.folds is None:
-            return f"a random {self.test_share:.0%} of the rows held out"
+            return f"{self.test_share:.0%} held out at random"
         return f"{self.folds}-fold cross-validation" + (f", repeated {self.repeats} times" if self.repeats > 1 else "")
 
 
@@ -154,7 +154,7 @@ def judged(path: Path, work: Workload, scheme: Scheme) -> tuple[FitReport, Train
     return report, kept, rows if one else np.empty(0, np.intp)
 
 
-def judged_again(path: Path, trained: Trained, labels: NDArray[Any]) -> FitReport:
+def judged_again(path: Path, trained: Trained, labels: NDArray[Any], notes: Sequence[str] = ()) -> FitReport:
     """A saved model on the labels of another table, beside the most frequent class of it."""
     strange = np.setdiff1d(labels, trained.classes)
     if strange.size:
@@ -171,6 +171,7 @@ def judged_again(path: Path, trained: Trained, labels: NDArray[Any]) -> FitRepor
         majority=metrics_of("most frequent class", HeldOut(codes, [np.tile(shares, (len(codes), 1))]), 0.0),
         baseline=None,
         details=details_of(held, trained.classes),
+        notes=tuple(notes),
     )
 
 

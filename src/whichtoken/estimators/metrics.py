@@ -16,8 +16,8 @@ from scipy.stats import rankdata
 
 Array = NDArray[np.float64]
 
-DRAWS = 400  # of the bootstrap
-CELLS = 1 << 24  # weights of samples held at a time
+DRAWS = 300  # of the bootstrap
+CELLS = 1 << 21  # weights of samples held at a time: about what a cache holds
 BINS = 10  # of the calibration, of equal size
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 LEAST_PROBABILITY = 1e-15

@@ -67,13 +67,9 @@ class DataCard:
     @classmethod
     def of(cls, path: Path, labels: NDArray[Any], columns: list[str]) -> DataCard:
         """Of a table, its labels and the columns that were used."""
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while block := file.read(BLOCK):
-                digest.update(block)
         names, counts = np.unique(labels, return_counts=True)
         classes = {str(name): int(count) for name, count in zip(names, counts, strict=True)}
-        return cls(path.name, digest.hexdigest(), len(labels), classes, columns)
+        return cls(path.name, _sha256(path), len(labels), classes, columns)
 
 
 def first_card(kind: str, parameters: Mapping[str, Any], tensors_sha256: str) -> dict[str, Any]:
@@ -102,6 +98,24 @@ def add_to_card(folder: Path, data: DataCard, report: FitReport) -> None:
     """Say in the card of a saved model what it was trained on and how good it is."""
     card = read_json(folder / CARD)
     write_card(folder, {**card, "data": asdict(data), "evaluation": asdict(report)})
+
+
+def training_note(folder: Path, path: Path) -> list[str]:
+    """A sentence if the card says that the model was trained on this very file."""
+    if not (folder / CARD).is_file():
+        return []
+    data = read_json(folder / CARD).get("data") or {}
+    if data.get("sha256") != _sha256(path):
+        return []
+    return ["the model was trained on rows of this very file, so these scores flatter it"]
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _page(card: Mapping[str, Any]) -> str:
