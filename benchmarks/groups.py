@@ -42,7 +42,7 @@ def _selection(n: int) -> Iterator[Measure]:
     for seed in range(SEEDS):
         task, rng = _task(seed)
         X, y = _flat(task, n, rng)
-        model = GroupClassifier(IDS).fit(X, y)
+        model = GroupClassifier(IDS, random_state=0).fit(X, y)
         ours[seed] = 1 - _error(task, model.coef_[0], model.intercept_[0])
         peer[seed] = 1 - _error(task, *_group_lasso(X, y))
         right += model.selected_groups_ == [task.relevant[0]]
@@ -52,7 +52,7 @@ def _selection(n: int) -> Iterator[Measure]:
     yield Measure(case, "accuracy above skglm group logistic regression", (ours - peer).mean(), least, detail=detail)
     yield Measure(case, "share of seeds with exactly the right group", right / SEEDS, 0.98)
     X, y = _flat(_task(0)[0], n, np.random.default_rng(0))
-    times = seconds(lambda: GroupClassifier(IDS).fit(X, y)), seconds(lambda: _group_lasso(X, y))
+    times = seconds(lambda: GroupClassifier(IDS, random_state=0).fit(X, y)), seconds(lambda: _group_lasso(X, y))
     yield Measure(
         case, "fit time over skglm's, both tuned", times[0] / times[1], 3.0, at_least=False, detail=_times(times)
     )
@@ -63,7 +63,7 @@ def _transfer() -> Iterator[Measure]:
     ours, all_columns, lasso = np.empty((3, TRANSFER_SEEDS))
     for seed in range(TRANSFER_SEEDS):
         task, rng = _task(seed)
-        source = GroupClassifier(IDS).fit(*_flat(task, 400, rng))
+        source = GroupClassifier(IDS, random_state=0).fit(*_flat(task, 400, rng))
         target = GroupSparse(GROUPS, WIDTH, relevant=int(task.relevant[0]), direction=rng.standard_normal(WIDTH))
         X, y = _flat(target, TRANSFER, rng)
         model = source.fit_downstream(X, y)
@@ -92,7 +92,7 @@ def _breast_cancer() -> Iterator[Measure]:
     groups = np.tile(np.arange(10), 3)  # 10 measurements, each as mean, standard error and worst
     ours, peer, kept = [], [], []
     for inside, outside in RepeatedStratifiedKFold(n_splits=10, n_repeats=3, random_state=0).split(X, y):
-        model = GroupClassifier(groups).fit(X[inside], y[inside])
+        model = GroupClassifier(groups, random_state=0).fit(X[inside], y[inside])
         tuned = make_pipeline(StandardScaler(), logistic_baseline(**TUNED))
         tuned.fit(X[inside], y[inside])
         ours.append(model.score(X[outside], y[outside]))

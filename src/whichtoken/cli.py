@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from whichtoken.commands.bench import bench
+from whichtoken.commands.evaluate import evaluate
 from whichtoken.commands.explain import explain
 from whichtoken.commands.export import export
 from whichtoken.commands.fit import fit
@@ -40,6 +41,7 @@ app.command()(bench)
 app.command()(plan)
 app.add_typer(fit, name="fit")
 app.command()(predict)
+app.command()(evaluate)
 app.command()(explain)
 app.command("inspect")(inspect_model)
 

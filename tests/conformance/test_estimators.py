@@ -147,7 +147,7 @@ def test_groups_name_columns_and_set_output():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.standard_normal((80, 6)), columns=list("abcdef"))
     y = (frame["c"] + frame["d"] > 0).to_numpy()
-    model = GroupClassifier({"left": ["a", "b"], "middle": ["c", "d"], "right": ["e", "f"]}).set_output(
+    model = GroupClassifier({"left": ["a", "b"], "middle": ["c", "d"], "right": ["e", "f"]}, random_state=0).set_output(
         transform="pandas"
     )
     kept = make_pipeline(StandardScaler().set_output(transform="pandas"), model).fit(frame, y).transform(frame)
@@ -158,5 +158,5 @@ def test_groups_in_a_grid_search():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((80, 6))
     y = X[:, 2] + X[:, 3] > 0
-    search = GridSearchCV(GroupClassifier([0, 0, 1, 1, 2, 2]), {"n_groups": [1, 3]}, cv=2).fit(X, y)
+    search = GridSearchCV(GroupClassifier([0, 0, 1, 1, 2, 2], random_state=0), {"n_groups": [1, 3]}, cv=2).fit(X, y)
     assert search.best_estimator_.selected_groups_[0] == 1

@@ -23,13 +23,13 @@ import pytest
 from PIL import Image
 from scipy import sparse
 
-from whichtoken.commands.models import texts_of
 from whichtoken.data import TokenCodes, TokenCounts, labelled_pictures
 from whichtoken.data.bag_files import read_bags
 from whichtoken.data.bag_tables import read_bag_table
 from whichtoken.data.count_cache import load_counts, save_counts
 from whichtoken.data.image_patches import CIFAR_FILE, cifar_images
 from whichtoken.data.labelled_pictures import cifar_pictures
+from whichtoken.data.reading import read_text
 from whichtoken.data.review_files import read_imdb, read_reviews, read_yelp
 from whichtoken.data.table_files import read_table
 from whichtoken.data.text_pipeline import read_word_pieces
@@ -112,7 +112,7 @@ READERS = [
     Reader("pilot.parquet", table(BAGS), read_bags),
     Reader("pilot.npz", lambda path: np.savez(path, tokens=np.zeros((2, 3, 1)), labels=np.arange(2)), read_bags),
     Reader("groups.json", text('{"a": ["x", "y"], "b": ["z"]}'), read_mapping),
-    Reader("letter.txt", text("good film"), lambda path: texts_of("", path, "text", None), any_text=True),
+    Reader("letter.txt", text("good film"), read_text, any_text=True),
     Reader("pieces.txt", text(PIECES), read_word_pieces),
     Reader("codes.txt", text(PIECES), lambda path: TokenCodes(9, vocabulary=path)),
     Reader("tokenizer.json", text(TOKENIZER), FileTokenizer.read),

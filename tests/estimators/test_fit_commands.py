@@ -28,7 +28,7 @@ def test_bags_from_file_to_predictions(whichtoken, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "r.json").read_text())["ours"]["accuracy"] > 0.9
     predicted = whichtoken("predict", "m", "t.csv", "--column", "molecule")
     found = pd.read_csv(io.StringIO(predicted.stdout))
-    assert np.mean(found["label"] == np.arange(80) % 2) > 0.9
+    assert np.mean(found["predicted"] == np.arange(80) % 2) > 0.9
 
 
 def test_groups_from_file_to_predictions(whichtoken, tmp_path: Path) -> None:
@@ -39,4 +39,71 @@ def test_groups_from_file_to_predictions(whichtoken, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "selected 1 of 2 groups: b" in done.stdout
     predicted = whichtoken("predict", "m", "t.csv")
-    assert np.mean(pd.read_csv(io.StringIO(predicted.stdout))["label"] == table["label"]) > 0.9
+    assert np.mean(pd.read_csv(io.StringIO(predicted.stdout))["predicted"] == table["label"]) > 0.9
+
+
+def clinic(rows: int = 240) -> pd.DataFrame:
+    """Visits of patients, with gaps and a column of texts; the groups b and nothing else matter."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.standard_normal((rows, 4)), columns=["a_1", "a_2", "b_1", "c_1"])
+    table["b_colour"] = rng.choice(["red", "green"], rows)
+    table["label"] = np.where(table["b_1"] + 3 * (table["b_colour"] == "red") > 1, "ill", "wéll")
+    table["patient"] = np.arange(rows) // 3
+    table.loc[rng.random(rows) < 0.1, "b_1"] = np.nan
+    return table
+
+
+def test_gaps_texts_encodings_and_all_that_is_said_of_a_fit(command, tmp_path: Path) -> None:
+    table = clinic()
+    table.to_csv(tmp_path / "t.csv", index=False, encoding="latin-1")
+    form = ("--encoding", "latin-1")
+    done = command(
+        "fit", "groups", "t.csv", "--prefix", "_", "--split-by", "patient", "--folds", "3", "--class-weight", "balanced",
+        "--baseline", "boosting", "--model", "m", "--json", "r.json", *form,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    gaps = int(table["b_1"].isna().sum())
+    for sentence in (
+        "240 for training, 240 for the test: 3-fold cross-validation",
+        "gradient boosting on all columns", "most frequent class", "said wéll",
+        f"column 'b_1' has {gaps} gaps in 240 rows, which are filled with the training median",
+        "column 'b_colour' holds texts and becomes 2 columns of 0 and 1", "selected 1 of 3 groups: b",
+    ):  # fmt: skip
+        assert sentence in done.stdout
+    report = json.loads((tmp_path / "r.json").read_text())
+    low, high = report["ours"]["intervals"]["accuracy"]
+    assert low < report["ours"]["accuracy"] < high
+    assert np.sum(report["details"]["confusion"]) == 240
+
+    card = json.loads((tmp_path / "m" / "model-card.json").read_text("utf-8"))
+    assert card["data"]["classes"] == table["label"].value_counts().to_dict()
+    assert card["evaluation"] == report
+    page = (tmp_path / "m" / "model-card.html").read_text("utf-8")
+    assert "<svg" in page
+    assert "most frequent class" in page
+
+    table[["patient", "b_1", "b_colour"]].to_parquet(tmp_path / "new.parquet")  # the columns of the selected group
+    asked = command("predict", "m", "new.parquet", "--to", "out.jsonl", "--abstain-below", "0.9")
+    assert asked.returncode == 0, asked.stderr
+    found = pd.read_json(tmp_path / "out.jsonl", lines=True)
+    assert list(found.columns) == ["patient", "b_1", "b_colour", "predicted", "probability_ill", "probability_wéll"]
+    sure = found[["probability_ill", "probability_wéll"]].max(axis=1) >= 0.9
+    np.testing.assert_array_equal(found["predicted"].notna(), sure)
+    assert (found["predicted"] == table["label"])[sure].mean() > 0.95
+
+    judged = command("evaluate", "m", "t.csv", "--html", "e.html", *form)
+    assert judged.returncode == 0, judged.stderr
+    assert "the model was trained on rows of this very file, so these scores flatter it" in judged.stdout
+    assert "<svg" in (tmp_path / "e.html").read_text("utf-8")
+
+
+def test_rows_with_gaps_can_be_left_out(command, tmp_path: Path) -> None:
+    table = clinic()
+    table.to_csv(tmp_path / "t.csv", index=False)
+    kept = int(table["b_1"].notna().sum())
+    done = command("fit", "groups", "t.csv", "--prefix", "_", "--drop-missing", "--no-baseline", "--split-by",
+                      "patient", "--model", "m", "--json", "r.json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"{240 - kept} rows with a gap were left out" in done.stdout
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert (report["training"] + report["test"], report["baseline"]) == (kept, None)

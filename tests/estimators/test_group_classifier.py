@@ -34,7 +34,7 @@ def one_group():
 
 @pytest.fixture(scope="module")
 def model(one_group):
-    return GroupClassifier(IDS).fit(*flat(one_group, 300))
+    return GroupClassifier(IDS, random_state=0).fit(*flat(one_group, 300))
 
 
 def angle(model, task):
@@ -46,11 +46,11 @@ def angle(model, task):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"attention": "shared"}, {"attention": "separate"}, {"attention": "full", "n_groups": 1, "ridge": 1e-3}],
+    [{}, {"attention": "shared"}, {"attention": "separate"}, {"attention": "full", "n_groups": 1, "C": 1.0}],
     ids=["auto", "shared", "separate", "full"],
 )
 def test_finds_the_relevant_group(one_group, options):
-    model = GroupClassifier(IDS, **options).fit(*flat(one_group, 300))
+    model = GroupClassifier(IDS, **options, random_state=0).fit(*flat(one_group, 300))
     assert model.selected_groups_ == [5]
     assert model.attention_.argmax() == 5
     assert model.attention_.sum() == pytest.approx(1)
@@ -66,7 +66,7 @@ def test_support_is_the_columns_of_the_group(model):
 
 def test_several_groups_with_directions_of_their_own():
     task = GroupSparse(8, 4, relevant=[1, 6], direction=[[1, 0, 0, 0], [0, 1, 1, 0]])
-    model = GroupClassifier(IDS).fit(*flat(task, 500))
+    model = GroupClassifier(IDS, random_state=0).fit(*flat(task, 500))
     assert sorted(model.selected_groups_) == [1, 6]
     assert angle(model, task) < 0.05
 
@@ -82,11 +82,11 @@ def test_weak_groups_that_all_matter_are_all_kept(seed):
     truth = np.random.default_rng(seed + 10).choice(
         [-0.5, 0.5], 32
     )  # each group has length 1, a few per cent of accuracy
-    model = GroupClassifier(IDS).fit(X, logistic_labels(X, truth, seed + 20))
+    model = GroupClassifier(IDS, random_state=0).fit(X, logistic_labels(X, truth, seed + 20))
     assert sorted(model.selected_groups_) == list(range(8))
     assert model.comparison_.fewer > model.comparison_.whole
     # the readout is then ridge logistic regression on all columns
-    plain = LogisticRegression(C=1 / (model.choice_.ridge * 400), tol=1e-10, max_iter=10_000)
+    plain = LogisticRegression(C=model.choice_.C, tol=1e-10, max_iter=10_000)
     plain.fit(StandardScaler().fit_transform(X), logistic_labels(X, truth, seed + 20))
     np.testing.assert_allclose(model.coef_[0] * X.std(axis=0), plain.coef_[0], rtol=1e-4, atol=1e-6)
 
@@ -96,7 +96,7 @@ def test_few_noisy_groups_are_selected(seed):
     X = np.random.default_rng(seed).standard_normal((400, 32))
     truth = np.zeros(32)
     truth[4:12] = np.random.default_rng(seed + 10).choice([-1.0, 1.0], 8)
-    model = GroupClassifier(IDS).fit(X, logistic_labels(X, truth, seed + 20))
+    model = GroupClassifier(IDS, random_state=0).fit(X, logistic_labels(X, truth, seed + 20))
     assert sorted(model.selected_groups_) == [1, 2]
     assert model.comparison_.count == 2
     assert model.comparison_.whole - model.comparison_.fewer > model.comparison_.error
@@ -105,17 +105,17 @@ def test_few_noisy_groups_are_selected(seed):
 def test_noise_is_not_overfitted():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((2, 300, 32)), rng.integers(0, 2, (2, 300))
-    model = GroupClassifier(IDS).fit(X[0], y[0])
+    model = GroupClassifier(IDS, random_state=0).fit(X[0], y[0])
     # chance has 0.693; all groups at the least ridge have 0.759
     assert log_loss(y[1], model.predict_proba(X[1])) < math.log(2) + 0.02
 
 
 def test_nothing_is_compared_where_the_number_of_groups_is_given(one_group, model):
     X, y = flat(one_group, 100)
-    assert GroupClassifier(IDS, n_groups=2).fit(X, y).comparison_ is None
-    assert GroupClassifier(IDS, n_groups=8).fit(X, y).comparison_ is None
+    assert GroupClassifier(IDS, n_groups=2, random_state=0).fit(X, y).comparison_ is None
+    assert GroupClassifier(IDS, n_groups=8, random_state=0).fit(X, y).comparison_ is None
     assert model.fit_downstream(X, y).comparison_ is None
-    assert GroupClassifier(np.zeros(32, dtype=int)).fit(X, y).comparison_ is None
+    assert GroupClassifier(np.zeros(32, dtype=int), random_state=0).fit(X, y).comparison_ is None
 
 
 def test_groups_of_unequal_size():
@@ -123,16 +123,20 @@ def test_groups_of_unequal_size():
     X = rng.standard_normal((400, 12))
     y = X[:, 0] - X[:, 1] > 0
     names = ["small"] * 2 + ["large"] * 7 + ["medium"] * 3
-    model = GroupClassifier(names).fit(X, y)
+    model = GroupClassifier(names, random_state=0).fit(X, y)
     assert model.selected_groups_ == ["small"]
-    assert GroupClassifier(names, attention="full", n_groups=1, ridge=0.01).fit(X, y).selected_groups_ == ["small"]
+    assert GroupClassifier(names, attention="full", n_groups=1, C=1.0, random_state=0).fit(X, y).selected_groups_ == [
+        "small"
+    ]
 
 
 def test_overlapping_groups():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.standard_normal((400, 5)), columns=list("abcde"))
     y = frame["b"] + frame["c"] > 0
-    model = GroupClassifier({"first": ["a", "b"], "second": ["b", "c"], "third": ["c", "d", "e"]}).fit(frame, y)
+    model = GroupClassifier({"first": ["a", "b"], "second": ["b", "c"], "third": ["c", "d", "e"]}, random_state=0).fit(
+        frame, y
+    )
     assert model.selected_groups_ == ["second"]
     assert list(model.get_feature_names_out()) == ["b", "c"]
 
@@ -142,7 +146,7 @@ def test_covariates_are_always_kept(kind):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 9))
     y = X[:, 2] + X[:, 3] + 2 * X[:, 8] > 0
-    model = GroupClassifier([0, 0, 1, 1, 2, 2, 3, 3, -1], covariates=[8], attention=kind).fit(X, y)
+    model = GroupClassifier([0, 0, 1, 1, 2, 2, 3, 3, -1], covariates=[8], attention=kind, random_state=0).fit(X, y)
     assert model.selected_groups_ == [1]
     np.testing.assert_array_equal(model.get_support(indices=True), [2, 3, 8])
     assert model.score(X, y) > 0.97
@@ -152,8 +156,12 @@ def test_forms_of_groups_agree(one_group, model):
     X, y = flat(one_group, 300)
     frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(32)])
     mapping = {f"g{j}": [f"x{4 * j + k}" for k in range(4)] for j in range(8)}
-    named = GroupClassifier([f"g{j}" for j in IDS]).fit(X, y)
-    for other in (GroupClassifier(list(IDS)).fit(X, y), named, GroupClassifier(mapping).fit(frame, y)):
+    named = GroupClassifier([f"g{j}" for j in IDS], random_state=0).fit(X, y)
+    for other in (
+        GroupClassifier(list(IDS), random_state=0).fit(X, y),
+        named,
+        GroupClassifier(mapping, random_state=0).fit(frame, y),
+    ):
         np.testing.assert_array_equal(other.coef_, model.coef_)
     assert named.selected_groups_ == ["g5"]
 
@@ -164,7 +172,7 @@ def test_transfer_learns_from_few_samples(one_group, model):
     moved = model.fit_downstream(X, y)
     assert moved.selected_groups_ == [5]
     assert model.selected_groups_ == [5]
-    assert angle(moved, target) < angle(GroupClassifier(ridge=0.01, n_groups=32).fit(X, y), target) / 2
+    assert angle(moved, target) < angle(GroupClassifier(C=1.0, n_groups=32, random_state=0).fit(X, y), target) / 2
     np.testing.assert_array_equal(model.transfer().fit(X, y).coef_, moved.coef_)
 
 
@@ -172,7 +180,7 @@ def test_three_classes():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 8))
     y = np.where(X[:, 4] > 0.5, "a", np.where(X[:, 5] > 0.3, "b", "c"))
-    model = GroupClassifier(np.repeat(np.arange(4), 2)).fit(X, y)
+    model = GroupClassifier(np.repeat(np.arange(4), 2), random_state=0).fit(X, y)
     assert model.selected_groups_ == [2]
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)
     assert model.score(X, y) > 0.85
@@ -180,7 +188,9 @@ def test_three_classes():
 
 def test_contributions_sum_to_the_decision(one_group):
     X, y = flat(one_group, 300)
-    model = GroupClassifier({j: [*range(4 * j, 4 * j + 4), (4 * j + 4) % 32] for j in range(8)}, n_groups=3).fit(X, y)
+    model = GroupClassifier(
+        {j: [*range(4 * j, 4 * j + 4), (4 * j + 4) % 32] for j in range(8)}, n_groups=3, random_state=0
+    ).fit(X, y)
     np.testing.assert_allclose(model.contributions(X).sum(axis=1) + model.intercept_, model.decision_function(X))
 
 
@@ -191,7 +201,7 @@ def test_contributions_sum_to_the_decision(one_group):
 )
 def test_model_folder(one_group, groups, tmp_path):
     X, y = flat(one_group, 100)
-    model = GroupClassifier(groups, n_groups=2, ridge=0.01).fit(X, y)
+    model = GroupClassifier(groups, n_groups=2, C=1.0, random_state=0).fit(X, y)
     model.save(tmp_path / "model")
     copy = GroupClassifier.load(tmp_path / "model")
     np.testing.assert_array_equal(copy.decision_function(X), model.decision_function(X))
@@ -212,7 +222,7 @@ def test_a_damaged_model_folder(model, tmp_path, missing):
 
 def test_a_constant_column_is_harmless(one_group, model):
     X, y = flat(one_group, 300)
-    wide = GroupClassifier([*IDS, 8, 8, 8, 8]).fit(np.hstack([X, np.full((300, 4), 7.0)]), y)
+    wide = GroupClassifier([*IDS, 8, 8, 8, 8], random_state=0).fit(np.hstack([X, np.full((300, 4), 7.0)]), y)
     assert wide.selected_groups_ == [5]
     np.testing.assert_allclose(wide.coef_[0, :32], model.coef_[0], rtol=1e-6)
 
@@ -224,7 +234,8 @@ def test_shared_gradient(monkeypatch):
         group_attention, "minimize", lambda objective, start, **_: seen.update(f=objective, x=start) or _done(start)
     )
     groups = [rng.standard_normal((15, 3)) for _ in range(4)]
-    group_attention.shared_attention(groups, rng.standard_normal((15, 2)), rng.choice([-1.0, 1.0], 15), 0.1)
+    shares = rng.dirichlet(np.ones(15))
+    group_attention.shared_attention(groups, rng.standard_normal((15, 2)), rng.choice([-1.0, 1.0], 15), shares, 0.1)
     point = rng.standard_normal(len(seen["x"]))
     assert check_grad(lambda x: seen["f"](x)[0], lambda x: seen["f"](x)[1], point) < 1e-6
 
@@ -248,7 +259,9 @@ def test_attention_of_the_least_ridge_is_a_two_thirds_power():
 
 def test_no_group_matters():
     signs = np.tile([1.0, -1.0], 10)
-    attention = separate_attention([np.zeros((20, 2)), np.zeros((20, 2))], np.empty((20, 0)), signs, 0.1)
+    attention = separate_attention(
+        [np.zeros((20, 2)), np.zeros((20, 2))], np.empty((20, 0)), signs, np.full(20, 0.05), 0.1
+    )
     np.testing.assert_array_equal(attention, [0.5, 0.5])
 
 
@@ -277,21 +290,82 @@ def test_bad_layouts(groups, covariates, message):
         ({"attention": "none"}, "attention='none' must be one of auto, shared, separate, full"),
         ({"n_groups": 9}, r"n_groups=9 must lie in 1\.\.8"),
         ({"keep": [11]}, "keep: there is no group 11; groups: 0, 1, 2"),
-        ({"ridge": -1}, "ridge=-1 must be above 0"),
+        ({"C": -1}, r"C=-1 must lie in \(0, inf\)"),
         ({"groups": [0] * 20 + [1] * 12, "attention": "shared"}, "needs groups of equal size"),
     ],
 )
 def test_bad_options(one_group, options, message):
     with pytest.raises(ValueError, match=message):
-        GroupClassifier(**{"groups": IDS, **options}).fit(*flat(one_group, 40))
+        GroupClassifier(**{"groups": IDS, **options}, random_state=0).fit(*flat(one_group, 40))
 
 
 def test_bad_samples(one_group):
     X, y = flat(one_group, 40)
     with pytest.raises(ValueError, match="y has one class only"):
-        GroupClassifier(IDS).fit(X, np.ones(40))
+        GroupClassifier(IDS, random_state=0).fit(X, np.ones(40))
     with pytest.raises(ValueError, match="y mixes text"):
-        GroupClassifier(IDS).fit(X, ["a", *range(39)])
+        GroupClassifier(IDS, random_state=0).fit(X, ["a", *range(39)])
     X[3, 4] = np.nan
     with pytest.raises(ValueError, match="contains NaN"):
-        GroupClassifier(IDS).fit(X, y)
+        GroupClassifier(IDS, random_state=0).fit(X, y)
+
+
+def test_a_table_needs_only_the_columns_of_the_selected_groups(one_group):
+    X, y = flat(one_group, 200)
+    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
+    model = GroupClassifier(IDS, n_groups=1, C=1.0, random_state=0).fit(frame, y)
+    needed = frame[model.get_feature_names_out()]
+    np.testing.assert_array_equal(model.predict_proba(needed), model.predict_proba(frame))
+    assert model.explain(needed[:5]) == model.explain(frame[:5])
+    with pytest.raises(ValueError, match="missing"):
+        model.predict(needed.iloc[:, 1:])
+
+
+def test_counterfactuals_are_the_fewest_groups_that_change_the_label(one_group):
+    X, y = flat(one_group, 200)
+    model = GroupClassifier(IDS, n_groups=3, C=1.0, random_state=0).fit(X, y)
+    found, sizes = model.counterfactuals(X[:40]), model.certificates(X[:40])["groups"]
+    layout = model._layout()
+    for row, names, size in zip(X[:40], found, sizes, strict=True):
+        assert size == (len(names) or -1)
+        changed = row.copy()
+        for name in names:
+            columns = layout.members[layout.names.index(name)]
+            changed[columns] = model.column_means_[columns]
+        assert (model.predict([changed])[0] != model.predict([row])[0]) == bool(names)
+
+
+def test_balanced_weights_find_the_rare_class(one_group):
+    X, y = flat(one_group, 600)
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([np.flatnonzero(y == y.min()), rng.permutation(np.flatnonzero(y == y.max()))[:25]])
+    X = X + 1.5 * rng.standard_normal(X.shape)
+    plain, balanced = (
+        GroupClassifier(IDS, n_groups=1, C=1.0, class_weight=weight, random_state=0).fit(X[rows], y[rows])
+        for weight in (None, "balanced")
+    )
+    rare = y == y.max()
+    assert (balanced.predict(X[rare]) == y.max()).mean() > (plain.predict(X[rare]) == y.max()).mean() + 0.1
+    with pytest.raises(ValueError, match="attention='full' takes no class_weight"):
+        GroupClassifier(IDS, attention="full", class_weight="balanced", random_state=0).fit(X, y)
+
+
+def test_what_belongs_together_is_validated_together(one_group):
+    """Copies of a sample on both sides of a validation make noise look like signal; whole clusters do not."""
+    rng = np.random.default_rng(0)
+    X, y = np.repeat(rng.standard_normal((30, 40)), 8, axis=0), np.repeat(np.arange(30) % 2, 8)
+    together = np.repeat(np.arange(30), 8)
+    losses = [
+        GroupClassifier(cv=3, attention="separate", random_state=0).fit(X, y, groups=clusters).comparison_.whole
+        for clusters in (None, together)
+    ]
+    assert losses[0] < 0.3 < 0.6 < losses[1]
+    with pytest.raises(ValueError, match=r"groups of shape \(3,\) must have one entry for each of the 240 samples"):
+        GroupClassifier(random_state=0).fit(X, y, groups=[1, 2, 3])
+
+
+def test_what_is_tried_is_said_where_that_is_wanted(one_group, capsys):
+    GroupClassifier(IDS, cv=2, verbose=1, n_jobs=2, random_state=0).fit(*flat(one_group, 100))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("shared, 1 groups: held-out log-loss ")
+    assert lines[-1].startswith("separate, 8 groups: held-out log-loss ")

@@ -25,7 +25,7 @@ def fitted(request):
     X = pd.DataFrame(np.random.default_rng(0).standard_normal((150, 6)) + 5, columns=COLUMNS)
     score = X["a_1"] - 0.7 * X["b_2"] + 0.5 * X["c_1"] + 0.5 * X["age"] - 1.3 * 5
     y = np.digitize(score, [0.0] if request.param == 2 else [-0.7, 0.7])
-    return GroupClassifier(GROUPS, covariates=["age"], n_groups=3, ridge=0.01).fit(X, y), X
+    return GroupClassifier(GROUPS, covariates=["age"], n_groups=3, C=1.0, random_state=0).fit(X, y), X
 
 
 def test_contributions_add_up_to_the_decision(fitted):
@@ -101,7 +101,7 @@ def test_rows_are_explained_from_tables_alone(fitted, tmp_path):
         UsageError, match="holds a group-classifier, which explains the rows of a table; give --file FILE"
     ):
         explain_data(tmp_path / "m", "a text", None)
-    GroupClassifier(n_groups=1, ridge=0.1).fit(X.to_numpy(), X["a_1"] > 5).save(tmp_path / "nameless")
+    GroupClassifier(n_groups=1, C=1.0, random_state=0).fit(X.to_numpy(), X["a_1"] > 5).save(tmp_path / "nameless")
     with pytest.raises(UsageError, match="trained without names of columns"):
         explain_data(tmp_path / "nameless", "", tmp_path / "t.csv")
 
@@ -146,6 +146,6 @@ def test_what_is_shown(fitted):
 def test_names_are_escaped_on_the_page():
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.standard_normal((40, 2)), columns=["<b>", "c"])
-    page = as_html(GroupClassifier(ridge=0.1, n_groups=2).fit(X, X["<b>"] > 0).explain(X[:1]))
+    page = as_html(GroupClassifier(C=1.0, n_groups=2, random_state=0).fit(X, X["<b>"] > 0).explain(X[:1]))
     assert "<td>&lt;b&gt;</td>" in page
     assert page.count("<b>") == 1  # around the summary

@@ -1,31 +1,13 @@
 """`whichtoken fit text`, `predict` and `explain`, as a user runs them."""
 
 import json
-import sys
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from whichtoken import cli
 from whichtoken.data.synthetic_reviews import synthetic_reviews
-
-
-@pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    """The command in this process, which is many times faster than a new one."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["whichtoken", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        printed = capsys.readouterr()
-        return SimpleNamespace(returncode=end.value.code or 0, stdout=printed.out, stderr=printed.err)
-
-    return run
 
 
 @pytest.fixture
@@ -40,7 +22,7 @@ def reviews(tmp_path):
 
 def test_fit_predict_explain(command, tmp_path, reviews):
     fitted = command(
-        "fit", "text", "reviews.csv", "--text", "review", "--label", "sentiment", "--groups", "film", "--model", "model",
+        "fit", "text", "reviews.csv", "--text", "review", "--label", "sentiment", "--split-by", "film", "--model", "model",
         "--json", "metrics.json",
     )  # fmt: skip
     assert fitted.returncode == 0, fitted.stderr
@@ -51,8 +33,8 @@ def test_fit_predict_explain(command, tmp_path, reviews):
     predicted = command("predict", "model", "reviews.csv", "--column", "review", "--to", "out.csv")
     assert predicted.returncode == 0, predicted.stderr
     table = pd.read_csv(tmp_path / "out.csv")
-    assert list(table.columns) == ["row", "label", "probability_bad", "probability_good"]
-    assert (table["label"] == reviews["sentiment"]).mean() > 0.8
+    assert list(table.columns) == ["review", "sentiment", "film", "predicted", "probability_bad", "probability_good"]
+    assert (table["predicted"] == reviews["sentiment"]).mean() > 0.8
     explained = command(
         "explain", "model", "A superb story with a <b>dreadful</b> end.", "--html", "a.html", "--json", "a.json"
     )
@@ -77,12 +59,12 @@ def test_rows_of_a_file_are_read_whenever_they_are_needed(tmp_path, reviews, mon
 
 
 def test_the_baseline_of_many_documents_chooses_on_some(command, tmp_path, reviews, monkeypatch):
-    from whichtoken.estimators.text import fitting as text_fits
+    from whichtoken.estimators import baselines
 
     arguments = ["fit", "text", "reviews.csv", "--text", "review", "--label", "sentiment", "--json", "metrics.json"]
     accuracy = []
     for enough in (1000, 120):  # of 180
-        monkeypatch.setattr(text_fits, "ENOUGH_TO_CHOOSE", enough)
+        monkeypatch.setattr(baselines, "ENOUGH_TO_CHOOSE", enough)
         assert command(*arguments, "--model", f"model{enough}").returncode == 0
         accuracy.append(json.loads((tmp_path / "metrics.json").read_text())["baseline"]["accuracy"])
     assert accuracy[1] == pytest.approx(accuracy[0], abs=0.05)

@@ -30,7 +30,7 @@ def bags() -> tuple[Any, Any]:
 
 def groups() -> tuple[Any, Any]:
     X = pd.DataFrame(np.random.default_rng(0).standard_normal((40, 2)), columns=[HIDDEN, "other"])
-    return table_explanation, GroupClassifier(ridge=0.1, cv=2).fit(X, X[HIDDEN] > 0).explain(X[:1])
+    return table_explanation, GroupClassifier(C=1.0, cv=2, random_state=0).fit(X, X[HIDDEN] > 0).explain(X[:1])
 
 
 @pytest.mark.parametrize("make", [text, bags, groups])

@@ -189,7 +189,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bags.fit(GOOD["bags"]["u"].to_numpy().reshape(40, 2, 1), y)
     bags.feature_names_in_ = np.array(["u"], dtype=object)
     bags.save(place / "bags-model")
-    GroupClassifier(ridge=0.1, n_groups=1, cv=2).fit(GOOD["groups"][["a_1", "b_1"]], y).save(place / "groups-model")
+    GroupClassifier(C=1.0, n_groups=1, cv=2, random_state=0).fit(GOOD["groups"][["a_1", "b_1"]], y).save(
+        place / "groups-model"
+    )
     GOOD["groups"].to_csv(place / "good.csv", index=False)
     return place
 

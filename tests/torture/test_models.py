@@ -19,8 +19,9 @@ import pytest
 from tally import tally
 
 from whichtoken import BagClassifier, GroupClassifier, TextClassifier
-from whichtoken.commands.models import predict_file
+from whichtoken.commands.models import applied
 from whichtoken.errors import UsageError
+from whichtoken.estimators.evaluation import with_predictions
 from whichtoken.estimators.model_folder import description_checksum
 
 KINDS = ("text", "bags", "groups")
@@ -56,7 +57,12 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
     GroupClassifier(groups, cv=2).fit(table, table["b_1"] > 0).save(folder / "groups")
     table.to_csv(folder / "groups.csv", index=False)
     found = {kind: (folder / kind, folder / f"{kind}.csv") for kind in KINDS}
-    return {kind: (*paths, predict_file(*paths)) for kind, paths in found.items()}
+    return {kind: (*paths, predicted(*paths)) for kind, paths in found.items()}
+
+
+def predicted(folder: Path, data: Path) -> pd.DataFrame:
+    found = applied(folder, data)
+    return with_predictions(found.table, found.classes, found.probabilities())
 
 
 @contextmanager
@@ -76,7 +82,7 @@ def outcome(folder: Path, data: Path, expected: pd.DataFrame) -> str:
     """What became of it: "refused", "unchanged", or what went wrong."""
     try:
         with alarm():
-            found = predict_file(folder, data)
+            found = predicted(folder, data)
     except UsageError as error:
         return "refused" if str(error).isprintable() and folder.name in str(error) else f"strange sentence: {error}"
     except Exception as error:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whichtoken.commands.options import Column, ModelFolder, Separator, check_apart, new_file, read_file
+from whichtoken.commands.options import (
+    Column,
+    Encoding,
+    ModelFolder,
+    RowCount,
+    Separator,
+    check_apart,
+    new_file,
+    read_file,
+)
 from whichtoken.display.terminal import console, printable, table
 from whichtoken.files import write_text
 
@@ -25,6 +34,8 @@ def explain(
     ] = None,
     column: Column = None,
     separator: Separator = None,
+    encoding: Encoding = None,
+    rows: RowCount = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", callback=new_file, help="Write a page in colours.")
     ] = None,
@@ -46,7 +57,7 @@ def explain(
     from whichtoken.report.explanations import presentation_of
 
     check_apart({"--file": file}, {"--html": html, "--json": json_file})
-    explanations = explain_data(model, text, file, column=column, separator=separator)
+    explanations = explain_data(model, text, file, column, separator=separator, encoding=encoding, rows=rows)
     presentation = presentation_of(explanations[0])
     if html is not None:
         write_text(html, presentation.as_html(explanations))

@@ -6,26 +6,38 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from whichtoken.commands.options import (
+    Baseline,
+    ClassWeight,
     DataFile,
+    DropMissing,
+    Encoding,
+    Folds,
     MetricsFile,
     NewModel,
+    NoBaseline,
+    Repeats,
+    RowCount,
     Seed,
     Separator,
+    SplitBy,
     TestShare,
     check_apart,
     help_unless_asked,
     read_file,
     whole_number,
 )
-from whichtoken.display.terminal import console, table
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
+
+if TYPE_CHECKING:
+    from whichtoken.data.table_files import TableForm
+    from whichtoken.estimators.evaluation import FitReport
 
 fit = typer.Typer()
 
@@ -42,32 +54,40 @@ def fit_text_file(
     model: NewModel,
     text: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts.")] = "text",
     label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels.")] = "label",
-    groups: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Rows of one group stay on one side of every split.")
-    ] = None,
     ngrams: Annotated[
         int,
         typer.Option(metavar="1|2|3", parser=whole_number, help="1: words; 2: also pairs of words; 3: also triples."),
     ] = 1,
     stemmer: Annotated[str | None, typer.Option(metavar="LANGUAGE", help="Snowball stemmer, such as english.")] = None,
+    split_by: SplitBy = None,
     test_share: TestShare = 0.25,
+    folds: Folds = None,
+    repeats: Repeats = 1,
     seed: Seed = 0,
+    baseline: Baseline = "logistic",
+    no_baseline: NoBaseline = False,
+    class_weight: ClassWeight = None,
+    drop_missing: DropMissing = False,
     separator: Separator = None,
+    encoding: Encoding = None,
+    rows: RowCount = None,
     json_file: MetricsFile = None,
 ) -> None:
     """Classify documents, with the words that decide.
 
+    Baselines: logistic (TF-IDF and logistic regression), naive-bayes.
+
     Example: whichtoken fit text reviews.csv --text review --label sentiment --model reviews-model
     """
-    from whichtoken.commands.models import check_separator
-    from whichtoken.estimators.text.fitting import fit_text
+    from whichtoken.estimators.evaluation import Scheme
+    from whichtoken.estimators.text.fitting import TextRoles, fit_text
 
-    check_separator(data, separator)
+    form = _form(data, separator, encoding, rows)
     check_apart({"DATA": data}, {"--json": json_file})
-    report = fit_text(
-        data, model, text=text, label=label, groups=groups, ngrams=ngrams, stemmer=stemmer, test_share=test_share,
-        seed=seed, separator=separator, progress=sys.stderr.isatty(),
-    )  # fmt: skip
+    scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline)
+    options = {"ngrams": ngrams, "stemmer": stemmer, "class_weight": class_weight, "progress": sys.stderr.isatty()}
+    roles = TextRoles(text, label, split_by)
+    report = fit_text(data, model, roles, scheme, options=options, drop_missing=drop_missing, **form)
     _print_fit(report, model, json_file)
 
 
@@ -84,23 +104,38 @@ def fit_bags_file(
         int,
         typer.Option(metavar="N", parser=whole_number, help="Queries per class; with one, decisions are certified."),
     ] = 1,
+    split_by: SplitBy = None,
     test_share: TestShare = 0.25,
+    folds: Folds = None,
+    repeats: Repeats = 1,
     seed: Seed = 0,
+    baseline: Baseline = "logistic",
+    no_baseline: NoBaseline = False,
+    class_weight: ClassWeight = None,
+    drop_missing: DropMissing = False,
     separator: Separator = None,
+    encoding: Encoding = None,
+    rows: RowCount = None,
     json_file: MetricsFile = None,
 ) -> None:
     """Classify bags of instances, one instance per row, with the instances that decide.
 
+    Gaps in columns of numbers are filled with the training median; columns of texts become columns of 0 and 1.
+    Baselines, on the mean of the instances: logistic, boosting.
+
     Example: whichtoken fit bags molecules.csv --bag molecule --label active --model molecules-model
     """
-    from whichtoken.commands.models import check_separator
+    from whichtoken.data.bag_tables import BagRoles
+    from whichtoken.estimators.evaluation import Scheme
     from whichtoken.estimators.table_fits import fit_bags
 
-    check_separator(data, separator)
+    form = _form(data, separator, encoding, rows)
     check_apart({"DATA": data}, {"--json": json_file})
+    scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline)
+    roles = BagRoles(bag, label, feature or None, split_by)
     report = fit_bags(
-        data, model, bag=bag, label=label, features=feature or None, queries=queries, test_share=test_share, seed=seed,
-        separator=separator,
+        data, model, roles, scheme, options={"n_queries": queries}, class_weight=class_weight,
+        drop_missing=drop_missing, **form,
     )  # fmt: skip
     _print_fit(report, model, json_file)
 
@@ -120,38 +155,54 @@ def fit_groups_file(
     covariate: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="A column that is always kept; repeatable.")
     ] = None,
+    split_by: SplitBy = None,
     test_share: TestShare = 0.25,
+    folds: Folds = None,
+    repeats: Repeats = 1,
     seed: Seed = 0,
+    baseline: Baseline = "logistic",
+    no_baseline: NoBaseline = False,
+    class_weight: ClassWeight = None,
+    drop_missing: DropMissing = False,
     separator: Separator = None,
+    encoding: Encoding = None,
+    rows: RowCount = None,
     json_file: MetricsFile = None,
 ) -> None:
     """Classify rows whose columns come in groups, with the groups that matter.
 
+    Gaps in columns of numbers are filled with the training median; columns of texts become columns of 0 and 1.
+    Baselines, on all columns: logistic, boosting.
+
     Example: whichtoken fit groups cells.csv --prefix _ --label malignant --model cells-model
     """
-    from whichtoken.commands.models import check_separator
-    from whichtoken.estimators.table_fits import fit_groups, read_mapping
+    from whichtoken.estimators.evaluation import Scheme
+    from whichtoken.estimators.table_fits import GroupRoles, fit_groups, read_mapping
 
     if (groups is None) == (prefix is None):
         raise UsageError("give --groups FILE.json or --prefix SIGN, one of the two")
-    check_separator(data, separator)
+    form = _form(data, separator, encoding, rows)
     check_apart({"DATA": data, "--groups": groups}, {"--json": json_file})
-    report = fit_groups(
-        data, model, groups=read_mapping(groups) if groups else str(prefix), label=label, covariates=covariate or (),
-        test_share=test_share, seed=seed, separator=separator,
-    )  # fmt: skip
+    scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline)
+    roles = GroupRoles(read_mapping(groups) if groups else str(prefix), label, covariate or (), split_by)
+    options = {"class_weight": class_weight}
+    report = fit_groups(data, model, roles, scheme, options=options, drop_missing=drop_missing, **form)
     _print_fit(report, model, json_file)
 
 
-def _print_fit(report: Any, folder: Path, json_file: Path | None) -> None:
-    rows = table("model", "test accuracy", "test log loss", "seconds")
-    for metrics in (report.ours, report.baseline):
-        rows.add_row(metrics.name, f"{metrics.accuracy:.4f}", f"{metrics.log_loss:.4f}", f"{metrics.seconds:.1f}")
-    out = console()
-    out.print(f"{report.training} for training, {report.test} for the test", highlight=False)
-    out.print(rows)
-    for note in report.notes:
-        out.print(visible(note), highlight=False, markup=False)
+def _form(data: Path, separator: str | None, encoding: str | None, rows: int | None) -> TableForm:
+    """How the table is read."""
+    from whichtoken.commands.models import check_form
+
+    form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
+    check_form(data, form)
+    return form
+
+
+def _print_fit(report: FitReport, folder: Path, json_file: Path | None) -> None:
+    from whichtoken.report.evaluation import print_evaluation
+
+    print_evaluation(report)
     print(f"model: {visible(str(folder))}")
     if json_file is not None:
         write_text(json_file, json.dumps(asdict(report), indent=1))

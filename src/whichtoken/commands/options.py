@@ -36,6 +36,34 @@ def number(text: str) -> float:
     return value
 
 
+def positive_number(text: str) -> int:
+    """A whole number of at least 1."""
+    if (value := whole_number(text)) < 1:
+        raise typer.BadParameter(f"'{visible(text)}' is not a whole number of at least 1")
+    return value
+
+
+def probability(text: str) -> float:
+    """A number from 0 to 1."""
+    if not 0 <= (value := number(text)) <= 1:
+        raise typer.BadParameter(f"'{visible(text)}' is not a probability; give a number from 0 to 1")
+    return value
+
+
+def class_weight(text: str) -> str:
+    """The one known weighting of classes."""
+    if text != "balanced":
+        raise typer.BadParameter(f"'{visible(text)}' is not known; the weights can be balanced")
+    return text
+
+
+def text_encoding(text: str) -> str:
+    """The name of a text encoding."""
+    from whichtoken.data.reading import check_encoding
+
+    return check_encoding(text)
+
+
 def one_sign(text: str) -> str:
     r"""A separator of columns: one character, or \t for a tab."""
     sign = text.replace("\\t", "\t")
@@ -118,6 +146,38 @@ TestShare = Annotated[
     float, typer.Option(metavar="SHARE", parser=number, help="Share of the rows kept for the test metrics.")
 ]
 Seed = Annotated[int, typer.Option(metavar="N", parser=whole_number, help="Seed for the split and the training.")]
+Folds = Annotated[
+    int | None,
+    typer.Option(
+        "--folds",
+        metavar="K",
+        parser=whole_number,
+        help="Judge by K-fold cross-validation, and save a model of all rows.",
+    ),
+]
+Repeats = Annotated[
+    int, typer.Option("--repeats", metavar="N", parser=whole_number, help="Repeat the cross-validation N times.")
+]
+SplitBy = Annotated[
+    str | None,
+    typer.Option("--split-by", metavar="COLUMN", help="Rows with the same value here stay on one side of every split."),
+]
+Baseline = Annotated[str, typer.Option("--baseline", metavar="NAME", help="What to compare with.")]
+NoBaseline = Annotated[bool, typer.Option("--no-baseline", help="Compare with the most frequent class only.")]
+ClassWeight = Annotated[
+    str | None,
+    typer.Option("--class-weight", metavar="balanced", parser=class_weight, help="Give every class the same weight."),
+]
+Encoding = Annotated[
+    str | None, typer.Option("--encoding", metavar="NAME", parser=text_encoding, help="Of a text file; default UTF-8.")
+]
+RowCount = Annotated[
+    int | None,
+    typer.Option("--rows", metavar="N", parser=positive_number, help="Read only the first N rows."),
+]
+DropMissing = Annotated[
+    bool, typer.Option("--drop-missing", help="Leave out rows with a gap in a column that is used.")
+]
 MetricsFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write the metrics as JSON.")
 ]

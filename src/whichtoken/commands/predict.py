@@ -10,11 +10,14 @@ import typer
 from whichtoken.commands.options import (
     Column,
     DataFile,
+    Encoding,
     ModelFolder,
+    RowCount,
     Separator,
     SpreadsheetSafe,
     check_apart,
     new_table,
+    probability,
 )
 
 
@@ -32,14 +35,27 @@ def predict(
             help="File to write: .csv, .tsv, .parquet or .jsonl; default: print as CSV.",
         ),
     ] = None,
+    abstain_below: Annotated[
+        float | None,
+        typer.Option(
+            "--abstain-below", metavar="P", parser=probability, help="Leave out labels with a lower probability."
+        ),
+    ] = None,
     spreadsheet_safe: SpreadsheetSafe = False,
+    encoding: Encoding = None,
+    rows: RowCount = None,
 ) -> None:
-    """Labels and probabilities of the rows of a file."""
-    from whichtoken.commands.models import predict_file
+    """Labels and probabilities of the rows of a file, beside its own columns; of bags, one line for each.
+
+    Example: whichtoken predict reviews-model new.csv --column review --to labelled.parquet --abstain-below 0.8
+    """
+    from whichtoken.commands.models import applied
     from whichtoken.data.table_output import write_table
+    from whichtoken.estimators.evaluation import with_predictions
 
     check_apart({"DATA": data}, {"--to": to})
-    predicted = predict_file(model, data, column=column, separator=separator)
+    found = applied(model, data, column, separator=separator, encoding=encoding, rows=rows)
+    predicted = with_predictions(found.table, found.classes, found.probabilities(), abstain_below)
     if to is None:
         print(predicted.to_csv(index=False), end="")
     else:

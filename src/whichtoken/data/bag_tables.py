@@ -6,16 +6,17 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.data.bags import Bags
 from whichtoken.data.column_roles import check_roles, filled
+from whichtoken.data.mixed_columns import ColumnReader, MixedColumns, without_gaps
 from whichtoken.data.reading import shown
 from whichtoken.data.review_files import label_names
-from whichtoken.data.table_files import column_names, stream_table
+from whichtoken.data.table_files import TableForm, column_names, stream_table
 from whichtoken.data.table_files import numbers as numbers
 from whichtoken.errors import UsageError
 
@@ -64,6 +65,112 @@ def read_bag_table(
     if not ids:
         raise UsageError(f"{shown(path)} holds no rows")
     return _gathered(path, np.concatenate(tokens), ids, labels, tuple(features))
+
+
+@dataclass(frozen=True)
+class BagRoles:
+    """Which column of a table of instances plays which part."""
+
+    bag: str = "bag"
+    label: str | None = "label"
+    features: Sequence[str] | None = None  # all the others by default
+    split_by: str | None = None  # what belongs together, the same in all rows of a bag
+
+    @property
+    def special(self) -> dict[str, str]:
+        """The columns that are not features, by their part."""
+        named = {"bag": self.bag, "label": self.label, "split": self.split_by}
+        return {role: column for role, column in named.items() if column is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class BagRows:
+    """Instances with gaps and texts, bag by bag in the order in which the bags first appear."""
+
+    columns: MixedColumns
+    starts: NDArray[np.intp]  # (n + 1,)
+    ids: NDArray[Any]  # (n,)
+    labels: NDArray[Any] | None  # (n,)
+    clusters: NDArray[Any] | None  # (n,), what belongs together
+    others: dict[str, NDArray[Any]]  # columns that are neither, where they are the same in all rows of every bag
+    dropped: int  # rows that were left out for their gaps
+
+    def rows_of(self, bags: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Rows of some bags."""
+        return np.concatenate([np.arange(self.starts[bag], self.starts[bag + 1]) for bag in bags])
+
+
+def read_bag_rows(
+    path: Path, roles: BagRoles, *, drop_missing: bool = False, others: bool = False, **form: Unpack[TableForm]
+) -> BagRows:
+    """Read a table with one instance per row; gaps and texts among the features stay what they are.
+
+    `drop_missing` leaves out rows with a gap; `others` asks also for columns that play no part.
+    """
+    special, features = roles.special, roles.features
+    check_roles([*special.items(), *(("feature", name) for name in features or ())])
+    every = column_names(path, **form)
+    if features is None:
+        features = [name for name in every if name not in special.values()]
+    if not features:
+        raise UsageError(f"{shown(path)} has no feature columns beside {shown(', '.join(special.values()))}")
+    used = [*special.values(), *features]
+    rest = [name for name in every if name not in used] if others else []
+    reader, dropped = ColumnReader(path, features), 0
+    cells: dict[str, list[Any]] = {name: [] for name in [*special.values(), *rest]}
+    for read in stream_table(path, [*used, *rest], **form):
+        piece = without_gaps(read, used) if drop_missing else read
+        dropped += len(read) - len(piece)
+        for role, column in special.items():
+            if role != "label":
+                filled(path, piece[column], column, role, len(cells[roles.bag]))
+        if roles.label is not None:
+            cells[roles.label] += label_names(path, piece[roles.label], roles.label, len(cells[roles.bag]))
+        reader.add(piece)
+        for column in cells:
+            cells[column] += piece[column].tolist() if column != roles.label else []
+    if not cells[roles.bag]:
+        raise UsageError(f"{shown(path)} holds no rows{' without gaps' if dropped else ''}")
+    return _sorted_rows(path, roles, reader.finish(), cells, dropped)
+
+
+def _sorted_rows(
+    path: Path, roles: BagRoles, columns: MixedColumns, cells: dict[str, list[Any]], dropped: int
+) -> BagRows:
+    import pandas as pd
+
+    codes, names = pd.factorize(np.array(cells[roles.bag], dtype=object))
+    order = np.argsort(codes, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
+    owner = codes[order]
+
+    def of_bags(values: NDArray[Any], what: str | None) -> NDArray[Any] | None:
+        """One value for each bag; where they differ inside one, a sentence that says `what`, or nothing."""
+        every = values[order]
+        first = every[starts[:-1]]
+        differs = [one is not two and one != two for one, two in zip(every, first[owner], strict=True)]
+        if any(differs) and what is not None:
+            name = shown(names[owner[differs.index(True)]])
+            raise UsageError(f"{shown(path)}: bag {name} has several {what}; a bag has one")
+        return None if any(differs) else first
+
+    labels = None if roles.label is None else whole_numbers_where_possible(cells[roles.label])
+    clusters = None if roles.split_by is None else np.array([str(cell) for cell in cells[roles.split_by]])
+    rest = {
+        name: found
+        for name, values in cells.items()
+        if name not in roles.special.values()
+        and (found := of_bags(np.array([*values, None], dtype=object)[:-1], None)) is not None
+    }
+    return BagRows(
+        columns.rows(order),
+        starts,
+        np.asarray(names),
+        None if labels is None else of_bags(labels, "labels"),
+        None if clusters is None else of_bags(clusters, f"values of '{shown(str(roles.split_by))}'"),
+        rest,
+        dropped,
+    )
 
 
 def whole_numbers_where_possible(labels: Iterable[str]) -> NDArray[Any]:

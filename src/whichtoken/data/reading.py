@@ -6,6 +6,7 @@ endless ones and those that would fill the memory are met once, here.
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import stat
@@ -49,7 +50,8 @@ def readable(path: str | Path, form: str) -> Iterator[None]:
         raise
     except UnicodeDecodeError as error:
         sign = f"byte 0x{error.object[error.start]:02x} does not fit" if error.object else error.reason
-        raise UsageError(f"{name} is not UTF-8 ({sign}); save it as UTF-8 and try again") from error
+        wanted = "UTF-8" if error.encoding.startswith("utf-8") else error.encoding
+        raise UsageError(f"{name} is not {wanted} ({sign}); save it as UTF-8 and try again") from error
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise UsageError(f"{name} is not valid JSON: {place} ({error.msg})") from error
@@ -105,10 +107,10 @@ class TextBytes(io.RawIOBase):
     `rows_done` says that what was given out so far has become rows: between two such calls the memory must hold it all.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, wide: bool = False) -> None:
         import gzip
 
-        self.path = path
+        self.path, self.wide = path, wide
         self.source: IO[bytes] = gzip.GzipFile(path) if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[assignment]
         self.line = self.blank = self.piece = self.total = 0
         self.most = available_memory() // 4
@@ -135,11 +137,11 @@ class TextBytes(io.RawIOBase):
 
     def _check(self, block: bytes) -> None:
         name = shown(self.path)
-        if not self.total:
+        if not self.total and not self.wide:
             for signature, kind in SIGNATURES.items():
                 if block.startswith(signature):
                     raise UsageError(f"{name} is {kind}, not plain text; save it as UTF-8 text")
-        if b"\0" in block:
+        if b"\0" in block and not self.wide:
             raise UsageError(f"{name} is not text: it holds NUL bytes; save it as UTF-8 text")
         after = max(block.rfind(b"\n"), block.rfind(b"\r"))
         self.line = len(block) - after - 1 if after >= 0 else self.line + len(block)
@@ -155,12 +157,25 @@ class TextBytes(io.RawIOBase):
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[tuple[io.TextIOWrapper, TextBytes]]:
-    """A text file, line breaks as they are, and the bytes below it; call it inside `readable`."""
-    source = TextBytes(path)
+def open_text(path: Path, encoding: str | None = None) -> Iterator[tuple[io.TextIOWrapper, TextBytes]]:
+    """A text file, UTF-8 unless told, line breaks as they are, and the bytes below it; call it inside `readable`."""
+    known = "utf-8" if encoding is None else check_encoding(encoding)
+    source = TextBytes(path, wide=known.startswith(("utf-16", "utf-32")))
     # -sig: a mark at the beginning, which spreadsheets write, is no part of the first line
-    with io.TextIOWrapper(io.BufferedReader(source, BLOCK), encoding="utf-8-sig", newline="") as text:
+    chosen = "utf-8-sig" if known == "utf-8" else known
+    with io.TextIOWrapper(io.BufferedReader(source, BLOCK), encoding=chosen, newline="") as text:
         yield text, source
+
+
+def check_encoding(name: str) -> str:
+    """The usual name of a text encoding; refuses what is none."""
+    try:
+        found = codecs.lookup(name)
+    except (LookupError, ValueError):
+        found = None
+    if found is None or not found._is_text_encoding:
+        raise UsageError(f"encoding '{visible(name)}' is not known; give one such as utf-8, latin-1, cp1252 or utf-16")
+    return found.name
 
 
 def read_text(path: str | Path, form: str = "UTF-8 text") -> str:

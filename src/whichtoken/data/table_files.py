@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,19 +31,28 @@ SEPARATORS = {"\t": "a tab", ";": "';'", ",": "','", "|": "'|'"}
 END = "\0"  # no text file holds it
 
 
+class TableForm(TypedDict, total=False):
+    """What the name of a table does not say: options of every function that reads one."""
+
+    separator: str | None  # of the columns of a .csv or .tsv
+    encoding: str | None  # of a text form; UTF-8 by default
+    rows: int | None  # read only so many, the first ones
+
+
 def stream_table(
-    path: Path, columns: Sequence[str] | None = None, *, separator: str | None = None, chunk: int = CHUNK
+    path: Path, columns: Sequence[str] | None = None, *, chunk: int = CHUNK, **form: Unpack[TableForm]
 ) -> Iterator[pd.DataFrame]:
     """Pieces of a table with the named columns (all by default), of at most `chunk` rows, which are numbered from 0.
 
     The cells of text forms stay strings ("NA" is a word, not a gap); those of Parquet and JSON keep their type.
     """
+    separator, encoding, most = form.get("separator"), form.get("encoding"), form.get("rows")
     readers: dict[str, Callable[[], Iterator[pd.DataFrame]]] = {
-        ".csv": lambda: _delimited(path, columns, separator or ",", chunk),
-        ".tsv": lambda: _delimited(path, columns, separator or "\t", chunk),
+        ".csv": lambda: _delimited(path, columns, separator or ",", chunk, encoding),
+        ".tsv": lambda: _delimited(path, columns, separator or "\t", chunk, encoding),
         ".parquet": lambda: _parquet(path, columns, chunk),
-        ".jsonl": lambda: _json_lines(path, columns, chunk),
-        ".json": lambda: _json_lines(path, columns, chunk),
+        ".jsonl": lambda: _json_lines(path, columns, chunk, encoding),
+        ".json": lambda: _json_lines(path, columns, chunk, encoding),
     }
     ending = path.suffix.lower()
     kind = Path(path.stem).suffix.lower() if ending == ".gz" else ending
@@ -53,18 +62,21 @@ def stream_table(
     with readable(path, kind[1:]):
         if kind not in readers or (ending, kind) == (".gz", ".parquet"):
             raise UsageError(f"{shown(path)}: a table must be {KINDS}")
-        for piece in readers[kind]():
+        for read in readers[kind]():
+            piece = read if most is None else read[: most - first]
             piece.index = range(first, first + len(piece))  # type: ignore[assignment]
             first += len(piece)
             yield piece
+            if first == most:
+                return
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None, *, separator: str | None = None) -> pd.DataFrame:
+def read_table(path: Path, columns: Sequence[str] | None = None, **form: Unpack[TableForm]) -> pd.DataFrame:
     """The whole table at once."""
     import pandas as pd
 
     pieces, size = [], 0
-    for piece in stream_table(path, columns, separator=separator):
+    for piece in stream_table(path, columns, **form):
         pieces.append(piece)
         size += len(piece) * sum(8 if kind.kind in "biuf" else TEXT_CELL for kind in piece.dtypes)
         check_fits(path, size, "the table")
@@ -73,9 +85,9 @@ def read_table(path: Path, columns: Sequence[str] | None = None, *, separator: s
     return pd.concat(pieces, ignore_index=True)
 
 
-def column_names(path: Path, *, separator: str | None = None) -> list[str]:
+def column_names(path: Path, **form: Unpack[TableForm]) -> list[str]:
     """Names of the columns, from the first rows."""
-    for piece in stream_table(path, separator=separator, chunk=1):
+    for piece in stream_table(path, chunk=1, **form):
         return [str(name) for name in piece.columns]
     raise UsageError(f"{shown(path)} holds no rows")
 
@@ -128,11 +140,13 @@ def _number(cell: Any) -> float:
         return np.nan
 
 
-def _delimited(path: Path, columns: Sequence[str] | None, separator: str, chunk: int) -> Iterator[pd.DataFrame]:
+def _delimited(
+    path: Path, columns: Sequence[str] | None, separator: str, chunk: int, encoding: str | None
+) -> Iterator[pd.DataFrame]:
     import pandas as pd
 
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
-    with open_text(path) as (file, source):
+    with open_text(path, encoding) as (file, source):
         # if a quote is still open, the end becomes part of its cell instead of a row of its own
         lines = csv.reader(chain(file, [END]), delimiter=separator)
         header = _named(next((row for row in lines if row), [END]))
@@ -193,11 +207,11 @@ def _parquet(path: Path, columns: Sequence[str] | None, chunk: int) -> Iterator[
             yield batch.to_pandas()
 
 
-def _json_lines(path: Path, columns: Sequence[str] | None, chunk: int) -> Iterator[pd.DataFrame]:
+def _json_lines(path: Path, columns: Sequence[str] | None, chunk: int, encoding: str | None) -> Iterator[pd.DataFrame]:
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
-    with open_text(path) as (file, source):
+    with open_text(path, encoding) as (file, source):
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue

@@ -32,3 +32,13 @@ def encode_labels(y: ArrayLike, samples: int) -> tuple[NDArray[Any], NDArray[np.
     if len(classes) < 2:
         raise ValueError(f"y has one class only, {classes.tolist()[0]!r}; a classifier needs at least two")
     return classes, codes
+
+
+def checked_clusters(groups: ArrayLike | None, samples: int) -> NDArray[Any] | None:
+    """Names of what belongs together, one for each sample."""
+    if groups is None:
+        return None
+    names = np.asarray(groups)
+    if names.shape != (samples,):
+        raise ValueError(f"groups of shape {names.shape} must have one entry for each of the {samples} samples")
+    return names

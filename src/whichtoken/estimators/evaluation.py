@@ -1,78 +1,227 @@
-"""What every `whichtoken fit` does with its rows: split them, measure a model beside its baseline, write predictions."""
+"""What `whichtoken fit` does with rows: split them, and measure a model and its baselines on rows that they have not seen."""
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import log_loss
-from sklearn.model_selection import GroupShuffleSplit, train_test_split
+from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, StratifiedKFold, train_test_split
 
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
+from whichtoken.estimators.metrics import Details, HeldOut, Metrics, details_of, metrics_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
 LARGEST_SEED = 2**32 - 1  # what numpy's and scikit-learn's generators take
 FEW_CLASSES = 8  # in a small table so many classes may be real
 FOLDS = 3  # of the baseline's validation, each of which needs a row of every class
+MOST_FOLDS = 100
 
 
 @dataclass(frozen=True)
-class Metrics:
-    """What a model does on samples that it has not seen."""
+class Scheme:
+    """How a fit is judged: on a share of the rows, or by cross-validation, which may be repeated."""
 
-    name: str
-    accuracy: float
-    log_loss: float
-    seconds: float  # of the fit
+    test_share: float = 0.25
+    folds: int | None = None  # cross-validation instead of one test
+    repeats: int = 1
+    seed: int = 0
+    baseline: str | None = "logistic"  # None for none
+
+    def __post_init__(self) -> None:
+        if not 0 < self.test_share < 1:
+            raise UsageError(
+                f"a test share of {self.test_share:g} is not possible; give a number between 0 and 1, such as 0.25"
+            )
+        if not 0 <= self.seed <= LARGEST_SEED:
+            raise UsageError(f"a seed of {self.seed} is not possible; give a whole number from 0 to {LARGEST_SEED}")
+        if self.folds is not None and not 2 <= self.folds <= MOST_FOLDS:
+            raise UsageError(f"{self.folds} folds are not possible; give a whole number from 2 to {MOST_FOLDS}")
+        if not 1 <= self.repeats <= MOST_FOLDS:
+            raise UsageError(f"{self.repeats} repeats are not possible; give a whole number from 1 to {MOST_FOLDS}")
+        if self.repeats > 1 and self.folds is None:
+            raise UsageError("repeats are those of a cross-validation; give the number of folds too, such as 5")
+
+    def __str__(self) -> str:
+        if self.folds is None:
+            return f"{self.test_share:.0%} held out at random"
+        return f"{self.folds}-fold cross-validation" + (f", repeated {self.repeats} times" if self.repeats > 1 else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A model that was trained on some rows of a table, and the probabilities that it gives to others."""
+
+    model: Any
+    classes: NDArray[Any]
+    probabilities: Callable[[Rows], Array]  # (rows, classes)
+
+
+class Workload(Protocol):
+    """One table as models see it."""
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """(n,)."""
+        ...
+
+    @property
+    def clusters(self) -> NDArray[Any] | None:
+        """What belongs together, (n,): it is never on both sides of a split."""
+        ...
+
+    def ours(self, rows: Rows) -> Trained:
+        """Our model, trained on these rows."""
+        ...
+
+    def baseline(self, kind: str, rows: Rows) -> Trained:
+        """What a user would take instead, trained on these rows."""
+        ...
+
+    def name_of(self, kind: str) -> str:
+        """The baseline in words."""
+        ...
 
 
 @dataclass(frozen=True)
 class FitReport:
-    """What `whichtoken fit` prints; the model was trained on the training part alone."""
+    """What `whichtoken fit` prints."""
 
-    training: int
-    test: int
+    training: int  # rows that the saved model has seen
+    test: int  # rows that were judged, by models that had not seen them
+    judged_by: str
     ours: Metrics
-    baseline: Metrics
-    notes: tuple[str, ...]
+    majority: Metrics  # always the most frequent class, with the frequencies as probabilities
+    baseline: Metrics | None
+    details: Details  # of ours
+    notes: tuple[str, ...] = field(default=())
 
 
-def check_split(share: float, seed: int) -> None:
-    """Refuse a share or a seed that nothing can be split with; call it before the table is read."""
-    if not 0 < share < 1:
-        raise UsageError(f"a test share of {share:g} is not possible; give a number between 0 and 1, such as 0.25")
-    if not 0 <= seed <= LARGEST_SEED:
-        raise UsageError(f"a seed of {seed} is not possible; give a whole number from 0 to {LARGEST_SEED}")
+def judged(path: Path, work: Workload, scheme: Scheme) -> tuple[FitReport, Trained, Rows]:
+    """Our model beside its baselines; the model to keep; and the rows that were held out from it, if any were."""
+    check_classes(path, work.labels)
+    repeats = _splits(path, work, scheme)
+    one = scheme.folds is None
+    classes = np.unique(work.labels)
+    codes = np.searchsorted(classes, work.labels)
+    rows = np.sort(repeats[0][0][1]) if one else np.arange(len(codes))
+    clusters = None if work.clusters is None else work.clusters[rows]
+
+    def held(train: Callable[[Rows], Trained]) -> tuple[HeldOut, float, Trained]:
+        """Probabilities of all judged rows in every repeat, seconds of a fit, and the last model."""
+        found, seconds = [], []
+        for parts in repeats:
+            table = np.full((len(codes), len(classes)), np.nan)
+            for inside, outside in parts:
+                start = time.perf_counter()
+                last = _trained(path, train, np.sort(inside))
+                seconds.append(time.perf_counter() - start)
+                table[np.sort(outside)] = last.probabilities(np.sort(outside))
+            found.append(table[rows])
+        return HeldOut(codes[rows], found, clusters), float(np.mean(seconds)), last
+
+    def prior(inside: Rows) -> Trained:
+        shares = np.bincount(codes[inside], minlength=len(classes)) / len(inside)
+        return Trained(None, classes, lambda others: np.tile(shares, (len(others), 1)))
+
+    ours, seconds, model = held(work.ours)
+    peer = None
+    if scheme.baseline is not None:
+        kind = scheme.baseline
+        theirs, their_seconds, _ = held(lambda inside: work.baseline(kind, inside))
+        peer = metrics_of(work.name_of(kind), theirs, their_seconds)
+    report = FitReport(
+        training=len(repeats[0][0][0]) if one else len(codes),
+        test=len(rows),
+        judged_by=str(scheme),
+        ours=metrics_of("attention", ours, seconds),
+        majority=metrics_of("most frequent class", held(prior)[0], 0.0),
+        baseline=peer,
+        details=details_of(ours, classes),
+    )
+    kept = model if one else _trained(path, work.ours, np.arange(len(codes)))
+    return report, kept, rows if one else np.empty(0, np.intp)
 
 
-def split_rows(
-    path: Path, labels: NDArray[Any], share: float, seed: int, groups: NDArray[Any] | None = None
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows for training and for the test: with the same share of each class, or with whole groups on either side."""
-    check_classes(path, labels)
-    units, least = (labels, len(np.unique(labels))) if groups is None else (np.unique(groups), 1)
+def judged_again(path: Path, trained: Trained, labels: NDArray[Any], notes: Sequence[str] = ()) -> FitReport:
+    """A saved model on the labels of another table, beside the most frequent class of it."""
+    strange = np.setdiff1d(labels, trained.classes)
+    if strange.size:
+        known = ", ".join(map(_shown, trained.classes[:8]))
+        raise UsageError(f"{path} has the label {_shown(strange[0])}, which the model does not know; it knows {known}")
+    codes = np.searchsorted(trained.classes, labels)
+    held = HeldOut(codes, [trained.probabilities(np.arange(len(codes)))])
+    shares = np.bincount(codes, minlength=len(trained.classes)) / len(codes)
+    return FitReport(
+        training=0,
+        test=len(codes),
+        judged_by="all rows of the table",
+        ours=metrics_of("attention", held, 0.0),
+        majority=metrics_of("most frequent class", HeldOut(codes, [np.tile(shares, (len(codes), 1))]), 0.0),
+        baseline=None,
+        details=details_of(held, trained.classes),
+        notes=tuple(notes),
+    )
+
+
+def _trained(path: Path, train: Callable[[Rows], Trained], rows: Rows) -> Trained:
+    try:
+        return train(rows)
+    except UsageError:
+        raise
+    except ValueError as error:  # what an estimator says about its data or options is the user's to mend
+        raise UsageError(f"{path}: {error}") from error
+
+
+def _splits(path: Path, work: Workload, scheme: Scheme) -> list[list[tuple[Rows, Rows]]]:
+    """Rows for training and rows for the test: for each repeat one pair, or one for each fold."""
+    labels, clusters = work.labels, work.clusters
+    if scheme.folds is None:
+        return [[_one_split(path, labels, scheme, clusters)]]
+    _, counts = np.unique(labels, return_counts=True)
+    units = len(np.unique(clusters)) if clusters is not None else int(counts.min())
+    if scheme.folds > units:
+        what = "groups" if clusters is not None else "rows of the rarest class"
+        raise UsageError(f"{path}: {scheme.folds} folds need as many {what}; there are {units}")
+    repeats = []
+    for repeat in range(scheme.repeats):
+        kind = StratifiedKFold if clusters is None else StratifiedGroupKFold
+        splitter = kind(scheme.folds, shuffle=True, random_state=(scheme.seed + repeat) % LARGEST_SEED)
+        repeats.append(list(splitter.split(labels, labels, clusters)))
+        for inside, _ in repeats[-1]:
+            _check_training(path, labels, inside)
+    return repeats
+
+
+def _one_split(path: Path, labels: NDArray[Any], scheme: Scheme, clusters: NDArray[Any] | None) -> tuple[Rows, Rows]:
+    """With the same share of each class on both sides, or with whole clusters on either."""
+    share, seed = scheme.test_share, scheme.seed
+    units, least = (labels, len(np.unique(labels))) if clusters is None else (np.unique(clusters), 1)
     test = math.ceil(share * len(units))
     if min(test, len(units) - test) < least:
-        what = "rows" if groups is None else "groups"
+        what = "rows" if clusters is None else "groups"
         raise UsageError(
             f"{path}: a test share of {share:g} puts {test} of {len(units)} {what} into the test and leaves"
             f" {len(units) - test} for training; each part needs at least {least}"
         )
-    if groups is None:
-        rows = train_test_split(np.arange(len(labels)), test_size=share, random_state=seed, stratify=labels)
+    if clusters is None:
+        inside, outside = train_test_split(np.arange(len(labels)), test_size=share, random_state=seed, stratify=labels)
     else:
         splitter = GroupShuffleSplit(1, test_size=share, random_state=seed)
-        rows = next(splitter.split(labels, groups=groups))
-    _check_training(path, labels, rows[0])
-    return rows[0], rows[1]
+        inside, outside = next(splitter.split(labels, groups=clusters))
+    _check_training(path, labels, inside)
+    return inside, outside
 
 
 def check_classes(path: Path, labels: NDArray[Any]) -> None:
@@ -94,7 +243,7 @@ def check_classes(path: Path, labels: NDArray[Any]) -> None:
         )
 
 
-def _check_training(path: Path, labels: NDArray[Any], inside: NDArray[np.intp]) -> None:
+def _check_training(path: Path, labels: NDArray[Any], inside: Rows) -> None:
     for name in np.unique(labels):
         every, left = int((labels == name).sum()), int((labels[inside] == name).sum())
         if left < FOLDS:
@@ -109,22 +258,23 @@ def _shown(label: Any) -> str:
     return visible(repr(label.item() if isinstance(label, np.generic) else label))
 
 
-def measured(name: str, model: Any, training: tuple[Any, Any], test: tuple[Any, Any]) -> Metrics:
-    """Fit the model on (X, y) of the training part and try it on those of the test part."""
-    start = time.perf_counter()
-    try:
-        model.fit(*training)
-    except ValueError as error:  # what an estimator says about its data or options is the user's to mend
-        raise UsageError(str(error)) from error
-    seconds = time.perf_counter() - start
-    loss = log_loss(test[1], model.predict_proba(test[0]), labels=model.classes_)
-    return Metrics(name, float(np.mean(model.predict(test[0]) == test[1])), float(loss), seconds)
+def with_predictions(
+    table: pd.DataFrame, classes: NDArray[Any], probabilities: Array, abstain_below: float | None = None
+) -> pd.DataFrame:
+    """The table with the predicted label and the probability of each class beside its own columns.
 
-
-def predictions(model: Any, X: Any, names: dict[str, NDArray[Any]]) -> pd.DataFrame:
-    """A table: the names of the rows, their label, and the probability of each class."""
-    import pandas as pd
-
-    probabilities = model.predict_proba(X)
-    shares = {f"probability_{name}": probabilities[:, k] for k, name in enumerate(model.classes_)}
-    return pd.DataFrame({**names, "label": model.predict(X), **shares})
+    A label whose probability is below `abstain_below` is left empty. A name that the table has already gets a mark at its end.
+    """
+    chosen = probabilities.argmax(axis=1)
+    labels = np.asarray(classes)[chosen].astype(object)
+    if abstain_below is not None:
+        labels[probabilities.max(axis=1) < abstain_below] = None
+    columns: dict[str, Any] = {"predicted": labels}
+    columns |= {f"probability_{name}": probabilities[:, k] for k, name in enumerate(classes)}
+    taken = set(table.columns)
+    for name in list(columns):
+        free = name
+        while free in taken:
+            free += "_"
+        columns[free] = columns.pop(name)
+    return table.assign(**columns)

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import stat
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,12 +25,13 @@ from numpy.typing import NDArray
 from whichtoken import __version__
 from whichtoken.data.reading import check_fits, parse_json, readable, reason, shown
 from whichtoken.errors import UsageError
+from whichtoken.estimators.model_card import first_card, write_card
 from whichtoken.files import cannot_write, replacing, write_text
 
 FORMAT = "whichtoken-model"
 VERSION = 2  # raise it when an older program could not read what this one writes
 DESCRIPTION = "model.json"
-OURS = re.compile(r"\.?model[-\w]*\.(json|safetensors)")  # also what an interrupted save leaves
+OURS = re.compile(r"\.?model[-\w]*\.(json|html|safetensors)")  # also what an interrupted save leaves
 CHECKSUM = re.compile(r"[0-9a-f]{64}")
 Tensors = dict[str, NDArray[Any]]
 
@@ -37,7 +39,7 @@ Tensors = dict[str, NDArray[Any]]
 def save_model(
     folder: str | Path, kind: str, parameters: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
 ) -> None:
-    """Write a model folder, whole or not at all.
+    """Write a model folder, whole or not at all, with a card that says what it holds.
 
     Parameters
     ----------
@@ -73,6 +75,19 @@ def save_model(
             if OURS.fullmatch(other.name) and other.name not in (DESCRIPTION, tensors_file.name):
                 with suppress(OSError):  # a file too many does no harm
                     other.unlink()
+        try:
+            write_card(target, first_card(kind, plain["parameters"], plain["tensors_sha256"]))
+        except UsageError as error:  # the model is whole without it
+            warnings.warn(f"the model is saved, but not its card: {error}", stacklevel=2)
+
+
+def describe_table(folder: str | Path, table: Mapping[str, Any]) -> None:
+    """Add to a saved model how the columns of a table become its numbers, all at once."""
+    place = Path(folder)
+    description = {**_description(place), "table": dict(table)}
+    text = json.dumps({**description, "sha256": description_checksum(description)}, indent=1, ensure_ascii=False)
+    with _alone(place.absolute()):
+        write_text(place / DESCRIPTION, text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +98,7 @@ class OpenedFolder:
     kind: str
     parameters: dict[str, Any]
     tensors: Tensors
+    table: Any = None  # how the columns of a table become its numbers, where `describe_table` said so
 
     def __str__(self) -> str:
         return str(self.folder)
@@ -99,7 +115,7 @@ def read_folder(folder: str | Path) -> OpenedFolder:
         if again["tensors_sha256"] == description["tensors_sha256"]:
             raise
         description, tensors = again, _tensors(place, again["tensors_sha256"])  # it was saved anew meanwhile
-    return OpenedFolder(place, description["kind"], description["parameters"], tensors)
+    return OpenedFolder(place, description["kind"], description["parameters"], tensors, description.get("table"))
 
 
 def load_model(folder: str | Path | OpenedFolder, kind: str | None = None) -> tuple[str, dict[str, Any], Tensors]:

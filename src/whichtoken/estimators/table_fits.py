@@ -3,103 +3,259 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from numpy.typing import NDArray
+from sklearn.utils.class_weight import compute_sample_weight
 
-from whichtoken.data.bag_tables import BagTable, numbers, read_bag_table, whole_numbers_where_possible
-from whichtoken.data.column_roles import check_roles
+from whichtoken.data.bag_tables import BagRoles, BagRows, read_bag_rows, whole_numbers_where_possible
+from whichtoken.data.bags import Bags
+from whichtoken.data.column_encoding import ColumnEncoding
+from whichtoken.data.column_roles import check_roles, filled
+from whichtoken.data.mixed_columns import ColumnReader, MixedColumns, without_gaps
 from whichtoken.data.reading import read_json, shown
 from whichtoken.data.review_files import label_names
-from whichtoken.data.table_files import column_names, read_table
+from whichtoken.data.table_files import TableForm, column_names, stream_table
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
-from whichtoken.estimators.bags.attention import no_scaling, pooled_features
 from whichtoken.estimators.bags.classifier import BagClassifier
-from whichtoken.estimators.evaluation import FitReport, check_split, measured, predictions, split_rows
+from whichtoken.estimators.baselines import TABLES, check_baseline, table_baseline
+from whichtoken.estimators.evaluation import FitReport, Scheme, Trained, judged
 from whichtoken.estimators.groups.classifier import GroupClassifier
-from whichtoken.estimators.logistic_baseline import logistic_baseline
-from whichtoken.estimators.model_folder import check_writable
+from whichtoken.estimators.model_card import DataCard, add_to_card
+from whichtoken.estimators.model_folder import check_writable, describe_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from whichtoken.estimators.bags.explanation import BagExplanation
-    from whichtoken.estimators.groups.explanation import RowExplanation
+Rows = NDArray[np.intp]
 
 
 def fit_bags(
     path: Path,
     folder: Path,
+    roles: BagRoles | None = None,
+    scheme: Scheme | None = None,
     *,
-    bag: str = "bag",
-    label: str = "label",
-    features: Sequence[str] | None = None,
-    queries: int = 1,
-    test_share: float = 0.25,
-    seed: int = 0,
-    separator: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    class_weight: str | None = None,
+    drop_missing: bool = False,
+    **form: Unpack[TableForm],
 ) -> FitReport:
-    """Train a `BagClassifier` on a table with one instance per row and save it; the baseline is mean pooling."""
+    """Train a `BagClassifier` with some options on a table with one instance per row, judge it, and save it.
+
+    The baselines see the mean of the instances of a bag.
+    """
+    roles, scheme = roles or BagRoles(), scheme or Scheme()
     check_writable(folder)
-    check_split(test_share, seed)
-    table = read_bag_table(path, bag, label, features, separator)
-    assert table.labels is not None
-    inside, outside = split_rows(path, table.labels, test_share, seed)
-    training, test = table.bags.subset(inside), table.bags.subset(outside)
-    model = BagClassifier(n_queries=queries, random_state=seed)
-    ours = measured("attention", model, (training, table.labels[inside]), (test, table.labels[outside]))
-    scaling = no_scaling(training.dim)
-    means, held = (pooled_features(part, np.zeros(part.dim), scaling) for part in (training, test))
-    baseline = measured(
-        "mean pooling + logistic regression", _linear(), (means, table.labels[inside]), (held, table.labels[outside])
-    )
-    notes = []
+    check_baseline(scheme.baseline, TABLES)
+    table = read_bag_rows(path, roles, drop_missing=drop_missing, **form)
+    work = _BagWork(table, {**(options or {}), "random_state": scheme.seed}, class_weight)
+    report, kept, _ = judged(path, work, scheme)
+    encoding = kept.model.encoding
+    notes = [*encoding.notes(table.columns), *_dropped_note(table.dropped), *_pooling_notes(kept.model.model)]
+    if len(table.columns.values) == len(table.ids):
+        notes.append(f"every bag has one row only; is '{roles.bag}' the column that says which rows belong together?")
+    _save(folder, kept.model)
+    report = replace(report, notes=tuple(notes))
+    add_to_card(folder, DataCard.of(path, work.labels, [*roles.special.values(), *table.columns.names]), report)
+    return report
+
+
+def _pooling_notes(model: BagClassifier) -> Iterator[str]:
     if model.pooling_ != "attention":
-        notes.append("attention did not lower the validated loss: bags are pooled by the mean")
-    if len(table.bags.tokens) == len(table.ids):
-        notes.append(f"every bag has one row only; is '{bag}' the column that says which rows belong together?")
-    model.feature_names_in_ = np.array(table.features, dtype=object)
-    model.save(folder)
-    return FitReport(len(inside), len(outside), ours, baseline, tuple(notes))
+        yield "attention did not lower the validated loss: bags are pooled by the mean"
+
+
+def _dropped_note(dropped: int) -> Iterator[str]:
+    if dropped:
+        yield f"{dropped} rows with a gap were left out"
+
+
+@dataclass(frozen=True, eq=False)
+class _Encoded:
+    """A fitted model, and how the columns of a table become its numbers."""
+
+    model: Any
+    encoding: ColumnEncoding
+
+
+def _save(folder: Path, fitted: _Encoded) -> None:
+    fitted.model.save(folder)
+    describe_table(folder, fitted.encoding.as_json())
+
+
+@dataclass(frozen=True, eq=False)
+class _BagWork:
+    """A table of bags as models see it."""
+
+    table: BagRows
+    options: dict[str, Any]
+    class_weight: str | None
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        assert self.table.labels is not None
+        return self.table.labels
+
+    @property
+    def clusters(self) -> NDArray[Any] | None:
+        return self.table.clusters
+
+    def name_of(self, kind: str) -> str:
+        """The baseline in words."""
+        return f"mean pooling + {TABLES[kind]}"
+
+    def ours(self, rows: Rows) -> Trained:
+        """Our model, trained on these bags."""
+        encoding, bags = self._encoded(rows)
+        model, y = BagClassifier(**self.options), self.labels[rows]
+        weights = None if self.class_weight is None else compute_sample_weight(self.class_weight, y)
+        together = None if self.clusters is None else self.clusters[rows]
+        model.fit(bags.subset(rows), y, sample_weight=weights, groups=together)
+        model.feature_names_in_ = np.array(encoding.names, dtype=object)
+        return Trained(
+            _Encoded(model, encoding), model.classes_, lambda others: model.predict_proba(bags.subset(others))
+        )
+
+    def baseline(self, kind: str, rows: Rows) -> Trained:
+        """What a user would take instead, trained on the means of these bags."""
+        _, bags = self._encoded(rows)
+        means = np.add.reduceat(bags.tokens, bags.starts[:-1]) / np.diff(bags.starts)[:, None]
+        model = table_baseline(kind, self.class_weight).fit(means[rows], self.labels[rows])
+        return Trained(model, model.classes_, lambda others: np.asarray(model.predict_proba(means[others])))
+
+    def _encoded(self, rows: Rows) -> tuple[ColumnEncoding, Bags]:
+        """All bags as numbers, in the way that these ones fix."""
+        encoding = ColumnEncoding.of(self.table.columns.rows(self.table.rows_of(rows)))
+        return encoding, Bags(encoding.encode(self.table.columns), self.table.starts)
+
+
+@dataclass(frozen=True)
+class GroupRoles:
+    """Which columns of a table play which part."""
+
+    groups: (
+        Mapping[str, Sequence[str]] | str
+    )  # names of columns by group, or the sign before which a column names its group
+    label: str = "label"
+    covariates: Sequence[str] = ()
+    split_by: str | None = None  # what belongs together
+
+    @property
+    def special(self) -> dict[str, str]:
+        """The columns that are neither in a group nor covariates, by their part."""
+        return {"label": self.label} | ({} if self.split_by is None else {"split": self.split_by})
 
 
 def fit_groups(
     path: Path,
     folder: Path,
+    roles: GroupRoles,
+    scheme: Scheme | None = None,
     *,
-    groups: Mapping[str, Sequence[str]] | str,
-    label: str = "label",
-    covariates: Sequence[str] = (),
-    test_share: float = 0.25,
-    seed: int = 0,
-    separator: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    drop_missing: bool = False,
+    **form: Unpack[TableForm],
 ) -> FitReport:
-    """Train a `GroupClassifier` on a table and save it; the baseline is logistic regression on all columns.
-
-    `groups` maps names to columns, or is a sign: columns are grouped by the part of their name before it.
-    """
+    """Train a `GroupClassifier` with some options on a table, judge it, and save it; baselines see all columns."""
+    scheme = scheme or Scheme()
     check_writable(folder)
-    check_split(test_share, seed)
-    check_roles([("label", label), *(("covariate", name) for name in covariates)])
-    columns = [name for name in column_names(path, separator=separator) if name != label]
-    mapping = _by_prefix(columns, groups, covariates) if isinstance(groups, str) else dict(groups)
+    check_baseline(scheme.baseline, TABLES)
+    mapping = _groups_of(path, roles, form)
+    columns = list(dict.fromkeys([*roles.covariates, *(name for part in mapping.values() for name in part)]))
+    table, labels, clusters, dropped = _read_rows(path, roles, columns, drop_missing, form)
+    work = _GroupWork(
+        table, labels, clusters, mapping, roles.covariates, {**(options or {}), "random_state": scheme.seed}
+    )
+    report, kept, _ = judged(path, work, scheme)
+    encoding = kept.model.encoding
+    notes = [*encoding.notes(table), *_dropped_note(dropped), *_selection_notes(kept.model.model)]
+    _save(folder, kept.model)
+    report = replace(report, notes=tuple(notes))
+    add_to_card(folder, DataCard.of(path, labels, [*roles.special.values(), *columns]), report)
+    return report
+
+
+def _groups_of(path: Path, roles: GroupRoles, form: TableForm) -> dict[str, list[str]]:
+    """Columns by group, each in one part only."""
+    check_roles([*roles.special.items(), *(("covariate", name) for name in roles.covariates)])
+    if isinstance(roles.groups, str):
+        columns = [name for name in column_names(path, **form) if name not in roles.special.values()]
+        mapping = _by_prefix(columns, roles.groups, roles.covariates)
+    else:
+        mapping = {name: list(part) for name, part in roles.groups.items()}
     for name, members in mapping.items():
-        check_roles([("label", label), *((f"member of group '{name}'", member) for member in members)])
-    wanted = list(dict.fromkeys([*covariates, *(name for part in mapping.values() for name in part)]))
-    table = read_table(path, [label, *wanted], separator=separator)
-    X = _frame(path, table, wanted)
-    y = whole_numbers_where_possible(label_names(path, table[label], label, 0))
-    inside, outside = split_rows(path, y, test_share, seed)
-    model = GroupClassifier(mapping, covariates=list(covariates) or None, random_state=seed)
-    training, test = (X.iloc[inside], y[inside]), (X.iloc[outside], y[outside])
-    ours = measured("group selection", model, training, test)
-    baseline = measured("logistic regression on all columns", _linear(), training, test)
-    model.save(folder)
-    return FitReport(len(inside), len(outside), ours, baseline, tuple(_selection_notes(model)))
+        check_roles([*roles.special.items(), *((f"member of group '{name}'", member) for member in members)])
+    return mapping
+
+
+def _read_rows(
+    path: Path, roles: GroupRoles, columns: Sequence[str], drop_missing: bool, form: TableForm
+) -> tuple[MixedColumns, NDArray[Any], NDArray[Any] | None, int]:
+    """Columns, labels, what belongs together, and how many rows were left out."""
+    reader, dropped = ColumnReader(path, columns), 0
+    labels: list[str] = []
+    members: list[str] = []
+    used = [*roles.special.values(), *columns]
+    for read in stream_table(path, used, **form):
+        piece = without_gaps(read, used) if drop_missing else read
+        dropped += len(read) - len(piece)
+        labels += label_names(path, piece[roles.label], roles.label, len(labels))
+        if roles.split_by is not None:
+            members += filled(path, piece[roles.split_by], roles.split_by, "group", len(members))
+        reader.add(piece)
+    if not labels:
+        raise UsageError(f"{shown(path)} holds no rows{' without gaps' if dropped else ''}")
+    together = np.array(members) if members else None
+    return reader.finish(), whole_numbers_where_possible(labels), together, dropped
+
+
+@dataclass(frozen=True, eq=False)
+class _GroupWork:
+    """A table whose columns come in groups, as models see it."""
+
+    table: MixedColumns
+    labels: NDArray[Any]
+    clusters: NDArray[Any] | None
+    groups: Mapping[str, Sequence[str]]
+    covariates: Sequence[str]
+    options: dict[str, Any]
+
+    def name_of(self, kind: str) -> str:
+        """The baseline in words."""
+        return f"{TABLES[kind]} on all columns"
+
+    def ours(self, rows: Rows) -> Trained:
+        """Our model, trained on these rows."""
+        encoding, frame = self._encoded(rows)
+        groups = {name: _expanded(encoding, part) for name, part in self.groups.items()}
+        model = GroupClassifier(groups, covariates=_expanded(encoding, self.covariates) or None, **self.options)
+        together = None if self.clusters is None else self.clusters[rows]
+        model.fit(frame.iloc[rows], self.labels[rows], groups=together)
+        return Trained(
+            _Encoded(model, encoding), model.classes_, lambda others: model.predict_proba(frame.iloc[others])
+        )
+
+    def baseline(self, kind: str, rows: Rows) -> Trained:
+        """What a user would take instead, trained on all columns of these rows."""
+        _, frame = self._encoded(rows)
+        model = table_baseline(kind, self.options.get("class_weight")).fit(frame.iloc[rows], self.labels[rows])
+        return Trained(model, model.classes_, lambda others: np.asarray(model.predict_proba(frame.iloc[others])))
+
+    def _encoded(self, rows: Rows) -> tuple[ColumnEncoding, pd.DataFrame]:
+        """All rows as numbers, in the way that these ones fix."""
+        import pandas as pd
+
+        encoding = ColumnEncoding.of(self.table.rows(rows))
+        return encoding, pd.DataFrame(encoding.encode(self.table), columns=encoding.names)
+
+
+def _expanded(encoding: ColumnEncoding, columns: Sequence[str]) -> list[str]:
+    return [name for column in columns for name in encoding.names_of(column)]
 
 
 def _selection_notes(model: GroupClassifier) -> Iterator[str]:
@@ -126,45 +282,6 @@ def read_mapping(path: Path) -> dict[str, list[str]]:
     return dict(mapping)
 
 
-def predict_bags(model: BagClassifier, path: Path, *, bag: str = "bag", separator: str | None = None) -> pd.DataFrame:
-    """Label and probabilities of each bag of a table."""
-    table = _bags_for(model, path, bag, separator)
-    return predictions(model, table.bags, {"bag": table.ids})
-
-
-def explain_bags(
-    model: BagClassifier, path: Path, *, bag: str = "bag", separator: str | None = None
-) -> list[BagExplanation]:
-    """Why each bag of a table gets its label."""
-    table = _bags_for(model, path, bag, separator)
-    return model.explain(table.bags, table.ids.tolist())
-
-
-def _bags_for(model: BagClassifier, path: Path, bag: str, separator: str | None) -> BagTable:
-    features = getattr(model, "feature_names_in_", None)
-    return read_bag_table(path, bag, None, None if features is None else list(features), separator)
-
-
-def predict_groups(model: GroupClassifier, path: Path, *, separator: str | None = None) -> pd.DataFrame:
-    """Label and probabilities of each row of a table."""
-    X = _group_table(model, path, separator)
-    return predictions(model, X, {"row": np.arange(1, len(X) + 1)})
-
-
-def explain_groups(model: GroupClassifier, path: Path, *, separator: str | None = None) -> list[RowExplanation]:
-    """Why each row of a table gets its label."""
-    return model.explain(_group_table(model, path, separator))
-
-
-def _group_table(model: GroupClassifier, path: Path, separator: str | None) -> pd.DataFrame:
-    if not hasattr(model, "feature_names_in_"):
-        raise UsageError(
-            "the model was trained without names of columns and cannot find them in a table; fit a DataFrame"
-        )
-    columns = list(model.feature_names_in_)
-    return _frame(path, read_table(path, columns, separator=separator), columns)
-
-
 def _by_prefix(columns: Sequence[str], sign: str, covariates: Sequence[str]) -> dict[str, list[str]]:
     if not any(sign in column for column in columns if sign and column not in covariates):
         raise UsageError(
@@ -180,13 +297,3 @@ def _by_prefix(columns: Sequence[str], sign: str, covariates: Sequence[str]) -> 
             " at least two are needed"
         )
     return mapping
-
-
-def _frame(path: Path, table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(numbers(path, table, columns), columns=columns)
-
-
-def _linear() -> Any:
-    return make_pipeline(StandardScaler(), logistic_baseline())

@@ -1,7 +1,8 @@
 """How much each group matters: attention that looks at positions only, or the one-layer transformer itself.
 
 All functions take standardised variables of each group, a list of (n, d_j) arrays, and labels of -1 and +1, and return
-attention over the groups, (D,), which sums to one. `fixed` (n, c) are covariates with a readout of their own.
+attention over the groups, (D,), which sums to one. `fixed` (n, c) are covariates with a readout of their own, `shares` (n,)
+the weights of the samples, which sum to one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, softmax
 
-from whichtoken.training.convex_head import fit_head
+from whichtoken.training.convex_head import logistic_heads
 
 Array = NDArray[np.float64]
 
@@ -22,7 +23,7 @@ ROUNDS = 8
 STEPS = 200
 
 
-def shared_attention(groups: list[Array], fixed: Array, signs: Array, ridge: float) -> Array:
+def shared_attention(groups: list[Array], fixed: Array, signs: Array, shares: Array, ridge: float) -> Array:
     """One value vector v for all groups: score = sum_j s_j <v, x_j> + <u, c> + b with s a softmax of free scores.
 
     The position-only form of the transformer of Zhang, Meng, Cao (arXiv 2504.08638), d + D numbers. The start is the best
@@ -30,18 +31,20 @@ def shared_attention(groups: list[Array], fixed: Array, signs: Array, ridge: flo
     """
     X = np.stack(groups, axis=1)  # (n, D, d)
     count = X.shape[1]
-    covariance = np.tensordot(signs - signs.mean(), X, axes=1) / len(signs)  # (D, d)
+    covariance = np.tensordot(shares * (signs - shares @ signs), X, axes=1)  # (D, d)
     left, _, right = np.linalg.svd(covariance, full_matrices=False)
     value = right[0] * np.sign(left[:, 0].sum() or 1.0)
     side = np.abs(left[:, 0])
     starts = [np.zeros(count), np.log(side + 0.1 * side.max())]
-    found = [_descend(X, fixed, signs, ridge, logits, value) for logits in starts]
+    found = [_descend(X, fixed, signs, shares, ridge, (logits, value)) for logits in starts]
     return min(found, key=lambda pair: pair[0])[1]
 
 
-def _descend(X: Array, fixed: Array, signs: Array, ridge: float, logits: Array, value: Array) -> tuple[float, Array]:
+def _descend(
+    X: Array, fixed: Array, signs: Array, shares: Array, ridge: float, start: tuple[Array, Array]
+) -> tuple[float, Array]:
     """Objective and attention after L-BFGS on scores, value vector, covariates and bias together."""
-    n, count, width = X.shape
+    (logits, value), (_, count, width) = start, X.shape
     ends = np.cumsum([count, width, fixed.shape[1]])
 
     def objective(packed: Array) -> tuple[float, Array]:
@@ -50,7 +53,7 @@ def _descend(X: Array, fixed: Array, signs: Array, ridge: float, logits: Array, 
         values = X @ v  # (n, D)
         mean = values @ attention
         margins = signs * (mean + fixed @ u + bias)
-        slopes = -signs * expit(-margins) / n
+        slopes = -signs * expit(-margins) * shares
         received = slopes @ values  # (D,)
         gradient = np.concatenate(
             [
@@ -60,14 +63,14 @@ def _descend(X: Array, fixed: Array, signs: Array, ridge: float, logits: Array, 
                 [slopes.sum()],
             ]
         )
-        return float(np.logaddexp(0, -margins).mean() + ridge / 2 * (v @ v + u @ u)), gradient
+        return float(shares @ np.logaddexp(0, -margins) + ridge / 2 * (v @ v + u @ u)), gradient
 
-    start = np.concatenate([logits, 0.1 * value, np.zeros(fixed.shape[1] + 1)])
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
+    first = np.concatenate([logits, 0.1 * value, np.zeros(fixed.shape[1] + 1)])
+    found = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
     return float(found.fun), softmax(found.x[:count])
 
 
-def separate_attention(groups: list[Array], fixed: Array, signs: Array, ridge: float) -> Array:
+def separate_attention(groups: list[Array], fixed: Array, signs: Array, shares: Array, ridge: float) -> Array:
     """A value vector for each group: score = sum_j s_j <v_j, x_j> + <u, c> + b.
 
     Given the products beta_j = s_j v_j, the attention of least ridge sum |v_j|^2 is s_j ~ |beta_j|^(2/3), so the readout
@@ -78,7 +81,7 @@ def separate_attention(groups: list[Array], fixed: Array, signs: Array, ridge: f
     for _ in range(ROUNDS):
         alive = np.flatnonzero(attention > PRUNED * attention.max())
         features = np.hstack([*(attention[j] * len(groups) * groups[j] for j in alive), fixed])
-        readout = fit_head(features, signs, ridge).readout
+        readout = logistic_heads(features, signs, (ridge,), shares)[0].readout
         parts = np.split(readout, np.cumsum([groups[j].shape[1] for j in alive]))
         lengths = np.zeros(len(groups))
         for j, part in zip(alive, parts, strict=False):  # the last part belongs to the covariates
@@ -90,11 +93,11 @@ def separate_attention(groups: list[Array], fixed: Array, signs: Array, ridge: f
     return attention
 
 
-def full_attention(groups: list[Array], fixed: Array, signs: Array, ridge: float) -> Array:
+def full_attention(groups: list[Array], fixed: Array, signs: Array, shares: Array, ridge: float) -> Array:
     """Mean attention of the whole one-layer transformer, whose scores also depend on the variables.
 
-    Trained from zero by gradient descent, where the ridge has no place; shorter groups are filled up with zeros, and
-    covariates, which are no tokens, are left to the readout.
+    Trained from zero by gradient descent, where ridge and weights have no place; shorter groups are filled up with zeros,
+    and covariates, which are no tokens, are left to the readout.
     """
     import torch
 

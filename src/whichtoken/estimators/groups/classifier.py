@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.feature_selection import SelectorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from whichtoken.errors import UsageError
-from whichtoken.estimators import model_values as stored
-from whichtoken.estimators._labels import encode_labels
+from whichtoken.checks import check_range
+from whichtoken.estimators._labels import checked_clusters, encode_labels
 from whichtoken.estimators._scores import predicted, probabilities, signs_of
 from whichtoken.estimators.groups.layout import Layout, parse_groups
 from whichtoken.estimators.groups.selection import (
     ATTENTIONS,
     RIDGES,
-    Comparison,
+    Candidates,
     GroupChoice,
+    Samples,
     Standardisation,
     choose_groups,
     group_attention,
+    validation_folds,
 )
-from whichtoken.estimators.model_folder import load_model, save_model
 from whichtoken.threads import one_thread
-from whichtoken.training.convex_head import fit_head
+from whichtoken.training.convex_head import logistic_heads
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from whichtoken.estimators.groups.explanation import RowExplanation
+    from whichtoken.estimators.model_folder import OpenedFolder
 
 Array = NDArray[np.float64]
 
-KIND = "group-classifier"
-TENSORS = ("coef", "intercept", "attention", "column_means")
-FITTED = ("classes", "n_features_in", "feature_names_in", "group_names", "selected_groups", "choice", "comparison")
+Splits = list[tuple[NDArray[np.intp], NDArray[np.intp]]]
+
 COUNTS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 
 
@@ -62,12 +65,19 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         How many groups to keep; chosen by validation by default.
     keep : list of group names, optional
         Keep exactly these groups and learn only the readout; see `transfer`.
-    ridge : float, optional
-        Of the readout on standardised columns; chosen by validation by default.
+    C : float or "auto"
+        Inverse strength of the ridge on the readout of standardised columns, as in scikit-learn: the ridge beside the mean
+        loss is 1 / (C n). "auto" takes the best of a few by validation.
     cv : int
         Folds of the validation; fewer are used where a class has fewer members. Few folds favour few groups, which can be
         learnt from fewer samples.
-    random_state : int
+    class_weight : dict, "balanced" or None
+        Weights of the classes in training and validation; `attention="full"` takes none.
+    n_jobs : int, optional
+        Threads of the validation.
+    verbose : int
+        1: a line for each number of groups that is tried, on standard error.
+    random_state : int, RandomState or None
         Of the cut into folds.
 
     Attributes
@@ -78,7 +88,7 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         Sums to one.
     selected_groups_ : list of group names, in descending order of attention
     choice_ : GroupChoice
-        Kind of attention, number of groups, ridge.
+        Kind of attention, number of groups, C.
     comparison_ : Comparison or None
         Why: held-out log-losses of fewer groups and of all. None where the number of groups was not chosen here.
     coef_ : (n_scores, n_features)
@@ -86,6 +96,20 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
     intercept_ : (n_scores,)
     column_means_ : (n_features,)
         The average row of the training, beside which `explain` speaks.
+
+    Notes
+    -----
+    Once fitted, a DataFrame needs only the columns of the selected groups and the covariates. Gaps and text are refused
+    here, as by scikit-learn; `whichtoken fit groups` fills and encodes them, and a pipeline can.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken import GroupClassifier
+    >>> X = np.random.default_rng(0).standard_normal((200, 6))
+    >>> model = GroupClassifier(["a", "a", "b", "b", "c", "c"], random_state=0).fit(X, X[:, 2] + X[:, 3] > 0)
+    >>> model.selected_groups_
+    ['b']
     """
 
     def __init__(
@@ -96,34 +120,54 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         attention: str = "auto",
         n_groups: int | None = None,
         keep: Any = None,
-        ridge: float | None = None,
+        C: float | Literal["auto"] = "auto",
         cv: int = 5,
-        random_state: int = 0,
+        class_weight: dict[Any, float] | str | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
     ) -> None:
         self.groups = groups
         self.covariates = covariates
         self.attention = attention
         self.n_groups = n_groups
         self.keep = keep
-        self.ridge = ridge
+        self.C = C
         self.cv = cv
+        self.class_weight = class_weight
+        self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Select groups and train the readout on X (n, features) and labels y (n,)."""
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
+        """Select groups and train the readout.
+
+        Parameters
+        ----------
+        X : (n, features)
+        y : (n,)
+        groups : (n,), optional
+            Samples of one group (the visits of a patient) are never on both sides of a validation. Not to be confused with
+            the groups of columns, which the constructor takes.
+        """
         table = validate_data(self, X, dtype=np.float64)
         self.classes_, codes = encode_labels(y, len(table))
         layout = self._layout()
         self._check_parameters(layout)
-        targets = signs_of(codes, len(self.classes_))
+        weights = compute_sample_weight(self.class_weight, self.classes_[codes])
+        samples = Samples(table, codes, signs_of(codes, len(self.classes_)), weights / weights.mean())
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = int(check_random_state(seed).randint(2**31))
+        splits = validation_folds(codes, self.cv, checked_clusters(groups, len(table)), seed)
         # the matrices are small: more threads than one wait for each other, for minutes where others use the cores too
         with one_thread():
             if self.keep is None:
-                self._select(table, codes, targets, layout)
+                self._select(samples, layout, splits)
             else:
-                self._keep(table, codes, targets, layout)
+                self._keep(samples, layout, splits)
             self._columns = layout.columns([layout.names.index(name) for name in self.selected_groups_])
-            self._read_out(table, targets)
+            self._read_out(samples)
         return self
 
     def fit_downstream(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -137,8 +181,7 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Scores (n,) for two classes, (n, n_classes) for more."""
-        check_is_fitted(self)
-        table = validate_data(self, X, dtype=np.float64, reset=False)
+        table = self._rows(X)
         # only the selected columns: an infinite rounding error of the others must not enter through a zero
         scores = table[:, self._columns] @ self.coef_[:, self._columns].T + self.intercept_
         return np.asarray(scores[:, 0] if len(self.classes_) == 2 else scores)
@@ -159,7 +202,7 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         check_is_fitted(self)
         if len(self.classes_) != 2:
             raise ValueError(f"contributions are those of two classes; this model has {len(self.classes_)}")
-        terms = validate_data(self, X, dtype=np.float64, reset=False) * self.coef_[0]
+        terms = self._rows(X) * self.coef_[0]
         return np.stack([terms[:, columns].sum(axis=1) for columns in self._parts()], axis=1)
 
     def explain(self, X: ArrayLike) -> list[RowExplanation]:
@@ -169,66 +212,29 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         check_is_fitted(self)
         return explain_rows(self, X)
 
+    def counterfactuals(self, X: ArrayLike) -> list[list[Any]]:
+        """For each row the fewest groups that change its label when they are set to their averages; empty if none do."""
+        return [item.counterfactual or [] for item in self.explain(X)]
+
+    def certificates(self, X: ArrayLike) -> pd.DataFrame:
+        """For each row, how many groups must be set to their averages before its label changes; -1: no number does."""
+        import pandas as pd
+
+        return pd.DataFrame({"groups": [len(names) or -1 for names in self.counterfactuals(X)]})
+
     def save(self, folder: str | Path) -> None:
         """Write a model folder: safetensors and JSON."""
+        from whichtoken.estimators.groups.storage import save_groups
+
         check_is_fitted(self)
-        settings = stored.storable(self.get_params())
-        for name in ("groups", "covariates", "keep"):
-            settings[name] = _as_json(settings[name])
-        fitted = {
-            "classes": stored.classes_as_json(self.classes_),
-            "n_features_in": self.n_features_in_,
-            "feature_names_in": list(getattr(self, "feature_names_in_", [])),
-            "group_names": list(self.group_names_),
-            "selected_groups": list(self.selected_groups_),
-            "choice": vars(self.choice_),
-            "comparison": None if self.comparison_ is None else vars(self.comparison_),
-        }
-        tensors = {name: getattr(self, f"{name}_") for name in TENSORS}
-        save_model(folder, KIND, {"settings": settings, "fitted": fitted}, tensors)
+        save_groups(self, folder)
 
     @classmethod
-    def load(cls, folder: str | Path) -> Self:
+    def load(cls, folder: str | Path | OpenedFolder) -> Self:
         """The classifier that `save` wrote; executes no code."""
-        _, parameters, tensors = load_model(folder, KIND)
-        with stored.stored_fields(folder):
-            parts = stored.section("parameters", parameters, ["settings", "fitted"])
-            settings = stored.section("settings", parts["settings"], list(cls().get_params()))
-            if isinstance(settings["groups"], list) and isinstance(settings["groups"][0], list):
-                settings["groups"] = dict(settings["groups"])
-            model, fitted = cls(**settings), stored.section("fitted", parts["fitted"], FITTED)
-            model.classes_ = stored.classes_from_json(fitted["classes"])
-            model.n_features_in_ = stored.count("n_features_in", fitted["n_features_in"])
-            if fitted["feature_names_in"]:
-                columns = stored.texts("feature_names_in", fitted["feature_names_in"], model.n_features_in_)
-                model.feature_names_in_ = np.array(columns, dtype=object)
-            model.choice_ = _choice_from_json(fitted["choice"])
-            model.comparison_ = _comparison_from_json(fitted["comparison"])
-            model._take_selection(fitted["group_names"], fitted["selected_groups"], tensors)
-        return model
+        from whichtoken.estimators.groups.storage import load_groups
 
-    def _take_selection(self, names: list[Any], selected: list[Any], tensors: Mapping[str, NDArray[Any]]) -> None:
-        """The stored groups and arrays, if they fit together."""
-        layout, scores = self._layout(), stored.scores(self.classes_)
-        self._check_parameters(layout)
-        stored.check_seed(self.random_state)
-        self.group_names_, self.selected_groups_ = tuple(names), list(selected)
-        if self.group_names_ != layout.names:
-            raise UsageError("'group_names' are not those of 'groups'")
-        places = [layout.names.index(name) for name in selected]
-        shapes = {
-            "coef": (scores, self.n_features_in_),
-            "intercept": (scores,),
-            "attention": (len(names),),
-            "column_means": (self.n_features_in_,),
-        }
-        self.coef_, self.intercept_, self.attention_, self.column_means_ = stored.arrays(tensors, shapes)
-        falling = self.attention_[places]
-        if len(set(places)) != self.choice_.count or (np.diff(falling) > 0).any():
-            raise UsageError("'selected_groups' are not as many as were chosen, in the order of their attention")
-        self._columns = layout.columns(places)
-        if (np.delete(self.coef_, self._columns, axis=1) != 0).any():
-            raise UsageError("array 'coef' is not 0 outside the selected groups")
+        return load_groups(cls, folder)
 
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self)
@@ -255,50 +261,66 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
             raise ValueError("attention='shared' needs groups of equal size; use 'separate', or 'auto'")
         if self.n_groups is not None and not 1 <= self.n_groups <= len(layout.names):
             raise ValueError(f"n_groups={self.n_groups} must lie in 1..{len(layout.names)}, the number of groups")
-        if self.ridge is not None and not 0 < self.ridge < np.inf:
-            raise ValueError(f"ridge={self.ridge} must be above 0, or None")
+        if isinstance(self.C, str):
+            if self.C != "auto":
+                raise ValueError(f"C={self.C!r} must be a positive number or 'auto'")
+        else:
+            check_range("C", self.C, 0.0, np.inf)
+        if self.class_weight is not None and self.attention == "full":
+            raise ValueError("attention='full' takes no class_weight; use 'separate', or 'auto'")
         if not isinstance(self.cv, int | np.integer) or self.cv < 2:
             raise ValueError(f"cv={self.cv!r} must be a whole number of at least 2")
         for name in self.keep or ():
             if name not in layout.names:
                 raise ValueError(f"keep: there is no group {name!r}; groups: {', '.join(map(str, layout.names))}")
 
-    def _select(self, X: Array, codes: NDArray[np.intp], targets: list[Array], layout: Layout) -> None:
+    def _rows(self, X: Any) -> Array:
+        """X (n, features) as numbers; a DataFrame may lack columns that do not count, which get their averages."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None and hasattr(X, "columns"):
+            absent = np.setdiff1d(np.flatnonzero(~np.isin(names, X.columns)), self._columns)
+            if absent.size:
+                means = dict(zip(names[absent], self.column_means_[absent], strict=True))
+                X = X.assign(**means)[[name for name in names if name in means or name in X.columns]]
+        rows: Array = validate_data(self, X, dtype=np.float64, reset=False)
+        return rows
+
+    def _ridges(self, samples: int) -> tuple[float, ...]:
+        return RIDGES if isinstance(self.C, str) else (1 / (self.C * samples),)
+
+    def _select(self, samples: Samples, layout: Layout, splits: Splits) -> None:
         total = len(layout.names)
         counts = (self.n_groups,) if self.n_groups else (*(c for c in COUNTS if c < total), total)
         kinds = (self.attention,) if self.attention != "auto" else _kinds(layout)
-        ridges = RIDGES if self.ridge is None else (self.ridge,)
-        self.choice_, self.comparison_ = choose_groups(
-            X, codes, targets, layout, kinds, counts, ridges, self.cv, self.random_state
-        )
-        Z = Standardisation.of(X)(X)
-        self.attention_ = group_attention(Z, targets, layout, self.choice_.attention)
+        among = Candidates(layout, kinds, counts, self._ridges(len(samples.X)))
+        self.choice_, self.comparison_ = choose_groups(samples, among, splits, self.n_jobs, bool(self.verbose))
+        Z = Standardisation.of(samples.X)(samples.X)
+        self.attention_ = group_attention(Z, samples, layout, self.choice_.attention)
         best = np.argsort(-self.attention_, kind="stable")[: self.choice_.count]
         self.group_names_ = layout.names
         self.selected_groups_ = [layout.names[g] for g in best]
 
-    def _keep(self, X: Array, codes: NDArray[np.intp], targets: list[Array], layout: Layout) -> None:
+    def _keep(self, samples: Samples, layout: Layout, splits: Splits) -> None:
         """The readout alone: a layout in which the kept groups are one, so that only the ridge is left to choose."""
         kept = [layout.names.index(name) for name in self.keep]
         columns = np.setdiff1d(layout.columns(kept), layout.covariates)
         whole = Layout(("kept",), (columns,), layout.covariates)
-        ridges = RIDGES if self.ridge is None else (self.ridge,)
-        choice, self.comparison_ = choose_groups(
-            X, codes, targets, whole, ("separate",), (1,), ridges, self.cv, self.random_state
-        )
-        self.choice_ = GroupChoice("kept", len(kept), choice.ridge)
+        among = Candidates(whole, ("separate",), (1,), self._ridges(len(samples.X)))
+        choice, self.comparison_ = choose_groups(samples, among, splits, self.n_jobs, bool(self.verbose))
+        self.choice_ = GroupChoice("kept", len(kept), choice.C)
         self.group_names_, self.selected_groups_ = layout.names, list(self.keep)
         self.attention_ = np.zeros(len(layout.names))
         self.attention_[kept] = 1 / len(kept)
 
-    def _read_out(self, X: Array, targets: list[Array]) -> None:
-        self.column_means_ = X.mean(axis=0)
-        part = X[:, self._columns]
+    def _read_out(self, samples: Samples) -> None:
+        self.column_means_ = samples.X.mean(axis=0)
+        part = samples.X[:, self._columns]
         standardise = Standardisation.of(part)
-        Z = standardise(part)
-        heads = [fit_head(Z, signs, self.choice_.ridge) for signs in targets]
+        Z, ridge = standardise(part), 1 / (self.choice_.C * len(part))
+        heads = [logistic_heads(Z, signs, (ridge,), samples.weights)[0] for signs in samples.targets]
         readouts = np.stack([head.readout for head in heads]) / standardise.scale
-        self.coef_ = np.zeros((len(heads), X.shape[1]))
+        self.coef_ = np.zeros((len(heads), samples.X.shape[1]))
         self.coef_[:, self._columns] = readouts
         self.intercept_ = np.array([head.bias for head in heads]) - readouts @ standardise.mean
 
@@ -306,31 +328,3 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
 def _kinds(layout: Layout) -> tuple[str, ...]:
     # with one variable a shared value is a sign: groups of opposite effect could not both be attended to
     return ("shared", "separate") if layout.equal and len(layout.members[0]) > 1 else ("separate",)
-
-
-def _as_json(value: Any) -> Any:
-    """Groups, covariates or names as JSON keeps them: a mapping as pairs, whose names may be numbers."""
-    if isinstance(value, Mapping):
-        return [[_plain(name), _as_json([part] if isinstance(part, str) else part)] for name, part in value.items()]
-    return value if value is None or isinstance(value, str) else [_plain(item) for item in value]
-
-
-def _choice_from_json(described: Any) -> GroupChoice:
-    part = stored.section("choice", described, ["attention", "count", "ridge"])
-    if part["attention"] not in ("kept", *ATTENTIONS):
-        raise UsageError(f"'attention' is none of kept, {', '.join(ATTENTIONS)}")
-    return GroupChoice(
-        part["attention"], stored.count("count", part["count"]), stored.number("ridge", part["ridge"], 0)
-    )
-
-
-def _comparison_from_json(described: Any) -> Comparison | None:
-    if described is None:
-        return None
-    part = stored.section("comparison", described, ["count", "fewer", "whole", "error"])
-    losses = (stored.number(name, part[name], 0, include_low=True) for name in ("fewer", "whole", "error"))
-    return Comparison(stored.count("count", part["count"]), *losses)
-
-
-def _plain(item: Any) -> Any:
-    return item.item() if isinstance(item, np.generic) else item

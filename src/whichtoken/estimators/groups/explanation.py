@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import validate_data
 
 from whichtoken.estimators._scores import predicted
 
@@ -61,7 +60,7 @@ class RowExplanation:
 
 def explain_rows(model: GroupClassifier, X: Any) -> list[RowExplanation]:
     """One explanation per row of X (n, features)."""
-    table = validate_data(model, X, dtype=np.float64, reset=False)
+    table = model._rows(X)
     decisions = model.decision_function(X)
     scores = decisions.reshape(len(table), -1)  # (n, scores)
     chosen = np.searchsorted(model.classes_, predicted(decisions, model.classes_))

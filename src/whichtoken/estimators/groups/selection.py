@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+from sklearn.utils.parallel import Parallel, delayed
 
 from whichtoken.estimators.groups.attention import full_attention, separate_attention, shared_attention
 from whichtoken.estimators.groups.layout import Layout
 from whichtoken.training.convex_head import logistic_heads
 
 Array = NDArray[np.float64]
-Attention = Callable[[list[Array], Array, Array, float], Array]
+Rows = NDArray[np.intp]
+Attention = Callable[[list[Array], Array, Array, Array, float], Array]
 
 ATTENTIONS: dict[str, Attention] = {
     "shared": shared_attention,
@@ -27,11 +31,11 @@ RANKING_RIDGE = 1e-2
 
 @dataclass(frozen=True)
 class GroupChoice:
-    """Kind of attention, number of groups and ridge of the readout."""
+    """Kind of attention, number of groups and inverse ridge of the readout."""
 
     attention: str
     count: int
-    ridge: float
+    C: float  # the ridge is 1 / (C n) beside the mean loss, as in scikit-learn
 
 
 @dataclass(frozen=True)
@@ -71,24 +75,58 @@ class Standardisation:
         return (X - self.mean) / self.scale
 
 
-def group_attention(Z: Array, targets: Sequence[Array], layout: Layout, kind: str) -> Array:
-    """Attention over the groups, (D,), averaged over the scores of `targets`; Z (n, features) is standardised."""
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """What a fit sees."""
+
+    X: Array  # (n, features)
+    codes: Rows  # number of the class, (n,)
+    targets: Sequence[Array]  # -1 and +1 of each score, (n,) each
+    weights: Array  # (n,), of mean one
+
+    def part(self, rows: Rows) -> Samples:
+        """Some of them."""
+        return Samples(self.X[rows], self.codes[rows], [signs[rows] for signs in self.targets], self.weights[rows])
+
+    @property
+    def shares(self) -> Array:
+        """The weights, of sum one."""
+        shares: Array = self.weights / self.weights.sum()
+        return shares
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What is compared: kinds of attention, numbers of groups and ridges, in one layout."""
+
+    layout: Layout
+    kinds: Sequence[str]
+    counts: Sequence[int]
+    ridges: Sequence[float]
+
+
+def group_attention(Z: Array, samples: Samples, layout: Layout, kind: str) -> Array:
+    """Attention over the groups, (D,), averaged over the scores; Z (n, features) are the samples, standardised."""
     groups = [Z[:, columns] for columns in layout.members]
-    fixed = Z[:, layout.covariates]
-    attention: Array = np.mean([ATTENTIONS[kind](groups, fixed, signs, RANKING_RIDGE) for signs in targets], axis=0)
+    fixed, shares = Z[:, layout.covariates], samples.shares
+    found = [ATTENTIONS[kind](groups, fixed, signs, shares, RANKING_RIDGE) for signs in samples.targets]
+    attention: Array = np.mean(found, axis=0)
     return attention
 
 
+def validation_folds(codes: Rows, folds: int, clusters: NDArray[Any] | None, seed: int) -> list[tuple[Rows, Rows]]:
+    """Rows to train on and rows to judge on; fewer folds where a class has fewer members, none where it has one."""
+    most = min(folds, int(np.bincount(codes).min()), len(codes) if clusters is None else len(np.unique(clusters)))
+    if most < 2:
+        return []
+    splitter = (StratifiedKFold if clusters is None else StratifiedGroupKFold)(most, shuffle=True, random_state=seed)
+    parts = splitter.split(codes, codes, clusters)
+    # whole clusters may leave a part without a class
+    return [(inside, outside) for inside, outside in parts if len(np.unique(codes[inside])) == codes.max() + 1]
+
+
 def choose_groups(
-    X: Array,
-    codes: NDArray[np.intp],
-    targets: Sequence[Array],
-    layout: Layout,
-    kinds: Sequence[str],
-    counts: Sequence[int],
-    ridges: Sequence[float],
-    folds: int,
-    seed: int,
+    samples: Samples, among: Candidates, splits: Sequence[tuple[Rows, Rows]], jobs: int | None = None, say: bool = False
 ) -> tuple[GroupChoice, Comparison | None]:
     """The choice by log-loss in a stratified cross-validation, which ranks the groups anew in every fold.
 
@@ -96,21 +134,25 @@ def choose_groups(
     They are taken only if they predict at least as well as all groups do: a standard error is much where many groups carry
     a little, so a selection that costs anything is none. The comparison is None where there is nothing to compare.
     """
-    folds = min(folds, int(np.bincount(codes).min()))
-    if folds < 2 or len(kinds) == len(counts) == len(ridges) == 1:
-        return GroupChoice(kinds[0], counts[0], ridges[len(ridges) // 2]), None
-    splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
-    parts = [_Fold(X, targets, layout, kinds, *rows) for rows in splitter.split(X, codes)]
+    kinds, counts, ridges, n = among.kinds, among.counts, among.ridges, len(samples.X)
+    if not splits or len(kinds) == len(counts) == len(ridges) == 1:
+        return GroupChoice(kinds[0], counts[0], 1 / (ridges[len(ridges) // 2] * n)), None
+    run = Parallel(n_jobs=jobs, prefer="threads")
+    parts = run(delayed(_Fold)(samples, among, *rows) for rows in splits)
+    judged = np.sort(np.concatenate([part.outside for part in parts]))
 
     def tried(kind: str, count: int) -> tuple[GroupChoice, Array]:
-        """The ridge of least loss, and the losses (n,)."""
-        losses = np.empty((len(ridges), len(X)))
-        for part in parts:
-            losses[:, part.outside] = part.losses(kind, count, ridges)
+        """The ridge of least loss, and the losses of the held-out samples."""
+        losses = np.full((len(ridges), n), np.nan)
+        for part, found in zip(parts, run(delayed(part.losses)(kind, count) for part in parts), strict=True):
+            losses[:, part.outside] = found
+        losses = losses[:, judged]
         least = int(losses.mean(axis=1).argmin())
-        return GroupChoice(kind, count, ridges[least]), losses[least]
+        if say:
+            print(f"{kind}, {count} groups: held-out log-loss {losses[least].mean():.4f}", file=sys.stderr)
+        return GroupChoice(kind, count, 1 / (ridges[least] * n)), losses[least]
 
-    total = len(layout.names)
+    total = len(among.layout.names)
     fewer: dict[GroupChoice, Array] = {}
     for kind in kinds:
         fewer |= _path(kind, [count for count in counts if count < total], tried)
@@ -151,33 +193,25 @@ def _fewest(losses: dict[GroupChoice, Array]) -> GroupChoice:
 class _Fold:
     """Standardised training and held-out parts with the groups ranked on the training part."""
 
-    def __init__(
-        self,
-        X: Array,
-        targets: Sequence[Array],
-        layout: Layout,
-        kinds: Sequence[str],
-        inside: NDArray[np.intp],
-        outside: NDArray[np.intp],
-    ) -> None:
-        standardise = Standardisation.of(X[inside])
-        self.outside, self.layout = outside, layout
-        self.train, self.test = standardise(X[inside]), standardise(X[outside])
-        self.targets = [(signs[inside], signs[outside]) for signs in targets]
-        inner = [signs[inside] for signs in targets]
+    def __init__(self, samples: Samples, among: Candidates, inside: Rows, outside: Rows) -> None:
+        training, held = samples.part(inside), samples.part(outside)
+        standardise = Standardisation.of(training.X)
+        self.outside, self.among, self.training, self.held = outside, among, training, held
+        self.train, self.test = standardise(training.X), standardise(held.X)
         self.ranks = {
-            kind: np.argsort(-group_attention(self.train, inner, layout, kind), kind="stable") for kind in kinds
+            kind: np.argsort(-group_attention(self.train, training, among.layout, kind), kind="stable")
+            for kind in among.kinds
         }
 
-    def losses(self, kind: str, count: int, ridges: Sequence[float]) -> Array:
-        """Log-losses of the held-out samples for each ridge, (ridges, held-out), summed over the scores."""
-        columns = self.layout.columns(self.ranks[kind][:count])
-        total = np.zeros((len(ridges), len(self.test)))
-        for signs, held in self.targets:
-            heads = logistic_heads(self.train[:, columns], signs, ridges)
+    def losses(self, kind: str, count: int) -> Array:
+        """Weighted log-losses of the held-out samples for each ridge, (ridges, held-out), summed over the scores."""
+        columns = self.among.layout.columns(self.ranks[kind][:count])
+        total = np.zeros((len(self.among.ridges), len(self.test)))
+        for signs, held in zip(self.training.targets, self.held.targets, strict=True):
+            heads = logistic_heads(self.train[:, columns], signs, self.among.ridges, self.training.shares)
             scores = np.stack([self.test[:, columns] @ head.readout + head.bias for head in heads])
             total += np.logaddexp(0, -held * scores)
-        return total
+        return total * self.held.weights
 
 
 def _excess(losses: Array, reference: Array) -> float:

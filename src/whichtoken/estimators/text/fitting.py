@@ -2,155 +2,173 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
 
 from whichtoken.data.bag_tables import whole_numbers_where_possible
 from whichtoken.data.column_roles import check_roles, filled
+from whichtoken.data.mixed_columns import without_gaps
 from whichtoken.data.review_files import label_names, text_values
-from whichtoken.data.table_files import stream_table
+from whichtoken.data.table_files import TableForm, check_columns, read_table, stream_table
 from whichtoken.display.notes import each_warning_once
 from whichtoken.errors import UsageError
-from whichtoken.estimators.evaluation import FitReport, check_split, measured, predictions, split_rows
-from whichtoken.estimators.logistic_baseline import logistic_baseline
+from whichtoken.estimators.baselines import TEXTS, check_baseline, text_baseline
+from whichtoken.estimators.evaluation import FitReport, Scheme, Trained, judged
+from whichtoken.estimators.model_card import DataCard, add_to_card
 from whichtoken.estimators.model_folder import check_writable
-from whichtoken.estimators.text.classifier import ENOUGH_TO_CHOOSE, TextClassifier
+from whichtoken.estimators.text.classifier import TextClassifier
+from whichtoken.estimators.text.explanation import flipping_sets
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Rows = NDArray[np.intp]
+FEW = 100  # training documents below which a word that occurs once is kept
+
+
+@dataclass(frozen=True)
+class TextRoles:
+    """Which column of a table of texts plays which part."""
+
+    text: str = "text"
+    label: str = "label"
+    split_by: str | None = None  # what belongs together
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """By part."""
+        named = {"text": self.text, "label": self.label, "split": self.split_by}
+        return {role: column for role, column in named.items() if column is not None}
 
 
 def fit_text(
     path: Path,
     folder: Path,
+    roles: TextRoles | None = None,
+    scheme: Scheme | None = None,
     *,
-    text: str = "text",
-    label: str = "label",
-    groups: str | None = None,
-    ngrams: int = 1,
-    stemmer: str | None = None,
-    test_share: float = 0.25,
-    seed: int = 0,
-    separator: str | None = None,
-    progress: bool = False,
+    options: Mapping[str, Any] | None = None,
+    drop_missing: bool = False,
+    **form: Unpack[TableForm],
 ) -> FitReport:
-    """Train a `TextClassifier` on a table of texts and labels and save it; documents of one group stay on one side."""
+    """Train a `TextClassifier` with some options on a table of texts and labels, judge it, and save it."""
+    roles, scheme = roles or TextRoles(), scheme or Scheme()
     check_writable(folder)
-    check_split(test_share, seed)
-    roles = {"text": text, "label": label} | ({} if groups is None else {"group": groups})
-    check_roles(roles.items())
+    check_baseline(scheme.baseline, TEXTS)
+    check_roles(roles.columns.items())
+    work = _read_labels(path, roles, {**(options or {}), "random_state": scheme.seed}, drop_missing, form)
+    with each_warning_once():
+        report, kept, held = judged(path, work, scheme)
+        kept.model.save(folder)
+    notes = [*_flip_note(work.flips.get(held.tobytes(), []))]
+    if work.dropped:
+        notes.append(f"{work.dropped} rows with a gap were left out")
+    report = replace(report, notes=tuple(notes))
+    add_to_card(folder, DataCard.of(path, work.labels, list(roles.columns.values())), report)
+    return report
+
+
+def _read_labels(path: Path, roles: TextRoles, options: dict[str, Any], drop_missing: bool, form: TableForm) -> _Texts:
     labels: list[str] = []
     members: list[str] = []
-    for piece in stream_table(path, list(roles.values()), separator=separator):
-        text_values(path, piece[text], text, len(labels))  # what is no text is refused before any work is done
-        labels += label_names(path, piece[label], label, len(labels))
-        members += [] if groups is None else filled(path, piece[groups], groups, "group", len(members))
+    numbers: list[int] = []
+    dropped = 0
+    for read in stream_table(path, list(roles.columns.values()), **form):
+        piece = without_gaps(read, list(roles.columns.values())) if drop_missing else read
+        dropped += len(read) - len(piece)
+        text_values(path, piece[roles.text], roles.text, len(labels))  # what is no text is refused before any work
+        labels += label_names(path, piece[roles.label], roles.label, len(labels))
+        if roles.split_by is not None:
+            members += filled(path, piece[roles.split_by], roles.split_by, "group", len(members))
+        numbers += piece.index.tolist()
     if not labels:
-        raise UsageError(f"{path} holds no rows")
+        raise UsageError(f"{path} holds no rows{' without gaps' if dropped else ''}")
     y = whole_numbers_where_possible(np.array(labels, dtype=object))
     together = np.array(members) if members else None
-    rows = split_rows(path, y, test_share, seed, together)
-    inside, outside = map(np.sort, rows)  # the order of the file, in which they are read again
-    training = TextRows(path, text, inside, separator)
-    test = list(TextRows(path, text, outside, separator))
-    model = TextClassifier(ngrams=ngrams, stemmer=stemmer, progress=progress, random_state=seed)
-    model.set_params(least_count=1 if len(inside) < 100 else 2)
-    validation = None if together is None else together[inside]
-    with each_warning_once():
-        try:
-            ours = measured("attention", _Grouped(model, validation), (training, y[inside]), (test, y[outside]))
-            peer = measured("TF-IDF + logistic regression", _TfIdf(ngrams), (training, y[inside]), (test, y[outside]))
-        except ValueError as error:
-            raise UsageError(f"{path}: {error}") from error
-        model.save(folder)
-        notes = tuple(_flip_note(model.counterfactuals(test)))
-    return FitReport(len(inside), len(outside), ours, peer, notes)
+    return _Texts(path, roles.text, form, options, y, together, np.array(numbers), dropped)
 
 
-def _flip_note(counterfactuals: Sequence[Sequence[str]]) -> Iterator[str]:
+class _Texts:
+    """A table of texts as models see it; each text becomes tokens once for every model that reads it."""
+
+    def __init__(
+        self,
+        path: Path,
+        column: str,
+        form: TableForm,
+        options: dict[str, Any],
+        labels: NDArray[Any],
+        clusters: NDArray[Any] | None,
+        numbers: Rows,
+        dropped: int,
+    ) -> None:
+        self.path, self.column, self.form, self.options = path, column, form, options
+        self.labels, self.clusters, self.numbers, self.dropped = labels, clusters, numbers, dropped
+        self.flips: dict[bytes, list[Sequence[int]]] = {}  # smallest deletions, by the rows they were found for
+
+    def name_of(self, kind: str) -> str:
+        """The baseline in words."""
+        return TEXTS[kind]
+
+    def ours(self, rows: Rows) -> Trained:
+        """Our model, trained on these rows."""
+        least = 1 if len(rows) < FEW else 2
+        model = TextClassifier(**{"least_count": least, **self.options})
+        model.fit(self.texts(rows), self.labels[rows], groups=None if self.clusters is None else self.clusters[rows])
+
+        def probabilities(others: Rows) -> NDArray[np.float64]:
+            counts = model._counts(list(self.texts(others)))
+            if model.selection_.shape[1] == 1:
+                self.flips[others.tobytes()] = [tokens.tolist() for tokens in flipping_sets(model, counts)]
+            return model._probabilities(model._outputs(counts))
+
+        return Trained(model, model.classes_, probabilities)
+
+    def baseline(self, kind: str, rows: Rows) -> Trained:
+        """What a user would take instead, trained on these rows."""
+        model = text_baseline(kind, self.options.get("ngrams", 1), self.options.get("class_weight"))
+        model.fit(self.texts(rows), self.labels[rows])
+        return Trained(model, model.classes_, lambda others: np.asarray(model.predict_proba(self.texts(others))))
+
+    def texts(self, rows: Rows) -> TextRows:
+        """Texts of some rows."""
+        return TextRows(self.path, self.column, self.numbers[rows], self.form)
+
+
+def _flip_note(deletions: Sequence[Sequence[int]]) -> Iterator[str]:
     """How many deletions change the label of half of the documents, if any number does."""
-    sizes = sorted(len(tokens) or np.inf for tokens in counterfactuals)
-    half = sizes[(len(sizes) - 1) // 2]
+    sizes = sorted(len(tokens) or np.inf for tokens in deletions)
+    half = sizes[(len(sizes) - 1) // 2] if sizes else np.inf
     if half < np.inf:
         tokens = "1 token" if half == 1 else f"{half} tokens"
         yield f"deleting {tokens} changes the label of half of the test documents"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TextRows:
     """Texts of some rows of a table, read from the file whenever they are gone through, and never all in memory."""
 
     path: Path
     column: str
-    rows: NDArray[np.intp]  # ascending
-    separator: str | None = None
+    rows: Rows  # ascending
+    form: TableForm = field(default_factory=TableForm)
 
     def __iter__(self) -> Iterator[str]:
         first = 0
-        for piece in stream_table(self.path, [self.column], separator=self.separator):
-            texts = text_values(self.path, piece[self.column], self.column, first)
-            here = slice(*np.searchsorted(self.rows, [first, first + len(texts)]))
-            yield from map(texts.__getitem__, (self.rows[here] - first).tolist())
-            first += len(texts)
+        for piece in stream_table(self.path, [self.column], **self.form):
+            cells = piece[self.column].tolist()
+            here = slice(*np.searchsorted(self.rows, [first, first + len(cells)]))
+            yield from map(cells.__getitem__, (self.rows[here] - first).tolist())
+            first += len(cells)
 
 
-def predict_text(
-    model: TextClassifier, path: Path, *, text: str = "text", separator: str | None = None
-) -> pd.DataFrame:
-    """Label and probabilities of each row of a table."""
-    texts: list[str] = []
-    for piece in stream_table(path, [text], separator=separator):
-        texts += text_values(path, piece[text], text, len(texts))
-    if not texts:
-        raise UsageError(f"{path} holds no rows")
-    return predictions(model, texts, {"row": np.arange(1, len(texts) + 1)})
-
-
-class _Grouped:
-    """A text model whose fit is told the groups."""
-
-    def __init__(self, model: TextClassifier, groups: Any) -> None:
-        self.model, self.groups = model, groups
-
-    def fit(self, X: Any, y: Any) -> None:
-        """Train."""
-        self.model.fit(X, y, groups=self.groups)
-        self.classes_, self.predict, self.predict_proba = (
-            self.model.classes_,
-            self.model.predict,
-            self.model.predict_proba,
-        )
-
-
-class _TfIdf:
-    """The usual bag of words; of many documents a part chooses C, as in our own fit."""
-
-    def __init__(self, ngrams: int) -> None:
-        self.vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, ngrams))
-
-    def fit(self, X: Iterable[str], y: NDArray[Any]) -> None:
-        """Train."""
-        features = self.vectorizer.fit_transform(X)
-        self.regression = logistic_baseline()
-        if len(y) <= ENOUGH_TO_CHOOSE:
-            self.regression.fit(features, y)
-        else:
-            some = np.sort(np.random.default_rng(0).choice(len(y), ENOUGH_TO_CHOOSE, replace=False))
-            C = np.ravel(self.regression.fit(features[some], y[some]).C_)[0]  # older versions repeat it for each class
-            self.regression = LogisticRegression(C=float(C), max_iter=2000).fit(features, y)
-        self.classes_ = self.regression.classes_
-
-    def predict(self, X: Iterable[str]) -> NDArray[Any]:
-        """Labels, (n,)."""
-        return np.asarray(self.regression.predict(self.vectorizer.transform(X)))
-
-    def predict_proba(self, X: Iterable[str]) -> NDArray[np.float64]:
-        """Probabilities of the classes, (n, n_classes)."""
-        return np.asarray(self.regression.predict_proba(self.vectorizer.transform(X)))
+def read_texts(path: Path, column: str, **form: Unpack[TableForm]) -> tuple[pd.DataFrame, list[str]]:
+    """A whole table, and the texts of one of its columns."""
+    table = read_table(path, None, **form)
+    check_columns(path, [column], list(table.columns))
+    return table, text_values(path, table[column], column, 0)

@@ -1,0 +1,56 @@
+"""whichtoken evaluate: how good a saved model is on labelled data that it has not seen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whichtoken.commands.options import (
+    Column,
+    DataFile,
+    Encoding,
+    MetricsFile,
+    ModelFolder,
+    RowCount,
+    Separator,
+    check_apart,
+    new_file,
+)
+from whichtoken.files import write_text
+
+
+def evaluate(
+    model: ModelFolder,
+    data: DataFile,
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the true labels.")] = "label",
+    column: Column = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    rows: RowCount = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=new_file, help="Write a page with the calibration figure.")
+    ] = None,
+    json_file: MetricsFile = None,
+) -> None:
+    """How good a saved model is on labelled data: scores with intervals, class by class, and what abstaining gives.
+
+    Example: whichtoken evaluate reviews-model new.csv --column review --label sentiment
+    """
+    from whichtoken.commands.models import applied
+    from whichtoken.estimators.evaluation import judged_again
+    from whichtoken.estimators.evaluation_page import evaluation_page
+    from whichtoken.estimators.model_card import training_note
+    from whichtoken.report.evaluation import print_evaluation
+
+    check_apart({"DATA": data}, {"--html": html, "--json": json_file})
+    found = applied(model, data, column, separator=separator, encoding=encoding, rows=rows)
+    report = judged_again(data, found.trained(), found.labels(label), training_note(model, data))
+    print_evaluation(report)
+    if html is not None:
+        write_text(html, evaluation_page(f"{model.name} on {data.name}", asdict(report)))
+    if json_file is not None:
+        write_text(json_file, json.dumps(asdict(report), indent=1))

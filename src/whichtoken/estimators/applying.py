@@ -1,0 +1,141 @@
+"""A saved model and a user's table: what it says about the rows, or the bags, of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.data.bag_tables import BagRoles, read_bag_rows, whole_numbers_where_possible
+from whichtoken.data.bags import Bags
+from whichtoken.data.column_encoding import ColumnEncoding
+from whichtoken.data.mixed_columns import ColumnReader, MixedColumns
+from whichtoken.data.reading import shown
+from whichtoken.data.review_files import label_names
+from whichtoken.data.table_files import TableForm, check_columns, read_table
+from whichtoken.errors import UsageError
+from whichtoken.estimators.evaluation import Trained
+from whichtoken.estimators.model_folder import OpenedFolder
+from whichtoken.estimators.model_values import stored_fields
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from whichtoken.estimators._explanation import Explanation
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Applied:
+    """A classifier and a table that it was asked about."""
+
+    path: Path
+    table: pd.DataFrame  # what the file says of each row, or of each bag
+    classes: NDArray[Any]
+    probabilities: Callable[[], Array]
+    explain: Callable[[], Sequence[Explanation]]
+
+    def labels(self, column: str) -> NDArray[Any]:
+        """The true labels, of the type that the model knows."""
+        check_columns(self.path, [column], list(self.table.columns))
+        names = label_names(self.path, self.table[column], column, 0)
+        return np.array(names) if self.classes.dtype.kind in "UO" else whole_numbers_where_possible(names)
+
+    def trained(self) -> Trained:
+        """As the evaluation takes it."""
+        found = self.probabilities()
+        return Trained(None, self.classes, lambda rows: found[rows])
+
+
+def apply_to_table(
+    opened: OpenedFolder, model: Any, path: Path, column: str | None = None, **form: Unpack[TableForm]
+) -> Applied:
+    """A loaded classifier on a table; `column` names the texts, or the bags."""
+    check_classifier(opened)
+    match opened.kind:
+        case "text-classifier":
+            return _to_texts(opened, model, path, column or "text", form)
+        case "bag-classifier":
+            return _to_bags(opened, model, path, column or "bag", form)
+        case _:
+            return _to_rows(opened, model, path, form)
+
+
+def check_classifier(opened: OpenedFolder) -> None:
+    """Refuse a model that gives no labels."""
+    if not opened.kind.endswith("-classifier"):
+        raise UsageError(
+            f"{shown(opened.folder)} holds a model of kind '{shown(opened.kind)}', which is used from Python only"
+        )
+
+
+def _to_texts(opened: OpenedFolder, model: Any, path: Path, column: str, form: TableForm) -> Applied:
+    from whichtoken.estimators.text.fitting import read_texts
+
+    check_reads_texts(opened, model)
+    table, texts = read_texts(path, column, **form)
+    return Applied(path, table, model.classes_, lambda: model.predict_proba(texts), lambda: model.explain(texts))
+
+
+def check_reads_texts(opened: OpenedFolder, model: Any) -> None:
+    """Refuse a text model that was fitted on counts."""
+    if not hasattr(model, "vocabulary_"):
+        raise UsageError(f"{shown(opened.folder)} was fitted on counts and reads no texts; use it from Python")
+
+
+def _to_bags(opened: OpenedFolder, model: Any, path: Path, column: str, form: TableForm) -> Applied:
+    import pandas as pd
+
+    encoding = _encoding(opened, getattr(model, "feature_names_in_", None))
+    roles = BagRoles(column, None, None if encoding is None else encoding.columns)
+    found = read_bag_rows(path, roles, others=True, **form)
+    encoding = encoding or ColumnEncoding.of(found.columns)
+    _check_gaps(opened, path, found.columns)
+    bags = Bags(encoding.encode(found.columns), found.starts)
+    table = pd.DataFrame({column: found.ids, **found.others})
+    ids = found.ids.tolist()
+    return Applied(path, table, model.classes_, lambda: model.predict_proba(bags), lambda: model.explain(bags, ids))
+
+
+def _to_rows(opened: OpenedFolder, model: Any, path: Path, form: TableForm) -> Applied:
+    import pandas as pd
+
+    if not hasattr(model, "feature_names_in_"):
+        raise UsageError(
+            "the model was trained without names of columns and cannot find them in a table; fit a DataFrame"
+        )
+    needed = set(model.get_feature_names_out())
+    encoding = _encoding(opened, model.feature_names_in_)
+    assert encoding is not None
+    encoding = encoding.part([name for name in encoding.columns if needed & set(encoding.names_of(name))])
+    table = read_table(path, None, **form)
+    check_columns(path, encoding.columns, list(table.columns))
+    reader = ColumnReader(path, encoding.columns)
+    reader.add(table)
+    found = reader.finish()
+    _check_gaps(opened, path, found)
+    frame = pd.DataFrame(encoding.encode(found), columns=encoding.names)
+    return Applied(path, table, model.classes_, lambda: model.predict_proba(frame), lambda: model.explain(frame))
+
+
+def _encoding(opened: OpenedFolder, names: Any) -> ColumnEncoding | None:
+    """How columns become numbers: as the fit of a table said, or columns of numbers as they are."""
+    if opened.table is not None:
+        with stored_fields(opened):
+            return ColumnEncoding.from_json(opened.table)
+    return None if names is None else ColumnEncoding(tuple(names), dict.fromkeys(names, 0.0), {})
+
+
+def _check_gaps(opened: OpenedFolder, path: Path, table: MixedColumns) -> None:
+    """Refuse gaps for a model that was not fitted on a table, where it would have learned what to fill them with."""
+    if opened.table is None and table.gaps:
+        row, place = np.argwhere(np.isnan(table.values))[0]
+        raise UsageError(
+            f"{shown(path)}: column '{shown(table.names[place])}' has a gap in row {row + 1}, and the model knows no number"
+            " for it; fit it with whichtoken fit, or fill the gap"
+        )

@@ -1,0 +1,68 @@
+"""What a user would take instead of attention, each with the care that its users give it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from whichtoken.errors import unknown
+from whichtoken.estimators.logistic_baseline import logistic_baseline
+
+TEXTS = {"logistic": "TF-IDF + logistic regression", "naive-bayes": "counts + naive Bayes"}
+TABLES = {"logistic": "logistic regression", "boosting": "gradient boosting"}
+ENOUGH_TO_CHOOSE = 100_000  # documents from which on a part of them chooses C, as in our own fit
+
+
+def check_baseline(kind: str | None, known: Mapping[str, str]) -> None:
+    """Refuse a name that is not in the list; call it before the table is read."""
+    if kind is not None and kind not in known:
+        raise unknown("baseline", kind, known)
+
+
+def text_baseline(kind: str, ngrams: int, class_weight: str | None = None) -> Any:
+    """A classifier of texts, with `fit`, `classes_` and `predict_proba`."""
+    if kind == "naive-bayes":
+        return make_pipeline(CountVectorizer(ngram_range=(1, ngrams)), MultinomialNB())
+    return _TfIdf(ngrams, class_weight)
+
+
+def table_baseline(kind: str, class_weight: str | None = None) -> Any:
+    """A classifier of columns of numbers."""
+    if kind == "boosting":
+        return HistGradientBoostingClassifier(class_weight=class_weight, random_state=0)
+    return make_pipeline(StandardScaler(), logistic_baseline(class_weight=class_weight))
+
+
+class _TfIdf:
+    """The usual bag of words; of many documents a part chooses C, as in our own fit."""
+
+    def __init__(self, ngrams: int, class_weight: str | None) -> None:
+        self.vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, ngrams))
+        self.class_weight = class_weight
+
+    def fit(self, X: Iterable[str], y: NDArray[Any]) -> _TfIdf:
+        """Train."""
+        features = self.vectorizer.fit_transform(X)
+        self.regression = logistic_baseline(class_weight=self.class_weight)
+        if len(y) <= ENOUGH_TO_CHOOSE:
+            self.regression.fit(features, y)
+        else:
+            some = np.sort(np.random.default_rng(0).choice(len(y), ENOUGH_TO_CHOOSE, replace=False))
+            C = np.ravel(self.regression.fit(features[some], y[some]).C_)[0]  # older versions repeat it for each class
+            last = LogisticRegression(C=float(C), max_iter=2000, class_weight=self.class_weight)
+            self.regression = last.fit(features, y)
+        self.classes_ = self.regression.classes_
+        return self
+
+    def predict_proba(self, X: Iterable[str]) -> NDArray[np.float64]:
+        """Probabilities of the classes, (n, n_classes)."""
+        return np.asarray(self.regression.predict_proba(self.vectorizer.transform(X)))

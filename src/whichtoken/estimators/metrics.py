@@ -1,0 +1,184 @@
+"""How good probabilities are on labels that the model has not seen, with intervals.
+
+Intervals are 95 %: Wilson's for accuracy where samples are independent, otherwise percentiles of a bootstrap over the samples
+or, where some belong together, over whole clusters of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+Array = NDArray[np.float64]
+
+DRAWS = 300  # of the bootstrap
+CELLS = 1 << 21  # weights of samples held at a time: about what a cache holds
+BINS = 10  # of the calibration, of equal size
+THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+LEAST_PROBABILITY = 1e-15
+Z = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What a model does on samples that it has not seen."""
+
+    name: str
+    accuracy: float
+    log_loss: float
+    auc: float  # area under the ROC curve; the mean over classes, each against the rest, for more than two
+    seconds: float  # of the fit
+    intervals: dict[str, tuple[float, float]]  # of accuracy, log_loss and auc
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """How one class is found."""
+
+    label: Any
+    rows: int
+    precision: float
+    recall: float
+    f1: float
+    f1_interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Probabilities of the predicted labels beside how often these are right, in bins of equal size."""
+
+    probability: list[float]
+    right: list[float]
+    rows: list[int]
+    error: float  # root mean square over bins, without what chance alone would give
+
+
+@dataclass(frozen=True)
+class Details:
+    """What one number does not say."""
+
+    classes: list[ClassScore]
+    confusion: list[list[int]]  # rows: true label, columns: predicted label, in the order of the classes
+    calibration: Calibration
+    coverage: list[tuple[float, float, float]]  # least probability, share of samples that reach it, accuracy on them
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Probabilities that a model gave to samples it had not seen, once for each repeat."""
+
+    codes: NDArray[np.intp]  # number of the true class, (n,)
+    probabilities: list[Array]  # (n, classes) each
+    clusters: NDArray[Any] | None = None  # (n,), what belongs together
+
+
+def metrics_of(name: str, held: HeldOut, seconds: float) -> Metrics:
+    """Accuracy, log loss and area under the curve, with intervals."""
+    codes = held.codes
+    right = np.mean([found.argmax(axis=1) == codes for found in held.probabilities], axis=0)
+    losses = np.mean([_losses(found, codes) for found in held.probabilities], axis=0)
+    curves = [_areas(found, codes) for found in held.probabilities]
+
+    def numbers(weights: Array) -> Array:
+        """(draws, 3) for weights (draws, n) of the samples."""
+        total = weights.sum(axis=1)
+        areas = np.mean([area(weights) for area in curves], axis=0)
+        return np.stack([weights @ right / total, weights @ losses / total, areas], axis=1)
+
+    (accuracy, loss, area), low, high = _bootstrapped(numbers, held)
+    intervals = dict(zip(("accuracy", "log_loss", "auc"), zip(low, high, strict=True), strict=True))
+    if held.clusters is None:
+        intervals["accuracy"] = wilson(accuracy, len(codes))
+    return Metrics(name, accuracy, loss, area, seconds, intervals)
+
+
+def details_of(held: HeldOut, classes: NDArray[Any]) -> Details:
+    """Classes one by one, confusion, calibration and what abstaining would give; of the first repeat."""
+    codes, probabilities = held.codes, held.probabilities[0]
+    predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
+    count = len(classes)
+    confusion = np.bincount(codes * count + predicted, minlength=count**2).reshape(count, count)
+    of_class, said, hit = np.eye(count)[codes], np.eye(count)[predicted], predicted == codes
+
+    def f1(weights: Array) -> Array:
+        both = weights @ (of_class * said)
+        return np.asarray(2 * both / np.maximum(weights @ of_class + weights @ said, 1e-300))
+
+    values, low, high = _bootstrapped(f1, held)
+    scores = []
+    for k, label in enumerate(classes):
+        right, sent, there = (int(number) for number in (confusion[k, k], confusion[:, k].sum(), confusion[k].sum()))
+        plain = label.item() if isinstance(label, np.generic) else label
+        scores.append(
+            ClassScore(plain, there, right / max(1, sent), right / max(1, there), values[k], (low[k], high[k]))
+        )
+    coverage = []
+    for least in THRESHOLDS:
+        sure = confidence >= least
+        if sure.any():
+            coverage.append((least, float(sure.mean()), float(hit[sure].mean())))
+    return Details(scores, confusion.tolist(), calibration_of(confidence, hit), coverage)
+
+
+def calibration_of(confidence: Array, right: NDArray[np.bool_]) -> Calibration:
+    """Probabilities beside frequencies, and the error that chance does not explain."""
+    parts = np.array_split(np.argsort(confidence, kind="stable"), min(BINS, len(right)))
+    said = [float(confidence[part].mean()) for part in parts]
+    true = [float(right[part].mean()) for part in parts]
+    sizes = [len(part) for part in parts]
+    squares = [
+        (size, (p - q) ** 2 - q * (1 - q) / max(1, size - 1)) for p, q, size in zip(said, true, sizes, strict=True)
+    ]
+    mean = sum(size * square for size, square in squares) / len(right)
+    return Calibration(said, true, sizes, float(np.sqrt(max(0.0, mean))))
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """The interval of a share of independent samples; not empty at 0 and at 1."""
+    spread = Z * np.sqrt(share * (1 - share) / count + Z**2 / (4 * count**2))
+    middle, scale = share + Z**2 / (2 * count), 1 + Z**2 / count
+    return max(0.0, float((middle - spread) / scale)), min(1.0, float((middle + spread) / scale))
+
+
+def _losses(probabilities: Array, codes: NDArray[np.intp]) -> Array:
+    return -np.log(np.maximum(probabilities[np.arange(len(codes)), codes], LEAST_PROBABILITY))
+
+
+def _areas(probabilities: Array, codes: NDArray[np.intp]) -> Callable[[Array], Array]:
+    """The area under the curve as a function of weights (draws, n) of the samples."""
+    columns = range(1, 2) if probabilities.shape[1] == 2 else range(probabilities.shape[1])
+    sorted_by = []
+    for column in columns:
+        ranks = rankdata(probabilities[:, column], method="dense").astype(np.intp) - 1
+        sorted_by.append((np.argsort(ranks, kind="stable"), np.bincount(ranks), codes == column))
+
+    def area(weights: Array) -> Array:
+        found = []
+        for order, sizes, positive in sorted_by:
+            ends = np.cumsum(sizes) - sizes
+            above, below = (np.add.reduceat((weights * side)[:, order], ends, axis=1) for side in (positive, ~positive))
+            before = np.cumsum(below, axis=1) - below / 2  # a tie counts half
+            pairs = above.sum(axis=1) * below.sum(axis=1)
+            found.append(np.where(pairs > 0, (above * before).sum(axis=1) / np.maximum(pairs, 1e-300), np.nan))
+        return np.asarray(np.mean(found, axis=0))
+
+    return area
+
+
+def _bootstrapped(numbers: Callable[[Array], Array], held: HeldOut) -> tuple[list[float], list[float], list[float]]:
+    """Values, and the ends of their intervals, of numbers that are functions of the weights of samples."""
+    n = len(held.codes)
+    clusters = np.arange(n) if held.clusters is None else np.unique(held.clusters, return_inverse=True)[1]
+    count, rng = int(clusters.max()) + 1, np.random.default_rng(0)
+    portion = max(1, CELLS // n)
+    draws = []
+    for first in range(0, DRAWS, portion):
+        times = rng.multinomial(count, np.full(count, 1 / count), size=min(portion, DRAWS - first))
+        draws.append(numbers(times[:, clusters].astype(np.float64)))
+    low, high = np.nanquantile(np.concatenate(draws), [0.025, 0.975], axis=0)
+    return numbers(np.ones((1, n)))[0].tolist(), low.tolist(), high.tolist()

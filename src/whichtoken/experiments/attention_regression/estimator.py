@@ -1,0 +1,90 @@
+"""The estimator ends where the theory of its layer says.
+
+Claim   `AttentionRegressor`, as a user fits it, has on fresh queries the excess error that is predicted for its training tokens
+        as context: it falls as 1/n with the predicted constant, and given fresh tokens as context it is that of a fresh one.
+Source  The order: Goel, Soltanolkotabi, Bartlett (arXiv 2603.01514, workshop abstract); the constants are derived here, and
+        the estimator is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whichtoken.display.figures import points_with_errors
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, log_slope
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+QUERIES = 400
+MANY = 1000  # tokens from which on the constant is read off
+CONTEXTS: Mapping[str, str] = {"stored": "training tokens as context", "fresh": "fresh tokens as context"}
+
+
+@dataclass(frozen=True)
+class Point:
+    dim: int = 6
+    tokens: int = 800
+    condition: float = 1.0  # of target and covariance
+    noise: float = 0.1
+
+
+class RegressorFloor(Experiment[Point]):
+    id = "attention-regression/estimator"
+    presets = {
+        "quick": (Grid(tokens=[200, 1200], seeds=12),),
+        "full": (Grid(tokens=[250, 1000, 4000], condition=[1.0, 10.0, 100.0], seeds=40),),
+    }
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken import AttentionRegressor
+        from whichtoken.data import AttentionRegression
+        from whichtoken.theory.attention_regression import excess_floor
+
+        problem = AttentionRegression(
+            point.dim, tokens=point.tokens, covariance=point.condition, target=point.condition, noise=point.noise
+        ).sample(rng)
+        model = AttentionRegressor().fit(problem.tokens, problem.labels)
+        queries, clean = problem.draw(QUERIES, rng)
+        contexts = {"stored": None, "fresh": problem.draw(point.tokens, rng)[0]}
+        measured: dict[str, float] = {}
+        for kind, context in contexts.items():
+            error = model.predict(queries, context) - clean
+            measured[kind] = float(np.mean(np.sum(error**2, axis=1)))
+            # the target is drawn with the data, so its floor belongs to the run; the theory's excess has a half before it
+            floor = excess_floor(kind, problem.whitened_target, point.noise, point.tokens, model.choice_.logit_norm)
+            measured[f"{kind}_share"] = measured[kind] / (2 * floor)
+        return measured
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        longest = Rows(row for row in rows if row.point.tokens >= MANY)
+        for kind, context in CONTEXTS.items():
+            slopes = [log_slope(rows.where(condition=k), "tokens", kind).values for k in rows.levels("condition")]
+            yield agreement(
+                f"estimator.slope.{kind}",
+                f"{context}: exponent of the excess in n, all condition numbers",
+                theory=-1.0,
+                measured=Mean(np.concatenate([[], *slopes])),
+                tolerance=0.1,
+            )
+            yield agreement(
+                f"estimator.floor.{kind}",
+                f"{context}: excess of the estimator over its prediction, n >= {MANY}, all condition numbers",
+                theory=1.0,
+                measured=Mean(longest.per_seed(lambda repeat: float(np.mean(repeat.values(f"{kind}_share"))))),  # noqa: B023
+                tolerance=0.2,
+            )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        axes = figure.subplots()
+        for kind, context in CONTEXTS.items():
+            points_with_errors(axes, rows, "tokens", f"{kind}_share", context)
+        axes.axhline(1.0, ls="--", color="grey")
+        axes.set(xscale="log", xlabel="training tokens", title="Excess of the estimator over its prediction")
+        axes.set_xticks(rows.levels("tokens"), [str(n) for n in rows.levels("tokens")])
+        axes.minorticks_off()
+        axes.legend()

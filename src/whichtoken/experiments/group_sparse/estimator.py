@@ -1,0 +1,97 @@
+"""The estimator attends as the population law says, and its selection is the law's.
+
+Claim   With many samples, the attention that `GroupClassifier(attention="full")` gives to the relevant group is that of
+        the population law after as many steps; with its default settings it keeps the relevant group alone.
+Source  The law: Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group-Sparse Classification (arXiv
+        2504.08638); the estimator and the finite samples are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whichtoken.experiments.group_sparse._training import random_problem
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Rows, Share, agreement, at_least, at_most
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MANY = 64  # samples per variable at which the law of infinitely many is compared
+
+
+@dataclass(frozen=True)
+class Point:
+    groups: int = 4
+    group_dim: int = 4
+    samples_per_variable: float = 16.0  # n / (d D)
+
+
+class GroupClassifierLaw(Experiment[Point]):
+    id = "group-sparse/estimator"
+    presets = {
+        "quick": (Grid(samples_per_variable=[4.0, float(MANY)], seeds=8),),
+        "full": (Grid(groups=[4, 6], samples_per_variable=[4.0, 16.0, float(MANY)], seeds=12),),
+    }
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken import GroupClassifier
+
+        data = random_problem(point.groups, point.group_dim, rng)
+        X, y = data.sample(round(point.samples_per_variable * point.groups * point.group_dim), rng)
+        flat, ids = X.reshape(len(X), -1), np.repeat(np.arange(point.groups), point.group_dim)
+        full = GroupClassifier(ids, attention="full", n_groups=1, C=1.0, random_state=0).fit(flat, y)
+        default = GroupClassifier(ids, random_state=0).fit(flat, y)
+        relevant = int(data.relevant[0])
+        return {
+            "attention": float(full.attention_[relevant]),
+            "default_attention": float(default.attention_[relevant]),
+            "kept_it_alone": float(default.selected_groups_ == [relevant]),
+        }
+
+    def predict(self, point: Point) -> dict[str, Predicted]:
+        from whichtoken.estimators.groups.attention import STEPS
+        from whichtoken.theory.group_sparse import default_learning_rate, population_map
+
+        law = population_map(groups=point.groups, lr=default_learning_rate(groups=point.groups), steps=STEPS)
+        return {"attention": Predicted(float(law.attention[-1]))}
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        many = rows.where(samples_per_variable=float(MANY))
+        ratios = [row.measured["attention"] / row.predicted["attention"].value for row in many if row.predicted]
+        yield agreement(
+            "estimator.attention",
+            f"attention on the relevant group over the population law, {MANY} samples per variable",
+            theory=1.0,
+            measured=Mean(ratios),
+            tolerance=0.03,
+        )
+        few = [row for row in rows if row.point.samples_per_variable < MANY and row.predicted]
+        yield at_most(
+            "estimator.few-samples",
+            "the same with fewer samples: irrelevant groups, which noise favours, take some of it",
+            bound=1.0,
+            measured=Mean([row.measured["attention"] / row.predicted["attention"].value for row in few]),
+        )
+        yield at_least(
+            "estimator.selects",
+            f"share of runs in which the default settings keep the relevant group alone, {MANY} samples per variable",
+            bound=0.5,
+            measured=Share(many.values("kept_it_alone") > 0),
+        )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        from whichtoken.display.figures import points_with_errors
+
+        axes = figure.subplots()
+        for groups in rows.levels("groups"):
+            runs = rows.where(groups=groups)
+            points_with_errors(axes, runs, "samples_per_variable", "attention", f"{groups} groups", linestyle="-")
+            law = runs.predicted("attention")
+            if law is not None:
+                axes.axhline(law.value, ls="--", color="grey")
+        axes.set(xscale="log", xlabel="samples per variable, n / (dD)", title="Attention on the relevant group")
+        axes.legend()

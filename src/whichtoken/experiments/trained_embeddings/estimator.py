@@ -1,0 +1,86 @@
+"""The text classifier writes signed frequencies into its values.
+
+Claim   Under a strong ridge the values of `TextClassifier` are proportional to the signed frequencies of the tokens, as one
+        gradient step writes them into embeddings; at the ridge that its validation chooses they still have their signs.
+Source  The law of one step: Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important
+        Tokens, Lemma 2; that a strongly penalised optimum is a single step from zero is elementary, the estimator ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, at_least
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STRONG = 1e-3  # C
+CLEAR = 3.0  # standard errors above which a signed frequency has a sign
+
+
+@dataclass(frozen=True)
+class Point:
+    sequences: int = 1000
+    length: int = 64
+
+
+class TextClassifierFrequencies(Experiment[Point]):
+    id = "trained-embeddings/estimator"
+    presets = {
+        "quick": (Grid(seeds=6),),
+        "full": (Grid(sequences=[1000, 4000], seeds=12),),
+    }
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken import TextClassifier
+        from whichtoken.data import LevelTokens
+        from whichtoken.theory.trained_embeddings import signed_frequency
+
+        # as many of each label, so that the bias has nothing to say
+        drawn = LevelTokens(length=point.length).sample(2 * point.sequences, rng)
+        rows = np.concatenate([np.flatnonzero(drawn.labels == sign)[: point.sequences // 2] for sign in (-1, 1)])
+        counts, labels = drawn.counts[rows], drawn.labels[rows]
+        frequency = signed_frequency(counts, labels)
+        seed = int(rng.integers(2**31))
+        plain = {"sublinear": False, "idf": False, "attention_C": 1e-8, "random_state": seed}
+        strong = TextClassifier(C=STRONG, **plain).fit(counts, labels)
+        chosen = TextClassifier(random_state=seed).fit(counts, labels)
+        # of a token that has nothing to do with the label, by the share it has of all tokens
+        shares = np.asarray(counts.sum(axis=0)).ravel() / counts.sum()
+        error = np.sqrt(np.maximum(shares, 1e-300) / (point.sequences * point.length))
+        clear = np.abs(frequency) > CLEAR * error
+        values = strong.values_[:, 0, 0]
+        return {
+            "cosine": float(frequency @ values / np.linalg.norm(frequency) / np.linalg.norm(values)),
+            "signs": float(np.mean(np.sign(chosen.values_[clear, 0, 0]) == np.sign(frequency[clear]))),
+            "clear": int(clear.sum()),
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        yield agreement(
+            "estimator.frequencies",
+            f"cosine of values and signed frequencies, C = {STRONG:g}",
+            theory=1.0,
+            measured=Mean(rows.values("cosine")),
+            tolerance=0.01,
+        )
+        yield at_least(
+            "estimator.signs",
+            f"share of tokens, {CLEAR:g} standard errors from zero, whose value has the sign of the signed frequency, C chosen",
+            bound=0.95,
+            measured=Mean(rows.values("signs")),
+        )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        from whichtoken.display.figures import points_with_errors
+
+        axes = figure.subplots()
+        points_with_errors(axes, rows, "sequences", "cosine", f"cosine, C = {STRONG:g}")
+        points_with_errors(axes, rows, "sequences", "signs", "right signs, C chosen")
+        axes.set(xlabel="sequences", title="Values of the text classifier and signed frequencies")
+        axes.legend()

@@ -1,0 +1,61 @@
+"""Scores on the terminal: beside the baselines, by class, and what abstaining would give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whichtoken.display.terminal import console, printable, table
+from whichtoken.display.text import visible
+
+if TYPE_CHECKING:
+    from whichtoken.estimators.evaluation import FitReport
+    from whichtoken.estimators.metrics import Metrics
+
+MOST_CLASSES = 12  # a wider table of confusions does not fit a terminal
+
+
+def print_evaluation(report: FitReport) -> None:
+    """Everything that `fit` and `evaluate` say."""
+    out, details = console(), report.details
+    trained = f"{report.training} for training, " if report.training else ""
+    out.print(f"{trained}{report.test} for the test: {report.judged_by}", highlight=False)
+    scores = table("model", "accuracy", "log loss", "AUC", "seconds")
+    for metrics in (report.ours, report.baseline, report.majority):
+        if metrics is not None:
+            scores.add_row(metrics.name, *(_interval(metrics, name) for name in ("accuracy", "log_loss", "auc")),
+                           f"{metrics.seconds:.1f}" if metrics.seconds else "")  # fmt: skip
+    out.print(scores)
+    classes = table("class", "rows", "precision", "recall", "F1", *_predicted(report))
+    for one, row in zip(details.classes, details.confusion, strict=True):
+        low, high = one.f1_interval
+        numbers = [
+            str(one.rows),
+            f"{one.precision:.3f}",
+            f"{one.recall:.3f}",
+            f"{one.f1:.3f} ({low:.3f} to {high:.3f})",
+        ]
+        confused = map(str, row) if len(details.classes) <= MOST_CLASSES else ()
+        classes.add_row(printable(one.label), *numbers, *confused)
+    out.print(classes)
+    out.print(f"calibration error {details.calibration.error:.3f}{_abstaining(report)}", highlight=False)
+    for note in report.notes:
+        out.print(visible(note), highlight=False, markup=False)
+
+
+def _interval(metrics: Metrics, name: str) -> str:
+    low, high = metrics.intervals[name]
+    return f"{getattr(metrics, name):.4f} ({low:.4f} to {high:.4f})"
+
+
+def _predicted(report: FitReport) -> list[str]:
+    names = [visible(str(one.label)) for one in report.details.classes]
+    return [f"said {name}" for name in names] if len(names) <= MOST_CLASSES else []
+
+
+def _abstaining(report: FitReport) -> str:
+    """What would be gained by leaving out unsure labels, where something would."""
+    sure = [(least, share, right) for least, share, right in report.details.coverage if share < 1]
+    if not sure:
+        return ""
+    least, share, right = min(sure, key=lambda entry: abs(entry[1] - 0.8))
+    return f"; with --abstain-below {least:g} it answers {share:.0%} of the rows, and {right:.1%} of these rightly"

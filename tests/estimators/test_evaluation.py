@@ -1,0 +1,156 @@
+"""Scores and their intervals say what they should, whoever computes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import confusion_matrix, f1_score, log_loss, roc_auc_score
+
+from whichtoken.errors import UsageError
+from whichtoken.estimators.evaluation import Scheme, Trained, judged
+from whichtoken.estimators.metrics import HeldOut, calibration_of, details_of, metrics_of, wilson
+
+PATH = Path("t.csv")
+
+
+def softmax(scores):
+    weights = np.exp(scores)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def sample(n=300, classes=2, seed=0, ties=False):
+    rng = np.random.default_rng(seed)
+    scores = rng.standard_normal((n, classes))
+    if ties:
+        scores = np.round(scores)
+    probabilities = softmax(2 * scores)
+    codes = np.array([rng.choice(classes, p=row) for row in softmax(scores)])
+    return codes, probabilities
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("ties", [False, True])
+def test_scores_are_those_of_scikit_learn(classes, ties):
+    codes, probabilities = sample(classes=classes, ties=ties)
+    found = metrics_of("ours", HeldOut(codes, [probabilities]), 1.0)
+    assert found.accuracy == pytest.approx(np.mean(probabilities.argmax(axis=1) == codes))
+    assert found.log_loss == pytest.approx(log_loss(codes, probabilities))
+    scores = probabilities[:, 1] if classes == 2 else probabilities
+    assert found.auc == pytest.approx(roc_auc_score(codes, scores, multi_class="ovr"))
+    details = details_of(HeldOut(codes, [probabilities]), np.arange(classes))
+    said = probabilities.argmax(axis=1)
+    np.testing.assert_array_equal(details.confusion, confusion_matrix(codes, said))
+    np.testing.assert_allclose([one.f1 for one in details.classes], f1_score(codes, said, average=None))
+
+
+def test_intervals_cover_as_often_as_they_say():
+    """Of the true accuracy, log loss and area, which many samples tell."""
+    codes, probabilities = sample(40_000, seed=99)
+    truth = {
+        "accuracy": np.mean(probabilities.argmax(axis=1) == codes),
+        "log_loss": log_loss(codes, probabilities),
+        "auc": roc_auc_score(codes, probabilities[:, 1]),
+    }
+    inside = np.zeros(3)
+    for seed in range(120):
+        codes, probabilities = sample(150, seed=seed)
+        found = metrics_of("ours", HeldOut(codes, [probabilities]), 0.0)
+        for place, name in enumerate(truth):
+            low, high = found.intervals[name]
+            inside[place] += low <= truth[name] <= high
+    assert (inside / 120 > 0.88).all(), inside / 120
+
+
+def test_what_belongs_together_widens_the_interval():
+    codes, probabilities = sample(100)
+    codes, probabilities = np.repeat(codes, 9), np.repeat(probabilities, 9, axis=0)
+    alone = metrics_of("ours", HeldOut(codes, [probabilities]), 0.0).intervals
+    together = metrics_of("ours", HeldOut(codes, [probabilities], np.repeat(np.arange(100), 9)), 0.0).intervals
+    for name in alone:
+        assert np.ptp(together[name]) > 2 * np.ptp(alone[name])
+
+
+def test_a_perfect_score_is_not_certain():
+    low, high = wilson(1.0, 20)
+    assert high == pytest.approx(1.0)
+    assert low == pytest.approx(0.8389, abs=1e-4)  # 20 / (20 + z^2)
+
+
+def test_repeats_are_averaged():
+    codes, first = sample()
+    second = first[:, ::-1]
+    both = metrics_of("ours", HeldOut(codes, [first, second]), 0.0)
+    each = [metrics_of("ours", HeldOut(codes, [one]), 0.0) for one in (first, second)]
+    for name in ("accuracy", "log_loss", "auc"):
+        assert getattr(both, name) == pytest.approx(np.mean([getattr(one, name) for one in each]))
+
+
+def test_calibration_error_is_near_zero_for_true_probabilities_only():
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.5, 1, 4000)
+    right = rng.random(4000) < confidence
+    assert calibration_of(confidence, right).error < 0.015
+    overconfident = calibration_of(np.sqrt(confidence), right)
+    assert overconfident.error == pytest.approx(np.sqrt(np.mean((np.sqrt(confidence) - confidence) ** 2)), abs=0.02)
+    assert sum(overconfident.rows) == 4000
+
+
+class Toy:
+    """Labels that a model knows, and rows that it was trained on."""
+
+    def __init__(self, n=60, clusters=None):
+        self.labels, self.clusters, self.seen = np.arange(n) % 3, clusters, []
+
+    def name_of(self, kind):
+        return kind
+
+    def ours(self, rows):
+        self.seen.append(set(rows.tolist()))
+        return Trained(len(rows), np.arange(3), lambda others: np.eye(3)[self.labels[others]] * 0.7 + 0.1)
+
+    def baseline(self, kind, rows):
+        return Trained(None, np.arange(3), lambda others: np.full((len(others), 3), 1 / 3))
+
+
+def test_one_test_keeps_the_model_that_was_judged():
+    work = Toy()
+    report, kept, held = judged(PATH, work, Scheme(test_share=0.2))
+    assert (report.training, report.test, kept.model, len(work.seen)) == (48, 12, 48, 1)
+    assert not work.seen[0] & set(held.tolist())
+    assert report.ours.accuracy == 1.0
+    assert report.baseline.log_loss == pytest.approx(np.log(3))
+    assert report.majority.accuracy == pytest.approx(1 / 3)
+
+
+def test_cross_validation_judges_every_row_and_keeps_a_model_of_all():
+    work = Toy()
+    report, kept, held = judged(PATH, work, Scheme(folds=4, repeats=2, baseline=None))
+    assert (report.training, report.test, kept.model, len(held)) == (60, 60, 60, 0)
+    assert [len(rows) for rows in work.seen] == [45] * 8 + [60]
+    assert report.baseline is None
+    assert report.judged_by == "4-fold cross-validation, repeated 2 times"
+
+
+@pytest.mark.parametrize("scheme", [Scheme(), Scheme(folds=3)], ids=str)
+def test_clusters_are_never_on_both_sides(scheme):
+    clusters = np.arange(60) // 6
+    work = Toy(clusters=clusters)
+    judged(PATH, work, scheme)
+    for rows in work.seen[:3]:
+        inside = {clusters[row] for row in rows}
+        outside = set(clusters[sorted(set(range(60)) - rows)])
+        assert not inside & outside or len(rows) == 60
+
+
+def test_schemes_that_cannot_be():
+    for options, sentence in [
+        ({"folds": 1}, "1 folds are not possible"),
+        ({"repeats": 2}, "give the number of folds too"),
+        ({"seed": -1}, "a seed of -1 is not possible"),
+    ]:
+        with pytest.raises(UsageError, match=sentence):
+            Scheme(**options)
+    with pytest.raises(UsageError, match="30 folds need as many rows of the rarest class; there are 20"):
+        judged(PATH, Toy(), Scheme(folds=30))
