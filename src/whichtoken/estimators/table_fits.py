@@ -17,8 +17,9 @@ from whichtoken.data.review_files import label_names
 from whichtoken.data.table_files import column_names, read_table
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
-from whichtoken.estimators.bags.attention import no_scaling, pooled_features
+from whichtoken.estimators.bags.attention import pooled_features
 from whichtoken.estimators.bags.classifier import BagClassifier
+from whichtoken.estimators.bags.maps import no_scaling
 from whichtoken.estimators.evaluation import FitReport, check_split, measured, predictions, split_rows
 from whichtoken.estimators.groups.classifier import GroupClassifier
 from whichtoken.estimators.logistic_baseline import logistic_baseline

@@ -15,7 +15,7 @@ from sklearn.model_selection import StratifiedKFold
 from whichtoken.data.bags import Bags, LabelledBags
 from whichtoken.estimators._labels import encode_labels
 from whichtoken.estimators._scores import signs_of
-from whichtoken.estimators.bags.attention import instance_scaling
+from whichtoken.estimators.bags.maps import instance_scaling
 from whichtoken.estimators.bags.training import Queries
 from whichtoken.theory.sparse_tokens import plan
 

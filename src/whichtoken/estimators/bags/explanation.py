@@ -24,16 +24,17 @@ class InstanceReason:
 
 @dataclass(frozen=True)
 class BagExplanation:
-    """Why a bag gets its label: `decision` is `bias` plus the sum of the contributions.
+    """Why a bag gets its label: `decision` is the sum of the contributions.
 
     For two classes contributions are positive where they speak for the second class; for more, where they speak for `label`.
+    Attention sums to one, so the bias is part of what each instance contributes, and shifts or other units of the features
+    change nothing.
     """
 
     bag: Any
     label: Any
     probability: float
     decision: float
-    bias: float
     reasons: list[InstanceReason]  # the largest contribution first
     certified: bool  # with one query and two classes; otherwise nothing is said about deletions
     counterfactual: list[int] | None  # fewest instances to delete until the label changes; None: no deletion does
@@ -52,7 +53,7 @@ def explain(model: BagClassifier, X: Any, names: Sequence[Any] | None = None) ->
     codes = np.searchsorted(model.classes_, model.predict(X))
     count, queries = model.queries_.shape[:2]
     certified = (count, queries) == (1, 1)
-    deletions = model.counterfactual(X) if certified else [None] * len(scores)
+    deletions = model.counterfactuals(X) if certified else [None] * len(scores)
     parts = zip(codes, model.attention(X), model.contributions(X), deletions, strict=True)
     found = []
     for i, (code, weights, added, deletion) in enumerate(parts):
@@ -66,7 +67,6 @@ def explain(model: BagClassifier, X: Any, names: Sequence[Any] | None = None) ->
                 label=model.classes_[code],
                 probability=float(probabilities[i, code]),
                 decision=float(scores[i, score]),
-                bias=float(model.intercept_[score]),
                 reasons=[
                     InstanceReason(
                         int(k) + 1, float(attention[k]), float(len(attention) * attention[k]), float(contributions[k])
