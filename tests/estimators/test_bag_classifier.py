@@ -19,11 +19,11 @@ from whichtoken.data.bags import LabelledBags, as_bags
 from whichtoken.estimators.bags.attention import loss_and_gradient, pooled_features
 from whichtoken.estimators.bags.certificate import smallest_deletion
 from whichtoken.estimators.bags.maps import Scaling, instance_scaling, no_scaling
-from whichtoken.estimators.bags.training import Queries
+from whichtoken.estimators.bags.training import Queries, split_weights
 from whichtoken.estimators.bags.validation import validation_splits
 from whichtoken.models.attention_pooling import AttentionPooling
 from whichtoken.theory.sparse_tokens import bayes_floor, exact_error
-from whichtoken.training.two_step import two_step_query
+from whichtoken.training.two_step import fit_attention, two_step_query
 
 classifier = partial(BagClassifier, random_state=0)
 TASK = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
@@ -377,3 +377,41 @@ def test_other_bad_input(model, sample):
         model.predict(sample[0][:, :, :7])
     with pytest.raises(ValueError, match="token_dim=3 must divide the 8 columns"):
         classifier(token_dim=3).fit(sample[0][:, 0], sample[1])
+
+
+@pytest.mark.parametrize("share", [None, 0.4])
+def test_two_step_training_is_that_of_the_claims(share):
+    """The query along the two steps of its bags, the readout at the optimum of the ridge-penalised loss on the others."""
+    X, y = SparseTokens(**TASK, dim=8, signal=np.ones(8)).sample(150, np.random.default_rng(3))
+    X = (X - X.mean(axis=(0, 1))) / X.std(axis=(0, 1))  # what the estimator does by itself
+    ridge, tau = 0.05, 1.5
+    first = second = np.ones(150, dtype=bool)
+    if share is not None:
+        seed = int(np.random.RandomState(0).randint(2**31))
+        second, first = (part > 0 for part in split_weights(np.ones(150), (y > 0).astype(int), share, seed))
+        assert not (first & second).any()
+        assert first.sum() == pytest.approx(share * 150, abs=1)
+    options = {"training": "two-step", "query_share": share, "inverse_temperature": tau}
+    model = classifier(**options, C=1 / (ridge * second.sum())).fit(X, y > 0)
+    wanted = fit_attention(
+        [(X[first], y[first])],
+        [(X[second], y[second])],
+        ridge=ridge,
+        target_temperature=tau,
+        bias_correction=True,
+    )
+    np.testing.assert_allclose(model.queries_[0, 0], wanted.query, rtol=1e-8)
+    np.testing.assert_allclose(model.readouts_[0, 0], wanted.readout, rtol=1e-4, atol=1e-6)
+    assert model.intercept_[0] == pytest.approx(wanted.bias, rel=1e-4, abs=1e-6)
+
+
+def test_parallel_fits_are_the_same(sample):
+    X, y = sample
+    for labels in (y, np.arange(len(y)) % 3):
+        one, two = (classifier(n_jobs=jobs, refine_steps=2).fit(X, labels).decision_function(X) for jobs in (None, 2))
+        np.testing.assert_array_equal(one, two)
+
+
+def test_verbose_says_what_was_chosen(sample, capsys):
+    classifier(verbose=True, refine_steps=0).fit(*sample)
+    assert capsys.readouterr().out.startswith("class 1.0: linear map, attention pooling, C=")

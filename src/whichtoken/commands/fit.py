@@ -84,6 +84,12 @@ def fit_bags_file(
         int,
         typer.Option(metavar="N", parser=whole_number, help="Queries per class; with one, decisions are certified."),
     ] = 1,
+    instance_map: Annotated[
+        str,
+        typer.Option(
+            metavar="linear|fourier|network", help="What attention sees of an instance; linear is the fastest."
+        ),
+    ] = "linear",
     test_share: TestShare = 0.25,
     seed: Seed = 0,
     separator: Separator = None,
@@ -99,8 +105,8 @@ def fit_bags_file(
     check_separator(data, separator)
     check_apart({"DATA": data}, {"--json": json_file})
     report = fit_bags(
-        data, model, bag=bag, label=label, features=feature or None, queries=queries, test_share=test_share, seed=seed,
-        separator=separator,
+        data, model, bag=bag, label=label, features=feature or None, queries=queries, instance_map=instance_map,
+        test_share=test_share, seed=seed, separator=separator,
     )  # fmt: skip
     _print_fit(report, model, json_file)
 

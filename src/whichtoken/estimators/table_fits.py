@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from whichtoken.data.bag_tables import BagTable, numbers, read_bag_table, whole_numbers_where_possible
+from whichtoken.data.bags import Bags
 from whichtoken.data.column_roles import check_roles
 from whichtoken.data.reading import read_json, shown
 from whichtoken.data.review_files import label_names
@@ -20,7 +22,7 @@ from whichtoken.errors import UsageError
 from whichtoken.estimators.bags.attention import pooled_features
 from whichtoken.estimators.bags.classifier import BagClassifier
 from whichtoken.estimators.bags.maps import no_scaling
-from whichtoken.estimators.evaluation import FitReport, check_split, measured, predictions, split_rows
+from whichtoken.estimators.evaluation import FOLDS, FitReport, check_split, measured, predictions, split_rows
 from whichtoken.estimators.groups.classifier import GroupClassifier
 from whichtoken.estimators.logistic_baseline import logistic_baseline
 from whichtoken.estimators.model_folder import check_writable
@@ -40,6 +42,7 @@ def fit_bags(
     label: str = "label",
     features: Sequence[str] | None = None,
     queries: int = 1,
+    instance_map: str = "linear",
     test_share: float = 0.25,
     seed: int = 0,
     separator: str | None = None,
@@ -51,7 +54,7 @@ def fit_bags(
     assert table.labels is not None
     inside, outside = split_rows(path, table.labels, test_share, seed)
     training, test = table.bags.subset(inside), table.bags.subset(outside)
-    model = BagClassifier(n_queries=queries, random_state=seed)
+    model = BagClassifier(n_queries=queries, instance_map=instance_map, random_state=seed)  # type: ignore[arg-type]
     ours = measured("attention", model, (training, table.labels[inside]), (test, table.labels[outside]))
     scaling = no_scaling(training.dim)
     means, held = (pooled_features(part, np.zeros(part.dim), scaling) for part in (training, test))
@@ -61,11 +64,20 @@ def fit_bags(
     notes = []
     if model.pooling_ != "attention":
         notes.append("attention did not lower the validated loss: bags are pooled by the mean")
+    notes += _map_notes(model, training, table.labels[inside])
     if len(table.bags.tokens) == len(table.ids):
         notes.append(f"every bag has one row only; is '{bag}' the column that says which rows belong together?")
     model.feature_names_in_ = np.array(table.features, dtype=object)
     model.save(folder)
     return FitReport(len(inside), len(outside), ours, baseline, tuple(notes))
+
+
+def _map_notes(model: BagClassifier, training: Bags, labels: NDArray[Any]) -> Iterator[str]:
+    """A sentence where another map of the instances would have done better."""
+    if min(np.unique(labels, return_counts=True)[1]) >= 2 * FOLDS:
+        compared = model.compare_maps(training, labels)
+        if compared.better:
+            yield f"{compared}; try --instance-map {compared.better}"
 
 
 def fit_groups(

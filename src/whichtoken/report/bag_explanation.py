@@ -48,7 +48,7 @@ def coloured(explanation: BagExplanation) -> Text:
 def reason_lines(explanation: BagExplanation) -> list[tuple[str, ...]]:
     """The strongest instances and what all others add together; contributions sum to the decision."""
     top, others = explanation.reasons[:TOP], explanation.reasons[TOP:]
-    lines = [
+    lines: list[tuple[str, ...]] = [
         (str(reason.instance), f"{reason.attention:.3f}", f"{reason.over_uniform:.2f}", f"{reason.contribution:+.3f}")
         for reason in top
     ]

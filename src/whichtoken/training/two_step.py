@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -130,9 +131,13 @@ def two_step_query(
     bias = constant_score(prevalence, loss) if bias_correction else -lr_bias * mean_slope
     total, count = np.zeros_like(readout), 0
     for tokens, labels in samples if fresh is None else fresh:
-        total += query_slope(_bags(tokens), readout, lambda means, y=labels: loss_slope(loss, means + bias, y))
+        total += query_slope(_bags(tokens), readout, partial(_slopes_at, loss, bias, labels))
         count += len(labels)
     return QuerySteps(-lr_query * inverse_temperature / count * total, readout, bias)
+
+
+def _slopes_at(loss: str, bias: float, labels: Array, scores: Array) -> Array:
+    return loss_slope(loss, scores + bias, labels)
 
 
 def readout_slope(bags: Bags, slopes: Array) -> Array:

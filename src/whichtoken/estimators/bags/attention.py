@@ -1,8 +1,9 @@
 """Attention pooling on ragged bags: weights, scores, and the loss with its gradient, never padded, never copied.
 
 score_i = sum_h <w_h, X_i^T softmax(X_i q_h)> + b, the model of Barnfield, Cui, Lu (arXiv 2509.25153) with several
-queries and, if wanted, a map of the instances before them. Instances are standardised, (x - mean) / scale, without being written anew: the scale goes into q and w, and the
-mean of the instances only moves the score by a constant, because attention weights sum to one.
+queries and, if wanted, a map of the instances before them. Instances are standardised, (x - mean) / scale, without
+being written anew: the scale goes into q and w, and the mean of the instances only moves the score by a constant, because
+attention weights sum to one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from whichtoken.training.quasi_newton import quasi_newton
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.floating[Any]]
+
 
 @dataclass(frozen=True, eq=False)
 class Pooling:

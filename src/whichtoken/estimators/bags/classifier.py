@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from whichtoken.checks import check_choice
@@ -20,6 +21,7 @@ from whichtoken.estimators._scores import predicted, probabilities, signs_of
 from whichtoken.estimators.bags.attention import Pooling, Score
 from whichtoken.estimators.bags.certificate import Counterfactual, smallest_deletion
 from whichtoken.estimators.bags.maps import MAPS
+from whichtoken.estimators.bags.training import split_weights
 from whichtoken.estimators.bags.validation import TEMPERATURES, BagChoice, Search, fit_score, validation_splits
 from whichtoken.threads import one_thread
 
@@ -150,14 +152,14 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         weights = self._weights(sample_weight, codes)
         together = None if groups is None else _checked_groups(groups, len(bags))
         seed = int(check_random_state(self.random_state).randint(2**31))
-        given = LabelledBags(bags, np.empty(0), *self._parts(weights, codes, seed))
+        parts = (weights, None) if self.query_share is None else split_weights(weights, codes, self.query_share, seed)
         targets = signs_of(codes, len(self.classes_))
         outer, inner = (self.n_jobs, None) if len(targets) > 1 else (None, self.n_jobs)
 
         def fitted(signs: Array) -> tuple[BagChoice, Score]:
-            data = LabelledBags(bags, signs, given.weights, given.query_weights)
+            data = LabelledBags(bags, signs, *parts)
             splits = validation_splits(data, self.cv, together, seed)
-            return fit_score(self.instance_map, data, splits, self._search(given.weights, seed, inner))
+            return fit_score(self.instance_map, data, splits, self._search(data.weights, seed, inner))
 
         # products with few columns gain nothing from more threads, and lose where others use the cores too
         with one_thread():
@@ -275,7 +277,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         check_choice("training", self.training, TRAININGS)
         if self.inverse_temperature is not None and not 0 <= self.inverse_temperature < np.inf:
             raise ValueError(f"inverse_temperature={self.inverse_temperature} must be 0 or more, or None")
-        if self.C != "auto" and (isinstance(self.C, str) or not 0 < self.C < np.inf):
+        strength: Any = self.C
+        if strength != "auto" and not (isinstance(strength, Real) and 0 < strength < np.inf):
             raise ValueError(f"C={self.C!r} must be 'auto' or a number above 0")
         if self.query_share is not None and not (self.training == "two-step" and 0 < self.query_share < 1):
             raise ValueError(
@@ -292,19 +295,6 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         if empty.size:
             raise ValueError(f"sample_weight is 0 for all bags of class {self.classes_[empty].tolist()[0]!r}")
         return weights
-
-    def _parts(self, weights: Array, codes: NDArray[np.intp], seed: int) -> tuple[Array, Array | None]:
-        """Weights of the bags for readout and query: the same, or disjoint parts of each class."""
-        if self.query_share is None:
-            return weights, None
-        rng, for_query = np.random.default_rng(seed), np.zeros(len(codes), dtype=bool)
-        for code, name in enumerate(self.classes_):
-            members = rng.permutation(np.flatnonzero((codes == code) & (weights > 0)))
-            if len(members) < 2:
-                raise ValueError(f"query_share needs two bags of each class; class {name!r} has {len(members)}")
-            count = min(max(1, round(self.query_share * len(members))), len(members) - 1)
-            for_query[members[:count]] = True
-        return np.where(for_query, 0.0, weights), np.where(for_query, weights, 0.0)
 
     def _search(self, weights: Array, seed: int, jobs: int | None) -> Search:
         return Search(

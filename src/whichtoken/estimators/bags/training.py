@@ -70,11 +70,14 @@ class Queries:
         """Unit query after a gradient step on a readout, then one on the query, both zero so far and added to `scores`."""
         bags, signs, (mean, scale) = self.data.bags, self.data.signs, (self.scaling.mean, self.scaling.scale)
         slopes = -self.first_shares * expit(-signs * (scores + first_bias))
-        readout = -READOUT_STEP * (readout_slope(bags, slopes) - slopes.sum() * mean) / scale**2  # of instances as they are
+        readout = (
+            -READOUT_STEP * (readout_slope(bags, slopes) - slopes.sum() * mean) / scale**2
+        )  # of instances as they are
         bias = second_bias - readout @ mean
-        direction = -query_slope(
-            bags, readout, lambda means: -self.second_shares * expit(-signs * (scores + means + bias))
-        ) / scale
+        direction = (
+            -query_slope(bags, readout, lambda means: -self.second_shares * expit(-signs * (scores + means + bias)))
+            / scale
+        )
         return np.asarray(direction / (np.linalg.norm(direction) or 1.0))
 
 
@@ -85,3 +88,14 @@ def train(data: LabelledBags, recipe: Recipe, queries: int, steps: int) -> Pooli
     if recipe.anchor is not None:
         pooling = refine(data, pooling, scaling, recipe.ridge, recipe.anchor, steps)
     return pooling.unscaled(scaling)
+
+
+def split_weights(weights: Array, codes: NDArray[np.intp], share: float, seed: int) -> tuple[Array, Array]:
+    """Weights (n,) for the readout and for the steps on the query: disjoint parts, drawn from each class alike."""
+    rng, for_query = np.random.default_rng(seed), np.zeros(len(codes), dtype=bool)
+    for code in np.unique(codes):
+        members = rng.permutation(np.flatnonzero((codes == code) & (weights > 0)))
+        if len(members) < 2:
+            raise ValueError(f"query_share={share} needs two bags of each class; one class has {len(members)}")
+        for_query[members[: min(max(1, round(share * len(members))), len(members) - 1)]] = True
+    return np.where(for_query, 0.0, weights), np.where(for_query, weights, 0.0)

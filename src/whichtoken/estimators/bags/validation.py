@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 from typing import Any, TypeVar
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
+from sklearn.utils.parallel import Parallel, delayed
 
 from whichtoken.data.bags import LabelledBags
 from whichtoken.estimators.bags.attention import Pooling, Score, refine
@@ -145,13 +146,15 @@ def _select(data: LabelledBags, splits: Sequence[tuple[Rows, Rows]], search: Sea
     tried = temperatures if data.bags.lengths.max() > 1 else (0.0,)  # a bag of one has nothing to attend to
     if len(tried) == len(ridges) == 1 and not (tried[0] and search.steps):  # nothing to choose from
         return _Selection(Recipe(tried[0], ridges[0]), float("nan"), float("nan"))
-    folds = _each(search, lambda split: _Fold(data, *split, tried, ridges, search.queries), splits)
+    folds = _each(search, lambda split: _Fold(data, split[0], split[1], tried, ridges, search.queries), splits)
     losses = {recipe: fmean(fold.losses[recipe] for fold in folds) for recipe in folds[0].losses}
     best = _best(losses, attends=True)
     if best and search.steps:
         for anchor in ANCHORS:
             refined = replace(best, anchor=anchor)
-            losses[refined] = fmean(_each(search, lambda fold, r=refined: fold.refined_loss(r, search.steps), folds))
+            losses[refined] = fmean(
+                _each(search, partial(_Fold.refined_loss, recipe=refined, steps=search.steps), folds)
+            )
             if losses[refined] >= losses[best]:
                 break  # the losses of a path of anchors have one valley
             best = refined
@@ -183,11 +186,16 @@ def _network_path(
     networks = [(Network(training, search.queries, ridge, search.seed), test) for training, test in parts]
     least, best = np.inf, NETWORK_STEPS[0]
     for steps in NETWORK_STEPS:
-        loss = fmean(_each(search, lambda pair, k=steps: _log_loss(pair[1], pair[0].after(k)), networks))
+        loss = fmean(_each(search, partial(_loss_after, steps), networks))
         if loss >= least:
             break
         least, best = loss, steps
     return float(least), best
+
+
+def _loss_after(steps: int, pair: tuple[Network, LabelledBags]) -> float:
+    network, test = pair
+    return _log_loss(test, network.after(steps))
 
 
 def _inverse(ridge: float, data: LabelledBags) -> float:
