@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -278,7 +277,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         if self.inverse_temperature is not None and not 0 <= self.inverse_temperature < np.inf:
             raise ValueError(f"inverse_temperature={self.inverse_temperature} must be 0 or more, or None")
         strength: Any = self.C
-        if strength != "auto" and not (isinstance(strength, Real) and 0 < strength < np.inf):
+        if strength != "auto" and not (isinstance(strength, int | float | np.number) and 0 < strength < np.inf):
             raise ValueError(f"C={self.C!r} must be 'auto' or a number above 0")
         if self.query_share is not None and not (self.training == "two-step" and 0 < self.query_share < 1):
             raise ValueError(

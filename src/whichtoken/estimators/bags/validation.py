@@ -27,7 +27,7 @@ RIDGES = (1e-3, 1e-2, 1e-1)
 ANCHORS = (1e-1, 1e-2)
 BANDWIDTHS = (0.5, 1.0, 2.0)
 NETWORK_RIDGES = (3e-2, 1e-2, 3e-3)  # from the strongest on, until one does no better
-NETWORK_STEPS = (10, 20, 40, 80, 160)  # the same
+NETWORK_STEPS = (20, 40, 80, 160)  # the same
 VALIDATION_FLOATS = 30_000_000  # larger data are validated on a part of their bags
 
 
