@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from whichtoken.estimators.bags.classifier import BagClassifier
+    from whichtoken.estimators.bags.planning import plan_study
     from whichtoken.estimators.groups.classifier import GroupClassifier
     from whichtoken.estimators.regression import AttentionRegressor
     from whichtoken.estimators.text.classifier import TextClassifier
@@ -16,6 +17,7 @@ _HOME = {
     "BagClassifier": "bags.classifier",
     "GroupClassifier": "groups.classifier",
     "TextClassifier": "text.classifier",
+    "plan_study": "bags.planning",
 }
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "BagClassifier",
     "GroupClassifier",
     "TextClassifier",
+    "plan_study",
 ]
 
 
