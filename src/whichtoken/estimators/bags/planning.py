@@ -122,9 +122,14 @@ def plan_study(
     check, notes, theory = curve.check, list(curve.notes), None
     planned = samples or check.bags
     if curve.task and curve.estimate:
-        # a target that the theory rules out is no reason to refuse a plan where the theory does not hold
-        wanted = target_error if curve.fits and (target_error or 1) < check.constant_error else None
-        theory = plan(**asdict(curve.task), dim=curve.estimate.dim, samples=planned, target_error=wanted)
+        task = {**asdict(curve.task), "dim": curve.estimate.dim, "samples": planned}
+        try:
+            theory = plan(**task, target_error=target_error if curve.fits else None)
+        except (
+            UsageError
+        ) as error:  # the theory rules the target out, for a task that is only estimated: no reason to refuse
+            notes.append(f"by the theory, as far as the pilot shows, {error}")
+            theory = plan(**task)
         notes += [*curve.estimate.warnings, *(theory.warnings if curve.fits else ())]
     now, *later = curve.points([planned, *(multiple * check.bags for multiple in MULTIPLES)])
     needed, sure = curve.sizes_for(target_error)
