@@ -227,9 +227,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
 
     def explain(self, X: Any, names: Sequence[Any] | None = None) -> list[BagExplanation]:
         """Why each bag gets its label: attention and contributions of its instances, and the deletion that flips it."""
-        from whichtoken.estimators.bags.explanation import explain
+        from whichtoken.estimators.bags.explanation import bag_explanations
 
-        return explain(self, self._bags(X), names)
+        return bag_explanations(self, self._bags(X), names)
 
     def diagnose(self, X: Any, y: ArrayLike) -> Diagnosis:
         """Signal strength, share of informative instances, alignment, and predicted beside cross-validated errors."""

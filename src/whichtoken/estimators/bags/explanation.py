@@ -40,13 +40,18 @@ class BagExplanation:
     counterfactual: list[int] | None  # fewest instances to delete until the label changes; None: no deletion does
     robust_to: int | None  # deleting this many instances, whichever, changes nothing
 
+    @property
+    def bias(self) -> float:
+        """What the score is without any instance: nothing, as the bias is shared out with the attention."""
+        return 0.0
+
     def as_json(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""
         plain = {name: getattr(self, name) for name in ("bag", "label")}
         return asdict(self) | {name: v.item() if isinstance(v, np.generic) else v for name, v in plain.items()}
 
 
-def explain(model: BagClassifier, X: Any, names: Sequence[Any] | None = None) -> list[BagExplanation]:
+def bag_explanations(model: BagClassifier, X: Any, names: Sequence[Any] | None = None) -> list[BagExplanation]:
     """One explanation per bag; without names, bags are counted from 1."""
     decisions, probabilities = model.decision_function(X), model.predict_proba(X)
     scores = decisions.reshape(len(decisions), -1)

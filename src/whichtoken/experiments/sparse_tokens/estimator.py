@@ -77,7 +77,10 @@ class Estimator(Experiment[Point]):
         from whichtoken.theory.sparse_tokens import erm
         from whichtoken.theory.sparse_tokens.design import query_steps
 
-        learning = {"samples_per_dim": (1 - point.query_share) * point.samples_per_dim, "ridge": point.ridge}
+        learning: dict[str, Any] = {
+            "samples_per_dim": (1 - point.query_share) * point.samples_per_dim,
+            "ridge": point.ridge,
+        }
         if point.pooling == "mean":
             found = erm(model="pooled", **task_of(point), **learning)
             return {"test_error": Predicted(found.test_error, found.error_estimate)}
@@ -115,7 +118,9 @@ class Estimator(Experiment[Point]):
         _, runs = max(tasks, key=lambda task: len(task[1].levels("samples_per_dim")), default=("", Rows()))
         for colour, pooling in zip(("C0", "C1"), ("attention", "mean"), strict=True):
             some = runs.where(pooling=pooling)
-            points_with_errors(axes, some, "samples_per_dim", "test_error", f"{pooling}, BagClassifier", color=colour, ms=4)
+            points_with_errors(
+                axes, some, "samples_per_dim", "test_error", f"{pooling}, BagClassifier", color=colour, ms=4
+            )
             levels = sorted(some.levels("samples_per_dim"))
             theory = [some.where(samples_per_dim=level).predicted("test_error") for level in levels]
             known = [(level, item.value) for level, item in zip(levels, theory, strict=True) if item is not None]
