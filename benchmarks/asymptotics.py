@@ -15,6 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from whichtoken.data import SparseTokens
+from whichtoken.estimators import plan_study
 from whichtoken.lab.benchmark import Measure, seconds
 from whichtoken.models.attended_features import attended_features
 from whichtoken.theory import sparse_tokens
@@ -117,4 +118,4 @@ def plan_for_target() -> None:
 
 def plan_from_pilot() -> None:
     pilot = SparseTokens(**TASK, dim=100).sample(300, np.random.default_rng(0))
-    sparse_tokens.plan(pilot=pilot)
+    plan_study(pilot=pilot)

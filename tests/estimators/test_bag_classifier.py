@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -15,20 +16,16 @@ from sklearn.model_selection import LeaveOneGroupOut
 from whichtoken import BagClassifier
 from whichtoken.data import SparseTokens
 from whichtoken.data.bags import LabelledBags, as_bags
-from whichtoken.estimators.bags.attention import (
-    Scaling,
-    instance_scaling,
-    loss_and_gradient,
-    no_scaling,
-    pooled_features,
-)
+from whichtoken.estimators.bags.attention import loss_and_gradient, pooled_features
 from whichtoken.estimators.bags.certificate import smallest_deletion
-from whichtoken.estimators.bags.training import Queries
+from whichtoken.estimators.bags.maps import Scaling, instance_scaling, no_scaling
+from whichtoken.estimators.bags.training import Queries, split_weights
 from whichtoken.estimators.bags.validation import validation_splits
 from whichtoken.models.attention_pooling import AttentionPooling
 from whichtoken.theory.sparse_tokens import bayes_floor, exact_error
-from whichtoken.training.two_step import two_step_query
+from whichtoken.training.two_step import fit_attention, two_step_query
 
+classifier = partial(BagClassifier, random_state=0)
 TASK = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
 
 
@@ -39,7 +36,7 @@ def sample():
 
 @pytest.fixture(scope="module")
 def model(sample):
-    return BagClassifier().fit(*sample)
+    return classifier().fit(*sample)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +47,7 @@ def ragged(sample):
 
 def test_attention_is_chosen_where_the_signal_is_sparse(model):
     assert model.pooling_ == "attention"
-    (selection,) = model.selections_
+    (selection,) = model.choice_
     assert selection.attention_loss < selection.mean_loss
 
 
@@ -58,7 +55,7 @@ def test_mean_pooling_is_chosen_where_attention_does_not_help():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((120, 5, 3)), np.arange(120) % 2
     X[y == 1] += 0.4  # every instance says the same
-    model = BagClassifier(refine_steps=0).fit(X, y)
+    model = classifier(refine_steps=0).fit(X, y)
     assert model.pooling_ == "mean"
     np.testing.assert_array_equal(model.queries_, 0)
     np.testing.assert_allclose(model.decision_function(X), X.mean(axis=1) @ model.readouts_[0, 0] + model.intercept_[0])
@@ -107,8 +104,8 @@ def test_a_bag_of_one_is_a_linear_model(model, sample):
 
 @pytest.mark.parametrize("queries", [1, 3])
 def test_contributions_sum_to_the_decision(sample, ragged, queries):
-    model = BagClassifier(n_queries=queries, refine_steps=5).fit(*sample)
-    sums = [part.sum() + model.intercept_[0] for part in model.contributions(ragged)]
+    model = classifier(n_queries=queries, refine_steps=5).fit(*sample)
+    sums = [part.sum() for part in model.contributions(ragged)]
     np.testing.assert_allclose(sums, model.decision_function(ragged), rtol=1e-10)
 
 
@@ -120,26 +117,26 @@ def test_instance_scores_average_to_one(model, ragged):
 
 def test_containers_agree(sample):
     X, y = sample
-    wanted = BagClassifier().fit(X, y).decision_function(X)
-    np.testing.assert_array_equal(BagClassifier().fit(list(X), y).decision_function(list(X)), wanted)
+    wanted = classifier().fit(X, y).decision_function(X)
+    np.testing.assert_array_equal(classifier().fit(list(X), y).decision_function(list(X)), wanted)
     flat = X.reshape(len(X), -1)
-    np.testing.assert_array_equal(BagClassifier(token_dim=8).fit(flat, y).decision_function(flat), wanted)
+    np.testing.assert_array_equal(classifier(token_dim=8).fit(flat, y).decision_function(flat), wanted)
 
 
 def test_units_of_the_features_change_nothing(sample):
     X, y = sample
     scale, shift = 10.0 ** np.arange(-3, 5), np.arange(8.0)
-    moved = BagClassifier(refine_steps=0).fit(X * scale + shift, y).decision_function(X * scale + shift)
-    np.testing.assert_allclose(moved, BagClassifier(refine_steps=0).fit(X, y).decision_function(X), rtol=1e-6)
+    moved = classifier(refine_steps=0).fit(X * scale + shift, y).decision_function(X * scale + shift)
+    np.testing.assert_allclose(moved, classifier(refine_steps=0).fit(X, y).decision_function(X), rtol=1e-6)
 
 
 def test_a_constant_feature_is_harmless(sample):
     X, y = sample
     constant = np.concatenate([X, np.full((*X.shape[:2], 1), 1e9)], axis=2)
-    options = {"refine_steps": 0, "inverse_temperature": 2.0, "ridge": 0.01}
-    found = BagClassifier(**options).fit(constant, y)
+    options = {"refine_steps": 0, "inverse_temperature": 2.0, "C": 0.5}
+    found = classifier(**options).fit(constant, y)
     np.testing.assert_allclose(
-        found.decision_function(constant), BagClassifier(**options).fit(X, y).decision_function(X), rtol=1e-5
+        found.decision_function(constant), classifier(**options).fit(X, y).decision_function(X), rtol=1e-5
     )
 
 
@@ -210,10 +207,10 @@ def test_a_weight_repeats_its_bag(ragged, sample, queries):
     y, repeats, groups = sample[1], rng.integers(0, 4, len(ragged)), rng.integers(3, size=len(ragged))
     rows = np.repeat(np.arange(len(ragged)), repeats)
     options = {"n_queries": queries, "refine_steps": 3}
-    weighted = BagClassifier(**options, cv=splits_by_group(groups)).fit(ragged, y, sample_weight=repeats)
-    repeated = BagClassifier(**options, cv=splits_by_group(groups[rows])).fit([ragged[i] for i in rows], y[rows])
-    (one,), (other,) = weighted.selections_, repeated.selections_
-    assert one.recipe == other.recipe
+    weighted = classifier(**options, cv=splits_by_group(groups)).fit(ragged, y, sample_weight=repeats)
+    repeated = classifier(**options, cv=splits_by_group(groups[rows])).fit([ragged[i] for i in rows], y[rows])
+    (one,), (other,) = weighted.choice_, repeated.choice_
+    assert (one.temperature, one.anchor, one.C) == (other.temperature, other.anchor, pytest.approx(other.C))
     assert one.attention_loss == pytest.approx(other.attention_loss, rel=1e-9)
     np.testing.assert_allclose(weighted.decision_function(ragged), repeated.decision_function(ragged), rtol=1e-6)
 
@@ -237,7 +234,7 @@ def test_groups_keep_copies_from_flattering_attention():
         np.tile(np.arange(40) % 2, 4),
         np.tile(np.arange(40), 4),
     )
-    alone, grouped = (BagClassifier(refine_steps=0).fit(X, y, groups=names).selections_[0] for names in (None, groups))
+    alone, grouped = (classifier(refine_steps=0).fit(X, y, groups=names).choice_[0] for names in (None, groups))
     assert alone.attention_loss < 0.2
     assert grouped.attention_loss > np.log(2)
 
@@ -245,14 +242,14 @@ def test_groups_keep_copies_from_flattering_attention():
 def test_bad_weights_and_groups(sample):
     X, y = sample
     with pytest.raises(ValueError, match=r"sample_weight is 0 for all bags of class 1\.0"):
-        BagClassifier().fit(X, y, sample_weight=y < 0)
+        classifier().fit(X, y, sample_weight=y < 0)
     with pytest.raises(ValueError, match=r"groups of shape \(3,\) must have one entry for each of the 200 bags"):
-        BagClassifier().fit(X, y, groups=[1, 2, 3])
+        classifier().fit(X, y, groups=[1, 2, 3])
 
 
 def test_a_model_trained_with_given_splits_is_stored(sample, tmp_path):
     X, y = sample
-    model = BagClassifier(cv=splits_by_group(np.arange(200) % 3), refine_steps=0).fit(X, y)
+    model = classifier(cv=splits_by_group(np.arange(200) % 3), refine_steps=0).fit(X, y)
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(BagClassifier.load(tmp_path / "model").predict(X), model.predict(X))
 
@@ -285,7 +282,7 @@ def test_certificate_equals_brute_force(instances):
 
 def test_counterfactuals_flip_predictions(model, ragged):
     flipped = 0
-    for bag, found in zip(ragged, model.counterfactual(ragged), strict=True):
+    for bag, found in zip(ragged, model.counterfactuals(ragged), strict=True):
         if found.deleted is not None:
             flipped += 1
             rest = np.delete(bag, found.deleted, axis=0)
@@ -293,16 +290,16 @@ def test_counterfactuals_flip_predictions(model, ragged):
     assert flipped > 50
 
 
-def test_counterfactual_needs_one_query(sample):
-    model = BagClassifier(n_queries=2, refine_steps=0, inverse_temperature=2.0).fit(*sample)
-    with pytest.raises(ValueError, match="needs one query and two classes; this model has 2 queries and 2 classes"):
-        model.counterfactual(sample[0])
+def test_counterfactuals_need_one_query(sample):
+    model = classifier(n_queries=2, refine_steps=0, inverse_temperature=2.0).fit(*sample)
+    with pytest.raises(ValueError, match="need one query and two classes; this model has 2 queries and 2 classes"):
+        model.counterfactuals(sample[0])
 
 
 def test_sparse_signal_is_found_near_the_bayes_floor():
     data = SparseTokens(length=100, signal_tokens=1, strength=5.0, prevalence=0.5, dim=20)
     X, y = data.sample(1000, np.random.default_rng(0))
-    model = BagClassifier(refine_steps=0).fit(X, y)
+    model = classifier(refine_steps=0).fit(X, y)
     task = {"length": 100, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
     error = exact_error(model.readouts_[0, 0], model.intercept_[0], data.direction, query=model.queries_[0, 0], **task)
     assert error <= 1.3 * bayes_floor(**task)
@@ -319,7 +316,7 @@ def both_signals(n, seed):
 
 def test_two_queries_find_what_one_cannot():
     train, test = both_signals(300, 0), both_signals(1000, 1)
-    one, two = (BagClassifier(n_queries=count, refine_steps=0).fit(*train).score(*test) for count in (1, 2))
+    one, two = (classifier(n_queries=count, refine_steps=0).fit(*train).score(*test) for count in (1, 2))
     assert two > 0.9
     assert two > one + 0.1
 
@@ -340,7 +337,7 @@ def test_localisation(model):
 
 def test_diagnosis_recovers_the_task():
     data = SparseTokens(**TASK, dim=12)
-    found = BagClassifier(refine_steps=0).diagnose(*data.sample(400, np.random.default_rng(0)))
+    found = classifier(refine_steps=0).diagnose(*data.sample(400, np.random.default_rng(0)))
     assert found.strength_interval[0] < 5 < found.strength_interval[1] + 0.3
     assert found.informative_share == 0.1
     assert found.alignment > 0.9
@@ -350,7 +347,7 @@ def test_diagnosis_recovers_the_task():
 
 def test_diagnosis_of_too_few_bags(sample):
     with pytest.raises(ValueError, match="diagnose needs at least 4 bags of each class; one has 2"):
-        BagClassifier().diagnose(sample[0][:10], [1, 1, *[0] * 8])
+        classifier().diagnose(sample[0][:10], [1, 1, *[0] * 8])
 
 
 @pytest.mark.parametrize(
@@ -358,20 +355,63 @@ def test_diagnosis_of_too_few_bags(sample):
     [
         ({"n_queries": 0}, "n_queries=0 must be a whole number of at least 1"),
         ({"cv": 1}, "cv=1 must be a whole number of at least 2"),
-        ({"ridge": 0.0}, r"ridge=0\.0 must be above 0"),
+        ({"C": 0.0}, r"C=0\.0 must be 'auto' or a number above 0"),
+        ({"C": "best"}, "C='best' must be 'auto' or a number above 0"),
+        ({"instance_map": "deep"}, "instance_map='deep' must be one of linear, fourier, network"),
+        ({"training": "fast"}, "training='fast' must be one of joint, two-step"),
+        ({"query_share": 0.5}, "query_share=0.5 must be between 0 and 1, with training='two-step'"),
+        ({"instance_map": "network", "inverse_temperature": 1.0}, "instance_map='network' trains its queries"),
         ({"inverse_temperature": -1.0}, r"inverse_temperature=-1\.0 must be 0 or more"),
         ({"token_dim": 3}, "token_dim=3 must be the width of the instances, 8"),
     ],
 )
 def test_bad_options(sample, options, message):
     with pytest.raises(ValueError, match=message):
-        BagClassifier(**options).fit(*sample)
+        classifier(**options).fit(*sample)
 
 
 def test_other_bad_input(model, sample):
     with pytest.raises(ValueError, match=r"bag 1 of shape \(10, 7\) must be \(instances, 8\)"):
-        BagClassifier().fit([sample[0][0], sample[0][1][:, :7]], [0, 1])
+        classifier().fit([sample[0][0], sample[0][1][:, :7]], [0, 1])
     with pytest.raises(ValueError, match="X has instances of width 7; the model was trained on width 8"):
         model.predict(sample[0][:, :, :7])
     with pytest.raises(ValueError, match="token_dim=3 must divide the 8 columns"):
-        BagClassifier(token_dim=3).fit(sample[0][:, 0], sample[1])
+        classifier(token_dim=3).fit(sample[0][:, 0], sample[1])
+
+
+@pytest.mark.parametrize("share", [None, 0.4])
+def test_two_step_training_is_that_of_the_claims(share):
+    """The query along the two steps of its bags, the readout at the optimum of the ridge-penalised loss on the others."""
+    X, y = SparseTokens(**TASK, dim=8, signal=np.ones(8)).sample(150, np.random.default_rng(3))
+    X = (X - X.mean(axis=(0, 1))) / X.std(axis=(0, 1))  # what the estimator does by itself
+    ridge, tau = 0.05, 1.5
+    first = second = np.ones(150, dtype=bool)
+    if share is not None:
+        seed = int(np.random.RandomState(0).randint(2**31))
+        second, first = (part > 0 for part in split_weights(np.ones(150), (y > 0).astype(int), share, seed))
+        assert not (first & second).any()
+        assert first.sum() == pytest.approx(share * 150, abs=1)
+    options = {"training": "two-step", "query_share": share, "inverse_temperature": tau}
+    model = classifier(**options, C=1 / (ridge * second.sum())).fit(X, y > 0)
+    wanted = fit_attention(
+        [(X[first], y[first])],
+        [(X[second], y[second])],
+        ridge=ridge,
+        target_temperature=tau,
+        bias_correction=True,
+    )
+    np.testing.assert_allclose(model.queries_[0, 0], wanted.query, rtol=1e-8)
+    np.testing.assert_allclose(model.readouts_[0, 0], wanted.readout, rtol=1e-4, atol=1e-6)
+    assert model.intercept_[0] == pytest.approx(wanted.bias, rel=1e-4, abs=1e-6)
+
+
+def test_parallel_fits_are_the_same(sample):
+    X, y = sample
+    for labels in (y, np.arange(len(y)) % 3):
+        one, two = (classifier(n_jobs=jobs, refine_steps=2).fit(X, labels).decision_function(X) for jobs in (None, 2))
+        np.testing.assert_array_equal(one, two)
+
+
+def test_verbose_says_what_was_chosen(sample, capsys):
+    classifier(verbose=True, refine_steps=0).fit(*sample)
+    assert capsys.readouterr().out.startswith("class 1.0: linear map, attention pooling, C=")

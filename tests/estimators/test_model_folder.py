@@ -311,7 +311,7 @@ def bag_model() -> tuple[Any, Any]:
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((24, 3, 2)), np.arange(24) % 2
     X[y == 1, 0] += 3
-    return BagClassifier(ridge=0.1, inverse_temperature=1.0, refine_steps=2, cv=2).fit(X, y), X
+    return BagClassifier(C=1.0, inverse_temperature=1.0, refine_steps=2, cv=2).fit(X, y), X
 
 
 def group_model() -> tuple[Any, Any]:

@@ -24,7 +24,7 @@ def text() -> tuple[Any, Any]:
 def bags() -> tuple[Any, Any]:
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((24, 3, 2)), np.arange(24) % 2
-    model = BagClassifier(ridge=0.1, inverse_temperature=1.0, refine_steps=0, cv=2).fit(X, y)
+    model = BagClassifier(C=1.0, inverse_temperature=1.0, refine_steps=0, cv=2).fit(X, y)
     return bag_explanation, model.explain(X[:1], [HIDDEN])
 
 

@@ -1,12 +1,9 @@
 """The planner's answers as a person reads them."""
 
-import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from whichtoken.data import SparseTokens
 from whichtoken.report.planning import _error, forecast_rows, protocol, write_figure
 from whichtoken.theory import sparse_tokens
 
@@ -59,19 +56,6 @@ def test_figure_is_written_in_the_format_of_its_name(planned, tmp_path):
     assert "<svg" in (tmp_path / "curve.svg").read_text()
     with pytest.raises(ValueError, match="cannot be written"):
         write_figure(planned, tmp_path / "curve.docx")
-
-
-def test_command_plans_from_a_pilot_file(whichtoken, tmp_path):
-    rng = np.random.default_rng(0)
-    tokens, labels = SparseTokens(length=10, signal_tokens=1, strength=5.0, prevalence=0.5, dim=30).sample(300, rng)[:2]
-    np.savez(tmp_path / "pilot.npz", tokens=tokens, labels=labels)
-    done = whichtoken("plan", "--pilot", "pilot.npz", "--json", "plan.json")
-    assert done.returncode == 0, done.stderr
-    plan = json.loads((tmp_path / "plan.json").read_text())
-    assert [point["samples"] for point in plan["learning_curve"]] == [600, 1500, 3000]
-    low, high = plan["pilot"]["strength_interval"]
-    assert low < 5 < high
-    assert "95 % interval" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     TextClassifier(max_epochs=1, least_count=1, random_state=0).fit(GOOD["text"]["text"].tolist(), y).save(
         place / "text-model"
     )
-    bags = BagClassifier(ridge=0.1, inverse_temperature=1.0, refine_steps=0, cv=2)
+    bags = BagClassifier(C=1.0, inverse_temperature=1.0, refine_steps=0, cv=2)
     bags.fit(GOOD["bags"]["u"].to_numpy().reshape(40, 2, 1), y)
     bags.feature_names_in_ = np.array(["u"], dtype=object)
     bags.save(place / "bags-model")

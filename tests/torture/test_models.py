@@ -47,7 +47,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
     pd.DataFrame({"text": texts}).to_csv(folder / "text.csv", index=False)
     X = rng.standard_normal((40, 3, 2))
     X[y == 1, 0] += 3
-    model = BagClassifier(ridge=0.1, refine_steps=2, cv=2).fit(X, y)
+    model = BagClassifier(C=1.0, refine_steps=2, cv=2).fit(X, y)
     model.feature_names_in_ = np.array(["u", "v"], dtype=object)
     model.save(folder / "bags")
     rows = pd.DataFrame(X.reshape(-1, 2), columns=["u", "v"]).assign(bag=np.repeat(np.arange(40), 3))

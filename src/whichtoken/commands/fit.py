@@ -104,6 +104,12 @@ def fit_bags_file(
         int,
         typer.Option(metavar="N", parser=whole_number, help="Queries per class; with one, decisions are certified."),
     ] = 1,
+    instance_map: Annotated[
+        str,
+        typer.Option(
+            metavar="linear|fourier|network", help="What attention sees of an instance; linear is the fastest."
+        ),
+    ] = "linear",
     split_by: SplitBy = None,
     test_share: TestShare = 0.25,
     folds: Folds = None,
@@ -134,7 +140,7 @@ def fit_bags_file(
     scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline)
     roles = BagRoles(bag, label, feature or None, split_by)
     report = fit_bags(
-        data, model, roles, scheme, options={"n_queries": queries}, class_weight=class_weight,
+        data, model, roles, scheme, options={"n_queries": queries, "instance_map": instance_map}, class_weight=class_weight,
         drop_missing=drop_missing, **form,
     )  # fmt: skip
     _print_fit(report, model, json_file)

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
-from whichtoken.commands.options import check_apart, new_file, new_picture, number, read_file, whole_number
+from whichtoken.commands.options import Separator, check_apart, new_file, new_picture, number, read_file, whole_number
 from whichtoken.display.terminal import console, table
+from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
+
+if TYPE_CHECKING:
+    from whichtoken.estimators.bags.planning import StudyPlan
+    from whichtoken.theory.sparse_tokens import Plan
 
 # where the theory's integrals are found in seconds and to some digits
 PLANNED = {"--length": (2, 1_000_000), "--strength": (0, 100), "--prevalence": (1e-6, 1 - 1e-6), "--dim": (2, 10**9)}
@@ -42,9 +50,18 @@ def plan(
         typer.Option(
             metavar="FILE",
             callback=read_file,
-            help="Pilot data to estimate the task from: .npz (tokens, labels), .csv, .tsv, .parquet.",
+            help="Labelled pilot bags to plan from, in any file that `fit bags` takes, or .npz (tokens, labels).",
         ),
     ] = None,
+    bag: Annotated[
+        str, typer.Option(metavar="COLUMN", help="Column of the pilot that says which bag a row is in.")
+    ] = "bag",
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the pilot's labels.")] = "label",
+    feature: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A feature of the pilot; repeatable. Default: all others."),
+    ] = None,
+    separator: Separator = None,
     figure: Annotated[
         Path | None, typer.Option(metavar="FILE", callback=new_picture, help="Learning curves as .svg, .png or .pdf.")
     ] = None,
@@ -54,7 +71,8 @@ def plan(
 ) -> None:
     """Plan a study: is the signal detectable, with how much data, and does attention beat a linear model?
 
-    A power analysis for attention and multiple-instance learning, from exact theory, before anything is trained.
+    A power analysis for attention and multiple-instance learning: from the theory of sparse tokens alone, or from a pilot,
+    which is cross-validated and may show that the theory does not hold.
 
     Examples:
 
@@ -62,8 +80,6 @@ def plan(
 
       whichtoken plan --pilot bags.csv --target-error 0.05 --figure curve.png
     """
-    from dataclasses import asdict
-
     check_apart({"--pilot": pilot}, {"--figure": figure, "--json": json_file})
     task = {
         "--length": length, "--signal-tokens": signal_tokens, "--strength": strength, "--prevalence": prevalence,
@@ -75,37 +91,88 @@ def plan(
         if (value := task[option]) is not None and not least <= value <= most:
             raise UsageError(f"{option} {value:g} is not planned for; give a number from {least:g} to {most:g}")
 
-    from whichtoken.data.bag_files import read_bags
-    from whichtoken.report.planning import forecast_rows, protocol, write_figure
+    wanted = {"samples": samples, "target_error": target_error}
+    given = {
+        "length": length,
+        "signal_tokens": signal_tokens,
+        "strength": strength,
+        "prevalence": prevalence,
+        "dim": dim,
+    }
+    with _said_as_options():
+        if pilot is None:
+            planned: Any = _from_theory(given, wanted)
+        else:
+            planned = _from_pilot(
+                pilot, {"bag": bag, "label": label, "features": feature or None}, separator, given, wanted
+            )
+    if figure is not None:
+        from whichtoken.report.planning import write_figure
+
+        write_figure(planned, figure)
+    if json_file is not None:
+        write_text(json_file, json.dumps(asdict(planned), indent=1))
+
+
+def _from_theory(given: dict[str, Any], wanted: dict[str, Any]) -> Plan:
+    """Plan from numbers alone, and print the plan."""
+    from whichtoken.report.planning import protocol
     from whichtoken.theory import sparse_tokens
 
+    planned = sparse_tokens.plan(**given, **wanted)
+    _print_forecasts(planned)
+    print(protocol(planned))
+    _print_notes(planned.warnings)
+    return planned
+
+
+def _from_pilot(
+    pilot: Path, columns: dict[str, Any], separator: str | None, given: dict[str, Any], wanted: dict[str, Any]
+) -> StudyPlan:
+    """Plan from a pilot, and print what it shows: first whether the theory holds for it."""
+    from whichtoken.data.bag_files import read_bags
+    from whichtoken.estimators import plan_study
+    from whichtoken.report.planning import study_lines, theory_lines
+
+    table_of_bags = read_bags(pilot, **columns, separator=separator)
+    assert table_of_bags.labels is not None
+    study = plan_study(
+        pilot=(table_of_bags.bags, table_of_bags.labels), features=table_of_bags.features, **given, **wanted
+    )
+    for line in study_lines(study):
+        print(visible(line))
+    if study.theory is not None:
+        for line in theory_lines(study):
+            print(visible(line))
+        if study.fits:
+            _print_forecasts(study.theory)
+    _print_notes(study.notes)
+    return study
+
+
+def _print_forecasts(planned: Plan) -> None:
+    from whichtoken.report.planning import forecast_rows
+
+    rows = table("model", f"error at {planned.samples}", "error, unlimited", "samples for target", "separable up to")
+    for line in forecast_rows(planned):
+        rows.add_row(*line)
+    console().print(rows)
+
+
+def _print_notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        console().print(f"[yellow]note[/]: {escape(visible(note))}", highlight=False)
+
+
+@contextmanager
+def _said_as_options() -> Iterator[None]:
+    """Turn what the planner says of its arguments into what a user typed."""
     try:
-        planned = sparse_tokens.plan(
-            length=length,
-            signal_tokens=signal_tokens,
-            strength=strength,
-            prevalence=prevalence,
-            dim=dim,
-            samples=samples,
-            target_error=target_error,
-            pilot=read_bags(pilot) if pilot else None,
-        )
+        yield
     except ValueError as error:
         raise UsageError(_as_options(str(error))) from error
     except ArithmeticError as error:
         raise UsageError("these numbers are too extreme to compute with; choose more moderate ones") from error
-    out = console()
-    rows = table("model", f"error at {planned.samples}", "error, unlimited", "samples for target", "separable up to")
-    for line in forecast_rows(planned):
-        rows.add_row(*line)
-    out.print(rows)
-    print(protocol(planned))
-    for warning in planned.warnings:
-        out.print(f"[yellow]note[/]: {warning}", highlight=False)
-    if figure is not None:
-        write_figure(planned, figure)
-    if json_file is not None:
-        write_text(json_file, json.dumps(asdict(planned), indent=1))
 
 
 def _check_task(task: Mapping[str, float | None], samples: int | None, target_error: float | None) -> None:

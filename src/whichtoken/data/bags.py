@@ -60,11 +60,22 @@ class LabelledBags:
     bags: Bags
     signs: Array  # (n,), -1 or +1
     weights: Array  # (n,), at least 0
+    query_weights: Array | None = None  # (n,), for the steps on the query, where these are to see other bags
 
     @cached_property
     def shares(self) -> Array:
         """Weights that sum to one, (n,)."""
         return np.asarray(self.weights / self.weights.sum())
+
+    @cached_property
+    def for_query(self) -> LabelledBags:
+        """The same bags with the weights that they have in the steps on the query."""
+        return self if self.query_weights is None else LabelledBags(self.bags, self.signs, self.query_weights)
+
+    @property
+    def all_weights(self) -> Array:
+        """What each bag counts in either part of the training, (n,)."""
+        return self.weights if self.query_weights is None else self.weights + self.query_weights
 
     @property
     def prevalence(self) -> float:
@@ -73,7 +84,12 @@ class LabelledBags:
 
     def subset(self, rows: NDArray[np.integer[Any]]) -> LabelledBags:
         """The bags named by `rows`, in that order."""
-        return LabelledBags(self.bags.subset(rows), self.signs[rows], self.weights[rows])
+        query = None if self.query_weights is None else self.query_weights[rows]
+        return LabelledBags(self.bags.subset(rows), self.signs[rows], self.weights[rows], query)
+
+    def on(self, bags: Bags) -> LabelledBags:
+        """The same labels and weights for other instances."""
+        return LabelledBags(bags, self.signs, self.weights, self.query_weights)
 
 
 def as_bags(X: Any, token_dim: int | None = None) -> Bags:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from whichtoken.estimators._explanation import Explanation
     from whichtoken.estimators.bags.classifier import BagClassifier
+    from whichtoken.estimators.bags.planning import plan_study
     from whichtoken.estimators.groups.classifier import GroupClassifier
     from whichtoken.estimators.loading import load_estimator
     from whichtoken.estimators.regression import AttentionRegressor
@@ -20,6 +21,7 @@ _HOME = {
     "GroupClassifier": "groups.classifier",
     "TextClassifier": "text.classifier",
     "load_estimator": "loading",
+    "plan_study": "bags.planning",
 }
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "GroupClassifier",
     "TextClassifier",
     "load_estimator",
+    "plan_study",
 ]
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Rows = NDArray[np.intp]
+LEAST_TO_COMPARE = 10  # bags of each class, below which maps of the instances are not compared
 
 
 def fit_bags(
@@ -56,7 +57,11 @@ def fit_bags(
     work = _BagWork(table, {**(options or {}), "random_state": scheme.seed}, class_weight)
     report, kept, _ = judged(path, work, scheme)
     encoding = kept.model.encoding
-    notes = [*encoding.notes(table.columns), *_dropped_note(table.dropped), *_pooling_notes(kept.model.model)]
+    bags = Bags(encoding.encode(table.columns), table.starts)
+    notes = [
+        *encoding.notes(table.columns), *_dropped_note(table.dropped), *_pooling_notes(kept.model.model),
+        *_map_notes(kept.model.model, bags, work),
+    ]  # fmt: skip
     if len(table.columns.values) == len(table.ids):
         notes.append(f"every bag has one row only; is '{roles.bag}' the column that says which rows belong together?")
     _save(folder, kept.model)
@@ -149,6 +154,14 @@ class GroupRoles:
     def special(self) -> dict[str, str]:
         """The columns that are neither in a group nor covariates, by their part."""
         return {"label": self.label} | ({} if self.split_by is None else {"split": self.split_by})
+
+
+def _map_notes(model: BagClassifier, bags: Bags, work: _BagWork) -> Iterator[str]:
+    """A sentence where another map of the instances would have done better."""
+    if min(np.unique(work.labels, return_counts=True)[1]) >= LEAST_TO_COMPARE:
+        compared = model.compare_maps(bags, work.labels, work.clusters)
+        if compared.better:
+            yield f"{compared}; try --instance-map {compared.better}"
 
 
 def fit_groups(

@@ -46,9 +46,9 @@ def coloured(explanation: BagExplanation) -> Text:
 
 
 def reason_lines(explanation: BagExplanation) -> list[tuple[str, ...]]:
-    """The strongest instances, what all others add together, and the bias."""
+    """The strongest instances and what all others add together; contributions sum to the decision."""
     top, others = explanation.reasons[:TOP], explanation.reasons[TOP:]
-    lines = [
+    lines: list[tuple[str, ...]] = [
         (str(reason.instance), f"{reason.attention:.3f}", f"{reason.over_uniform:.2f}", f"{reason.contribution:+.3f}")
         for reason in top
     ]
@@ -57,7 +57,7 @@ def reason_lines(explanation: BagExplanation) -> list[tuple[str, ...]]:
         mean = sum(reason.over_uniform for reason in others) / len(others)
         added = sum(reason.contribution for reason in others)
         lines.append((f"{len(others)} others", f"{attention:.3f}", f"{mean:.2f}", f"{added:+.3f}"))
-    return [*lines, ("bias", "", "", f"{explanation.bias:+.3f}")]
+    return lines
 
 
 def as_html(explanations: Sequence[BagExplanation]) -> str:

@@ -7,17 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from whichtoken.errors import UsageError
 from whichtoken.files import replacing
-from whichtoken.theory.sparse_tokens import Task, erm
+from whichtoken.theory.sparse_tokens import Plan, Task, erm
 from whichtoken.theory.sparse_tokens.design import LEARNING_RATE, LOSS
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
-    from whichtoken.theory.sparse_tokens import Plan
+    from whichtoken.estimators.bags.planning import StudyPlan
 
 MODELS = {"attention": "attention", "pooled": "mean pooling + linear", "vectorized": "linear on all tokens"}
 CURVE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -60,12 +58,59 @@ def protocol(plan: Plan) -> str:
         sentences.append(
             f"A test error of {plan.target_error:g} needs {plan.attention.samples_needed} sequences with attention."
         )
-    sentences += [
-        f"With {point.samples} sequences the predicted error is {point.error:.3g} (95 % interval {point.low:.3g} to"
-        f" {point.high:.3g})."
-        for point in plan.learning_curve
-    ]
     return "\n".join(sentences)
+
+
+def study_lines(study: StudyPlan) -> list[str]:
+    """A plan from a pilot in sentences: first whether the theory holds, then what was measured, then what to expect."""
+    pilot = study.pilot
+    low, high = pilot.error_interval
+    lines = []
+    if study.contradictions:
+        lines.append("The theory of sparse tokens does not hold for this pilot:")
+        lines += [f"  {sentence}" for sentence in study.contradictions]
+        lines.append("So the forecast carries on the learning curve that the pilot itself shows.")
+    elif study.theory is None:
+        lines.append(
+            "The theory of sparse tokens could not be applied, so the forecast carries on the pilot's learning curve."
+        )
+    else:
+        lines.append(
+            "The theory of sparse tokens agrees with the cross-validation of this pilot, and sharpens the forecast."
+        )
+    lines.append(
+        f"Pilot: {pilot.bags} bags of {_range(pilot.shortest, pilot.longest)} instances with {pilot.dim} features,"
+        f" {100 * pilot.prevalence:.3g} % of them '{pilot.classes[1]}'. Cross-validated error of BagClassifier with"
+        f" {pilot.trained_on} bags: {pilot.error:.3g} (90 % interval {low:.3g} to {high:.3g}); a constant answer:"
+        f" {pilot.constant_error:.3g}."
+    )
+    lines += [
+        f"With {point.samples} bags expect an error of {point.error:.3g} (90 % interval {point.low:.3g} to {point.high:.3g})."
+        for point in dict.fromkeys([study.forecast, *study.learning_curve])
+    ]
+    return [*lines, study.recommendation]
+
+
+def theory_lines(study: StudyPlan) -> list[str]:
+    """What the theory says beside it; where it does not hold, only what it would say, and no limit for other classifiers."""
+    theory = study.theory
+    assert theory is not None
+    task = (
+        f"{theory.signal_tokens} of {theory.length} tokens of a positive sequence with a signal of {theory.strength:.3g} noise"
+        " standard deviations"
+    )
+    if study.fits:
+        return [
+            f"By the theory: {task}; {_floor(theory)}, no linear one better than {theory.linear_oracle:.3g}.",
+        ]
+    return [
+        f"For comparison only, the theory's model nearest to this pilot ({task}) would have an error of"
+        f" {_shown(theory.attention.error)} with {theory.samples} bags; it is not a limit for these data."
+    ]
+
+
+def _range(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def _shown(error: float) -> str:
@@ -86,7 +131,7 @@ def _floor(plan: Plan) -> str:
     return f"no classifier can do better than {floor:.3g}{taken}"
 
 
-def write_figure(plan: Plan, path: Path) -> None:
+def write_figure(plan: Plan | StudyPlan, path: Path) -> None:
     """Draw the learning curves into a file; its ending says in which format."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -95,7 +140,13 @@ def write_figure(plan: Plan, path: Path) -> None:
         {"axes.spines.right": False, "axes.spines.top": False, "axes.grid": True, "grid.alpha": 0.2}
     ):
         figure = Figure(figsize=(7, 4.2), layout="constrained")
-        _draw(plan, figure)
+        axes = figure.subplots()
+        _draw_theory(plan, axes) if isinstance(plan, Plan) else _draw_study(plan, axes)
+        if plan.target_error is not None:
+            axes.axhline(plan.target_error, ls="--", color="C3", label="target")
+        axes.axvline(plan.samples, ls=":", lw=1, color="grey")
+        axes.set(xscale="log", xlabel="labelled sequences", ylabel="predicted test error", ylim=(0, None))
+        axes.legend()
         with replacing(path) as fresh:
             try:
                 figure.savefig(fresh)
@@ -103,22 +154,23 @@ def write_figure(plan: Plan, path: Path) -> None:
                 raise UsageError(f"--figure {path} cannot be written: {error}") from error
 
 
-def _draw(plan: Plan, figure: Figure) -> None:
-    axes = figure.subplots()
+def _draw_theory(plan: Plan, axes: Axes) -> None:
     samples = [max(4, round(multiple * plan.samples)) for multiple in CURVE_MULTIPLES]
     for name, label in MODELS.items():
         axes.plot(samples, [_error(plan, name, n) for n in samples], "o-", label=label)
-    if plan.learning_curve:
-        x = [point.samples for point in plan.learning_curve]
-        centre = np.array([point.error for point in plan.learning_curve])
-        reach = [centre - [p.low for p in plan.learning_curve], [p.high for p in plan.learning_curve] - centre]
-        axes.errorbar(x, centre, reach, fmt="none", ecolor="C0", capsize=4)
     axes.axhline(plan.bayes_floor, ls=":", color="grey", label="no classifier is better")
-    if plan.target_error is not None:
-        axes.axhline(plan.target_error, ls="--", color="C3", label="target")
-    axes.axvline(plan.samples, ls=":", lw=1, color="grey")
-    axes.set(xscale="log", xlabel="labelled sequences", ylabel="predicted test error", ylim=(0, None))
-    axes.legend()
+
+
+def _draw_study(study: StudyPlan, axes: Axes) -> None:
+    low, high = study.pilot.error_interval
+    measured = [[study.pilot.error - low], [high - study.pilot.error]]
+    axes.errorbar([study.pilot.trained_on], [study.pilot.error], measured, fmt="ks", capsize=4, label="cross-validated")
+    points = sorted({study.forecast, *study.learning_curve}, key=lambda point: point.samples)
+    x = [point.samples for point in points]
+    axes.plot(x, [point.error for point in points], "o-", color="C0", label="BagClassifier, 90 % interval")
+    axes.fill_between(x, [point.low for point in points], [point.high for point in points], color="C0", alpha=0.2)
+    if study.fits and study.theory is not None:
+        axes.axhline(study.theory.bayes_floor, ls=":", color="grey", label="no classifier is better, by the theory")
 
 
 def _error(plan: Plan, model: str, samples: int) -> float:

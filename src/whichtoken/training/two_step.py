@@ -2,14 +2,16 @@
 
 The protocol of Barnfield, Cui, Lu, arXiv 2509.25153, section 4. Samples come in chunks of tokens (k, L, d) and labels
 (k,), from anything that can be iterated again (a `TokenStream`, or a list with one pair of arrays): two passes over the
-first set, one over the second, and never more than one chunk in memory.
+first set, one over the second, and never more than one chunk in memory. The two slopes, `readout_slope` and
+`query_slope`, are also those that `BagClassifier` steps along, on bags of any length.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 
 from whichtoken.attention import pool_weights
 from whichtoken.checks import check_choice, check_range
+from whichtoken.data.bags import Bags
 from whichtoken.data.sparse_task import LOSSES
 from whichtoken.theory.sparse_tokens.alignment import constant_score, loss_slope
 from whichtoken.training.convex_head import ConvexHead, fit_head
@@ -146,13 +149,39 @@ def two_step_query(
     bias = constant_score(prevalence, loss) if bias_correction else -lr_bias * mean_slope
     total, count = np.zeros_like(readout), 0
     for tokens, labels in samples if fresh is None else fresh:
-        along = tokens @ readout  # (k, L)
-        centre = along.mean(axis=1)
-        slope = loss_slope(loss, centre + bias, labels)
-        total += np.tensordot(slope[:, None] * (along - centre[:, None]), tokens, axes=2)
+        total += query_slope(_bags(tokens), readout, partial(_slopes_at, loss, bias, labels))
         count += len(labels)
-    length = tokens.shape[1]
-    return QuerySteps(-lr_query * inverse_temperature / (count * length) * total, readout, bias)
+    return QuerySteps(-lr_query * inverse_temperature / count * total, readout, bias)
+
+
+def _slopes_at(loss: str, bias: float, labels: Array, scores: Array) -> Array:
+    return loss_slope(loss, scores + bias, labels)
+
+
+def readout_slope(bags: Bags, slopes: Array) -> Array:
+    """Slope (d,) of a sum of losses in the readout where the query is 0: sum_i slopes_i (mean of bag i)."""
+    return _weighted_sum(bags, np.repeat(slopes / bags.lengths, bags.lengths))
+
+
+def query_slope(bags: Bags, readout: Array, slopes_at: Callable[[Array], Array]) -> Array:
+    """Slope (d,) in a query that is 0: sum_i slopes_i (covariance of bag i) readout.
+
+    `slopes_at` says how the losses fall with the scores, (n,), where the readout sees the means (n,) of the bags.
+    """
+    along = (bags.tokens @ readout.astype(bags.tokens.dtype)).astype(np.float64)  # (total,)
+    means = np.add.reduceat(along, bags.starts[:-1]) / bags.lengths
+    along -= np.repeat(means, bags.lengths)
+    return _weighted_sum(bags, np.repeat(slopes_at(means) / bags.lengths, bags.lengths) * along)
+
+
+def _weighted_sum(bags: Bags, weights: Array) -> Array:
+    return np.asarray(weights.astype(bags.tokens.dtype) @ bags.tokens, dtype=np.float64)
+
+
+def _bags(tokens: Array) -> Bags:
+    """Sequences of one length, (k, L, d), without a copy."""
+    count, length, dim = tokens.shape
+    return Bags(tokens.reshape(-1, dim), np.arange(0, count * length + 1, length))
 
 
 def _first_step(samples: Chunks, loss: str, lr_readout: float) -> tuple[Array, float, float]:
@@ -164,7 +193,7 @@ def _first_step(samples: Chunks, loss: str, lr_readout: float) -> tuple[Array, f
         if not (np.abs(labels) == 1).all():
             raise ValueError(f"labels must be -1 or +1; got {np.unique(labels)[:5].tolist()}")
         slope = loss_slope(loss, np.zeros(len(labels)), labels)
-        total = total + slope @ tokens.mean(axis=1)
+        total = total + readout_slope(_bags(tokens), slope)
         slopes.append(slope)
         positive += int(np.count_nonzero(labels > 0))
     count = sum(map(len, slopes))

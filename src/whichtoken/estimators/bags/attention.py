@@ -1,8 +1,9 @@
 """Attention pooling on ragged bags: weights, scores, and the loss with its gradient, never padded, never copied.
 
 score_i = sum_h <w_h, X_i^T softmax(X_i q_h)> + b, the model of Barnfield, Cui, Lu (arXiv 2509.25153) with several
-queries. Instances are standardised, (x - mean) / scale, without being written anew: the scale goes into q and w, and the
-mean of the instances only moves the score by a constant, because attention weights sum to one.
+queries and, if wanted, a map of the instances before them. Instances are standardised, (x - mean) / scale, without
+being written anew: the scale goes into q and w, and the mean of the instances only moves the score by a constant, because
+attention weights sum to one.
 """
 
 from __future__ import annotations
@@ -19,75 +20,77 @@ from whichtoken.attention import pool_outputs, pool_weights
 from whichtoken.attention.losses import logistic_with_slope
 from whichtoken.attention.sequence import NO_NULL, fall_short, lead, weigh
 from whichtoken.data.bags import Bags, LabelledBags
+from whichtoken.estimators.bags.maps import InstanceMap, Scaling
 from whichtoken.training.quasi_newton import quasi_newton
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.floating[Any]]
-
-CHUNK_FLOATS = 1 << 22  # 32 MB in double precision
-
-
-@dataclass(frozen=True, eq=False)
-class Scaling:
-    """Mean and standard deviation of the instances; constant features have scale 1."""
-
-    mean: Array  # (d,)
-    scale: Array  # (d,)
 
 
 @dataclass(frozen=True, eq=False)
 class Pooling:
     """One trained score; a query of zero is mean pooling."""
 
-    queries: Array  # (h, d)
-    readouts: Array  # (h, d)
-    bias: float
+    queries: Array  # (h, m)
+    readouts: Array  # (h, m)
+    biases: Array  # (h,), which add up to the bias; which query has how much of it only matters for explanations
+
+    @property
+    def bias(self) -> float:
+        """Of the whole score."""
+        return float(self.biases.sum())
+
+    @classmethod
+    def shared(cls, queries: Array, readouts: Array, bias: float) -> Pooling:
+        """With the same part of the bias for every query."""
+        return cls(queries, readouts, np.full(len(queries), bias / max(1, len(queries))))
 
     def unscaled(self, scaling: Scaling) -> Pooling:
-        """The same score for instances that were not standardised."""
-        shift = float((self.readouts @ (scaling.mean / scaling.scale)).sum())
-        return Pooling(self.queries / scaling.scale, self.readouts / scaling.scale, self.bias - shift)
+        """The same score for instances that were not standardised, each query with its own part of the shift."""
+        shifts = self.readouts @ (scaling.mean / scaling.scale)
+        return Pooling(self.queries / scaling.scale, self.readouts / scaling.scale, self.biases - shifts)
 
 
-def instance_scaling(bags: Bags, weights: Array | None = None) -> Scaling:
-    """Mean and scale of the features over all instances, each with the weight of its bag; one pass each."""
-    shares = np.repeat(np.ones(len(bags)) if weights is None else weights, bags.lengths)
-    shares /= shares.sum()
-    # chunks of rows: a centred copy of everything would double the memory
-    step = max(1, CHUNK_FLOATS // bags.dim)
-    chunks = [slice(start, start + step) for start in range(0, len(bags.tokens), step)]
-    mean = np.sum([shares[rows] @ bags.tokens[rows] for rows in chunks], axis=0)
-    scale = np.sqrt(np.sum([shares[rows] @ (bags.tokens[rows] - mean) ** 2 for rows in chunks], axis=0))
-    constant = scale <= 1e-12 * np.maximum(np.abs(mean), 1e-300)
-    return Scaling(mean, np.where(constant, 1.0, scale))
+@dataclass(frozen=True, eq=False)
+class Score:
+    """A map of the instances and the pooling of what it makes of them."""
 
+    map: InstanceMap
+    pooling: Pooling
 
-def no_scaling(dim: int) -> Scaling:
-    """Instances as they are."""
-    return Scaling(np.zeros(dim), np.ones(dim))
+    def columns(self, bags: Bags) -> tuple[Array, Array]:
+        """Attention scores (total, h), and values (total, h) that add up to the score once they are weighted."""
+        count = len(self.pooling.queries)
+        both = self.map.products(bags, np.concatenate([self.pooling.queries, self.pooling.readouts]))
+        return both[:, :count], both[:, count:] + self.pooling.biases
 
+    def attention(self, bags: Bags) -> Array:
+        """Softmax weights (total, h); they sum to one in every bag and for every query."""
+        return np.asarray(pool_weights(self.map.products(bags, self.pooling.queries), bags.starts))
 
-def attention_weights(bags: Bags, queries: Array) -> Array:
-    """Softmax weights (total, h); they sum to one in every bag and for every query."""
-    return np.asarray(pool_weights(_product(bags, queries).astype(np.float64, copy=False), bags.starts))
+    def contributions(self, bags: Bags) -> Array:
+        """What each instance adds to the score, (total,).
+
+        Weights sum to one, so the bias belongs to the instances as well: attention x (value + bias) adds up to the whole
+        score, and does not change with the origin of the features, which value and bias alone do.
+        """
+        scores, values = self.columns(bags)
+        return np.asarray((pool_weights(scores, bags.starts) * values).sum(axis=1))
+
+    def __call__(self, bags: Bags) -> Array:
+        """Scores (n,)."""
+        scores, values = (np.ascontiguousarray(part.T) for part in self.columns(bags))
+        return np.asarray(
+            np.sum([pool_outputs(*pair, bags.starts) for pair in zip(scores, values, strict=True)], axis=0)
+        )
 
 
 def pooled_features(bags: Bags, query: Array, scaling: Scaling) -> Array:
     """Attention-weighted means of the standardised instances, (n, d)."""
-    weights = attention_weights(bags, (query / scaling.scale)[None])[:, 0].astype(bags.tokens.dtype)
+    scores = np.asarray(bags.tokens @ (query / scaling.scale).astype(bags.tokens.dtype), dtype=np.float64)
+    weights = np.asarray(pool_weights(scores, bags.starts)).astype(bags.tokens.dtype)
     pool = csr_array((weights, np.arange(len(weights)), bags.starts), shape=(len(bags), len(weights)))
     return np.asarray((pool @ bags.tokens - scaling.mean) / scaling.scale, dtype=float)
-
-
-def bag_scores(bags: Bags, pooling: Pooling) -> Array:
-    """Scores (n,) of instances that are not standardised."""
-    count = len(pooling.queries)
-    columns = _product(bags, np.concatenate([pooling.queries, pooling.readouts])).T
-    columns = np.ascontiguousarray(columns, dtype=np.float64)  # (2 h, total)
-    scores: Array = np.full(len(bags), pooling.bias)
-    for query, readout in zip(columns[:count], columns[count:], strict=True):
-        scores += pool_outputs(query, readout, bags.starts)
-    return scores
 
 
 def refine(data: LabelledBags, start: Pooling, scaling: Scaling, ridge: float, anchor: float, steps: int) -> Pooling:
@@ -113,7 +116,7 @@ def refine(data: LabelledBags, start: Pooling, scaling: Scaling, ridge: float, a
 
     found = quasi_newton(objective, first, steps, tolerance=1e-5)
     both = found[:-1].reshape(2, *shape)
-    return Pooling(both[0], both[1], float(found[-1]))
+    return Pooling.shared(both[0], both[1], float(found[-1]))
 
 
 def loss_and_gradient(data: LabelledBags, both: Array, bias: float, scaling: Scaling) -> tuple[float, Array, float]:
@@ -126,11 +129,6 @@ def loss_and_gradient(data: LabelledBags, both: Array, bias: float, scaling: Sca
     loss, slope = _push_back(bags.tokens, bags.starts, data.signs, data.shares, rounded, bias - shift, gradient)
     gradient[count:] -= slope * scaling.mean  # the weights of a bag sum to one; those of its scores to zero
     return loss, gradient / scaling.scale, slope
-
-
-def _product(bags: Bags, directions: Array) -> Floats:
-    """Instances times directions (k, d), (total, k), in the precision of the instances."""
-    return bags.tokens @ directions.T.astype(bags.tokens.dtype)
 
 
 @njit(cache=True, nogil=True)

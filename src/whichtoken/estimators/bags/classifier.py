@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import check_random_state
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from whichtoken.checks import check_choice
 from whichtoken.data.bags import Bags, LabelledBags, as_bags, is_ragged
-from whichtoken.errors import UsageError
-from whichtoken.estimators import model_values as stored
 from whichtoken.estimators._labels import encode_labels
 from whichtoken.estimators._scores import predicted, probabilities, signs_of
-from whichtoken.estimators.bags.attention import Pooling, attention_weights, bag_scores
+from whichtoken.estimators.bags.attention import Pooling, Score
 from whichtoken.estimators.bags.certificate import Counterfactual, smallest_deletion
-from whichtoken.estimators.bags.training import Recipe, train
-from whichtoken.estimators.bags.validation import RIDGES, TEMPERATURES, Selection, select, validation_splits
-from whichtoken.estimators.model_folder import load_model, save_model
+from whichtoken.estimators.bags.maps import MAPS
+from whichtoken.estimators.bags.training import split_weights
+from whichtoken.estimators.bags.validation import TEMPERATURES, BagChoice, Search, fit_score, validation_splits
 from whichtoken.threads import one_thread
 
 if TYPE_CHECKING:
+    from whichtoken.estimators.bags.comparison import MapComparison
     from whichtoken.estimators.bags.diagnosis import Diagnosis, Localisation
     from whichtoken.estimators.bags.explanation import BagExplanation
 
 Array = NDArray[np.float64]
 
-KIND = "bag-classifier"
-FITTED = ("classes", "n_features_in", "feature_names_in", "selections")
+TRAININGS = ("joint", "two-step")
 
 
 class BagClassifier(ClassifierMixin, BaseEstimator):
@@ -47,30 +47,59 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     n_queries : int
-        Queries of a class. With one, decisions are certified (`counterfactual`).
+        Queries of a class. With one, decisions are certified (`counterfactuals`).
     token_dim : int, optional
         Width of an instance in 2-D input; by default all columns, so that a row is a bag of one.
+    instance_map : {"linear", "fourier", "network"}
+        What attention sees of an instance: the instance itself, 256 random Fourier features of it, or the 64 units of a hidden
+        layer that is trained with the rest. The last two find signals that are not linear in an instance, and lose
+        where it is; `compare_maps` says which does best on given bags.
+    training : {"joint", "two-step"}
+        "two-step" leaves the queries where their two steps took them, which is what the theory of sparse tokens is about.
+    query_share : float, optional
+        With two-step training: share of the bags that give the queries, while the readout is trained on the others. By
+        default all bags do both.
     inverse_temperature : float, optional
         Norm of the starting queries on standardised instances; 0 is mean pooling. Chosen by validation by default.
-    ridge : float, optional
-        Of the readout. Chosen by validation by default.
+    C : float or "auto"
+        Inverse strength of the ridge, as in scikit-learn: the penalty is |w|^2 / 2 beside C times the sum of the losses.
+        "auto" chooses by validation.
     refine_steps : int
-        Steps of the refinement; 0 leaves the two-step queries as they are.
+        Steps of the joint training.
     cv : int, splitter or list of splits
         Folds of the validation; of a number, fewer are used where a class has fewer members.
-    random_state : int
-        Of the cut into folds.
+    random_state : int, RandomState or None
+        For the cut into folds and the start of random maps.
+    n_jobs : int, optional
+        Threads for classes or folds; the numbers do not depend on it.
+    verbose : bool
+        Print what was chosen for each score.
 
     Attributes
     ----------
     classes_ : (n_classes,)
-    queries_, readouts_ : (n_scores, n_queries, d)
-        For instances as they are; there is one score for two classes, and one per class for more.
-    intercept_ : (n_scores,)
+    queries_, readouts_ : (n_scores, n_queries, m)
+        For instances as they are, or as they are mapped; there is one score for two classes, and one per class for more.
+    intercepts_ : (n_scores, n_queries)
+        The bias of each score, in parts that go with its queries.
+    maps_ : list of InstanceMap
+        One per score.
     pooling_ : str
         "attention", or "mean" where attention did not help.
-    selections_ : list of Selection
-        The recipe of each score with the validated log-losses of both kinds of pooling.
+    choice_ : list of BagChoice
+        How each score was trained, with the validated log-losses of both kinds of pooling.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken import BagClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.arange(80) % 2
+    >>> X = rng.standard_normal((80, 6, 3))
+    >>> X[y == 1, 2] += 4  # one instance of a positive bag
+    >>> model = BagClassifier(random_state=0).fit(X, y)
+    >>> model.counterfactuals(X[1:2])[0].deleted
+    (2,)
     """
 
     def __init__(
@@ -78,19 +107,29 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         *,
         n_queries: int = 1,
         token_dim: int | None = None,
+        instance_map: Literal["linear", "fourier", "network"] = "linear",
+        training: Literal["joint", "two-step"] = "joint",
+        query_share: float | None = None,
         inverse_temperature: float | None = None,
-        ridge: float | None = None,
+        C: float | Literal["auto"] = "auto",
         refine_steps: int = 40,
         cv: Any = 3,
-        random_state: int = 0,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: bool = False,
     ) -> None:
         self.n_queries = n_queries
         self.token_dim = token_dim
+        self.instance_map = instance_map
+        self.training = training
+        self.query_share = query_share
         self.inverse_temperature = inverse_temperature
-        self.ridge = ridge
+        self.C = C
         self.refine_steps = refine_steps
         self.cv = cv
         self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
 
     def fit(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
@@ -111,26 +150,30 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, codes = encode_labels(y, len(bags))
         weights = self._weights(sample_weight, codes)
         together = None if groups is None else _checked_groups(groups, len(bags))
-        self.selections_: list[Selection] = []
-        scores: list[Pooling] = []
+        seed = int(check_random_state(self.random_state).randint(2**31))
+        parts = (weights, None) if self.query_share is None else split_weights(weights, codes, self.query_share, seed)
+        targets = signs_of(codes, len(self.classes_))
+        outer, inner = (self.n_jobs, None) if len(targets) > 1 else (None, self.n_jobs)
+
+        def fitted(signs: Array) -> tuple[BagChoice, Score]:
+            data = LabelledBags(bags, signs, *parts)
+            splits = validation_splits(data, self.cv, together, seed)
+            return fit_score(self.instance_map, data, splits, self._search(data.weights, seed, inner))
+
         # products with few columns gain nothing from more threads, and lose where others use the cores too
         with one_thread():
-            for signs in signs_of(codes, len(self.classes_)):
-                data = LabelledBags(bags, signs, weights)
-                selection = self._select(data, together)
-                self.selections_.append(selection)
-                scores.append(train(data, selection.recipe, self.n_queries, self.refine_steps))
-        most = max(len(score.queries) for score in scores)
-        # a score that pools by the mean has one query of zero; more of them, read by nothing, change nothing
-        self.queries_ = np.stack([_filled(score.queries, most) for score in scores])
-        self.readouts_ = np.stack([_filled(score.readouts, most) for score in scores])
-        self.intercept_ = np.array([score.bias for score in scores])
+            found = Parallel(n_jobs=outer, prefer="threads")(delayed(fitted)(signs) for signs in targets)
+        self.choice_ = [choice for choice, _ in found]
+        if self.verbose:
+            for k, choice in enumerate(self.choice_):
+                print(f"class {self.classes_[k if len(found) > 1 else 1]}: {choice}")
+        self._set_scores([score for _, score in found])
         return self
 
     def decision_function(self, X: Any) -> Array:
         """Scores (n,) for two classes, (n, n_classes) for more."""
         bags = self._bags(X)
-        scores = np.stack([bag_scores(bags, pooling) for pooling in self._poolings()], axis=1)
+        scores = np.stack([score(bags) for score in self._scores()], axis=1)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -145,43 +188,48 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
     def pooling_(self) -> str:
         """What pools: "attention", or "mean" where attention did not help any of the scores."""
         check_is_fitted(self)
-        return "attention" if any(selection.pooling == "attention" for selection in self.selections_) else "mean"
+        return "attention" if any(choice.pooling == "attention" for choice in self.choice_) else "mean"
+
+    @property
+    def intercept_(self) -> Array:
+        """Bias of each score, (n_scores,)."""
+        check_is_fitted(self)
+        return np.asarray(self.intercepts_.sum(axis=1))
 
     def attention(self, X: Any) -> list[Array]:
         """Weights of the instances of each bag, (L_i,) for one query, (L_i, n_scores * n_queries) for several."""
         bags = self._bags(X)
-        return bags.split(_squeezed(attention_weights(bags, self.queries_.reshape(-1, bags.dim))))
+        return bags.split(_squeezed(np.hstack([score.attention(bags) for score in self._scores()])))
 
     def instance_scores(self, X: Any) -> list[Array]:
         """Attention over its uniform value: L_i times the weights, so that 1 is what an instance gets by default."""
         return [len(weights) * weights for weights in self.attention(X)]
 
     def contributions(self, X: Any) -> list[Array]:
-        """What each instance adds to the scores, (L_i,) or (L_i, n_scores); with `intercept_` they sum to the decision."""
-        bags = self._bags(X)
-        columns = [
-            (attention_weights(bags, pooling.queries) * (bags.tokens @ pooling.readouts.T)).sum(axis=1)
-            for pooling in self._poolings()
-        ]
-        return bags.split(_squeezed(np.stack(columns, axis=1)))
+        """What each instance adds to the scores, (L_i,) or (L_i, n_scores); they sum to the decision.
 
-    def counterfactual(self, X: Any) -> list[Counterfactual]:
+        An instance contributes attention x (value + bias): weights sum to one, so the bias is shared out with them. Neither
+        the origin nor the units of the features change it.
+        """
+        bags = self._bags(X)
+        return bags.split(_squeezed(np.stack([score.contributions(bags) for score in self._scores()], axis=1)))
+
+    def counterfactuals(self, X: Any) -> list[Counterfactual]:
         """For each bag the smallest set of instances whose deletion flips the decision: exact, for one query and two classes."""
         bags = self._bags(X)
         if self.queries_.shape[:2] != (1, 1):
             raise ValueError(
-                f"counterfactual needs one query and two classes; this model has {self.queries_.shape[1]} queries and"
+                f"counterfactuals need one query and two classes; this model has {self.queries_.shape[1]} queries and"
                 f" {len(self.classes_)} classes"
             )
-        scores = (bags.tokens @ self.queries_[0, 0]).astype(float)
-        values = bags.tokens @ self.readouts_[0, 0] + self.intercept_[0]
-        return [smallest_deletion(s, v) for s, v in zip(bags.split(scores), bags.split(values), strict=True)]
+        scores, values = (bags.split(part[:, 0]) for part in self._scores()[0].columns(bags))
+        return [smallest_deletion(s, v) for s, v in zip(scores, values, strict=True)]
 
     def explain(self, X: Any, names: Sequence[Any] | None = None) -> list[BagExplanation]:
         """Why each bag gets its label: attention and contributions of its instances, and the deletion that flips it."""
-        from whichtoken.estimators.bags.explanation import explain
+        from whichtoken.estimators.bags.explanation import bag_explanations
 
-        return explain(self, self._bags(X), names)
+        return bag_explanations(self, self._bags(X), names)
 
     def diagnose(self, X: Any, y: ArrayLike) -> Diagnosis:
         """Signal strength, share of informative instances, alignment, and predicted beside cross-validated errors."""
@@ -189,6 +237,13 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
 
         bags = clone(self)._bags(X, reset=True)  # the fitted model, if any, is left alone
         return diagnose(self, bags, y)
+
+    def compare_maps(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> MapComparison:
+        """Cross-validated error and log-loss with each `instance_map`, and whether another than this one does better."""
+        from whichtoken.estimators.bags.comparison import compare_maps
+
+        bags = clone(self)._bags(X, reset=True)
+        return compare_maps(self, bags, y, None if groups is None else _checked_groups(groups, len(bags)))
 
     def localisation(self, X: Any, instance_labels: list[ArrayLike]) -> Localisation:
         """How well attention and contributions find the instances that are labelled True."""
@@ -198,47 +253,17 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder: safetensors and JSON."""
+        from whichtoken.estimators.bags.storage import save
+
         check_is_fitted(self)
-        fitted = {
-            "classes": stored.classes_as_json(self.classes_),
-            "n_features_in": self.n_features_in_,
-            "feature_names_in": list(getattr(self, "feature_names_in_", [])),
-            "selections": [_selection_as_json(selection) for selection in self.selections_],
-        }
-        tensors = {"queries": self.queries_, "readouts": self.readouts_, "intercept": self.intercept_}
-        settings = stored.storable(self.get_params())
-        if not isinstance(self.cv, int | np.integer):
-            del settings["cv"]  # splits belong to the training bags, not to the model
-        save_model(folder, KIND, {"settings": settings, "fitted": fitted}, tensors)
+        save(self, folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """The classifier that `save` wrote; executes no code."""
-        _, parameters, tensors = load_model(folder, KIND)
-        with stored.stored_fields(folder):
-            parts = stored.section("parameters", parameters, ["settings", "fitted"])
-            names = [name for name in cls().get_params() if name != "cv"]
-            model = cls(**stored.section("settings", parts["settings"], names, ["cv"]))
-            model._check_parameters()
-            stored.check_seed(model.random_state)
-            fitted = stored.section("fitted", parts["fitted"], FITTED)
-            model.classes_ = stored.classes_from_json(fitted["classes"])
-            model.n_features_in_ = stored.count("n_features_in", fitted["n_features_in"])
-            if fitted["feature_names_in"]:
-                columns = stored.texts("feature_names_in", fitted["feature_names_in"], model.n_features_in_)
-                model.feature_names_in_ = np.array(columns, dtype=object)
-            model.selections_ = [_selection_from_json(part) for part in fitted["selections"]]
-            scores = len(model.selections_)
-            width = model.n_features_in_ if model.token_dim is None else stored.count("token_dim", model.token_dim)
-            if scores != stored.scores(model.classes_):
-                raise UsageError(f"'selections' has {scores} entries for {len(model.classes_)} classes")
-            shape = (scores, min(model.n_queries, tensors["queries"].shape[1]), width)
-            shapes = {"queries": shape, "readouts": shape, "intercept": (scores,)}
-            model.queries_, model.readouts_, model.intercept_ = stored.arrays(tensors, shapes)
-            for selection, queries in zip(model.selections_, model.queries_, strict=True):
-                if selection.pooling == "mean" and queries.any():
-                    raise UsageError("'selections' says that the mean pools, but 'queries' are not 0")
-        return model
+        from whichtoken.estimators.bags.storage import load
+
+        return load(cls, folder)
 
     def _check_parameters(self) -> None:
         least_values = [("n_queries", 1), ("refine_steps", 0)]
@@ -247,10 +272,21 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         for name, least in least_values:
             if not isinstance(getattr(self, name), int | np.integer) or getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)!r} must be a whole number of at least {least}")
+        check_choice("instance_map", self.instance_map, MAPS)
+        check_choice("training", self.training, TRAININGS)
         if self.inverse_temperature is not None and not 0 <= self.inverse_temperature < np.inf:
             raise ValueError(f"inverse_temperature={self.inverse_temperature} must be 0 or more, or None")
-        if self.ridge is not None and not 0 < self.ridge < np.inf:
-            raise ValueError(f"ridge={self.ridge} must be above 0, or None")
+        strength: Any = self.C
+        if strength != "auto" and not (isinstance(strength, int | float | np.number) and 0 < strength < np.inf):
+            raise ValueError(f"C={self.C!r} must be 'auto' or a number above 0")
+        if self.query_share is not None and not (self.training == "two-step" and 0 < self.query_share < 1):
+            raise ValueError(
+                f"query_share={self.query_share!r} must be between 0 and 1, with training='two-step', or None"
+            )
+        if self.instance_map == "network" and (self.training == "two-step" or self.inverse_temperature is not None):
+            raise ValueError(
+                "instance_map='network' trains its queries with the rest; leave training and inverse_temperature out"
+            )
 
     def _weights(self, sample_weight: ArrayLike | None, codes: NDArray[np.intp]) -> Array:
         weights: Array = _check_sample_weight(sample_weight, codes, dtype=np.float64, ensure_non_negative=True)
@@ -259,11 +295,15 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"sample_weight is 0 for all bags of class {self.classes_[empty].tolist()[0]!r}")
         return weights
 
-    def _select(self, data: LabelledBags, groups: NDArray[Any] | None) -> Selection:
-        ridges = RIDGES if self.ridge is None else (self.ridge,)
-        temperatures = TEMPERATURES if self.inverse_temperature is None else (self.inverse_temperature,)
-        splits = validation_splits(data, self.cv, groups, self.random_state)
-        return select(data, splits, temperatures, ridges, self.n_queries, self.refine_steps)
+    def _search(self, weights: Array, seed: int, jobs: int | None) -> Search:
+        return Search(
+            temperatures=TEMPERATURES if self.inverse_temperature is None else (self.inverse_temperature,),
+            ridges=None if self.C == "auto" else (float(1 / (float(self.C) * weights.sum())),),
+            queries=self.n_queries,
+            steps=self.refine_steps if self.training == "joint" else 0,
+            seed=seed,
+            jobs=jobs,
+        )
 
     def _bags(self, X: Any, reset: bool = False) -> Bags:
         """X as bags, with scikit-learn's own checks for 2-D input."""
@@ -276,14 +316,21 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
                 self.__dict__.pop("feature_names_in_", None)
         else:
             bags = as_bags(validate_data(self, X, dtype=[np.float64, np.float32], reset=reset), self.token_dim)
-        if not reset and bags.dim != self.queries_.shape[2]:
-            raise ValueError(
-                f"X has instances of width {bags.dim}; the model was trained on width {self.queries_.shape[2]}"
-            )
+        if not reset and bags.dim != self.maps_[0].dim:
+            raise ValueError(f"X has instances of width {bags.dim}; the model was trained on width {self.maps_[0].dim}")
         return bags
 
-    def _poolings(self) -> list[Pooling]:
-        return [Pooling(q, w, float(b)) for q, w, b in zip(self.queries_, self.readouts_, self.intercept_, strict=True)]
+    def _set_scores(self, scores: list[Score]) -> None:
+        most = max(len(score.pooling.queries) for score in scores)
+        # a score that pools by the mean has one query of zero; more of them, read by nothing, change nothing
+        self.queries_ = np.stack([_filled(score.pooling.queries, most) for score in scores])
+        self.readouts_ = np.stack([_filled(score.pooling.readouts, most) for score in scores])
+        self.intercepts_ = np.stack([_filled(score.pooling.biases[:, None], most)[:, 0] for score in scores])
+        self.maps_ = [score.map for score in scores]
+
+    def _scores(self) -> list[Score]:
+        parts = zip(self.maps_, self.queries_, self.readouts_, self.intercepts_, strict=True)
+        return [Score(seen, Pooling(*pooling)) for seen, *pooling in parts]
 
 
 def _checked_groups(groups: ArrayLike, bags: int) -> NDArray[Any]:
@@ -299,21 +346,3 @@ def _filled(rows: Array, count: int) -> Array:
 
 def _squeezed(columns: Array) -> Array:
     return columns[:, 0] if columns.shape[1] == 1 else columns
-
-
-def _selection_as_json(selection: Selection) -> dict[str, Any]:
-    losses = {"mean_loss": selection.mean_loss, "attention_loss": selection.attention_loss}
-    # JSON has no nan, which says that nothing was validated
-    return asdict(selection.recipe) | {name: None if np.isnan(loss) else loss for name, loss in losses.items()}
-
-
-def _selection_from_json(described: Any) -> Selection:
-    part = stored.section("selections", described, ["temperature", "ridge", "anchor", "mean_loss", "attention_loss"])
-    temperature = stored.number("temperature", part["temperature"], 0, include_low=True)
-    ridge = stored.number("ridge", part["ridge"], 0)
-    anchor, mean, attention = (
-        None if part[name] is None else stored.number(name, part[name], 0, include_low=True)
-        for name in ("anchor", "mean_loss", "attention_loss")
-    )
-    losses = (np.nan if loss is None else loss for loss in (mean, attention))
-    return Selection(Recipe(temperature, ridge, anchor), *losses)

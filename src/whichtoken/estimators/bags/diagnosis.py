@@ -15,9 +15,10 @@ from sklearn.model_selection import StratifiedKFold
 from whichtoken.data.bags import Bags, LabelledBags
 from whichtoken.estimators._labels import encode_labels
 from whichtoken.estimators._scores import signs_of
-from whichtoken.estimators.bags.attention import instance_scaling
+from whichtoken.estimators.bags.maps import instance_scaling
+from whichtoken.estimators.bags.planning import equal_lengths
 from whichtoken.estimators.bags.training import Queries
-from whichtoken.theory.sparse_tokens import plan
+from whichtoken.theory.sparse_tokens import estimate_task, plan
 
 if TYPE_CHECKING:
     from whichtoken.estimators.bags.classifier import BagClassifier
@@ -68,15 +69,15 @@ def diagnose(model: BagClassifier, bags: Bags, y: ArrayLike) -> Diagnosis:
     if fewest < 4:
         raise ValueError(f"diagnose needs at least 4 bags of each class; one has {fewest}")
     notes: list[str] = []
-    pilot, rows = _equal_lengths(bags, notes)
+    pilot, rows = equal_lengths(bags, notes)
+    planned = estimate = None
     try:
-        planned = plan(pilot=(pilot, signs[rows]), samples=len(bags))
+        estimate = estimate_task(pilot, signs[rows])
+        task = {name: getattr(estimate, name) for name in ("length", "signal_tokens", "strength", "prevalence", "dim")}
+        planned = plan(**task, samples=len(bags))
+        notes += [*estimate.misfits, *estimate.warnings, *planned.warnings]
     except ValueError as error:
         notes.append(str(error))
-        planned = None
-    estimate = planned.pilot if planned else None
-    if planned:
-        notes += planned.warnings
     measured, pooled = _cross_validated(model, bags, codes)
     length = pilot.shape[1]
     return Diagnosis(
@@ -121,25 +122,6 @@ def localisation(attention: list[Array], contributions: list[Array], instance_la
         top_hit=float(np.mean([truths[i][attention[i].argmax()] for i in mixed])),
         bags=len(mixed),
     )
-
-
-def _equal_lengths(bags: Bags, notes: list[str]) -> tuple[Array, NDArray[np.intp]]:
-    """Tokens (k, L, d) that the planner can read, and the bags they come from.
-
-    Ragged bags give a random part of their instances, as many as three quarters of them have; that keeps the informative
-    share, not the number.
-    """
-    length = max(2, int(np.quantile(bags.lengths, 0.25)))
-    rows = np.flatnonzero(bags.lengths >= length)
-    if bags.lengths.min() == bags.lengths.max() == length:
-        return bags.tokens.reshape(len(bags), length, -1).astype(float, copy=False), rows
-    notes.append(
-        f"bags have {bags.lengths.min()} to {bags.lengths.max()} instances: the task was estimated from {length} drawn from"
-        f" each of {len(rows)} bags"
-    )
-    rng = np.random.default_rng(0)
-    drawn = [bags.bag(int(i))[rng.permutation(bags.lengths[i])[:length]] for i in rows]
-    return np.array(drawn, dtype=float).reshape(len(rows), length, bags.dim), rows
 
 
 def _alignment(bags: Bags, signs: Array, codes: NDArray[np.intp]) -> float:

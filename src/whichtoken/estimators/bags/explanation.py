@@ -24,20 +24,26 @@ class InstanceReason:
 
 @dataclass(frozen=True)
 class BagExplanation:
-    """Why a bag gets its label: `decision` is `bias` plus the sum of the contributions.
+    """Why a bag gets its label: `decision` is the sum of the contributions.
 
     For two classes contributions are positive where they speak for the second class; for more, where they speak for `label`.
+    Attention sums to one, so the bias is part of what each instance contributes, and shifts or other units of the features
+    change nothing.
     """
 
     bag: Any
     label: Any
     probability: float
     decision: float
-    bias: float
     reasons: list[InstanceReason]  # the largest contribution first
     certified: bool  # with one query and two classes; otherwise nothing is said about deletions
     counterfactual: list[int] | None  # fewest instances to delete until the label changes; None: no deletion does
     robust_to: int | None  # deleting this many instances, whichever, changes nothing
+
+    @property
+    def bias(self) -> float:
+        """What the score is without any instance: nothing, as the bias is shared out with the attention."""
+        return 0.0
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""
@@ -45,14 +51,14 @@ class BagExplanation:
         return asdict(self) | {name: v.item() if isinstance(v, np.generic) else v for name, v in plain.items()}
 
 
-def explain(model: BagClassifier, X: Any, names: Sequence[Any] | None = None) -> list[BagExplanation]:
+def bag_explanations(model: BagClassifier, X: Any, names: Sequence[Any] | None = None) -> list[BagExplanation]:
     """One explanation per bag; without names, bags are counted from 1."""
     decisions, probabilities = model.decision_function(X), model.predict_proba(X)
     scores = decisions.reshape(len(decisions), -1)
     codes = np.searchsorted(model.classes_, model.predict(X))
     count, queries = model.queries_.shape[:2]
     certified = (count, queries) == (1, 1)
-    deletions = model.counterfactual(X) if certified else [None] * len(scores)
+    deletions = model.counterfactuals(X) if certified else [None] * len(scores)
     parts = zip(codes, model.attention(X), model.contributions(X), deletions, strict=True)
     found = []
     for i, (code, weights, added, deletion) in enumerate(parts):
@@ -66,7 +72,6 @@ def explain(model: BagClassifier, X: Any, names: Sequence[Any] | None = None) ->
                 label=model.classes_[code],
                 probability=float(probabilities[i, code]),
                 decision=float(scores[i, score]),
-                bias=float(model.intercept_[score]),
                 reasons=[
                     InstanceReason(
                         int(k) + 1, float(attention[k]), float(len(attention) * attention[k]), float(contributions[k])

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from whichtoken.data.bags import LabelledBags
-from whichtoken.estimators.bags.attention import (
-    Pooling,
-    Scaling,
-    instance_scaling,
-    loss_and_gradient,
-    pooled_features,
-    refine,
-)
+from whichtoken.estimators.bags.attention import Pooling, pooled_features, refine
+from whichtoken.estimators.bags.maps import Scaling, instance_scaling
 from whichtoken.theory.sparse_tokens.alignment import constant_score
 from whichtoken.training.convex_head import logistic_heads
+from whichtoken.training.two_step import query_slope, readout_slope
 
 Array = NDArray[np.float64]
 
@@ -40,19 +36,21 @@ class Queries:
 
     def __init__(self, data: LabelledBags, scaling: Scaling, count: int) -> None:
         self.data, self.scaling, self.count = data, scaling, count
+        seen = data.for_query
+        self.first_shares = seen.signs * seen.shares
         # a bag's slope in the query is a covariance over its instances: a long bag knows it better, and counts for more
-        self.by_length = replace(data, weights=data.weights * data.bags.lengths)
-        nothing = np.empty((0, data.bags.dim))
+        by_length = seen.weights * seen.bags.lengths
+        self.second_shares = seen.signs * by_length / by_length.sum()
         # with the best constant score in the second step, the query of a rare, weak signal does not turn away from it
-        constant = constant_score(data.prevalence, "logistic")
-        self.first = self._direction(Pooling(nothing, nothing, constant), first_bias=0.0)
+        constant = constant_score(seen.prevalence, "logistic")
+        self.first = self._direction(np.zeros(len(seen.bags)), 0.0, constant)
 
     def at(self, temperature: float, ridges: Sequence[float]) -> list[Pooling]:
         """Queries of norm `temperature` with their convex head, for each of the ridges."""
         query = temperature * self.first
         features = pooled_features(self.data.bags, query, self.scaling)
         heads = logistic_heads(features, self.data.signs, ridges, self.data.weights, HEAD_TOLERANCE)
-        poolings = [Pooling(query[None], head.readout[None], head.bias) for head in heads]
+        poolings = [Pooling.shared(query[None], head.readout[None], head.bias) for head in heads]
         if not temperature:  # mean pooling has nothing that a second query could add
             return poolings
         return [self._extended(*pair, features, temperature) for pair in zip(poolings, ridges, strict=True)]
@@ -60,29 +58,44 @@ class Queries:
     def _extended(self, pooling: Pooling, ridge: float, features: Array, temperature: float) -> Pooling:
         """The same with the queries that are missing."""
         for _ in range(1, self.count):
-            query = temperature * self._direction(pooling, first_bias=pooling.bias)
+            scores = features @ pooling.readouts.ravel()
+            query = temperature * self._direction(scores, pooling.bias, pooling.bias)
             features = np.hstack([features, pooled_features(self.data.bags, query, self.scaling)])
             (head,) = logistic_heads(features, self.data.signs, (ridge,), self.data.weights, HEAD_TOLERANCE)
             queries = np.vstack([pooling.queries, query])
-            pooling = Pooling(queries, head.readout.reshape(queries.shape), head.bias)
+            pooling = Pooling.shared(queries, head.readout.reshape(queries.shape), head.bias)
         return pooling
 
-    def _direction(self, pooling: Pooling, first_bias: float) -> Array:
-        """Unit query after a gradient step on a readout, then one on the query, both zero so far and beside `pooling`."""
-        readout = -READOUT_STEP * self._gradient(self.data, pooling, np.zeros(self.data.bags.dim), first_bias)[-1]
-        direction = -self._gradient(self.by_length, pooling, readout, pooling.bias)[len(pooling.queries)]
+    def _direction(self, scores: Array, first_bias: float, second_bias: float) -> Array:
+        """Unit query after a gradient step on a readout, then one on the query, both zero so far and added to `scores`."""
+        bags, signs, (mean, scale) = self.data.bags, self.data.signs, (self.scaling.mean, self.scaling.scale)
+        slopes = -self.first_shares * expit(-signs * (scores + first_bias))
+        readout = (
+            -READOUT_STEP * (readout_slope(bags, slopes) - slopes.sum() * mean) / scale**2
+        )  # of instances as they are
+        bias = second_bias - readout @ mean
+        direction = (
+            -query_slope(bags, readout, lambda means: -self.second_shares * expit(-signs * (scores + means + bias)))
+            / scale
+        )
         return np.asarray(direction / (np.linalg.norm(direction) or 1.0))
-
-    def _gradient(self, data: LabelledBags, pooling: Pooling, readout: Array, bias: float) -> Array:
-        """Gradient with a query of zero added, which reads out along `readout`."""
-        both = np.vstack([pooling.queries, np.zeros_like(readout), pooling.readouts, readout])
-        return loss_and_gradient(data, both, bias, self.scaling)[1]
 
 
 def train(data: LabelledBags, recipe: Recipe, queries: int, steps: int) -> Pooling:
     """One score for instances as they are, trained by `recipe`."""
-    scaling = instance_scaling(data.bags, data.weights)
+    scaling = instance_scaling(data.bags, data.all_weights)
     (pooling,) = Queries(data, scaling, queries).at(recipe.temperature, (recipe.ridge,))
     if recipe.anchor is not None:
         pooling = refine(data, pooling, scaling, recipe.ridge, recipe.anchor, steps)
     return pooling.unscaled(scaling)
+
+
+def split_weights(weights: Array, codes: NDArray[np.intp], share: float, seed: int) -> tuple[Array, Array]:
+    """Weights (n,) for the readout and for the steps on the query: disjoint parts, drawn from each class alike."""
+    rng, for_query = np.random.default_rng(seed), np.zeros(len(codes), dtype=bool)
+    for code in np.unique(codes):
+        members = rng.permutation(np.flatnonzero((codes == code) & (weights > 0)))
+        if len(members) < 2:
+            raise ValueError(f"query_share={share} needs two bags of each class; one class has {len(members)}")
+        for_query[members[: min(max(1, round(share * len(members))), len(members) - 1)]] = True
+    return np.where(for_query, 0.0, weights), np.where(for_query, weights, 0.0)

@@ -2,70 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
+from sklearn.utils.parallel import Parallel, delayed
 
 from whichtoken.data.bags import LabelledBags
-from whichtoken.estimators.bags.attention import Pooling, bag_scores, instance_scaling, refine
-from whichtoken.estimators.bags.training import Queries, Recipe
+from whichtoken.estimators.bags.attention import Pooling, Score, refine
+from whichtoken.estimators.bags.maps import InstanceMap, fourier_map, instance_scaling, linear_map
+from whichtoken.estimators.bags.network import Network
+from whichtoken.estimators.bags.training import Queries, Recipe, train
 
 Rows = NDArray[np.intp]
+Made = TypeVar("Made")
 
 TEMPERATURES = (0.0, 1.0, 2.0, 4.0)  # 0 is mean pooling
 RIDGES = (1e-3, 1e-2, 1e-1)
 ANCHORS = (1e-1, 1e-2)
+BANDWIDTHS = (0.5, 1.0, 2.0)
+NETWORK_RIDGES = (3e-2, 1e-2, 3e-3)  # from the strongest on, until one does no better
+NETWORK_STEPS = (20, 40, 80, 160)  # the same
 VALIDATION_FLOATS = 30_000_000  # larger data are validated on a part of their bags
 
 
 @dataclass(frozen=True)
-class Selection:
-    """The recipe, and validated log-losses of the best of each kind (nan where none was validated)."""
+class Search:
+    """What is looked for: the grid, and what is fixed."""
 
-    recipe: Recipe
+    temperatures: Sequence[float]
+    ridges: Sequence[float] | None  # None: those that suit the map
+    queries: int
+    steps: int  # of the refinement; 0 leaves the two-step queries as they are
+    seed: int
+    jobs: int | None = None
+
+
+@dataclass(frozen=True)
+class BagChoice:
+    """How a score was trained, and the validated log-losses of the best of each kind (nan where none was validated)."""
+
+    instance_map: str
+    C: float  # inverse strength of the ridge
+    temperature: float | None  # norm of the two-step queries; 0 is mean pooling; None: a network finds its own
+    anchor: float | None  # how firmly queries are held to their two steps while all is trained; None: they stay there
+    bandwidth: float | None  # of Fourier features
+    steps: int | None  # of a network
     mean_loss: float
     attention_loss: float
 
     @property
     def pooling(self) -> str:
         """What pools: "attention" or "mean"."""
-        return "attention" if self.recipe.temperature else "mean"
+        return "mean" if self.temperature == 0 else "attention"
+
+    def __str__(self) -> str:
+        """One line for people."""
+        losses = f"validated log-loss {self.attention_loss:.4f} (mean pooling {self.mean_loss:.4f})"
+        return f"{self.instance_map} map, {self.pooling} pooling, C={self.C:.3g}, {losses}"
 
 
-def select(
-    data: LabelledBags,
-    splits: Sequence[tuple[Rows, Rows]],
-    temperatures: Sequence[float],
-    ridges: Sequence[float],
-    queries: int,
-    steps: int,
-) -> Selection:
-    """Choose the recipe with the least log-loss in a cross-validation.
-
-    Query and standardisation are computed anew in every fold; all temperatures and ridges share them. Only the best pair is
-    also tried with refinement. Mean pooling, a temperature of 0, wins ties.
-    """
-    if not splits:
-        return Selection(Recipe(temperatures[0], ridges[len(ridges) // 2]), float("nan"), float("nan"))
-    tried = temperatures if data.bags.lengths.max() > 1 else (0.0,)  # a bag of one has nothing to attend to
-    folds = [_Fold(data, *split, tried, ridges, queries) for split in splits]
-    losses = {recipe: fmean(fold.losses[recipe] for fold in folds) for recipe in folds[0].losses}
-    best = _best(losses, attends=True)
-    if best and steps:
-        for anchor in ANCHORS:
-            refined = replace(best, anchor=anchor)
-            losses[refined] = fmean(fold.refined_loss(refined, steps) for fold in folds)
-            if losses[refined] >= losses[best]:
-                break  # the losses of a path of anchors have one valley
-            best = refined
-    kinds = _best(losses, attends=False), _best(losses, attends=True)
-    least = [losses[recipe] if recipe else float("nan") for recipe in kinds]
-    return Selection(min((recipe for recipe in kinds if recipe), key=losses.__getitem__), *least)
+def fit_score(
+    kind: str, data: LabelledBags, splits: Sequence[tuple[Rows, Rows]], search: Search
+) -> tuple[BagChoice, Score]:
+    """Choose a recipe for instances mapped in this way, and train it on all bags."""
+    if kind == "network":
+        return _fit_network(data, splits, search)
+    if kind == "linear":
+        maps: dict[float | None, InstanceMap] = {None: linear_map(data.bags.dim)}
+    else:
+        scaling = instance_scaling(data.bags, data.all_weights)
+        tried = BANDWIDTHS if splits else (BANDWIDTHS[len(BANDWIDTHS) // 2],)
+        maps = {bandwidth: fourier_map(scaling, bandwidth, search.seed) for bandwidth in tried}
+    best: tuple[float, float | None, _Selection] | None = None
+    for bandwidth, seen in maps.items():
+        found = _select(data.on(seen.bags(data.bags)), splits, search)
+        if best is None or found.loss < best[0]:
+            best = found.loss, bandwidth, found
+    assert best is not None
+    _, bandwidth, found = best
+    pooling = train(data.on(maps[bandwidth].bags(data.bags)), found.recipe, search.queries, search.steps)
+    choice = BagChoice(
+        kind, _inverse(found.recipe.ridge, data), found.recipe.temperature, found.recipe.anchor, bandwidth, None,
+        found.mean_loss, found.attention_loss,
+    )  # fmt: skip
+    return choice, Score(maps[bandwidth], pooling)
 
 
 def validation_splits(data: LabelledBags, cv: Any, groups: NDArray[Any] | None, seed: int) -> list[tuple[Rows, Rows]]:
@@ -91,13 +117,108 @@ def validation_splits(data: LabelledBags, cv: Any, groups: NDArray[Any] | None, 
     return [
         (inside, outside)
         for inside, outside in parts
-        if data.weights[outside].any() and len(np.unique(data.signs[inside][data.weights[inside] > 0])) == 2
+        if data.weights[outside].any() and all(_has_both(weighted, inside) for weighted in (data, data.for_query))
     ]
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """The recipe, and validated log-losses of the best of each kind (nan where none was validated)."""
+
+    recipe: Recipe
+    mean_loss: float
+    attention_loss: float
+
+    @property
+    def loss(self) -> float:
+        return self.attention_loss if self.recipe.temperature else self.mean_loss
+
+
+def _select(data: LabelledBags, splits: Sequence[tuple[Rows, Rows]], search: Search) -> _Selection:
+    """Choose the recipe with the least log-loss in a cross-validation.
+
+    Query and standardisation are computed anew in every fold; all temperatures and ridges share them. Only the best pair is
+    also tried with refinement. Mean pooling, a temperature of 0, wins ties.
+    """
+    ridges, temperatures = search.ridges or RIDGES, search.temperatures
+    if not splits:
+        return _Selection(Recipe(temperatures[0], ridges[len(ridges) // 2]), float("nan"), float("nan"))
+    tried = temperatures if data.bags.lengths.max() > 1 else (0.0,)  # a bag of one has nothing to attend to
+    if len(tried) == len(ridges) == 1 and not (tried[0] and search.steps):  # nothing to choose from
+        return _Selection(Recipe(tried[0], ridges[0]), float("nan"), float("nan"))
+    folds = _each(search, lambda split: _Fold(data, split[0], split[1], tried, ridges, search.queries), splits)
+    losses = {recipe: fmean(fold.losses[recipe] for fold in folds) for recipe in folds[0].losses}
+    best = _best(losses, attends=True)
+    if best and search.steps:
+        for anchor in ANCHORS:
+            refined = replace(best, anchor=anchor)
+            losses[refined] = fmean(
+                _each(search, partial(_Fold.refined_loss, recipe=refined, steps=search.steps), folds)
+            )
+            if losses[refined] >= losses[best]:
+                break  # the losses of a path of anchors have one valley
+            best = refined
+    kinds = _best(losses, attends=False), _best(losses, attends=True)
+    least = [losses[recipe] if recipe else float("nan") for recipe in kinds]
+    return _Selection(min((recipe for recipe in kinds if recipe), key=losses.__getitem__), *least)
+
+
+def _fit_network(data: LabelledBags, splits: Sequence[tuple[Rows, Rows]], search: Search) -> tuple[BagChoice, Score]:
+    """A network with the ridge and the number of steps of the least log-loss in a cross-validation."""
+    ridges = search.ridges or NETWORK_RIDGES
+    ridge, steps, least = ridges[len(ridges) // 2], NETWORK_STEPS[len(NETWORK_STEPS) // 2], float("nan")
+    if splits:
+        parts = [(data.subset(inside), data.subset(outside)) for inside, outside in splits]
+        least = np.inf
+        for tried in ridges:
+            loss, count = _network_path(parts, tried, search)
+            if loss >= least:
+                break
+            ridge, steps, least = tried, count, loss
+    score = Network(data, search.queries, ridge, search.seed).after(steps)
+    return BagChoice("network", _inverse(ridge, data), None, None, None, steps, float("nan"), least), score
+
+
+def _network_path(
+    parts: Sequence[tuple[LabelledBags, LabelledBags]], ridge: float, search: Search
+) -> tuple[float, int]:
+    """Least validated log-loss on the way of the training, and the number of steps at which it was met."""
+    networks = [(Network(training, search.queries, ridge, search.seed), test) for training, test in parts]
+    least, best = np.inf, NETWORK_STEPS[0]
+    for steps in NETWORK_STEPS:
+        loss = fmean(_each(search, partial(_loss_after, steps), networks))
+        if loss >= least:
+            break
+        least, best = loss, steps
+    return float(least), best
+
+
+def _loss_after(steps: int, pair: tuple[Network, LabelledBags]) -> float:
+    network, test = pair
+    return _log_loss(test, network.after(steps))
+
+
+def _inverse(ridge: float, data: LabelledBags) -> float:
+    """C as scikit-learn has it: the sum of the losses is weighed with it, not their mean."""
+    return float(1 / (ridge * data.weights.sum()))
+
+
+def _each(search: Search, make: Callable[[Any], Made], items: Iterable[Any]) -> list[Made]:
+    # threads: the kernels and products below release the interpreter, and nothing is copied
+    return list(Parallel(n_jobs=search.jobs, prefer="threads")(delayed(make)(item) for item in items))
+
+
+def _has_both(data: LabelledBags, rows: Rows) -> bool:
+    return len(np.unique(data.signs[rows][data.weights[rows] > 0])) == 2
 
 
 def _best(losses: dict[Recipe, float], attends: bool) -> Recipe | None:
     """The recipe of least loss that attends, or that does not."""
     return min((r for r in losses if (r.temperature > 0) == attends), key=losses.__getitem__, default=None)
+
+
+def _log_loss(test: LabelledBags, score: Score) -> float:
+    return float(test.shares @ np.logaddexp(0, -test.signs * score(test.bags)))
 
 
 class _Fold:
@@ -117,7 +238,7 @@ class _Fold:
     ) -> None:
         self.data, self.inside, self.outside = data, inside, outside
         training, test = data.subset(inside), data.subset(outside)
-        self.scaling = instance_scaling(training.bags, training.weights)
+        self.scaling = instance_scaling(training.bags, training.all_weights)
         start = Queries(training, self.scaling, queries)
         self.starts = {
             Recipe(temperature, ridge): pooling
@@ -135,5 +256,4 @@ class _Fold:
         return self._loss(self.data.subset(self.outside), pooling)
 
     def _loss(self, test: LabelledBags, pooling: Pooling) -> float:
-        scores = bag_scores(test.bags, pooling.unscaled(self.scaling))
-        return float(test.shares @ np.logaddexp(0, -test.signs * scores))
+        return _log_loss(test, Score(linear_map(test.bags.dim), pooling.unscaled(self.scaling)))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 from scipy.stats import kurtosis, t
 
 from whichtoken.checks import check_range
@@ -27,6 +27,7 @@ Array = NDArray[np.float64]
 FOLDS = 10
 FULL_WHITENING = 5  # negative tokens per dimension that a covariance needs
 ENOUGH_KURTOSIS = 0.5
+ENOUGH_RATIO = 1.25  # of variances that should be equal
 INDEPENDENT = 1e-10  # share of a variance below which it is rounding
 
 
@@ -69,7 +70,9 @@ class PilotEstimate:
     strength_interval : tuple of float
         95 % interval.
     warnings : tuple of str
-        What in the pilot contradicts the model.
+        What was assumed for want of data.
+    misfits : tuple of str
+        What the pilot shows that the model does not have.
 
     Examples
     --------
@@ -94,6 +97,7 @@ class PilotEstimate:
     strength: float
     strength_interval: tuple[float, float]
     warnings: tuple[str, ...]
+    misfits: tuple[str, ...]
 
 
 def estimate_task(
@@ -167,7 +171,8 @@ def estimate_task(
         signal_tokens_interval=(likely[0].signal_tokens, likely[-1].signal_tokens),
         strength=math.exp(best.log_strength),
         strength_interval=(min(strengths), max(strengths)),
-        warnings=(*warnings, *_gaussianity(white, positive)),
+        warnings=tuple(warnings),
+        misfits=(*_gaussianity(white, positive), *_homogeneity(white, positive), *_rank(white, positive)),
     )
 
 
@@ -292,12 +297,45 @@ def _candidates(
 
 
 def _gaussianity(white: Array, positive: NDArray[np.bool_]) -> list[str]:
-    """Warn when the negative tokens are far from Gaussian, along the class difference or in most coordinates."""
+    """Whether the negative tokens are far from Gaussian, along the class difference or in a tenth of the coordinates."""
     negative = white[~positive].reshape(-1, white.shape[2])
-    difference = white[positive].mean(axis=(0, 1))
-    along = float(kurtosis(negative @ difference))
-    typical = float(np.median(kurtosis(negative, axis=0)))
-    worst = max(along, typical, key=abs)
+    along = float(kurtosis(negative @ white[positive].mean(axis=(0, 1))))
+    tenth = float(np.sort(np.abs(kurtosis(negative, axis=0)))[::-1][negative.shape[1] // 10])
+    worst = max(along, tenth, key=abs)
     if abs(worst) <= ENOUGH_KURTOSIS + 4 * math.sqrt(24 / len(negative)):
         return []
-    return [f"the noise is not Gaussian (excess kurtosis {worst:.1f}): predictions are a guide only"]
+    return [f"the tokens of negative sequences are not Gaussian (excess kurtosis {worst:.1f} instead of 0)"]
+
+
+def _homogeneity(white: Array, positive: NDArray[np.bool_]) -> list[str]:
+    """Whether tokens of one negative sequence are more alike, or less, than those of different ones."""
+    negative = white[~positive]  # (n, L, d)
+    count, length, dim = negative.shape
+    within = negative.var(axis=1, ddof=1).mean(axis=0)
+    logs = np.log(np.maximum(length * negative.mean(axis=1).var(axis=0, ddof=1) / within, 1e-9))
+    noise = 2 / (count - 1) + 2 / (count * (length - 1))  # variance of such a logarithm
+    if (logs**2).mean() - noise <= math.log(ENOUGH_RATIO) ** 2 + 4 * noise * math.sqrt(2 / dim):
+        return []
+    return [
+        "tokens of one negative sequence depend on each other (means of sequences vary"
+        f" {math.exp(logs.min()):.2g} to {math.exp(logs.max()):.2g} times as much as those of independent tokens)"
+    ]
+
+
+def _rank(white: Array, positive: NDArray[np.bool_]) -> list[str]:
+    """Whether positive tokens spread along more directions than the one of a signal.
+
+    Without a signal the largest eigenvalue of one sample covariance, whitened by another, stays below the edge of Wachter's law.
+    """
+    dim = white.shape[2]
+    spread = [part - part.mean(axis=1, keepdims=True) for part in (white[positive], white[~positive])]
+    above, below = (dim / (len(part) * (part.shape[1] - 1)) for part in spread)
+    if below >= 1 / FULL_WHITENING:
+        return []  # the covariance of the negative tokens is not known well enough
+    covariances = [np.einsum("nld,nle->de", part, part) / (len(part) * (part.shape[1] - 1)) for part in spread]
+    values = eigh(*covariances, eigvals_only=True)
+    edge = ((1 + math.sqrt(above + below - above * below)) / (1 - below)) ** 2
+    found = int((values > edge * ENOUGH_RATIO).sum())
+    if found < 2:
+        return []
+    return [f"positive tokens spread along {found} directions, not along the one of a single signal"]

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
 from whichtoken.checks import check_count, check_range
@@ -14,9 +13,7 @@ from whichtoken.data.sparse_task import Task
 from whichtoken.errors import UsageError
 from whichtoken.theory.sparse_tokens.design import LEAST, LOSS, RIDGE, Design, best_design, least_ridge, query_steps
 from whichtoken.theory.sparse_tokens.feature_law import MODELS
-from whichtoken.theory.sparse_tokens.learning_curve import CurvePoint, learning_curve
 from whichtoken.theory.sparse_tokens.limits import attention_oracle, bayes_oracle, linear_oracle
-from whichtoken.theory.sparse_tokens.pilot import PilotEstimate, estimate_task
 from whichtoken.theory.sparse_tokens.readout import erm
 from whichtoken.theory.sparse_tokens.separability import capacity
 from whichtoken.theory.sparse_tokens.token_noise import kept_points
@@ -41,6 +38,7 @@ class Forecast:
     samples_needed: int | None  # for the target; None without a target, or where no amount of data reaches it
     capacity: float  # samples, those of the query included, up to which the readout's training set is separable, about
     ridge: float = RIDGE  # with the planned samples; larger than usual where that would do worse than a constant answer
+    moved: str | None = None  # where the error was moved to, if its numerical error took it past that
 
 
 @dataclass(frozen=True)
@@ -67,10 +65,6 @@ class Plan:
         No linear one does better.
     attention_oracle : float
         Attention that knows the signal.
-    pilot : PilotEstimate or None
-        What the pilot says about the task, if there is a pilot.
-    learning_curve : tuple of CurvePoint
-        Predicted error at larger samples, if there is a pilot.
     warnings : tuple of str
         Where the theory should not be trusted.
 
@@ -97,36 +91,29 @@ class Plan:
     bayes_floor_error: float
     linear_oracle: float
     attention_oracle: float
-    pilot: PilotEstimate | None
-    learning_curve: tuple[CurvePoint, ...]
     warnings: tuple[str, ...]
 
 
 def plan(
     *,
-    length: int | None = None,
-    signal_tokens: int | None = None,
-    strength: float | None = None,
-    prevalence: float | None = None,
-    dim: int | None = None,
+    length: int,
+    signal_tokens: int,
+    strength: float,
+    prevalence: float,
+    dim: int,
     samples: int | None = None,
     target_error: float | None = None,
-    pilot: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Plan:
     """Predict errors, samples needed and the best training design, before anything is trained.
 
     Parameters
     ----------
-    length, signal_tokens, strength, prevalence, dim : numbers, optional
-        The task, in units of the noise. With a pilot all may be left out, and what is given is taken as known: the rest
-        is estimated for a task that has these values.
+    length, signal_tokens, strength, prevalence, dim : numbers
+        The task, in units of the noise. `whichtoken.estimators.plan_study` estimates it from a pilot sample.
     samples : int, optional
-        Sequences in total. By default the pilot's; without a pilot, what attention needs for the target.
+        Sequences in total; by default what attention needs for the target.
     target_error : float, optional
         Wanted test error.
-    pilot : array of shape (tokens (n, L, d), labels (n,)), optional
-        A labelled sample from which the task is estimated; it also gives the learning curve at 2, 5 and 10 times its
-        size, with intervals that hold the doubt about the task and the variation between training runs.
 
     Returns
     -------
@@ -141,8 +128,8 @@ def plan(
     Notes
     -----
     Logistic loss, ridge 0.01 (more where that would do worse than a constant answer), gradient steps of 0.5 (a smaller
-    first one where a strong signal would make it overshoot), token noise of unit variance (after whitening, with a pilot). The
-    theory is that of large dimension (Barnfield, Cui, Lu, arXiv 2509.25153).
+    first one where a strong signal would make it overshoot), token noise of unit variance. The theory is that of large
+    dimension (Barnfield, Cui, Lu, arXiv 2509.25153).
 
     Examples
     --------
@@ -153,33 +140,25 @@ def plan(
     >>> 0 < study.design.query_share < 1
     True
     """
-    if samples is None and target_error is None and pilot is None:
+    if samples is None and target_error is None:
         raise UsageError(
-            "nothing says how large the study is to be: give samples (the labelled sequences at hand), target_error (the "
-            "test error that is wanted) or a pilot"
+            "nothing says how large the study is to be: give samples (the labelled sequences at hand) or target_error (the "
+            "test error that is wanted)"
         )
     if samples is not None:
         check_count("samples", samples, LEAST_SAMPLES)
-    given = {
-        "length": length,
-        "signal_tokens": signal_tokens,
-        "strength": strength,
-        "prevalence": prevalence,
-        "dim": dim,
-    }
-    estimate = None if pilot is None else estimate_task(*pilot, signal_tokens=signal_tokens, strength=strength)
-    task, width = _task(given, estimate)
+    check_count("dim", dim, 2)
+    task, width = Task(length, signal_tokens, strength, prevalence), dim
     floor = bayes_oracle(**asdict(task))
     _check_target(task, target_error, floor.error)
     needed = {model: _samples_needed(task, width, model, target_error) for model in MODELS}
     if samples is None:
-        samples = estimate.samples if estimate else _first_known(needed, task, target_error)
+        samples = _first_known(needed, task, target_error)
     design = best_design(task, samples / width)
     attention, pooled, vectorized = (
         _forecast(task, width, model, samples, design, needed[model], floor.error) for model in MODELS
     )
     forecasts = {"attention": attention, "pooled": pooled, "vectorized": vectorized}
-    curve = learning_curve(task, estimate, known_prevalence=prevalence is not None) if estimate else ()
     return Plan(
         **asdict(task),
         dim=width,
@@ -193,31 +172,8 @@ def plan(
         bayes_floor_error=floor.standard_error,
         linear_oracle=linear_oracle(**asdict(task)),
         attention_oracle=attention_oracle(**asdict(task), points=kept_points(ORACLE_POINTS, task.length)).error,
-        pilot=estimate,
-        learning_curve=tuple(curve),
-        warnings=(
-            *(estimate.warnings if estimate else ()),
-            *_warnings(task, width, samples, target_error, design, forecasts),
-        ),
+        warnings=tuple(_warnings(task, width, samples, target_error, design, forecasts)),
     )
-
-
-def _task(given: dict[str, float | None], estimate: PilotEstimate | None) -> tuple[Task, int]:
-    """The task and the dimension, from what was given and what the pilot says."""
-    found: dict[str, float] = {}
-    for name, value in given.items():
-        estimated = getattr(estimate, name, None)
-        if name in ("length", "dim") and estimate and value not in (None, estimated):
-            raise ValueError(f"{name}={value} must be that of the pilot, {estimated}")
-        chosen = estimated if value is None else value
-        if chosen is None:
-            raise ValueError(f"{name} must be given, or a pilot to estimate it from")
-        found[name] = chosen
-    for name in ("length", "dim"):
-        check_count(name, found[name], 2)
-    check_count("signal_tokens", found["signal_tokens"], 1)
-    task = Task(int(found["length"]), int(found["signal_tokens"]), found["strength"], found["prevalence"])
-    return task, int(found["dim"])
 
 
 def _check_target(task: Task, target_error: float | None, floor: float) -> None:
@@ -318,12 +274,14 @@ def _forecast(
 
     now, ridge = predicted(samples / dim)
     later, _ = predicted(_unlimited(task, model))
+    (error, moved), (unlimited, _) = (_bounded(value, task, floor) for value in (now, later))
     return Forecast(
-        error=_bounded(now, task, floor),
-        unlimited_error=_bounded(later, task, floor),
+        error=error,
+        unlimited_error=unlimited,
         samples_needed=needed,
         capacity=separable * dim / share,
         ridge=ridge,
+        moved=moved,
     )
 
 
@@ -332,11 +290,13 @@ def _unlimited(task: Task, model: str) -> float:
     return UNLIMITED * task.length if model == "vectorized" else UNLIMITED
 
 
-def _bounded(error: float, task: Task, floor: float) -> float:
-    """An error without the digits that only its numerical error allows: below the floor, or above a constant answer's."""
+def _bounded(error: float, task: Task, floor: float) -> tuple[float, str | None]:
+    """An error without the digits that only its numerical error allows, and where it was moved to if it had any."""
     if floor > error >= (1 - 5 * ACCURACY) * floor:
-        return floor
-    return task.trivial_error if (1 + ACCURACY) * task.trivial_error >= error > task.trivial_error else error
+        return floor, "that of the best classifier of all"
+    if (1 + ACCURACY) * task.trivial_error >= error > task.trivial_error:
+        return task.trivial_error, "that of a constant answer"
+    return error, None
 
 
 def _warnings(
@@ -354,6 +314,11 @@ def _warnings(
     for model, forecast in forecasts.items():
         if math.isnan(forecast.error) or math.isnan(forecast.unlimited_error):
             yield f"the equations for {model} could not be solved here, so its error is not known"
+        if forecast.moved:
+            yield (
+                f"the error computed for {model} lies beyond {forecast.moved} by less than its numerical error, so it is shown"
+                f" as that, {forecast.error:.3g}"
+            )
     trivial = task.trivial_error
     attention, linear = forecasts["attention"].error, min(forecasts["pooled"].error, forecasts["vectorized"].error)
     if min(linear, attention) > 0.98 * trivial:

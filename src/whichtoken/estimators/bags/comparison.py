@@ -1,0 +1,89 @@
+"""Which map of the instances suits given bags: the same cross-validation for each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+from whichtoken.data.bags import Bags
+from whichtoken.estimators._labels import encode_labels
+from whichtoken.estimators.bags.maps import MAPS
+
+if TYPE_CHECKING:
+    from whichtoken.estimators.bags.classifier import BagClassifier
+
+Array = NDArray[np.float64]
+
+FOLDS = 3
+COMPARED_FLOATS = 3_000_000  # of larger data a part of the bags is compared
+SURE = 2.0  # standard errors by which another map must lower the log-loss to be called better
+
+
+@dataclass(frozen=True)
+class MapComparison:
+    """Cross-validated errors and log-losses with each map of the instances."""
+
+    chosen: str
+    bags: int  # that were compared
+    errors: dict[str, float]
+    log_losses: dict[str, float]
+    better: str | None  # a map with a clearly lower log-loss than the chosen one, and no larger error
+
+    def __str__(self) -> str:
+        """One sentence, which says so where another map is better."""
+        if self.better is None:
+            return f"in cross-validation no other map of the instances is clearly better than '{self.chosen}'"
+        return (
+            f"in cross-validation instance_map='{self.better}' does better: error {self.errors[self.better]:.3f} instead of"
+            f" {self.errors[self.chosen]:.3f}, log-loss {self.log_losses[self.better]:.3f} instead of"
+            f" {self.log_losses[self.chosen]:.3f}"
+        )
+
+
+def compare_maps(model: BagClassifier, bags: Bags, y: ArrayLike, groups: NDArray[Any] | None = None) -> MapComparison:
+    """Errors of the same classifier with each map, on the same folds."""
+    classes, codes = encode_labels(y, len(bags))
+    bags, codes, groups = _part(bags, codes, groups)
+    folds = min(FOLDS, int(np.bincount(codes, minlength=len(classes)).min()))
+    if folds < 2:
+        raise ValueError("compare_maps needs at least two bags of each class")
+    splitter = (StratifiedKFold if groups is None else StratifiedGroupKFold)(folds, shuffle=True, random_state=0)
+    splits = list(splitter.split(codes, codes, groups))
+    wrong, losses = ({}, {})  # type: dict[str, Array], dict[str, Array]
+    for kind in MAPS:
+        wrong[kind], losses[kind] = np.empty((2, len(codes)))
+        for inside, outside in splits:
+            fitted: Any = clone(model).set_params(instance_map=kind, cv=FOLDS).fit(bags.subset(inside), codes[inside])
+            shares = fitted.predict_proba(bags.subset(outside))
+            wrong[kind][outside] = fitted.predict(bags.subset(outside)) != codes[outside]
+            truth = np.searchsorted(fitted.classes_, codes[outside])
+            losses[kind][outside] = -np.log(np.maximum(shares[np.arange(len(outside)), truth], 1e-15))
+    errors = {kind: float(part.mean()) for kind, part in wrong.items()}
+    chosen = model.instance_map
+    sure = [
+        kind
+        for kind in MAPS
+        if kind != chosen and errors[kind] <= errors[chosen] and _clearly_below(losses[kind] - losses[chosen])
+    ]
+    means = {kind: float(part.mean()) for kind, part in losses.items()}
+    return MapComparison(chosen, len(codes), errors, means, min(sure, key=means.__getitem__, default=None))
+
+
+def _part(
+    bags: Bags, codes: NDArray[np.intp], groups: NDArray[Any] | None
+) -> tuple[Bags, NDArray[np.intp], NDArray[Any] | None]:
+    share = COMPARED_FLOATS / bags.tokens.size
+    if share >= 1:
+        return bags, codes, groups
+    rows = np.random.default_rng(0).permutation(len(codes))[: max(20, int(share * len(codes)))]
+    return bags.subset(rows), codes[rows], None if groups is None else groups[rows]
+
+
+def _clearly_below(differences: Array) -> bool:
+    return bool(differences.mean() < -SURE * differences.std() / math.sqrt(len(differences)))
