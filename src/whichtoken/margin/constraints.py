@@ -83,15 +83,23 @@ class Constraints:
     def _magnitudes(self) -> Constraints:
         return replace(self, left=np.abs(self.left), right=np.abs(self.right), tokens=None)
 
-    def gram(self, scale: Vector | None = None) -> Vector:
-        """<a_k, scale * a_l> for all pairs of rows, (m, m); scale (d e,) defaults to ones."""
-        if self.small:
-            return (self.dense if scale is None else self.dense * scale) @ self.dense.T
-        if scale is None:
-            return (self.left @ self.left.T) * (self.right @ self.right.T)
-        return self._scaled_gram(scale.reshape(self.left.shape[1], self.right.shape[1]))
+    def gram(self, scale: Vector | None = None, swapped: Vector | None = None) -> Vector:
+        """<a_k, scale * a_l + swapped * a_l^T> for all pairs of rows, (m, m); without scale <a_k, a_l>.
 
-    def _scaled_gram(self, scale: Vector) -> Vector:
+        Both factors are given entry by entry, (d e,); the second one, for square rows, defaults to zero.
+        """
+        if scale is None:
+            return self.dense @ self.dense.T if self.small else (self.left @ self.left.T) * (self.right @ self.right.T)
+        shape = self.left.shape[1], self.right.shape[1]
+        if not self.small:
+            return self._scaled_gram(scale.reshape(shape), None if swapped is None else swapped.reshape(shape))
+        image = self.dense * scale
+        if swapped is not None:
+            turned = self.dense.reshape(-1, *shape).swapaxes(1, 2).reshape(len(self), -1)
+            image = image + turned * swapped
+        return image @ self.dense.T
+
+    def _scaled_gram(self, scale: Vector, swapped: Vector | None) -> Vector:
         """Rows of one sequence share their query, which splits off the sum over its d entries: m^2 d work, not m^2 d^2."""
         starts = np.flatnonzero(np.r_[True, np.diff(self.pairs[:, 0]) != 0])
         block = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(self)]))
@@ -100,6 +108,8 @@ class Constraints:
         for i, (start, stop) in enumerate(zip(starts, np.r_[starts[1:], len(self)], strict=True)):
             mixed = (queries[i:] * queries[i]) @ scale.T  # (blocks from i on, d)
             later = self.left[start:] * mixed[block[start:] - i]
+            if swapped is not None:
+                later += (self.left[start:] * queries[i]) @ swapped.T * self.right[start:]
             gram[start:stop, start:] = self.left[start:stop] @ later.T
             gram[stop:, start:stop] = gram[start:stop, stop:].T
         return gram
