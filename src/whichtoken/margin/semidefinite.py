@@ -209,15 +209,14 @@ class _NuclearSystem(_System):
 
     def __init__(self, point: _Point, scaling: _Scaling) -> None:
         super().__init__(point, scaling)
-        solve = cholesky(point.rows.product_gram(*self.blocks), 2 * self.stiffness)
-        self.solve = lambda right: 2 * solve(right)
+        self.solve = cholesky(point.rows.product_gram(*self.blocks), 2 * self.stiffness)
 
     def newton(self, corner: Vector, products: Vector) -> tuple[Vector, Vector, Vector, float]:
         point, rows = self.point, self.point.rows
         missing = rows.rhs + point.slack - point.scores - rows.apply(corner.ravel()) + products / self.divisor
         by_multiplier, residual = np.zeros(len(rows)), missing
         for _ in range(1 + REFINEMENTS):
-            by_multiplier = by_multiplier + self.solve(residual)
+            by_multiplier = by_multiplier + self.solve(2 * residual)
             change = rows.adjoint(by_multiplier).reshape(corner.shape)
             residual = missing - rows.apply(self.forward(change).ravel()) - self.stiffness * by_multiplier
         return change, by_multiplier, self.slack_change(by_multiplier, products), 0.0
