@@ -29,7 +29,7 @@ from whichtoken.norms import Vector
 ITERATIONS, PATIENCE = 60, 4
 CONVERGED = 1e-9  # a tenth of the gap that is promised
 TO_THE_BOUNDARY, FARTHEST = 0.95, 1e3  # of steps; matrices stall from 0.99 on
-REFINEMENTS = 1
+REFINED = 1e-3  # gap below which Newton's equations need their residuals
 
 
 class PairStep(Protocol):
@@ -201,6 +201,7 @@ class _System:
 
     def __init__(self, point: _Point) -> None:
         self.point = point
+        self.refinements = int(point.gap < REFINED)
         self.divisor = np.where(point.rows.free, 1.0, point.multipliers)
         self.stiffness = point.slack / self.divisor
         gram = point.pair.gram if point.norm.p == 1 else point.pair.inverse_gram
@@ -218,7 +219,7 @@ class _System:
         point, rows = self.point, self.point.rows
         missing = rows.rhs + point.slack - point.scores - rows.apply(constant) + added
         by_multiplier = self.solve(missing)
-        for _ in range(REFINEMENTS):
+        for _ in range(self.refinements):
             image = rows.apply(point.pair.forward(rows.adjoint(by_multiplier)))
             by_multiplier = by_multiplier + self.solve(missing - image - self.stiffness * by_multiplier)
         return rows.adjoint(by_multiplier), by_multiplier, 0.0
@@ -230,7 +231,7 @@ class _System:
         missing = point.slack + point.level * rows.rhs - point.scores + added
         total = 1 - float(rows.rhs @ point.multipliers)
         by_v, by_multiplier, by_level = self._direct(stationarity, missing, total)
-        for _ in range(REFINEMENTS):
+        for _ in range(self.refinements):
             more = self._direct(
                 stationarity - point.pair.forward(by_v) + rows.adjoint(by_multiplier),
                 missing - rows.apply(by_v) - self.stiffness * by_multiplier + rows.rhs * by_level,
