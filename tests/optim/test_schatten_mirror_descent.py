@@ -85,7 +85,7 @@ def test_singular_values_too_small_for_the_weights_outlive_in_the_dual():
     torch.testing.assert_close(param.detach(), torch.eye(2), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("change", ["weights", "p", "heads"])
+@pytest.mark.parametrize("change", ["weights", "p", "heads", "norm", "norm and back"])
 def test_the_dual_is_derived_anew_after_a_change_from_outside(change):
     param = parameter(4, 4)
     optimizer = MirrorDescent([param], lr=0.1, p=1.5, norm="schatten")
@@ -95,11 +95,15 @@ def test_the_dual_is_derived_anew_after_a_change_from_outside(change):
         with torch.no_grad():
             param[0, 0] = 0.0
     else:
-        group.update({"p": 1.25} if change == "p" else {"heads": 2})
+        group.update({"p": {"p": 1.25}, "heads": {"heads": 2}}.get(change, {"norm": "entrywise"}))
+    if change == "norm and back":
+        step(optimizer, torch.zeros(4, 4, dtype=torch.float64))
+        group["norm"] = "schatten"
     fresh = torch.nn.Parameter(param.detach().clone())
     step(optimizer, matrix(4, 4, seed=2))
-    step(MirrorDescent([fresh], lr=0.1, p=group["p"], norm="schatten", heads=group["heads"]), matrix(4, 4, seed=2))
-    assert torch.equal(param, fresh)
+    options = {name: group[name] for name in ("p", "norm", "heads")}
+    step(MirrorDescent([fresh], lr=0.1, **options), matrix(4, 4, seed=2))
+    torch.testing.assert_close(param, fresh, rtol=1e-12, atol=1e-12)
 
 
 def test_matrices_that_would_overflow_stay_and_the_step_says_so():

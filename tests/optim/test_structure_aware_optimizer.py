@@ -410,7 +410,7 @@ def test_nonfinite_gradients_move_nothing(value):
     set_gradients(params)
     params[3].grad[0, 0] = value
     optimizer, before = StructureAware(params), [param.detach().clone() for param in params]
-    with pytest.raises(ValueError, match="gradient of parameter 3 is non-finite, nothing was moved"):
+    with pytest.raises(ValueError, match="gradient of parameter 3 of group 0 is non-finite, so nothing was moved"):
         optimizer.step()
     for param, same in zip(params, before, strict=True):
         torch.testing.assert_close(param.detach(), same, rtol=0, atol=0)

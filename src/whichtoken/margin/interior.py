@@ -1,4 +1,6 @@
-"""The l_p problem min |w|_p subject to A w >= b for 1 < p < inf, by a primal-dual interior-point method.
+"""The problem min |w|_p subject to A w >= b for 1 < p < inf, by a primal-dual interior-point method.
+
+Written for the l_p norm of the entries; a curve of singular values in place of that of entries makes it the Schatten norm.
 
 The optimality conditions are u = A^T mu, s = A w - b >= 0, mu >= 0, mu s = 0, and (w, u) on the curve u = sign(w) |w|^(p-1).
 Newton's method, moving along that curve, needs one Cholesky factor of A diag(dw/du) A^T + diag(s/mu) a step. Near the

@@ -95,7 +95,15 @@ def _largest_rho(constraints: Constraints, relief: Vector, norm: Norm) -> Margin
         return found
     gap = (bound - margin) / bound
     status: Status = "optimal" if gap <= OPTIMAL_GAP else "unconverged"
-    return replace(proof, direction=found.direction, margin=margin, dual_bound=bound, gap=gap, status=status)
+    return replace(
+        proof,
+        direction=found.direction,
+        margin=margin,
+        dual_bound=bound,
+        gap=gap,
+        status=status,
+        face_dimension=found.face_dimension if status == "optimal" else None,
+    )
 
 
 def _reached(constraints: Constraints, relief: Vector, attempt: MarginCertificate, norm: Norm) -> float:

@@ -1,7 +1,7 @@
 """The ends of the entrywise norms, p = 1 and p = inf, which are linear programs: pairs of `margin.extreme` for entries.
 
 Where the solution is unique, which entries of W and which multipliers vanish is clear long before they do, and linear
-equations give the rest to the last digit.
+equations give the rest to the last digit. The simplex method is there for programs on which this fails.
 """
 
 from __future__ import annotations

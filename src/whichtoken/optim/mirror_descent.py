@@ -143,17 +143,17 @@ class MirrorDescent(CheckedOptimizer):
         for index, param in enumerate(group["params"]):
             if param.grad is None or param.numel() == 0:
                 continue
-            check_dtype("MirrorDescent", self._name(number, index), param)
-            _check_range(group, self._name(number, index), param)
-            check_dense("MirrorDescent", self._name(number, index), param.grad)
-            _check_shape(group, self._name(number, index), param)
+            name = self._name(number, index)
+            check_dtype("MirrorDescent", name, param)
+            check_dense("MirrorDescent", name, param.grad)
+            _check_range(group, name, param)
+            _check_shape(group, name, param)
             if _spectral(group) and nonfinite(param):
                 raise ValueError(
-                    f"Parameter {self._name(number, index)} holds NaN or infinity, so nothing was moved; singular values "
-                    "need finite entries"
+                    f"Parameter {name} holds NaN or infinity, so nothing was moved; singular values need finite entries"
                 )
             if strict and nonfinite(param.grad):
-                refused.append(self._name(number, index))
+                refused.append(name)
         if refused:
             advice = (
                 "singular values need finite entries"
@@ -189,10 +189,10 @@ class MirrorDescent(CheckedOptimizer):
             directions = unstacked(unit_directions(stacked(directions, group["heads"]), p / (p - 1.0)), params)
         elif group["normalized"]:
             directions = _normalized(directions, p / (p - 1.0))
+        if not _spectral(group):
+            self._forget(params, "image", "geometry")
         if p == 2.0:
-            for param in params:
-                for name in ("dual", "image", "geometry"):
-                    self.state.get(param, {}).pop(name, None)
+            self._forget(params, "dual")
             torch._foreach_add_(params, directions, alpha=-lr)
             return [(0, 0)] * len(params)
         if _spectral(group):
@@ -227,8 +227,10 @@ class MirrorDescent(CheckedOptimizer):
         To see whether W still is the image of U would take another decomposition, so the image is kept as well.
         """
         p, heads = float(group["p"]), group["heads"]
-        duals = [self._tensor("dual", param) for param in params]
-        images = [self._tensor("image", param, valid=(p, heads)) for param in params]
+        self._forget([param for param in params if self.state[param].get("geometry") != (p, heads)], "dual", "image")
+        for param in params:
+            self.state[param]["geometry"] = p, heads
+        duals, images = ([self._tensor(name, param) for param in params] for name in ("dual", "image"))
         weights, direction, dual, image = (stacked(kind, heads) for kind in (params, directions, duals, images))
         weights, dual, stayed = spectral_mirror_step(weights, direction, dual, image, p, float(group["lr"]))
         moved = unstacked(weights, params)
@@ -238,21 +240,20 @@ class MirrorDescent(CheckedOptimizer):
         each = params[0].numel() * len(params) // len(stayed)
         return [(int(flags.sum()) * each, 0) for flags in stayed.chunk(len(params))]
 
-    def _tensor(self, name: str, param: Tensor, valid: tuple[float, int] | None = None) -> Tensor:
-        """A stored tensor; a zero one to begin with, of which W is not the image, so that the step derives U from W.
+    def _forget(self, params: list[Tensor], *names: str) -> None:
+        for param in params:
+            for name in names:
+                self.state.get(param, {}).pop(name, None)
 
-        One that belongs to another geometry than the `valid` one is forgotten.
-        """
+    def _tensor(self, name: str, param: Tensor) -> Tensor:
+        """A stored tensor; a zero one to begin with, of which W is not the image, so that the step derives U from W."""
         state = self.state[param]
-        kept = state["geometry"] == valid if valid and "geometry" in state else name in state
-        tensor = state[name].to(param) if kept else torch.zeros_like(param)
+        tensor = state[name].to(param) if name in state else torch.zeros_like(param)
         if tensor.shape != param.shape:
             raise ValueError(
                 f"{name} of shape {tuple(tensor.shape)} does not fit a parameter of shape {tuple(param.shape)}"
             )
         state[name] = tensor
-        if valid:
-            state["geometry"] = valid
         return tensor
 
 
