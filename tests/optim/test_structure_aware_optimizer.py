@@ -397,7 +397,9 @@ def test_sparse_gradients_are_refused():
     set_gradients(params)
     params[1].grad = params[1].grad.to_sparse()
     optimizer, before = StructureAware(params), params[0].detach().clone()
-    with pytest.raises(RuntimeError, match="does not support sparse gradients, please make that of parameter 1 dense"):
+    with pytest.raises(
+        RuntimeError, match="does not support sparse gradients, please make that of parameter 1 of group 0 dense"
+    ):
         optimizer.step()
     torch.testing.assert_close(params[0].detach(), before, rtol=0, atol=0)
 
@@ -408,7 +410,7 @@ def test_nonfinite_gradients_move_nothing(value):
     set_gradients(params)
     params[3].grad[0, 0] = value
     optimizer, before = StructureAware(params), [param.detach().clone() for param in params]
-    with pytest.raises(ValueError, match="gradient of parameter 3 is non-finite, nothing was moved"):
+    with pytest.raises(ValueError, match="gradient of parameter 3 of group 0 is non-finite, so nothing was moved"):
         optimizer.step()
     for param, same in zip(params, before, strict=True):
         torch.testing.assert_close(param.detach(), same, rtol=0, atol=0)

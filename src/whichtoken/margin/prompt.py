@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from whichtoken.margin.certificate import MarginCertificate
 from whichtoken.margin.constraints import selection_constraints
+from whichtoken.margin.geometry import chosen_norm
 from whichtoken.margin.solve import solve
 
 
@@ -50,4 +51,5 @@ def prompt_svm(
     >>> prompt_svm([[[1.0], [0.0]], [[0.0], [1.0]]], selected=[0, 0]).status  # no direction prefers both
     'infeasible'
     """
-    return solve(selection_constraints(tokens, None, selected, rhs), p)
+    constraints = selection_constraints(tokens, None, selected, rhs)
+    return solve(constraints, chosen_norm("entrywise", p, constraints.shape))
