@@ -8,8 +8,9 @@ import numpy as np
 
 from whichtoken.margin.constraints import Constraints
 from whichtoken.margin.exact import exact_combination, exact_scores
+from whichtoken.margin.geometry import Norm
 from whichtoken.margin.rounding import growth
-from whichtoken.norms import Vector, power_norm
+from whichtoken.norms import Vector
 
 if TYPE_CHECKING:
     from whichtoken.margin.vocabulary import VocabularyConstraints
@@ -19,7 +20,7 @@ EXACT_WORK = 2**18  # entries of rows beyond which that takes too long
 
 
 def level_bound(
-    constraints: Constraints | VocabularyConstraints, direction: Vector, offset: Vector | float = 0.0
+    constraints: Constraints | VocabularyConstraints, direction: Vector, norm: Norm, offset: Vector | float = 0.0
 ) -> float:
     """min_k (<a_k, direction> + offset_k) / b_k over b_k > 0, not more, for a direction scaled to unit norm."""
     positive = constraints.rhs > 0
@@ -33,21 +34,21 @@ def level_bound(
         if unsure.size * direction.size <= EXACT_WORK:
             rows = constraints.subset(np.flatnonzero(positive)[unsure])
             level = float(np.min((exact_scores(rows, direction) + shift[unsure]) / rhs[unsure]))
-    return level - abs(level) * growth(direction.size)
+    return level - abs(level) * norm.rounding(direction.size)
 
 
-def combination_bound(constraints: Constraints | VocabularyConstraints, multipliers: Vector, q: float) -> float:
-    """|sum_k mu_k a_k|_q, not less; zero only if it is zero."""
-    combined, error = np.abs(constraints.adjoint(multipliers)), constraints.adjoint_error(multipliers)
-    bound = power_norm(combined + error, q)
-    if bound - power_norm(np.maximum(combined - error, 0.0), q) > LOOSE * bound:
+def combination_bound(constraints: Constraints | VocabularyConstraints, multipliers: Vector, norm: Norm) -> float:
+    """Dual norm of sum_k mu_k a_k, not less; zero only if it is zero."""
+    combined, dual = constraints.adjoint(multipliers), norm.dual()
+    least, bound = dual.bracket(combined, constraints.adjoint_error(multipliers))
+    if bound - least > LOOSE * bound:
         used = np.flatnonzero(multipliers)
         if used.size * combined.size <= EXACT_WORK:
-            bound = power_norm(exact_combination(constraints.subset(used), multipliers[used]), q)
-    return bound * (1 + growth(combined.size))
+            bound = dual.of(exact_combination(constraints.subset(used), multipliers[used]))
+    return bound * (1 + dual.rounding(combined.size))
 
 
-def dual_bound(constraints: Constraints | VocabularyConstraints, multipliers: Vector, q: float) -> float:
-    """|sum_k mu_k a_k|_q / sum_k mu_k b_k, not less: no margin exceeds it."""
+def dual_bound(constraints: Constraints | VocabularyConstraints, multipliers: Vector, norm: Norm) -> float:
+    """Dual norm of sum_k mu_k a_k over sum_k mu_k b_k, not less: no margin exceeds it."""
     demand = float(multipliers @ constraints.rhs) * (1 - growth(len(constraints)))
-    return combination_bound(constraints, multipliers, q) / demand
+    return combination_bound(constraints, multipliers, norm) / demand

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from whichtoken.margin.bounds import dual_bound, level_bound
 from whichtoken.margin.constraints import Constraints, Indices
-from whichtoken.norms import Vector, dual_exponent, power_norm
+from whichtoken.margin.geometry import Norm
+from whichtoken.norms import Vector
 
 if TYPE_CHECKING:
     from whichtoken.margin.vocabulary import VocabularyConstraints
@@ -56,6 +57,9 @@ class MarginCertificate:
     equality_multipliers : array
         Of any sign, for the equal scores inside selected sets; part of sum_k mu_k a_k. Order (sequence, further
         selected tokens ascending), each for (first selected token minus further one); empty without sets.
+    face_dimension : int or None
+        Dimension of the set of best directions, as far as float64 can tell: 0 for 1 < p < inf, where the best one is
+        unique. None if it is not known, and without a best direction.
     """
 
     direction: Vector | None
@@ -67,6 +71,12 @@ class MarginCertificate:
     status: Status
     pairs: Indices
     equality_multipliers: Vector
+    face_dimension: int | None = None
+
+    @property
+    def unique(self) -> bool | None:
+        """Whether `direction` is the only best one; None if that is not known."""
+        return None if self.face_dimension is None else self.face_dimension == 0
 
     def on_rows(self, free: NDArray[np.bool_]) -> Vector:
         """Both kinds of multipliers in the order of the constraints, of which `free` are equalities."""
@@ -76,33 +86,33 @@ class MarginCertificate:
 
 
 def certify(
-    constraints: Constraints | VocabularyConstraints, weights: Vector, multipliers: Vector, p: float
+    constraints: Constraints | VocabularyConstraints, weights: Vector, multipliers: Vector, norm: Norm
 ) -> MarginCertificate:
     """Judge a pair of candidates: only what can be verified here, against rounding too, enters the certificate."""
-    binding, q = constraints.rhs > 0, dual_exponent(p)
+    binding = constraints.rhs > 0
     direction = constraints.project(weights)
     if not (np.isfinite(direction).all() and direction.any()):  # a method that broke down: any direction will do
         direction = np.ones_like(weights)
-    direction = direction / power_norm(direction, p)
+    direction = direction / norm.of(direction)
     multipliers = np.where(constraints.free, multipliers, np.maximum(multipliers, 0.0))
     if not (np.isfinite(multipliers).all() and multipliers @ constraints.rhs > 0):
         multipliers = binding.astype(float)
     multipliers = multipliers / np.abs(multipliers).max()
-    bound = dual_bound(constraints, multipliers, q)
+    bound = dual_bound(constraints, multipliers, norm)
     if bound == 0:  # then the rows combine to zero exactly
         return certify_infeasible(constraints, multipliers)
-    margin = min(max(level_bound(constraints, direction), 0.0), bound)
+    margin = min(max(level_bound(constraints, direction, norm), 0.0), bound)
     gap = 1 - margin / bound
-    status: Status = "optimal" if gap <= OPTIMAL_GAP and _met(constraints, direction, q) else "unconverged"
+    status: Status = "optimal" if gap <= OPTIMAL_GAP and _met(constraints, direction, norm) else "unconverged"
     return _certificate(constraints, constraints.shaped(direction), margin, bound, gap, multipliers, status)
 
 
-def _met(constraints: Constraints | VocabularyConstraints, direction: Vector, q: float) -> bool:
+def _met(constraints: Constraints | VocabularyConstraints, direction: Vector, norm: Norm) -> bool:
     """Whether the rows without a positive right-hand side hold, up to what no scaling of the direction can mend."""
     rows = constraints.subset(constraints.rhs == 0)
     scores = rows.apply(direction)
     slack = np.where(rows.free, -np.abs(scores), scores)
-    return bool(np.all(slack >= -ROUNDING * rows.norms(q)))
+    return bool(np.all(slack >= -ROUNDING * rows.norms(norm.dual().row_exponent)))
 
 
 def certify_infeasible(constraints: Constraints | VocabularyConstraints, farkas: Vector) -> MarginCertificate:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -83,26 +84,49 @@ class Constraints:
     def _magnitudes(self) -> Constraints:
         return replace(self, left=np.abs(self.left), right=np.abs(self.right), tokens=None)
 
-    def gram(self, scale: Vector | None = None) -> Vector:
-        """<a_k, scale * a_l> for all pairs of rows, (m, m); scale (d e,) defaults to ones."""
-        if self.small:
-            return (self.dense if scale is None else self.dense * scale) @ self.dense.T
-        if scale is None:
-            return (self.left @ self.left.T) * (self.right @ self.right.T)
-        return self._scaled_gram(scale.reshape(self.left.shape[1], self.right.shape[1]))
+    def gram(self, scale: Vector | None = None, swapped: Vector | None = None) -> Vector:
+        """<a_k, scale * a_l + swapped * a_l^T> for all pairs of rows, (m, m); without scale <a_k, a_l>.
 
-    def _scaled_gram(self, scale: Vector) -> Vector:
+        Both factors are given entry by entry, (d e,); the second one, for square rows, defaults to zero.
+        """
+        if scale is None:
+            return self.dense @ self.dense.T if self.small else (self.left @ self.left.T) * (self.right @ self.right.T)
+        shape = self.left.shape[1], self.right.shape[1]
+        if not self.small:
+            return self._scaled_gram(scale.reshape(shape), None if swapped is None else swapped.reshape(shape))
+        image = self.dense * scale
+        if swapped is not None:
+            turned = self.dense.reshape(-1, *shape).swapaxes(1, 2).reshape(len(self), -1)
+            image = image + turned * swapped
+        return image @ self.dense.T
+
+    def _scaled_gram(self, scale: Vector, swapped: Vector | None) -> Vector:
         """Rows of one sequence share their query, which splits off the sum over its d entries: m^2 d work, not m^2 d^2."""
-        starts = np.flatnonzero(np.r_[True, np.diff(self.pairs[:, 0]) != 0])
-        block = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(self)]))
+        queries, block = self._queries
+        starts = np.searchsorted(block, np.arange(len(queries) + 1))
         gram = np.empty((len(self), len(self)))
-        queries = self.right[starts]  # (blocks, e)
-        for i, (start, stop) in enumerate(zip(starts, np.r_[starts[1:], len(self)], strict=True)):
+        for i, (start, stop) in enumerate(pairwise(starts)):
             mixed = (queries[i:] * queries[i]) @ scale.T  # (blocks from i on, d)
             later = self.left[start:] * mixed[block[start:] - i]
+            if swapped is not None:
+                later += (self.left[start:] * queries[i]) @ swapped.T * self.right[start:]
             gram[start:stop, start:] = self.left[start:stop] @ later.T
             gram[stop:, start:stop] = gram[start:stop, stop:].T
         return gram
+
+    def product_gram(self, own: Vector, mixed: Vector, other: Vector) -> Vector:
+        """<a_k, own a_l other + mixed a_l^T mixed> for all pairs of rows, (m, m); `own` and `other` are symmetric."""
+        queries, block = self._queries
+        across = (self.left @ mixed @ queries.T)[:, block]
+        gram: Vector = (self.left @ own @ self.left.T) * (queries @ other @ queries.T)[block[:, None], block]
+        gram += across * across.T
+        return gram
+
+    @cached_property
+    def _queries(self) -> tuple[Vector, Indices]:
+        """Queries of runs of rows that share one, (blocks, e), and the run of every row, (m,)."""
+        begins = np.r_[True, np.diff(self.pairs[:, 0]) != 0]
+        return self.right[begins], np.cumsum(begins) - 1
 
     def norms(self, p: float) -> Vector:
         """l_p norm of every row; a rank-one matrix has the product of its factors' norms."""

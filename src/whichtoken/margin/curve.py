@@ -7,15 +7,15 @@ that the curvature it meets is bounded for every p.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.margin.constraints import Constraints
+from whichtoken.margin.geometry import EntrywiseNorm, Norm, SchattenNorm
+from whichtoken.margin.spectral_curve import SLOPES, SpectralCurve
 from whichtoken.norms import Vector
-
-# Relative to the slope at the largest weight; further out, an entry is as good as frozen in one coordinate.
-SLOPES = (1e-8, 1e12)
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,17 @@ class PowerCurve:
     """The gradient of |w|_p^p / p as a curve, entry by entry."""
 
     p: float
+
+    @property
+    def norm(self) -> Norm:
+        return EntrywiseNorm(self.p)
+
+    def largest(self, vector: Vector) -> float:
+        return float(np.abs(vector).max())
+
+    def power(self, weights: Vector) -> float:
+        """|w|_p^p, which is also <w, u> on the curve."""
+        return float(np.sum(np.abs(weights) ** self.p))
 
     def dual(self, weights: Vector) -> Vector:
         return np.copysign(np.abs(weights) ** (self.p - 1), weights)
@@ -48,6 +59,14 @@ class Tangent:
     inverse_slope: Vector  # dw / du
     size: float  # largest |w|
 
+    def image(self, change: Vector) -> Vector:
+        """Change of w along the tangent that belongs to a change of u."""
+        return self.inverse_slope * change
+
+    def gram(self, rows: Constraints) -> Vector:
+        """<a_k, image of a_l>, (m, m)."""
+        return rows.gram(self.inverse_slope)
+
     def trusted_step(self, change: Vector) -> float:
         """The step at which an entry has moved by the size of the curve: beyond, the tangent says nothing."""
         scale = np.where(self.flat, self.inverse_slope / self.size, self.size ** (1 - self.curve.p))
@@ -60,3 +79,11 @@ class Tangent:
         return np.where(self.flat, weights, self.curve.primal(dual)), np.where(
             self.flat, self.curve.dual(weights), dual
         )
+
+
+Curve = PowerCurve | SpectralCurve
+
+
+def curve_of(norm: Norm, p: float) -> Curve:
+    """The curve of a norm with another exponent."""
+    return SpectralCurve(replace(norm, p=p)) if isinstance(norm, SchattenNorm) else PowerCurve(p)

@@ -15,9 +15,10 @@ import numpy as np
 
 from whichtoken.margin.cholesky import cholesky
 from whichtoken.margin.constraints import Constraints
-from whichtoken.margin.curve import PowerCurve
+from whichtoken.margin.curve import Curve, curve_of
+from whichtoken.margin.geometry import Norm
 from whichtoken.margin.solution import Solution
-from whichtoken.norms import Vector, dual_exponent, power_norm
+from whichtoken.norms import Vector
 
 ITERATIONS, FINISHING, SHORTENINGS = 60, 8, 3
 CONVERGED, ROUGH = 1e-12, 1e-2
@@ -25,13 +26,16 @@ TRY_TO_FINISH = 1e-3  # gap below which the tight rows are worth guessing
 STAGE = 2.4  # largest change of log(p - 1) in one go: 1.1 and 11 are reached from p = 2 directly
 
 
-def minimal_power_norm(rows: Constraints, start: Solution, p: float) -> Solution:
-    """Minimal l_p norm weights for unit rows, from the Euclidean solution of the same rows."""
+def minimal_power_norm(rows: Constraints, start: Solution, norm: Norm) -> Solution:
+    """Minimal norm weights for unit rows, 1 < p < inf, from the Euclidean solution of the same rows."""
+    p = norm.p
     stages = max(int(np.ceil(abs(np.log(p - 1)) / STAGE)), 1)
     with np.errstate(all="ignore"):  # a solve that breaks down returns its best pair, which is judged by its gap
         for stage in range(1, stages + 1):
             exponent = 1 + (p - 1) ** (stage / stages)
-            start = _solve(_starting_point(rows, exponent, start), CONVERGED if stage == stages else ROUGH)
+            start = _solve(
+                _starting_point(rows, curve_of(norm, exponent), start), CONVERGED if stage == stages else ROUGH
+            )
     return start
 
 
@@ -41,7 +45,7 @@ class _Point:
 
     rows: Constraints
     rhs: Vector
-    curve: PowerCurve
+    curve: Curve
     weights: Vector
     dual: Vector  # on the curve with the weights
     multipliers: Vector
@@ -65,44 +69,44 @@ class _Point:
     @cached_property
     def gap(self) -> float:
         """Duality gap of the pair, or the violation of rows that no scaling of w can mend, whichever is worse."""
-        positive, q = self.rhs > 0, dual_exponent(self.curve.p)
+        positive, measure = self.rhs > 0, self.curve.norm
         if not positive.any():  # scales too far apart for the powers of this p
             return np.inf
-        norm = np.float64(
-            power_norm(self.weights, self.curve.p)
-        )  # numpy's division: zero makes a bad gap, not an error
+        norm = np.float64(measure.of(self.weights))  # numpy's division: zero makes a bad gap, not an error
         margin = np.min(self.scores[positive] / self.rhs[positive]) / norm
-        bound = power_norm(self.combined, q) / (self.multipliers @ self.rhs)
+        bound = measure.dual().of(self.combined) / (self.multipliers @ self.rhs)
         if positive.all():
             return float(1 - margin / bound)
-        violation = np.where(self.rows.free, np.abs(self.scores), -self.scores) / self.rows.norms(q)
+        violation = np.where(self.rows.free, np.abs(self.scores), -self.scores) / self.rows.norms(
+            measure.dual().row_exponent
+        )
         return float(np.maximum(1 - margin / bound, np.nanmax(violation[~positive], initial=0.0) / norm))
 
 
-def _starting_point(rows: Constraints, p: float, start: Solution) -> _Point:
+def _starting_point(rows: Constraints, curve: Curve, start: Solution) -> _Point:
     """Inside the cones and on the curve, with right-hand sides scaled so that the largest w is one.
 
     For p < 2 the dual side is started from, for p > 2 the primal one: each is where the map to the other side is smooth.
     Weights that do not separate the rows are no place to start from.
     """
-    curve, inequality, positive = PowerCurve(p), ~rows.free, rows.rhs > 0
+    inequality, positive = ~rows.free, rows.rhs > 0
     multipliers = np.where(
         inequality, start.multipliers + 0.1 * start.multipliers[inequality].mean(), start.multipliers
     )
-    if p < 2 or not np.all(rows.apply(start.weights)[positive] > 0):
+    if curve.p < 2 or not np.all(rows.apply(start.weights)[positive] > 0):
         dual = rows.adjoint(multipliers)
-        size = np.abs(dual).max()
+        size = curve.largest(dual)
         dual, multipliers = dual / size, multipliers / size
         weights = curve.primal(dual)
-        rhs = rows.rhs * np.sum(np.abs(weights) ** p) / (rows.rhs @ multipliers)
+        rhs = rows.rhs * curve.power(weights) / (rows.rhs @ multipliers)
         slack = np.maximum(rows.apply(weights) - rhs, 0.1 * rhs.max())
     else:
-        weights = start.weights / np.abs(start.weights).max()
+        weights = start.weights / curve.largest(start.weights)
         dual = curve.dual(weights)
         scores = rows.apply(weights)
         rhs = rows.rhs * 0.9 * np.min(scores[positive] / rows.rhs[positive])
         slack = np.maximum(scores - rhs, 0.01 * rhs.max())
-        multipliers = multipliers * np.sum(np.abs(weights) ** p) / (rhs @ multipliers)
+        multipliers = multipliers * curve.power(weights) / (rhs @ multipliers)
     return _Point(rows, rhs, curve, weights, dual, multipliers, np.where(inequality, slack, 0.0))
 
 
@@ -131,9 +135,9 @@ def _advance(point: _Point) -> _Point:
     multipliers, slack = point.multipliers, point.slack
     divisor = np.where(inequality, multipliers, 1.0)
     tangent = point.curve.tangent(point.weights, point.dual)
-    solve = cholesky(rows.gram(tangent.inverse_slope), slack / divisor)
+    solve = cholesky(tangent.gram(rows), slack / divisor)
     stationarity = point.combined - point.dual
-    right = point.rhs + slack - point.scores - rows.apply(tangent.inverse_slope * stationarity)
+    right = point.rhs + slack - point.scores - rows.apply(tangent.image(stationarity))
 
     def newton(target: Vector) -> tuple[Vector, Vector, float]:
         """Changes of mu and s that bring mu s to the target, and the step at which one of them vanishes."""
@@ -176,13 +180,13 @@ def _finish(point: _Point, tolerance: float) -> _Point:
         active, tangent = rows.subset(tight), point.curve.tangent(point.weights, point.dual)
         multipliers = np.where(tight, point.multipliers, 0.0)
         stationarity = rows.adjoint(multipliers) - point.dual
-        gram = active.gram(tangent.inverse_slope)
+        gram = tangent.gram(active)
         stiffness = float(np.mean(np.diagonal(gram)))
         try:
             solve = cholesky(gram, 1e-13 * stiffness)
         except np.linalg.LinAlgError:
             break
-        by_multiplier = solve((point.rhs - point.scores)[tight] - active.apply(tangent.inverse_slope * stationarity))
+        by_multiplier = solve((point.rhs - point.scores)[tight] - active.apply(tangent.image(stationarity)))
         change = active.adjoint(by_multiplier) + stationarity
         step = tangent.trusted_step(change)
         weights, dual = tangent.move(change, step)

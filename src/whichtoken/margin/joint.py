@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike
 from whichtoken.margin.bounds import combination_bound, level_bound
 from whichtoken.margin.certificate import OPTIMAL_GAP, MarginCertificate, Status
 from whichtoken.margin.constraints import Constraints, selection_constraints
+from whichtoken.margin.geometry import Norm, chosen_norm
 from whichtoken.margin.rounding import growth
 from whichtoken.margin.solve import solve
-from whichtoken.norms import Vector, dual_exponent
+from whichtoken.norms import Vector
 
 ITERATIONS = 50
 CONVERGED = 1e-11
@@ -28,6 +29,7 @@ def joint_limit(
     label_margins: ArrayLike,
     ratio: float,
     p: float = 2.0,
+    norm: str = "entrywise",
 ) -> MarginCertificate:
     """Limit direction of W in joint l_p training of (W, v) when |v|_p / |W|_p tends to `ratio`.
 
@@ -40,7 +42,7 @@ def joint_limit(
 
     Parameters
     ----------
-    tokens, queries, selected, p
+    tokens, queries, selected, p, norm
         As in `key_query_svm`.
     label_margins : array of shape (n,)
         y_i v^T x_i,selected for v of unit l_p norm. The smallest one is taken over sequences with an unselected token;
@@ -56,6 +58,7 @@ def joint_limit(
     if not ratio >= 0:
         raise ValueError(f"ratio={ratio} must lie in [0, inf]")
     constraints = selection_constraints(tokens, queries, selected, 1.0)
+    measure = chosen_norm(norm, p, constraints.shape)
     sequence = constraints.pairs[~constraints.free, 0]
     margins = np.asarray(label_margins, dtype=float)
     if margins.shape != np.shape(queries)[:1] or not np.isfinite(margins).all():
@@ -65,29 +68,29 @@ def joint_limit(
     excess = margins[sequence] - margins[sequence].min()
     excess[excess <= TIE * np.abs(margins).max()] = 0.0
     if np.isinf(ratio):
-        return solve(constraints.with_rhs(excess == 0), p)
-    return _largest_rho(constraints, ratio * excess, p)
+        return solve(constraints.with_rhs(excess == 0), measure)
+    return _largest_rho(constraints, ratio * excess, measure)
 
 
-def _largest_rho(constraints: Constraints, relief: Vector, p: float) -> MarginCertificate:
-    """Maximise rho over |W|_p <= 1 subject to <a_k, W> >= max(rho - relief_k, 0).
+def _largest_rho(constraints: Constraints, relief: Vector, norm: Norm) -> MarginCertificate:
+    """Maximise rho over |W| <= 1 subject to <a_k, W> >= max(rho - relief_k, 0).
 
     Every vector of multipliers cuts off the larger rho, a Farkas vector too. The largest rho that is left is tried next,
     which is Newton's method on the convex function rho -> least norm.
     """
-    attempt = solve(constraints.with_rhs(relief == 0), p)
+    attempt = solve(constraints.with_rhs(relief == 0), norm)
     found = proof = attempt
     margin, bound, width = 0.0, np.inf, np.inf
     for _ in range(ITERATIONS):
-        if attempt.status == "optimal" and (reached := _reached(constraints, relief, attempt)) > margin:
+        if attempt.status == "optimal" and (reached := _reached(constraints, relief, attempt, norm)) > margin:
             found, margin = attempt, reached
-        if (cut := _cut(constraints, relief, attempt, p)) < bound:
+        if (cut := _cut(constraints, relief, attempt, norm)) < bound:
             proof, bound = attempt, cut
         width, last = bound - margin, width
         if found.direction is None or width <= CONVERGED * bound or not width < last:  # what is left is rounding
             break
         demand = 1 - relief / bound
-        attempt = solve(constraints.with_rhs(np.where(demand > CONVERGED, demand, 0.0)), p)
+        attempt = solve(constraints.with_rhs(np.where(demand > CONVERGED, demand, 0.0)), norm)
     if found.direction is None:
         return found
     gap = (bound - margin) / bound
@@ -95,20 +98,20 @@ def _largest_rho(constraints: Constraints, relief: Vector, p: float) -> MarginCe
     return replace(proof, direction=found.direction, margin=margin, dual_bound=bound, gap=gap, status=status)
 
 
-def _reached(constraints: Constraints, relief: Vector, attempt: MarginCertificate) -> float:
+def _reached(constraints: Constraints, relief: Vector, attempt: MarginCertificate, norm: Norm) -> float:
     """The rho that a direction achieves."""
     assert attempt.direction is not None
     offset = np.zeros(len(constraints))
     offset[~constraints.free] = relief
-    return level_bound(constraints, attempt.direction.ravel(), offset)
+    return level_bound(constraints, attempt.direction.ravel(), norm, offset)
 
 
-def _cut(constraints: Constraints, relief: Vector, attempt: MarginCertificate, p: float) -> float:
-    """The rho at which sum_k mu_k max(rho - relief_k, 0) = |sum_k mu_k a_k|_q: no larger one is possible."""
-    norm = combination_bound(constraints, attempt.on_rows(constraints.free), dual_exponent(p))
+def _cut(constraints: Constraints, relief: Vector, attempt: MarginCertificate, norm: Norm) -> float:
+    """The rho at which sum_k mu_k max(rho - relief_k, 0) is the dual norm of sum_k mu_k a_k: no larger one is possible."""
+    size = combination_bound(constraints, attempt.on_rows(constraints.free), norm)
     order = np.argsort(relief, kind="stable")
     order = order[attempt.multipliers[order] > 0]
     weight = attempt.multipliers[order]
     # the left side is the largest of its partial sums over ascending relief, each of them linear in rho
-    cuts = (norm + np.cumsum(weight * relief[order])) / np.cumsum(weight)
+    cuts = (size + np.cumsum(weight * relief[order])) / np.cumsum(weight)
     return float(np.min(cuts)) * (1 + growth(2 * len(order)))

@@ -16,6 +16,7 @@ from whichtoken.margin.bounds import EXACT_WORK
 from whichtoken.margin.certificate import MarginCertificate, certify
 from whichtoken.margin.constraints import Constraints
 from whichtoken.margin.exact import exact_scores
+from whichtoken.margin.geometry import Norm
 from whichtoken.margin.rounding import UNIT
 from whichtoken.norms import Vector
 
@@ -28,7 +29,7 @@ TIGHT = 1e-8  # of the largest multiplier, each times the norm of its row
 
 
 def polished(
-    constraints: Constraints | VocabularyConstraints, certificate: MarginCertificate, p: float
+    constraints: Constraints | VocabularyConstraints, certificate: MarginCertificate, norm: Norm
 ) -> MarginCertificate:
     """The certificate with its direction moved until the rows with multipliers are tight, if that is better."""
     multipliers = certificate.on_rows(constraints.free)
@@ -40,7 +41,7 @@ def polished(
     target, start = certificate.dual_bound * rows.rhs, certificate.direction.ravel()
     for spare in SPARE_UNITS:
         weights = _refined(rows, start, target + spare * UNIT * rows.norms(2))
-        better = certify(constraints, weights, multipliers, p)
+        better = certify(constraints, weights, multipliers, norm)
         certificate = max(certificate, better, key=lambda candidate: candidate.margin)
         if certificate.status == "optimal":
             break

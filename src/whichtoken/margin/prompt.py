@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from whichtoken.margin.certificate import MarginCertificate
 from whichtoken.margin.constraints import selection_constraints
+from whichtoken.margin.geometry import chosen_norm
 from whichtoken.margin.solve import solve
 
 
@@ -37,4 +38,5 @@ def prompt_svm(
     MarginCertificate
         With `direction` of shape (d,).
     """
-    return solve(selection_constraints(tokens, None, selected, rhs), p)
+    constraints = selection_constraints(tokens, None, selected, rhs)
+    return solve(constraints, chosen_norm("entrywise", p, constraints.shape))

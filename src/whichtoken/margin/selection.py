@@ -11,6 +11,7 @@ from scipy.sparse import csgraph
 
 from whichtoken.margin.certificate import MarginCertificate, certify, certify_infeasible
 from whichtoken.margin.cholesky import cholesky
+from whichtoken.margin.geometry import EUCLIDEAN
 from whichtoken.margin.pair_ascent import PairProblem
 from whichtoken.margin.solve import solve
 from whichtoken.margin.vocabulary import VocabularyConstraints, spanning_forest, vocabulary_constraints
@@ -51,7 +52,7 @@ def selection_svm(embeddings: ArrayLike, counts: Any, selected: Any) -> MarginCe
     if cycle is not None:
         return certify_infeasible(constraints, tied.with_ties(cycle, np.zeros(constraints.embeddings.shape[1])))
     certificate = tied.ascend()
-    return solve(constraints, 2.0) if certificate.status == "unconverged" else certificate
+    return solve(constraints, EUCLIDEAN) if certificate.status == "unconverged" else certificate
 
 
 class Ties:
@@ -111,13 +112,13 @@ class Ties:
             for weights in (self._exact(problem, multipliers), settled):
                 if weights is None:
                     continue
-                certificate = certify(self.constraints, self.points.T @ weights, dual, 2.0)
+                certificate = certify(self.constraints, self.points.T @ weights, dual, EUCLIDEAN)
                 if best is None or certificate.gap < best.gap:
                     best = certificate
             if best is not None and (best.direction is None or self._computed_gap(best.direction, best) <= enough):
                 return best
         return best or certify(
-            self.constraints, self.points.sum(axis=0), np.where(self.constraints.free, 0.0, 1.0), 2.0
+            self.constraints, self.points.sum(axis=0), np.where(self.constraints.free, 0.0, 1.0), EUCLIDEAN
         )
 
     def _computed_gap(self, direction: Vector, certificate: MarginCertificate) -> float:

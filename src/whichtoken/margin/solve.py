@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 from whichtoken.margin.certificate import MarginCertificate, certify, certify_infeasible
 from whichtoken.margin.constraints import Constraints
 from whichtoken.margin.euclidean import minimal_norm
+from whichtoken.margin.geometry import EUCLIDEAN, Norm, SchattenNorm
 from whichtoken.margin.infeasible import proven
 from whichtoken.margin.interior import minimal_power_norm
 from whichtoken.margin.linear import minimal_end_norm
+from whichtoken.margin.optimal_face import face_dimension
 from whichtoken.margin.polish import polished
+from whichtoken.margin.semidefinite import minimal_extreme_norm
 from whichtoken.margin.solution import Farkas, Solution
 from whichtoken.norms import Vector
 from whichtoken.threads import one_thread
@@ -34,19 +37,18 @@ SMOOTH, NEAR_ENDS = (1.002, 500.0), (1.02, 50.0)
 VIOLATED = 1e-12
 
 
-def solve(constraints: Constraints | VocabularyConstraints, p: float) -> MarginCertificate:
-    """Minimal l_p norm solution of the constraints, 1 <= p <= inf, or a proof that there is none.
+def solve(constraints: Constraints | VocabularyConstraints, norm: Norm) -> MarginCertificate:
+    """Minimal norm solution of the constraints, or a proof that there is none.
 
-    Feasibility does not depend on p, so the Euclidean problem comes first: it either proves infeasibility or gives the
+    Feasibility does not depend on the norm, so the Euclidean problem comes first: it either proves infeasibility or gives the
     other methods a point to start from.
     """
-    if not p >= 1:
-        raise ValueError(f"p={p} must lie in [1, inf]")
     with one_thread():  # ten times as fast as two on a machine of two cores
-        return _solve(constraints, p)
+        certificate = _solve(constraints, norm)
+        return replace(certificate, face_dimension=face_dimension(constraints, certificate, norm))
 
 
-def _solve(constraints: Constraints | VocabularyConstraints, p: float) -> MarginCertificate:
+def _solve(constraints: Constraints | VocabularyConstraints, norm: Norm) -> MarginCertificate:
     unit, factor = constraints.normalized()
     hopeless = (factor == 0) & (constraints.rhs > 0)
     if hopeless.any():
@@ -59,22 +61,22 @@ def _solve(constraints: Constraints | VocabularyConstraints, p: float) -> Margin
         farkas = euclidean.multipliers * factor
         if proven(constraints, farkas):
             return certify_infeasible(constraints, farkas)
-        best = certify(constraints, mean.weights, farkas, p)  # the vector still bounds the margin
+        best = certify(constraints, mean.weights, farkas, norm)  # the vector still bounds the margin
         if best.status == "infeasible":
             return best
         euclidean = _on_working_set(unit, mean, partial(minimal_norm, stop_at_farkas=False), EUCLIDEAN_PORTION)
     assert isinstance(euclidean, Solution)
-    for candidate in _candidates(unit, euclidean, p):
-        certificate = certify(constraints, candidate.weights, candidate.multipliers * factor, p)
+    for candidate in _candidates(unit, euclidean, norm):
+        certificate = certify(constraints, candidate.weights, candidate.multipliers * factor, norm)
         if certificate.status != "unconverged":
             return certificate
-        best = certificate if best is None else _better_of_both(constraints, best, certificate, p)
+        best = certificate if best is None else _better_of_both(constraints, best, certificate, norm)
     assert best is not None  # the Euclidean solution is always a candidate
-    return polished(constraints, best, p)
+    return polished(constraints, best, norm)
 
 
 def _better_of_both(
-    constraints: Constraints | VocabularyConstraints, one: MarginCertificate, other: MarginCertificate, p: float
+    constraints: Constraints | VocabularyConstraints, one: MarginCertificate, other: MarginCertificate, norm: Norm
 ) -> MarginCertificate:
     """The larger margin with the smaller bound."""
     primal = max(one, other, key=lambda certificate: certificate.margin)
@@ -82,21 +84,31 @@ def _better_of_both(
     if primal is dual:
         return primal
     assert primal.direction is not None
-    return certify(constraints, primal.direction.ravel(), dual.on_rows(constraints.free), p)
+    return certify(constraints, primal.direction.ravel(), dual.on_rows(constraints.free), norm)
 
 
-def _candidates(rows: Constraints | VocabularyConstraints, euclidean: Solution, p: float) -> Iterator[Solution]:
+def _candidates(rows: Constraints | VocabularyConstraints, euclidean: Solution, norm: Norm) -> Iterator[Solution]:
     """Solutions to try, the most promising first."""
+    p = norm.p
     if p == 2:
         yield euclidean
     if SMOOTH[0] <= p <= SMOOTH[1]:
-        yield _on_working_set(rows, euclidean, partial(minimal_power_norm, p=p), INTERIOR_PORTION)
+        yield _on_working_set(rows, euclidean, partial(minimal_power_norm, norm=norm), INTERIOR_PORTION)
     if not NEAR_ENDS[0] < p < NEAR_ENDS[1]:
-        yield from minimal_end_norm(rows.subset(slice(None)), 1 if p < 2 else np.inf)
+        yield from _at_the_end(rows, euclidean, norm)
     if p != 2:
         yield euclidean
     if not SMOOTH[0] <= p <= SMOOTH[1]:
-        yield _on_working_set(rows, euclidean, partial(minimal_power_norm, p=2.0), INTERIOR_PORTION)
+        yield _on_working_set(rows, euclidean, partial(minimal_power_norm, norm=EUCLIDEAN), INTERIOR_PORTION)
+
+
+def _at_the_end(rows: Constraints | VocabularyConstraints, euclidean: Solution, norm: Norm) -> Iterator[Solution]:
+    """Solutions for p = 1 or p = inf, whichever is nearer."""
+    end = 1 if norm.p < 2 else np.inf
+    if isinstance(norm, SchattenNorm):
+        yield _on_working_set(rows, euclidean, partial(minimal_extreme_norm, p=end), INTERIOR_PORTION)
+    else:
+        yield from minimal_end_norm(rows.subset(slice(None)), end)
 
 
 def _on_working_set(
