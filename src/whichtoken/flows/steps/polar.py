@@ -12,63 +12,85 @@ import numpy as np
 from numba import njit
 
 RANK = 1e-14  # singular values below this share of the largest are rounding: the polar factor leaves them out
-_ORTHOGONAL = 1e-15
+NEGLIGIBLE = 1e-16  # rows below this share of the longest are not even looked at
+_ORTHOGONAL = 1e-14
 _MOST_SWEEPS = 40
 QUINTIC = (3.4445, -4.7750, 2.0315)  # coefficients of Muon's iteration, as in torch.optim.Muon
 
 
 @njit(cache=True, nogil=True)
 def thin_svd(matrix: Any) -> tuple[Any, Any, Any]:
-    """Singular triples of a matrix (r, c): left (k, r), values (k,), right (k, c), k = min(r, c), in no order.
-
-    Left vectors of singular values that are zero are zero.
-    """
-    if matrix.shape[0] < matrix.shape[1]:
-        right, values, left = thin_svd_tall(matrix.T.copy())
-        return left, values, right
-    return thin_svd_tall(matrix.copy())  # type: ignore[no-any-return]
-
-
-@njit(cache=True, nogil=True)
-def thin_svd_tall(matrix: Any) -> tuple[Any, Any, Any]:
-    """`thin_svd` of a matrix with no more columns than rows."""
-    columns = matrix.T.copy()  # rotated against each other until they are orthogonal
-    count = len(columns)
-    rotations = np.eye(count)
+    """Singular triples of a matrix (r, c): left (k, r), values (k,), right (k, c), k its numerical rank, in no order."""
+    basis, rest = _spanned(matrix)  # matrix = rest^T basis: what is left to decompose is small and graded
+    rotations = np.eye(len(basis))
     for _ in range(_MOST_SWEEPS):
-        if not _sweep(columns, rotations):
+        if not _sweep(rest, rotations):
             break
-    values = np.empty(count)
-    for j in range(count):
-        values[j] = math.sqrt(np.dot(columns[j], columns[j]))
+    values = np.empty(len(basis))
+    for j in range(len(basis)):
+        values[j] = math.sqrt(_product(rest[j], rest[j]))
         if values[j] > 0.0:
-            columns[j] /= values[j]
-    return columns, values, rotations
+            rest[j] /= values[j]
+    return rest, values, np.dot(rotations, basis)
 
 
 @njit(cache=True, nogil=True)
-def _sweep(columns: Any, rotations: Any) -> bool:
-    """Rotate every pair of columns once; return whether any was not yet orthogonal."""
-    count, moved = len(columns), False
-    sizes = np.empty(count)
-    for i in range(count):
-        sizes[i] = np.dot(columns[i], columns[i])
-    negligible = (0.01 * RANK) ** 2 * sizes.max()  # columns of rounding only need not be orthogonal
-    for i in range(count - 1):
-        for j in range(i + 1, count):
-            if min(sizes[i], sizes[j]) <= negligible:
-                continue
-            product = np.dot(columns[i], columns[j])
-            if abs(product) <= _ORTHOGONAL * math.sqrt(sizes[i] * sizes[j]):
+def _spanned(matrix: Any) -> tuple[Any, Any]:
+    """An orthonormal basis (k, c) of the rows, the longest remaining row first, and the rows' coordinates in it (k, r)."""
+    rows, columns = matrix.shape
+    rest, basis = matrix.copy(), np.empty((min(rows, columns), columns))
+    count, largest = 0, 0.0
+    while count < len(basis):
+        longest, length = 0, 0.0
+        for i in range(rows):
+            size = math.sqrt(_product(rest[i], rest[i]))
+            if size > length:
+                longest, length = i, size
+        largest = max(largest, length)
+        if length <= NEGLIGIBLE * largest:
+            break
+        basis[count] = rest[longest] / length
+        for _ in range(2):  # what rounding has left of the earlier ones is blown up: twice more is enough
+            for j in range(count):
+                _subtract(basis[count], basis[j], _product(basis[count], basis[j]))
+            basis[count] /= math.sqrt(_product(basis[count], basis[count]))
+        for i in range(rows):
+            _subtract(rest[i], basis[count], _product(rest[i], basis[count]))
+        count += 1
+    basis = basis[:count].copy()
+    return basis, np.dot(basis, matrix.T)
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})  # sums in any order, hence several at once
+def _product(one: Any, other: Any) -> float:
+    total = 0.0
+    for k in range(one.size):
+        total += one[k] * other[k]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _subtract(row: Any, direction: Any, factor: float) -> None:
+    for k in range(row.size):
+        row[k] -= factor * direction[k]
+
+
+@njit(cache=True, nogil=True)
+def _sweep(rows: Any, rotations: Any) -> bool:
+    """Rotate every pair of rows once; return whether any was not yet orthogonal."""
+    moved = False
+    for i in range(len(rows) - 1):
+        for j in range(i + 1, len(rows)):
+            one, other = _product(rows[i], rows[i]), _product(rows[j], rows[j])
+            product = _product(rows[i], rows[j])
+            if abs(product) <= _ORTHOGONAL * math.sqrt(one * other):
                 continue
             moved = True
-            slope = (sizes[j] - sizes[i]) / (2.0 * product)
+            slope = (other - one) / (2.0 * product)
             tangent = math.copysign(1.0, slope) / (abs(slope) + math.sqrt(1.0 + slope * slope))
             cosine = 1.0 / math.sqrt(1.0 + tangent * tangent)
-            _rotate(columns, i, j, cosine, cosine * tangent)
+            _rotate(rows, i, j, cosine, cosine * tangent)
             _rotate(rotations, i, j, cosine, cosine * tangent)
-            sizes[i] = np.dot(columns[i], columns[i])
-            sizes[j] = np.dot(columns[j], columns[j])
     return moved
 
 
@@ -90,6 +112,8 @@ def with_values(left: Any, values: Any, right: Any) -> Any:
 def polar_factor(matrix: Any) -> Any:
     """U V^T of the singular value decomposition U S V^T: the steepest direction of the spectral norm."""
     left, values, right = thin_svd(matrix)
+    if values.size == 0:
+        return np.zeros_like(matrix)
     return with_values(left, (values > RANK * values.max()).astype(np.float64), right)
 
 
