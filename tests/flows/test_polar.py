@@ -45,3 +45,14 @@ def test_newton_schulz_brings_singular_values_near_one():
     given = matrix(10, 6, decay=1.0)
     found = np.linalg.svd(newton_schulz(given / np.linalg.norm(given), 5), compute_uv=False)
     assert 0.6 < found.min() < found.max() < 1.3
+
+
+def test_rounding_is_no_direction():
+    """Gradients that are exactly of low rank, of all scales: rows that are nothing but rounding must not be divided by."""
+    rng = np.random.default_rng(0)
+    for _ in range(2_000):
+        rank = rng.integers(1, 8)
+        left = rng.standard_normal((rank, 10)) * 10.0 ** -rng.uniform(0, 12, size=(rank, 1))
+        found = polar_factor(left.T @ rng.standard_normal((rank, 10)))
+        values = np.linalg.svd(found, compute_uv=False)
+        assert np.all((values < 1e-6) | (np.abs(values - 1.0) < 1e-6)), values

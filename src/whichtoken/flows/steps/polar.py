@@ -14,6 +14,7 @@ from numba import njit
 RANK = 1e-14  # singular values below this share of the largest are rounding: the polar factor leaves them out
 NEGLIGIBLE = 1e-16  # rows below this share of the longest are not even looked at
 _ORTHOGONAL = 1e-14
+_FRESH = 0.1
 _MOST_SWEEPS = 40
 QUINTIC = (3.4445, -4.7750, 2.0315)  # coefficients of Muon's iteration, as in torch.optim.Muon
 
@@ -50,10 +51,17 @@ def _spanned(matrix: Any) -> tuple[Any, Any]:
         if length <= NEGLIGIBLE * largest:
             break
         basis[count] = rest[longest] / length
+        fresh = 1.0  # what is orthogonal to the earlier ones: little where only rounding was left to divide
         for _ in range(2):  # what rounding has left of the earlier ones is blown up: twice more is enough
             for j in range(count):
                 _subtract(basis[count], basis[j], _product(basis[count], basis[j]))
-            basis[count] /= math.sqrt(_product(basis[count], basis[count]))
+            length = math.sqrt(_product(basis[count], basis[count]))
+            fresh = min(fresh, length)
+            if fresh < _FRESH:
+                break
+            basis[count] /= length
+        if fresh < _FRESH:
+            break
         for i in range(rows):
             _subtract(rest[i], basis[count], _product(rest[i], basis[count]))
         count += 1
