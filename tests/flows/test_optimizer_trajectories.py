@@ -462,3 +462,11 @@ def test_one_dimension_is_enough():
     problem = AttentionTokens(dim=1).sample(np.random.default_rng(0))
     for name in OPTIMIZERS:
         assert np.isfinite(attention_descent(problem, [[0.1]], name, lr=0.1, steps=20).final.direction).all()
+
+
+def test_says_that_an_optimizer_diverges():
+    """With beta_1^2 > beta_2, steps of Adam without eps grow as gradients fall."""
+    tokens = np.array([[[1.0, 1.0], [-1.0, 2.0], [2.0, -1.0]]])
+    problem = AttentionProblem(tokens, np.array([[1.0, 0.0]]), np.array([1]), np.array([0.5, 0.5]))
+    with pytest.raises(ValueError, match="diverges with lr=0.05"):
+        attention_descent(problem, np.zeros((2, 2)), "adam", lr=0.05, steps=20_000, betas=(0.99, 0.9), eps=0.0)

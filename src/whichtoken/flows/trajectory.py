@@ -20,6 +20,7 @@ from whichtoken.flows.steps.settings import READ, STEP, check_not_negative
 
 Matrix = NDArray[np.float64]
 Heads = Literal["each", "whole"]
+HUGE = 1e150  # weights whose squares would overflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +106,8 @@ def follow_optimizer(
         kept_logs,
         kept_parameters,
     )
-    if not np.isfinite(kept[-1]).all():
-        raise ValueError(f"the weights overflowed; lr={lr} is too large for this optimiser, choose a smaller one")
+    if not np.abs(kept).max(initial=0.0) < HUGE:
+        raise ValueError(f"the weights left the range of numbers within {steps} steps: this optimiser diverges with lr={lr:g}")
 
     def state(row: int, step: int) -> TrajectoryState:
         norm = float(np.linalg.norm(kept[row]))
