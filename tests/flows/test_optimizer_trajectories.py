@@ -294,7 +294,11 @@ def test_follows_torch_on_several_heads(heads):
     problem, start = problem_and_start(heads=3)
 
     def update(gradient):
-        return torch.stack([polar(one) for one in gradient]) if heads == "each" else polar(gradient.view(30, 10)).view(3, 10, 10)
+        return (
+            torch.stack([polar(one) for one in gradient])
+            if heads == "each"
+            else polar(gradient.view(30, 10)).view(3, 10, 10)
+        )
 
     peer = partial(Plain, update=update, lr=0.1, momentum=0.9)
     options = {"lr": 0.1, "momentum": 0.9, "nesterov": False, "heads": heads}
@@ -359,9 +363,15 @@ def test_direction_keeps_improving_where_autograd_has_none_left(name):
     scores = np.einsum("ntd,de,ne->nt", problem.tokens, result.final.weights, problem.queries)
     gaps = np.sort(scores, axis=1)[:, -1] - np.sort(scores, axis=1)[:, -2]
     assert gaps.min() > 40.0  # from 36 on, 1 + exp(-gap) is 1
-    norm = {"sign": lambda w: np.abs(w).max(), "adam": lambda w: np.abs(w).max(), "muon": lambda w: np.linalg.norm(w, 2)}
-    early, late = (margin(problem, state.direction, result.selected) / norm[name](state.direction)
-                   for state in (*result.snapshots, result.final))
+    norm = {
+        "sign": lambda w: np.abs(w).max(),
+        "adam": lambda w: np.abs(w).max(),
+        "muon": lambda w: np.linalg.norm(w, 2),
+    }
+    early, late = (
+        margin(problem, state.direction, result.selected) / norm[name](state.direction)
+        for state in (*result.snapshots, result.final)
+    )
     assert late > early
 
 

@@ -76,7 +76,9 @@ class MulticlassProblem:
             raise ValueError(f"shapes {shapes} must be those of tokens (n, T, d), queries (n, d), decoders (C, d)")
         labels = np.asarray(self.labels)
         if labels.shape != shapes[0][:1] or classes < 2 or not np.isin(labels, np.arange(classes)).all():
-            raise ValueError(f"labels={np.unique(labels).tolist()} must be one class 0 to {classes - 1} for each sequence")
+            raise ValueError(
+                f"labels={np.unique(labels).tolist()} must be one class 0 to {classes - 1} for each sequence"
+            )
         object.__setattr__(self, "labels", labels)
 
     @property

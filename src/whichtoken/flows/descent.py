@@ -131,7 +131,9 @@ def _mirror_descent(
     problem: AttentionProblem | MulticlassProblem, start: Any, *, p: float | None, **options: Any
 ) -> DescentResult:
     if not isinstance(problem, AttentionProblem):
-        raise ValueError("mirror descent of entries is for labels -1 and +1; choose norm='schatten' for several classes")
+        raise ValueError(
+            "mirror descent of entries is for labels -1 and +1; choose norm='schatten' for several classes"
+        )
     options.pop("norm", None)
     known = {"rule": "normalized", **_known(options, ("lr", "steps", "loss", "record", "rule"))}
     found = run_descent(problem, start, p=2.0 if p is None else p, lr_decoder=0.0, **known)

@@ -92,7 +92,9 @@ def limit_problem(
     import torch
 
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise UsageError(f"optimizer={optimizer!r} must be an instance of a torch optimiser, as in torch.optim.Adam(...)")
+        raise UsageError(
+            f"optimizer={optimizer!r} must be an instance of a torch optimiser, as in torch.optim.Adam(...)"
+        )
     if factored is None:
         matrices = [p for group in optimizer.param_groups for p in group["params"] if p.ndim == 2]
         factored = len(matrices) > 1
@@ -105,7 +107,9 @@ def limit_problem(
 
 def _options(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Options of the optimiser without its parameters; all groups must have the same, up to lr."""
-    groups = [{k: v for k, v in group.items() if k not in {"params", "param_names", "lr"}} for group in optimizer.param_groups]
+    groups = [
+        {k: v for k, v in group.items() if k not in {"params", "param_names", "lr"}} for group in optimizer.param_groups
+    ]
     if any(group != groups[0] for group in groups):
         raise UsageError(
             "the groups of this optimiser have different options; pass one that holds the key-query weights alone"
@@ -115,7 +119,9 @@ def _options(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 def _geometry(name: str, options: dict[str, Any], factored: bool) -> Geometry:
     if options.get("maximize"):
-        return _unknown(f"{name} with maximize=True ascends: attention then learns to avoid the best tokens, which no theory covers")
+        return _unknown(
+            f"{name} with maximize=True ascends: attention then learns to avoid the best tokens, which no theory covers"
+        )
     decay = float(options.get("weight_decay", 0.0))
     if decay > 0.0:
         return _decayed(name, decay, decoupled=name in _CONSTRAINED or bool(options.get("decoupled_weight_decay")))
@@ -142,8 +148,15 @@ def _decayed(name: str, decay: float, decoupled: bool) -> Geometry:
 
 def _factored(name: str) -> Geometry:
     if name != "SGD":
-        return _unknown(f"for {name} on keys and queries apart no limit is known; that of SGD is, and for W itself those of others")
-    return Geometry("schatten", 1.0, "SGD on keys and queries apart takes W = K Q^T to the largest margin in the nuclear norm", _NUCLEAR)
+        return _unknown(
+            f"for {name} on keys and queries apart no limit is known; that of SGD is, and for W itself those of others"
+        )
+    return Geometry(
+        "schatten",
+        1.0,
+        "SGD on keys and queries apart takes W = K Q^T to the largest margin in the nuclear norm",
+        _NUCLEAR,
+    )
 
 
 def _sgd(name: str, options: dict[str, Any]) -> Geometry:
@@ -152,13 +165,17 @@ def _sgd(name: str, options: dict[str, Any]) -> Geometry:
 
 def _adam(name: str, options: dict[str, Any]) -> Geometry:
     if options.get("amsgrad"):
-        return _unknown(f"{name} with amsgrad=True never forgets its first gradients, and its limit depends on them: none is known")
+        return _unknown(
+            f"{name} with amsgrad=True never forgets its first gradients, and its limit depends on them: none is known"
+        )
     return _adaptive(name, options, f"betas={tuple(options['betas'])}")
 
 
 def _rmsprop(name: str, options: dict[str, Any]) -> Geometry:
     if options["momentum"] or options["centered"]:
-        return _unknown("for RMSprop with momentum or centered=True no limit is known; without them it is Adam with betas=(0, alpha)")
+        return _unknown(
+            "for RMSprop with momentum or centered=True no limit is known; without them it is Adam with betas=(0, alpha)"
+        )
     return _adaptive(name, options, f"alpha={options['alpha']:g}")
 
 

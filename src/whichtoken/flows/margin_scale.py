@@ -82,7 +82,9 @@ def margin_scale(
     return MarginScale(x, z, chosen, dict(norms), certificates)
 
 
-def stacked_heads(tokens: ArrayLike, queries: ArrayLike, selected: ArrayLike) -> tuple[Matrix, Matrix, NDArray[np.int64]]:
+def stacked_heads(
+    tokens: ArrayLike, queries: ArrayLike, selected: ArrayLike
+) -> tuple[Matrix, Matrix, NDArray[np.int64]]:
     """The problem of all heads as one matrix, W_1 on top of W_2 ...: each head's tokens in rows of their own.
 
     Takes (n, T, d), (n, d) and selected (h, n); gives (h n, T, h d), (h n, h d), of which the last columns are zero, and (h n,).

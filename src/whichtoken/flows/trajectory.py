@@ -107,7 +107,9 @@ def follow_optimizer(
         kept_parameters,
     )
     if not np.abs(kept).max(initial=0.0) < HUGE:
-        raise ValueError(f"the weights left the range of numbers within {steps} steps: this optimiser diverges with lr={lr:g}")
+        raise ValueError(
+            f"the weights left the range of numbers within {steps} steps: this optimiser diverges with lr={lr:g}"
+        )
 
     def state(row: int, step: int) -> TrajectoryState:
         norm = float(np.linalg.norm(kept[row]))
@@ -160,7 +162,9 @@ def _blocks(start: Any, dim: int, heads: Heads) -> tuple[list[Matrix], bool, tup
 
 def _mirrored(blocks: list[Matrix], factored: bool, p: float) -> Matrix:
     if factored or len(blocks) > 1:
-        raise ValueError("mirror descent in a Schatten norm takes one matrix: start must be one, or heads must be 'whole'")
+        raise ValueError(
+            "mirror descent in a Schatten norm takes one matrix: start must be one, or heads must be 'whole'"
+        )
     left, values, right = np.linalg.svd(blocks[0], full_matrices=False)
     dual: Matrix = (left * values ** (p - 1.0)) @ right
     return dual

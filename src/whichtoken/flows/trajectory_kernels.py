@@ -89,9 +89,7 @@ def follow(
             kept[row], kept_logs[row], kept_parameters[row] = flat, log_size, parameters
             row += 1
         weights = flat.reshape((heads, dim, dim))
-        log_scale = head_gradient(
-            tokens, queries, class_scores, labels, weights, log_size, log_slope, selected, whole
-        )
+        log_scale = head_gradient(tokens, queries, class_scores, labels, weights, log_size, log_slope, selected, whole)
         if step > 0 and not np.array_equal(selected, previous):
             last_change = step
         previous[:] = selected

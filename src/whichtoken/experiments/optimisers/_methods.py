@@ -42,7 +42,9 @@ METHODS = {
     "muon-torch": Method("Muon as in torch", "muon", {"lr": 0.02, "method": "newton-schulz"}),
     "shampoo": Method("Shampoo (.9)", "shampoo", {"lr": 0.1}, "spectral"),
     "soap": Method("SOAP-like (.95, .95), eps 0", "soap", {"lr": 0.02, "eps": 0.0}),
-    "schatten": Method("Schatten-1.5 mirror", "mirror", {"lr": 0.1, "p": 1.5, "norm": "schatten"}, "schatten-1.5", 1, False),
+    "schatten": Method(
+        "Schatten-1.5 mirror", "mirror", {"lr": 0.1, "p": 1.5, "norm": "schatten"}, "schatten-1.5", 1, False
+    ),
     "keys-queries": Method(
         "normalised GD on K and Q", "normalized-gd", {"lr": 0.2, "lr_power": 0.5}, "nuclear", 2, False
     ),
@@ -63,7 +65,9 @@ def draw_problem(
     return problem, start * rng.standard_normal((point.dim, point.dim))
 
 
-def train(method: Method, problem: Any, start: NDArray[np.float64], steps: int, record: Iterable[int] = ()) -> Trajectory:
+def train(
+    method: Method, problem: Any, start: NDArray[np.float64], steps: int, record: Iterable[int] = ()
+) -> Trajectory:
     """Follow a method from a start."""
     from whichtoken.flows.descent import attention_descent
     from whichtoken.flows.trajectory import balanced_factors

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 BETA1 = 0.9
 # which claim a setting gets is decided before the run, by the margin that is usual at the default size
 USUAL_MARGIN = 2.2
-FAST, SLOW = 4.0, 1.0  # lr * margin over the speed limit above which the limit should hold, below which Adam is sign descent
+FAST, SLOW = (
+    4.0,
+    1.0,
+)  # lr * margin over the speed limit above which the limit should hold, below which Adam is sign descent
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,9 @@ class Adam(Experiment[Point]):
             Grid(beta2=0.9, eps=1e-8, seeds=6),
         ),
         "full": (
-            Grid(beta2=[0.9, 0.95, 0.98, 0.99, 0.999], lr=[0.002, 0.005, 0.02, 0.05], steps=32000, seeds=30),
-            Grid(beta2=[0.9, 0.95, 0.98, 0.99, 0.999], lr=0.2, lr_power=0.5, steps=[32000, 128000], seeds=30),
+            Grid(beta2=[0.9, 0.95, 0.98, 0.99, 0.999], lr=[0.002, 0.005, 0.02, 0.05], steps=32000, seeds=10),
+            Grid(beta2=[0.9, 0.99, 0.999], steps=32000, seeds=30),
+            Grid(beta2=[0.9, 0.99, 0.999], lr=0.2, lr_power=0.5, steps=[32000, 128000], seeds=30),
             Grid(beta2=[0.9, 0.999], eps=1e-8, steps=32000, seeds=30),
         ),
     }

@@ -1,6 +1,6 @@
 """Muon on every head or on all heads at once: two different limits.
 
-Claim   Muon that orthogonalises every head's matrix maximises the spectral margin of each head; on all heads stacked into one matrix it
+Claim   Started apart, so that heads select different tokens, Muon that orthogonalises every head's matrix maximises the spectral margin of each head; on all heads stacked into one matrix it
         maximises the spectral margin of the stack. Each ends nearer to its own problem than the other does.
 Source  Muon and the spectral norm: Gronich, Vardi (arXiv 2602.16340), for homogeneous networks. Heads of attention are measured here.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.experiments.optimisers._methods import START, draw_problem
+from whichtoken.experiments.optimisers._methods import draw_problem
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Row, Rows, at_least
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Heads(Experiment[Point]):
     id = "optimisers/heads"
     presets = {
         "quick": (Grid(seen=["each", "whole"], seeds=6),),
-        "full": (Grid(seen=["each", "whole"], heads=[2, 4], steps=32000, seeds=30),),
+        "full": (Grid(seen=["each", "whole"], heads=[2, 3], steps=16000, seeds=30),),
     }
     method_fields = frozenset({"seen", "steps"})
 
@@ -45,7 +45,9 @@ class Heads(Experiment[Point]):
         from whichtoken.flows.margin_scale import NORMS, margin_scale, stacked_heads
 
         problem, _ = draw_problem(point, rng)
-        start = START * rng.standard_normal((point.heads, point.dim, point.dim))
+        start = rng.standard_normal(
+            (point.heads, point.dim, point.dim)
+        )  # from a small start, heads would be copies of each other
         run = attention_descent(
             problem, start, "muon", lr=0.1, steps=point.steps, momentum=0.0, heads=point.seen, record=[point.steps // 2]
         )

@@ -43,7 +43,10 @@ class KeysQueries(Experiment[Point]):
     id = "optimisers/keys-queries"
     presets = {
         "quick": (Grid(method=["gd", "muon", "adam"], seeds=6), Grid(depth=[1, 2], seeds=6)),
-        "full": (Grid(method=["gd", "muon", "sign", "adam"], steps=64000, seeds=30), Grid(depth=[1, 2, 3], steps=64000, seeds=30)),
+        "full": (
+            Grid(method=["gd", "muon", "sign", "adam"], steps=32000, seeds=30),
+            Grid(depth=[1, 2, 3], steps=32000, seeds=30),
+        ),
     }
     method_fields = frozenset({"method", "depth", "steps"})
 
@@ -61,7 +64,9 @@ class KeysQueries(Experiment[Point]):
         return {
             "shares": curve[-1],
             "curves": {name: [shares[name] for shares in curve] for name in curve[-1]},
-            "rank": float(values.sum() ** 2 / (values**2).sum()),  # effective: all singular values equal give their number
+            "rank": float(
+                values.sum() ** 2 / (values**2).sum()
+            ),  # effective: all singular values equal give their number
             "gap": scale.gap,
             "settled": run.settled,
         }
@@ -104,7 +109,9 @@ class KeysQueries(Experiment[Point]):
         left, right = figure.subplots(1, 2)
         for name in rows.where(depth=2).levels("method"):
             runs = rows.where(depth=2, method=name)
-            shares = {norm: np.mean([row.measured["shares"][norm] for row in runs]) for norm in runs[0].measured["shares"]}
+            shares = {
+                norm: np.mean([row.measured["shares"][norm] for row in runs]) for norm in runs[0].measured["shares"]
+            }
             left.plot(list(shares), list(shares.values()), "o-", label=f"{name} on K and Q")
         left.set(ylim=(0.0, 1.05), ylabel="mean share of the largest margin", title="In which norm?")
         left.legend()

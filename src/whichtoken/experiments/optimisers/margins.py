@@ -43,7 +43,7 @@ class Margins(Experiment[Point]):
     id = "optimisers/margins"
     presets = {
         "quick": (Grid(method=["normalized-gd", "sign", "coordinate", "adam", "muon", "keys-queries"], seeds=6),),
-        "full": (Grid(method=list(METHODS), steps=32000, seeds=30),),
+        "full": (Grid(method=list(METHODS), steps=16000, seeds=30),),
     }
     method_fields = frozenset({"method", "steps"})
 
@@ -145,7 +145,10 @@ def draw_map(rows: Rows[Point], axes: Axes) -> None:
 
     names = rows.levels("method")
     table = np.array(
-        [[np.mean([row.measured["shares"][norm] for row in rows.where(method=name)]) for norm in NORMS] for name in names]
+        [
+            [np.mean([row.measured["shares"][norm] for row in rows.where(method=name)]) for norm in NORMS]
+            for name in names
+        ]
     )
     axes.pcolormesh(table, cmap="viridis", vmin=0.0, vmax=1.0, edgecolors="none")
     for (i, j), value in np.ndenumerate(table):

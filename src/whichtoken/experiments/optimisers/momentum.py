@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 MethodName = Literal["normalized-gd", "sign", "muon"]
 # which claim a setting gets is decided before the run, by the margins that are usual at the default size
 USUAL_MARGINS = {"linf": 2.2, "spectral": 0.6, "l2": 0.32}
-FORGETS, REMEMBERS = 0.7, 2.0  # lr * margin over log(1 / momentum) below which the margin is reached, above which it is missed
+FORGETS, REMEMBERS = (
+    0.7,
+    2.0,
+)  # lr * margin over log(1 / momentum) below which the margin is reached, above which it is missed
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ def study(seeds: int, steps: int) -> tuple[Grid, ...]:
 
 class Momentum(Experiment[Point]):
     id = "optimisers/momentum"
-    presets = {"quick": study(6, 8000), "full": study(30, 32000)}
+    presets = {"quick": study(6, 8000), "full": study(30, 16000)}
     method_fields = frozenset({"method", "momentum", "lr", "lr_power", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -85,7 +88,9 @@ class Momentum(Experiment[Point]):
             runs = random.where(method=method, momentum=momentum, lr=lr)
             ratios = runs.values("ratio")
             code = f"{method}.m{momentum:g}.lr{lr:g}"
-            words = f"{method}, momentum {momentum:g}, lr {lr:g} ({ratios.min():.2g} to {ratios.max():.2g} of the limit)"
+            words = (
+                f"{method}, momentum {momentum:g}, lr {lr:g} ({ratios.min():.2g} to {ratios.max():.2g} of the limit)"
+            )
             expected = lr * USUAL_MARGINS[METHODS[method].norm] / math.log(1.0 / momentum)
             if expected < FORGETS:
                 yield agreement(
@@ -113,7 +118,10 @@ class Momentum(Experiment[Point]):
             )
         if rows:
             yield at_most(
-                "momentum.certificate", "largest duality gap of the margins", bound=1e-6, measured=Exact(rows.values("gap").max())
+                "momentum.certificate",
+                "largest duality gap of the margins",
+                bound=1e-6,
+                measured=Exact(rows.values("gap").max()),
             )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:

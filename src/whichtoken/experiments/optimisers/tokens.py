@@ -31,14 +31,14 @@ class Point:
     dim: int = 10
     start: float = 1e-3  # standard deviation of the entries of the initial matrix
     method: MethodName = "sign"
-    steps: int = 2000
+    steps: int = 4000
 
 
 class Tokens(Experiment[Point]):
     id = "optimisers/tokens"
     presets = {
-        "quick": (Grid(method=COMPARED, start=[1e-3, 1.0], seeds=20),),
-        "full": (Grid(method=COMPARED, start=[1e-3, 1.0], steps=8000, seeds=100),),
+        "quick": (Grid(method=COMPARED, start=[1e-3, 1.0], seeds=12),),
+        "full": (Grid(method=COMPARED, start=[1e-3, 1.0], steps=16000, seeds=60),),
     }
     method_fields = frozenset({"method", "steps", "start"})
 
