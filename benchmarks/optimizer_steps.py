@@ -52,7 +52,7 @@ def _torch_loop(problem: AttentionProblem, start: NDArray[np.float64], stepper: 
 
 
 def _of_torch(optimizer: Any, **options: Any) -> Stepper:
-    return lambda weight: optimizer([weight], **options).step  # type: ignore[no-any-return]
+    return lambda weight: optimizer([weight], **options).step
 
 
 def _along(direction: Callable[[torch.Tensor], torch.Tensor], lr: float) -> Stepper:
@@ -69,7 +69,8 @@ def _along(direction: Callable[[torch.Tensor], torch.Tensor], lr: float) -> Step
 
 def _polar(gradient: torch.Tensor) -> torch.Tensor:
     left, _, right = torch.linalg.svd(gradient)
-    return left @ right
+    factor: torch.Tensor = left @ right
+    return factor
 
 
 CASES: list[tuple[str, str, dict[str, Any], Stepper]] = [

@@ -62,6 +62,15 @@ def test_says_in_one_sentence_why_no_limit_is_known(words):
     assert ". " not in found.statement
 
 
+def test_pace_says_whether_constant_steps_are_small_enough():
+    """Adam forgets log(1 / beta2) / 2 a step, Muon log(1 / momentum); gradient descent has nothing to forget."""
+    adam = limit_problem(torch.optim.Adam([W], lr=0.02, eps=0.0), *small_problem())
+    assert adam.pace == pytest.approx(0.02 * adam.certificate.margin / (math.log(1 / 0.999) / 2), rel=1e-12)
+    muon = limit_problem(torch.optim.Muon([W], lr=0.02, weight_decay=0.0), *small_problem())
+    assert muon.pace == pytest.approx(0.02 * muon.certificate.margin / math.log(1 / 0.95), rel=1e-12)
+    assert limit_problem(torch.optim.SGD([W], lr=0.02, momentum=0.9), *small_problem()).pace == 0.0
+
+
 def test_who_trains_keys_and_queries_may_say_so():
     optimizer = torch.optim.SGD([W], lr=0.1)
     assert limit_problem(optimizer, *small_problem(), factored=True).p == 1.0

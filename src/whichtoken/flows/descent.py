@@ -34,7 +34,7 @@ class DescentResult:
 
 
 @overload
-def attention_descent(
+def attention_descent(  # type: ignore[overload-overlap]
     problem: AttentionProblem,
     start: ArrayLike,
     optimizer: Literal["mirror"] = ...,
@@ -86,8 +86,9 @@ def attention_descent(
         Initial W, zero is allowed; one for each of h heads whose outputs are averaged; or matrices whose product is W, [K, Q.T],
         which are then what is trained (`balanced_factors` makes them from W).
     optimizer
-        `mirror`, the default, or one of `whichtoken.flows.steps.OPTIMIZERS`: gd, normalized-gd, sign, coordinate, adam, adamw, lion,
-        muon, shampoo, soap. Its options are keyword arguments with the names and meanings of torch.optim where it has them.
+        `mirror`, the default, or one of `whichtoken.flows.steps.OPTIMIZERS`: gd, normalized-gd, sign, coordinate, adam, adamw,
+        lion, muon, shampoo, soap. Its options are keyword arguments, with the names and meanings of torch.optim where it has
+        them.
     lr, steps
         Step size and number of steps.
     p

@@ -51,7 +51,7 @@ def head_gradient(
     largest = log_pulls.max()
     if largest == -math.inf:
         descent[:] = 0.0
-        return largest
+        return -math.inf
     moves = np.zeros((sequences, dim))
     for h in range(heads):
         moves[:] = 0.0

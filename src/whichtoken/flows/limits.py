@@ -1,4 +1,4 @@
-"""The limit problem that belongs to an optimiser: where it takes the key-query matrix of a user's own layer, with a certificate."""
+"""The limit problem of an optimiser: where it takes the key-query matrix of a user's own layer, with a certificate."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ _HOMOGENEOUS = "Gronich, Vardi, arXiv 2602.16340, for homogeneous networks; meas
 _EPSILON = "Wang, Meng, Chen, Liu, arXiv 2012.06244, for homogeneous networks; measured on attention in optimisers/adam"
 _MIRROR = "Julistiono, Tarzanagh, Azizan, arXiv 2410.14581"
 _CONSTRAINED = {
-    "AdamW": "Xie, Li, arXiv 2404.04454: W ends at a stationary point of the loss among matrices with entries up to 1 / weight_decay",
-    "Muon": "Chen, Li, Liu, arXiv 2506.15054: W ends at a stationary point of the loss among matrices of spectral norm up to "
-    "1 / weight_decay",
+    "AdamW": "Xie, Li, arXiv 2404.04454: to a stationary point among matrices with entries up to 1 / weight_decay",
+    "Muon": "Chen, Li, Liu, arXiv 2506.15054: to a stationary point among matrices of spectral norm up to 1 / weight_decay",
 }
 
 
@@ -35,6 +34,9 @@ class Geometry:
     p: float
     statement: str
     source: str = ""
+    forgets: float = (
+        math.inf
+    )  # by how much an average of gradients falls a step, in logarithms, once gradients are gone
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +46,18 @@ class LimitProblem:
     Attributes
     ----------
     norm, p
-        W tends to the direction of the best margin in this norm: "entrywise" or "schatten" (of singular values), exponent p. None and
-        nan where no such norm is known.
+        W tends to the direction of the best margin in this norm: "entrywise" or "schatten" (of singular values), exponent p.
+        None and nan where no such norm is known.
     certificate
         That direction and its margin between two bounds, from `key_query_svm`; None where no norm is known.
     statement
         One sentence: what the limit is and under which conditions, or why none is known.
     source
         Who proves it, and for what.
+    pace
+        lr times the margin, over what the optimiser's averages of gradients forget in a step. Below 1, steps of constant size reach
+        the limit; above, they miss it or take very long, and the step size has to decay (`optimisers/momentum`,
+        `optimisers/adam`). 0 without averages that matter, nan where no norm is known.
     """
 
     norm: Literal["entrywise", "schatten"] | None
@@ -59,6 +65,7 @@ class LimitProblem:
     certificate: MarginCertificate | None
     statement: str
     source: str
+    pace: float
 
 
 def limit_problem(
@@ -74,12 +81,13 @@ def limit_problem(
     Parameters
     ----------
     optimizer
-        The optimiser as it trains the layer: SGD, Adam, AdamW, RMSprop, Muon or `whichtoken.optim.MirrorDescent`. Its options are read
-        from its first group of parameters, and all groups must agree.
+        The optimiser as it trains the layer: SGD, Adam, AdamW, RMSprop, Muon or `whichtoken.optim.MirrorDescent`. All groups
+        of parameters must have the same options, up to lr.
     tokens, queries, selected
         As in `key_query_svm`: the sequences, one query for each, and the tokens that attention selects.
     factored
-        Whether keys and queries are trained as two matrices, W = K Q^T. By default True if the optimiser holds more than one matrix.
+        Whether keys and queries are trained as two matrices, W = K Q^T. By default True if the optimiser holds more than one
+        matrix.
 
     Examples
     --------
@@ -99,10 +107,11 @@ def limit_problem(
         matrices = [p for group in optimizer.param_groups for p in group["params"] if p.ndim == 2]
         factored = len(matrices) > 1
     found = _geometry(type(optimizer).__name__, _options(optimizer), factored)
-    certificate = None
-    if found.norm is not None:
-        certificate = key_query_svm(tokens, queries, selected, p=found.p, norm=found.norm)
-    return LimitProblem(found.norm, found.p, certificate, found.statement, found.source)
+    if found.norm is None:
+        return LimitProblem(None, math.nan, None, found.statement, found.source, math.nan)
+    certificate = key_query_svm(tokens, queries, selected, p=found.p, norm=found.norm)
+    pace = max(float(group["lr"]) for group in optimizer.param_groups) * certificate.margin / found.forgets
+    return LimitProblem(found.norm, found.p, certificate, found.statement, found.source, pace)
 
 
 def _options(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -168,7 +177,7 @@ def _adam(name: str, options: dict[str, Any]) -> Geometry:
         return _unknown(
             f"{name} with amsgrad=True never forgets its first gradients, and its limit depends on them: none is known"
         )
-    return _adaptive(name, options, f"betas={tuple(options['betas'])}")
+    return _adaptive(name, options, *options["betas"])
 
 
 def _rmsprop(name: str, options: dict[str, Any]) -> Geometry:
@@ -176,22 +185,22 @@ def _rmsprop(name: str, options: dict[str, Any]) -> Geometry:
         return _unknown(
             "for RMSprop with momentum or centered=True no limit is known; without them it is Adam with betas=(0, alpha)"
         )
-    return _adaptive(name, options, f"alpha={options['alpha']:g}")
+    return _adaptive(name, options, 0.0, options["alpha"])
 
 
-def _adaptive(name: str, options: dict[str, Any], averages: str) -> Geometry:
-    eps = float(options["eps"])
+def _adaptive(name: str, options: dict[str, Any], beta1: float, beta2: float) -> Geometry:
+    eps, forgets = float(options["eps"]), min(_forgotten(beta1), _forgotten(beta2) / 2.0)
     if eps > 0.0:
         statement = (
-            f"{name} with eps={eps:g} takes W to the largest margin in the Frobenius norm, once gradients are far below eps; until "
-            "then to that of the largest entry"
+            f"{name} with eps={eps:g} takes W to the largest margin in the Frobenius norm once gradients are far below eps, and "
+            "towards that of the largest entry until then"
         )
         return Geometry("entrywise", 2.0, statement, _EPSILON)
     statement = (
-        f"{name} with eps=0 takes W to the largest margin of the largest entry if the step size decays; with a constant one it "
-        f"falls short of it the further the longer its averages last ({averages})"
+        f"{name} with eps=0 takes W to the largest margin of the largest entry if the step size decays, or is small enough for "
+        "its averages (`pace` below 1)"
     )
-    return Geometry("entrywise", math.inf, statement, _HOMOGENEOUS)
+    return Geometry("entrywise", math.inf, statement, _HOMOGENEOUS, forgets)
 
 
 def _muon(name: str, options: dict[str, Any]) -> Geometry:
@@ -199,7 +208,11 @@ def _muon(name: str, options: dict[str, Any]) -> Geometry:
         f"Muon takes W to the largest margin in the spectral norm, up to the uneven singular values of its {options['ns_steps']} "
         f"iterations, while gradients are above eps={options['eps']:g}"
     )
-    return Geometry("schatten", math.inf, statement, _HOMOGENEOUS)
+    return Geometry("schatten", math.inf, statement, _HOMOGENEOUS, _forgotten(options["momentum"]))
+
+
+def _forgotten(share: float) -> float:
+    return math.log(1.0 / share) if share > 0.0 else math.inf
 
 
 def _mirror(name: str, options: dict[str, Any]) -> Geometry:

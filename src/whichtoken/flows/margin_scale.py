@@ -75,7 +75,7 @@ def margin_scale(
     x, z, chosen = np.asarray(tokens, float), np.asarray(queries, float), np.asarray(selected, np.int64)
     certificates = {}
     for name, (kind, p) in norms.items():
-        certificate = key_query_svm(x, z, chosen, p=p, norm=kind)  # type: ignore[arg-type]
+        certificate = key_query_svm(x, z, chosen, p=p, norm=kind)
         if certificate.direction is None:
             raise UsageError(f"selected={chosen.tolist()} cannot be separated from the other tokens: no margin exists")
         certificates[name] = certificate

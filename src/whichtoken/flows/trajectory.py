@@ -83,8 +83,8 @@ def follow_optimizer(
     class_scores, labels = _class_scores(problem, loss)
     starts = _starts(map(math.prod, shapes.tolist()))
     selected, last_change = follow(
-        np.require(problem.tokens, requirements="CW"),
-        np.require(problem.queries, requirements="CW"),
+        np.require(problem.tokens, requirements=["C", "W"]),
+        np.require(problem.queries, requirements=["C", "W"]),
         class_scores,
         labels,
         compiled_log_slope(loss),

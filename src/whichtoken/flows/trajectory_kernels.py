@@ -17,7 +17,7 @@ from whichtoken.flows.steps.settings import READ, STEP
 
 _FLOAT, _INT, _INTS = types.float64, types.int64, types.int64[::1]
 _VECTOR, _MATRIX, _TABLE = types.float64[::1], types.float64[:, ::1], types.float64[:, :, ::1]
-_SIGNATURE = types.Tuple((types.int64[:, ::1], _INT))(
+_SIGNATURE = types.Tuple((types.int64[:, ::1], _INT))(  # type: ignore[no-untyped-call]
     _TABLE, _MATRIX, _TABLE, _INTS, types.FunctionType(_FLOAT(_FLOAT)), _VECTOR, _INTS, types.int64[:, ::1], _VECTOR, _INTS,
     _INT, types.boolean, types.FunctionType(STEP), types.FunctionType(READ), _VECTOR, _FLOAT, _FLOAT, _INT, _INTS,
     _MATRIX, _VECTOR, _MATRIX,

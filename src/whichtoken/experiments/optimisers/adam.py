@@ -1,11 +1,12 @@
 """When Adam is sign descent, and when it is not.
 
-Claim   Without eps, Adam maximises the l_inf margin as long as its second moments forget faster than gradients fall: lr times the
-        margin below log(1 / beta2) / 2. Above that, whatever lr, the lead of the selected tokens grows by log(1 / beta2) / 2 a step,
-        and within any usual training W stays nearer to the l_2 margin. Step sizes that decay lead back to l_inf; eps ends in l_2.
-Source  l_inf under decaying step sizes: Gronich, Vardi (arXiv 2602.16340) and, for linear models, Fan, Schmidt, Thrampoulidis
-        (arXiv 2502.04664). l_2 with eps: Wang, Meng, Chen, Liu (arXiv 2012.06244), for homogeneous networks. The speed limit, and
-        where the two regimes meet, are ours.
+Claim   Without eps, Adam maximises the l_inf margin as long as its second moments forget faster than gradients fall: lr
+        times the margin below log(1 / beta2) / 2. Above that, whatever lr, the lead of the selected tokens grows by log(1 /
+        beta2) / 2 a step, and within any usual training W stays nearer to the l_2 margin. Step sizes that decay lead back
+        to l_inf; eps ends in l_2.
+Source  l_inf under decaying step sizes: Gronich, Vardi (arXiv 2602.16340) and, for linear models, Fan, Schmidt,
+        Thrampoulidis (arXiv 2502.04664). l_2 with eps: Wang, Meng, Chen, Liu (arXiv 2012.06244), for homogeneous networks.
+        The speed limit, and where the two regimes meet, are ours.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Muon on every head or on all heads at once: two different limits.
 
-Claim   Started apart, so that heads select different tokens, Muon that orthogonalises every head's matrix maximises the spectral margin of each head; on all heads stacked into one matrix it
-        maximises the spectral margin of the stack. Each ends nearer to its own problem than the other does.
-Source  Muon and the spectral norm: Gronich, Vardi (arXiv 2602.16340), for homogeneous networks. Heads of attention are measured here.
+Claim   Started apart, so that heads select different tokens, Muon that orthogonalises every head's matrix maximises the
+        spectral margin of each head; on all heads stacked into one matrix it maximises the spectral margin of the stack.
+        Each ends nearer to its own problem than the other does.
+Source  Muon and the spectral norm: Gronich, Vardi (arXiv 2602.16340), for homogeneous networks. Heads of attention are
+        measured here.
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
 """Keys and queries trained apart: the nuclear norm, and what other optimisers make of them.
 
-Claim   Gradient descent on K and Q takes W = K Q^T to the largest margin in the nuclear norm; a third factor lowers its rank further.
-        Muon on K and Q maximises the spectral margin of W all the same. Adam and sign descent on K and Q maximise the margin in none
-        of the norms of the map.
-Source  Nuclear norm: Tarzanagh, Li, Thrampoulidis, Oymak (arXiv 2308.16898), Sheen, Chen, Wang, Zhou (arXiv 2403.08699). The others
-        are measured here.
+Claim   Gradient descent on K and Q takes W = K Q^T to the largest margin in the nuclear norm; a third factor lowers its
+        rank further. Muon on K and Q maximises the spectral margin of W all the same. Adam and sign descent on K and Q
+        maximise the margin in none of the norms of the map.
+Source  Nuclear norm: Tarzanagh, Li, Thrampoulidis, Oymak (arXiv 2308.16898), Sheen, Chen, Wang, Zhou (arXiv 2403.08699).
+        The others are measured here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Row, Rows, a
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TRAINED = {
+TRAINED: dict[str, tuple[str, dict[str, Any], str]] = {
     "gd": ("normalized-gd", {"lr": 0.2}, "nuclear"),
     "muon": ("muon", {"lr": 0.2, "momentum": 0.0}, "spectral"),
     "sign": ("sign", {"lr": 0.06}, ""),
@@ -80,13 +82,13 @@ class KeysQueries(Experiment[Point]):
                     f"keys-queries.own.{name}",
                     f"{name} on K and Q: share of the largest {norm} margin",
                     bound=0.9,
-                    measured=Mean([*runs.seed_means(_share_in(norm)), *[0.0] * len(runs.failed)]),
+                    measured=Mean([*runs.seed_means(partial(_share, norm=norm)), *[0.0] * len(runs.failed)]),
                 )
                 yield at_least(
                     f"keys-queries.dominance.{name}",
                     f"{name} on K and Q: lead of the {norm} share over that in the nearest other norm",
                     bound=0.05,
-                    measured=Mean(runs.seed_means(lambda row, norm=norm: _lead(row, norm))),
+                    measured=Mean(runs.seed_means(partial(_lead, norm=norm))),
                 )
             else:
                 yield at_most(
@@ -97,12 +99,12 @@ class KeysQueries(Experiment[Point]):
                 )
         by_depth = rows.where(method="gd")
         depths = sorted(by_depth.levels("depth"))
-        for shallow, deep in zip(depths, depths[1:], strict=False):
+        for shallow, deep in pairwise(depths):
             yield at_least(
                 f"keys-queries.rank.{shallow}to{deep}",
                 f"gradient descent on {deep} factors instead of {shallow}: effective rank lost",
                 bound=0.0,
-                measured=Mean(by_depth.per_seed(lambda repeat, ends=(shallow, deep): _rank_lost(repeat, *ends))),
+                measured=Mean(by_depth.per_seed(partial(_rank_lost, shallow=shallow, deep=deep))),
             )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
@@ -120,8 +122,8 @@ class KeysQueries(Experiment[Point]):
         right.set(xlabel="number of factors", ylabel="effective rank of W", title="Gradient descent")
 
 
-def _share_in(norm: str):  # type: ignore[no-untyped-def]
-    return lambda row: row.measured["shares"][norm]
+def _share(row: Row[Point], norm: str) -> float:
+    return float(row.measured["shares"][norm])
 
 
 def _lead(row: Row[Point], norm: str) -> float:

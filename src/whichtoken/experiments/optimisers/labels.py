@@ -1,9 +1,11 @@
 """Attention settles on one token only where no mixture of tokens is better.
 
-Claim   Where single tokens are best, wrong labels and more classes leave the limit alone: the largest margin in the optimiser's norm.
-        Otherwise attention stays split, however long the training: with a share e of wrong labels where a token's score exceeds
-        log((1 - e) / e), and with three classes or more where a mixture of tokens has less cross-entropy than every single one.
-Source  Ours. Max-margin limits of attention (arXiv 2308.16898, 2410.14581) are stated for two classes and labels that are never wrong.
+Claim   Where single tokens are best, wrong labels and more classes leave the limit alone: the largest margin in the
+        optimiser's norm. Otherwise attention stays split, however long the training: with a share e of wrong labels where a
+        token's score exceeds log((1 - e) / e), and with three classes or more where a mixture of tokens has less cross-
+        entropy than every single one.
+Source  Ours. Max-margin limits of attention (arXiv 2308.16898, 2410.14581) are stated for two classes and labels that are
+        never wrong.
 """
 
 from __future__ import annotations
@@ -155,8 +157,8 @@ def with_wrong_labels(problem: AttentionProblem, noise: float) -> AttentionProbl
 def single_token_is_best(problem: MulticlassProblem) -> NDArray[np.bool_]:
     """For each sequence, whether all attention on some token has less cross-entropy than any mixture.
 
-    The loss is convex in the weights: token k is best of all if no other token t lowers it to first order, (v_y - sum_c p_c v_c).(x_t
-    - x_k) <= 0 with the class probabilities p of token k.
+    The loss is convex in the weights: token k is best of all if no other token t lowers it to first order,
+    (v_y - sum_c p_c v_c).(x_t - x_k) <= 0 with the class probabilities p of token k.
     """
     outputs = problem.tokens @ problem.decoders.T  # (n, T, C)
     probabilities = np.exp(outputs - np.logaddexp.reduce(outputs, axis=2, keepdims=True))

@@ -1,10 +1,10 @@
 """Momentum that forgets too slowly misses the margin for good.
 
-Claim   With steps of constant size, momentum finds the largest margin of its norm only while it forgets faster than gradients fall:
-        lr times the margin below log(1 / momentum). Above that, old gradients outweigh new ones for ever, and longer training
-        does not help: not even with one sequence of three tokens in two dimensions.
-Source  For homogeneous networks momentum does not change the margin that is maximised, under step sizes that decay: Gronich,
-        Vardi (arXiv 2602.16340). The condition for constant steps, and the counter-example, are ours.
+Claim   With steps of constant size, momentum finds the largest margin of its norm only while it forgets faster than
+        gradients fall: lr times the margin below log(1 / momentum). Above that, old gradients outweigh new ones for ever,
+        and longer training does not help: not even with one sequence of three tokens in two dimensions.
+Source  For homogeneous networks momentum does not change the margin that is maximised, under step sizes that decay:
+        Gronich, Vardi (arXiv 2602.16340). The condition for constant steps, and the counter-example, are ours.
 """
 
 from __future__ import annotations
