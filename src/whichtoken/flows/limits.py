@@ -55,8 +55,8 @@ class LimitProblem:
     source
         Who proves it, and for what.
     pace
-        lr times the margin, over what the optimiser's averages of gradients forget in a step. Below 1, steps of constant size reach
-        the limit; above, they miss it or take very long, and the step size has to decay (`optimisers/momentum`,
+        lr times the margin, over what the optimiser's averages of gradients forget in a step. Below 1, steps of constant size
+        reach the limit; above, they miss it or take very long, and the step size has to decay (`optimisers/momentum`,
         `optimisers/adam`). 0 without averages that matter, nan where no norm is known.
     """
 
