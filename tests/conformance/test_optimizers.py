@@ -5,6 +5,7 @@ import io
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -59,6 +60,28 @@ OPTIMIZERS = (
             ({"p": float("inf")}, "Invalid p value: inf"),
             ({"momentum": -0.5}, "Invalid momentum value: -0.5"),
             ({"weight_decay": -0.5}, "Invalid weight_decay value: -0.5"),
+            ({"norm": "shatten"}, "Invalid norm value: 'shatten', must be one of entrywise, schatten"),
+            ({"norm": "schatten"}, r"norm='schatten' is for matrices, but parameter 1 of group \d has shape \(6,\)"),
+            ({"heads": 2}, "Invalid heads value: 2, must be 1 unless norm='schatten'"),
+        ),
+    ),
+    Row(
+        make=partial(MirrorDescent, norm="schatten"),
+        shapes=((4, 3), (2, 4, 3)),
+        variants=(
+            {"lr": 2e-3, "p": 1.1, "heads": 2},
+            {"lr": 1e-2, "p": 1.5, "weight_decay": 1e-3, "momentum": 0.5},
+            {"lr": 5e-2, "p": 1.75, "heads": 2, "normalized": True},
+        ),
+        first_options=frozenset({"lr", "p", "norm", "heads", "momentum", "weight_decay", "normalized"}),
+        refused=(
+            ({"lr": float("inf")}, "Invalid learning rate: inf"),
+            ({"p": 1.0}, "Invalid p value: 1.0"),
+            ({"p": 0.5}, "Invalid p value: 0.5"),
+            ({"heads": 0}, "Invalid heads value: 0"),
+            ({"heads": 2.0}, "Invalid heads value: 2.0"),
+            ({"heads": 3}, r"of shape \(4, 3\) cannot be split into heads=3"),
+            ({"momentum": -0.5}, "Invalid momentum value: -0.5"),
         ),
     ),
     Row(
@@ -106,6 +129,8 @@ OPTIMIZERS = (
 
 
 def label(value):
+    if isinstance(value, Row) and isinstance(value.make, partial):
+        return f"{value.make.func.__name__}({label(value.make.keywords)})"
     if isinstance(value, Row):
         return value.make.__name__
     if isinstance(value, Mapping):

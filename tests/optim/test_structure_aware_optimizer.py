@@ -397,7 +397,9 @@ def test_sparse_gradients_are_refused():
     set_gradients(params)
     params[1].grad = params[1].grad.to_sparse()
     optimizer, before = StructureAware(params), params[0].detach().clone()
-    with pytest.raises(RuntimeError, match="does not support sparse gradients, please make that of parameter 1 dense"):
+    with pytest.raises(
+        RuntimeError, match="does not support sparse gradients, please make that of parameter 1 of group 0 dense"
+    ):
         optimizer.step()
     torch.testing.assert_close(params[0].detach(), before, rtol=0, atol=0)
 

@@ -118,7 +118,8 @@ class Constraints:
         """<a_k, own a_l other + mixed a_l^T mixed> for all pairs of rows, (m, m); `own` and `other` are symmetric."""
         queries, block = self._queries
         across = (self.left @ mixed @ queries.T)[:, block]
-        gram: Vector = (self.left @ own @ self.left.T) * (queries @ other @ queries.T)[block[:, None], block]
+        gram: Vector = self.left @ own @ self.left.T
+        gram *= (queries @ other @ queries.T).take(block, 0).take(block, 1)
         gram += across * across.T
         return gram
 

@@ -16,10 +16,10 @@ from whichtoken.margin.euclidean import minimal_norm
 from whichtoken.margin.geometry import EUCLIDEAN, Norm, SchattenNorm
 from whichtoken.margin.infeasible import proven
 from whichtoken.margin.interior import minimal_power_norm
-from whichtoken.margin.linear import minimal_end_norm
+from whichtoken.margin.linear import by_simplex, minimal_entry_norm
 from whichtoken.margin.optimal_face import face_dimension
 from whichtoken.margin.polish import polished
-from whichtoken.margin.semidefinite import minimal_extreme_norm
+from whichtoken.margin.semidefinite import minimal_matrix_norm
 from whichtoken.margin.solution import Farkas, Solution
 from whichtoken.norms import Vector
 from whichtoken.threads import one_thread
@@ -104,11 +104,11 @@ def _candidates(rows: Constraints | VocabularyConstraints, euclidean: Solution, 
 
 def _at_the_end(rows: Constraints | VocabularyConstraints, euclidean: Solution, norm: Norm) -> Iterator[Solution]:
     """Solutions for p = 1 or p = inf, whichever is nearer."""
-    end = 1 if norm.p < 2 else np.inf
-    if isinstance(norm, SchattenNorm):
-        yield _on_working_set(rows, euclidean, partial(minimal_extreme_norm, p=end), INTERIOR_PORTION)
-    else:
-        yield from minimal_end_norm(rows.subset(slice(None)), end)
+    end = 1.0 if norm.p < 2 else np.inf
+    method = minimal_matrix_norm if isinstance(norm, SchattenNorm) else minimal_entry_norm
+    yield _on_working_set(rows, euclidean, partial(method, p=end), INTERIOR_PORTION)
+    if not isinstance(norm, SchattenNorm):
+        yield from by_simplex(rows.subset(slice(None)), end)
 
 
 def _on_working_set(

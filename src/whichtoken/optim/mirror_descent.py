@@ -6,30 +6,27 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, overload
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 from torch.nn import Parameter
-from torch.optim.optimizer import Optimizer, ParamsT
+from torch.optim.optimizer import ParamsT
 
 from whichtoken.errors import UsageError
+from whichtoken.optim.checked import CheckedOptimizer, check_heads, check_rates, nonfinite
+from whichtoken.optim.foreach_mirror import foreach_mirror_step, foreach_signed_power
 from whichtoken.optim.mirror_kernels import mirror_step, power_sum
 from whichtoken.optim.parameter_checks import check_dense, check_dtype
+from whichtoken.optim.spectral_mirror import spectral_mirror_step, stacked, unit_directions, unstacked
 
-_OPTIONS: dict[str, Any] = {
-    "normalized": False,
-    "momentum": 0.0,
-    "weight_decay": 0.0,
-    "maximize": False,
-    "error_if_nonfinite": False,
-}
+_NORMS = ("entrywise", "schatten")
 _PIECE = 2**18  # entries for one call of a compiled kernel: about a millisecond, worth a thread
 
 
-class MirrorDescent(Optimizer):
-    """Mirror descent with the potential (1/p) sum |W|^p, entry by entry.
+class MirrorDescent(CheckedOptimizer):
+    """Mirror descent with the potential (1/p) sum |W|^p over the entries of W, or over its singular values.
 
     G <- gradient + weight_decay * W, then G <- momentum * (previous G) + G, then G <- G / |G|_q if normalized
     U <- U - lr * G
@@ -40,8 +37,12 @@ class MirrorDescent(Optimizer):
     anew where it is not, so that clamping, pruning or loading weights between steps has its effect on the entries it
     changed, and on no others. For p = 2, U is W and the steps are those of `torch.optim.SGD`.
 
-    Algorithm of Julistiono, Tarzanagh, Azizan, arXiv 2410.14581. On the CPU a step is one compiled pass; elsewhere it is
-    made of torch operations on all tensors of a group together.
+    With `norm="schatten"` the powers are those of singular values: W = A s B^T has U = A s^(p-1) B^T. There a change from
+    outside concerns the whole matrix, and a step costs a singular value decomposition.
+
+    Algorithm of Julistiono, Tarzanagh, Azizan, arXiv 2410.14581. On the CPU an entrywise step is one compiled pass;
+    elsewhere it is made of torch operations on all tensors of a group together. Matrices of one shape are decomposed
+    together.
 
     Parameters
     ----------
@@ -61,8 +62,24 @@ class MirrorDescent(Optimizer):
         to twenty times as long: pass them cycle_momentum=False or a smaller max_lr.
     error_if_nonfinite
         Refuse to step, naming the parameters, if a gradient holds NaN or infinity. Otherwise such a step is made, as in
-        torch, with a warning for p other than 2.
+        torch, with a warning for p other than 2; matrices with `norm="schatten"` always refuse it.
+    norm
+        `entrywise` or `schatten`. The second is for matrices, (..., rows, columns): p near 1 goes towards low rank, large p
+        towards equal singular values. In the limit attention then maximises its margin in that norm
+        (`margin.key_query_svm` with the same p and norm).
+    heads
+        With `norm="schatten"`, split the rows into so many matrices, each with singular values and a norm of its own.
     """
+
+    later_options: ClassVar[dict[str, Any]] = {
+        "normalized": False,
+        "momentum": 0.0,
+        "weight_decay": 0.0,
+        "maximize": False,
+        "error_if_nonfinite": False,
+        "norm": "entrywise",
+        "heads": 1,
+    }
 
     def __init__(
         self,
@@ -75,6 +92,8 @@ class MirrorDescent(Optimizer):
         *,
         maximize: bool = False,
         error_if_nonfinite: bool = False,
+        norm: Literal["entrywise", "schatten"] = "entrywise",
+        heads: int = 1,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -84,72 +103,65 @@ class MirrorDescent(Optimizer):
             "weight_decay": weight_decay,
             "maximize": maximize,
             "error_if_nonfinite": error_if_nonfinite,
+            "norm": norm,
+            "heads": heads,
         }
-        _check_options(defaults)
         super().__init__(params, defaults)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of parameters with its own options."""
-        super().add_param_group(param_group)
-        try:
-            _check_options(self.param_groups[-1])
-            for index, param in enumerate(self.param_groups[-1]["params"]):
-                check_dtype("MirrorDescent", self._name(-1, index), param)
-                _check_range(self.param_groups[-1], self._name(-1, index), param)
-        except (TypeError, ValueError):
-            self.param_groups.pop()
-            raise
+    def _check_options(self, options: dict[str, Any]) -> None:
+        check_rates(options, "momentum", "weight_decay")
+        check_heads(options)
+        if not 1.0 < options["p"] < math.inf:
+            raise ValueError(f"Invalid p value: {options['p']}, must be finite and greater than 1")
+        if options["norm"] not in _NORMS:
+            raise ValueError(f"Invalid norm value: {options['norm']!r}, must be one of {', '.join(_NORMS)}")
+        if options["heads"] > 1 and options["norm"] == "entrywise":
+            raise ValueError(
+                f"Invalid heads value: {options['heads']}, must be 1 unless norm='schatten', where heads matter"
+            )
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:
-            for option, default in _OPTIONS.items():
-                group.setdefault(option, default)
+    def _check_group(self, number: int) -> None:
+        group = self.param_groups[number]
+        for index, param in enumerate(group["params"]):
+            _check_range(group, self._name(number, index), param)
+            _check_shape(group, self._name(number, index), param)
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Move every parameter that has a gradient; `closure`, if given, evaluates the loss once before that."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for number in range(len(self.param_groups)):  # all checks come before the first move
-            self._check_gradients(number)
+    def _move_all(self) -> None:
         lost = [
             self._sentence(number, param, *counts)
             for number, group in enumerate(self.param_groups)
-            for params in _batches(group["params"])
+            for params in _batches(group["params"], alone=group["norm"] == "entrywise")
             for param, counts in zip(params, self._move(params, group), strict=True)
             if any(counts)
         ]
         if lost:
             _complain(lost)
-        return loss
-
-    def _name(self, group: int, index: int) -> str:
-        names = self.param_groups[group].get("param_names")
-        return names[index] if names else f"{index} of group {group % len(self.param_groups)}"
 
     def _check_gradients(self, number: int) -> None:
-        group, nonfinite = self.param_groups[number], []
+        group, refused = self.param_groups[number], []
+        strict = group["error_if_nonfinite"] or _spectral(group)
         for index, param in enumerate(group["params"]):
             if param.grad is None or param.numel() == 0:
                 continue
             check_dtype("MirrorDescent", self._name(number, index), param)
             _check_range(group, self._name(number, index), param)
             check_dense("MirrorDescent", self._name(number, index), param.grad)
-            if group["error_if_nonfinite"] and not torch.linalg.vector_norm(param.grad, math.inf).isfinite():
-                nonfinite.append(self._name(number, index))
-        if nonfinite:
+            _check_shape(group, self._name(number, index), param)
+            if _spectral(group) and nonfinite(param):
+                raise ValueError(
+                    f"Parameter {self._name(number, index)} holds NaN or infinity, so nothing was moved; singular values "
+                    "need finite entries"
+                )
+            if strict and nonfinite(param.grad):
+                refused.append(self._name(number, index))
+        if refused:
+            advice = (
+                "singular values need finite entries"
+                if _spectral(group)
+                else "to step anyway, set error_if_nonfinite=False"
+            )
             raise ValueError(
-                f"The gradient of parameter {', '.join(nonfinite)} is non-finite, so nothing was moved; to step anyway, "
-                "set error_if_nonfinite=False"
+                f"The gradient of parameter {', '.join(refused)} is non-finite, so nothing was moved; {advice}"
             )
 
     def _sentence(self, number: int, param: Tensor, stayed: int, spoiled: int) -> tuple[bool, str]:
@@ -173,16 +185,21 @@ class MirrorDescent(Optimizer):
         """Move tensors that belong together; for each, how many entries stayed and how many are non-finite now."""
         p, lr = float(group["p"]), float(group["lr"])
         directions = self._directions(params, group)
-        if group["normalized"]:
+        if group["normalized"] and group["norm"] == "schatten":
+            directions = unstacked(unit_directions(stacked(directions, group["heads"]), p / (p - 1.0)), params)
+        elif group["normalized"]:
             directions = _normalized(directions, p / (p - 1.0))
         if p == 2.0:
             for param in params:
-                self.state.get(param, {}).pop("dual", None)
+                for name in ("dual", "image", "geometry"):
+                    self.state.get(param, {}).pop(name, None)
             torch._foreach_add_(params, directions, alpha=-lr)
             return [(0, 0)] * len(params)
-        duals = [self._dual(param) for param in params]
+        if _spectral(group):
+            return self._move_matrices(params, directions, group)
+        duals = [self._tensor("dual", param) for param in params]
         if not _compiled(*params, *directions, *duals):
-            return _foreach_mirror_step(params, directions, duals, p, lr)
+            return foreach_mirror_step(params, directions, duals, p, lr)
         counts = []
         for weights, direction, dual in zip(params, directions, duals, strict=True):
             pieces = _in_pieces(lambda w, g, u: mirror_step(w, g, u, p, lr), weights, direction, dual)
@@ -200,39 +217,63 @@ class MirrorDescent(Optimizer):
             torch._foreach_add_(directions, params, alpha=decay)
         elif decay != 0:
             directions = list(torch._foreach_add(directions, params, alpha=decay))
-        if group["momentum"] == 0:
-            return directions
-        for param in params:
-            if "momentum_buffer" not in self.state[param]:
-                self.state[param]["momentum_buffer"] = torch.zeros_like(param)
-        buffers: list[Tensor] = [self.state[param]["momentum_buffer"] for param in params]
-        torch._foreach_mul_(buffers, group["momentum"])
-        torch._foreach_add_(buffers, directions)
-        return buffers
+        return self._with_momentum(params, directions, group["momentum"])
 
-    def _dual(self, param: Tensor) -> Tensor:
-        """The stored dual variable; a zero one to begin with, which the step replaces because W is not its image."""
+    def _move_matrices(
+        self, params: list[Tensor], directions: list[Tensor], group: dict[str, Any]
+    ) -> list[tuple[int, int]]:
+        """The same for matrices of one shape.
+
+        To see whether W still is the image of U would take another decomposition, so the image is kept as well.
+        """
+        p, heads = float(group["p"]), group["heads"]
+        duals = [self._tensor("dual", param) for param in params]
+        images = [self._tensor("image", param, valid=(p, heads)) for param in params]
+        weights, direction, dual, image = (stacked(kind, heads) for kind in (params, directions, duals, images))
+        weights, dual, stayed = spectral_mirror_step(weights, direction, dual, image, p, float(group["lr"]))
+        moved = unstacked(weights, params)
+        torch._foreach_copy_(duals, unstacked(dual, params))
+        torch._foreach_copy_(images, moved)
+        torch._foreach_copy_(params, moved)
+        each = params[0].numel() * len(params) // len(stayed)
+        return [(int(flags.sum()) * each, 0) for flags in stayed.chunk(len(params))]
+
+    def _tensor(self, name: str, param: Tensor, valid: tuple[float, int] | None = None) -> Tensor:
+        """A stored tensor; a zero one to begin with, of which W is not the image, so that the step derives U from W.
+
+        One that belongs to another geometry than the `valid` one is forgotten.
+        """
         state = self.state[param]
-        dual = state["dual"].to(param) if "dual" in state else torch.zeros_like(param)
-        if dual.shape != param.shape:
+        kept = state["geometry"] == valid if valid and "geometry" in state else name in state
+        tensor = state[name].to(param) if kept else torch.zeros_like(param)
+        if tensor.shape != param.shape:
             raise ValueError(
-                f"dual of shape {tuple(dual.shape)} does not fit a parameter of shape {tuple(param.shape)}"
+                f"{name} of shape {tuple(tensor.shape)} does not fit a parameter of shape {tuple(param.shape)}"
             )
-        state["dual"] = dual
-        return dual
+        state[name] = tensor
+        if valid:
+            state["geometry"] = valid
+        return tensor
 
 
-def _check_options(options: dict[str, Any]) -> None:
-    lr, p = options["lr"], options["p"]
-    if isinstance(lr, Tensor) and lr.numel() != 1:
-        raise ValueError("Tensor lr must be 1-element")
-    if not 0.0 <= float(lr) < math.inf:
-        raise ValueError(f"Invalid learning rate: {lr}, must be finite and not negative")
-    if not 1.0 < p < math.inf:
-        raise ValueError(f"Invalid p value: {p}, must be finite and greater than 1")
-    for option in ("momentum", "weight_decay"):
-        if not 0.0 <= options[option] < math.inf:
-            raise ValueError(f"Invalid {option} value: {options[option]}, must be finite and not negative")
+def _spectral(group: dict[str, Any]) -> bool:
+    """Whether steps decompose matrices; for p = 2 both norms have the same."""
+    return bool(group["norm"] == "schatten" and group["p"] != 2.0)
+
+
+def _check_shape(options: dict[str, Any], name: str, param: Tensor) -> None:
+    """Refuse what has no singular values, or no such heads."""
+    if options["norm"] != "schatten" or param.numel() == 0:
+        return
+    if param.dim() < 2:
+        raise ValueError(
+            f"norm='schatten' is for matrices, but parameter {name} has shape {tuple(param.shape)}; put it into a group "
+            "with norm='entrywise'"
+        )
+    if param.shape[-2] % options["heads"]:
+        raise ValueError(
+            f"Parameter {name} of shape {tuple(param.shape)} cannot be split into heads={options['heads']}"
+        )
 
 
 def _check_range(options: dict[str, Any], name: str, param: Tensor) -> None:
@@ -251,20 +292,23 @@ def _complain(sentences: list[tuple[bool, str]]) -> None:
     is_error, sentence = max(sentences, key=lambda item: item[0])
     if is_error:
         raise UsageError(sentence)
-    warnings.warn(sentence, RuntimeWarning, stacklevel=5)
+    warnings.warn(sentence, RuntimeWarning, stacklevel=6)
 
 
 def _entries(count: int) -> str:
     return "1 entry" if count == 1 else f"{count} entries"
 
 
-def _batches(params: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Tensors that move together: all of one device and dtype, but single ones on the CPU, to save temporary memory."""
+def _batches(params: Sequence[Tensor], alone: bool) -> list[list[Tensor]]:
+    """Tensors that move together: all of one device and dtype, but single ones on the CPU, to save temporary memory.
+
+    Matrices that do not stay alone have one shape.
+    """
     batches: dict[Any, list[Tensor]] = {}
     for index, param in enumerate(params):
         if param.grad is not None and param.numel() > 0:
-            alone = index if param.device.type == "cpu" else None
-            batches.setdefault((param.device, param.dtype, alone), []).append(param)
+            with_others = (index if param.device.type == "cpu" else None) if alone else param.shape
+            batches.setdefault((param.device, param.dtype, with_others), []).append(param)
     return list(batches.values())
 
 
@@ -277,7 +321,7 @@ def _normalized(directions: list[Tensor], q: float) -> list[Tensor]:
         return [_unit(direction, q) for direction in directions]
     peaks = [torch.where(peak == 0, 1.0, peak) for peak in torch._foreach_norm(directions, math.inf)]
     units = list(torch._foreach_div(directions, peaks))
-    sums = [power.sum(dtype=torch.float64) for power in _foreach_signed_power(torch._foreach_abs(units), q)]
+    sums = [power.sum(dtype=torch.float64) for power in foreach_signed_power(torch._foreach_abs(units), q)]
     torch._foreach_div_(units, [torch.where(total == 0, 1.0, total ** (1.0 / q)).to(units[0]) for total in sums])
     return units
 
@@ -287,53 +331,6 @@ def _unit(direction: Tensor, q: float) -> Tensor:
     unit = direction / peak
     size = sum(_in_pieces(lambda values: power_sum(values, q), unit)) ** (1.0 / q) or 1.0
     return unit.div_(size)
-
-
-def _foreach_mirror_step(
-    weights: list[Tensor], directions: list[Tensor], duals: list[Tensor], p: float, lr: float
-) -> list[tuple[int, int]]:
-    """What `mirror_kernels.mirror_step` does, in torch operations on whole lists."""
-    images = _foreach_signed_power(duals, 1 / (p - 1))
-    starts = duals
-    if not torch.stack([(image == weight).all() for image, weight in zip(images, weights, strict=True)]).all():
-        starts = []
-        for dual, new, image, weight in zip(duals, _foreach_signed_power(weights, p - 1), images, weights, strict=True):
-            tiny = torch.finfo(image.dtype).tiny
-            underflow = (weight.abs() < tiny) & (image.abs() < tiny)
-            starts.append(torch.where((image == weight) | underflow, dual, new))
-    moved = list(torch._foreach_add(starts, directions, alpha=-lr))
-    images = _foreach_signed_power(moved, 1 / (p - 1))
-    counts = [(0, 0)] * len(weights)
-    if not torch.stack([image.isfinite().all() for image in images]).all():
-        for index, (image, weight, given) in enumerate(zip(images, weights, directions, strict=True)):
-            lost, given_finite = weight.isfinite() & ~image.isfinite(), given.isfinite()
-            stay = lost & given_finite
-            counts[index] = int(stay.sum()), int((lost & ~given_finite).sum())
-            images[index] = torch.where(stay, weight, image)
-            moved[index] = torch.where(stay, duals[index], moved[index])
-    torch._foreach_copy_(duals, moved)
-    torch._foreach_copy_(weights, images)
-    return counts
-
-
-def _foreach_signed_power(values: list[Tensor] | tuple[Tensor, ...], exponent: float) -> list[Tensor]:
-    """sign(v) |v|^exponent of each tensor; multiplications and a root where they suffice."""
-    powers, factors = list(torch._foreach_sign(values)), list(torch._foreach_abs(values))
-    doubled = round(2 * exponent)
-    if math.isclose(2 * exponent, doubled, rel_tol=1e-12):
-        if doubled % 2 == 1:
-            torch._foreach_mul_(powers, torch._foreach_sqrt(factors))
-        whole = doubled // 2
-        while whole > 0:
-            if whole % 2 == 1:
-                torch._foreach_mul_(powers, factors)
-            whole //= 2
-            if whole > 0:
-                torch._foreach_mul_(factors, factors)
-    else:
-        torch._foreach_pow_(factors, exponent)
-        torch._foreach_mul_(powers, factors)
-    return powers
 
 
 def _compiled(*tensors: Tensor) -> bool:

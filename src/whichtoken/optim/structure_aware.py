@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, overload
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import Optimizer, ParamsT
+from torch.optim.optimizer import ParamsT
 
 from whichtoken.models.attention_factors import fused, join_heads, split_heads, unfused
 from whichtoken.optim.chain_steps import (
@@ -20,7 +20,8 @@ from whichtoken.optim.chain_steps import (
     with_norms_of,
     within_trust,
 )
-from whichtoken.optim.parameter_checks import check_dense, check_dtype
+from whichtoken.optim.checked import CheckedOptimizer, check_heads, check_rates, nonfinite
+from whichtoken.optim.parameter_checks import check_dense
 
 _TENSORS = {"attention": 4, "fused": 2, "pair": 2}  # of one chain
 _NAMES = {
@@ -34,7 +35,7 @@ _NAMES = {
 _TRUST = {"attention": 0.25, "fused": 0.1, "pair": 0.25}
 
 
-class StructureAware(Optimizer):
+class StructureAware(CheckedOptimizer):
     """Gradient steps on a product of matrices, preconditioned by what stands left and right of each.
 
     For every factor F of the product L F R, with gradient G, damped Gram matrices and lam = damping * largest eigenvalue:
@@ -86,6 +87,8 @@ class StructureAware(Optimizer):
         As in `torch.optim.SGD`.
     """
 
+    later_options: ClassVar[dict[str, Any]] = {"trust": None}
+
     def __init__(
         self,
         params: ParamsT,
@@ -117,22 +120,7 @@ class StructureAware(Optimizer):
             "trust": trust,
             "maximize": maximize,
         }
-        _check_options(defaults)
         super().__init__(params, defaults)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of chains with its own options."""
-        super().add_param_group(param_group)
-        try:
-            self._check_group(self.param_groups[-1])
-        except (TypeError, ValueError):
-            self.param_groups.pop()
-            raise
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:
-            group.setdefault("trust", None)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a stored state; a covariance stays the tensor it is, which may be a running mean, with the stored entries."""
@@ -143,24 +131,10 @@ class StructureAware(Optimizer):
             if tensor is not None and stored is not None and tensor.shape == stored.shape:
                 group["covariance"] = tensor.copy_(stored)
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Move every factor that has a gradient; `closure`, if given, evaluates the loss once before that."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        self._check_gradients()
+    def _move_all(self) -> None:
         for group in self.param_groups:
             for chain in _chains(group):
                 self._move(chain, group)
-        return loss
 
     @torch.no_grad()
     def precondition_gradients(self) -> None:
@@ -168,17 +142,19 @@ class StructureAware(Optimizer):
 
         >>> adamw.register_step_pre_hook(lambda *_: aware.precondition_gradients())  # doctest: +SKIP
         """
-        self._check_gradients()
+        for number in range(len(self.param_groups)):
+            self._check_gradients(number)
         for group in self.param_groups:
             for chain in _chains(group):
                 for param, direction in zip(chain, _directions(chain, group), strict=True):
                     if param.grad is not None:
                         param.grad.copy_(direction)
 
-    def _check_group(self, group: dict[str, Any]) -> None:
-        _check_options(group)
-        for index, param in enumerate(group["params"]):
-            check_dtype("StructureAware", _name(group, index), param)
+    def _check_options(self, options: dict[str, Any]) -> None:
+        _check_options(options)
+
+    def _check_group(self, number: int) -> None:
+        group = self.param_groups[number]
         size, count = _TENSORS[group["structure"]], sum(param.numel() > 0 for param in group["params"])
         if count % size:
             expected = ", ".join(_NAMES[group["structure"]])
@@ -188,28 +164,21 @@ class StructureAware(Optimizer):
         for chain in _chains(group, moving=False):
             _check_chain(chain, group)
 
-    def _check_gradients(self) -> None:
-        """All checks come before the first move."""
-        for group in self.param_groups:
-            for index, param in enumerate(group["params"]):
-                if param.grad is None or param.numel() == 0:
-                    continue
-                check_dense("StructureAware", _name(group, index), param.grad)
-                if not torch.linalg.vector_norm(param.grad, math.inf).isfinite():
-                    raise ValueError(
-                        f"The gradient of parameter {_name(group, index)} is non-finite, nothing was moved"
-                    )
+    def _check_gradients(self, number: int) -> None:
+        for index, param in enumerate(self.param_groups[number]["params"]):
+            if param.grad is None or param.numel() == 0:
+                continue
+            name = self._name(number, index)
+            check_dense("StructureAware", name, param.grad)
+            if nonfinite(param.grad):
+                raise ValueError(f"The gradient of parameter {name} is non-finite, so nothing was moved")
 
     def _move(self, chain: list[Tensor], group: dict[str, Any]) -> None:
-        for param, direction in zip(chain, _directions(chain, group, lr=float(group["lr"])), strict=True):
-            if param.grad is None:
-                continue
-            if group["momentum"] != 0:
-                state = self.state[param]
-                if "momentum_buffer" not in state:
-                    state["momentum_buffer"] = torch.zeros_like(param)
-                direction = state["momentum_buffer"].mul_(group["momentum"]).add_(direction)
-            param.add_(direction, alpha=-float(group["lr"]))
+        steps = zip(chain, _directions(chain, group, lr=float(group["lr"])), strict=True)
+        moving = [(param, direction) for param, direction in steps if param.grad is not None]
+        params = [param for param, _ in moving]
+        directions = self._with_momentum(params, [direction for _, direction in moving], group["momentum"])
+        torch._foreach_add_(params, directions, alpha=-float(group["lr"]))
         if group["logit_cap"] is not None and all(param.grad is not None for param in chain):
             factors = _heads(chain, group)
             scale = logit_rescaling(factors, _bases(factors, group), group["logit_cap"])
@@ -268,13 +237,9 @@ def _rescale(tensors: Sequence[Tensor], c: Tensor, group: dict[str, Any]) -> Non
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    lr, covariance = options["lr"], options["covariance"]
-    if isinstance(lr, Tensor) and lr.numel() != 1:
-        raise ValueError("Tensor lr must be 1-element")
-    if not 0.0 <= float(lr) < math.inf:
-        raise ValueError(f"Invalid learning rate: {lr}, must be finite and not negative")
-    if not 0.0 <= options["momentum"] < math.inf:
-        raise ValueError(f"Invalid momentum value: {options['momentum']}, must be finite and not negative")
+    covariance = options["covariance"]
+    check_rates(options, "momentum")
+    check_heads(options)
     if options["structure"] not in _TENSORS:
         raise ValueError(f"Invalid structure value: {options['structure']!r}, must be one of {', '.join(_TENSORS)}")
     if options["coupling"] not in ("chain", "pairs"):
@@ -284,8 +249,6 @@ def _check_options(options: dict[str, Any]) -> None:
             raise ValueError(f"Invalid {option} value: {options[option]}, must be finite and positive")
     if options["trust"] is not None and not options["trust"] > 0.0:
         raise ValueError(f"Invalid trust value: {options['trust']}, must be positive")
-    if not isinstance(options["heads"], int) or options["heads"] < 1:
-        raise ValueError(f"Invalid heads value: {options['heads']}, must be an integer and at least 1")
     if options["structure"] == "pair" and (options["logit_cap"] is not None or options["logit_factor"] is not None):
         raise ValueError("Invalid structure value: 'pair' has no logits, logit_factor and logit_cap must be None")
     if covariance is not None:
@@ -325,8 +288,3 @@ def _check_chain(chain: Sequence[Tensor], group: dict[str, Any]) -> None:
         raise ValueError(
             f"covariance of shape {tuple(group['covariance'].shape)} must have shape {(dim, dim)} for {shapes}"
         )
-
-
-def _name(group: dict[str, Any], index: int) -> str:
-    names = group.get("param_names")
-    return str(names[index]) if names else str(index)
