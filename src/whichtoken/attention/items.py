@@ -20,18 +20,28 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """n sequences of N items together; arrays are kept as they come, without a copy.
+    """n sequences of N items together; arrays are kept as they are, without a copy.
 
     Parameters
     ----------
-    starts : (n + 1,)
+    starts : array of shape (n + 1,)
         Ascending from 0 to N: sequence i holds the items starts[i] to starts[i + 1] - 1; it may be empty.
-    values : (N, d), optional
+    values : array of shape (N, d), optional
         Vectors, float32 or float64.
-    tokens : (N,), optional
+    tokens : array of shape (N,), optional
         Entries of a vocabulary.
-    amounts : (N,), optional
+    amounts : array of shape (N,), optional
         How often each item occurs, at least 0; 1 by default.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.attention import Items
+    >>> bags = Items.of([np.ones((2, 3)), np.zeros((4, 3))])
+    >>> len(bags), bags.lengths.tolist(), bags.vectors.shape
+    (2, [2, 4], (6, 3))
+    >>> bags[1:].starts.tolist()
+    [0, 4]
     """
 
     starts: NDArray[np.integer[Any]]

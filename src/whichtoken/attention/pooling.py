@@ -34,15 +34,50 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Pooled:
-    """What attention makes of sequences."""
+    """What attention makes of sequences: the result of `softmax_pool`.
 
-    outputs: Floats  # (n,), or with an axis for several queries and one for several values, (n, [h], [k])
-    log_weights: Floats  # (N,) or (N, h): logarithm of the weight of every token; -inf where a token is absent
+    Attributes
+    ----------
+    outputs : array of shape (n, [h], [k])
+        With an axis for several queries and one for several values.
+    log_weights : array of shape (N,) or (N, h)
+        Logarithm of the weight of every token; -inf where a token is absent.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.attention import softmax_pool
+    >>> pooled = softmax_pool(scores=[0.0, 0.0, 5.0], values=[1.0, 3.0, 7.0], starts=[0, 2, 3])
+    >>> pooled.outputs.tolist()
+    [2.0, 7.0]
+    >>> np.exp(pooled.log_weights).round(3).tolist()
+    [0.5, 0.5, 1.0]
+    """
+
+    outputs: Floats
+    log_weights: Floats
 
 
 @dataclass(frozen=True, eq=False)
 class PoolGradient:
-    """Slopes of <upstream, outputs>, each of the shape of what it belongs to."""
+    """Slopes of <upstream, outputs>, each of the shape of what it belongs to: the result of `pool_gradient`.
+
+    Attributes
+    ----------
+    scores : array
+        Slopes in the scores.
+    values : array
+        Slopes in the values.
+    log_null : array or None
+        Slopes in the scores of the null token, if there is one.
+
+    Examples
+    --------
+    >>> from whichtoken.attention import pool_gradient
+    >>> slopes = pool_gradient([1.0], scores=[0.0, 0.0], values=[0.0, 4.0], starts=[0, 2])
+    >>> slopes.scores.tolist(), slopes.values.tolist(), slopes.log_null
+    ([-1.0, 1.0], [0.5, 0.5], None)
+    """
 
     scores: Floats
     values: Floats
@@ -62,18 +97,39 @@ def softmax_pool(
 
     Parameters
     ----------
-    scores : (N,) or (N, h)
-        float32 or float64, for one query or h of them; with `tokens`, (vocabulary,) or (vocabulary, h). -inf: absent.
-    values : (N,) or (N, k)
+    scores : array_like of shape (N,) or (N, h)
+        Float32 or float64, for one query or h of them; with `tokens`, (vocabulary,) or (vocabulary, h). -inf: absent.
+    values : array_like of shape (N,) or (N, k)
         What is averaged; with `tokens`, (vocabulary,) or (vocabulary, k).
-    starts : (n + 1,)
+    starts : array_like of shape (n + 1,)
         Where each sequence begins, ascending from 0 to N. An empty sequence has the output 0.
-    amounts : (N,), optional
+    amounts : array_like of shape (N,), optional
         How often each token occurs, at least 0; 1 by default. A token with amount 2 counts as two.
     log_null : scalar, (n,), or for several queries also (h,) or (n, h), optional
         Score of a null token of value 0 in every sequence, which takes what the others do not get.
-    tokens : (N,), optional
+    tokens : array_like of shape (N,), optional
         Entry of the vocabulary at each place.
+
+    Returns
+    -------
+    Pooled
+        `outputs` of every sequence and `log_weights` of every token.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit together, or scores hold NaN or +inf.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.attention import softmax_pool
+    >>> pooled = softmax_pool(scores=[800.0, 0.0, 1.0], values=[2.5, -1.0, 4.0], starts=[0, 2, 3])
+    >>> pooled.outputs.tolist()  # exact, however far apart the scores are
+    [2.5, 4.0]
+    >>> twice = softmax_pool([0.0, 0.0], [0.0, 3.0], [0, 2], amounts=[1, 2])  # the second token occurs twice
+    >>> round(float(twice.outputs[0]), 6)
+    2.0
     """
     asked = _Request.of(scores, values, starts, amounts, log_null, tokens)
     return Pooled(asked.outputs(), asked.log_weights())
@@ -88,7 +144,24 @@ def pool_outputs(
     *,
     tokens: ArrayLike | None = None,
 ) -> Floats:
-    """The outputs of `softmax_pool` without the weights, in less time and memory."""
+    """The outputs of `softmax_pool` without the weights, in less time and memory.
+
+    Parameters
+    ----------
+    scores, values, starts, amounts, log_null, tokens : array_like
+        As in `softmax_pool`.
+
+    Returns
+    -------
+    array of shape (n, [h], [k])
+        One output per sequence, query and value.
+
+    Examples
+    --------
+    >>> from whichtoken.attention import pool_outputs
+    >>> pool_outputs(scores=[0.0, 0.0], values=[1.0, 3.0], starts=[0, 2, 2]).tolist()  # the second sequence is empty
+    [2.0, 0.0]
+    """
     return _Request.of(scores, values, starts, amounts, log_null, tokens).outputs()
 
 
@@ -100,7 +173,26 @@ def pool_weights(
     *,
     tokens: ArrayLike | None = None,
 ) -> Floats:
-    """The weights of `softmax_pool` alone, (N,) or (N, h)."""
+    """The weights of `softmax_pool` alone, (N,) or (N, h).
+
+    Parameters
+    ----------
+    scores, starts, amounts, log_null, tokens : array_like
+        As in `softmax_pool`.
+
+    Returns
+    -------
+    array of shape (N,) or (N, h)
+        Attention on every token; the weights of a sequence sum to 1, less what its null token takes.
+
+    Examples
+    --------
+    >>> from whichtoken.attention import pool_weights
+    >>> pool_weights(scores=[0.0, 0.0, 2.0], starts=[0, 2, 3]).tolist()
+    [0.5, 0.5, 1.0]
+    >>> pool_weights(scores=[0.0, 0.0], starts=[0, 2], log_null=0.0).round(3).tolist()  # a third goes to the null token
+    [0.333, 0.333]
+    """
     return np.asarray(np.exp(_Request.of(scores, scores, starts, amounts, log_null, tokens).log_weights()))
 
 
@@ -118,6 +210,27 @@ def pool_gradient(
 
     d score_t = q_t <upstream, value_t - f>, in differences to the winning token: its relative accuracy survives saturation,
     down to the smallest float. With `tokens`, slopes are sums over all places of an entry.
+
+    Parameters
+    ----------
+    upstream : array_like of shape (n, [h], [k])
+        Slopes in the outputs.
+    scores, values, starts, amounts, log_null, tokens : array_like
+        As in `softmax_pool`.
+
+    Returns
+    -------
+    PoolGradient
+        Slopes in scores, values and null scores.
+
+    Examples
+    --------
+    >>> from whichtoken.attention import pool_gradient
+    >>> slopes = pool_gradient([1.0], scores=[0.0, 0.0], values=[0.0, 4.0], starts=[0, 2])
+    >>> slopes.scores.tolist()  # attention moves towards the larger value
+    [-1.0, 1.0]
+    >>> slopes.values.tolist()  # which are the attention weights
+    [0.5, 0.5]
     """
     return _Request.of(scores, values, starts, amounts, log_null, tokens).gradient(upstream)
 

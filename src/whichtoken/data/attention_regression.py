@@ -24,13 +24,41 @@ LAWS: dict[str, Callable[[tuple[int, int], Rng], Array]] = {  # independent coor
 
 @dataclass(frozen=True, eq=False)
 class RegressionProblem:
-    """One draw: n training pairs, the truth behind them, and more of the same on request."""
+    """One draw: n training pairs, the truth behind them, and more of the same on request.
 
-    tokens: Array  # (n, d)
-    labels: Array  # (n, outputs)
-    covariance: Array  # (d, d), Sigma
-    target: Array  # (outputs, d), M
-    mean: Array  # (d,)
+    Attributes
+    ----------
+    tokens : array of shape (n, d)
+        Inputs.
+    labels : array of shape (n, outputs)
+        Targets, with noise.
+    covariance : array of shape (d, d)
+        Sigma.
+    target : array of shape (outputs, d)
+        M.
+    mean : array of shape (d,)
+        Mean of the tokens.
+    noise : float
+        Standard deviation of the label noise.
+    law : str
+        Law of the whitened coordinates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import AttentionRegression
+    >>> rng = np.random.default_rng(0)
+    >>> problem = AttentionRegression(dim=3, tokens=50).sample(rng)
+    >>> tokens, labels = problem.draw(10, rng)
+    >>> bool(np.allclose(labels, tokens @ problem.target.T))  # fresh labels carry no noise
+    True
+    """
+
+    tokens: Array
+    labels: Array
+    covariance: Array
+    target: Array
+    mean: Array
     noise: float
     law: str
 
@@ -58,17 +86,25 @@ class AttentionRegression:
         Width d of a token.
     outputs : int, optional
         Width of a label; `dim` by default.
-    tokens : int
+    tokens : int, default=800
         Number n of training pairs.
     covariance, target : float or array
         Sigma (d, d) and M (outputs, d), or their condition number: eigenvalues, or singular values, then fall
         geometrically from 1 to 1/condition in a random basis that is drawn with each sample.
-    noise : float
+    noise : float, default=0.1
         Standard deviation of the label noise.
-    law : str
+    law : str, default="gaussian"
         Of the whitened coordinates: gaussian, uniform, sign, laplace or student (5 degrees of freedom).
-    mean : float or array (d,)
+    mean : float or array (d,), default=0.0
         Mean of the tokens.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import AttentionRegression
+    >>> problem = AttentionRegression(dim=4, outputs=2, tokens=100, covariance=10.0).sample(np.random.default_rng(0))
+    >>> problem.tokens.shape, problem.labels.shape, round(float(np.linalg.cond(problem.covariance)), 6)
+    ((100, 4), (100, 2), 10.0)
     """
 
     def __init__(

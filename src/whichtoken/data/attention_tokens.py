@@ -10,12 +10,32 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class AttentionProblem:
-    """What one attention head is trained on, its decoder included."""
+    """What one attention head is trained on, its decoder included.
 
-    tokens: NDArray[np.float64]  # (n, T, d)
-    queries: NDArray[np.float64]  # (n, d)
-    labels: NDArray[np.int64]  # (n,), -1 or +1
-    decoder: NDArray[np.float64]  # (d,)
+    Attributes
+    ----------
+    tokens : array of shape (n, T, d)
+        n sequences of T tokens.
+    queries : array of shape (n, d)
+        One query per sequence.
+    labels : array of shape (n,)
+        -1 or +1.
+    decoder : array of shape (d,)
+        V.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import AttentionTokens
+    >>> problem = AttentionTokens().sample(np.random.default_rng(0))
+    >>> problem.tokens.shape, problem.queries.shape, problem.token_scores.shape
+    ((6, 8, 10), (6, 10), (6, 8))
+    """
+
+    tokens: NDArray[np.float64]
+    queries: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    decoder: NDArray[np.float64]
 
     def __post_init__(self) -> None:
         _finite_arrays(self, ("tokens", "queries", "decoder"))
@@ -40,6 +60,19 @@ class AttentionTokens:
     """Gaussian tokens, queries and decoder on the unit sphere, labels by a fair coin.
 
     The synthetic data of Julistiono, Tarzanagh, Azizan, arXiv 2410.14581.
+
+    Parameters
+    ----------
+    sequences, length, dim : int
+        N, T and d.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import AttentionTokens
+    >>> problem = AttentionTokens(sequences=2, length=3, dim=4).sample(np.random.default_rng(0))
+    >>> problem.tokens.shape, round(float(np.linalg.norm(problem.decoder)), 6)
+    ((2, 3, 4), 1.0)
     """
 
     sequences: int = 6

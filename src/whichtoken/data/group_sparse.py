@@ -18,17 +18,25 @@ class GroupSparse:
     ----------
     groups, group_dim : int
         D >= 2 groups of d >= 1 variables.
-    relevant : int or sequence of int
+    relevant : int or sequence of int, default=0
         The group, or groups, that decide the label (from 0).
     direction : array of shape (group_dim,) or (relevant groups, group_dim), optional
-        v*, shared by the relevant groups or one row for each; normalised to length one. The first axis by default.
-    sigma : float
+        V*, shared by the relevant groups or one row for each; normalised to length one. The first axis by default.
+    sigma : float, default=1.0
         Standard deviation of every variable.
-    correlation : float
+    correlation : float, default=0.0
         Correlation in [0, 1) of the same variable in two groups.
-    margin : float
-        Every sample is moved away from the decision boundary by `margin`: the relevant groups share a shift of
-        y * margin along their directions, so that the deciding sum is at least `margin` in size.
+    margin : float, default=0.0
+        Every sample is moved away from the decision boundary by `margin`: the relevant groups share a shift of y *
+        margin along their directions, so that the deciding sum is at least `margin` in size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import GroupSparse
+    >>> X, y = GroupSparse(groups=5, group_dim=2, relevant=3).sample(100, np.random.default_rng(0))
+    >>> X.shape, bool((y == np.sign(X[:, 3, 0])).all())
+    ((100, 5, 2), True)
     """
 
     def __init__(

@@ -23,12 +23,30 @@ def download_imdb(folder: Path, *, url: str = URL, checksum: str = MD5, timeout:
 
     Parameters
     ----------
-    folder
+    folder : Path
         Created if needed.
-    checksum
-        md5 (32 digits) or sha256 (64 digits) of the file. A file with another checksum is not kept.
-    timeout
+    url : str, optional
+        Where the archive is.
+    checksum : str, default="7c2ac02c03563afcf9b574c7e56c153a"
+        Md5 (32 digits) or sha256 (64 digits) of the file. A file with another checksum is not kept.
+    timeout : float, default=30.0
         Seconds of silence after which the download ends.
+
+    Returns
+    -------
+    Path
+        The archive.
+
+    Raises
+    ------
+    UsageError
+        If the download fails or its checksum is another one.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from whichtoken.data import download_imdb
+    >>> download_imdb(Path("data"))  # doctest: +SKIP
     """
     target = Path(folder) / url.rsplit("/", 1)[-1]
     if target.is_file() and file_checksum(target, checksum) == checksum:

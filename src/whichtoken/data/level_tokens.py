@@ -25,17 +25,26 @@ class LevelTokens:
 
     Parameters
     ----------
-    length
+    length : int, default=256
         T, tokens of a sequence.
-    noise
+    noise : sequence of float, optional
         delta_k: probability that a token of level k is of the wrong side.
-    set_sizes
+    set_sizes : sequence of int, optional
         N_k; by default 4 + 2**k, k = 1..K, which with the other defaults makes the paper's |S| = 2048 (its text has
         2**(k - 1), which does not).
-    irrelevant
+    irrelevant : int, default=964
         Number of irrelevant tokens.
-    share
+    share : float, default=0.05
         Expected share of relevant tokens in a sequence.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import LevelTokens
+    >>> law = LevelTokens(length=20, noise=(0.4, 0.1), irrelevant=30)
+    >>> sample = law.sample(10, np.random.default_rng(0))
+    >>> law.size, sample.counts.shape, sample.lengths.tolist()[:3]
+    (58, (10, 58), [20, 20, 20])
     """
 
     length: int = 256

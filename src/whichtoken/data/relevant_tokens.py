@@ -21,18 +21,26 @@ class RelevantTokens:
 
     Parameters
     ----------
-    length
+    length : int, default=8
         T, tokens of a sequence.
-    relevant
+    relevant : int, default=4
         Relevant tokens of each label.
-    irrelevant
+    irrelevant : int, default=24
         Irrelevant tokens, drawn uniformly with repetition.
-    equal
+    equal : bool, default=True
         Every relevant token in equally many sequences; otherwise drawn with weights 1/rank.
-    relevant_per_sequence
+    relevant_per_sequence : int, default=1
         Different relevant tokens of a sequence, all of its label; more than one breaks Assumption 4.
-    paired
+    paired : bool, default=True
         The two sequences of a pair share their irrelevant tokens; otherwise these get a signed frequency by chance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import RelevantTokens
+    >>> sample = RelevantTokens(length=4, relevant=2, irrelevant=6).sample(2, np.random.default_rng(0))
+    >>> sample.counts.shape, sample.labels.tolist()
+    ((4, 10), [1, -1, 1, -1])
     """
 
     length: int = 8

@@ -17,6 +17,24 @@ class Task:
     A negative sequence is `length` standard Gaussian tokens. A positive one has `strength` times a hidden unit vector
     added to `signal_tokens` of its tokens, at positions drawn anew for every sequence (Barnfield, Cui, Lu, arXiv
     2509.25153, section 2).
+
+    Attributes
+    ----------
+    length : int
+        L, tokens of a sequence.
+    signal_tokens : int
+        R, how many of them carry the signal in a positive sequence.
+    strength : float
+        Theta, size of the signal in units of the noise.
+    prevalence : float
+        Pi, probability of a positive sequence.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import Task
+    >>> task = Task(length=10, signal_tokens=1, strength=5.0, prevalence=0.3)
+    >>> round(task.separation, 4), task.trivial_error
+    (1.5811, 0.3)
     """
 
     length: int

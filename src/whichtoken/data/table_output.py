@@ -25,13 +25,24 @@ def write_table(frame: pd.DataFrame, path: str | Path, *, spreadsheet_safe: bool
 
     Parameters
     ----------
-    frame : DataFrame
-        Its column names must differ.
+    frame : pd.DataFrame
+        DataFrame Its column names must differ.
     path : path
         Ends in .csv, .tsv, .parquet or .jsonl; an older file is replaced once the new one is whole.
-    spreadsheet_safe : bool
+    spreadsheet_safe : bool, default=False
         Put an apostrophe before texts that a spreadsheet would run as a formula. Numbers stay as they are, also those
         that are stored as text.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from whichtoken.data import write_table
+    >>> with TemporaryDirectory() as folder:
+    ...     write_table(pd.DataFrame({"word": ["good"], "weight": [1.5]}), Path(folder) / "words.csv")
+    ...     (Path(folder) / "words.csv").read_text().split()
+    ['word,weight', 'good,1.5']
     """
     target = Path(path)
     check_table_suffix(target)

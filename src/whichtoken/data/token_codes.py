@@ -32,14 +32,21 @@ class TokenCodes:
 
     Parameters
     ----------
-    length
+    length : int
         Tokens of a row, both marks included; longer texts are cut.
-    texts
+    texts : sequence of str, default=()
         Where the words come from when no vocabulary is given.
-    words
+    words : int, default=10000
         Size of that vocabulary: the most frequent ones, at most this many.
     vocabulary : path, optional
         A WordPiece vocabulary, one token per line and [PAD] the first, as BERT's.
+
+    Examples
+    --------
+    >>> from whichtoken.data import TokenCodes
+    >>> codes = TokenCodes(length=6, texts=["a good film", "a bad film"])
+    >>> codes.encode(["a film"]).shape, int(codes.encode(["a film"])[0, -1])  # 0 fills up
+    ((1, 6), 0)
     """
 
     def __init__(

@@ -19,12 +19,19 @@ class TokenCounts:
 
     Parameters
     ----------
-    counts : (n, |S|)
+    counts : array of shape (n, |S|)
         Anything that `scipy.sparse.csr_array` accepts; kept as int32 with sorted indices and without stored zeros.
-    labels : (n,)
+    labels : array of shape (n,)
         -1 or +1.
     vocabulary : sequence of str, optional
         Name of each token, (|S|,).
+
+    Examples
+    --------
+    >>> from whichtoken.data import TokenCounts
+    >>> documents = TokenCounts.from_sequences([[0, 2, 2], [1]], labels=[1, -1])
+    >>> documents.counts.toarray().tolist(), documents.lengths.tolist()
+    ([[1, 0, 2], [0, 1, 0]], [3, 1])
     """
 
     counts: sparse.csr_array

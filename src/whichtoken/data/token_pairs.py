@@ -22,8 +22,22 @@ class TokenPairs:
 
     Parameters
     ----------
-    kinds
+    kinds : int, default=4
         Number of left tokens, and of right tokens.
+    length : int, default=8
+        Tokens of a sequence.
+    irrelevant : int, default=24
+        Number of irrelevant tokens in the vocabulary.
+    noise : float, default=0.0
+        Probability that a label is turned over.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import TokenPairs
+    >>> law = TokenPairs(kinds=2, length=4, irrelevant=5)
+    >>> law.posterior_difference.tolist(), law.sample(6, np.random.default_rng(0)).counts.shape
+    ([[1.0, -1.0], [-1.0, 1.0]], (6, 9))
     """
 
     kinds: int = 4

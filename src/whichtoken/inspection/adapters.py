@@ -12,20 +12,56 @@ from torch.nn import functional
 
 @dataclass(frozen=True, eq=False)
 class Heads:
-    """What an adapter reads: the arguments of softmax attention in one call of a module."""
+    """What an adapter reads: the arguments of softmax attention in one call of a module.
 
-    query: Tensor  # (batch, heads, queries, dim)
-    key: Tensor  # (batch, key heads, keys, dim)
-    value: Tensor  # (batch, key heads, keys, value dim)
-    mask: Tensor | None = None  # flags or numbers to add, up to (batch, heads, queries, keys), or (batch, keys)
+    Attributes
+    ----------
+    query : Tensor
+        (batch, heads, queries, dim).
+    key : Tensor
+        (batch, key heads, keys, dim).
+    value : Tensor
+        (batch, key heads, keys, value dim).
+    mask : Tensor
+        Flags or numbers to add, up to (batch, heads, queries, keys), or (batch, keys).
+    causal : bool
+        Whether a query sees only what comes before it.
+    window : int
+        Each query sees only the last so many keys.
+    window_in_mask : int
+        The same where the mask already says so: lets the mask be kept short.
+    scale : float
+        None: one over the square root of dim.
+    softcap : float
+        Bound on the scores, if the model has one.
+    null : Tensor of shape (heads,) or None
+        Score of a null token that takes attention and gives nothing.
+    bias : Tensor
+        Added to the scores, up to (batch, heads, queries, keys).
+    context : Tensor
+        (batch, queries, heads, value dim), if the module has it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from whichtoken.inspection import Heads
+    >>> heads = Heads(query=torch.ones(1, 2, 3, 4), key=torch.ones(1, 2, 3, 4), value=torch.ones(1, 2, 3, 4), causal=True)
+    >>> heads.scale is None, heads.causal
+    (True, True)
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None = None
     causal: bool = False
-    window: int | None = None  # each query sees only the last so many keys
-    window_in_mask: int | None = None  # the same where the mask already says so: lets the mask be kept short
-    scale: float | None = None  # None: one over the square root of dim
+    window: int | None = None
+    window_in_mask: int | None = None
+    scale: float | None = None
     softcap: float | None = None
-    null: Tensor | None = None  # (heads,)
-    bias: Tensor | None = None  # added to the scores, up to (batch, heads, queries, keys)
-    context: Tensor | None = None  # (batch, queries, heads, value dim), if the module has it
+    null: Tensor | None = None
+    bias: Tensor | None = None
+    context: Tensor | None = None
 
 
 class Adapter:
@@ -33,6 +69,25 @@ class Adapter:
 
     `matches` says whether a module is of this kind; `read` is called after each of its forward passes with the arguments
     and the output, and returns the queries, keys and values behind it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from whichtoken.inspection import Adapter, AttentionProbe, Heads
+    >>> class Tiny(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return torch.softmax(x @ x.mT, -1) @ x
+    >>> class TinyAdapter(Adapter):
+    ...     def matches(self, module):
+    ...         return isinstance(module, Tiny)
+    ...     def read(self, module, args, kwargs, output):
+    ...         x = args[0][:, None]  # one head
+    ...         return Heads(x, x, x, scale=1.0)
+    >>> model = torch.nn.Sequential(Tiny())
+    >>> with AttentionProbe(model, adapters=[TinyAdapter()]) as probe:
+    ...     _ = model(torch.eye(3)[None])
+    >>> probe.picks(layer=0).token.tolist()  # each token picks itself
+    [[[0, 1, 2]]]
     """
 
     def matches(self, module: nn.Module) -> bool:

@@ -25,7 +25,27 @@ TINY = 1e-6
 
 
 def token_shares(model: nn.Module, inputs: Mapping[str, Tensor]) -> NDArray[np.float64]:
-    """What each token of one text (1, tokens) contributed to the decision, with the selections held: (tokens,)."""
+    """What each token of one text (1, tokens) contributed to the decision, with the selections held: (tokens,).
+
+    Parameters
+    ----------
+    model : nn.Module
+        a transformers model, in evaluation mode.
+    inputs : Mapping[str, Tensor]
+        One text, as the tokenizer gives it.
+
+    Returns
+    -------
+    array of shape (tokens,)
+        Shares of the decision.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import load_model, load_tokenizer, token_shares
+    >>> inputs = load_tokenizer("my-model")("a good film", return_tensors="pt")
+    >>> token_shares(load_model("my-model"), inputs).shape
+    (5,)
+    """
     with selections_held(model) as embedded:
         output = model(**inputs)
         _, score = decision(output)

@@ -28,13 +28,20 @@ class PickConfidence:
 
     Parameters
     ----------
-    score : (n,) array
+    score : array_like of shape (n,) array
         Larger is surer: gap, radius or weight of each pick.
-    right : (n,) array of bool
+    right : array_like of shape (n,) array of bool
         Whether the pick was the right one.
-    groups : (n,) array, optional
+    groups : array_like of shape (n,) array, optional
         Document of each pick. Picks of one document are not independent: intervals are over documents, and calibration
         never sees the document that it is used on.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import PickConfidence
+    >>> confidence = PickConfidence(score=[0.1, 0.2, 0.8, 0.9], right=[False, True, True, True])
+    >>> float(confidence.auroc), confidence.risk(coverage=0.5)
+    (1.0, 0.0)
     """
 
     def __init__(self, score: ArrayLike, right: ArrayLike, groups: ArrayLike | None = None) -> None:

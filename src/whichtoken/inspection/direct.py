@@ -44,6 +44,25 @@ def direct_contributions(model: nn.Module, inputs: Mapping[str, Tensor]) -> Dire
     Normalisations and the model's head are linearised at this text. `error` says what that costs: the largest difference
     between a head's contribution and the change of the decision when it is taken out of the residual stream, all later
     layers answering as before.
+
+    Parameters
+    ----------
+    model : nn.Module
+        a transformers model.
+    inputs : Mapping[str, Tensor]
+        One text, as the tokenizer gives it.
+
+    Returns
+    -------
+    DirectContributions
+        By layer, head and token.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import direct_contributions, load_model, load_tokenizer
+    >>> inputs = load_tokenizer("my-model")("a good film", return_tensors="pt")
+    >>> direct_contributions(load_model("my-model"), inputs).heads.shape
+    (2, 4)
     """
     with AttentionProbe(model) as probe, torch.no_grad():
         output = model(**inputs)

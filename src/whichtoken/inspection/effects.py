@@ -25,13 +25,37 @@ class PickEffects:
 
     In log odds for a classifier; see `decision`. `removed`: the token's value taken out of the head's output; `masked`: the
     head made to look elsewhere; `deleted`: the token taken out of the text (not a number for special tokens).
+
+    Attributes
+    ----------
+    layer : int
+        The layer.
+    decision : str
+        What the score is.
+    score : float
+        Decision of the whole text.
+    picks : Picks
+        What each head picked.
+    removed : array of shape (heads,)
+        Effect of taking the token's value out of the head's output.
+    masked : array of shape (heads,)
+        Effect of making the head look elsewhere.
+    deleted : array of shape (heads,)
+        Effect of taking the token out of the text.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import load_model, load_tokenizer, pick_effects
+    >>> inputs = load_tokenizer("my-model")("a good film", return_tensors="pt")
+    >>> pick_effects(load_model("my-model"), inputs, layer=1).layer
+    1
     """
 
     layer: int
     decision: str
-    score: float  # of the whole text
+    score: float
     picks: Picks
-    removed: NDArray[np.float64]  # (heads,)
+    removed: NDArray[np.float64]
     masked: NDArray[np.float64]
     deleted: NDArray[np.float64]
 
@@ -55,11 +79,21 @@ def pick_effects(
     inputs : dict of tensors of shape (1, tokens)
         One text without padding.
     layer : int
-    queries : "cls" or "last"
-    special : tokenizer or ids, optional
-        Special tokens are not deleted.
-    delete : bool
+        The layer whose heads are looked at.
+    queries : str, default="cls"
+        "cls" or "last".
+    special : object, optional
+        Tokenizer or ids, optional Special tokens are not deleted.
+    delete : bool, default=True
         Also run the model without each picked token.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import load_model, load_tokenizer, pick_effects
+    >>> inputs = load_tokenizer("my-model")("a good film", return_tensors="pt")
+    >>> effects = pick_effects(load_model("my-model"), inputs, layer=0)
+    >>> effects.removed.shape, effects.deleted.shape
+    ((4,), (4,))
     """
     with AttentionProbe(model, layers=[layer], queries=queries, special=special) as probe:
         output = model(**inputs)

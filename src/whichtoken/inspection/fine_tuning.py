@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from whichtoken.inspection.loading import load_model, load_tokenizer
+from whichtoken.inspection.loading import load_tokenizer, load_transformer
 
 LONGEST = 64
 
@@ -28,10 +28,43 @@ def fine_tune(
     """A classifier of two or more kinds of texts and its tokenizer; embeddings and the lower layers stay as they are.
 
     AdamW, with a learning rate that rises for a tenth of the steps and falls linearly to 0.
+
+    Parameters
+    ----------
+    folder : str or Path
+        a folder as `save_pretrained` writes it.
+    texts : sequence of str
+        What to learn from.
+    labels : sequence of int
+        Kind of each text, 0, 1, ...
+    frozen_layers : int, default=3
+        Lower layers that stay as they are, with the embeddings.
+    epochs : int, default=1
+        Passes over the texts.
+    lr : float, default=0.0001
+        Highest learning rate.
+    batch : int, default=32
+        Texts at a time.
+    seed : int, default=0
+        Seed for the order of the texts and the new head.
+    names : sequence of str, optional
+        What the kinds are called.
+
+    Returns
+    -------
+    tuple
+        The model, in evaluation mode, and its tokenizer.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import fine_tune
+    >>> model, tokenizer = fine_tune("my-model", ["a good film", "a bad film"], [1, 0], frozen_layers=1, names=["bad", "good"])
+    >>> model.config.id2label[1]
+    'good'
     """
     torch.manual_seed(seed)
     tokenizer = load_tokenizer(folder)
-    model = load_model(folder, classifier=True, num_labels=len(set(labels)))
+    model = load_transformer(folder, classifier=True, num_labels=len(set(labels)))
     if names is not None:
         model.config.id2label = dict(enumerate(names))
     _freeze(model, frozen_layers)

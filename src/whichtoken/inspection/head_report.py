@@ -25,27 +25,79 @@ NOTHING = Agreement(float("nan"), float("nan"), float("nan"))
 
 @dataclass(frozen=True)
 class HeadReport:
-    """What a head does over a corpus; `control` is the same head of the same model with shuffled weights."""
+    """What a head does over a corpus; `control` is the same head of the same model with shuffled weights.
+
+    Attributes
+    ----------
+    layer, head, texts : int
+        Which head, and over how many texts.
+    top_picks : tuple of tuple[str, float]
+        Token and share of the texts.
+    sinks : tuple of tuple[str, float]
+        Token and share of the texts in which it is an attention sink.
+    special_mass : float
+        Mean attention on special tokens.
+    sink_share : float
+        Mean attention on the head's attention sinks.
+    gap : float
+        Median distance of the pick from the runner-up, in score.
+    weight : float
+        Median attention on the pick.
+    effective_tokens : float
+        Mean number of tokens that are looked at.
+    largest_logit : float
+        Largest score in size.
+    contribution : float
+        Mean share of what all heads of the layer add to the residual stream.
+    position : Agreement
+        Agreement Picks on unseen texts that the place alone predicts.
+    token : Agreement
+        Agreement Picks on unseen texts that the word alone predicts.
+    chance : float
+        Share of the picks that would be predicted by chance.
+    label_correlation : float
+        Of pick rate with what a token says about the label, frequency held.
+    label_q : float
+        Its false discovery rate over all heads, against labels in random order.
+    signed_frequency : float
+        Rank correlation of pick rate with |signed frequency|.
+    frequency : float
+        Rank correlation of pick rate with how often a token occurs.
+    control : HeadReport
+        HeadReport The same head with shuffled weights.
+    shape : WeightShape
+        The key-query matrix of the head by itself: rank, spread, balance.
+    rule : BilinearRule
+        Whether the head is one bilinear max-margin rule.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import inspect, load_model, load_tokenizer
+    >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
+    >>> report = inspect(load_model("my-model"), texts, load_tokenizer("my-model"), shown=1, control=False).reports[0]
+    >>> report.texts, report.kind in {"sink", "position", "content", "mixed"}
+    (4, True)
+    """
 
     layer: int
     head: int
     texts: int
-    top_picks: tuple[tuple[str, float], ...]  # token and share of the texts
-    sinks: tuple[tuple[str, float], ...]  # token and share of the texts in which it is an attention sink
-    special_mass: float  # mean attention on special tokens
+    top_picks: tuple[tuple[str, float], ...]
+    sinks: tuple[tuple[str, float], ...]
+    special_mass: float
     sink_share: float
-    gap: float  # median
-    weight: float  # median
-    effective_tokens: float  # mean
+    gap: float
+    weight: float
+    effective_tokens: float
     largest_logit: float
-    contribution: float  # mean share of what all heads of the layer add to the residual stream
-    position: Agreement  # picks on unseen texts that the place alone predicts
-    token: Agreement  # that the word alone predicts
+    contribution: float
+    position: Agreement
+    token: Agreement
     chance: float
-    label_correlation: float = float("nan")  # of pick rate with what a token says about the label, frequency held
-    label_q: float = float("nan")  # its false discovery rate over all heads, against labels in random order
-    signed_frequency: float = float("nan")  # rank correlation of pick rate with |signed frequency|
-    frequency: float = float("nan")  # with how often a token occurs
+    label_correlation: float = float("nan")
+    label_q: float = float("nan")
+    signed_frequency: float = float("nan")
+    frequency: float = float("nan")
     control: HeadReport | None = None
     shape: WeightShape | None = None
     rule: BilinearRule | None = None
@@ -71,7 +123,35 @@ def head_reports(
     control: CorpusPicks | None = None,
     seed: int = 0,
 ) -> list[HeadReport]:
-    """Reports of all heads, in the order of layers and heads; false discoveries are controlled over them."""
+    """Reports of all heads, in the order of layers and heads; false discoveries are controlled over them.
+
+    Parameters
+    ----------
+    picks : CorpusPicks
+        Every pick over a corpus, as in `Inspection.picks`.
+    tokenizer : object
+        That of the model.
+    labels : sequence of object, optional
+        One per text: then picks are compared with what tokens say about labels.
+    control : CorpusPicks, optional
+        The picks of the same model with shuffled weights.
+    seed : int, default=0
+        Seed for the shuffled labels.
+
+    Returns
+    -------
+    list of HeadReport
+        One per head.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import head_reports, inspect, load_model, load_tokenizer
+    >>> tokenizer = load_tokenizer("my-model")
+    >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
+    >>> found = inspect(load_model("my-model"), texts, tokenizer, shown=1, control=False)
+    >>> len(head_reports(found.picks, tokenizer)) == len(found.reports)
+    True
+    """
     from scipy.stats import false_discovery_control
 
     texts, layers, heads = picks.token.shape

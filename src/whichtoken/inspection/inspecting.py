@@ -51,7 +51,37 @@ class TextView:
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """What `inspect` found; shows itself in a notebook, and as a page with `to_html`."""
+    """What `inspect` found; shows itself in a notebook, and as a page with `to_html`.
+
+    Attributes
+    ----------
+    model : str
+        Name of the model.
+    queries : str
+        Whose picks.
+    texts : int
+        Number of texts.
+    truncated : int
+        How many of them were too long and cut.
+    layer, head : int
+        The head that was looked at closely.
+    reports : list[HeadReport]
+        What each head does.
+    views : list[TextView]
+        The texts that are shown.
+    labels : bool
+        Whether texts had labels.
+    picks : CorpusPicks
+        Every pick.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import inspect, load_model, load_tokenizer
+    >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
+    >>> found = inspect(load_model("my-model"), texts, load_tokenizer("my-model"), shown=1, control=False)
+    >>> len(found.reports), found.report(layer=0, head=1).head
+    (8, 1)
+    """
 
     model: str
     queries: str
@@ -122,9 +152,9 @@ class Inspection:
     def to_html(self, path: str | Path) -> None:
         """Write the page, whole or not at all."""
         from whichtoken.files import write_text
-        from whichtoken.inspection.html import page
+        from whichtoken.inspection.html import inspection_page
 
-        write_text(path, page(self))
+        write_text(path, inspection_page(self))
 
     def _repr_html_(self) -> str:
         from whichtoken.inspection.html import fragment
@@ -151,20 +181,36 @@ def inspect(
     ----------
     model : torch.nn.Module
         A transformers model, in evaluation mode.
-    texts : list of str
-    tokenizer : tokenizer
+    texts : sequence of str
+        What the model is to read.
+    tokenizer : object, optional
+        That of the model.
     labels : list, optional
         One per text: then picks are compared with what tokens say about labels.
     layer, head : int, optional
         The head to look at closely; by default the one that contributes most to the decisions (of the shown texts), or,
         without decisions, the one that writes most outside attention sinks.
-    queries : "cls" or "last", optional
-        Whose picks: the first token's, or the last one's (language models).
-    shown : int
+    queries : str, optional
+        "cls" or "last", optional Whose picks: the first token's, or the last one's (language models).
+    shown : int, default=6
         Texts that are shown and for which effects are measured.
-    control : bool
+    control : bool, default=True
         Run also the same model with shuffled weights, as a control for every statistic.
-    batch : int
+    batch : int, default=16
+        Texts at a time.
+
+    Returns
+    -------
+    Inspection
+        a report per head, and a closer look at one of them.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import inspect, load_model, load_tokenizer
+    >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
+    >>> found = inspect(load_model("my-model"), texts, load_tokenizer("my-model"), shown=1, control=False)
+    >>> found.texts, found.grid("weight").shape  # the weight of the pick: layers, heads
+    (4, (2, 4))
     """
     if tokenizer is None:
         raise UsageError("inspect needs the model's tokenizer: inspect(model, texts, tokenizer=tokenizer)")

@@ -16,11 +16,32 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # in the order of preference
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
 
 
-def load_model(folder: str | Path, *, classifier: bool | None = None, **options: Any) -> Any:
+def load_transformer(folder: str | Path, *, classifier: bool | None = None, **options: Any) -> Any:
     """The transformers model in a folder, in evaluation mode.
 
     Code in the folder stays where it is (`trust_remote_code=False`), safetensors are preferred, and pickled weights are
     read as weights only. With its own head if it is a classifier or a language model, otherwise the bare encoder.
+
+    Parameters
+    ----------
+    folder : str or Path
+        a folder as `save_pretrained` writes it.
+    classifier : bool, optional
+        Whether to load it with a classification head; by default as the folder says.
+    **options : object
+        Passed on to `from_pretrained`.
+
+    Returns
+    -------
+    transformers.PreTrainedModel
+        Ready to run.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import load_model
+    >>> model = load_model("my-model")
+    >>> model.training
+    False
     """
     folder = Path(folder)
     config = _config(folder)
@@ -47,7 +68,24 @@ def load_model(folder: str | Path, *, classifier: bool | None = None, **options:
 
 
 def load_tokenizer(folder: str | Path) -> Any:
-    """The tokenizer in a folder."""
+    """The tokenizer in a folder.
+
+    Parameters
+    ----------
+    folder : str or Path
+        a folder as `save_pretrained` writes it.
+
+    Returns
+    -------
+    transformers.PreTrainedTokenizerBase
+        Its tokenizer.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import load_tokenizer
+    >>> load_tokenizer("my-model")("a good film")["input_ids"]
+    [2, 8, 4, 6, 3]
+    """
     folder = Path(folder)
     check_folder(folder)
     if not any((folder / name).is_file() for name in TOKENIZERS):

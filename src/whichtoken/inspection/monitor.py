@@ -48,19 +48,22 @@ class AttentionMonitor:
 
     Parameters
     ----------
-    model : torch.nn.Module
-    every : int
-        Looks at one step in so many; the others run without hooks.
+    model : nn.Module
+        The model that trains.
+    every : int, default=50
+        Looks at one step in this many; the others run without hooks.
     texts, queries : int
         How many texts and queries of a batch are looked at, evenly spread.
 
     Examples
     --------
-    >>> monitor = AttentionMonitor(model)              # doctest: +SKIP
-    >>> for batch in batches:                          # doctest: +SKIP
-    ...     with monitor:
-    ...         loss = model(**batch).loss
-    ...     loss.backward()
+    >>> import torch
+    >>> from whichtoken.inspection import AttentionMonitor
+    >>> layer = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
+    >>> monitor = AttentionMonitor(layer, every=1)
+    >>> with monitor:
+    ...     loss = layer(torch.randn(2, 5, 8)).square().mean()
+    >>> loss.backward()
     """
 
     def __init__(self, model: nn.Module, every: int = 50, texts: int = 4, queries: int = 8) -> None:

@@ -18,18 +18,50 @@ class Picks:
 
     `token` and `runner_up` are positions among the keys; the first of equals is the pick. `runner_up` is -1 and the gap
     infinite where there was only one token to pick; `token` is -1 where there was none.
+
+    Attributes
+    ----------
+    token, runner_up : Tensor of shape (batch, heads, queries)
+        Positions among the keys.
+    gap : Tensor
+        Score of the pick minus score of the runner-up.
+    weight : Tensor
+        Attention on the pick.
+    entropy : Tensor
+        Of the weights, in nats.
+    largest_logit : Tensor
+        Largest score in size.
+    special_mass : Tensor or None
+        Attention on special tokens, where they are known.
+    positions : Tensor of shape (batch, queries)
+        Where the queries are.
+    heads : Tensor of shape (heads,)
+        Numbers of the heads.
+    valid : Tensor of shape (batch, queries)
+        Whether the query is a token, not padding.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from whichtoken.inspection import AttentionProbe
+    >>> model = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
+    >>> with AttentionProbe(model) as probe:
+    ...     _ = model(torch.randn(3, 5, 8))
+    >>> picks = probe.picks(layer=0)
+    >>> picks.gap.shape, bool((picks.effective_tokens <= 5 + 1e-4).all())
+    (torch.Size([3, 2, 5]), True)
     """
 
     token: Tensor
     runner_up: Tensor
-    gap: Tensor  # score of the pick minus score of the runner-up
-    weight: Tensor  # attention on the pick
-    entropy: Tensor  # of the weights, in nats
+    gap: Tensor
+    weight: Tensor
+    entropy: Tensor
     largest_logit: Tensor
-    special_mass: Tensor | None  # attention on special tokens, where they are known
-    positions: Tensor  # (batch, queries)
-    heads: Tensor  # (heads,)
-    valid: Tensor  # (batch, queries): the query is a token, not padding
+    special_mass: Tensor | None
+    positions: Tensor
+    heads: Tensor
+    valid: Tensor
     _reading: Reading = field(repr=False)
     _alike: Tensor | None = field(default=None, repr=False)
 

@@ -37,22 +37,28 @@ class AttentionProbe:
         Runs as it is; in a `torch.compile`d model the hooks run without compilation.
     layers, heads : sequence of int, optional
         Which to keep; all by default. Negative numbers count from the end.
-    queries : "all", "cls", "last" or positions
-        Which queries to keep.
+    queries : Queries, default="all"
+        "all", "cls", "last" or positions Which queries to keep.
     special : sequence of int, optional
         Ids of special tokens, or a tokenizer that knows them; needed for `picks(special=False)`.
-    adapters : sequence of Adapter
+    adapters : sequence of Adapter, default=()
         For attention modules of your own.
-    hidden : bool
+    hidden : bool, default=False
         Keep also what each layer was given.
-    on_forward : function of the probe, optional
-        Called after each forward pass of the model: for streams of batches and for generation.
+    on_forward : Callable[[AttentionProbe], None], optional
+        Function of the probe, optional Called after each forward pass of the model: for streams of batches and for
+        generation.
 
     Examples
     --------
-    >>> with AttentionProbe(model) as probe:          # doctest: +SKIP
-    ...     model(**batch)
-    >>> probe.picks(layer=3, queries="cls").token      # doctest: +SKIP
+    >>> import torch
+    >>> from whichtoken.inspection import AttentionProbe
+    >>> model = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
+    >>> with AttentionProbe(model) as probe:
+    ...     _ = model(torch.randn(3, 5, 8))
+    >>> picks = probe.picks(layer=0, queries="cls")
+    >>> picks.token.shape, probe.weights(layer=0).shape
+    (torch.Size([3, 2, 1]), torch.Size([3, 2, 5, 5]))
     """
 
     def __init__(

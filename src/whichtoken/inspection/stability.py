@@ -18,10 +18,28 @@ from whichtoken.inspection.probe import AttentionProbe
 
 @dataclass(frozen=True, eq=False)
 class PickStability:
-    """Share of repetitions in which a head's pick stays the same token: (layers, heads) each."""
+    """Share of repetitions in which a head's pick stays the same token: (layers, heads) each.
+
+    Attributes
+    ----------
+    dropout : array of shape (layers, heads)
+        With dropout switched on.
+    truncation : array of shape (layers, heads)
+        With the end cut off; not a number where that held the pick.
+    synonyms : array of shape (layers, heads)
+        With words replaced by near ones.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import load_model, load_tokenizer, pick_stability
+    >>> inputs = load_tokenizer("my-model")("a very good film", return_tensors="pt")
+    >>> stability = pick_stability(load_model("my-model"), inputs, repeats=2)
+    >>> bool(((0 <= stability.dropout) & (stability.dropout <= 1)).all())
+    True
+    """
 
     dropout: NDArray[np.float64]
-    truncation: NDArray[np.float64]  # not a number where the end that was cut held the pick
+    truncation: NDArray[np.float64]
     synonyms: NDArray[np.float64]
 
 
@@ -39,6 +57,34 @@ def pick_stability(
 
     Cut: the last token before the end goes, one more each time, up to half of the text. Synonyms: in each repetition every
     fifth token, picked at random, becomes its nearest neighbour in the embedding; special tokens stay.
+
+    Parameters
+    ----------
+    model : object
+        a transformers model, in evaluation mode.
+    inputs : Mapping[str, Tensor]
+        One text, as the tokenizer gives it.
+    queries : str, default="cls"
+        Whose picks, "cls" or "last".
+    special : object, optional
+        Ids of special tokens, or a tokenizer that knows them.
+    repeats : int, default=8
+        Times that each change is tried.
+    seed : int, default=0
+        Seed for the changes.
+
+    Returns
+    -------
+    PickStability
+        Shares of the repetitions in which the pick stays.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import load_model, load_tokenizer, pick_stability
+    >>> tokenizer = load_tokenizer("my-model")
+    >>> inputs = tokenizer("a very good film", return_tensors="pt")
+    >>> pick_stability(load_model("my-model"), inputs, special=tokenizer, repeats=2).dropout.shape
+    (2, 4)
     """
     fork = torch.random.fork_rng(devices=[])
     with fork:

@@ -30,14 +30,45 @@ Measured = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Predicted:
-    """A number from theory with its own numerical error (quadrature, fixed point), not its distance to the truth."""
+    """A number from theory with its own numerical error (quadrature, fixed point), not its distance to the truth.
+
+    Attributes
+    ----------
+    value : object
+        The prediction, a number or an array.
+    error : float
+        Its numerical error.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Predicted
+    >>> Predicted(0.5, error=1e-6).value
+    0.5
+    """
 
     value: Any
     error: float = 0.0
 
 
 class Grid:
-    """Every combination of the listed values, each repeated `seeds` times; fields not named keep their default."""
+    """Every combination of the listed values, each repeated `seeds` times; fields not named keep their default.
+
+    Parameters
+    ----------
+    seeds : int
+        Repeats of each point.
+    **axes : value or list of values
+        Values of a field of the point.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Grid
+    >>> grid = Grid(seeds=3, dim=[64, 256], length=8)
+    >>> list(grid.points({}))
+    [{'dim': 64, 'length': 8}, {'dim': 256, 'length': 8}]
+    >>> list(grid.points({"dim": [32]}))  # an override replaces the whole axis
+    [{'dim': 32, 'length': 8}]
+    """
 
     def __init__(self, *, seeds: int, **axes: Any) -> None:
         self.seeds = seeds
@@ -52,7 +83,36 @@ class Grid:
 
 @dataclass(frozen=True)
 class Row(Generic[PointT]):
-    """One finished repeat of one point."""
+    """One finished repeat of one point.
+
+    Attributes
+    ----------
+    point : PointT
+        What was run.
+    seed : int
+        Number of the repeat.
+    status : {"ok", "failed"}
+        Whether it finished.
+    message : str
+        What went wrong, if it failed.
+    measured : Measured
+        What `run` returned.
+    seconds : float
+        Computing time.
+    package_version : str
+        Version of whichtoken that computed it.
+    predicted : Mapping[str, Predicted]
+        What `predict` returned for the point.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> from whichtoken.lab import Row
+    >>> row = Row(SimpleNamespace(dim=64), seed=0, status="ok", message="", measured={"error": 0.1}, seconds=0.2,
+    ...           package_version="0.1.0")
+    >>> row.point.dim, row.measured["error"]
+    (64, 0.1)
+    """
 
     point: PointT
     seed: int
@@ -68,7 +128,24 @@ class Row(Generic[PointT]):
 
 
 class Rows(list[Row[PointT]]):
-    """The rows that finished, in the order of the plan; those that failed are counted beside them."""
+    """The rows that finished, in the order of the plan; those that failed are counted beside them.
+
+    Parameters
+    ----------
+    rows : iterable of Row[PointT], default=()
+        Those that finished.
+    failed : iterable of Row[PointT], default=()
+        Those that failed.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> from whichtoken.lab import Row, Rows
+    >>> rows = Rows(Row(SimpleNamespace(dim=dim), seed, "ok", "", {"error": 1 / dim}, 0.1, "0.1.0")
+    ...             for dim in (2, 4) for seed in (0, 1))
+    >>> rows.levels("dim"), rows.where(dim=4).values("error").tolist(), rows.seed_means("error").tolist()
+    ([2, 4], [0.25, 0.25], [0.375, 0.375])
+    """
 
     def __init__(self, rows: Iterable[Row[PointT]] = (), failed: Iterable[Row[PointT]] = ()) -> None:
         super().__init__(rows)
@@ -117,7 +194,33 @@ class Rows(list[Row[PointT]]):
 
 
 class Experiment(ABC, Generic[PointT]):
-    """A claim that can be run, judged and drawn."""
+    """A claim that can be run, judged and drawn: one file in `experiments/<theory>/`, or in a folder of your own.
+
+    A subclass declares `id` and `presets`, measures one point in `run`, says what theory expects in `predict`, yields claims
+    in `judge` and draws them in `draw`. The module docstring states the claim and its source.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> from whichtoken.lab import Experiment, Grid, Mean, agreement
+    >>> @dataclass(frozen=True)
+    ... class Point:
+    ...     sides: int = 6
+    >>> class Dice(Experiment[Point]):
+    ...     id = "mine/dice"
+    ...     presets = {"quick": (Grid(sides=[6, 20], seeds=10),)}
+    ...     def run(self, point, rng):
+    ...         return {"mean": rng.integers(1, point.sides + 1, 1000).mean()}
+    ...     def judge(self, rows):
+    ...         for sides in rows.levels("sides"):
+    ...             found = Mean(rows.where(sides=sides).values("mean"))
+    ...             yield agreement(f"dice.{sides}", "the mean", theory=(sides + 1) / 2, measured=found, tolerance=0.2)
+    ...     def draw(self, rows, figure):
+    ...         figure.subplots().plot([row.point.sides for row in rows], rows.values("mean"), ".")
+    >>> Dice().theory, sorted(Dice().run(Point(), np.random.default_rng(0)))
+    ('mine', ['mean'])
+    """
 
     id: ClassVar[str]  # "<theory>/<claim>", with dashes
     version: ClassVar[int] = 1  # raise it when run() or predict() change their numbers: older rows are then not reused

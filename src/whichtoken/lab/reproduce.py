@@ -13,7 +13,7 @@ from whichtoken.lab.discovery import experiments, find
 from whichtoken.lab.engines import Engine, parse_engine, time_limit
 from whichtoken.lab.experiment import Experiment, Row
 from whichtoken.lab.ledger import Ledger, Run
-from whichtoken.lab.plan import Plan, Task, check_size, make_plan
+from whichtoken.lab.plan import RunPlan, RunTask, check_size, make_plan
 from whichtoken.lab.progress import Tick, progress_bar
 from whichtoken.lab.results import Result, judge_and_store
 from whichtoken.lab.worker import Outcome
@@ -37,20 +37,44 @@ def reproduce(
 
     Parameters
     ----------
-    ids : experiments to run; all that have the preset when not given.
-    preset : quick, full or paper.
-    set : fields of the points to override, a list makes a grid.
-    seeds : number of repeats of each point instead of the preset's.
-    fresh : compute also what is stored; each stored row stays until its successor is finished.
-    engine : local, dask (a cluster on this machine) or dask://host:port.
-    workers : number of worker processes; one per available core when not given.
-    timeout : seconds that one point may take, after which its worker is stopped and the row is failed; when not given,
-        an hour for quick, six hours for full and two days for paper. `inf` means no limit.
-    out : folder of the ledger.
+    ids : iterable of str, optional
+        Experiments to run; all that have the preset when not given.
+    preset : str, default="quick"
+        Quick, full or paper.
+    set : Mapping[str, Any], optional
+        Fields of the points to override; a list makes a grid.
+    seeds : int, optional
+        Number of repeats of each point instead of the preset's.
+    fresh : bool, default=False
+        Compute also what is stored; each stored row stays until its successor is finished.
+    engine : str, default="local"
+        Local, dask (a cluster on this machine) or dask://host:port.
+    workers : int, optional
+        Number of worker processes; one per available core when not given.
+    timeout : float or str, optional
+        Seconds that one point may take, after which its worker is stopped and the row is failed; when not given, an
+        hour for quick, six hours for full and two days for paper. `inf` means no limit.
+    out : str or Path, default="whichtoken-output"
+        Folder of the ledger.
+    progress : callable, optional
+        Called with the number of points to compute; shows how far they are.
 
     Returns
     -------
-    list of Result, one per experiment, in the order of `ids`.
+    list of Result
+        One per experiment, in the order of `ids`.
+
+    Raises
+    ------
+    UsageError
+        If an experiment, a field or the engine is unknown, or the ledger cannot be used.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import reproduce
+    >>> [result] = reproduce(["mirror-descent/direction"], set={"p": [1.5, 2.0]}, seeds=5)  # doctest: +SKIP
+    >>> for verdict in result.verdicts:  # doctest: +SKIP
+    ...     print(verdict.state, verdict.claim)
     """
     plans = [make_plan(experiment, preset, set, seeds) for experiment in _chosen(ids, preset)]
     check_size(plans)
@@ -75,7 +99,7 @@ def _chosen(ids: Iterable[str] | None, preset: str) -> list[Any]:
 
 
 def _compute(
-    plans: list[Plan],
+    plans: list[RunPlan],
     ledger: Ledger,
     engine: Engine,
     fresh: bool,
@@ -99,7 +123,7 @@ def _compute(
         )
 
 
-def _missing(plan: Plan, ledger: Ledger, fresh: bool) -> list[Task]:
+def _missing(plan: RunPlan, ledger: Ledger, fresh: bool) -> list[RunTask]:
     """The tasks to run: predictions first, so that a theory that cannot be evaluated shows early."""
     stored = set() if fresh else ledger.rows(plan).keys()
     if type(plan.experiment).predict is Experiment.predict:
@@ -108,12 +132,12 @@ def _missing(plan: Plan, ledger: Ledger, fresh: bool) -> list[Task]:
         predicted = set() if fresh else ledger.predicted_points(plan.experiment.id, plan.experiment.version)
     present = plan.points.keys() - plan.absent.keys()
     predictions = [
-        Task(plan.experiment.id, text, None) for text in plan.points if text in present and text not in predicted
+        RunTask(plan.experiment.id, text, None) for text in plan.points if text in present and text not in predicted
     ]
     return predictions + [task for task in plan.tasks if task.point in present and task not in stored]
 
 
-def _store(ledger: Ledger, plan: Plan, task: Task, outcome: Outcome) -> None:
+def _store(ledger: Ledger, plan: RunPlan, task: RunTask, outcome: Outcome) -> None:
     version = plan.experiment.version
     if task.seed is not None:
         row: Row[Any] = Row(

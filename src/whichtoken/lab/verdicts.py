@@ -40,7 +40,20 @@ class Sample(Protocol):
 
 
 class Mean:
-    """The mean over seeds, with Student's t interval."""
+    """The mean over seeds, with Student's t interval.
+
+    Parameters
+    ----------
+    values : array_like
+        One number per seed.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Mean
+    >>> found = Mean([1.0, 2.0, 3.0]).interval(0.95)
+    >>> found.measured, round(found.low, 3), round(found.high, 3)
+    (2.0, -0.484, 4.484)
+    """
 
     def __init__(self, values: ArrayLike) -> None:
         self.values: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
@@ -59,7 +72,19 @@ class Mean:
 
 
 class Exact:
-    """A number that no seed changes."""
+    """A number that no seed changes.
+
+    Parameters
+    ----------
+    value : float
+        The number.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Exact
+    >>> Exact(2.0).interval(0.95)
+    Interval(measured=2.0, low=2.0, high=2.0)
+    """
 
     def __init__(self, value: float) -> None:
         self.value = float(value)
@@ -72,6 +97,18 @@ class Share:
     """The fraction of seeds for which something holds, with Clopper and Pearson's exact interval.
 
     Student's t would give width zero, hence certainty, to five hits out of five.
+
+    Parameters
+    ----------
+    hits : array_like of bool
+        One per seed.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Share
+    >>> found = Share([True] * 5).interval(0.95)
+    >>> found.measured, round(found.low, 3), found.high
+    (1.0, 0.478, 1.0)
     """
 
     def __init__(self, hits: ArrayLike) -> None:
@@ -91,7 +128,23 @@ class Share:
 
 
 class Resampled:
-    """Any statistic of the seeds (a median, a ratio of means), with a bootstrap interval from ten seeds on."""
+    """Any statistic of the seeds (a median, a ratio of means), with a bootstrap interval from ten seeds on.
+
+    Parameters
+    ----------
+    values : array_like
+        One number per seed.
+    statistic : Callable[..., Any]
+        Of the numbers, as `numpy.median`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.lab import Resampled
+    >>> found = Resampled(np.arange(1.0, 12.0), np.median).interval(0.95)
+    >>> found.measured, found.low < 6 < found.high
+    (6.0, True)
+    """
 
     def __init__(self, values: ArrayLike, statistic: Callable[..., Any]) -> None:
         self.values: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
@@ -113,7 +166,39 @@ class Resampled:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim."""
+    """What became of a claim.
+
+    Attributes
+    ----------
+    code : str
+        Short name of the claim, unique in its experiment.
+    claim : str
+        The statement, in words.
+    theory : float or None
+        What theory says.
+    theory_error : float
+        Numerical error of that.
+    measured : float or None
+        What was measured.
+    low, high : float or None
+        The interval of the measurement.
+    relation : str
+        Of the measurement to theory, if the claim holds.
+    rule : str
+        What decides the state.
+    state : str
+        Agrees, disagrees, inconclusive or not-run.
+    note : str
+        Why it was not run, if it was not.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Mean, agreement
+    >>> claim = agreement("coin", "heads are as likely as tails", theory=0.5, measured=Mean([0.49, 0.5, 0.52]), tolerance=0.1)
+    >>> verdict = claim.settle(0.95)
+    >>> verdict.state, verdict.relation, round(verdict.measured, 4)
+    ('agrees', '=', 0.5033)
+    """
 
     code: str
     claim: str
@@ -122,7 +207,7 @@ class Verdict:
     measured: float | None
     low: float | None
     high: float | None
-    relation: Literal["=", "≤", "≥", ""]  # of the measurement to theory, if the claim holds
+    relation: Literal["=", "≤", "≥", ""]
     rule: str
     state: State
     note: str = ""
@@ -130,7 +215,33 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement with its evidence, before the level of its interval is known."""
+    """A statement with its evidence, before the level of its interval is known.
+
+    Attributes
+    ----------
+    code : str
+        Short name of the claim, unique in its experiment.
+    claim : str
+        The statement, in words.
+    theory : float or None
+        What theory says; for a bound, the bound.
+    sample : Mean, Share, Resampled or Exact
+        What was measured.
+    kind : str
+        Equal, at least, at most or not run.
+    tolerance : float
+        Difference from theory that still counts as agreement.
+    theory_error : float
+        Numerical error of the prediction.
+    note : str
+        Why it was not run, if it was not.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Exact, at_most
+    >>> at_most("gap", "the gap is small", bound=1e-8, measured=Exact(1e-9)).settle(0.95).state
+    'agrees'
+    """
 
     code: str
     claim: str
@@ -178,22 +289,116 @@ class Claim:
 def agreement(
     code: str, claim: str, *, theory: float | None, measured: Sample, tolerance: float, theory_error: float = 0.0
 ) -> Claim:
-    """The claim that a measured quantity equals its prediction."""
+    """The claim that a measured quantity equals its prediction.
+
+    Parameters
+    ----------
+    code : str
+        Short name of the claim, unique in its experiment.
+    claim : str
+        The statement, in words.
+    theory : float or None
+        The prediction; None where there is none.
+    measured : Mean, Share, Resampled or Exact
+        The measurements.
+    tolerance : float
+        Difference that still counts as agreement; the interval must not be wider.
+    theory_error : float, default=0.0
+        Numerical error of the prediction.
+
+    Returns
+    -------
+    Claim
+        To be yielded by `judge`.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Exact, agreement
+    >>> agreement("pi", "pi is 3", theory=3.0, measured=Exact(3.1416), tolerance=0.01).settle(0.95).state
+    'disagrees'
+    """
     return Claim(code, claim, theory, measured, "equal", tolerance, theory_error)
 
 
 def at_least(code: str, claim: str, *, bound: float, measured: Sample) -> Claim:
-    """The claim that a measured quantity does not fall below a bound."""
+    """The claim that a measured quantity does not fall below a bound.
+
+    Parameters
+    ----------
+    code : str
+        Short name of the claim, unique in its experiment.
+    claim : str
+        The statement, in words.
+    bound : float
+        The bound.
+    measured : Mean, Share, Resampled or Exact
+        The measurements.
+
+    Returns
+    -------
+    Claim
+        To be yielded by `judge`.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Share, at_least
+    >>> at_least("wins", "wins half of the time", bound=0.5, measured=Share([True] * 20)).settle(0.95).state
+    'agrees'
+    """
     return Claim(code, claim, bound, measured, "at least")
 
 
 def at_most(code: str, claim: str, *, bound: float, measured: Sample) -> Claim:
-    """The claim that a measured quantity does not exceed a bound."""
+    """The claim that a measured quantity does not exceed a bound.
+
+    Parameters
+    ----------
+    code : str
+        Short name of the claim, unique in its experiment.
+    claim : str
+        The statement, in words.
+    bound : float
+        The bound.
+    measured : Mean, Share, Resampled or Exact
+        The measurements.
+
+    Returns
+    -------
+    Claim
+        To be yielded by `judge`.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Exact, at_most
+    >>> at_most("gap", "the gap is small", bound=1e-8, measured=Exact(1e-3)).settle(0.95).state
+    'disagrees'
+    """
     return Claim(code, claim, bound, measured, "at most")
 
 
 def not_run(code: str, claim: str, reason: str) -> Claim:
-    """A claim whose data is absent."""
+    """A claim whose data is absent.
+
+    Parameters
+    ----------
+    code : str
+        Short name of the claim, unique in its experiment.
+    claim : str
+        The statement, in words.
+    reason : str
+        What is missing, and how to get it.
+
+    Returns
+    -------
+    Claim
+        To be yielded by `judge`.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import not_run
+    >>> not_run("reviews", "holds on reviews", "put the reviews into the data folder").settle(0.95).state
+    'not-run'
+    """
     return Claim(code, claim, None, Mean([]), "not run", note=reason)
 
 

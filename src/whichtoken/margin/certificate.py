@@ -44,14 +44,14 @@ class MarginCertificate:
     gap : float
         (dual_bound - margin) / dual_bound.
     multipliers : array of shape (m,)
-        Non-negative, sum 1, in the order (sequence, unselected token ascending). If infeasible, a Farkas vector, rounded:
-        sum_k mu_k b_k > 0 although sum_k mu_k a_k is zero.
+        Non-negative, sum 1, in the order (sequence, unselected token ascending). If infeasible, a Farkas vector,
+        rounded: sum_k mu_k b_k > 0 although sum_k mu_k a_k is zero.
     support : array of int
         Indices of multipliers above 1e-8 of the largest.
     status : {"optimal", "infeasible", "unconverged"}
-        "optimal" needs gap <= 1e-8, and constraints with b_k = 0 met up to 1e-10 |a_k|_q. "infeasible" is proven for the
-        tokens as they are, not up to rounding (`margin.infeasible`). "unconverged" is neither, and all that is known then
-        is that the best margin lies between `margin` and `dual_bound`.
+        "optimal" needs gap <= 1e-8, and constraints with b_k = 0 met up to 1e-10 |a_k|_q. "infeasible" is proven for
+        the tokens as they are, not up to rounding (`margin.infeasible`). "unconverged" is neither, and all that is
+        known then is that the best margin lies between `margin` and `dual_bound`.
     pairs : array of shape (m, 2)
         Sequence and unselected token of each multiplier.
     equality_multipliers : array
@@ -60,6 +60,17 @@ class MarginCertificate:
     face_dimension : int or None
         Dimension of the set of best directions, as far as float64 can tell: 0 for 1 < p < inf, where the best one is
         unique. None if it is not known, and without a best direction.
+
+    Examples
+    --------
+    >>> from whichtoken.margin import prompt_svm
+    >>> limit = prompt_svm([[[2.0, 0.0], [0.0, 0.0]], [[0.0, 2.0], [0.0, 0.0]]], selected=[0, 0])
+    >>> limit.status, limit.direction.round(4).tolist(), round(limit.margin, 4)
+    ('optimal', [0.7071, 0.7071], 1.4142)
+    >>> limit.margin <= limit.dual_bound and limit.gap < 1e-8
+    True
+    >>> limit.pairs[limit.support].tolist()  # (sequence, token) pairs that hold the direction in place
+    [[0, 1], [1, 1]]
     """
 
     direction: Vector | None
@@ -85,7 +96,7 @@ class MarginCertificate:
         return multipliers
 
 
-def certify(
+def certify_direction(
     constraints: Constraints | VocabularyConstraints, weights: Vector, multipliers: Vector, norm: Norm
 ) -> MarginCertificate:
     """Judge a pair of candidates: only what can be verified here, against rounding too, enters the certificate."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from whichtoken.margin.constraints import Constraints
 from whichtoken.margin.geometry import EntrywiseNorm, Norm, SchattenNorm
 from whichtoken.margin.spectral_curve import SLOPES, SpectralCurve
-from whichtoken.norms import Vector
+from whichtoken.norms import Vector, signed_power
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class PowerCurve:
         return float(np.sum(np.abs(weights) ** self.p))
 
     def dual(self, weights: Vector) -> Vector:
-        return np.copysign(np.abs(weights) ** (self.p - 1), weights)
+        return signed_power(weights, self.p - 1)
 
     def primal(self, dual: Vector) -> Vector:
-        return np.copysign(np.abs(dual) ** (1 / (self.p - 1)), dual)
+        return signed_power(dual, 1 / (self.p - 1))
 
     def tangent(self, weights: Vector, dual: Vector) -> Tangent:
         magnitude = np.abs(weights)

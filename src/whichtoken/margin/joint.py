@@ -42,18 +42,30 @@ def joint_limit(
 
     Parameters
     ----------
-    tokens, queries, selected, p, norm
-        As in `key_query_svm`.
+    tokens, queries, selected, p, norm : as in `key_query_svm`
+        The sequences, their queries, the tokens to select, the norm.
     label_margins : array of shape (n,)
         y_i v^T x_i,selected for v of unit l_p norm. The smallest one is taken over sequences with an unselected token;
         margins that exceed it by less than 1e-8 of the largest are ties.
     ratio : float
-        0 <= ratio <= inf.
+        Limit of |v|_p / |W|_p, 0 <= ratio <= inf.
 
     Returns
     -------
     MarginCertificate
         With margin rho; `dual_bound` is an upper bound on rho over the whole family.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.margin import joint_limit, key_query_svm
+    >>> rng = np.random.default_rng(0)
+    >>> tokens, queries = rng.standard_normal((3, 3, 4)), rng.standard_normal((3, 4))
+    >>> limit = joint_limit(tokens, queries, [0, 1, 2], label_margins=[0.5, 0.7, 1.0], ratio=2.0)
+    >>> limit.status
+    'optimal'
+    >>> limit.margin >= key_query_svm(tokens, queries, [0, 1, 2]).margin  # the easy sequences ask for less
+    True
     """
     if not ratio >= 0:
         raise ValueError(f"ratio={ratio} must lie in [0, inf]")

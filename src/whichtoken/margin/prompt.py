@@ -26,17 +26,30 @@ def prompt_svm(
     Parameters
     ----------
     tokens : array of shape (n, T, d), or list of arrays of shape (T_i, d)
-    selected : (n,) token indices, or a list of n index sets
-        Tokens of one set get equal scores. A token equal to a selected one counts as selected.
-    p : float
-        1 <= p <= inf.
-    rhs : float, (n,) per sequence, or (m,) per constraint in the order (sequence, unselected token ascending)
-        Not negative, at least one positive.
+        The tokens of each sequence.
+    selected : array of shape (n,), or list of n index sets
+        Index of the token to select in each sequence, or several; tokens of one set get equal scores. A token equal to
+        a selected one counts as selected.
+    p : float, default=2.0
+        Norm, 1 <= p <= inf.
+    rhs : float or array of shape (n,) or (m,), default=1.0
+        Margins asked for: one for all, one per sequence, or one per constraint in the order (sequence, unselected token
+        ascending). Not negative, at least one positive.
 
     Returns
     -------
     MarginCertificate
         With `direction` of shape (d,).
+
+    Examples
+    --------
+    >>> from whichtoken.margin import prompt_svm
+    >>> tokens = [[[2.0, 0.0], [0.0, 0.0]], [[0.0, 2.0], [0.0, 0.0]]]
+    >>> limit = prompt_svm(tokens, selected=[0, 0])
+    >>> limit.status, limit.direction.round(4).tolist()
+    ('optimal', [0.7071, 0.7071])
+    >>> prompt_svm([[[1.0], [0.0]], [[0.0], [1.0]]], selected=[0, 0]).status  # no direction prefers both
+    'infeasible'
     """
     constraints = selection_constraints(tokens, None, selected, rhs)
     return solve(constraints, chosen_norm("entrywise", p, constraints.shape))

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from whichtoken.margin.certificate import MarginCertificate, certify, certify_infeasible
+from whichtoken.margin.certificate import MarginCertificate, certify_direction, certify_infeasible
 from whichtoken.margin.cholesky import cholesky
 from whichtoken.margin.geometry import EUCLIDEAN
 from whichtoken.margin.pair_ascent import PairProblem
@@ -34,8 +34,9 @@ def selection_svm(embeddings: ArrayLike, counts: Any, selected: Any) -> MarginCe
 
     Parameters
     ----------
-    embeddings : (|S|, d)
-    counts : (n, |S|)
+    embeddings : array_like of shape (|S|, d)
+        One row per token of the vocabulary.
+    counts : array of shape (n, |S|)
         Token counts; only which tokens meet in a sequence matters.
     selected : list of n token indices or index sets, or a boolean array (n, |S|), sparse or dense
         Tokens with equal embeddings count as one.
@@ -45,6 +46,15 @@ def selection_svm(embeddings: ArrayLike, counts: Any, selected: Any) -> MarginCe
     MarginCertificate
         `pairs` are distinct pairs (selected, unselected) of tokens, in this order sorted; a sequence is represented by the
         first of its selected tokens. `direction` has shape (d,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.margin import selection_svm
+    >>> embeddings = np.eye(3)
+    >>> limit = selection_svm(embeddings, counts=[[1, 0, 2], [0, 1, 1]], selected=[0, 1])
+    >>> limit.status, (limit.direction @ embeddings.T).round(3).tolist()
+    ('optimal', [0.408, 0.408, -0.816])
     """
     constraints = vocabulary_constraints(embeddings, counts, selected)
     tied = Ties(constraints)
@@ -112,12 +122,12 @@ class Ties:
             for weights in (self._exact(problem, multipliers), settled):
                 if weights is None:
                     continue
-                certificate = certify(self.constraints, self.points.T @ weights, dual, EUCLIDEAN)
+                certificate = certify_direction(self.constraints, self.points.T @ weights, dual, EUCLIDEAN)
                 if best is None or certificate.gap < best.gap:
                     best = certificate
             if best is not None and (best.direction is None or self._computed_gap(best.direction, best) <= enough):
                 return best
-        return best or certify(
+        return best or certify_direction(
             self.constraints, self.points.sum(axis=0), np.where(self.constraints.free, 0.0, 1.0), EUCLIDEAN
         )
 

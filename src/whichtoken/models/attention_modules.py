@@ -15,7 +15,23 @@ PADDING = -1
 
 
 class ClsAttentionModule(nn.Module):
-    """f(X) = softmax(p^T E_X^T) E_X v, equation (1) of Wu, Shevchenko, Oymak, Mondelli."""
+    """f(X) = softmax(p^T E_X^T) E_X v, equation (1) of Wu, Shevchenko, Oymak, Mondelli: the textbook form, on padded token ids.
+
+    Parameters
+    ----------
+    model : ClsAttention
+        Where the parameters start.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> from whichtoken.models import ClsAttention, ClsAttentionModule
+    >>> model = ClsAttention(np.eye(2), cls=np.zeros(2), value=np.array([1.0, -1.0]))
+    >>> ids = torch.tensor([[0, 0, 0, 1], [0, 1, -1, -1]])  # -1 fills up the shorter document
+    >>> ClsAttentionModule(model)(ids).tolist()
+    [0.5, 0.0]
+    """
 
     def __init__(self, model: ClsModel) -> None:
         super().__init__()
@@ -39,7 +55,23 @@ class ClsAttentionModule(nn.Module):
 
 
 class TwoLayerAttentionModule(ClsAttentionModule):
-    """The same behind LayerNorm(softmax(E_X E_X^T) E_X + E_X), equation (36)."""
+    """The two-layer model in torch: attention behind LayerNorm(softmax(E_X E_X^T) E_X + E_X), equation (36) of the same paper.
+
+    Parameters
+    ----------
+    model : TwoLayerAttention
+        Where the parameters start.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> from whichtoken.models import TwoLayerAttention, TwoLayerAttentionModule
+    >>> model = TwoLayerAttention.start(vocabulary=5, dim=8, rng=np.random.default_rng(0), dtype=np.float64)
+    >>> ours, textbook = model.decision([[1, 0, 2, 0, 0]]), TwoLayerAttentionModule(model)(torch.tensor([[0, 2, 2]]))
+    >>> bool(abs(ours[0] - textbook.item()) < 1e-12)
+    True
+    """
 
     def first_layer(self, tokens: Tensor, padding: Tensor) -> Tensor:
         mixed = _softmax(tokens @ tokens.mT, padding[:, None, :]) @ tokens + tokens

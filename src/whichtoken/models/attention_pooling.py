@@ -16,10 +16,21 @@ class AttentionPooling(torch.nn.Module):
 
     Parameters
     ----------
-    dim
+    dim : int
         Width d of a token.
-    inverse_temperature
+    inverse_temperature : float, default=1.0
         beta > 0 inside the softmax.
+    dtype, device : torch.dtype and torch.device, optional
+        Of the parameters.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from whichtoken.models import AttentionPooling
+    >>> head = AttentionPooling(dim=4)
+    >>> tokens = torch.randn(2, 5, 4)
+    >>> head.attention(tokens).shape, head(tokens).tolist()  # everything starts at zero
+    (torch.Size([2, 5]), [0.0, 0.0])
     """
 
     def __init__(

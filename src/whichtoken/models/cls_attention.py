@@ -27,6 +27,23 @@ class ClsAttention(ClsModel):
 
     A document is its token counts: no tensor of shape batch x length x d is ever made. Model (1) of Wu, Shevchenko, Oymak,
     Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens.
+
+    Parameters
+    ----------
+    embeddings : array of shape (vocabulary, d)
+        E, float32 or float64.
+    cls, value : array of shape (d,)
+        The query p and the read-out v, of the same type.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.models import ClsAttention
+    >>> model = ClsAttention(np.eye(2), cls=np.zeros(2), value=np.array([1.0, -1.0]))
+    >>> model.decision([[3, 1], [1, 1]]).tolist()  # two documents: tokens 0 and 1, three and one times; once each
+    [0.5, 0.0]
+    >>> ClsAttention.start(vocabulary=5, dim=8, rng=np.random.default_rng(0)).embeddings.shape
+    (5, 8)
     """
 
     def decision(self, counts: Any) -> Floats:

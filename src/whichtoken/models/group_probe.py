@@ -19,22 +19,30 @@ class GroupTransformerProbe(torch.nn.Module):
 
     Parameters
     ----------
-    group_dim, groups, encoding
+    group_dim, groups, encoding : int, int, str or array
         As for `GroupTransformer`.
-    learned_encoding : bool
+    learned_encoding : bool, default=False
         Train the encodings too, from `encoding`.
     key_dim : int, optional
         Score tokens by <W_K z_i, W_Q z_j>/sqrt(key_dim) instead of z_i^T W z_j.
-    residual : bool
+    residual : bool, default=False
         Add the attended tokens to the tokens instead of replacing them.
-    layer_norm : bool
+    layer_norm : bool, default=False
         Normalise the tokens before each layer.
     hidden : int, optional
         Read out with a network of this many ReLU units instead of the value vector.
-    layers : int
+    layers : int, default=1
         Attention layers.
     generator : torch.Generator, optional
         Source of the random start of the factors and of the read-out network; everything else starts at zero.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from whichtoken.models import GroupTransformerProbe
+    >>> model = GroupTransformerProbe(group_dim=2, groups=4, layers=2, residual=True)
+    >>> model.attention(torch.randn(3, 4, 2, dtype=torch.float64)).shape
+    torch.Size([2, 3, 4, 4])
     """
 
     def __init__(

@@ -24,11 +24,20 @@ class GroupTransformer(torch.nn.Module):
     Parameters
     ----------
     group_dim : int
-        d, variables per group.
+        D, variables per group.
     groups : int
         D >= 2.
-    encoding : str or array of shape (groups, encoding_dim)
+    encoding : str or array of shape (groups, encoding_dim), default="sine"
         A family of `positional_encodings` that needs no random numbers, or the encodings themselves, row j for group j.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from whichtoken.models import GroupTransformer
+    >>> model = GroupTransformer(group_dim=2, groups=4)
+    >>> X = torch.randn(3, 4, 2, dtype=torch.float64)
+    >>> model.attention(X)[0, :, 0].tolist()  # uniform at the start
+    [0.25, 0.25, 0.25, 0.25]
     """
 
     encodings: Tensor
@@ -90,7 +99,12 @@ class _ExactLogisticLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, W: Tensor, v: Tensor, X: Tensor, y: Tensor, encodings: Tensor) -> Tensor:
         loss, *gradients = logistic_loss_and_gradient(
-            X.numpy(), y.numpy().astype(float), encodings.numpy(), W.detach().numpy(), v.detach().numpy()
+            X.numpy(),
+            y.numpy().astype(float),
+            encodings.numpy(),
+            W.detach().numpy(),
+            v.detach().numpy(),
+            threads=torch.get_num_threads(),
         )
         ctx.save_for_backward(*map(torch.from_numpy, gradients))
         return torch.tensor(loss, dtype=torch.float64)

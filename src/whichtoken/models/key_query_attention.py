@@ -31,10 +31,21 @@ class KeyQueryAttention(torch.nn.Module):
 
     Parameters
     ----------
-    dim
+    dim : int
         Width d of tokens and queries.
-    loss
+    loss : str, default="logistic"
         `logistic`, `exponential` or `linear`: log(1 + exp(-m)), exp(-m) or -m of the label margin m = y f(X, z).
+    dtype, device : torch.dtype and torch.device, optional
+        Of the parameters.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from whichtoken.models import KeyQueryAttention
+    >>> head = KeyQueryAttention(dim=3)
+    >>> tokens, queries, labels = torch.randn(4, 5, 3), torch.randn(4, 3), torch.tensor([1, -1, 1, -1])
+    >>> head(tokens, queries).shape, round(head.loss(tokens, queries, labels).item(), 4)
+    (torch.Size([4]), 0.6931)
     """
 
     def __init__(

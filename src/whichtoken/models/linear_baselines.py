@@ -11,8 +11,17 @@ class PooledLinear(torch.nn.Module):
 
     Parameters
     ----------
-    dim
+    dim : int
         Width d of a token.
+    dtype, device : torch.dtype and torch.device, optional
+        Of the parameters.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from whichtoken.models import PooledLinear
+    >>> PooledLinear(dim=4)(torch.randn(2, 5, 4)).tolist()  # starts at zero
+    [0.0, 0.0]
     """
 
     def __init__(self, dim: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> None:
@@ -32,8 +41,18 @@ class VectorizedLinear(torch.nn.Module):
 
     Parameters
     ----------
-    length, dim
+    length, dim : int
         Number of tokens L and width d of a token.
+    dtype, device : torch.dtype and torch.device, optional
+        Of the parameters.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from whichtoken.models import VectorizedLinear
+    >>> model = VectorizedLinear(length=5, dim=4)
+    >>> sum(parameter.numel() for parameter in model.parameters()), model(torch.randn(2, 5, 4)).shape
+    (21, torch.Size([2]))
     """
 
     def __init__(

@@ -18,12 +18,20 @@ class SentimentTransformer(nn.Module):
 
     Parameters
     ----------
-    vocabulary
+    vocabulary : int
         Number of token codes; code 0 is padding.
-    length
+    length : int
         Longest text, in tokens.
-    width, heads, layers, hidden, dropout, block
-        As in `TokenEncoder`.
+    width, heads, layers, hidden, dropout, block : as in `TokenEncoder`
+        The layers.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from whichtoken.models import SentimentTransformer
+    >>> model = SentimentTransformer(vocabulary=100, length=6, width=8, heads=2).eval()
+    >>> model(torch.tensor([[1, 5, 7, 2, 0, 0]])).shape
+    torch.Size([1])
     """
 
     def __init__(

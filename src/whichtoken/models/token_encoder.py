@@ -13,11 +13,19 @@ class TokenEncoder(nn.Module):
 
     Parameters
     ----------
-    width, heads, layers, hidden, dropout
+    width, heads, layers, hidden, dropout : int, int, int, int, float
         Sizes of the `nn.TransformerEncoderLayer`s, which have no biases; `hidden` is the width of the dense layers.
-    block
+    block : {"pre-mean", "post-cls"}
         `pre-mean`: normalisation before attention and dense layers, mean of all tokens at the end; `post-cls`: both
         after the residual sum, and the first token, [CLS], at the end.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from whichtoken.models import TokenEncoder
+    >>> encoder = TokenEncoder(width=8, heads=2, layers=1, hidden=16, dropout=0.0, block="pre-mean")
+    >>> encoder(torch.randn(3, 5, 8)).shape, encoder.token_attention(torch.randn(3, 5, 8)).shape
+    (torch.Size([3, 8]), torch.Size([3, 5]))
     """
 
     def __init__(self, width: int, heads: int, layers: int, hidden: int, dropout: float, block: str) -> None:

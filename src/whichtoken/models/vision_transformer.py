@@ -16,14 +16,22 @@ class VisionTransformer(nn.Module):
 
     Parameters
     ----------
-    side, channels
+    side, channels : int
         Pictures have shape (channels, side, side).
-    patch
+    patch : int
         Side of a patch; it divides `side`.
-    classes
+    classes : int
         Number of classes.
-    width, heads, layers, hidden, dropout, block
-        As in `TokenEncoder`.
+    width, heads, layers, hidden, dropout, block : as in `TokenEncoder`
+        The layers.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from whichtoken.models import VisionTransformer
+    >>> model = VisionTransformer(side=8, channels=1, patch=4, classes=3, width=8, heads=2).eval()
+    >>> model(torch.randn(2, 1, 8, 8)).shape, model.token_attention(torch.randn(2, 1, 8, 8)).shape
+    (torch.Size([2, 3]), torch.Size([2, 5]))
     """
 
     def __init__(

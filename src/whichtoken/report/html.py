@@ -36,7 +36,24 @@ STATES = ("agrees", "disagrees", "inconclusive", "not-run")
 
 
 def write_report(out: Path) -> Path:
-    """Write the report of the ledger in a folder to `report/` in it, and return its first page."""
+    """Write the report of the ledger in a folder to `report/` in it, and return its first page.
+
+    Parameters
+    ----------
+    out : Path
+        Folder of the ledger, as given to `reproduce`.
+
+    Returns
+    -------
+    Path
+        The first page.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from whichtoken.report import write_report
+    >>> write_report(Path("whichtoken-output"))  # doctest: +SKIP
+    """
     templates, headlines, wrong = _environment(), [], faults()
     folder, index = out / "report", out / "report" / "index.html"
     with Ledger.reading(out / LEDGER_NAME) as ledger:

@@ -25,22 +25,60 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from whichtoken.norms import power_norm
+from whichtoken.norms import power_norm, signed_power
 
 _SERIES_RADIUS = 0.1  # times 1/p: relative distance below which a term of D_p is summed as a power series
 _SERIES_TERMS = 12  # each term is below a tenth of the one before
 
 
 def mirror_map(weights: ArrayLike, p: float) -> NDArray[np.float64]:
-    """U = sign(W) |W|^(p-1), the gradient of psi."""
+    """U = sign(W) |W|^(p-1), the gradient of psi.
+
+    Parameters
+    ----------
+    weights : array_like
+        W.
+    p : float
+        Exponent of the geometry, above 1.
+
+    Returns
+    -------
+    array
+        U, of the shape of W.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.mirror_descent import mirror_map
+    >>> mirror_map([2.0, -3.0], p=3.0).tolist()
+    [4.0, -9.0]
+    """
     _check_geometry(p)
-    return _signed_power(weights, p - 1.0)
+    return signed_power(weights, p - 1.0)
 
 
 def inverse_mirror_map(dual: ArrayLike, p: float) -> NDArray[np.float64]:
-    """W = sign(U) |U|^(1/(p-1)); it takes unit l_q norm to unit l_p norm."""
+    """W = sign(U) |U|^(1/(p-1)); it takes unit l_q norm to unit l_p norm.
+
+    Parameters
+    ----------
+    dual : array_like
+        U.
+    p : float
+        Exponent of the geometry, above 1.
+
+    Returns
+    -------
+    array
+        W, of the shape of U.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.mirror_descent import inverse_mirror_map, mirror_map
+    >>> inverse_mirror_map(mirror_map([2.0, -3.0], p=3.0), p=3.0).tolist()
+    [2.0, -3.0]
+    """
     _check_geometry(p)
-    return _signed_power(dual, 1.0 / (p - 1.0))
+    return signed_power(dual, 1.0 / (p - 1.0))
 
 
 def directional_divergence(limit: ArrayLike, iterate: ArrayLike, p: float) -> float:
@@ -51,10 +89,23 @@ def directional_divergence(limit: ArrayLike, iterate: ArrayLike, p: float) -> fl
 
     Parameters
     ----------
-    limit, iterate
+    limit, iterate : array_like
         Arrays of one shape, neither of them zero. D_p is not symmetric.
-    p
+    p : float
         The exponent of the *algorithm* that made the iterate, whatever problem the limit solves.
+
+    Returns
+    -------
+    float
+        D_p, at least 0.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.mirror_descent import directional_divergence
+    >>> directional_divergence([1.0, 0.0], [5.0, 0.0], p=1.5)
+    0.0
+    >>> round(directional_divergence([1.0, 0.0], [1.0, 1.0], p=2.0), 4)  # 1 - cosine
+    0.2929
     """
     _check_geometry(p)
     a, b = (np.asarray(x, dtype=np.float64) for x in (limit, iterate))
@@ -68,7 +119,7 @@ def directional_divergence(limit: ArrayLike, iterate: ArrayLike, p: float) -> fl
 
 def _entrywise_bregman(a: NDArray[np.float64], b: NDArray[np.float64], p: float) -> NDArray[np.float64]:
     """|a|^p/p - |b|^p/p - sign(b)|b|^(p-1) (a - b)."""
-    terms: NDArray[np.float64] = (np.abs(a) ** p - np.abs(b) ** p) / p - _signed_power(b, p - 1.0) * (a - b)
+    terms: NDArray[np.float64] = (np.abs(a) ** p - np.abs(b) ** p) / p - signed_power(b, p - 1.0) * (a - b)
     near = np.abs(a - b) <= _SERIES_RADIUS / p * np.abs(b)
     near &= b != 0.0
     # a = b (1 + r): |b|^p ((1 + r)^p - 1 - p r) / p cancels to second order in r, so start its series there
@@ -87,6 +138,22 @@ def divergence_rate(p: float) -> float:
 
     The relative weights of the constraints settle while the scores keep growing, so the direction is wrong by about
     1/|W|_p and D_p by its square, k^(-2/(p-1)). But a single step still turns U by about 1/k: never faster than k^-2.
+
+    Parameters
+    ----------
+    p : float
+        Exponent of the geometry, above 1.
+
+    Returns
+    -------
+    float
+        R.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.mirror_descent import divergence_rate
+    >>> divergence_rate(1.5), divergence_rate(2.0), divergence_rate(3.0)
+    (2.0, 2.0, 1.0)
     """
     _check_geometry(p)
     return min(2.0, 2.0 / (p - 1.0))
@@ -98,12 +165,45 @@ def plain_divergence_rate(p: float) -> float:
     Plain steps let |W|_p grow as log t. What the first steps put into U stays, and is wrong relative to |U|_q by
     (log t)^-(p-1); the constraints are met up to a constant, hence relative to |W|_p up to 1 / log t. D_p is the square
     of the larger one.
+
+    Parameters
+    ----------
+    p : float
+        Exponent of the geometry, above 1.
+
+    Returns
+    -------
+    float
+        R.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.mirror_descent import plain_divergence_rate
+    >>> plain_divergence_rate(1.5), plain_divergence_rate(3.0)
+    (1.0, 2.0)
     """
     return 2.0 * proven_divergence_rate(p)
 
 
 def proven_divergence_rate(p: float) -> float:
-    """The exponent r of the source's bound D_p = O((log t)^-r) under plain steps, up to powers of log log t."""
+    """The exponent r of the source's bound D_p = O((log t)^-r) under plain steps, up to powers of log log t.
+
+    Parameters
+    ----------
+    p : float
+        Exponent of the geometry, above 1.
+
+    Returns
+    -------
+    float
+        R.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.mirror_descent import proven_divergence_rate
+    >>> proven_divergence_rate(1.5), proven_divergence_rate(3.0)
+    (0.5, 1.0)
+    """
     _check_geometry(p)
     return min(1.0, p - 1.0)
 
@@ -113,6 +213,26 @@ def joint_flow_growth(weight_norm: ArrayLike, relaxed_margin: float, p: float) -
 
     The loss of the support sequences is exp(-mu |v|), so that t exp(-mu |v|) ~ |v|^(p-2) and mu |v| = log t to leading
     order. The pull on W is |v|^(p-1) exp(-rho |W|) per unit of log t and has to raise |U|_q = |W|^(p-1).
+
+    Parameters
+    ----------
+    weight_norm : array_like
+        |W|_p, one or several.
+    relaxed_margin : float
+        Rho.
+    p : float
+        Exponent of the geometry, above 1.
+
+    Returns
+    -------
+    array
+        Of the shape of `weight_norm`.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.mirror_descent import joint_flow_growth
+    >>> joint_flow_growth([1.0, 2.0], relaxed_margin=0.5, p=2.0).tolist()
+    [0.5, 1.0]
     """
     _check_geometry(p)
     norm = np.asarray(weight_norm, dtype=np.float64)
@@ -126,6 +246,29 @@ def log_weight_norm(p: float, lr: float, step: float, growth: float = 1.0) -> fl
     While a step changes the attention scores by less than one, the constraints share every gradient as they share the
     limit, and growth = 1: p > 2, or p = 2 with a small eta. For p < 2 the steps of W grow with W, the constraints take
     turns instead, and growth falls to `alternating_growth`.
+
+    Parameters
+    ----------
+    p : float
+        Exponent of the geometry, above 1.
+    lr : float
+        Eta.
+    step : float
+        K.
+    growth : float, default=1.0
+        Share of eta that a step adds to |U|_q.
+
+    Returns
+    -------
+    float
+        log |W|_p.
+
+    Examples
+    --------
+    >>> import math
+    >>> from whichtoken.theory.mirror_descent import log_weight_norm
+    >>> round(math.exp(log_weight_norm(p=2.0, lr=0.1, step=1000)), 6)
+    100.0
     """
     _check_geometry(p)
     return float(np.log(growth * lr * step)) / (p - 1.0)
@@ -136,6 +279,26 @@ def alternating_growth(margin: float, multipliers: ArrayLike, constraint_norms: 
 
     A_j then occurs in proportion to mu_j |A_j|_q and U = eta k sum_j mu_j A_j / sum_j mu_j |A_j|_q, with multipliers mu_j
     of the limit (sum 1), for which |sum_j mu_j A_j|_q is the margin.
+
+    Parameters
+    ----------
+    margin : float
+        That of the limit.
+    multipliers : array_like of shape (m,)
+        mu_j, with sum 1.
+    constraint_norms : array_like of shape (m,)
+        |A_j|_q.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.mirror_descent import alternating_growth
+    >>> alternating_growth(margin=1.0, multipliers=[0.5, 0.5], constraint_norms=[2.0, 2.0])
+    0.5
     """
     return margin / float(np.dot(multipliers, constraint_norms))
 
@@ -147,12 +310,23 @@ def locally_optimal(token_scores: ArrayLike, selected: ArrayLike, support: Array
 
     Parameters
     ----------
-    token_scores : (n, T)
+    token_scores : array_like of shape (n, T)
         Label times decoder output of every token.
-    selected : (n,)
+    selected : array_like of shape (n,)
         Token index of each sequence.
-    support
+    support : array_like
         Indices of the constraints with a positive multiplier, counted by sequence and, within it, by unselected token.
+
+    Returns
+    -------
+    bool
+        Whether the limit attracts descent.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.mirror_descent import locally_optimal
+    >>> locally_optimal(token_scores=[[3.0, 1.0, 5.0]], selected=[0], support=[0])  # beats token 1, which is the support
+    True
     """
     gamma, alpha = _scores_and_selection(token_scores, selected)
     chosen = np.take_along_axis(gamma, alpha[:, None], axis=1)  # (n, 1)
@@ -162,25 +336,54 @@ def locally_optimal(token_scores: ArrayLike, selected: ArrayLike, support: Array
 
 
 def globally_optimal(token_scores: ArrayLike, selected: ArrayLike) -> bool:
-    """Whether every sequence selects a token of the highest token score."""
+    """Whether every sequence selects a token of the highest token score.
+
+    Parameters
+    ----------
+    token_scores : array_like of shape (n, T)
+        Label times decoder output of every token.
+    selected : array_like of shape (n,)
+        Token index of each sequence.
+
+    Returns
+    -------
+    bool
+        Whether the selection is the best one.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.mirror_descent import globally_optimal
+    >>> globally_optimal([[3.0, 1.0, 5.0]], [0]), globally_optimal([[3.0, 1.0, 5.0]], [2])
+    (False, True)
+    """
     gamma, alpha = _scores_and_selection(token_scores, selected)
     return bool(np.all(np.take_along_axis(gamma, alpha[:, None], axis=1)[:, 0] == gamma.max(axis=1)))
 
 
 def effective_nonzeros(weights: ArrayLike) -> float:
-    """(sum |w|)^2 / sum w^2: the number of entries if all are of one size, near one if a single entry dominates."""
+    """(sum |w|)^2 / sum w^2: the number of entries if all are of one size, near one if a single entry dominates.
+
+    Parameters
+    ----------
+    weights : array_like
+        Any array but zero.
+
+    Returns
+    -------
+    float
+        Between 1 and the number of entries.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.mirror_descent import effective_nonzeros
+    >>> effective_nonzeros([1.0, -1.0, 1.0]), round(effective_nonzeros([1.0, 0.001, 0.0]), 3)
+    (3.0, 1.002)
+    """
     magnitudes = np.abs(np.asarray(weights, dtype=np.float64))
     if not (peak := float(magnitudes.max())) > 0.0:
         raise ValueError(f"weights must not all be zero, the largest magnitude is {peak}")
     magnitudes = magnitudes / peak
     return float(magnitudes.sum() ** 2 / np.sum(magnitudes**2))
-
-
-def _signed_power(values: ArrayLike, exponent: float) -> NDArray[np.float64]:
-    """sign(x) |x|^exponent, entry by entry."""
-    x = np.asarray(values, dtype=np.float64)
-    power: NDArray[np.float64] = np.copysign(np.abs(x) ** exponent, x)
-    return power
 
 
 def _check_geometry(p: float) -> None:

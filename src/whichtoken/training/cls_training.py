@@ -18,9 +18,9 @@ from whichtoken.models.cls_attention import ClsAttention
 from whichtoken.models.cls_model import ClsModel, binary_labels, count_matrix
 from whichtoken.threads import check_openmp
 from whichtoken.training.batch_schedule import batch_schedule
-from whichtoken.training.cls_adamw import Documents, Moments, adamw_epoch
+from whichtoken.training.cls_adamw import CountedDocuments, Moments, adamw_epoch
 from whichtoken.training.cls_sgd import sgd_epoch
-from whichtoken.training.loop import History, Safeguards, train
+from whichtoken.training.loop import History, Safeguards, train_by_epochs
 from whichtoken.training.missed_steps import adamw_rule
 from whichtoken.training.plan import TrainingPlan
 
@@ -43,11 +43,36 @@ def train_cls(
 
     Parameters
     ----------
-    counts : (n, vocabulary), sparse or dense.
-    labels : (n,), -1 or +1.
-    rng : orders the documents.
-    threads : for AdamW; by default as many as the machine has cores free of other work.
-    guards : held-out data, early stopping, checkpoints.
+    model : ClsAttention
+        ClsAttention Trained in place.
+    counts : sparse or dense, shape (n, vocabulary)
+        How often each token occurs in each document.
+    labels : array_like of shape (n,)
+        -1 or +1.
+    plan : TrainingPlan
+        TrainingPlan Optimiser, learning rate, epochs, batches.
+    rng : numpy.random.Generator
+        Orders the documents.
+    threads : int, optional
+        For AdamW; by default as many as the machine has cores free of other work.
+    guards : Safeguards, optional
+        Safeguards, optional Held-out data, early stopping, checkpoints.
+
+    Returns
+    -------
+    History
+        Losses, epoch by epoch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.training import TrainingPlan, start_cls, train_cls
+    >>> rng = np.random.default_rng(0)
+    >>> model = start_cls(vocabulary=3, dim=16, rng=rng)
+    >>> plan = TrainingPlan(optimizer="gd", lr=1.0, epochs=20, drops=())
+    >>> history = train_cls(model, [[1, 0, 1], [0, 1, 1]], [1, -1], plan, rng)
+    >>> len(history.losses), history.losses[-1] < history.losses[0]
+    (20, True)
     """
     if plan.optimizer == "adamw":
         check_openmp()
@@ -57,7 +82,7 @@ def train_cls(
         ClsAdamW(model, documents, signs, plan) if plan.optimizer == "adamw" else ClsSGD(model, documents, signs, plan)
     )
     with _threads(threads, model.embeddings.size):
-        return train(engine, documents, signs, plan, rng, guards)
+        return train_by_epochs(engine, documents, signs, plan, rng, guards)
 
 
 def memory_needed(vocabulary: int, dim: int, *, optimizer: str = "adamw", dtype: type = np.float32) -> int:
@@ -68,7 +93,31 @@ def memory_needed(vocabulary: int, dim: int, *, optimizer: str = "adamw", dtype:
 def start_cls(
     vocabulary: int, dim: int, rng: np.random.Generator, *, optimizer: str = "adamw", dtype: type = np.float32
 ) -> ClsAttention:
-    """`ClsAttention.start`, once it is sure that the model and its training fit into memory."""
+    """`ClsAttention.start`, after a check that the model and its training fit into memory.
+
+    Parameters
+    ----------
+    vocabulary, dim : int
+        |S| and d.
+    rng : numpy.random.Generator
+        Source of the random start.
+    optimizer : str, default="adamw"
+        Optimiser of the training to come, whose memory counts too.
+    dtype : type, default=float32
+        Float32 or float64.
+
+    Returns
+    -------
+    ClsAttention
+        The paper's start.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.training import start_cls
+    >>> start_cls(vocabulary=50, dim=16, rng=np.random.default_rng(0)).embeddings.shape
+    (50, 16)
+    """
     needed = memory_needed(vocabulary, dim, optimizer=optimizer, dtype=dtype)
     what = f"training {vocabulary} embeddings of dim={dim} with {optimizer}"
     require_memory(needed, what, "lower dim or the vocabulary")
@@ -80,7 +129,7 @@ class _ClsEngine:
 
     def __init__(self, model: ClsModel, counts: csr_array, labels: NDArray[np.int8], plan: TrainingPlan) -> None:
         self.model, self.plan = model, plan
-        self.documents = Documents(counts.indptr, counts.indices, counts.data, labels)
+        self.documents = CountedDocuments(counts.indptr, counts.indices, counts.data, labels)
 
     def decision(self, counts: csr_array) -> NDArray[np.float64]:
         return self.model.decision(counts)

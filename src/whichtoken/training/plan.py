@@ -15,10 +15,31 @@ class TrainingPlan:
 
     Parameters
     ----------
-    optimizer : "adamw" (torch.optim.AdamW's update), "sgd" (batches) or "gd" (all documents in one batch).
-    drops : epochs before which the learning rate is multiplied by `drop_factor`.
-    train_value : whether the read-out v is trained too; the theory keeps it fixed.
-    weight_decay, betas, eps : of AdamW; the others do not use them.
+    optimizer : {"adamw", "sgd", "gd"}, default="adamw"
+        Torch.optim.AdamW's update, SGD on batches, or gradient descent on all documents at once.
+    lr : float, default=0.01
+        Learning rate.
+    epochs : int, default=500
+        Passes over the documents.
+    batch_size : int, default=128
+        Documents of a batch.
+    weight_decay : float, default=1e-08
+        Of AdamW; the others do not use it.
+    drops : tuple of int, default=(100, 200)
+        Epochs before which the learning rate is multiplied by `drop_factor`.
+    drop_factor : float, default=0.1
+        See `drops`.
+    train_value : bool, default=False
+        Whether the read-out v is trained too; the theory keeps it fixed.
+    betas, eps : tuple of float, and float
+        Of AdamW; the others do not use them.
+
+    Examples
+    --------
+    >>> from whichtoken.training import TrainingPlan
+    >>> plan = TrainingPlan(lr=0.01, epochs=300, drops=(100, 200))
+    >>> plan.learning_rate(0), round(plan.learning_rate(150), 6)
+    (0.01, 0.001)
     """
 
     optimizer: Optimizer = "adamw"

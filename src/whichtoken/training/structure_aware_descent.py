@@ -120,27 +120,38 @@ class StructureAwareDescent:
 
     Parameters
     ----------
-    preconditioner
+    preconditioner : {"gram", "covariance"}, default="gram"
         `gram`: the rate does not depend on the condition number; `covariance`: whitening alone, the rate does.
-    step
+    step : float, optional
         Dimensionless; 0.5 for `gram` and 1.0 for `covariance` by default.
-    damping
+    damping : float or {"adaptive"}, default="adaptive"
         Of the Gram matrices, relative to their largest eigenvalue; `adaptive` is the noise level.
-    balance
-        `exact`, `penalty` (with `covariance` only) or `none`; by default `exact` for `gram`, `penalty` for `covariance`.
-    penalty
+    balance : {"exact", "penalty", "none"}, optional
+        `exact`, `penalty` (with `covariance` only) or `none`; by default `exact` for `gram`, `penalty` for
+        `covariance`.
+    penalty : float, default=0.25
         Weight of the scale-invariant balance penalty.
-    rescale, logit_norm, logit_cap
+    rescale, logit_norm, logit_cap : bool, float, float
         After every step |Q|_F is set to `logit_norm`, or less where |Q|_op would exceed `logit_cap`. By default 0.3 for
         centred tokens and 0.75 otherwise; 0.1 suits heavy-tailed tokens.
-    center
+    center : bool, default=True
         Subtract the means of tokens and labels.
-    start, start_samples
+    start, start_samples : str and int
         `spectral` (least squares), `moment` (raw cross moment) or `random`, from the first `start_samples` pairs.
-    backtrack
+    backtrack : bool, default=True
         Reject a step that raises the loss by more than 0.1 %, halve the step, let it grow again by 1.5.
-    iterations, tolerance
-        At most so many steps; the end when three steps lower the loss by less than `tolerance`, relative.
+    iterations, tolerance : int and float
+        At most this many steps; training ends when three steps lower the loss by less than `tolerance`, relative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import AttentionRegression
+    >>> from whichtoken.training import StructureAwareDescent
+    >>> data = AttentionRegression(dim=3, tokens=400, noise=0.0).sample(np.random.default_rng(0))
+    >>> fit = StructureAwareDescent(iterations=10).fit(data.tokens, data.labels)
+    >>> bool(np.mean((fit.predict(data.tokens) - data.labels) ** 2) < 0.1 * np.mean(data.labels**2))
+    True
     """
 
     preconditioner: Literal["gram", "covariance"] = "gram"

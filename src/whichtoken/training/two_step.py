@@ -35,7 +35,7 @@ class QuerySteps:
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionFit:
+class TwoStepFit:
     """A trained attention classifier: score = <readout, X^T softmax(inverse_temperature X query)> + bias."""
 
     query: Array  # (d,)
@@ -59,7 +59,7 @@ def fit_attention(
     lr_query: float = 0.5,
     inverse_temperature: float = 1.0,
     bias_correction: bool = False,
-) -> AttentionFit:
+) -> TwoStepFit:
     """Train query, readout and bias.
 
     Parameters
@@ -89,7 +89,7 @@ def fit_attention(
         query = query * (target_temperature / (inverse_temperature * np.linalg.norm(query)))
     features, labels = attention_features(first if second is None else second, query, inverse_temperature)
     head = fit_head(features, labels, ridge, head_loss or loss)
-    return AttentionFit(query, head.readout, head.bias, inverse_temperature, steps, head)
+    return TwoStepFit(query, head.readout, head.bias, inverse_temperature, steps, head)
 
 
 def two_step_query(
@@ -107,16 +107,34 @@ def two_step_query(
 
     Parameters
     ----------
-    samples : chunks
-    loss : {"logistic", "square", "hinge"}
+    samples : iterable of (tokens (n, L, d), labels (n,))
+        The training data, in chunks.
+    loss : {"logistic", "square", "hinge"}, default="logistic"
+        Loss of the readout.
     lr_readout, lr_bias, lr_query : float
-    inverse_temperature : float
+        Step sizes.
+    inverse_temperature : float, default=1.0
         beta inside the softmax.
-    bias_correction : bool
+    bias_correction : bool, default=False
         Put the bias at the best constant score before the second step, which keeps the query of a rare, weak signal
         from turning away from it. Not defined for the hinge loss.
-    fresh : chunks, optional
+    fresh : as `samples`, optional
         Other samples for the second step; the same ones by default.
+
+    Returns
+    -------
+    QuerySteps
+        Query, readout and bias.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import SparseTokens
+    >>> from whichtoken.training import two_step_query
+    >>> data = SparseTokens(length=10, signal_tokens=1, strength=5.0, prevalence=0.5, dim=20)
+    >>> steps = two_step_query([data.sample(400, np.random.default_rng(0))])
+    >>> bool(steps.query @ data.direction / np.linalg.norm(steps.query) > 0.9)  # the query has found the signal
+    True
     """
     check_choice("loss", loss, LOSSES)
     if isinstance(samples, Iterator):

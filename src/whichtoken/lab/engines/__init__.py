@@ -21,8 +21,28 @@ def parse_engine(name: str, workers: int | None = None, limit: TimeLimit | None 
 
     Parameters
     ----------
-    workers : processes on this machine; one per available core when not given.
-    limit : how long a point may take; forever when not given.
+    name : str
+        Local, dask or dask://host:port.
+    workers : int, optional
+        Processes on this machine; one per available core when not given.
+    limit : TimeLimit, optional
+        How long a point may take; forever when not given.
+
+    Returns
+    -------
+    Engine
+        What runs the tasks.
+
+    Raises
+    ------
+    UsageError
+        If there is no engine of this name.
+
+    Examples
+    --------
+    >>> from whichtoken.lab.engines import parse_engine
+    >>> type(parse_engine("local", workers=1)).__name__
+    'LocalEngine'
     """
     limit = limit or TimeLimit()
     if name == "local":

@@ -16,7 +16,7 @@ from whichtoken.errors import UsageError
 from whichtoken.lab.engines.common import START_SECONDS, children_ignore_interrupts, run_rounds, start_tracker
 from whichtoken.lab.engines.dask_session import ANSWER_SECONDS, Session
 from whichtoken.lab.engines.limits import TimeLimit
-from whichtoken.lab.plan import Task
+from whichtoken.lab.plan import RunTask
 from whichtoken.lab.worker import Outcome
 
 CONFIGURATION: dict[str, Any] = {
@@ -30,14 +30,29 @@ NEEDS = "the dask engine needs {}; install it with: pip install 'whichtoken[dask
 
 
 class DaskEngine:
-    """An existing Dask scheduler, or a cluster of processes started on this machine for the run."""
+    """An existing Dask scheduler, or a cluster of processes started on this machine for the run.
+
+    Parameters
+    ----------
+    address : str or None
+        Of the scheduler, as tcp://host:port; None starts a cluster on this machine.
+    workers : int
+        Processes to start, if there is no address.
+    limit : TimeLimit
+        How long a task may take.
+
+    Examples
+    --------
+    >>> from whichtoken.lab.engines import DaskEngine, TimeLimit
+    >>> engine = DaskEngine("tcp://cluster:8786", workers=8, limit=TimeLimit())  # doctest: +SKIP
+    """
 
     def __init__(self, address: str | None, workers: int, limit: TimeLimit) -> None:
         self.address = address
         self.workers = workers
         self.limit = limit
 
-    def map(self, tasks: Iterable[Task]) -> Generator[tuple[Task, Outcome]]:
+    def map(self, tasks: Iterable[RunTask]) -> Generator[tuple[RunTask, Outcome]]:
         with _silent_logs(), ExitStack() as stack:
             cluster = _Foreign(self.address) if self.address else stack.enter_context(_own_cluster(self.workers))
             session = stack.enter_context(Session(cluster, self.limit))

@@ -15,7 +15,21 @@ DEFAULTS = {"quick": HOUR, "full": 6 * HOUR, "paper": 48 * HOUR}
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """Seconds that a point may take; `asked` tells a user's wish from the default of a preset."""
+    """How long a point may take.
+
+    Parameters
+    ----------
+    seconds : float, default=inf
+        Seconds that a point may take.
+    asked : bool, default=False
+        Whether a user asked for it, rather than the preset.
+
+    Examples
+    --------
+    >>> from whichtoken.lab.engines import TimeLimit
+    >>> TimeLimit(60.0, asked=True).seconds
+    60.0
+    """
 
     seconds: float = math.inf
     asked: bool = False
@@ -24,9 +38,28 @@ class TimeLimit:
 def time_limit(seconds: Any, preset: str) -> TimeLimit:
     """The limit that was asked for, or the preset's.
 
+    Parameters
+    ----------
+    seconds : float, str or None
+        What was asked for; None takes the preset's.
+    preset : str
+        Quick, full or paper.
+
+    Returns
+    -------
+    TimeLimit
+        The limit, and whether it was asked for.
+
     Raises
     ------
-    UsageError : for anything but a positive number; `inf` means no limit.
+    UsageError
+        For anything but a positive number; `inf` means no limit.
+
+    Examples
+    --------
+    >>> from whichtoken.lab.engines import time_limit
+    >>> time_limit(None, "quick").seconds, time_limit("inf", "quick").seconds
+    (3600.0, inf)
     """
     if seconds is None:
         return TimeLimit(DEFAULTS.get(preset, DEFAULTS["paper"]))

@@ -14,10 +14,22 @@ def encoding_norm2(encodings: ArrayLike) -> float:
     encodings : array, shape (groups, encoding_dim)
         Row j is p_j.
 
+    Returns
+    -------
+    float
+        C.
+
     Raises
     ------
     ValueError
         If p_i.p_j is not c delta_ij: Theorem 3.2 of arXiv 2504.08638 and the population map do not apply then.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.theory.group_sparse import encoding_norm2
+    >>> encoding_norm2(2 * np.eye(3))
+    4.0
     """
     rows = np.asarray(encodings, dtype=float)
     if rows.ndim != 2 or rows.shape[0] < 2:
@@ -38,6 +50,29 @@ def positional_block(encodings: ArrayLike, relevant: int, gap: float) -> NDArray
 
     gap/(c^2 D) (sum_{j != j*} (p_j* - p_j)) (sum_j p_j)^T with c the mean squared norm: exact for orthogonal encodings,
     whose scores it separates by `gap`; for others only the direction to compare with (Lemma 5.1 of arXiv 2504.08638).
+
+    Parameters
+    ----------
+    encodings : array_like of shape (groups, encoding_dim)
+        Row j is p_j.
+    relevant : int
+        J*, the relevant group.
+    gap : float
+        Score of the relevant group minus score of any other.
+
+    Returns
+    -------
+    array of shape (encoding_dim, encoding_dim)
+        W_22.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.theory.group_sparse import positional_block
+    >>> encodings = np.eye(3)
+    >>> scores = encodings @ positional_block(encodings, relevant=0, gap=6.0) @ encodings.T
+    >>> (scores[0] - scores[1]).round(6).tolist()  # the gap, for every query
+    [6.0, 6.0, 6.0]
     """
     rows = np.asarray(encodings, dtype=float)
     groups = len(rows)

@@ -25,16 +25,43 @@ INVERSE_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 
 @dataclass(frozen=True)
 class PopulationTrajectory:
-    """State of population gradient descent; every array has shape (steps + 1,), entry t is after t updates."""
+    """State of population gradient descent; every array has shape (steps + 1,), entry t is after t updates.
+
+    Attributes
+    ----------
+    groups : int
+        D.
+    loss : array
+        Population loss.
+    alpha : array
+        Length of v_1 along v*.
+    gap : array
+        Score of the relevant group minus score of any other.
+    attention : array
+        S, weight on the relevant group.
+    accuracy : array
+        Share of right labels.
+    curvature : array
+        Curvature of the loss in v_2; gradient descent keeps v_2 = 0 only while lr * curvature < 2.
+    error : float
+        Largest relative difference of loss, alpha and gap between two quadrature sizes.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import population_map
+    >>> path = population_map(groups=4, lr=0.02, steps=100)
+    >>> float(path.attention[0]), path.loss.shape, bool(path.attention[-1] > path.attention[0])
+    (0.25, (101,), True)
+    """
 
     groups: int
     loss: Array
-    alpha: Array  # length of v_1 along v*
+    alpha: Array
     gap: Array
-    attention: Array  # s, weight on the relevant group
+    attention: Array
     accuracy: Array
-    curvature: Array  # of the loss in v_2; gradient descent keeps v_2 = 0 only while lr * curvature < 2
-    error: float  # largest relative difference of loss, alpha and gap between two quadrature sizes
+    curvature: Array
+    error: float
 
     @property
     def leakage(self) -> Array:
@@ -43,8 +70,25 @@ class PopulationTrajectory:
 
 
 @dataclass(frozen=True)
-class FirstStep:
-    """The model after one update from zero: the value vector moves, attention stays uniform."""
+class FirstUpdate:
+    """The model after one update from zero: the value vector moves, attention stays uniform.
+
+    Attributes
+    ----------
+    alpha : float
+        Length of v_1 along v*.
+    gap : float
+        Score of the relevant group minus score of any other; 0 here.
+    accuracy : float
+        Share of right labels.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import first_update
+    >>> state = first_update(groups=4, lr=0.1)
+    >>> round(state.alpha, 4), state.gap, round(state.accuracy, 4)
+    (0.0399, 0.0, 0.6667)
+    """
 
     alpha: float
     gap: float
@@ -74,14 +118,26 @@ def population_map(
         Learning rate of W and v.
     steps : int
         Number of updates.
-    sigma : float
+    sigma : float, default=1.0
         Standard deviation of the variables.
     encoding_norm2 : float, optional
         c = |p_j|^2 of the orthogonal encodings; (groups + 1)/2, that of sine encodings, by default.
 
+    Returns
+    -------
+    PopulationTrajectory
+        Loss, alpha, gap, attention and accuracy after every update.
+
     References
     ----------
     Dynamics of Theorem 3.2 and Lemmas 5.1 and 5.2 of Zhang, Meng, Cao, arXiv 2504.08638.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import population_map
+    >>> path = population_map(groups=4, lr=0.02, steps=1000)
+    >>> bool((path.loss[1:] < path.loss[:-1]).all())  # the loss falls at every step
+    True
     """
     problem = Problem.checked(groups, sigma, encoding_norm2)
     positive("lr", lr)
@@ -104,11 +160,32 @@ def population_map(
     )
 
 
-def first_step(*, groups: int, lr: float, sigma: float = 1.0) -> FirstStep:
-    """State after one update: v_1 = lr sigma v*/sqrt(2 pi), W = 0, the accuracy of uniform attention."""
+def first_update(*, groups: int, lr: float, sigma: float = 1.0) -> FirstUpdate:
+    """State after one update: v_1 = lr sigma v*/sqrt(2 pi), W = 0, the accuracy of uniform attention.
+
+    Parameters
+    ----------
+    groups : int
+        D >= 2.
+    lr : float
+        Learning rate of W and v.
+    sigma : float, default=1.0
+        Standard deviation of the variables.
+
+    Returns
+    -------
+    FirstUpdate
+        Length of the value vector, gap and accuracy.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import first_update
+    >>> round(first_update(groups=2, lr=0.1).accuracy, 4)  # with two groups and uniform attention
+    0.75
+    """
     problem = Problem.checked(groups, sigma, None)
     accuracy = 0.5 + math.atan(1 / math.sqrt(problem.groups - 1)) / math.pi
-    return FirstStep(alpha=positive("lr", lr) * sigma * INVERSE_SQRT_2PI, gap=0.0, accuracy=accuracy)
+    return FirstUpdate(alpha=positive("lr", lr) * sigma * INVERSE_SQRT_2PI, gap=0.0, accuracy=accuracy)
 
 
 def steps_to_select(
@@ -123,6 +200,32 @@ def steps_to_select(
     """First step at which the attention on the relevant group exceeds `attention`; None if not within `limit` steps.
 
     Steps times `lr` is nearly independent of a small learning rate.
+
+    Parameters
+    ----------
+    groups : int
+        D >= 2.
+    lr : float
+        Learning rate of W and v.
+    attention : float, default=0.9
+        Weight on the relevant group to reach.
+    sigma : float, default=1.0
+        Standard deviation of the variables.
+    encoding_norm2 : float, optional
+        c = |p_j|^2 of the orthogonal encodings; (groups + 1)/2, that of sine encodings, by default.
+    limit : int, default=1000000
+        Most steps that are tried.
+
+    Returns
+    -------
+    int or None
+        Number of updates.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import steps_to_select
+    >>> steps_to_select(groups=8, lr=0.01) > steps_to_select(groups=4, lr=0.01)
+    True
     """
     if not 0 < attention < 1:
         raise ValueError(f"attention={attention} must lie strictly between 0 and 1")

@@ -19,11 +19,28 @@ LONGEST_PATH = 1 << 18
 
 @dataclass(frozen=True)
 class StabilityBounds:
-    """Largest stable learning rates; gradient descent from zero has to stay below all of them."""
+    """Largest stable learning rates; gradient descent from zero has to stay below all of them.
 
-    uniform: float  # v_2 under uniform attention, 8/(D c)
-    path: float  # v_2 at the worst point of the path, 2/max curvature
-    value: float  # v_1 under uniform attention, 8/(D sigma^2)
+    Attributes
+    ----------
+    uniform : float
+        Bound that v_2 sets under uniform attention, 8/(D c).
+    path : float
+        Bound that v_2 sets at the worst point of the path, 2/max curvature.
+    value : float
+        Bound that v_1 sets under uniform attention, 8/(D sigma^2).
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import stability_bounds
+    >>> bounds = stability_bounds(groups=4)
+    >>> bounds.learning_rate == min(bounds.uniform, bounds.path, bounds.value)
+    True
+    """
+
+    uniform: float
+    path: float
+    value: float
 
     @property
     def learning_rate(self) -> float:
@@ -36,6 +53,26 @@ def stability_bounds(*, groups: int, sigma: float = 1.0, encoding_norm2: float |
     """Learning rates above which gradient descent cannot keep v_2 = 0 or grow v_1 steadily.
 
     The path is that of small learning rates, on which the position-only population map is followed.
+
+    Parameters
+    ----------
+    groups : int
+        D >= 2.
+    sigma : float, default=1.0
+        Standard deviation of the variables.
+    encoding_norm2 : float, optional
+        c = |p_j|^2 of the orthogonal encodings; (groups + 1)/2, that of sine encodings, by default.
+
+    Returns
+    -------
+    StabilityBounds
+        Three bounds on the learning rate.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import stability_bounds
+    >>> stability_bounds(groups=4).value
+    2.0
     """
     problem = Problem.checked(groups, sigma, encoding_norm2)
     path = 2 / _highest_curvature(problem)
@@ -46,6 +83,26 @@ def default_learning_rate(*, groups: int, sigma: float = 1.0, encoding_norm2: fl
     """A learning rate inside the bounds: min(0.16/D, 2/(D c)), for many groups 0.8 of the bound on the path.
 
     Above sigma = 1 the first is divided by sigma^2, as the curvature in v_1 grows with it.
+
+    Parameters
+    ----------
+    groups : int
+        D >= 2.
+    sigma : float, default=1.0
+        Standard deviation of the variables.
+    encoding_norm2 : float, optional
+        c = |p_j|^2 of the orthogonal encodings; (groups + 1)/2, that of sine encodings, by default.
+
+    Returns
+    -------
+    float
+        Learning rate of W and v.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import default_learning_rate, stability_bounds
+    >>> default_learning_rate(groups=4) < stability_bounds(groups=4).learning_rate
+    True
     """
     problem = Problem.checked(groups, sigma, encoding_norm2)
     path = stability_bounds(groups=groups, sigma=sigma, encoding_norm2=encoding_norm2).path

@@ -24,16 +24,46 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SymmetricTrajectory:
-    """State of the reduced map; every array has steps + 1 entries, entry t is after t updates."""
+    """State of the reduced map; every array has steps + 1 entries, entry t is after t updates.
+
+    Attributes
+    ----------
+    loss : array
+        Mean loss of the samples of the step.
+    loss_error : array
+        Monte Carlo standard error of the loss.
+    alpha : array
+        Length of v_1 along v*.
+    along : array
+        W_11 in direction v*.
+    across : array
+        W_11 in the directions orthogonal to v*.
+    position : array of shape (steps + 1, 5)
+        Scores for (j*,j*), (j*,j), (i,j*), (i,i), (i,j), key first.
+    attention : array
+        Mean weight on the relevant group.
+    min_attention : array
+        Smallest over the samples of the step.
+    accuracy : array
+        Share of right labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.theory.group_sparse import symmetric_map
+    >>> path = symmetric_map(groups=3, group_dim=2, lr=0.05, steps=100, rng=np.random.default_rng(0))
+    >>> path.position.shape, bool(path.loss[-1] < path.loss[0])
+    ((101, 5), True)
+    """
 
     loss: Array
-    loss_error: Array  # Monte Carlo standard error of the loss
+    loss_error: Array
     alpha: Array
-    along: Array  # W_11 in direction v*
-    across: Array  # W_11 in the directions orthogonal to v*
-    position: Array  # (steps + 1, 5): scores for (j*,j*), (j*,j), (i,j*), (i,i), (i,j), key first
-    attention: Array  # mean weight on the relevant group
-    min_attention: Array  # smallest over the samples of the step
+    along: Array
+    across: Array
+    position: Array
+    attention: Array
+    min_attention: Array
     accuracy: Array
 
 
@@ -54,12 +84,27 @@ def symmetric_map(
     ----------
     groups, group_dim : int
         D >= 2 and d >= 1.
-    lr, steps, sigma, encoding_norm2
-        As in `population_map`.
+    lr, steps : float and int
+        Learning rate of W and v, and number of updates.
     rng : numpy.random.Generator
         Source of the samples.
-    samples : int
+    samples : int, default=1000
         Fresh samples per step.
+    sigma, encoding_norm2 : float, optional
+        As in `population_map`.
+
+    Returns
+    -------
+    SymmetricTrajectory
+        State after every update.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.theory.group_sparse import symmetric_map
+    >>> path = symmetric_map(groups=3, group_dim=2, lr=0.05, steps=100, rng=np.random.default_rng(0))
+    >>> bool(path.attention[-1] > path.attention[0])
+    True
     """
     problem = Problem.checked(groups, sigma, encoding_norm2)
     positive("lr", lr)

@@ -18,9 +18,32 @@ def transfer_error_order(
 
     (d + D) log^2(n)/(margin^2 n) + log(1/(1 - confidence))/n.
 
+    Parameters
+    ----------
+    samples : array_like
+        Numbers n of samples.
+    group_dim, groups : int
+        d and D.
+    margin : float
+        Distance of the samples from the decision boundary.
+    confidence : float, default=0.95
+        Probability with which the bound holds.
+
+    Returns
+    -------
+    array
+        The order of the error, of the shape of `samples`.
+
     References
     ----------
     Theorem 4.2 of Zhang, Meng, Cao, arXiv 2504.08638.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import transfer_error_order
+    >>> few, many = transfer_error_order(samples=[1000, 100_000], group_dim=4, groups=10, margin=0.5)
+    >>> bool(many < few)
+    True
     """
     n = _sample_sizes(samples)
     if not 0 < confidence < 1:
@@ -31,7 +54,26 @@ def transfer_error_order(
 
 
 def logistic_error_order(*, samples: ArrayLike, group_dim: int, groups: int) -> NDArray[np.float64]:
-    """Error of logistic regression on all variables, up to a constant: d D/n."""
+    """Error of logistic regression on all variables, up to a constant: d D/n.
+
+    Parameters
+    ----------
+    samples : array_like
+        Numbers n of samples.
+    group_dim, groups : int
+        d and D.
+
+    Returns
+    -------
+    array
+        The order of the error, of the shape of `samples`.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import logistic_error_order
+    >>> logistic_error_order(samples=[100, 1000], group_dim=2, groups=10).tolist()
+    [0.2, 0.02]
+    """
     return group_dim * groups / _sample_sizes(samples)
 
 

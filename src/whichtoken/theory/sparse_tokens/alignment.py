@@ -31,15 +31,41 @@ TRAPEZOID_NODES = 4001
 
 @dataclass(frozen=True)
 class TwoSteps:
-    """Query and readout after two gradient steps."""
+    """Query and readout after two gradient steps: the result of `two_steps`.
 
-    alignment: float  # cosine of query and signal; negative: attention avoids the signal tokens
+    Attributes
+    ----------
+    alignment : float
+        Cosine of query and signal; negative: attention avoids the signal tokens.
+    query_norm : float
+        Length of the query.
+    query_overlap : float
+        <query, signal>.
+    readout_alignment : float
+        Cosine of readout and signal.
+    readout_norm : float
+        Length of the readout.
+    bias : float
+        Bias of the readout.
+    approach_constant : float
+        C in |alignment| = 1 - C / samples_per_dim, for many samples.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import two_steps
+    >>> steps = two_steps(length=10, signal_tokens=1, strength=5.0, prevalence=0.5, samples_per_dim=4.0,
+    ...                   lr_readout=0.5, lr_bias=0.5, lr_query=0.5)
+    >>> steps.positive, round(steps.alignment, 2)
+    (True, 0.98)
+    """
+
+    alignment: float
     query_norm: float
-    query_overlap: float  # <query, signal>
-    readout_alignment: float  # cosine of readout and signal
+    query_overlap: float
+    readout_alignment: float
     readout_norm: float
     bias: float
-    approach_constant: float  # C in |alignment| = 1 - C / samples_per_dim, for many samples
+    approach_constant: float
 
     @property
     def positive(self) -> bool:
@@ -66,20 +92,40 @@ def two_steps(
 
     Parameters
     ----------
-    length, signal_tokens, strength, prevalence
-        The task.
+    length, signal_tokens, strength, prevalence : int, int, float, float
+        The task, as in `Task`.
     samples_per_dim : float
         n / d of the samples behind the two steps; `inf` for the population limit.
     lr_readout, lr_bias, lr_query : float
         Step sizes. The alignment does not depend on `lr_query`.
-    loss : {"logistic", "square", "hinge"}
-    inverse_temperature : float
+    loss : {"logistic", "square", "hinge"}, default="logistic"
+        Loss of the readout.
+    inverse_temperature : float, default=1.0
         beta inside the softmax, not multiplied by the norm of the query.
-    reuse : bool
+    reuse : bool, default=True
         Whether the second step sees the samples of the first: each sample then meets its own share of the readout.
-    bias_correction : bool
+    bias_correction : bool, default=False
         Replace the bias after step one by the best constant score (logistic: the log-odds of the prevalence), so that
         the mean slope vanishes and rare, weak signals are not anti-aligned. Not defined for the hinge loss.
+
+    Returns
+    -------
+    TwoSteps
+        Overlaps and norms of the query and the readout.
+
+    References
+    ----------
+    Barnfield, Cui, Lu, arXiv 2509.25153, Theorem 3 and Corollary 1.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import two_steps
+    >>> task = dict(length=10, signal_tokens=1, strength=5.0, prevalence=0.5)
+    >>> rates = dict(lr_readout=0.5, lr_bias=0.5, lr_query=0.5)
+    >>> few = two_steps(**task, samples_per_dim=1.0, **rates).alignment
+    >>> many = two_steps(**task, samples_per_dim=10.0, **rates).alignment
+    >>> few < many < 1
+    True
     """
     task = Task(length, signal_tokens, strength, prevalence)
     check_range("samples_per_dim", samples_per_dim, 0.0, math.inf, include_high=True)

@@ -41,15 +41,42 @@ FLOAT_BUDGET = 1 << 23  # token noise per copy
 
 @dataclass(frozen=True)
 class FeatureLaw:
-    """Weighted nodes of the law; all arrays have shape (nodes,) and weights sum to one over both classes."""
+    """Weighted nodes of the law; all arrays have shape (nodes,) and weights sum to one over both classes.
 
-    label: Array  # -1 or +1
+    Attributes
+    ----------
+    label : array
+        -1 or +1.
+    weight : array of shape (nodes,)
+        Probability of the node.
+    query_mean : array
+        F1 without g_bar.
+    signal_mean : array
+        F2.
+    spread : array
+        Rho.
+    gauss : array
+        Nodes of the Gaussian noise that a readout sees.
+    query_variance : float
+        Variance of g_bar: 1/L, or 0 where no query direction exists.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import Task, attention_law
+    >>> law = attention_law(Task(10, 1, 5.0, 0.3), alignment=0.9, inverse_temperature=2.0)
+    >>> round(float(law.weight[law.label > 0].sum()), 6)
+    0.3
+    >>> law.error(query_overlap=1.0, signal_overlap=0.0, bias=-2.5, norm2=0.0) < 0.3  # better than "negative" for all
+    True
+    """
+
+    label: Array
     weight: Array
-    query_mean: Array  # f1 without g_bar
-    signal_mean: Array  # f2
-    spread: Array  # rho
-    gauss: Array  # nodes of the Gaussian noise that a readout sees
-    query_variance: float  # variance of g_bar: 1/L, or 0 where no query direction exists
+    query_mean: Array
+    signal_mean: Array
+    spread: Array
+    gauss: Array
+    query_variance: float
 
     def score(self, query_overlap: float, signal_overlap: float, bias: float, norm2: float) -> tuple[Array, Array]:
         """Mean and standard deviation of the score at every node, for a readout of squared norm `norm2` off the query."""
@@ -124,15 +151,29 @@ def attention_law(
     Parameters
     ----------
     task : Task
+        The data.
     alignment : float
         s_q, cosine of query and signal.
     inverse_temperature : float
         tau, inverse temperature times norm of the query.
-    points : int
+    points : int, default=8192
         Nodes per class: Sobol points, a power of two; at inverse temperature 0, where attention is the mean and only
         the Gaussian noise needs a rule, trapezoidal nodes.
-    seed : int
+    seed : int, default=0
         Scramble of the Sobol points.
+
+    Returns
+    -------
+    FeatureLaw
+        Weighted nodes, over which expectations are sums.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import Task, attention_law
+    >>> law = attention_law(Task(10, 1, 5.0, 0.5), alignment=1.0, inverse_temperature=2.0)
+    >>> positive, negative = law.query_mean[law.label > 0], law.query_mean[law.label < 0]
+    >>> bool(positive.mean() > negative.mean())
+    True
     """
     if inverse_temperature > 0:
         return _sampled_law(task, float(alignment), float(inverse_temperature), points, seed)

@@ -39,22 +39,73 @@ TEMPERATURES = np.geomspace(0.25, 4.0, 13)
 
 @dataclass(frozen=True)
 class SampledError:
-    """Error of a classifier that knows the signal."""
+    """Error of a classifier that knows the signal: the result of `bayes_oracle`.
+
+    Attributes
+    ----------
+    error : float
+        Probability of a wrong label.
+    standard_error : float
+        Of the integration over token noise, or half the gap of the bounds where these say more.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import bayes_oracle
+    >>> floor = bayes_oracle(length=10, signal_tokens=1, strength=4.0, prevalence=0.5)
+    >>> 0 < floor.error < 0.5, floor.standard_error < 0.01
+    (True, True)
+    """
 
     error: float
-    standard_error: float  # of the integration over token noise, or half the gap of the bounds where these say more
+    standard_error: float
 
 
 @dataclass(frozen=True)
 class OracleError(SampledError):
-    """The same for attention, with the temperature and threshold that were used."""
+    """Error of attention that knows the signal, and the temperature and threshold used: the result of `attention_oracle`.
+
+    Attributes
+    ----------
+    error : float
+        Probability of a wrong label.
+    standard_error : float
+        Of the integration over token noise.
+    inverse_temperature : float
+        Inverse temperature of the softmax.
+    threshold : float
+        Score above which a sequence counts as positive.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import attention_oracle
+    >>> best = attention_oracle(length=10, signal_tokens=1, strength=4.0, prevalence=0.5)
+    >>> best.inverse_temperature > 0, best.error < 0.2
+    (True, True)
+    """
 
     inverse_temperature: float
     threshold: float
 
 
 def linear_oracle(*, length: int, signal_tokens: int, strength: float, prevalence: float) -> float:
-    """Least error of a linear score, pooled or vectorised: two unit Gaussians at distance strength * R / sqrt(L)."""
+    """Least error of a linear score, pooled or vectorised: two unit Gaussians at distance strength * R / sqrt(L).
+
+    Parameters
+    ----------
+    length, signal_tokens, strength, prevalence : int, int, float, float
+        The task, as in `Task`.
+
+    Returns
+    -------
+    float
+        Probability of a wrong label.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import linear_oracle
+    >>> round(linear_oracle(length=4, signal_tokens=1, strength=2.0, prevalence=0.5), 4)  # classes one unit apart
+    0.3085
+    """
     return _best_pooling(Task(length, signal_tokens, strength, prevalence)).error
 
 
@@ -88,13 +139,25 @@ def attention_oracle(
 
     Parameters
     ----------
-    length, signal_tokens, strength, prevalence
-        The task.
+    length, signal_tokens, strength, prevalence : int, int, float, float
+        The task, as in `Task`.
     inverse_temperature : float, optional
-        By default the best of zero, which is pooling, and of a grid up to 4 and up to twice the strength. Temperature and
-        threshold are chosen on other draws than those that give the error.
+        By default the best of zero, which is pooling, and of a grid up to 4 and up to twice the strength. Temperature
+        and threshold are chosen on other draws than those that give the error.
     points : int, optional
         Draws, a power of two; by default 16384, fewer for sequences longer than 256.
+
+    Returns
+    -------
+    OracleError
+        The error, with the temperature and threshold that were used.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import attention_oracle, linear_oracle
+    >>> task = dict(length=10, signal_tokens=1, strength=4.0, prevalence=0.5)
+    >>> attention_oracle(**task).error < linear_oracle(**task)
+    True
     """
     task = Task(length, signal_tokens, strength, prevalence)
     count = points or _default_points(length)
@@ -121,7 +184,27 @@ def attention_oracle(
 def bayes_floor(
     *, length: int, signal_tokens: int, strength: float, prevalence: float, points: int | None = None
 ) -> float:
-    """Error of the best classifier of all; `bayes_oracle` says how well it is known."""
+    """Error of the best classifier of all; `bayes_oracle` says how well it is known.
+
+    Parameters
+    ----------
+    length, signal_tokens, strength, prevalence : int, int, float, float
+        The task, as in `Task`.
+    points : int, optional
+        Draws, a power of two; by default 16384, fewer for long sequences.
+
+    Returns
+    -------
+    float
+        Probability of a wrong label that no classifier can beat.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import bayes_floor
+    >>> weak, strong = (bayes_floor(length=10, signal_tokens=1, strength=s, prevalence=0.5) for s in (2.0, 5.0))
+    >>> strong < weak < 0.5
+    True
+    """
     return bayes_oracle(
         length=length, signal_tokens=signal_tokens, strength=strength, prevalence=prevalence, points=points
     ).error
@@ -134,6 +217,26 @@ def bayes_oracle(
 
     The likelihood ratio is an elementary symmetric polynomial: the mean over placements of
     exp(strength * sum of the R tokens there - R strength^2 / 2).
+
+    Parameters
+    ----------
+    length, signal_tokens, strength, prevalence : int, int, float, float
+        The task, as in `Task`.
+    points : int, optional
+        Draws, a power of two; by default 16384, fewer for long sequences.
+
+    Returns
+    -------
+    SampledError
+        The error and its standard error.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import attention_oracle, bayes_oracle
+    >>> task = dict(length=10, signal_tokens=1, strength=4.0, prevalence=0.5)
+    >>> floor = bayes_oracle(**task)
+    >>> floor.error <= attention_oracle(**task).error + 3 * floor.standard_error
+    True
     """
     task = Task(length, signal_tokens, strength, prevalence)
     if strength == 0:

@@ -42,19 +42,57 @@ class Candidate:
 
 @dataclass(frozen=True)
 class PilotEstimate:
-    """What a pilot sample says about the task."""
+    """What a pilot sample says about the task: the result of `estimate_task`.
+
+    Attributes
+    ----------
+    samples : int
+        Sequences of the pilot.
+    length : int
+        Tokens of a sequence.
+    dim : int
+        Width of a token.
+    prevalence : float
+        Share of positive sequences.
+    mean_shift : float
+        M, distance of the class means along the signal.
+    second_moment : float
+        s + m^2 = theta^2 R / L.
+    candidates : tuple of Candidate
+        In ascending order of signal_tokens.
+    signal_tokens : int
+        The most plausible number.
+    signal_tokens_interval : tuple of int
+        95 % interval.
+    strength : float
+        Estimate that goes with `signal_tokens`.
+    strength_interval : tuple of float
+        95 % interval.
+    warnings : tuple of str
+        What in the pilot contradicts the model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import SparseTokens
+    >>> from whichtoken.theory.sparse_tokens import estimate_task
+    >>> data = SparseTokens(length=6, signal_tokens=1, strength=5.0, prevalence=0.5, dim=20)
+    >>> pilot = estimate_task(*data.sample(400, np.random.default_rng(0)))
+    >>> pilot.signal_tokens, abs(pilot.strength - 5) < 0.5
+    (1, True)
+    """
 
     samples: int
     length: int
     dim: int
     prevalence: float
-    mean_shift: float  # m
-    second_moment: float  # s + m^2 = theta^2 R / L
-    candidates: tuple[Candidate, ...]  # in ascending order of signal_tokens
+    mean_shift: float
+    second_moment: float
+    candidates: tuple[Candidate, ...]
     signal_tokens: int
-    signal_tokens_interval: tuple[int, int]  # 95 %
+    signal_tokens_interval: tuple[int, int]
     strength: float
-    strength_interval: tuple[float, float]  # 95 %
+    strength_interval: tuple[float, float]
     warnings: tuple[str, ...]
 
 
@@ -70,13 +108,34 @@ def estimate_task(
 
     Parameters
     ----------
-    tokens : array (n, L, d)
-    labels : array (n,)
+    tokens : array_like of shape (n, L, d)
+        a labelled sample.
+    labels : array_like of shape (n,)
         Two values, the larger for positive sequences. At least 20 sequences of each class.
-    seed : int
-        Of the cut into folds.
-    signal_tokens, strength : optional
+    seed : int, default=0
+        Seed for the cut into folds.
+    signal_tokens, strength : int and float, optional
         Known values: the other one is then estimated for a task that has them.
+
+    Returns
+    -------
+    PilotEstimate
+        Strength, number of signal tokens, intervals and warnings.
+
+    Raises
+    ------
+    ValueError
+        If the pilot is too small, or shows no difference between the classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import SparseTokens
+    >>> from whichtoken.theory.sparse_tokens import estimate_task
+    >>> data = SparseTokens(length=6, signal_tokens=2, strength=4.0, prevalence=0.5, dim=20)
+    >>> pilot = estimate_task(*data.sample(400, np.random.default_rng(0)), signal_tokens=2)
+    >>> pilot.signal_tokens, abs(pilot.strength - 4) < 0.5
+    (2, True)
     """
     X, positive = _checked(tokens, labels)
     n, length, dim = X.shape

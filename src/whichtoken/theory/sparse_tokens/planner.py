@@ -45,7 +45,42 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Plan:
-    """The task as planned for, a forecast per model, the design for attention, limits and warnings."""
+    """The task as planned for, a forecast per model, the design for attention, limits and warnings: the result of `plan`.
+
+    Attributes
+    ----------
+    length, signal_tokens, strength, prevalence, dim : numbers
+        The task.
+    samples : int
+        Sequences that were planned for.
+    target_error : float or None
+        Wanted test error, if there is one.
+    design : Design
+        Temperature, ridge and split of the samples to use for attention.
+    attention, pooled, vectorized : Forecast
+        Predicted error, samples needed and capacity of each model.
+    bayes_floor : float
+        No classifier does better.
+    bayes_floor_error : float
+        Standard error of that number, which is sampled.
+    linear_oracle : float
+        No linear one does better.
+    attention_oracle : float
+        Attention that knows the signal.
+    pilot : PilotEstimate or None
+        What the pilot says about the task, if there is a pilot.
+    learning_curve : tuple of CurvePoint
+        Predicted error at larger samples, if there is a pilot.
+    warnings : tuple of str
+        Where the theory should not be trusted.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import plan
+    >>> study = plan(length=10, signal_tokens=1, strength=5.0, prevalence=0.5, dim=500, samples=2000)
+    >>> study.bayes_floor < study.attention.error < study.pooled.error
+    True
+    """
 
     length: int
     signal_tokens: int
@@ -58,10 +93,10 @@ class Plan:
     attention: Forecast
     pooled: Forecast
     vectorized: Forecast
-    bayes_floor: float  # no classifier does better
-    bayes_floor_error: float  # standard error of that number, which is sampled
-    linear_oracle: float  # no linear one does better
-    attention_oracle: float  # attention that knows the signal
+    bayes_floor: float
+    bayes_floor_error: float
+    linear_oracle: float
+    attention_oracle: float
     pilot: PilotEstimate | None
     learning_curve: tuple[CurvePoint, ...]
     warnings: tuple[str, ...]
@@ -82,22 +117,41 @@ def plan(
 
     Parameters
     ----------
-    length, signal_tokens, strength, prevalence, dim
+    length, signal_tokens, strength, prevalence, dim : numbers, optional
         The task, in units of the noise. With a pilot all may be left out, and what is given is taken as known: the rest
         is estimated for a task that has these values.
     samples : int, optional
         Sequences in total. By default the pilot's; without a pilot, what attention needs for the target.
     target_error : float, optional
         Wanted test error.
-    pilot : (tokens (n, L, d), labels (n,)), optional
+    pilot : array of shape (tokens (n, L, d), labels (n,)), optional
         A labelled sample from which the task is estimated; it also gives the learning curve at 2, 5 and 10 times its
         size, with intervals that hold the doubt about the task and the variation between training runs.
+
+    Returns
+    -------
+    Plan
+        Forecasts for attention, mean pooling and a linear model, the design to use, limits and warnings.
+
+    Raises
+    ------
+    ValueError
+        If the numbers do not describe a task, or no classifier can reach the target.
 
     Notes
     -----
     Logistic loss, ridge 0.01 (more where that would do worse than a constant answer), gradient steps of 0.5 (a smaller
     first one where a strong signal would make it overshoot), token noise of unit variance (after whitening, with a pilot). The
     theory is that of large dimension (Barnfield, Cui, Lu, arXiv 2509.25153).
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import plan
+    >>> study = plan(length=10, signal_tokens=1, strength=5.0, prevalence=0.5, dim=500, samples=2000)
+    >>> study.attention.error < study.pooled.error  # attention is worth it here
+    True
+    >>> 0 < study.design.query_share < 1
+    True
     """
     if samples is None and target_error is None and pilot is None:
         raise UsageError(

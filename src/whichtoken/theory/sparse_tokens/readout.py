@@ -37,14 +37,54 @@ OBSERVABLES = (
 
 @dataclass(frozen=True)
 class Readout(SaddlePoint):
-    """Prediction for a trained readout, in the limit of large dimension."""
+    """Prediction for a trained readout, in the limit of large dimension.
+
+    Attributes
+    ----------
+    query_overlap : float
+        Overlap of the readout with the query.
+    signal_overlap : float
+        Overlap with the signal, orthogonal to the query.
+    bias : float
+        Trained bias.
+    rest_norm : float
+        Norm of what is left of the readout.
+    response : float
+        Trace of the inverse Hessian over n: how strongly a sample pulls on its own score.
+    train_loss : float
+        Mean training loss, without the ridge.
+    residual : float
+        Relative imbalance that is left in the equations.
+    iterations : int
+        Steps of the solver.
+    train_error : float
+        Share of wrong labels in training.
+    test_error : float
+        Share of wrong labels on fresh data.
+    objective : float
+        train_loss + (ridge / 2) |w|^2.
+    error_estimate : float
+        Numerical error of test_error, absolute.
+    train_loss_error : float
+        Numerical error of train_loss, absolute.
+    converged : bool
+        Equations solved and accuracy reached; where they are not solved all values are nan.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import erm
+    >>> task = dict(length=4, signal_tokens=1, strength=4.0, prevalence=0.5)
+    >>> readout = erm(model="pooled", **task, samples_per_dim=4.0, ridge=0.1)
+    >>> readout.converged, readout.train_error < readout.test_error < 0.5
+    (True, True)
+    """
 
     train_error: float
     test_error: float
-    objective: float  # train_loss + (ridge / 2) |w|^2
-    error_estimate: float  # numerical error of test_error, absolute
-    train_loss_error: float  # numerical error of train_loss, absolute
-    converged: bool  # equations solved and accuracy reached; where they are not solved all values are nan
+    objective: float
+    error_estimate: float
+    train_loss_error: float
+    converged: bool
 
 
 def erm(
@@ -66,19 +106,21 @@ def erm(
 
     Parameters
     ----------
-    model : {"attention", "pooled", "vectorized"}
-    length, signal_tokens, strength, prevalence
-        The task.
-    alignment : float
+    model : {"attention", "pooled", "vectorized"}, default="attention"
+        Which classifier.
+    length, signal_tokens, strength, prevalence : int, int, float, float
+        The task, as in `Task`.
+    alignment : float, optional
         Cosine of query and signal; needed for attention only.
-    inverse_temperature : float
+    inverse_temperature : float, optional
         Inverse temperature times norm of the query; needed for attention only.
     samples_per_dim : float
         n / d, for every model (never n / (L d)).
     ridge : float
         0 is accepted where a unique minimiser exists.
-    loss : {"logistic", "square", "hinge"}
-    accuracy : float
+    loss : {"logistic", "square", "hinge"}, default="logistic"
+        What is minimised.
+    accuracy : float, default=0.001
         Wanted numerical error of test error and training loss, relative to test error and objective; more points are
         spent until it is reached or, near the interpolation threshold of a small ridge, the largest size is used up.
     start : SaddlePoint, optional
@@ -88,6 +130,18 @@ def erm(
     -------
     Readout
         `converged` is false, and every value is nan, where the equations could not be solved.
+
+    References
+    ----------
+    Barnfield, Cui, Lu, arXiv 2509.25153, Theorems 4 and 5.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import erm
+    >>> task = dict(length=4, signal_tokens=1, strength=4.0, prevalence=0.5, ridge=0.1)
+    >>> few, many = (erm(model="pooled", **task, samples_per_dim=ratio).test_error for ratio in (2.0, 20.0))
+    >>> many < few < 0.5
+    True
     """
     task = Task(length, signal_tokens, strength, prevalence)
     check_choice("loss", loss, LOSSES)

@@ -29,9 +29,34 @@ def capacity(
 ) -> float:
     """Samples per dimension below which some readout and bias separate the training set, with high probability.
 
-    Parameters are those of `erm`; loss and ridge play no role, and no more than `points` Sobol points per class are spent
-    on the accuracy. Conjecture 1 of Barnfield, Cui, Lu (arXiv 2509.25153), in the form that Gordon's comparison gives: one
-    over the minimum over (om, m, b) of E[(sqrt(1 + m^2) G - y (om f1 + m f2 + b) / sqrt(rho))_+^2].
+    Conjecture 1 of Barnfield, Cui, Lu (arXiv 2509.25153), in the form that Gordon's comparison gives: one over the minimum
+    over (om, m, b) of E[(sqrt(1 + m^2) G - y (om f1 + m f2 + b) / sqrt(rho))_+^2].
+
+    Parameters
+    ----------
+    model : {"attention", "pooled", "vectorized"}, default="attention"
+        Which classifier.
+    length, signal_tokens, strength, prevalence : int, int, float, float
+        The task, as in `Task`.
+    alignment, inverse_temperature : float, optional
+        Cosine of query and signal, and inverse temperature times norm of the query; needed for attention only.
+    accuracy : float, default=0.001
+        Wanted relative numerical error.
+    points : float, default=inf
+        At most this many Sobol points per class are spent on the accuracy.
+
+    Returns
+    -------
+    float
+        n / d.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import capacity
+    >>> task = dict(length=4, signal_tokens=1, strength=2.0, prevalence=0.5)
+    >>> pooled, flat = (capacity(model=model, **task) for model in ("pooled", "vectorized"))
+    >>> abs(flat / pooled - 4) < 0.01  # one weight per position separates `length` times as many
+    True
     """
     task = Task(length, signal_tokens, strength, prevalence)
     overlaps, value = np.zeros(3), math.nan

@@ -23,14 +23,23 @@ class Attended:
 
     Attributes
     ----------
-    counts : (n, |S|)
-    signs : (n,)
+    counts : sparse.csr_array of shape (n, |S|)
+        Token counts.
+    signs : array of shape (n,)
         Labels as -1.0 or 1.0.
-    log_weights : (nnz,)
+    log_weights : array of shape (nnz,)
         log q_Xs = log c_Xs + a_s - log sum_t c_Xt e^{a_t}, in the order of the stored counts.
-    outputs : (n,)
+    outputs : array of shape (n,)
         f_X = sum_s q_Xs g_s; 0 for an empty sequence.
-    scores, values : (|S|,)
+    scores, values : array of shape (|S|,)
+        a_s and g_s.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import attend
+    >>> seen = attend(scores=[0.0, 0.0], values=[1.0, -1.0], counts=[[3, 1], [1, 1]], labels=[1, -1])
+    >>> seen.outputs.tolist(), seen.losses.round(3).tolist()
+    ([0.5, 0.0], [0.474, 0.693])
     """
 
     counts: sparse.csr_array
@@ -70,9 +79,23 @@ def attend(scores: ArrayLike, values: ArrayLike, counts: Any, labels: ArrayLike)
 
     Parameters
     ----------
-    scores, values : (|S|,)
-    counts : (n, |S|)
-    labels : (n,), -1 or +1
+    scores, values : array_like of shape (|S|,)
+        a_s and g_s of every token of the vocabulary.
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    labels : array_like of shape (n,)
+        -1 or +1.
+
+    Returns
+    -------
+    Attended
+        Weights, outputs, losses and gradients.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import attend
+    >>> attend(scores=[0.0, 5.0], values=[1.0, -1.0], counts=[[3, 1]], labels=[1]).outputs.round(3).tolist()
+    [-0.96]
     """
     counts, labels = as_counts(counts), as_signs(labels)
     a, g = (np.asarray(x, dtype=np.float64) for x in (scores, values))

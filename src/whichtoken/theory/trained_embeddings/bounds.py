@@ -22,11 +22,18 @@ class OneStepBounds:
     Attributes
     ----------
     error : float
-        Of |err_s| and of |err_p|: 11 lr d^(-1/4) (Lemma 2).
+        Bound on |err_s| and |err_p|: 11 lr d^(-1/4) (Lemma 2).
     embedding_norm : float
-        Of |E_s^1|: 2 (1 + 2 lr) (Lemma 11).
+        Bound on |E_s^1|: 2 (1 + 2 lr) (Lemma 11).
     cls_norm : float
-        Of |p^1|: 2 + 11 lr d^(-1/4) (Lemma 11).
+        Bound on |p^1|: 2 + 11 lr d^(-1/4) (Lemma 11).
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import one_step_bounds
+    >>> bounds = one_step_bounds(lr=0.1, dim=10_000)
+    >>> round(bounds.error, 4), round(bounds.embedding_norm, 4), round(bounds.cls_norm, 4)
+    (0.11, 2.4, 2.11)
     """
 
     error: float
@@ -35,7 +42,26 @@ class OneStepBounds:
 
 
 def one_step_bounds(lr: float, dim: int) -> OneStepBounds:
-    """Lemmas 2 and 11 at a step size and a dimension."""
+    """Lemmas 2 and 11 at a step size and a dimension.
+
+    Parameters
+    ----------
+    lr : float
+        Size of the first step.
+    dim : int
+        D, width of the embeddings.
+
+    Returns
+    -------
+    OneStepBounds
+        Bounds on errors and norms after the step.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import one_step_bounds
+    >>> one_step_bounds(lr=0.1, dim=10_000).error < one_step_bounds(lr=0.1, dim=100).error
+    True
+    """
     check_range("lr", lr, 0.0, math.inf)
     check_count("dim", dim, 1)
     error = 11 * lr * dim**-0.25
@@ -46,6 +72,27 @@ def loss_bound(counts: Any, labels: ArrayLike, lr: float) -> float:
     """Upper bound on the loss after one step (Lemma 12), with y alpha averaged over each sequence's own length.
 
     E[log(1 + exp(-(lr/2) mean_i y alpha_{x_i} + 1 / (22 lr)))]; it asks for d >= (88 lr^2 + 111 lr + 2)^8.
+
+    Parameters
+    ----------
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    labels : array_like of shape (n,)
+        -1 or +1.
+    lr : float
+        Size of the first step.
+
+    Returns
+    -------
+    float
+        Bound on the mean logistic loss.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import loss_bound
+    >>> counts, labels = [[1, 0], [0, 1]], [1, -1]
+    >>> loss_bound(counts, labels, lr=20.0) < loss_bound(counts, labels, lr=5.0)
+    True
     """
     check_range("lr", lr, 0.0, math.inf)
     counts, signs = as_counts(counts), as_signs(labels)
@@ -66,7 +113,14 @@ class Requirements:
     log10_dim : float
         Smallest dimension at the step size asked about.
     terms : dict
-        log10 of each lower bound on the dimension.
+        Log10 of each lower bound on the dimension.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import theorem_requirements
+    >>> needed = theorem_requirements(sequences=100, length=10, vocabulary=50)
+    >>> needed.lr > 0, needed.log10_dim > 6  # dimensions beyond any that is used
+    (True, True)
     """
 
     lr: float
@@ -81,12 +135,28 @@ class Requirements:
 def theorem_requirements(
     sequences: int, length: int, vocabulary: int, *, lr: float | None = None, failure: float = 0.05
 ) -> Requirements:
-    """Equation (10) of Theorem 5 at these sizes; `lr` is the first step that the dimension is for, by default the smallest.
+    """Equation (10) of Theorem 5 at these sizes.
 
     Parameters
     ----------
-    sequences, length, vocabulary : n, T and |S|
-    failure : delta, the probability with which the theorem may fail.
+    sequences, length, vocabulary : int
+        N, T and |S|.
+    lr : float, optional
+        The first step that the dimension is for; by default the smallest.
+    failure : float, default=0.05
+        Delta, the probability with which the theorem may fail.
+
+    Returns
+    -------
+    Requirements
+        Least step size and dimension.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import theorem_requirements
+    >>> few, many = (theorem_requirements(n, length=10, vocabulary=50) for n in (10, 1000))
+    >>> few.lr <= many.lr, few.log10_dim < many.log10_dim
+    (True, True)
     """
     smallest = _smallest_step(sequences, length)
     step = smallest if lr is None else lr
@@ -105,7 +175,32 @@ def theorem_requirements(
 def unique_selection_requirements(
     sequences: int, length: int, vocabulary: int, advantage: float, *, lr: float | None = None, failure: float = 0.05
 ) -> Requirements:
-    """Theorem 5's requirements and those of Lemma 19, for |p-hat| < (1 - advantage) |p-hat'|; its 44 n is taken as stated."""
+    """Theorem 5's requirements and those of Lemma 19, for |p-hat| < (1 - advantage) |p-hat'|; its 44 n is taken as stated.
+
+    Parameters
+    ----------
+    sequences, length, vocabulary : int
+        N, T and |S|.
+    advantage : float
+        Between 0 and 1: the norm of the selection is below 1 - advantage times that of every rival.
+    lr : float, optional
+        The first step that the dimension is for; by default the smallest.
+    failure : float, default=0.05
+        Delta, the probability with which the theorem may fail.
+
+    Returns
+    -------
+    Requirements
+        Least step size and dimension.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import theorem_requirements, unique_selection_requirements
+    >>> alone = theorem_requirements(100, 10, 50)
+    >>> both = unique_selection_requirements(100, 10, 50, advantage=0.1)
+    >>> both.log10_dim >= alone.log10_dim
+    True
+    """
     base = theorem_requirements(sequences, length, vocabulary, lr=lr, failure=failure)
     check_range("advantage", advantage, 0.0, 1.0)
     step = base.lr if lr is None else lr

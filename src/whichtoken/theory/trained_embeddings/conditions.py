@@ -24,11 +24,19 @@ class OneRelevantToken:
     Attributes
     ----------
     holds : bool
+        Whether every sequence is of this kind.
     broken : array of int
         Sequences that break it.
     sentence : str
         What is wrong, with an example; or that nothing is.
     classes : TokenClasses
+        The class of every token.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import one_relevant_token
+    >>> one_relevant_token(counts=[[1, 0, 1], [0, 1, 1]], labels=[1, -1]).holds
+    True
     """
 
     holds: bool
@@ -38,7 +46,29 @@ class OneRelevantToken:
 
 
 def one_relevant_token(counts: Any, labels: ArrayLike, vocabulary: Sequence[str] | None = None) -> OneRelevantToken:
-    """Find the sequences that break Assumption 4; `vocabulary` names the tokens in the example."""
+    """Find the sequences that break Assumption 4; `vocabulary` names the tokens in the example.
+
+    Parameters
+    ----------
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    labels : array_like of shape (n,)
+        -1 or +1.
+    vocabulary : sequence of str, optional
+        Names of the tokens, for the example in the sentence.
+
+    Returns
+    -------
+    OneRelevantToken
+        Whether the assumption holds, and an example if it does not.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import one_relevant_token
+    >>> check = one_relevant_token([[1, 0, 1], [0, 1, 1], [0, 2, 0], [0, 0, 1]], [1, -1, -1, 1], ["good", "bad", "the"])
+    >>> check.holds, check.broken.tolist()
+    (False, [0, 1, 2, 3])
+    """
     counts, signs = as_counts(counts), as_signs(labels)
     classes = token_classes(counts, signs)
     relevant = counts @ classes.relevant.astype(np.int64)
@@ -69,13 +99,24 @@ class TheoremConditions:
     Attributes
     ----------
     assumption : OneRelevantToken
+        Whether every sequence has one relevant token (Assumption 4).
     requirements : Requirements
-        Smallest step and dimension by equation (10).
+        Requirements Smallest step and dimension by equation (10).
     sizes_met : bool
         Whether the step and the dimension at hand reach them.
     loss, loss_limit : float
-        L(E^1, p^1) and 1/(2n): below it the flow cannot drop a relevant token (proof of Lemma 14). This is the condition
-        that does the work; it can hold when the sizes are far from equation (10).
+        L(E^1, p^1) and 1/(2n): below it the flow cannot drop a relevant token (proof of Lemma 14). This is the
+        condition that does the work; it can hold when the sizes are far from equation (10).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.theory.trained_embeddings import first_step, theorem_conditions
+    >>> counts, labels, value = [[1, 0, 1], [0, 1, 1]], [1, -1], np.array([1.0, 0.0])
+    >>> E, p = first_step(np.zeros((3, 2)), np.zeros(2), value, counts, labels, lr=40.0)
+    >>> found = theorem_conditions(E, p, value, counts, labels, lr=40.0)
+    >>> found.assumption.holds, found.loss_met, found.sizes_met  # far too few dimensions, but the loss is low enough
+    (True, True, False)
     """
 
     assumption: OneRelevantToken
@@ -96,11 +137,29 @@ def theorem_conditions(
 
     Parameters
     ----------
-    embeddings, cls : E^1 (|S|, d) and p^1 (d,), after the first step.
-    value : (d,)
-    counts : (n, |S|)
-    labels : (n,), -1 or +1
-    lr : the first step that was taken.
+    embeddings, cls : array_like of shape (|S|, d) and (d,)
+        E^1 and p^1, after the first step.
+    value : array_like of shape (d,)
+        V.
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    labels : array_like of shape (n,)
+        -1 or +1.
+    lr : float
+        The first step that was taken.
+
+    Returns
+    -------
+    TheoremConditions
+        Each condition beside what is given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.theory.trained_embeddings import theorem_conditions
+    >>> found = theorem_conditions(np.zeros((3, 2)), np.zeros(2), np.ones(2), [[1, 0, 1], [0, 1, 1]], [1, -1], lr=1.0)
+    >>> found.loss_met, round(found.loss, 4), found.loss_limit
+    (False, 0.6931, 0.25)
     """
     E, p, v = as_parameters(embeddings, cls, value)
     counts = as_counts(counts)
@@ -111,7 +170,26 @@ def theorem_conditions(
 
 
 def relevant_selection(counts: Any, labels: ArrayLike) -> sparse.csr_array:
-    """The selection of Theorem 5 that takes the relevant tokens and nothing else, (n, |S|) of bool."""
+    """The selection of Theorem 5 that takes the relevant tokens and nothing else, (n, |S|) of bool.
+
+    Parameters
+    ----------
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    labels : array_like of shape (n,)
+        -1 or +1.
+
+    Returns
+    -------
+    sparse.csr_array of shape (n, |S|)
+        True where a token is selected.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import relevant_selection
+    >>> relevant_selection(counts=[[1, 0, 1], [0, 1, 1]], labels=[1, -1]).toarray().astype(int).tolist()
+    [[1, 0, 0], [0, 1, 0]]
+    """
     counts = as_counts(counts)
     return token_sets(counts, token_classes(counts, labels).relevant[counts.indices])
 
@@ -122,6 +200,25 @@ def rival_selections(counts: Any, labels: ArrayLike) -> Iterator[tuple[str, NDAr
     Yields (family, irrelevant tokens tied in, selection): for every irrelevant token s that occurs, "one more" ties the
     relevant tokens with s, "all but one" with every irrelevant token except s. Only selections that leave a token
     unselected somewhere are given.
+
+    Parameters
+    ----------
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    labels : array_like of shape (n,)
+        -1 or +1.
+
+    Returns
+    -------
+    iterator of tuple
+        (family, irrelevant tokens tied in, selection).
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import rival_selections
+    >>> counts, labels = [[1, 0, 1, 1], [0, 1, 1, 1]], [1, -1]
+    >>> [(family, tied.tolist()) for family, tied, _ in rival_selections(counts, labels)]
+    [('one more', [2]), ('all but one', [3]), ('one more', [3]), ('all but one', [2])]
     """
     counts = as_counts(counts)
     classes = token_classes(counts, labels)

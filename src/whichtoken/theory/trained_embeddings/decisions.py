@@ -31,12 +31,31 @@ MOST = 2.0**62  # and this for any larger number of tokens
 
 @dataclass(frozen=True)
 class Flips:
-    """The smallest set of distinct tokens, by document, whose deletion with all their occurrences flips the decision."""
+    """The smallest set of distinct tokens, by document, whose deletion with all their occurrences flips the decision.
 
-    decisions: NDArray[np.int8]  # -1 or +1, (n,)
-    sizes: Ints  # tokens of the set; OUT_OF_REACH where no deletion flips, (n,)
-    indptr: Ints  # (n + 1,)
-    tokens: Ints  # the sets, document after document
+    Attributes
+    ----------
+    decisions : array of shape (n,)
+        Predicted labels, -1 or +1.
+    sizes : array of shape (n,)
+        Tokens of the set; OUT_OF_REACH where no deletion flips the decision.
+    indptr : array of shape (n + 1,)
+        Where the set of each document begins in `tokens`.
+    tokens : array
+        The sets, document after document.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import minimal_deletions
+    >>> flips = minimal_deletions(counts=[[1, 1, 1]], scores=[2.0, 0.0, 0.0], values=[1.0, 0.5, -1.0])
+    >>> flips.decisions.tolist(), flips.of(0).tolist()
+    ([1], [0])
+    """
+
+    decisions: NDArray[np.int8]
+    sizes: Ints
+    indptr: Ints
+    tokens: Ints
 
     def of(self, document: int) -> Ints:
         """Tokens to delete from one document, the strongest first."""
@@ -48,13 +67,29 @@ class Certificate:
     """Changes of single occurrences, by document, of which fewer cannot flip its decision; OUT_OF_REACH: no number can.
 
     Exact where the amounts are the counts. For concave amounts, such as 1 + log c, a lower bound: still no fewer can.
+
+    Attributes
+    ----------
+    decisions : array of shape (n,)
+        Predicted labels, -1 or +1.
+    deletions, insertions, substitutions : array of shape (n,)
+        How many of one kind are needed.
+    edits : array of shape (n,)
+        How many are needed of any kind and mixture.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import certify
+    >>> proof = certify(counts=[[3, 1]], scores=[0.0, 0.0], values=[1.0, -1.0])
+    >>> proof.decisions.tolist(), proof.deletions.tolist(), proof.substitutions.tolist()
+    ([1], [2], [1])
     """
 
-    decisions: NDArray[np.int8]  # (n,)
+    decisions: NDArray[np.int8]
     deletions: Ints
     insertions: Ints
     substitutions: Ints
-    edits: Ints  # of any kind and mixture
+    edits: Ints
 
 
 def minimal_deletions(
@@ -64,14 +99,27 @@ def minimal_deletions(
 
     Parameters
     ----------
-    counts : (n, |S|)
+    counts : array of shape (n, |S|)
         Anything that `scipy.sparse.csr_array` accepts.
-    scores, values : (|S|,)
+    scores, values : array_like of shape (|S|,)
         a_s and g_s.
-    bias : float
-        b, added to the output.
-    amounts : (stored counts,), optional
+    bias : float, default=0.0
+        B, added to the output.
+    amounts : array_like of shape (stored counts,), optional
         What enters the softmax in place of each stored count, such as 1 + log c.
+
+    Returns
+    -------
+    Flips
+        One set of tokens per document.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import minimal_deletions
+    >>> words = ["wonderful", "nice", "terrible"]
+    >>> flips = minimal_deletions(counts=[[1, 1, 1]], scores=[2.0, 0.0, 0.0], values=[1.0, 0.5, -1.0])
+    >>> [words[s] for s in flips.of(0)]
+    ['wonderful']
     """
     linear = _Linear.of(counts, scores, values, bias)
     matrix = linear.counts
@@ -89,7 +137,24 @@ def certify(
 ) -> Certificate:
     """How many occurrences must be deleted, inserted or substituted before a decision can flip.
 
-    Parameters are those of `minimal_deletions`. What is inserted may be any token of the vocabulary, however often.
+    What is inserted may be any token of the vocabulary, however often.
+
+    Parameters
+    ----------
+    counts, scores, values, bias, amounts : as in `minimal_deletions`
+        The documents and the model.
+
+    Returns
+    -------
+    Certificate
+        The least numbers of changes, by document.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import certify
+    >>> proof = certify(counts=[[5, 1], [1, 0]], scores=[0.0, 0.0], values=[1.0, -1.0])
+    >>> proof.edits.tolist()  # fewer changes leave the decision as it is
+    [2, 1]
     """
     linear = _Linear.of(counts, scores, values, bias)
     matrix = linear.counts

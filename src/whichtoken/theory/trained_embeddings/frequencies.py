@@ -24,8 +24,21 @@ def signed_frequency(counts: Any, labels: ArrayLike) -> Vector:
 
     Parameters
     ----------
-    counts : (n, |S|)
-    labels : (n,), -1 or +1
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    labels : array_like of shape (n,)
+        -1 or +1.
+
+    Returns
+    -------
+    array of shape (|S|,)
+        Alpha, positive for tokens of positive sequences.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import signed_frequency
+    >>> signed_frequency(counts=[[1, 0, 1], [0, 1, 1]], labels=[1, -1]).tolist()
+    [0.25, -0.25, 0.0]
     """
     counts, signs = as_counts(counts), as_signs(labels)
     shares = _per_length(counts)
@@ -34,7 +47,26 @@ def signed_frequency(counts: Any, labels: ArrayLike) -> Vector:
 
 
 def posterior_difference(counts: Any, labels: ArrayLike) -> Vector:
-    """P(+1 | s) - P(-1 | s) by occurrences, (|S|,), equation (37); nan for a token that never occurs."""
+    """P(+1 | s) - P(-1 | s) by occurrences, (|S|,), equation (37); nan for a token that never occurs.
+
+    Parameters
+    ----------
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    labels : array_like of shape (n,)
+        -1 or +1.
+
+    Returns
+    -------
+    array of shape (|S|,)
+        1 for a token that only occurs in positive sequences, -1 for one of negative ones only.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import posterior_difference
+    >>> posterior_difference(counts=[[3, 0, 1], [1, 2, 1]], labels=[1, -1]).tolist()
+    [0.5, -1.0, 0.0]
+    """
     counts, signs = as_counts(counts), as_signs(labels)
     occurrences = np.asarray(counts.sum(axis=0), dtype=np.float64)
     difference: Vector = counts.T @ signs.astype(np.float64)
@@ -48,12 +80,19 @@ class TokenClasses:
 
     Attributes
     ----------
-    signs : (|S|,)
+    signs : array of shape (|S|,)
         +1 positive, -1 negative, 0 irrelevant: the sign of the signed frequency.
-    completely : (|S|,) of bool
+    completely : array of shape (|S|,) of bool
         The token occurs with one label only.
-    absent : (|S|,) of bool
+    absent : array of shape (|S|,) of bool
         The token does not occur at all.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import token_classes
+    >>> classes = token_classes(counts=[[1, 0, 1], [0, 1, 1]], labels=[1, -1])
+    >>> classes.signs.tolist(), classes.relevant.tolist()
+    ([1, -1, 0], [True, True, False])
     """
 
     signs: NDArray[np.int8]
@@ -81,7 +120,26 @@ class TokenClasses:
 
 
 def token_classes(counts: Any, labels: ArrayLike) -> TokenClasses:
-    """Sort every token into positive, negative or irrelevant, and completely so or not (Definition 1)."""
+    """Sort every token into positive, negative or irrelevant, and completely so or not (Definition 1).
+
+    Parameters
+    ----------
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    labels : array_like of shape (n,)
+        -1 or +1.
+
+    Returns
+    -------
+    TokenClasses
+        Sign and kind of every token.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import token_classes
+    >>> token_classes(counts=[[1, 0, 1], [0, 1, 1]], labels=[1, -1]).signs.tolist()
+    [1, -1, 0]
+    """
     counts, labels = as_counts(counts), as_signs(labels)
     alpha = signed_frequency(counts, labels)
     mass = np.asarray(_per_length(counts).sum(axis=0)) / counts.shape[0]

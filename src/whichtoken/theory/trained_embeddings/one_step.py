@@ -22,12 +22,20 @@ class OneStepError:
     ----------
     relative : float
         Frobenius norm of all err_s, divided by that of (1/2) alpha v^T.
-    per_token : (|S|,)
+    per_token : array of shape (|S|,)
         |err_s| / lr.
+    along_value, along_cls : array of shape (|S|,)
+        err_s / lr = along_value_s v + along_cls_s p.
     cls : float
         |err_p| / lr, the length of the gradient with respect to p.
-    along_value, along_cls : (|S|,)
-        err_s / lr = along_value_s v + along_cls_s p.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.theory.trained_embeddings import one_step_error
+    >>> E, p, v = np.eye(3)[:2], np.zeros(3), np.array([0.0, 0.0, 1.0])
+    >>> one_step_error(E, p, v, counts=[[1, 0], [0, 1]], labels=[1, -1]).relative  # exact for these orthogonal vectors
+    0.0
     """
 
     relative: float
@@ -47,11 +55,31 @@ def one_step_error(
 
     Parameters
     ----------
-    embeddings : (|S|, d)
-    cls, value : (d,)
+    embeddings : array_like of shape (|S|, d)
+        E, one row per token.
+    cls, value : array_like of shape (d,)
         p and v; v need not have unit norm.
-    counts : (n, |S|)
-    labels : (n,), -1 or +1
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    labels : array_like of shape (n,)
+        -1 or +1.
+
+    Returns
+    -------
+    OneStepError
+        Lengths of the error terms, over all tokens and for each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.theory.trained_embeddings import one_step_error
+    >>> counts, labels = [[2, 0, 1], [0, 2, 1]], [1, -1]
+    >>> def relative(dim):
+    ...     rng = np.random.default_rng(0)
+    ...     E, (p, v) = rng.standard_normal((3, dim)) / dim**0.5, rng.standard_normal((2, dim)) / dim**0.5
+    ...     return one_step_error(E, p, v, counts, labels).relative
+    >>> relative(10_000) < relative(100)  # the law is that of large dimension
+    True
     """
     E, p, v = as_parameters(embeddings, cls, value)
     along_value, along_cls = attend(E @ p, E @ v, counts, labels).gradients()
@@ -66,7 +94,35 @@ def one_step_error(
 def first_step(
     embeddings: ArrayLike, cls: ArrayLike, value: ArrayLike, counts: Any, labels: ArrayLike, lr: float
 ) -> tuple[Vector, Vector]:
-    """E^1 (|S|, d) and p^1 (d,) after one step of gradient descent on all embeddings, equation (4); v stays fixed."""
+    """E^1 (|S|, d) and p^1 (d,) after one step of gradient descent on all embeddings, equation (4); v stays fixed.
+
+    Parameters
+    ----------
+    embeddings : array_like of shape (|S|, d)
+        E^0, one row per token.
+    cls, value : array_like of shape (d,)
+        P^0 and v.
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    labels : array_like of shape (n,)
+        -1 or +1.
+    lr : float
+        Step size.
+
+    Returns
+    -------
+    tuple of array
+        E^1 and p^1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.theory.trained_embeddings import first_step
+    >>> E, p, v = np.zeros((2, 2)), np.zeros(2), np.array([1.0, 0.0])
+    >>> moved, _ = first_step(E, p, v, counts=[[1, 0], [0, 1]], labels=[1, -1], lr=1.0)
+    >>> moved.tolist()  # the token of the positive sequence moves along v, the other one against it
+    [[0.25, 0.0], [-0.25, 0.0]]
+    """
     check_range("lr", lr, 0.0, math.inf, include_low=True)
     E, p, v = as_parameters(embeddings, cls, value)
     along_value, along_cls = attend(E @ p, E @ v, counts, labels).gradients()
@@ -76,7 +132,27 @@ def first_step(
 def ideal_first_step(
     embeddings: ArrayLike, cls: ArrayLike, value: ArrayLike, counts: Any, labels: ArrayLike, lr: float
 ) -> tuple[Vector, Vector]:
-    """The first step without its error terms: E^0 + (lr/2) alpha v^T and p^0, the limit d -> infinity of Lemma 2."""
+    """The first step without its error terms: E^0 + (lr/2) alpha v^T and p^0, the limit d -> infinity of Lemma 2.
+
+    Parameters
+    ----------
+    embeddings, cls, value, counts, labels, lr : as in `first_step`
+        Start of the model, data and step size.
+
+    Returns
+    -------
+    tuple of array
+        E^1 and p^1, of which p^1 is p^0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.theory.trained_embeddings import ideal_first_step
+    >>> E, p, v = np.zeros((2, 2)), np.ones(2), np.array([1.0, 0.0])
+    >>> moved, same = ideal_first_step(E, p, v, counts=[[1, 0], [0, 1]], labels=[1, -1], lr=1.0)
+    >>> moved.tolist(), same.tolist()
+    ([[0.25, 0.0], [-0.25, 0.0]], [1.0, 1.0])
+    """
     check_range("lr", lr, 0.0, math.inf, include_low=True)
     E, p, v = as_parameters(embeddings, cls, value)
     return E + lr / 2 * np.outer(signed_frequency(counts, labels), v), p

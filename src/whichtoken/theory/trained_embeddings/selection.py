@@ -21,13 +21,55 @@ TIE = math.log(10)
 
 
 def selection_sets(scores: ArrayLike, counts: Any, tie: float = TIE) -> sparse.csr_array:
-    """S_X(p), equation (8): the tokens of each sequence whose score is within `tie` of the largest, (n, |S|) of bool."""
+    """S_X(p), equation (8): the tokens of each sequence whose score is within `tie` of the largest, (n, |S|) of bool.
+
+    Parameters
+    ----------
+    scores : array_like of shape (|S|,)
+        a_s of every token.
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    tie : float, default=2.302585092994046
+        Difference in score up to which a token still counts as tied; log 10 by default.
+
+    Returns
+    -------
+    sparse.csr_array of shape (n, |S|)
+        True where a token is selected.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import selection_sets
+    >>> selection_sets(scores=[9.0, 8.0, 0.0], counts=[[1, 1, 1], [0, 0, 2]]).toarray().astype(int).tolist()
+    [[1, 1, 0], [0, 0, 1]]
+    """
     counts = as_counts(counts)
     return _top(np.asarray(scores, dtype=np.float64), counts, np.ones(counts.nnz, dtype=bool), tie)
 
 
 def secondary_sets(scores: ArrayLike, counts: Any, tie: float = TIE) -> sparse.csr_array:
-    """S^2_X(p), Definition 15: the tokens within `tie` of the largest score outside S_X(p), (n, |S|) of bool."""
+    """S^2_X(p), Definition 15: the tokens within `tie` of the largest score outside S_X(p), (n, |S|) of bool.
+
+    Parameters
+    ----------
+    scores : array_like of shape (|S|,)
+        a_s of every token.
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    tie : float, default=2.302585092994046
+        Difference in score up to which a token still counts as tied; log 10 by default.
+
+    Returns
+    -------
+    sparse.csr_array of shape (n, |S|)
+        True where a token comes second.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import secondary_sets
+    >>> secondary_sets(scores=[9.0, 5.0, 0.0], counts=[[1, 1, 1]]).toarray().astype(int).tolist()
+    [[0, 1, 0]]
+    """
     counts, a = as_counts(counts), np.asarray(scores, dtype=np.float64)
     return _top(a, counts, ~_stored(selection_sets(a, counts, tie), counts), tie)
 
@@ -36,6 +78,27 @@ def selection_margin(scores: ArrayLike, counts: Any, selected: sparse.csr_array)
     """Smallest score of a selected token minus largest of an unselected one, over all sequences; inf if none has both.
 
     The solution of the max-margin problem (9) attains exactly 1 (Lemma 20: some constraint is tight).
+
+    Parameters
+    ----------
+    scores : array_like of shape (|S|,)
+        a_s of every token.
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    selected : sparse.csr_array of shape (n, |S|)
+        True where a token is selected.
+
+    Returns
+    -------
+    float
+        The margin.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import selection_margin, selection_sets
+    >>> scores, counts = [9.0, 5.0, 0.0], [[1, 1, 1], [0, 1, 1]]
+    >>> selection_margin(scores, counts, selection_sets(scores, counts))
+    4.0
     """
     counts, a = as_counts(counts), np.asarray(scores, dtype=np.float64)
     chosen, stored = _stored(selected, counts), a[counts.indices]
@@ -50,6 +113,30 @@ def local_optimality(
     """mu of Definition 16: min over X and j in S^2_X of sum_{i in S_X} (gamma_i - gamma_j); locally optimal if positive.
 
     gamma_s = y v.E_s; inf if no sequence has a secondary token.
+
+    Parameters
+    ----------
+    values : array_like of shape (|S|,)
+        g_s = v.E_s of every token.
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    labels : array_like of shape (n,)
+        -1 or +1.
+    selected, secondary : sparse.csr_array of shape (n, |S|)
+        S_X and S^2_X, as from `selection_sets` and `secondary_sets`.
+
+    Returns
+    -------
+    float
+        Mu.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import local_optimality, secondary_sets, selection_sets
+    >>> scores, counts = [9.0, 5.0, 0.0], [[1, 1, 1]]
+    >>> first, second = selection_sets(scores, counts), secondary_sets(scores, counts)
+    >>> local_optimality([2.0, 0.5, 0.0], counts, [1], first, second)
+    1.5
     """
     counts, signs = as_counts(counts), as_signs(labels).astype(np.float64)
     rows = stored_rows(counts)
@@ -65,8 +152,34 @@ def dominant_share(
 ) -> float:
     """Share of -p-hat.grad L that comes from pairs (selected, secondary), which tends to 1 as |p| grows (Lemma 17).
 
-    `direction` holds the scores a-hat_s = p-hat.E_s, (|S|,). The sums over pairs are those of Lemma 8, taken in the log
-    domain, where no factor under- or overflows.
+    The sums over pairs are those of Lemma 8, taken in the log domain, where no factor under- or overflows.
+
+    Parameters
+    ----------
+    scores, values : array_like of shape (|S|,)
+        a_s and g_s of every token.
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    labels : array_like of shape (n,)
+        -1 or +1.
+    direction : array_like of shape (|S|,)
+        Scores of the limit direction, p-hat.E_s.
+    tie : float, default=2.302585092994046
+        Difference in score up to which a token still counts as tied; log 10 by default.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.theory.trained_embeddings import dominant_share
+    >>> direction = np.array([1.0, 0.5, 0.0])
+    >>> share = [dominant_share(size * direction, [2.0, 0.5, 0.0], [[1, 1, 1]], [1], direction) for size in (8, 40)]
+    >>> share[0] < share[1], round(share[1], 4)
+    (True, 1.0)
     """
     attention = attend(scores, values, counts, labels)
     counts, rows = attention.counts, attention.rows
