@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from whichtoken.data.attention_regression import AttentionRegression, RegressionProblem
-    from whichtoken.data.attention_tokens import AttentionProblem, AttentionTokens
+    from whichtoken.data.attention_tokens import (
+        AttentionProblem,
+        AttentionTokens,
+        MulticlassProblem,
+        MulticlassTokens,
+    )
     from whichtoken.data.group_sparse import GroupSparse
     from whichtoken.data.imdb_download import download_imdb
     from whichtoken.data.level_tokens import LevelTokens
@@ -24,6 +29,8 @@ _HOME = {
     "AttentionTokens": "attention_tokens",
     "GroupSparse": "group_sparse",
     "LevelTokens": "level_tokens",
+    "MulticlassProblem": "attention_tokens",
+    "MulticlassTokens": "attention_tokens",
     "RegressionProblem": "attention_regression",
     "RelevantTokens": "relevant_tokens",
     "SparseTokens": "sparse_tokens",
@@ -40,6 +47,8 @@ __all__ = [
     "AttentionTokens",
     "GroupSparse",
     "LevelTokens",
+    "MulticlassProblem",
+    "MulticlassTokens",
     "RegressionProblem",
     "RelevantTokens",
     "SparseTokens",

@@ -10,24 +10,33 @@ if TYPE_CHECKING:
     from whichtoken.flows.descent import attention_descent
     from whichtoken.flows.joint import joint_descent
     from whichtoken.flows.joint_path import joint_regularization_path
+    from whichtoken.flows.limits import limit_problem
     from whichtoken.flows.linear import linear_descent
+    from whichtoken.flows.margin_scale import margin_scale
     from whichtoken.flows.path import regularization_path
+    from whichtoken.flows.trajectory import balanced_factors
 
 _HOME = {
     "attention_descent": "descent",
+    "balanced_factors": "trajectory",
     "cls_flow": "cls",
     "joint_descent": "joint",
     "joint_regularization_path": "joint_path",
+    "limit_problem": "limits",
     "linear_descent": "linear",
+    "margin_scale": "margin_scale",
     "regularization_path": "path",
 }
 
 __all__ = [
     "attention_descent",
+    "balanced_factors",
     "cls_flow",
     "joint_descent",
     "joint_regularization_path",
+    "limit_problem",
     "linear_descent",
+    "margin_scale",
     "regularization_path",
 ]
 

@@ -156,27 +156,42 @@ def _attend(
     attention: Any,
 ) -> Any:
     """Write log of |l'(m)| s_t |gamma_t - m|, the sign of gamma_t - m and s_t; return winner and log |l'(m)|."""
+    winner, total = look(tokens, key, size, log_pulls, attention)
+    highest, shortfall = fall_short(gamma, None, attention, winner, 0.0, total)
+    slope = log_slope(gamma_size * (highest - shortfall))
+    attention /= total
+    pull(tokens, gamma, winner, highest, shortfall, slope - math.log(total), log_pulls, signs)
+    return winner, slope
+
+
+@njit(cache=True, nogil=True)
+def look(tokens: Any, key: Any, size: float, gaps: Any, shares: Any) -> Any:
+    """Write scores relative to the best one and shares of attention; return the winner and the total of the shares."""
     length, dim = tokens.shape
     for t in range(length):
         score = 0.0
         for j in range(dim):
             score += tokens[t, j] * key[j]
-        log_pulls[t] = score
-    best = log_pulls.max()
+        gaps[t] = score
+    best = gaps.max()
     for t in range(length):
-        log_pulls[t] = size * (log_pulls[t] - best)  # differences first: the size may be as large as e^650
-    winner, null, total = weigh(log_pulls, None, None, NO_NULL, attention)
-    highest, shortfall = fall_short(gamma, None, attention, winner, null, total)
-    slope = log_slope(gamma_size * (highest - shortfall))
-    for t in range(length):
-        attention[t] /= total
-        pull = lead(gamma[t], highest, shortfall)
-        signs[t] = math.copysign(1.0, pull)
-        if pull == 0.0 or _equal(tokens[t], tokens[winner]):
+        gaps[t] = size * (gaps[t] - best)  # differences first: the size may be as large as e^650
+    winner, _, total = weigh(gaps, None, None, NO_NULL, shares)
+    return winner, total
+
+
+@njit(cache=True, nogil=True)
+def pull(
+    tokens: Any, gamma: Any, winner: int, highest: float, shortfall: float, factor: float, log_pulls: Any, signs: Any
+) -> None:
+    """Turn the gaps of `look` into logarithms of exp(factor) e^gap |gamma_t - m|, and write the signs of gamma_t - m."""
+    for t in range(len(tokens)):
+        advantage = lead(gamma[t], highest, shortfall)
+        signs[t] = math.copysign(1.0, advantage)
+        if advantage == 0.0 or _equal(tokens[t], tokens[winner]):
             log_pulls[t] = -math.inf
         else:
-            log_pulls[t] += slope - math.log(total) + math.log(abs(pull))
-    return winner, slope
+            log_pulls[t] += factor + math.log(abs(advantage))
 
 
 @njit(cache=True, nogil=True)

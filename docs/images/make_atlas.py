@@ -1,0 +1,135 @@
+"""Writes what docs/atlas.md shows: its map, its tables and the tokens of one small problem, from stored rows.
+
+    whichtoken reproduce optimisers/margins optimisers/tokens --preset full --out DIR
+    python docs/images/make_atlas.py DIR full
+
+Rows that the results file has are not computed again.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from whichtoken.data import AttentionTokens
+from whichtoken.experiments.optimisers._methods import METHODS, START, train
+from whichtoken.experiments.optimisers.margins import draw_map
+from whichtoken.experiments.optimisers.tokens import COMPARED
+from whichtoken.files import write_text
+from whichtoken.flows.margin_scale import NORMS
+from whichtoken.lab import reproduce
+from whichtoken.lab.experiment import Rows
+
+PAGE = Path(__file__).parent.parent / "atlas.md"
+WORDS = {
+    "l1": "the largest l_1 margin",
+    "l2": "the largest Frobenius margin",
+    "linf": "the largest margin of the largest entry (l_inf)",
+    "nuclear": "the largest nuclear margin",
+    "spectral": "the largest spectral margin",
+    "schatten-1.5": "the largest Schatten-1.5 margin",
+    "": "none of these norms",
+}
+SIZE = (4, 5, 4)  # sequences, tokens and dimensions of the small problem
+
+
+def main(out: str, preset: str) -> None:
+    """Draw the map and fill the marked parts of the page."""
+    margins, tokens = reproduce(["optimisers/margins", "optimisers/tokens"], preset=preset, out=Path(out))
+    rows = margins.rows
+    plt.rcParams["svg.hashsalt"] = "whichtoken"
+    figure, axes = plt.subplots(figsize=(8.0, 6.2), layout="constrained")
+    draw_map(rows, axes)
+    figure.savefig(Path(__file__).parent / "atlas_map.svg", metadata={"Date": None})
+    verdicts = {verdict.code: verdict for verdict in margins.verdicts}
+    text = PAGE.read_text(encoding="utf-8")
+    text = filled(text, "limits", limits_table(rows, verdicts))
+    text = filled(text, "picked", picked_table())
+    text = filled(text, "same", same_table(tokens.rows))
+    write_text(PAGE, text)
+
+
+def filled(text: str, part: str, table: str) -> str:
+    """The page with what stands between the marks of a part replaced."""
+    mark = rf"(<!-- {part}: .*? -->\n).*?(<!-- end -->)"
+    found, count = re.subn(mark, lambda m: f"{m[1]}{table}\n{m[2]}", text, flags=re.DOTALL)
+    if count != 1:
+        raise SystemExit(f"{PAGE} needs exactly one part {part!r}, it has {count}")
+    return found
+
+
+def limits_table(rows: Rows[Any], verdicts: dict[str, Any]) -> str:
+    """If you train with X, attention converges to Y, at rate Z."""
+    lines = [
+        "| if you train with | attention converges to | measured share of it | extrapolated | missing share falls as |",
+        "|---|---|---|---|---|",
+    ]
+    for name in rows.levels("method"):
+        method = METHODS[name]
+        if method.norm:
+            own, limit = verdicts[f"margins.own.{name}"], verdicts[f"margins.limit.{name}"]
+            share, end = interval(own), interval(limit)
+            rate = f"steps^{verdicts[f'margins.rate.{name}'].measured:.2f}" if method.rate else "(not judged)"
+        else:
+            nearest = max(NORMS, key=lambda norm: mean_share(rows, name, norm))
+            share, end, rate = f"at most {mean_share(rows, name, nearest):.3f} ({nearest})", "", ""
+        lines.append(f"| {method.label} | {WORDS[method.norm]} | {share} | {end} | {rate} |")
+    return "\n".join(lines)
+
+
+def interval(verdict: Any) -> str:
+    """A measured value with its interval."""
+    if verdict.low is None:
+        return f"{verdict.measured:.4f}"
+    return f"{verdict.measured:.4f} ({verdict.low:.4f} to {verdict.high:.4f})"
+
+
+def mean_share(rows: Rows[Any], name: str, norm: str) -> float:
+    return float(np.mean([row.measured["shares"][norm] for row in rows.where(method=name)]))
+
+
+def picked_table() -> str:
+    """The tokens of the first small problem on which the optimisers do not all agree."""
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        problem = AttentionTokens(*SIZE).sample(rng)
+        start = START * rng.standard_normal((SIZE[2], SIZE[2]))
+        picked = {name: train(METHODS[name], problem, start, 8000).selected for name in COMPARED}
+        if len({tuple(tokens.tolist()) for tokens in picked.values()}) > 1:
+            break
+    best = problem.token_scores.argmax(axis=1)
+    head = " | ".join(f"sequence {i + 1}" for i in range(SIZE[0]))
+    lines = [f"| seed {seed} | {head} |", "|---" * (SIZE[0] + 1) + "|"]
+    lines.append("| best token | " + " | ".join(str(t) for t in best) + " |")
+    for name, tokens in picked.items():
+        marks = [f"{t}" if t == b else f"**{t}**" for t, b in zip(tokens, best, strict=True)]
+        lines.append(f"| {METHODS[name].label} | " + " | ".join(marks) + " |")
+    return "\n".join(lines)
+
+
+def same_table(rows: Rows[Any]) -> str:
+    """How often all optimisers select the same tokens, and each the best one."""
+    starts = rows.levels("start")
+    lines = ["| start | " + " | ".join(f"entries of size {start:g}" for start in starts) + " |", "|---" * (len(starts) + 1) + "|"]
+    same = [
+        rows.where(start=start).per_seed(lambda runs: float(len({tuple(row.measured["tokens"]) for row in runs}) == 1)).mean()
+        for start in starts
+    ]
+    lines.append("| all optimisers select the same tokens | " + " | ".join(f"{100 * x:.0f} % of problems" for x in same) + " |")
+    for name in rows.levels("method"):
+        best = [rows.where(start=start, method=name).values("best").mean() for start in starts]
+        shown = " | ".join(f"{100 * x:.1f} % of sequences" for x in best)
+        lines.append(f"| {METHODS[name].label}: selects the best token in | {shown} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

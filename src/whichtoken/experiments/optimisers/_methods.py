@@ -1,0 +1,76 @@
+"""What the claims about optimisers share: the methods, how each is run, and the norm whose margin it should maximise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from whichtoken.data import AttentionProblem
+    from whichtoken.flows.trajectory import Trajectory
+
+START = 1e-3  # standard deviation of the entries of the initial matrix: small, so that the optimiser chooses the tokens
+
+
+@dataclass(frozen=True)
+class Method:
+    """An optimiser with its settings, and the norm (of `NORMS`) in which theory expects the largest margin; "" for none."""
+
+    label: str
+    optimizer: str
+    options: dict[str, Any] = field(default_factory=dict)
+    norm: str = ""
+    factors: int = 1
+    rate: bool = True  # whether steps of W have constant size, so that the share should approach its limit as 1 / steps
+
+
+METHODS = {
+    "gd": Method("GD (as a flow)", "mirror", {"rule": "flow", "lr": 0.1}, "l2"),
+    "normalized-gd": Method("normalised GD", "normalized-gd", {"lr": 0.1}, "l2"),
+    "sign": Method("sign", "sign", {"lr": 0.02}, "linf"),
+    "coordinate": Method("greedy coordinate", "coordinate", {"lr": 1.0}, "l1"),
+    "adam": Method("Adam (.9, .9), eps 0", "adam", {"lr": 0.02, "betas": (0.9, 0.9), "eps": 0.0}, "linf"),
+    "adam-default": Method("Adam (.9, .999), eps 1e-8", "adam", {"lr": 0.02}),
+    "lion": Method("Lion (.9, .99)", "lion", {"lr": 0.004}, "linf"),
+    "muon": Method("Muon, exact, no momentum", "muon", {"lr": 0.1, "momentum": 0.0}, "spectral"),
+    "muon-momentum": Method("Muon, exact, momentum .95", "muon", {"lr": 0.02}, "spectral"),
+    "muon-torch": Method("Muon as in torch", "muon", {"lr": 0.02, "method": "newton-schulz"}),
+    "shampoo": Method("Shampoo (.9)", "shampoo", {"lr": 0.1}, "spectral"),
+    "soap": Method("SOAP-like (.95, .95), eps 0", "soap", {"lr": 0.02, "eps": 0.0}),
+    "schatten": Method(
+        "Schatten-1.5 mirror", "mirror", {"lr": 0.1, "p": 1.5, "norm": "schatten"}, "schatten-1.5", 1, False
+    ),
+    "keys-queries": Method(
+        "normalised GD on K and Q", "normalized-gd", {"lr": 0.2, "lr_power": 0.5}, "nuclear", 2, False
+    ),
+    "keys-queries-muon": Method(
+        "Muon on K and Q", "muon", {"lr": 0.2, "lr_power": 0.5, "momentum": 0.0}, "spectral", 2, False
+    ),
+}
+OWN_NORMS = {"schatten-1.5": ("schatten", 1.5)}  # beside those of the map
+
+
+def draw_problem(
+    point: Any, rng: np.random.Generator, start: float = START
+) -> tuple[AttentionProblem, NDArray[np.float64]]:
+    """Random tokens, queries, labels and decoder of the point's size, and an initial matrix."""
+    from whichtoken.data import AttentionTokens
+
+    problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
+    return problem, start * rng.standard_normal((point.dim, point.dim))
+
+
+def train(
+    method: Method, problem: Any, start: NDArray[np.float64], steps: int, record: Iterable[int] = ()
+) -> Trajectory:
+    """Follow a method from a start."""
+    from whichtoken.flows.descent import attention_descent
+    from whichtoken.flows.trajectory import balanced_factors
+
+    begin = balanced_factors(start, method.factors) if method.factors > 1 else start
+    return attention_descent(problem, begin, method.optimizer, steps=steps, record=record, **method.options)

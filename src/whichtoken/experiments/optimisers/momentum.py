@@ -1,0 +1,150 @@
+"""Momentum that forgets too slowly misses the margin for good.
+
+Claim   With steps of constant size, momentum finds the largest margin of its norm only while it forgets faster than
+        gradients fall: lr times the margin below log(1 / momentum). Above that, old gradients outweigh new ones for ever,
+        and longer training does not help: not even with one sequence of three tokens in two dimensions.
+Source  For homogeneous networks momentum does not change the margin that is maximised, under step sizes that decay:
+        Gronich, Vardi (arXiv 2602.16340). The condition for constant steps, and the counter-example, are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from whichtoken.experiments.optimisers._methods import METHODS, Method, draw_problem, train
+from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Row, Rows, agreement, at_most
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MethodName = Literal["normalized-gd", "sign", "muon"]
+# which claim a setting gets is decided before the run, by the margins that are usual at the default size
+USUAL_MARGINS = {"linf": 2.2, "spectral": 0.6, "l2": 0.32}
+FORGETS, REMEMBERS = (
+    0.7,
+    2.0,
+)  # lr * margin over log(1 / momentum) below which the margin is reached, above which it is missed
+
+
+@dataclass(frozen=True)
+class Point:
+    problem: Literal["random", "three tokens"] = "random"
+    sequences: int = 6
+    length: int = 8
+    dim: int = 10
+    method: MethodName = "sign"
+    momentum: float = 0.9
+    lr: float = 0.02
+    lr_power: float = 0.0
+    steps: int = 8000
+
+
+def study(seeds: int, steps: int) -> tuple[Grid, ...]:
+    return (
+        Grid(method="sign", momentum=0.9, steps=steps, seeds=seeds),
+        Grid(method="sign", momentum=0.99, lr=[0.002, 0.02], steps=steps, seeds=seeds),
+        Grid(method="muon", momentum=[0.9, 0.99], lr=0.1, steps=steps, seeds=seeds),
+        Grid(method="normalized-gd", momentum=[0.9, 0.99], lr=0.1, steps=steps, seeds=seeds),
+        Grid(problem="three tokens", method="normalized-gd", momentum=0.99, lr=0.5, steps=[8000, 64000], seeds=1),
+    )
+
+
+class Momentum(Experiment[Point]):
+    id = "optimisers/momentum"
+    presets = {"quick": study(6, 8000), "full": study(30, 16000)}
+    method_fields = frozenset({"method", "momentum", "lr", "lr_power", "steps"})
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.flows.margin_scale import NORMS, margin_scale
+
+        problem, start = three_tokens() if point.problem == "three tokens" else draw_problem(point, rng)
+        norm = METHODS[point.method].norm
+        options: dict[str, Any] = {"lr": point.lr, "lr_power": point.lr_power, "momentum": point.momentum}
+        if point.method == "muon":
+            options["nesterov"] = False
+        method = Method(point.method, METHODS[point.method].optimizer, options, norm)
+        run = train(method, problem, start, point.steps, [point.steps // 2])
+        scale = margin_scale(problem.tokens, problem.queries, run.selected, {norm: NORMS[norm]})
+        half, final = (scale.shares(state.direction)[norm] for state in (*run.snapshots, run.final))
+        certificate = scale.certificates[norm]
+        return {
+            "share": final,
+            "half": half,
+            "ratio": point.lr * certificate.margin / math.log(1.0 / point.momentum),
+            "margin": certificate.margin,
+            "gap": scale.gap,
+            "tokens": run.selected,
+            "settled": run.settled,
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        random = rows.where(problem="random")
+        for method, momentum, lr in dict.fromkeys((r.point.method, r.point.momentum, r.point.lr) for r in random):
+            runs = random.where(method=method, momentum=momentum, lr=lr)
+            ratios = runs.values("ratio")
+            code = f"{method}.m{momentum:g}.lr{lr:g}"
+            words = (
+                f"{method}, momentum {momentum:g}, lr {lr:g} ({ratios.min():.2g} to {ratios.max():.2g} of the limit)"
+            )
+            expected = lr * USUAL_MARGINS[METHODS[method].norm] / math.log(1.0 / momentum)
+            if expected < FORGETS:
+                yield agreement(
+                    f"momentum.reaches.{code}",
+                    f"{words}: share of the {METHODS[method].norm} margin, extrapolated to endless training",
+                    theory=1.0,
+                    measured=Mean(runs.seed_means(_extrapolated)),
+                    tolerance=0.02,
+                )
+            if expected > REMEMBERS:
+                yield at_most(
+                    f"momentum.misses.{code}",
+                    f"{words}: the same",
+                    bound=0.95,
+                    measured=Mean(runs.seed_means(_extrapolated)),
+                )
+        for steps in rows.where(problem="three tokens").levels("steps"):
+            (row,) = rows.where(problem="three tokens", steps=steps)[:1]
+            yield at_most(
+                f"momentum.three-tokens.k{steps}",
+                f"one sequence of three tokens, {row.point.method}, {steps} steps: share of the {METHODS[row.point.method].norm} "
+                f"margin (duality gap {row.measured['gap']:.0e})",
+                bound=0.95,
+                measured=Exact(row.measured["share"]),
+            )
+        if rows:
+            yield at_most(
+                "momentum.certificate",
+                "largest duality gap of the margins",
+                bound=1e-6,
+                measured=Exact(rows.values("gap").max()),
+            )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        axes = figure.subplots()
+        for method in rows.levels("method"):
+            runs = rows.where(method=method, problem="random")
+            axes.plot(runs.values("ratio"), runs.values("share"), "o", ms=4, label=METHODS[method].label)
+        small = rows.where(problem="three tokens")
+        axes.plot(small.values("ratio"), small.values("share"), "k*", ms=9, label="three tokens")
+        axes.axvline(1.0, color="black", lw=0.8)
+        axes.set(xscale="log", xlabel="lr * margin / log(1 / momentum)", ylabel="share of the own norm's margin")
+        axes.set(title="Momentum with steps of constant size")
+        axes.legend()
+
+
+def three_tokens() -> Any:
+    """The smallest problem on which momentum misses the margin: one sequence, three tokens, one query, two dimensions."""
+    from whichtoken.data import AttentionProblem
+
+    tokens = np.array([[[1.0, 1.0], [-1.0, 2.0], [2.0, -1.0]]])
+    problem = AttentionProblem(tokens, np.array([[1.0, 0.0]]), np.array([1]), np.array([0.5, 0.5]))
+    return problem, np.array([[0.1, 0.0], [0.0, 0.0]])
+
+
+def _extrapolated(row: Row[Point]) -> float:
+    return float(2.0 * row.measured["share"] - row.measured["half"])

@@ -1,0 +1,99 @@
+"""How much of the best attainable margin a key-query matrix reaches, norm by norm: in whose geometry was it trained?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from whichtoken.errors import UsageError
+from whichtoken.margin import MarginCertificate, key_query_svm
+from whichtoken.margin.geometry import chosen_norm
+
+Matrix = NDArray[np.float64]
+# the norms of the map, by the names that people give them: kind and exponent
+NORMS: dict[str, tuple[str, float]] = {
+    "l1": ("entrywise", 1.0),
+    "l2": ("entrywise", 2.0),
+    "linf": ("entrywise", math.inf),
+    "nuclear": ("schatten", 1.0),
+    "spectral": ("schatten", math.inf),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class MarginScale:
+    """The best margins of one selection of tokens, each with its certificate."""
+
+    tokens: Matrix  # (n, T, d)
+    queries: Matrix  # (n, d)
+    selected: NDArray[np.int64]  # (n,)
+    norms: Mapping[str, tuple[str, float]]
+    certificates: Mapping[str, MarginCertificate]
+
+    def shares(self, weights: ArrayLike) -> dict[str, float]:
+        """min over constraints of <constraint, W> / |W|, over the best of all W, for each norm; negative if a token is not ahead.
+
+        The best margin is taken at its proven upper bound: shares are never overstated.
+        """
+        matrix = np.asarray(weights, dtype=np.float64)
+        lead = self.least_lead(matrix)
+        found = {}
+        for name, (kind, p) in self.norms.items():
+            size = chosen_norm(kind, p, matrix.shape).of(matrix.ravel())
+            found[name] = lead / (size * self.certificates[name].dual_bound)
+        return found
+
+    def least_lead(self, weights: Matrix) -> float:
+        """By how much the selected tokens are ahead of all others, at least."""
+        scores = np.einsum("ntd,de,ne->nt", self.tokens, weights, self.queries)
+        chosen = np.take_along_axis(scores, self.selected[:, None], axis=1)
+        others = np.arange(scores.shape[1]) != self.selected[:, None]
+        return float((chosen - scores)[others].min())
+
+    @property
+    def gap(self) -> float:
+        """The largest duality gap of the best margins."""
+        return max(certificate.gap for certificate in self.certificates.values())
+
+
+def margin_scale(
+    tokens: ArrayLike, queries: ArrayLike, selected: ArrayLike, norms: Mapping[str, tuple[str, float]] = NORMS
+) -> MarginScale:
+    """Solve the limit problems of a selection in several norms.
+
+    Parameters
+    ----------
+    tokens, queries, selected
+        (n, T, d), (n, d) and (n,): the sequences, one query for each, and the token that attention selects.
+    norms
+        Kind ("entrywise" or "schatten") and exponent by name.
+    """
+    x, z, chosen = np.asarray(tokens, float), np.asarray(queries, float), np.asarray(selected, np.int64)
+    certificates = {}
+    for name, (kind, p) in norms.items():
+        certificate = key_query_svm(x, z, chosen, p=p, norm=kind)
+        if certificate.direction is None:
+            raise UsageError(f"selected={chosen.tolist()} cannot be separated from the other tokens: no margin exists")
+        certificates[name] = certificate
+    return MarginScale(x, z, chosen, dict(norms), certificates)
+
+
+def stacked_heads(
+    tokens: ArrayLike, queries: ArrayLike, selected: ArrayLike
+) -> tuple[Matrix, Matrix, NDArray[np.int64]]:
+    """The problem of all heads as one matrix, W_1 on top of W_2 ...: each head's tokens in rows of their own.
+
+    Takes (n, T, d), (n, d) and selected (h, n); gives (h n, T, h d), (h n, h d), of which the last columns are zero, and (h n,).
+    """
+    x, z, chosen = np.asarray(tokens, float), np.asarray(queries, float), np.asarray(selected, np.int64)
+    heads, (sequences, length, dim) = len(chosen), x.shape
+    wide = np.zeros((heads, sequences, length, heads * dim))
+    for head in range(heads):
+        wide[head, :, :, head * dim : (head + 1) * dim] = x
+    padded = np.zeros((heads * sequences, heads * dim))
+    padded[:, :dim] = np.tile(z, (heads, 1))
+    return wide.reshape(heads * sequences, length, heads * dim), padded, chosen.ravel()

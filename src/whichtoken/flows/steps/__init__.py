@@ -1,0 +1,40 @@
+"""The optimisers of `attention_descent`: one small compiled step each, and one table that lists them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from whichtoken.flows.steps.adam import Adam, AdamW, Lion
+from whichtoken.flows.steps.gradient import GradientDescent
+from whichtoken.flows.steps.muon import Muon
+from whichtoken.flows.steps.schatten import SchattenMirror
+from whichtoken.flows.steps.settings import Settings
+from whichtoken.flows.steps.shampoo import Shampoo, Soap
+from whichtoken.flows.steps.steepest import CoordinateDescent, NormalizedDescent, SignDescent
+
+OPTIMIZERS: dict[str, type[Settings]] = {
+    "gd": GradientDescent,
+    "normalized-gd": NormalizedDescent,
+    "sign": SignDescent,
+    "coordinate": CoordinateDescent,
+    "adam": Adam,
+    "adamw": AdamW,
+    "lion": Lion,
+    "muon": Muon,
+    "shampoo": Shampoo,
+    "soap": Soap,
+}
+
+__all__ = ["OPTIMIZERS", "SchattenMirror", "Settings", "optimizer_settings"]
+
+
+def optimizer_settings(optimizer: str, options: dict[str, Any]) -> Settings:
+    """The settings of an optimiser by its name."""
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(f"optimizer={optimizer!r} must be one of {', '.join(['mirror', *OPTIMIZERS])}")
+    kind = OPTIMIZERS[optimizer]
+    known = [field.name for field in fields(kind)]
+    if unknown := sorted(set(options) - set(known)):
+        raise ValueError(f"{optimizer} has no option {unknown[0]!r}; it has {', '.join(known)}")
+    return kind(**options)

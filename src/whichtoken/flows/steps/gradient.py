@@ -1,0 +1,65 @@
+"""Gradient descent as torch.optim.SGD does it: heavy-ball or Nesterov momentum, coupled weight decay."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from numba import njit
+
+from whichtoken.flows.steps.moments import blend
+from whichtoken.flows.steps.settings import Settings, check_not_negative, check_share
+
+
+@dataclass(frozen=True)
+class GradientDescent(Settings):
+    """W <- W - lr b with b <- momentum b + (1 - dampening) G."""
+
+    momentum: float = 0.0
+    dampening: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+    @property
+    def step(self) -> Any:
+        return gradient_step
+
+    def __post_init__(self) -> None:
+        check_share("momentum", self.momentum)
+        check_not_negative("dampening", self.dampening)
+        check_not_negative("weight_decay", self.weight_decay)
+
+    def numbers(self) -> tuple[float, ...]:
+        return self.momentum, self.dampening, float(self.nesterov), self.weight_decay
+
+    def memory(self, rows: int, columns: int) -> int:
+        return rows * columns if self.momentum else 0
+
+
+@njit(cache=True, nogil=True)
+def gradient_step(
+    weights: Any,
+    descent: Any,
+    log_scale: float,
+    memory: Any,
+    logs: Any,
+    options: Any,
+    lr: float,
+    k: int,
+    rows: int,
+    columns: int,
+) -> None:
+    """Step k = 1, 2, ... of `GradientDescent`, in place; arrays are flat."""
+    momentum, dampening, nesterov, decay = options[0], options[1], options[2], options[3]
+    if decay > 0.0:
+        log_scale = blend(descent, log_scale, 1.0, weights, 0.0, -decay)
+    if momentum == 0.0:
+        weights += lr * math.exp(log_scale) * descent
+        return
+    share = 1.0 if k == 1 else 1.0 - dampening  # the first step fills the buffer
+    logs[0] = blend(memory, logs[0], momentum, descent, log_scale, share)
+    if nesterov > 0.0:
+        weights += lr * (math.exp(log_scale) * descent + momentum * math.exp(logs[0]) * memory)
+    else:
+        weights += lr * math.exp(logs[0]) * memory

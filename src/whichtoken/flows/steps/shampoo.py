@@ -1,0 +1,175 @@
+"""Shampoo, and Adam in Shampoo's basis (in the manner of SOAP), for gradients that shrink below every float."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from whichtoken.checks import check_count, check_range
+from whichtoken.flows.mirror_steps import largest_magnitude
+from whichtoken.flows.steps.adam import quotient
+from whichtoken.flows.steps.moments import blend, blend_squares, momentum
+from whichtoken.flows.steps.settings import Settings, check_betas, check_not_negative, check_share
+
+_NEGLIGIBLE = 1e-12  # entries and eigenvalues below this share of the largest are rounding
+
+
+@dataclass(frozen=True)
+class Shampoo(Settings):
+    """W <- (1 - lr weight_decay) W - lr (L + eps)^(-1/4) M (R + eps)^(-1/4), L and R averages of G G^T and G^T G.
+
+    beta < 1 averages, corrected for the start; beta = 1 sums up, as in Gupta, Koren, Singer, arXiv 1802.09568. With eps = 0
+    roots are taken on the range of L and R alone. beta = 0 is Muon without momentum.
+    """
+
+    beta: float = 0.9
+    momentum: float = 0.0
+    eps: float = 0.0
+    weight_decay: float = 0.0
+
+    @property
+    def step(self) -> Any:
+        return shampoo_step
+
+    def __post_init__(self) -> None:
+        check_range("beta", self.beta, 0.0, 1.0, include_low=True, include_high=True)
+        check_share("momentum", self.momentum)
+        check_not_negative("eps", self.eps)
+        check_not_negative("weight_decay", self.weight_decay)
+
+    def numbers(self) -> tuple[float, ...]:
+        return self.beta, self.momentum, self.eps, self.weight_decay
+
+    def memory(self, rows: int, columns: int) -> int:
+        return rows**2 + columns**2 + rows * columns
+
+
+@dataclass(frozen=True)
+class Soap(Settings):
+    """Adam on gradients that are rotated into the eigenvectors of Shampoo's L and R, which are taken anew every `every` steps.
+
+    In the manner of Vyas et al., SOAP, arXiv 2409.11321, with eigenvectors where they iterate.
+    """
+
+    betas: tuple[float, float] = (0.95, 0.95)
+    shampoo_beta: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    every: int = 1
+
+    @property
+    def step(self) -> Any:
+        return soap_step
+
+    def __post_init__(self) -> None:
+        check_betas(self.betas)
+        check_share("shampoo_beta", self.shampoo_beta)
+        check_not_negative("eps", self.eps)
+        check_not_negative("weight_decay", self.weight_decay)
+        check_count("every", self.every, 1)
+
+    def numbers(self) -> tuple[float, ...]:
+        return *self.betas, self.shampoo_beta, self.eps, self.weight_decay, self.every
+
+    def memory(self, rows: int, columns: int) -> int:
+        return 2 * (rows**2 + columns**2 + rows * columns)
+
+
+@njit(cache=True, nogil=True)
+def shampoo_step(
+    weights: Any,
+    descent: Any,
+    log_scale: float,
+    memory: Any,
+    logs: Any,
+    options: Any,
+    lr: float,
+    k: int,
+    rows: int,
+    columns: int,
+) -> None:
+    """Step k = 1, 2, ... of `Shampoo`, in place; arrays are flat."""
+    beta, decay = options[0], options[3]
+    left, right, average = _split(memory, rows, columns)
+    _precondition(left, right, logs, beta, descent.reshape((rows, columns)), log_scale)
+    direction, log_unit, logs[2] = momentum(average, logs[2], options[1], 0.0, descent, log_scale)
+    weights *= 1.0 - lr * decay
+    if log_unit == -math.inf:
+        return
+    sums = 1.0 if beta == 1.0 else 1.0 - beta**k
+    eps = options[2] * sums
+    first, log_first = _inverse_fourth_root(left.reshape((rows, rows)), logs[0], eps)
+    second, log_second = _inverse_fourth_root(right.reshape((columns, columns)), logs[1], eps)
+    update = np.dot(np.dot(first, direction.reshape((rows, columns))), second)
+    weights += lr * math.sqrt(sums) * math.exp(log_unit + log_first + log_second) * update.ravel()
+
+
+@njit(cache=True, nogil=True)
+def soap_step(
+    weights: Any,
+    descent: Any,
+    log_scale: float,
+    memory: Any,
+    logs: Any,
+    options: Any,
+    lr: float,
+    k: int,
+    rows: int,
+    columns: int,
+) -> None:
+    """Step k = 1, 2, ... of `Soap`, in place; arrays are flat."""
+    beta1, beta2, eps, decay, every = options[0], options[1], options[3], options[4], int(options[5])
+    left, right, rest = _split(memory, rows, columns)
+    left_basis, right_basis, moments = _split(rest, rows, columns)
+    first, root = moments[: rows * columns], moments[rows * columns :]
+    matrix = descent.reshape((rows, columns))
+    _precondition(left, right, logs, options[2], matrix, log_scale)
+    if (k - 1) % every == 0 and logs[0] > -math.inf:
+        left_basis[:] = np.linalg.eigh(left.reshape((rows, rows)))[1].ravel()
+        right_basis[:] = np.linalg.eigh(right.reshape((columns, columns)))[1].ravel()
+    to_left, to_right = left_basis.reshape((rows, rows)), right_basis.reshape((columns, columns))
+    rotated = np.dot(np.dot(to_left.T, matrix), to_right).ravel()
+    logs[2] = blend(first, logs[2], beta1, descent, log_scale, 1.0 - beta1)
+    logs[3] = blend_squares(root, logs[3], beta2, rotated, log_scale, 1.0 - beta2)
+    weights *= 1.0 - lr * decay
+    correction = math.sqrt(1.0 - beta2**k)
+    average = np.dot(np.dot(to_left.T, first.reshape((rows, columns))), to_right).ravel()
+    # outside of the range of L and R a gradient is rounding over rounding
+    average = np.where(root > _NEGLIGIBLE * root.max(), average, 0.0)
+    steps = quotient(average, logs[2], root, logs[3], eps * correction).reshape((rows, columns))
+    update = np.dot(np.dot(to_left, steps), to_right.T)
+    weights += lr * correction / (1.0 - beta1**k) * update.ravel()
+
+
+@njit(cache=True, nogil=True)
+def _split(memory: Any, rows: int, columns: int) -> tuple[Any, Any, Any]:
+    return memory[: rows**2], memory[rows**2 : rows**2 + columns**2], memory[rows**2 + columns**2 :]
+
+
+@njit(cache=True, nogil=True)
+def _precondition(left: Any, right: Any, logs: Any, beta: float, matrix: Any, log_scale: float) -> None:
+    share = 1.0 if beta == 1.0 else 1.0 - beta
+    logs[0] = blend(left, logs[0], beta, np.dot(matrix, matrix.T).ravel(), 2.0 * log_scale, share)
+    logs[1] = blend(right, logs[1], beta, np.dot(matrix.T, matrix).ravel(), 2.0 * log_scale, share)
+
+
+@njit(cache=True, nogil=True)
+def _inverse_fourth_root(gram: Any, log_unit: float, eps: float) -> tuple[Any, float]:
+    """(exp(log_unit) gram + eps)^(-1/4) and the logarithm of its factor, on the range of gram if eps = 0."""
+    values, vectors = np.linalg.eigh(gram)
+    peak = largest_magnitude(values)
+    unit = log_unit + math.log(peak)
+    floor = 0.0
+    if eps > 0.0:
+        unit = max(unit, math.log(eps))
+        floor = eps * math.exp(-unit)
+    roots = np.zeros_like(values)
+    for j in range(values.size):
+        value = max(values[j], 0.0) * math.exp(log_unit - unit) + floor
+        if value > _NEGLIGIBLE or floor > 0.0:
+            roots[j] = value**-0.25
+    return np.dot(vectors * roots, vectors.T), -0.25 * unit
