@@ -87,7 +87,7 @@ class Constraints:
     def gram(self, scale: Vector | None = None, swapped: Vector | None = None) -> Vector:
         """<a_k, scale * a_l + swapped * a_l^T> for all pairs of rows, (m, m); without scale <a_k, a_l>.
 
-        Both factors are given entry by entry, (d e,); the second one, for square rows, defaults to zero.
+        Both factors are given entry by entry, (d e,); the second one, for square rows, is symmetric and defaults to zero.
         """
         if scale is None:
             return self.dense @ self.dense.T if self.small else (self.left @ self.left.T) * (self.right @ self.right.T)
