@@ -99,3 +99,19 @@ def test_bad_input_of_the_joint_problem(change, message):
     arguments = {"label_margins": [1.0, 2.0, 3.0], "ratio": 1.0} | change
     with pytest.raises(ValueError, match=message):
         joint_limit(TOKENS, QUERIES, SELECTED, **arguments)
+
+
+@pytest.mark.parametrize("written_out", [True, False])
+def test_products_of_rows_with_scaled_and_turned_ones(monkeypatch, written_out):
+    monkeypatch.setattr("whichtoken.margin.constraints.DENSE", 2**17 if written_out else 0)
+    rng = np.random.default_rng(4)
+    tokens, queries = rng.standard_normal((5, 4, 3)), rng.standard_normal((5, 3))
+    rows = selection_constraints(tokens, queries, [0, 1, 2, 3, {0, 1}], 1.0)
+    scale, mixed = rng.standard_normal((2, 3, 3))
+    swapped, own, other = (x + x.T for x in rng.standard_normal((3, 3, 3)))
+    matrices = np.einsum("ki,kj->kij", rows.left, rows.right)
+    turned = matrices.swapaxes(1, 2)
+    gram = np.einsum("kij,lij->kl", matrices, scale * matrices + swapped * turned)
+    np.testing.assert_allclose(rows.gram(scale.ravel(), swapped.ravel()), gram, atol=1e-12)
+    product = np.einsum("kij,lij->kl", matrices, own @ matrices @ other + mixed @ turned @ mixed)
+    np.testing.assert_allclose(rows.product_gram(own, mixed, other), product, atol=1e-12)

@@ -66,8 +66,10 @@ def test_margin_equals_that_of_a_cone_solver(p, rhs):
 
 
 @pytest.mark.parametrize("p", EXPONENTS)
-@pytest.mark.parametrize("size", [(3, 4, 3), (20, 8, 10), (12, 10, 24)], ids=str)
-def test_certificate_proves_itself_from_the_tokens(size, p):
+@pytest.mark.parametrize("size", [(3, 4, 3), (12, 6, 8)], ids=str)
+def test_certificate_proves_itself_from_the_tokens(monkeypatch, size, p):
+    if size[2] > 3:  # as if the rows were too many to be written out
+        monkeypatch.setattr("whichtoken.margin.constraints.DENSE", 0)
     problem = planted(*size, seed=1)
     certificate = limit(problem, p)
     assert certificate.status == "optimal"
@@ -194,7 +196,7 @@ def problems(draw):
     return tokens, queries, np.array([draw(st.integers(0, length - 1)) for _ in range(sequences)])
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=problems(), p=st.sampled_from(EXPONENTS))
 def test_degenerate_problems_are_solved_or_proven_unsolvable(problem, p):
     rows = rows_of(*problem)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whichtoken.margin.gram_kernels import add_products
 from whichtoken.margin.rounding import exact_difference, rounding
 from whichtoken.norms import Vector, row_norms
 
@@ -87,7 +88,7 @@ class Constraints:
     def gram(self, scale: Vector | None = None, swapped: Vector | None = None) -> Vector:
         """<a_k, scale * a_l + swapped * a_l^T> for all pairs of rows, (m, m); without scale <a_k, a_l>.
 
-        Both factors are given entry by entry, (d e,); the second one, for square rows, defaults to zero.
+        Both factors are given entry by entry, (d e,); the second one, for square rows, is symmetric and defaults to zero.
         """
         if scale is None:
             return self.dense @ self.dense.T if self.small else (self.left @ self.left.T) * (self.right @ self.right.T)
@@ -107,9 +108,12 @@ class Constraints:
         gram = np.empty((len(self), len(self)))
         for i, (start, stop) in enumerate(pairwise(starts)):
             mixed = (queries[i:] * queries[i]) @ scale.T  # (blocks from i on, d)
-            later = self.left[start:] * mixed[block[start:] - i]
+            later = mixed[block[start:] - i]
+            later *= self.left[start:]
             if swapped is not None:
-                later += (self.left[start:] * queries[i]) @ swapped.T * self.right[start:]
+                turned = self.left[start:] @ (queries[i] * swapped).T
+                turned *= self.right[start:]
+                later += turned
             gram[start:stop, start:] = self.left[start:stop] @ later.T
             gram[stop:, start:stop] = gram[start:stop, stop:].T
         return gram
@@ -117,10 +121,8 @@ class Constraints:
     def product_gram(self, own: Vector, mixed: Vector, other: Vector) -> Vector:
         """<a_k, own a_l other + mixed a_l^T mixed> for all pairs of rows, (m, m); `own` and `other` are symmetric."""
         queries, block = self._queries
-        across = (self.left @ mixed @ queries.T)[:, block]
         gram: Vector = self.left @ own @ self.left.T
-        gram *= (queries @ other @ queries.T).take(block, 0).take(block, 1)
-        gram += across * across.T
+        add_products(gram, queries @ other @ queries.T, self.left @ mixed @ queries.T, block)
         return gram
 
     @cached_property

@@ -94,8 +94,9 @@ class SpectralTangent:
         exponent = self.curve.p - 1
         slope = exponent * np.sqrt(np.outer(values, values)) ** (exponent - 1)  # where two values are almost the same
         powers = values**exponent
-        rise = np.subtract.outer(powers, powers) / np.subtract.outer(values, values)
-        close = np.abs(np.subtract.outer(values, values)) <= 1e-6 * np.add.outer(values, values)
+        distance = np.subtract.outer(values, values)
+        close = np.abs(distance) <= 1e-6 * np.add.outer(values, values)
+        rise = np.subtract.outer(powers, powers) / np.where(close, 1.0, distance)
         symmetric = 1 / np.clip(np.where(close, slope, rise), *SLOPES)
         turning = 1 / np.clip(np.add.outer(powers, powers) / np.add.outer(values, values), *SLOPES)
         scale = self.size ** (2 - self.curve.p) / 2
