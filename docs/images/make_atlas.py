@@ -1,9 +1,9 @@
 """Writes what docs/atlas.md shows: its map, its tables and the tokens of one small problem, from stored rows.
 
     whichtoken reproduce optimisers/margins optimisers/tokens --preset full --out DIR
-    python docs/images/make_atlas.py DIR full
+    python docs/images/make_atlas.py DIR full full
 
-Rows that the results file has are not computed again.
+The two words are the presets of `margins` and `tokens`. Rows that the results file has are not computed again.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ WORDS = {
 SIZE = (4, 5, 4)  # sequences, tokens and dimensions of the small problem
 
 
-def main(out: str, preset: str) -> None:
+def main(out: str, margins_preset: str, tokens_preset: str) -> None:
     """Draw the map and fill the marked parts of the page."""
-    margins, tokens = reproduce(["optimisers/margins", "optimisers/tokens"], preset=preset, out=Path(out))
+    (margins,) = reproduce(["optimisers/margins"], preset=margins_preset, out=Path(out))
+    (tokens,) = reproduce(["optimisers/tokens"], preset=tokens_preset, out=Path(out))
     rows = margins.rows
     plt.rcParams["svg.hashsalt"] = "whichtoken"
     figure, axes = plt.subplots(figsize=(8.0, 6.2), layout="constrained")
