@@ -5,8 +5,8 @@ Claim   Without eps, Adam maximises the l_inf margin as long as its second momen
         beta2) / 2 a step, and within any usual training W stays nearer to the l_2 margin. Step sizes that decay lead back
         to l_inf; eps ends in l_2.
 Source  l_inf under decaying step sizes: Gronich, Vardi (arXiv 2602.16340) and, for linear models, Fan, Schmidt,
-        Thrampoulidis (arXiv 2502.04664). l_2 with eps: Wang, Meng, Chen, Liu (arXiv 2012.06244), for homogeneous networks.
-        The speed limit, and where the two regimes meet, are ours.
+        Thrampoulidis (arXiv 2502.04664). l_2 with eps: Wang, Meng, Chen, Liu (arXiv 2012.06244), for RMSProp on homogeneous
+        networks. The speed limit, and where the two regimes meet, are ours.
 """
 
 from __future__ import annotations
