@@ -1,9 +1,9 @@
 """Writes what docs/atlas.md shows: its map, its tables and the tokens of one small problem, from stored rows.
 
     whichtoken reproduce optimisers/margins optimisers/tokens --preset full --out DIR
-    python docs/images/make_atlas.py DIR full
+    python docs/images/make_atlas.py DIR full full
 
-Rows that the results file has are not computed again.
+The two words are the presets of `margins` and `tokens`. Rows that the results file has are not computed again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from whichtoken.data import AttentionTokens
-from whichtoken.experiments.optimisers._methods import METHODS, START, train
+from whichtoken.experiments.optimisers._methods import METHODS, START, train_with
 from whichtoken.experiments.optimisers.margins import draw_map
 from whichtoken.experiments.optimisers.tokens import COMPARED
 from whichtoken.files import write_text
@@ -41,9 +41,10 @@ WORDS = {
 SIZE = (4, 5, 4)  # sequences, tokens and dimensions of the small problem
 
 
-def main(out: str, preset: str) -> None:
+def main(out: str, margins_preset: str, tokens_preset: str) -> None:
     """Draw the map and fill the marked parts of the page."""
-    margins, tokens = reproduce(["optimisers/margins", "optimisers/tokens"], preset=preset, out=Path(out))
+    (margins,) = reproduce(["optimisers/margins"], preset=margins_preset, out=Path(out))
+    (tokens,) = reproduce(["optimisers/tokens"], preset=tokens_preset, out=Path(out))
     rows = margins.rows
     plt.rcParams["svg.hashsalt"] = "whichtoken"
     figure, axes = plt.subplots(figsize=(8.0, 6.2), layout="constrained")
@@ -102,7 +103,7 @@ def picked_table() -> str:
         rng = np.random.default_rng(seed)
         problem = AttentionTokens(*SIZE).sample(rng)
         start = START * rng.standard_normal((SIZE[2], SIZE[2]))
-        picked = {name: train(METHODS[name], problem, start, 8000).selected for name in COMPARED}
+        picked = {name: train_with(METHODS[name], problem, start, 8000).selected for name in COMPARED}
         if len({tuple(tokens.tolist()) for tokens in picked.values()}) > 1:
             break
     best = problem.token_scores.argmax(axis=1)
@@ -118,12 +119,19 @@ def picked_table() -> str:
 def same_table(rows: Rows[Any]) -> str:
     """How often all optimisers select the same tokens, and each the best one."""
     starts = rows.levels("start")
-    lines = ["| start | " + " | ".join(f"entries of size {start:g}" for start in starts) + " |", "|---" * (len(starts) + 1) + "|"]
+    lines = [
+        "| start | " + " | ".join(f"entries of size {start:g}" for start in starts) + " |",
+        "|---" * (len(starts) + 1) + "|",
+    ]
     same = [
-        rows.where(start=start).per_seed(lambda runs: float(len({tuple(row.measured["tokens"]) for row in runs}) == 1)).mean()
+        rows.where(start=start)
+        .per_seed(lambda runs: float(len({tuple(row.measured["tokens"]) for row in runs}) == 1))
+        .mean()
         for start in starts
     ]
-    lines.append("| all optimisers select the same tokens | " + " | ".join(f"{100 * x:.0f} % of problems" for x in same) + " |")
+    lines.append(
+        "| all optimisers select the same tokens | " + " | ".join(f"{100 * x:.0f} % of problems" for x in same) + " |"
+    )
     for name in rows.levels("method"):
         best = [rows.where(start=start, method=name).values("best").mean() for start in starts]
         shown = " | ".join(f"{100 * x:.1f} % of sequences" for x in best)

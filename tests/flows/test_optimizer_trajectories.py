@@ -11,7 +11,7 @@ import torch
 from whichtoken.data import AttentionProblem, AttentionTokens, MulticlassProblem, MulticlassTokens
 from whichtoken.flows.descent import attention_descent
 from whichtoken.flows.steps import OPTIMIZERS
-from whichtoken.flows.trajectory import balanced_factors
+from whichtoken.flows.trajectory import balanced_chain
 
 STEPS = 40
 
@@ -282,7 +282,7 @@ def test_follows_torch_on_keys_and_queries(case):
 
 def test_follows_torch_on_three_factors():
     problem, start = problem_and_start()
-    factors = balanced_factors(start, 3)
+    factors = balanced_chain(start, 3)
     np.testing.assert_allclose(factors[0] @ factors[1] @ factors[2], start, rtol=0, atol=1e-13)
     found = weights_of(problem, factors, "gd", {"lr": 0.5}).factors
     for one, other in zip(found, torch_run(problem, factors, partial(SGD, lr=0.5)), strict=True):

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from whichtoken.flows.linear import linear_descent
     from whichtoken.flows.margin_scale import margin_scale
     from whichtoken.flows.path import regularization_path
-    from whichtoken.flows.trajectory import balanced_factors
+    from whichtoken.flows.trajectory import balanced_chain
 
 _HOME = {
     "attention_descent": "descent",
-    "balanced_factors": "trajectory",
+    "balanced_chain": "trajectory",
     "cls_flow": "cls",
     "joint_descent": "joint",
     "joint_regularization_path": "joint_path",
@@ -30,7 +30,7 @@ _HOME = {
 
 __all__ = [
     "attention_descent",
-    "balanced_factors",
+    "balanced_chain",
     "cls_flow",
     "joint_descent",
     "joint_regularization_path",

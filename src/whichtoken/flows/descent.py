@@ -15,7 +15,7 @@ from whichtoken.data.attention_tokens import AttentionProblem, MulticlassProblem
 from whichtoken.flows.joint import run_descent
 from whichtoken.flows.mirror_steps import DescentState, Rule
 from whichtoken.flows.steps import SchattenMirror, Settings, optimizer_settings
-from whichtoken.flows.trajectory import Trajectory, follow_optimizer
+from whichtoken.flows.trajectory import OptimizerDescent, follow_optimizer
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ def attention_descent(
     loss: Loss = ...,
     record: Iterable[int] = ...,
     **options: Any,
-) -> Trajectory: ...
+) -> OptimizerDescent: ...
 
 
 def attention_descent(
@@ -75,7 +75,7 @@ def attention_descent(
     loss: Loss = "logistic",
     record: Iterable[int] = (),
     **options: Any,
-) -> DescentResult | Trajectory:
+) -> DescentResult | OptimizerDescent:
     """Minimise the mean loss over the key-query matrix W of an attention head whose decoder stays as it is.
 
     Parameters
@@ -84,7 +84,7 @@ def attention_descent(
         Tokens (n, T, d), queries (n, d), labels (n,) and decoder (d,), or one decoder per class.
     start : (d, d), (h, d, d), or a list of factors
         Initial W, zero is allowed; one for each of h heads whose outputs are averaged; or matrices whose product is W, [K, Q.T],
-        which are then what is trained (`balanced_factors` makes them from W).
+        which are then what is trained (`balanced_chain` makes them from W).
     optimizer
         `mirror`, the default, or one of `whichtoken.flows.steps.OPTIMIZERS`: gd, normalized-gd, sign, coordinate, adam, adamw,
         lion, muon, shampoo, soap. Its options are keyword arguments, with the names and meanings of torch.optim where it has

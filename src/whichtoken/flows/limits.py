@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _ATTENTION = "Tarzanagh, Li, Thrampoulidis, Oymak, Transformers as Support Vector Machines, arXiv 2308.16898"
 _NUCLEAR = f"{_ATTENTION}; Sheen, Chen, Wang, Zhou, arXiv 2403.08699"
 _HOMOGENEOUS = "Gronich, Vardi, arXiv 2602.16340, for homogeneous networks; measured on attention in optimisers/margins"
-_EPSILON = "Wang, Meng, Chen, Liu, arXiv 2012.06244, for homogeneous networks; measured on attention in optimisers/adam"
+_EPSILON = (
+    "Wang, Meng, Chen, Liu, arXiv 2012.06244, RMSProp on homogeneous networks; measured on attention in optimisers/adam"
+)
 _MIRROR = "Julistiono, Tarzanagh, Azizan, arXiv 2410.14581"
 _CONSTRAINED = {
     "AdamW": "Xie, Li, arXiv 2404.04454: to a stationary point among matrices with entries up to 1 / weight_decay",

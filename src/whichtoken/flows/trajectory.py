@@ -24,7 +24,7 @@ HUGE = 1e150  # weights whose squares would overflow
 
 
 @dataclass(frozen=True, eq=False)
-class TrajectoryState:
+class OptimizerState:
     """Key-query weights after `step` steps, as exp(log_norm) times an array of unit Frobenius norm."""
 
     step: int
@@ -39,11 +39,11 @@ class TrajectoryState:
 
 
 @dataclass(frozen=True, eq=False)
-class Trajectory:
+class OptimizerDescent:
     """Where an optimiser went and which tokens it selects."""
 
-    final: TrajectoryState
-    snapshots: tuple[TrajectoryState, ...]  # one per recorded step, in ascending order
+    final: OptimizerState
+    snapshots: tuple[OptimizerState, ...]  # one per recorded step, in ascending order
     selected: NDArray[np.int64]  # (n,), or (h, n): the token of highest attention score in the final state
     last_change: int  # the first step from which on the selected tokens stayed the same
 
@@ -64,7 +64,7 @@ def follow_optimizer(
     heads: Heads = "each",
     loss: Loss = "logistic",
     record: Iterable[int] = (),
-) -> Trajectory:
+) -> OptimizerDescent:
     """The trajectory behind `attention_descent` for every optimiser but entrywise mirror descent."""
     from whichtoken.flows.trajectory_kernels import follow  # compiled as it is imported
 
@@ -111,7 +111,7 @@ def follow_optimizer(
             f"the weights left the range of numbers within {steps} steps: this optimiser diverges with lr={lr:g}"
         )
 
-    def state(row: int, step: int) -> TrajectoryState:
+    def state(row: int, step: int) -> OptimizerState:
         norm = float(np.linalg.norm(kept[row]))
         direction = (kept[row] / norm if norm else kept[row]).reshape(shape)
         factors = [
@@ -119,9 +119,9 @@ def follow_optimizer(
             for block, (first, last) in zip(blocks, pairwise(starts.tolist()), strict=True)
         ]
         log_norm = math.log(norm) + kept_logs[row] if norm else -math.inf
-        return TrajectoryState(step, direction, log_norm, tuple(factors) if factored else ())
+        return OptimizerState(step, direction, log_norm, tuple(factors) if factored else ())
 
-    return Trajectory(
+    return OptimizerDescent(
         final=state(-1, steps),
         snapshots=tuple(state(row, step) for row, step in enumerate(recorded.tolist())),
         selected=selected[0] if len(shape) == 2 else selected,
@@ -129,7 +129,7 @@ def follow_optimizer(
     )
 
 
-def balanced_factors(weights: ArrayLike, depth: int = 2) -> tuple[Matrix, ...]:
+def balanced_chain(weights: ArrayLike, depth: int = 2) -> tuple[Matrix, ...]:
     """Square factors of W with equal singular values: where gradient descent on them keeps them, up to its step size."""
     left, values, right = np.linalg.svd(np.asarray(weights, dtype=np.float64))
     root = np.diag(values ** (1.0 / depth))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from whichtoken.data import AttentionProblem
-    from whichtoken.flows.trajectory import Trajectory
+    from whichtoken.flows.trajectory import OptimizerDescent
 
 START = 1e-3  # standard deviation of the entries of the initial matrix: small, so that the optimiser chooses the tokens
 
@@ -65,12 +65,12 @@ def draw_problem(
     return problem, start * rng.standard_normal((point.dim, point.dim))
 
 
-def train(
+def train_with(
     method: Method, problem: Any, start: NDArray[np.float64], steps: int, record: Iterable[int] = ()
-) -> Trajectory:
+) -> OptimizerDescent:
     """Follow a method from a start."""
     from whichtoken.flows.descent import attention_descent
-    from whichtoken.flows.trajectory import balanced_factors
+    from whichtoken.flows.trajectory import balanced_chain
 
-    begin = balanced_factors(start, method.factors) if method.factors > 1 else start
+    begin = balanced_chain(start, method.factors) if method.factors > 1 else start
     return attention_descent(problem, begin, method.optimizer, steps=steps, record=record, **method.options)

@@ -5,8 +5,8 @@ Claim   Without eps, Adam maximises the l_inf margin as long as its second momen
         beta2) / 2 a step, and within any usual training W stays nearer to the l_2 margin. Step sizes that decay lead back
         to l_inf; eps ends in l_2.
 Source  l_inf under decaying step sizes: Gronich, Vardi (arXiv 2602.16340) and, for linear models, Fan, Schmidt,
-        Thrampoulidis (arXiv 2502.04664). l_2 with eps: Wang, Meng, Chen, Liu (arXiv 2012.06244), for homogeneous networks.
-        The speed limit, and where the two regimes meet, are ours.
+        Thrampoulidis (arXiv 2502.04664). l_2 with eps: Wang, Meng, Chen, Liu (arXiv 2012.06244), for RMSProp on homogeneous
+        networks. The speed limit, and where the two regimes meet, are ours.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.experiments.optimisers._methods import Method, draw_problem, train
+from whichtoken.experiments.optimisers._methods import Method, draw_problem, train_with
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Row, Rows, agreement, at_least, at_most
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Point:
     steps: int = 8000
 
 
-class Adam(Experiment[Point]):
+class AdamGeometry(Experiment[Point]):
     id = "optimisers/adam"
     presets = {
         "quick": (
@@ -69,7 +69,7 @@ class Adam(Experiment[Point]):
         problem, start = draw_problem(point, rng)
         options = {"lr": point.lr, "lr_power": point.lr_power, "betas": (BETA1, point.beta2), "eps": point.eps}
         clock = [point.steps // 16, point.steps // 8, point.steps // 4, point.steps // 2]
-        run = train(Method("Adam", "adam", options), problem, start, point.steps, clock)
+        run = train_with(Method("Adam", "adam", options), problem, start, point.steps, clock)
         norms = {name: NORMS[name] for name in ("l2", "linf")}
         scale = margin_scale(problem.tokens, problem.queries, run.selected, norms)
         curve = [scale.shares(state.direction) for state in (*run.snapshots, run.final)]

@@ -34,7 +34,7 @@ class Point:
     steps: int = 8000
 
 
-class Heads(Experiment[Point]):
+class MuonHeads(Experiment[Point]):
     id = "optimisers/heads"
     presets = {
         "quick": (Grid(seen=["each", "whole"], seeds=6),),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.experiments.optimisers._methods import Method, draw_problem, train
+from whichtoken.experiments.optimisers._methods import Method, draw_problem, train_with
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Row, Rows, at_least, at_most
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class KeysQueries(Experiment[Point]):
         optimizer, options, _ = TRAINED[point.method]
         # with steps k^-(1 - 1/depth) of the factors, W moves by steps of constant size
         method = Method("", optimizer, {**options, "lr_power": 1.0 - 1.0 / point.depth}, factors=point.depth)
-        run = train(method, problem, start, point.steps, [point.steps // 4, point.steps // 2])
+        run = train_with(method, problem, start, point.steps, [point.steps // 4, point.steps // 2])
         scale = margin_scale(problem.tokens, problem.queries, run.selected)
         curve = [scale.shares(state.direction) for state in (*run.snapshots, run.final)]
         values = np.linalg.svd(run.final.direction, compute_uv=False)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.experiments.optimisers._methods import METHODS, START, Method, draw_problem, train
+from whichtoken.experiments.optimisers._methods import METHODS, START, Method, draw_problem, train_with
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, at_least, at_most
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Labels(Experiment[Point]):
             single = np.full(point.sequences, True)
         method = DECAYING if point.noise > MANY else METHODS[point.method]
         problem = with_wrong_labels(clean, point.noise) if point.noise else clean
-        run = train(method, problem, start, point.steps, [point.steps // 2])
+        run = train_with(method, problem, start, point.steps, [point.steps // 2])
         largest, attended = attention_of(clean, run.final.weights)
         selected = run.selected[:: len(run.selected) // point.sequences]
         measured = {"largest": largest, "single": single, "settled": run.settled, "tokens": selected}

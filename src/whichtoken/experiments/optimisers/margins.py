@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.experiments.optimisers._methods import METHODS, OWN_NORMS, draw_problem, train
+from whichtoken.experiments.optimisers._methods import METHODS, OWN_NORMS, draw_problem, train_with
 from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Row, Rows, agreement, at_least, at_most
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Margins(Experiment[Point]):
         problem, start = draw_problem(point, rng)
         method = METHODS[point.method]
         clock = [point.steps // 16, point.steps // 8, point.steps // 4, point.steps // 2]
-        run = train(method, problem, start, point.steps, clock)
+        run = train_with(method, problem, start, point.steps, clock)
         own = {method.norm: OWN_NORMS[method.norm]} if method.norm in OWN_NORMS else {}
         scale = margin_scale(problem.tokens, problem.queries, run.selected, {**NORMS, **own})
         curve = [scale.shares(state.direction) for state in (*run.snapshots, run.final)]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.experiments.optimisers._methods import METHODS, Method, draw_problem, train
+from whichtoken.experiments.optimisers._methods import METHODS, Method, draw_problem, train_with
 from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Row, Rows, agreement, at_most
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Momentum(Experiment[Point]):
         if point.method == "muon":
             options["nesterov"] = False
         method = Method(point.method, METHODS[point.method].optimizer, options, norm)
-        run = train(method, problem, start, point.steps, [point.steps // 2])
+        run = train_with(method, problem, start, point.steps, [point.steps // 2])
         scale = margin_scale(problem.tokens, problem.queries, run.selected, {norm: NORMS[norm]})
         half, final = (scale.shares(state.direction)[norm] for state in (*run.snapshots, run.final))
         certificate = scale.certificates[norm]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.experiments.optimisers._methods import METHODS, draw_problem, train
+from whichtoken.experiments.optimisers._methods import METHODS, draw_problem, train_with
 from whichtoken.experiments.optimisers.margins import MethodName
 from whichtoken.lab import Claim, Experiment, Grid, Measured, Resampled, Rows, Share, at_least, at_most
 
@@ -34,7 +34,7 @@ class Point:
     steps: int = 4000
 
 
-class Tokens(Experiment[Point]):
+class SelectedTokens(Experiment[Point]):
     id = "optimisers/tokens"
     presets = {
         "quick": (Grid(method=COMPARED, start=[1e-3, 1.0], seeds=12),),
@@ -44,7 +44,7 @@ class Tokens(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         problem, start = draw_problem(point, rng, point.start)
-        run = train(METHODS[point.method], problem, start, point.steps)
+        run = train_with(METHODS[point.method], problem, start, point.steps)
         return {
             "tokens": run.selected,
             "best": np.mean(run.selected == problem.token_scores.argmax(axis=1)),
