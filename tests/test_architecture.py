@@ -99,6 +99,7 @@ ALLOWED_SOFTMAX = {
     "theory/group_sparse/symmetric.py": "dense attention between groups",
     "estimators/groups/attention.py": "one softmax over groups, the same for all samples",
     "estimators/_scores.py": "class probabilities",
+    "estimators/bags/forecast.py": "posterior weights of curves",
     "estimators/text/classifier.py": "class probabilities",
     "estimators/text/validation.py": "class probabilities",
     "training/score_descent.py": "class probabilities",

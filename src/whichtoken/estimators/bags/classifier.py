@@ -253,17 +253,17 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder: safetensors and JSON."""
-        from whichtoken.estimators.bags.storage import save
+        from whichtoken.estimators.bags.storage import save_bag_classifier
 
         check_is_fitted(self)
-        save(self, folder)
+        save_bag_classifier(self, folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """The classifier that `save` wrote; executes no code."""
-        from whichtoken.estimators.bags.storage import load
+        from whichtoken.estimators.bags.storage import load_bag_classifier
 
-        return load(cls, folder)
+        return load_bag_classifier(cls, folder)
 
     def _check_parameters(self) -> None:
         least_values = [("n_queries", 1), ("refine_steps", 0)]

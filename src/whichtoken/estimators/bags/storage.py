@@ -13,7 +13,7 @@ from whichtoken.estimators import model_values as stored
 from whichtoken.estimators.bags.classifier import BagClassifier
 from whichtoken.estimators.bags.maps import MAPS, InstanceMap, Scaling, linear_map
 from whichtoken.estimators.bags.validation import BagChoice
-from whichtoken.estimators.model_folder import load_model, save_model
+from whichtoken.estimators.model_folder import OpenedFolder, load_model, save_model
 
 KIND = "bag-classifier"
 FITTED = ("classes", "n_features_in", "feature_names_in", "choices")
@@ -22,7 +22,7 @@ RUN_ONLY = ("n_jobs", "verbose")  # how it was run belongs to the run, not to th
 Model = TypeVar("Model", bound=BagClassifier)
 
 
-def save(model: BagClassifier, folder: str | Path) -> None:
+def save_bag_classifier(model: BagClassifier, folder: str | Path) -> None:
     """Write a model folder: safetensors and JSON."""
     fitted = {
         "classes": stored.classes_as_json(model.classes_),
@@ -44,7 +44,7 @@ def save(model: BagClassifier, folder: str | Path) -> None:
     save_model(folder, KIND, {"settings": settings, "fitted": fitted}, tensors)
 
 
-def load(cls: type[Model], folder: str | Path) -> Model:
+def load_bag_classifier(cls: type[Model], folder: str | Path | OpenedFolder) -> Model:
     """The classifier that `save` wrote; executes no code."""
     _, parameters, tensors = load_model(folder, KIND)
     with stored.stored_fields(folder):
