@@ -21,7 +21,8 @@ from whichtoken.errors import UsageError
 from whichtoken.estimators.evaluation import FitReport, check_split, measured, predictions, split_rows
 from whichtoken.estimators.logistic_baseline import logistic_baseline
 from whichtoken.estimators.model_folder import check_writable
-from whichtoken.estimators.text.classifier import ENOUGH_TO_CHOOSE, TextClassifier
+from whichtoken.estimators.text.classifier import TextClassifier
+from whichtoken.estimators.text.learning import ENOUGH_TO_CHOOSE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +61,7 @@ def fit_text(
     inside, outside = map(np.sort, rows)  # the order of the file, in which they are read again
     training = TextRows(path, text, inside, separator)
     test = list(TextRows(path, text, outside, separator))
-    model = TextClassifier(ngrams=ngrams, stemmer=stemmer, progress=progress, random_state=seed)
+    model = TextClassifier(ngrams=ngrams, stemmer=stemmer, verbose=int(progress), random_state=seed)
     model.set_params(least_count=1 if len(inside) < 100 else 2)
     validation = None if together is None else together[inside]
     with each_warning_once():
