@@ -16,6 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 from whichtoken import TextClassifier
 from whichtoken.data.synthetic_reviews import synthetic_reviews, word_strengths
 from whichtoken.errors import UsageError
+from whichtoken.estimators.text.counting import count_documents
 
 TEXTS, LABELS = synthetic_reviews(500, np.random.default_rng(0))
 TRAIN, TEST = TEXTS[:400], TEXTS[400:]
@@ -125,7 +126,7 @@ def test_counterfactuals_change_the_label_and_no_smaller_set_does(model):
         with pytest.raises(ValueError, match="n_queries=2: counterfactuals are exact for one query only"):
             model.counterfactuals(TEST)
         return
-    counts = model._counts(TEST)
+    counts = count_documents(model, TEST)
     before = model.predict(TEST)
     names = {name: column for column, name in enumerate(model.vocabulary_)}
     reached = 0
@@ -147,7 +148,7 @@ def test_several_classes(three):
     assert model.score(texts, labels) > 0.95
     np.testing.assert_allclose(model.predict_proba(texts).sum(axis=1), 1)
     np.testing.assert_array_equal(model.classes_[model.predict_proba(texts).argmax(axis=1)], model.predict(texts))
-    counts, names = model._counts(texts), list(model.vocabulary_)
+    counts, names = count_documents(model, texts), list(model.vocabulary_)
     for i, tokens in enumerate(model.counterfactuals(texts[:40])):
         changed = counts[[i]].toarray()
         changed[0, [names.index(token) for token in tokens]] = 0
@@ -162,7 +163,7 @@ def test_several_classes(three):
 
 def test_counts_and_texts_are_the_same_model():
     model = TextClassifier(C=1.0, random_state=0).fit(TRAIN, LABELS[:400])
-    counts = model._counts(TRAIN)
+    counts = count_documents(model, TRAIN)
     for form in (counts, counts.toarray(), sparse.csc_array(counts)):
         again = clone(model).fit(form, LABELS[:400])
         np.testing.assert_allclose(again.decision_function(form[:5]), model.decision_function(TRAIN[:5]), rtol=1e-10)
@@ -283,7 +284,7 @@ def test_importance_holds_the_statistics_of_the_theory():
     from whichtoken.theory.trained_embeddings import posterior_difference, signed_frequency
 
     model = TextClassifier(C=1.0, random_state=0).fit(TRAIN, LABELS[:400])
-    counts = model._counts(TRAIN)
+    counts = count_documents(model, TRAIN)
     table = model.token_importance().set_index("token").loc[list(model.vocabulary_)]
     np.testing.assert_allclose(table["signed_frequency"], signed_frequency(counts, LABELS[:400]), atol=1e-12)
     np.testing.assert_allclose(table["posterior_difference"], posterior_difference(counts, LABELS[:400]), atol=1e-12)
@@ -328,7 +329,7 @@ def test_storage_of_pieces_files_and_functions(tmp_path):
 def test_exports_give_the_same_decisions():
     for sublinear in (True, False):
         model = TextClassifier(C=1.0, random_state=0, sublinear=sublinear).fit(TRAIN, LABELS[:400])
-        counts = model._counts(TEST)
+        counts = count_documents(model, TEST)
         names = model.vocabulary_
         rows = sparse.coo_array(counts)
         base = sqlite3.connect(":memory:")

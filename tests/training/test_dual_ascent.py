@@ -16,20 +16,23 @@ ROWS = np.arange(300)
 LOSSES = ["logistic", "squared_hinge"]
 
 
-def objective(problem, w):
-    margins = problem.signs * (problem.shares @ w[:-1] + w[-1])
-    losses = np.logaddexp(0, -margins) if problem.loss == "logistic" else np.maximum(1 - margins, 0) ** 2
-    spread = np.ones(len(w)) if problem.spread is None else problem.spread
-    centre = np.zeros(len(w)) if problem.centre is None else problem.centre
-    return ((w - centre) ** 2 / spread).sum() / 2 + (problem.bounds * losses)[problem.rows].sum()
-
-
-def gradient(problem, w):
-    margins = problem.signs * (problem.shares @ w[:-1] + w[-1])
-    slopes = -expit(-margins) if problem.loss == "logistic" else -2 * np.maximum(1 - margins, 0)
-    taking_part = np.isin(np.arange(len(margins)), problem.rows)
-    pulls = problem.bounds * slopes * problem.signs * taking_part
-    return (w - problem.centre) / problem.spread + np.append(problem.shares.T @ pulls, pulls.sum())
+def objective(problem, values, bias):
+    """Also its slope in the values and the bias."""
+    tokens = problem.shares.shape[1]
+    spread = np.ones(tokens + 1) if problem.spread is None else problem.spread
+    start = np.zeros(tokens) if problem.values is None else problem.values
+    mean = np.zeros(tokens) if problem.mean is None else problem.mean
+    margins = problem.signs * (problem.shares @ values + bias)
+    if problem.loss == "logistic":
+        losses, slopes = np.logaddexp(0, -margins), -expit(-margins)
+    else:
+        losses, slopes = np.maximum(1 - margins, 0) ** 2, -2 * np.maximum(1 - margins, 0)
+    bounds = problem.bounds * np.isin(np.arange(len(margins)), problem.rows)
+    moved, level = values - start, bias - problem.bias + mean @ (values - start)
+    pulls = bounds * slopes * problem.signs
+    ridge = (moved**2 / spread[:-1]).sum() / 2 + level**2 / spread[-1] / 2
+    slope = moved / spread[:-1] + mean * level / spread[-1] + problem.shares.T @ pulls
+    return ridge + bounds @ losses, np.append(slope, level / spread[-1] + pulls.sum())
 
 
 @pytest.mark.parametrize("C", [0.1, 3.0, 100.0])
@@ -51,21 +54,26 @@ def test_it_finds_the_optimum_of_another_solver(loss, C):
 def test_the_gap_bounds_what_is_missing(loss):
     problem = RidgeProblem(SHARES, ROWS, SIGNS, np.full(300, 10.0), loss)
     exact = solve_values(problem, tolerance=1e-12)
-    best = objective(problem, np.append(exact.values, exact.bias))
+    best, _ = objective(problem, exact.values, exact.bias)
     for tolerance in (0.1, 1e-3, 1e-6):
         found = solve_values(problem, tolerance=tolerance)
-        missing = objective(problem, np.append(found.values, found.bias)) - best
+        missing = objective(problem, found.values, found.bias)[0] - best
         assert found.gap <= tolerance
         assert -1e-9 * best <= missing <= found.gap * (best + missing) + 1e-9 * best
 
 
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("C", [0.1, 100.0], ids=["ascent", "newton"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_ridges_of_their_own_and_a_centre(loss):
-    spread, centre = RNG.uniform(0.1, 3, 41), RNG.standard_normal(41)
+def test_ridges_of_their_own_and_elsewhere(loss, C, centred):
     rows = RNG.permutation(300)[:200]
-    problem = RidgeProblem(SHARES, rows, SIGNS, RNG.uniform(0.1, 2, 300), loss, spread, centre)
-    found = solve_values(problem, tolerance=1e-13)
-    np.testing.assert_allclose(gradient(problem, np.append(found.values, found.bias)), 0, atol=1e-4)
+    problem = RidgeProblem(
+        SHARES, rows, SIGNS, C * RNG.uniform(0.1, 2, 300), loss, RNG.uniform(0.1, 3, 41), RNG.standard_normal(40), 0.7,
+        RNG.uniform(0, 0.3, 40) if centred else None,
+    )  # fmt: skip
+    found = solve_values(problem, tolerance=1e-12)
+    value, slope = objective(problem, found.values, found.bias)
+    np.testing.assert_allclose(slope, 0, atol=1e-5 * value)
 
 
 def test_documents_of_weight_zero_are_not_there():

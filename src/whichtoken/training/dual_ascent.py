@@ -1,10 +1,11 @@
 """Values of tokens given their attention: a ridge problem per output, solved to a certified gap by dual coordinate ascent.
 
-    minimise  sum_s (g_s - g0_s)^2 / (2 spread_s) + (b - b0)^2 / (2 spread_b) + sum_i bound_i loss(y_i (q_i.g + b))
+    minimise  sum_s (g_s - g0_s)^2 / (2 spread_s) + (c - c0)^2 / (2 spread_c) + sum_i bound_i loss(y_i (q_i.g + b))
 
-with the attention q_i (a row of shares) held fixed. Each document has one dual variable, bound_i times the slope of its loss,
-and a visit makes its own optimality condition exact (Hsieh et al. 2008; Yu, Huang, Lin 2011). The duality gap is a sum over
-documents of Fenchel-Young terms loss(m) + conjugate(p) + p m, so it is known from the margins alone.
+with the attention q_i (a row of shares) held fixed and c = b + mean.g, the output at a mean attention (0 unless it is given).
+Each document has one dual variable, bound_i times the slope of its loss, and a visit makes its own optimality condition exact
+(Hsieh et al. 2008; Yu, Huang, Lin 2011). The duality gap is a sum over documents of Fenchel-Young terms
+loss(m) + conjugate(p) + p m, so it is known from the margins alone.
 
 Texts have more tokens than documents need, and a few passes are enough. Where there are many more documents than tokens the
 ascent slows down; Newton's method then finishes in the primal, where such problems are easy.
@@ -28,7 +29,7 @@ ReadoutLoss = Literal["logistic", "squared_hinge"]
 
 TOLERANCE = 1e-5  # gap over the objective
 MOST_PASSES = 60  # over all documents, before Newton's method takes over
-MOST_STEPS = 200  # of that
+MOST_STEPS, TIGHTER = 200, 4  # steps of that, and how often it tries again with a smaller slope in view
 SETTLED = 0.01  # of the largest move of an epoch: a document that moves less can wait
 KERNEL: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 
@@ -42,8 +43,10 @@ class RidgeProblem:
     signs: Array  # -1 or +1, (n,)
     bounds: Array  # C times the weight of a document, (n,)
     loss: ReadoutLoss = "logistic"
-    spread: Array | None = None  # inverse precision of the ridge, (|S| + 1,), the bias last; 1 by default
-    centre: Array | None = None  # where it pulls to, (|S| + 1,); 0 by default
+    spread: Array | None = None  # inverse precision of the ridge, (|S| + 1,), that of c last; 1 by default
+    values: Array | None = None  # g0, (|S|,); 0 by default
+    bias: float = 0.0  # b0
+    mean: Array | None = None  # (|S|,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,83 +62,108 @@ def solve_values(problem: RidgeProblem, seed: int = 0, tolerance: float = TOLERA
     """The minimiser, up to `tolerance` times the objective."""
     shares, tokens = problem.shares, problem.shares.shape[1]
     spread = np.ones(tokens + 1) if problem.spread is None else problem.spread
-    w = np.zeros(tokens + 1) if problem.centre is None else problem.centre.copy()
+    mean = np.zeros(tokens) if problem.mean is None else problem.mean
+    start = np.zeros(tokens) if problem.values is None else problem.values
     rows = problem.rows[problem.bounds[problem.rows] > 0]
-    gap = _ascend(
+    values = start.copy()
+    bias, gap = _ascend(
         shares.indptr.astype(np.int64), shares.indices.astype(np.int32, copy=False), shares.data, rows.copy(),
-        problem.signs, problem.bounds, spread, w, problem.loss == "logistic", tolerance, MOST_PASSES, seed,
+        problem.signs, problem.bounds, spread, mean, values, problem.bias, problem.loss == "logistic", tolerance,
+        MOST_PASSES, seed,
     )  # fmt: skip
     if gap > tolerance:
-        w, gap = _newton(problem, rows, spread, w, tolerance)
-    return SolvedValues(w[:-1], float(w[-1]), float(gap))
+        return _newton(problem, rows, spread, mean, start, tolerance)
+    return SolvedValues(values, float(bias), float(gap))
 
 
 def loss_slopes(margins: Array, loss: ReadoutLoss) -> tuple[Array, Array]:
     """First and second derivative of the loss in the margin."""
     if loss == "logistic":
         wrong = expit(-margins)
-        return -wrong, wrong * (1 - wrong)
-    return -2 * np.maximum(1 - margins, 0), 2.0 * (margins < 1)
+        return np.asarray(-wrong), np.asarray(wrong * (1 - wrong))
+    return np.asarray(-2 * np.maximum(1 - margins, 0)), np.asarray(2.0 * (margins < 1))
 
 
 def _newton(
-    problem: RidgeProblem, rows: NDArray[np.int64], spread: Array, start: Array, tolerance: float
-) -> tuple[Array, float]:
-    """The minimiser by a trust-region Newton method, and a bound on what is missing.
+    problem: RidgeProblem, rows: NDArray[np.int64], spread: Array, mean: Array, start: Array, tolerance: float
+) -> SolvedValues:
+    """The minimiser by a trust-region Newton method.
 
-    In z = (w - centre) / sqrt(spread) the objective has a curvature of at least 1: |gradient|^2 / 2 bounds what is missing.
+    In z = (g - g0, c - c0) / sqrt(spread) the objective has a curvature of at least 1: |gradient|^2 / 2 bounds what is missing.
     """
-    root, signs, bounds = np.sqrt(spread), problem.signs[rows], problem.bounds[rows]
-    centre = np.zeros(len(start)) if problem.centre is None else problem.centre
-    ones = sparse.csr_array(np.ones((len(rows), 1)))
-    design = sparse.hstack([problem.shares[rows], ones], format="csr") @ sparse.diags_array(root)
-    design = sparse.diags_array(signs) @ design
-    offset = design @ (centre / np.where(root > 0, root, 1.0))
+    shares, signs, bounds = problem.shares[rows], problem.signs[rows], problem.bounds[rows]
+    root, root_c = np.sqrt(spread[:-1]), math.sqrt(spread[-1])
+    offset = signs * (shares @ start + problem.bias)
 
-    def value(z: Array) -> tuple[float, Array]:
-        margins = offset + design @ z
-        losses = np.logaddexp(0, -margins) if problem.loss == "logistic" else np.maximum(1 - margins, 0) ** 2
-        slope = design.T @ (bounds * loss_slopes(margins, problem.loss)[0])
-        return float(bounds @ losses + z @ z / 2), slope + z
+    def margins(z: Array) -> Array:  # less the offset
+        g = root * z[:-1]
+        return np.asarray(signs * (shares @ g + (root_c * z[-1] - mean @ g)))
 
-    def bend(z: Array, direction: Array) -> Array:
-        curvature = bounds * loss_slopes(offset + design @ z, problem.loss)[1]
-        return np.asarray(design.T @ (curvature * (design @ direction)) + direction)
+    def pulled(slopes: Array) -> Array:
+        signed = signs * slopes
+        return np.append(root * (shares.T @ signed - mean * signed.sum()), root_c * signed.sum())
 
-    z = (start - centre) / np.where(root > 0, root, 1.0)
-    enough = math.sqrt(2 * tolerance * value(z)[0]) / 2
-    options = {"gtol": enough, "maxiter": MOST_STEPS}
-    z = minimize(value, z, jac=True, hessp=bend, method="trust-ncg", options=options).x
-    objective, gradient = value(z)
-    return centre + root * z, float(gradient @ gradient / 2 / objective) if objective > 0 else 0.0
+    def objective(z: Array) -> tuple[float, Array]:
+        m = offset + margins(z)
+        losses = np.logaddexp(0, -m) if problem.loss == "logistic" else np.maximum(1 - m, 0) ** 2
+        return float(bounds @ losses + z @ z / 2), pulled(bounds * loss_slopes(m, problem.loss)[0]) + z
+
+    def bent(z: Array, direction: Array) -> Array:
+        curvature = bounds * loss_slopes(offset + margins(z), problem.loss)[1]
+        return pulled(curvature * margins(direction)) + direction
+
+    z = np.zeros(len(spread))
+    options = {"gtol": math.sqrt(tolerance * objective(z)[0]) / 10, "maxiter": MOST_STEPS}
+    value, slope = np.inf, np.full(1, np.inf)
+    for _ in range(TIGHTER):
+        z = minimize(objective, z, jac=True, hessp=bent, method="trust-ncg", options=options).x
+        value, slope = objective(z)
+        if slope @ slope / 2 <= tolerance * value:
+            break
+        options["gtol"] /= 100
+    g = root * z[:-1]
+    gap = float(slope @ slope / 2 / value) if value > 0 else 0.0
+    return SolvedValues(start + g, problem.bias + root_c * float(z[-1]) - float(mean @ g), gap)
 
 
 @njit(cache=True, **KERNEL)
 def _ascend(
-    indptr: Any, indices: Any, data: Any, rows: Any, signs: Any, bounds: Any, spread: Any, w: Any,
-    logistic: bool, tolerance: float, most: int, seed: int,
-) -> float:  # fmt: skip
-    """Move w from the centre to the minimiser, in at most so many passes over all documents; return the relative gap."""
-    np.random.seed(seed)  # of this thread's own generator in compiled code
-    last, centre = len(w) - 1, w.copy()
-    curvatures, duals = np.empty(len(signs)), np.zeros(len(signs))
+    indptr: Any, indices: Any, data: Any, rows: Any, signs: Any, bounds: Any, spread: Any, mean: Any, values: Any,
+    bias: float, logistic: bool, tolerance: float, most: int, seed: int,
+) -> tuple[float, float]:  # fmt: skip
+    """Move the values to the minimiser, in at most so many passes over all documents; return the bias and the relative gap.
+
+    Relative to the mean every share is dense. What all documents have in common is kept in one number: the values are
+    g_s - common spread_s mean_s while the ascent runs, and a document with shares q meets `common` times q.(spread mean).
+    """
+    np.random.seed(seed)  # noqa: NPY002 (the generator of compiled code, of this thread alone)
+    start, start_bias, common = values.copy(), bias, 0.0
+    curvatures, duals, meets = np.empty(len(signs)), np.zeros(len(signs)), np.zeros(len(signs))
+    of_mean = spread[len(mean)]
+    for s in range(len(mean)):
+        of_mean += spread[s] * mean[s] * mean[s]
     for i in rows:
-        total = spread[last]
+        square = 0.0
         for k in range(indptr[i], indptr[i + 1]):
-            total += spread[indices[k]] * data[k] * data[k]
-        curvatures[i] = total
+            s = indices[k]
+            square += spread[s] * data[k] * data[k]
+            meets[i] += spread[s] * data[k] * mean[s]
+        curvatures[i] = square - 2.0 * meets[i] + of_mean
         if logistic:  # its dual variables lie strictly between 0 and the bound
             duals[i] = bounds[i] / 2
-            _add(indptr, indices, data, i, signs[i] * duals[i], spread, w)
+            step = signs[i] * duals[i]
+            _add(indptr, indices, data, i, step, spread, values)
+            common += step
+            bias += step * (of_mean - meets[i])
     threshold = 0.0  # a document that moves its output by less is left out until the others have settled
     active, visits = len(rows), 0
     while visits < most * len(rows):
         visits += active
-        np.random.shuffle(rows[:active])
+        np.random.shuffle(rows[:active])  # noqa: NPY002
         total_gap, total_loss, largest, k = 0.0, 0.0, 0.0, 0
         while k < active:
             i = rows[k]
-            margin = signs[i] * _output(indptr, indices, data, i, w)
+            margin = signs[i] * (_output(indptr, indices, data, i, values) - common * meets[i] + bias)
             if logistic:
                 loss, slack, new = _logistic_visit(margin, duals[i], bounds[i], curvatures[i])
             else:
@@ -145,7 +173,10 @@ def _ascend(
             moved = abs(new - duals[i]) * curvatures[i]
             largest = max(largest, moved)
             if moved > 0.0:
-                _add(indptr, indices, data, i, signs[i] * (new - duals[i]), spread, w)
+                step = signs[i] * (new - duals[i])
+                _add(indptr, indices, data, i, step, spread, values)
+                common += step
+                bias += step * (of_mean - meets[i])
                 duals[i] = new
             if moved < threshold:
                 active -= 1
@@ -153,53 +184,50 @@ def _ascend(
             else:
                 k += 1
         threshold = SETTLED * largest
-        if total_gap <= tolerance * (total_loss + _ridge(w, centre, spread)):
-            # those sums are from margins on the way: what counts is measured with the final ones, on all documents
-            gap = _relative_gap(indptr, indices, data, rows, signs, bounds, spread, centre, w, duals, logistic)
-            if gap <= tolerance:
-                return gap
+        if total_gap <= tolerance * total_loss:
+            # those sums are from margins on the way, and without the ridge: what counts is measured on all documents
+            gap = total = 0.0
+            for i in rows:
+                margin = signs[i] * (_output(indptr, indices, data, i, values) - common * meets[i] + bias)
+                if logistic:
+                    loss, slack = _logistic_slack(margin, duals[i], bounds[i])
+                else:
+                    loss, slack = _hinge_slack(margin, duals[i], bounds[i])
+                gap += slack
+                total += loss
+            total += _ridge(values, bias, common, spread, mean, start, start_bias)
+            if gap <= tolerance * total:
+                for s in range(len(mean)):
+                    values[s] -= common * spread[s] * mean[s]
+                return bias, gap / total if total > 0 else 0.0
             active, threshold = len(rows), 0.0
-    return _relative_gap(indptr, indices, data, rows, signs, bounds, spread, centre, w, duals, logistic)
+    return bias, np.inf
 
 
 @njit(cache=True, **KERNEL)
-def _relative_gap(
-    indptr: Any, indices: Any, data: Any, rows: Any, signs: Any, bounds: Any, spread: Any, centre: Any, w: Any,
-    duals: Any, logistic: bool,
+def _ridge(
+    values: Any, bias: float, common: float, spread: Any, mean: Any, start: Any, start_bias: float
 ) -> float:  # fmt: skip
-    gap, total = 0.0, _ridge(w, centre, spread)
-    for i in rows:
-        margin = signs[i] * _output(indptr, indices, data, i, w)
-        if logistic:
-            loss, slack = _logistic_slack(margin, duals[i], bounds[i])
-        else:
-            loss, slack = _hinge_slack(margin, duals[i], bounds[i])
-        gap += slack
-        total += loss
-    return gap / total if total > 0 else 0.0
+    total, level = 0.0, bias - start_bias
+    for s in range(len(mean)):
+        moved = values[s] - common * spread[s] * mean[s] - start[s]
+        total += moved * moved / spread[s]
+        level += mean[s] * moved
+    return float((total + level * level / spread[len(mean)]) / 2.0)
 
 
 @njit(cache=True, **KERNEL)
-def _ridge(w: Any, centre: Any, spread: Any) -> float:
+def _output(indptr: Any, indices: Any, data: Any, i: int, values: Any) -> float:
     total = 0.0
-    for s in range(len(w)):
-        total += (w[s] - centre[s]) ** 2 / spread[s] / 2 if spread[s] > 0 else 0.0
+    for k in range(indptr[i], indptr[i + 1]):
+        total += data[k] * values[indices[k]]
     return total
 
 
 @njit(cache=True, **KERNEL)
-def _output(indptr: Any, indices: Any, data: Any, i: int, w: Any) -> float:
-    total = w[len(w) - 1]
+def _add(indptr: Any, indices: Any, data: Any, i: int, step: float, spread: Any, values: Any) -> None:
     for k in range(indptr[i], indptr[i + 1]):
-        total += data[k] * w[indices[k]]
-    return total
-
-
-@njit(cache=True, **KERNEL)
-def _add(indptr: Any, indices: Any, data: Any, i: int, step: float, spread: Any, w: Any) -> None:
-    for k in range(indptr[i], indptr[i + 1]):
-        w[indices[k]] += step * spread[indices[k]] * data[k]
-    w[len(w) - 1] += step * spread[len(w) - 1]
+        values[indices[k]] += step * spread[indices[k]] * data[k]
 
 
 @njit(cache=True, **KERNEL)

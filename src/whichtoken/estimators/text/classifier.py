@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -25,10 +26,11 @@ from whichtoken.estimators.text.counting import (
     token_names,
 )
 from whichtoken.estimators.text.documents import CELLS, Documents
-from whichtoken.estimators.text.learning import Settings, fit_documents, update_model
 from whichtoken.estimators.text.importance import token_statistics
+from whichtoken.estimators.text.learning import Memory, Settings, fit_documents, update_model
 from whichtoken.estimators.text.tokens import Vocabulary
-from whichtoken.estimators.text.validation import Choice, decide
+from whichtoken.estimators.text.validation import decide
+from whichtoken.estimators.text.values import SELECTION_RIDGE
 from whichtoken.training.score_descent import Scores
 
 if TYPE_CHECKING:
@@ -47,8 +49,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     the attention that a short document has no tokens for, so that a few words do not make a sure decision. With one query the
     *decision* is that of a linear bag of words; what attention adds is normalised confidence and exact reasons.
 
-    Attention starts from inverse document frequencies, the values are solved exactly for it, and attention then moves by one
-    Newton step if held-out documents like it; the values follow. More than two classes are learned one against the rest.
+    Attention starts from inverse document frequencies, the values are solved exactly for it, then attention moves by one Newton
+    step unless held-out documents object, and the values follow. More than two classes are learned one against the rest.
 
     Parameters
     ----------
@@ -86,7 +88,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         Classes with fewer documents are left out, with a warning. Those that have fewer than `cv` are learned, but not judged.
     class_weight : dict, "balanced" or None
     n_jobs : int or None
-        Threads of the fit.
+        Threads.
     verbose : int
         1: a line for every trial of the validation, on standard error.
     random_state : int, RandomState or None
@@ -111,16 +113,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     >>> from whichtoken import TextClassifier
     >>> texts = ["a good film", "a bad film", "good fun", "bad acting"] * 5
     >>> model = TextClassifier(random_state=0).fit(texts, ["+", "-", "+", "-"] * 5)
-    >>> model.predict(["a good story"]).tolist()
-    ['+']
-    >>> model.counterfactuals(["a good film"])
-    [['good']]
+    >>> model.predict(["a good story"]).tolist(), model.counterfactuals(["a good film"])
+    (['+'], [['good']])
     """
 
     _vocabulary: Vocabulary  # only after a fit on texts
     vocabulary_: tuple[str, ...]
     _statistics: tuple[Array, ...]  # by token and class: counts, shares of documents; by class: documents
-    _precision: Array | None  # (|S| + 1, outputs): how firmly values and bias are known; None after several queries
+    _memory: Memory | None  # for partial_fit; None with several queries or embeddings
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         else:
             start = inverse_document_frequency(counts) if self.idf else np.ones(counts.shape[1])
             documents = self._documents(counts, codes, weights, start)
-            scores, self.choice_, self._precision = fit_documents(documents, together, self._settings(), rng)
+            scores, self.choice_, self._memory = fit_documents(documents, together, self._settings(), rng)
             self._keep(scores, np.log(start)[:, None])
         self._statistics = token_statistics(counts, codes, len(self.classes_))
         return self
@@ -222,7 +222,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         splits = held_out_splits(labels, groups, self.cv, int(rng.integers(2**31)))
         self.choice_ = embedding_choice(counts, labels, splits, self.dim, self.max_epochs, rng)
         self._keep(embedding_scores(counts, labels, self.dim, self.max_epochs, rng))
-        self._precision = None
+        self._memory = None
 
     def partial_fit(
         self, X: Any, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -234,19 +234,17 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """
         if not hasattr(self, "selection_"):
             return self._fit(X, y, classes, sample_weight, None)
-        if self._precision is None:
+        if self._memory is None:
             raise ValueError(
                 f"n_queries={self.n_queries}, dim={self.dim}: only a model with one query and dim=None learns from more"
-                " documents; fit it again on all of them"
+                " documents"
             )
         counts = count_documents(self, X)
         labels = encode_classes(y, counts.shape[0], self.classes_)
         weights = _check_sample_weight(sample_weight, counts, dtype=np.float64, ensure_non_negative=True)
-        documents = self._documents(counts, labels, weights)
-        seen = float(self._statistics[2].sum())
-        scores, self.choice_, self._precision = update_model(
-            self.scores_, self.choice_, self._precision, documents, seen, self.n_jobs
-        )
+        documents, seen = self._documents(counts, labels, weights), float(self._statistics[2].sum())
+        state = self.scores_, self.choice_, self._memory
+        scores, self.choice_, self._memory = update_model(*state, documents, seen, self.n_jobs)
         self._keep(scores)
         new = token_statistics(counts, labels, len(self.classes_))
         self._statistics = tuple(a + b for a, b in zip(self._statistics, new, strict=True))
@@ -308,8 +306,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         from whichtoken.estimators.text.export import as_json, as_sql
 
         check_is_fitted(self)
-        if kind not in ("json", "sql"):
-            raise ValueError(f"kind={kind!r} must be 'json' or 'sql'")
+        check_choice("kind", kind, ("json", "sql"))
         return as_json(self) if kind == "json" else as_sql(self)
 
     def save(self, folder: str | Path) -> None:
@@ -341,7 +338,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.input_tags.positive_only = True
         tags.input_tags.string = True
-        tags.classifier_tags.poor_score = True  # on blobs: attention shares hardly see how long a document is
+        tags.classifier_tags.poor_score = True  # on blobs, which are no counts
         return tags
 
     def _check_parameters(self) -> None:
@@ -351,7 +348,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"ngrams={self.ngrams} must be 1, 2 or 3")
         if self.dim is not None:
             check_count("dim", self.dim, 1)
-        if isinstance(self.cv, float | int):
+        if isinstance(self.cv, Real):
             check_count("cv", self.cv, 2)
         check_choice("loss", self.loss, ("auto", "logistic", "squared_hinge"))
         check_range("attention_C", self.attention_C, 0.0, np.inf, include_low=True)
@@ -364,12 +361,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     def _settings(self) -> Settings:
         return Settings(
-            self.C, self.null, self.loss, self.attention_C, self.n_queries, self.max_epochs, self.batch_size, self.cv,
-            self.n_jobs, bool(self.verbose),
+            self.C, self.null, self.loss, SELECTION_RIDGE / self.attention_C if self.attention_C else np.inf,
+            self.n_queries, self.max_epochs, self.batch_size, self.cv, self.n_jobs, bool(self.verbose),
         )  # fmt: skip
-
-    def _counts(self, X: Any) -> sparse.csr_array:
-        return count_documents(self, X)
 
     def _amounts(self, counts: sparse.csr_array) -> sparse.csr_array:
         """What enters the softmax in place of the counts."""
@@ -384,9 +378,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     ) -> Documents:
         """What a fit sees: the start of the attention is part of the amounts."""
         amounts = self._amounts(counts)
-        for first in range(0, len(amounts.data) if start is not None else 0, CELLS):
-            cells = slice(first, first + CELLS)
-            amounts.data[cells] *= start[amounts.indices[cells]]
+        if start is not None:
+            for first in range(0, len(amounts.data), CELLS):
+                cells = slice(first, first + CELLS)
+                amounts.data[cells] *= start[amounts.indices[cells]]
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, self.classes_[labels])
         return Documents(amounts, labels, weights, len(self.classes_))

@@ -237,7 +237,7 @@ def _duels(model: TextClassifier, counts: sparse.csr_array) -> list[tuple[Any, f
 def _row_sums(counts: sparse.csr_array, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
     """Sum over the stored counts of each document, (n,)."""
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-    return np.bincount(rows, numbers, minlength=counts.shape[0])
+    return np.asarray(np.bincount(rows, numbers, minlength=counts.shape[0]), dtype=np.float64)
 
 
 def _attention(

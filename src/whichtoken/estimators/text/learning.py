@@ -25,7 +25,6 @@ from whichtoken.estimators.text.validation import (
     log_loss,
 )
 from whichtoken.estimators.text.values import (
-    SELECTION_RIDGE,
     AttendedDocuments,
     TextRecipe,
     fit_twice,
@@ -33,14 +32,14 @@ from whichtoken.estimators.text.values import (
     output_signs,
     run_together,
 )
-from whichtoken.training.dual_ascent import ReadoutLoss, RidgeProblem, SolvedValues, solve_values
+from whichtoken.training.dual_ascent import ReadoutLoss, RidgeProblem, solve_values
 from whichtoken.training.score_descent import ScoreDescent, Scores, schedule
 
 Array = NDArray[np.float64]
 
 ENOUGH_TO_CHOOSE = 30_000  # documents that the validation looks at: C is measured per document, so it carries over
 REMEMBERED = 1000  # documents that a temperature is an average over, when the model behind it goes on learning
-LEAST_BEND = 0.01  # curvature of a document's loss in the logarithm of the temperature, where it has hardly any
+BEND = 0.1  # of a document's loss in the logarithm of the temperature; that of a small batch itself would be biased
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Settings:
     C: Any
     null: Any
     loss: str
-    attention_C: float
+    ridge: float  # of the selection scores
     n_queries: int
     max_epochs: int
     batch_size: int
@@ -59,14 +58,9 @@ class Settings:
     verbose: bool
 
     @property
-    def ridge(self) -> float:
-        """Of the selection scores."""
-        return SELECTION_RIDGE / self.attention_C if self.attention_C > 0 else np.inf
-
-    @property
     def may_step(self) -> bool:
         """Whether attention may leave its start."""
-        return self.n_queries == 1 and self.attention_C > 0
+        return self.n_queries == 1 and self.ridge < np.inf
 
     def losses(self, classes: int) -> tuple[ReadoutLoss, ...]:
         """To choose among; the first one where nothing can be validated."""
@@ -75,10 +69,25 @@ class Settings:
         return ("squared_hinge",) if self.loss == "squared_hinge" else ("logistic",)
 
 
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """What stays of the documents that a model was trained on: how firmly they determine it."""
+
+    precision: Array  # of values and of the output at the mean attention, (|S| + 1, outputs)
+    mean: Array  # attention, (|S|,)
+
+    @classmethod
+    def of(cls, attended: AttendedDocuments, scores: Scores, recipe: TextRecipe) -> Memory:
+        """After a fit."""
+        mean = np.asarray(attended.shares.mean(axis=0))
+        learned = information(attended.shares, scores, attended.documents, recipe, mean)
+        return cls(attended.precision[:, None] + learned, mean)
+
+
 def fit_documents(
     documents: Documents, groups: Any, settings: Settings, rng: np.random.Generator
-) -> tuple[Scores, Choice, Array | None]:
-    """The model, what the validation found, and, for one query, how firmly its values are known."""
+) -> tuple[Scores, Choice, Memory | None]:
+    """The model, what the validation found, and, for one query, what more documents are weighed against."""
     seed = int(rng.integers(2**31))
     trials = _trials(documents, groups, settings, seed)
     Cs = C_GRID if settings.C == "auto" else (float(settings.C),)
@@ -106,10 +115,7 @@ def fit_documents(
         )
         choice = trials.choice(moved if helps else recipe)
         attended, scores = stages[-1 if helps else 0]
-    if settings.n_queries > 1:
-        return scores, choice, None
-    known_by = information(attended.shares, scores, documents, choice.recipe)
-    return scores, choice, attended.precision[:, None] + known_by
+    return scores, choice, None if settings.n_queries > 1 else Memory.of(attended, scores, choice.recipe)
 
 
 def _trials(documents: Documents, groups: Any, settings: Settings, seed: int) -> Trials:
@@ -151,29 +157,30 @@ def _start(documents: Documents, settings: Settings, seed: int) -> Any:
 
 
 def update_model(
-    scores: Scores, choice: Choice, precision: Array, documents: Documents, seen: float, jobs: int | None
-) -> tuple[Scores, Choice, Array]:
-    """The model after more documents, with its choice and precision.
+    scores: Scores, choice: Choice, memory: Memory, documents: Documents, seen: float, jobs: int | None
+) -> tuple[Scores, Choice, Memory]:
+    """The model after more documents.
 
-    The documents so far stand behind each value as a quadratic of their curvature, the diagonal of Laplace's approximation;
-    beside it the loss of the new ones is minimised exactly. The temperature moves likewise, judged before the values do.
+    Those so far stand behind each value as a quadratic of their curvature, the diagonal of Laplace's approximation; beside it
+    the loss of the new ones is minimised exactly. The temperature moves likewise, judged before the values do.
     """
     recipe = choice.recipe
     shares = attention_shares(documents.amounts, scores.selection, scores.log_null)
     before = shares @ scores.values[:, 0] + scores.bias
     temperature = _tempered(choice.temperature, before, documents, seen)
     rows, bounds = np.arange(len(documents.labels)), recipe.C * documents.weights
-    centre = np.vstack([scores.values[:, 0], scores.bias])  # (|S| + 1, outputs)
-
-    def solved(output: int, signs: Array) -> SolvedValues:
-        spread = 1 / precision[:, output]
-        return solve_values(RidgeProblem(shares, rows, signs, bounds, recipe.loss, spread, centre[:, output].copy()))
-
-    calls = [lambda k=k, s=signs: solved(k, s) for k, signs in enumerate(output_signs(documents))]
-    found = run_together(calls, jobs)
+    problems = [
+        RidgeProblem(
+            shares, rows, signs, bounds, recipe.loss, 1 / memory.precision[:, k], scores.values[:, 0, k].copy(),
+            float(scores.bias[k]), memory.mean,
+        )
+        for k, signs in enumerate(output_signs(documents))
+    ]  # fmt: skip
+    found = run_together([partial(solve_values, problem) for problem in problems], jobs)
     values = np.stack([output.values for output in found], axis=1)[:, None]
     new = replace(scores, values=values, bias=np.array([output.bias for output in found]))
-    return new, replace(choice, temperature=temperature), precision + information(shares, new, documents, recipe)
+    learned = information(shares, new, documents, recipe, memory.mean)
+    return new, replace(choice, temperature=temperature), replace(memory, precision=memory.precision + learned)
 
 
 def _tempered(temperature: float, outputs: Array, documents: Documents, seen: float) -> float:
@@ -185,8 +192,6 @@ def _tempered(temperature: float, outputs: Array, documents: Documents, seen: fl
 
     if not size or not documents.weights.any():
         return temperature
-    bend = max((loss(0.1) - 2 * loss(0.0) + loss(-0.1)) / 0.01, LEAST_BEND)
-    step = minimize_scalar(
-        lambda x: size * loss(x) + min(seen, REMEMBERED) * bend * x * x / 2, bounds=(-1.0, 1.0), method="bounded"
-    ).x
+    weight = min(seen, REMEMBERED) * BEND
+    step = minimize_scalar(lambda x: size * loss(x) + weight * x * x / 2, bounds=(-1.0, 1.0), method="bounded").x
     return float(temperature * np.exp(step))

@@ -16,6 +16,7 @@ from whichtoken.errors import UsageError
 from whichtoken.estimators import model_values as stored
 from whichtoken.estimators.model_folder import load_model, save_model
 from whichtoken.estimators.text.classifier import TextClassifier
+from whichtoken.estimators.text.learning import Memory
 from whichtoken.estimators.text.tokens import CallableTokenizer, FileTokenizer, Tokenizer, Vocabulary, WordTokenizer
 from whichtoken.estimators.text.validation import Choice
 from whichtoken.training.dual_ascent import ReadoutLoss
@@ -47,8 +48,8 @@ def save(model: TextClassifier, folder: str | Path) -> None:
         "shares": shares,
         "sizes": sizes,
     }
-    if model._precision is not None:
-        tensors["precision"] = model._precision
+    if model._memory is not None:
+        tensors |= {"precision": model._memory.precision, "mean_attention": model._memory.mean}
     save_model(folder, KIND, parameters, tensors)
 
 
@@ -114,12 +115,12 @@ def _take_arrays(model: TextClassifier, tokens: int, tensors: dict[str, NDArray[
         "sizes": (classes,),
     }
     if queries == 1 and model.dim is None:
-        shapes["precision"] = (tokens + 1, outputs)
+        shapes |= {"precision": (tokens + 1, outputs), "mean_attention": (tokens,)}
     model.selection_, model.values_, model.bias_, *statistics = stored.arrays(tensors, shapes)
     if any((array < 0).any() for array in statistics):
-        raise UsageError("arrays 'counts', 'shares', 'sizes' and 'precision' hold numbers below 0")
-    model._precision = statistics.pop() if "precision" in shapes else None
-    model._statistics = tuple(statistics)
+        raise UsageError("arrays 'counts', 'shares', 'sizes', 'precision' and 'mean_attention' hold numbers below 0")
+    model._statistics = tuple(statistics[:3])
+    model._memory = Memory(*statistics[3:]) if len(statistics) > 3 else None
 
 
 def _ordered(names: Sequence[str], ngrams: int) -> tuple[str, ...]:

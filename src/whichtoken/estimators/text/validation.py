@@ -6,7 +6,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from numbers import Integral
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,7 +132,7 @@ class Trials:
     def choice(self, recipe: TextRecipe) -> Choice:
         """The result, with everything that was tried."""
         (trial,) = self.run([recipe])
-        most = {tried: number for tried, number in sorted(self.found, key=lambda key: key[1])}
+        most = dict(sorted(self.found, key=lambda key: key[1]))
         losses = {_described(tried): self.found[tried, number].loss for tried, number in most.items()}
         return Choice.of(recipe, trial.temperature, losses)
 
@@ -184,12 +185,16 @@ def _clear(differences: Array) -> bool:
     return bool(differences.mean() > differences.std() / np.sqrt(len(differences)))
 
 
-def _walk(trials: Trials, recipe: TextRecipe, name: str, grid: Sequence[float]) -> TextRecipe:
+def _with(recipe: TextRecipe, name: Literal["C", "null"], value: float) -> TextRecipe:
+    return replace(recipe, C=value) if name == "C" else replace(recipe, null=value)
+
+
+def _walk(trials: Trials, recipe: TextRecipe, name: Literal["C", "null"], grid: Sequence[float]) -> TextRecipe:
     """The bottom of the valley that the losses have along the grid, two trials at a time."""
     low = grid.index(getattr(recipe, name)) if getattr(recipe, name) in grid else 0
     high = min(low + 1, len(grid) - 1)
     while True:
-        recipes = [replace(recipe, **{name: value}) for value in grid[low : high + 1]]
+        recipes = [_with(recipe, name, value) for value in grid[low : high + 1]]
         best = trials.best(recipes, thorough=False)
         if best == recipes[0] and low > 0:
             low = max(low - 2, 0)
@@ -208,25 +213,24 @@ def held_out_splits(labels: NDArray[np.int64], groups: Any, cv: Any, seed: int) 
     """
     from sklearn.model_selection import GroupKFold, StratifiedKFold, check_cv
 
-    rows, sizes = np.arange(len(labels)), np.bincount(labels)
-    if not isinstance(cv, int):
+    rows = np.arange(len(labels))
+    if not isinstance(cv, Integral):
         return _judged(list(check_cv(cv, labels).split(rows, labels, groups)), labels)
+    sizes = np.sort(np.bincount(labels))
+    folds = min(int(cv), sizes[-2] if groups is None else len(np.unique(groups)))  # two classes must be judged
+    if folds < 2:
+        return []
     if groups is not None:
-        folds = min(cv, len(np.unique(groups)))
-        parts = (
-            list(GroupKFold(folds, shuffle=True, random_state=seed).split(rows, labels, groups)) if folds > 1 else []
-        )
+        parts = list(GroupKFold(folds, shuffle=True, random_state=seed).split(rows, labels, groups))
     else:
-        rare = np.isin(labels, np.flatnonzero(sizes < cv))
+        _warn_of_rare(int(((sizes > 0) & (sizes < folds)).sum()), folds)
+        rare = np.bincount(labels)[labels] < folds
         common = rows[~rare]
-        if not len(common):
-            return []
-        _warn_of_rare(int(((sizes > 0) & (sizes < cv)).sum()), cv)
         parts = [
             (np.sort(np.concatenate([common[fit], rows[rare]])), common[held])
-            for fit, held in StratifiedKFold(cv).split(common, labels[common])
+            for fit, held in StratifiedKFold(folds).split(common, labels[common])
         ]
-    first = seed % len(parts) if parts else 0
+    first = seed % folds
     turned = [*parts[first:], *parts[:first]]
     return _judged(turned if len(labels) < PLENTY else turned[:1], labels)
 
@@ -237,12 +241,12 @@ def _judged(splits: Splits, labels: NDArray[np.int64]) -> Splits:
     return [(fit, held) for fit, held in known if len(held) and len(np.unique(labels[fit])) > 1]
 
 
-def _warn_of_rare(classes: int, cv: int) -> None:
+def _warn_of_rare(classes: int, folds: int) -> None:
     if classes:
         have = "1 class has" if classes == 1 else f"{classes} classes have"
         warnings.warn(
-            f"{have} fewer than {cv} documents: learned, but too rare to be judged by the validation; "
-            f"leave such classes out with min_class={cv}, or lower cv",
+            f"{have} fewer than {folds} documents: learned, but too rare to be judged by the validation; "
+            f"leave such classes out with min_class={folds}, or lower cv",
             stacklevel=5,
         )
 
@@ -266,9 +270,12 @@ def document_losses(outputs: Array, labels: NDArray[np.int64]) -> Array:
 
 
 def best_temperature(outputs: Array, labels: NDArray[np.int64], weights: Array) -> float:
-    """The factor that makes the outputs fit the labels best; the decisions stay as they are."""
+    """The factor that makes the outputs fit the labels best; the decisions stay as they are.
+
+    A normal prior on its logarithm keeps a handful of documents, which may all be right or all be wrong, from an extreme.
+    """
 
     def loss(log_factor: float) -> float:
-        return log_loss(outputs * np.exp(log_factor), labels, weights)
+        return len(labels) * log_loss(outputs * np.exp(log_factor), labels, weights) + log_factor**2 / 2
 
     return float(np.exp(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))

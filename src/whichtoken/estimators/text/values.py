@@ -42,7 +42,7 @@ def run_together(calls: Sequence[Callable[[], Any]], jobs: int | None) -> list[A
     """Results of the calls, in threads: the work is compiled code that leaves Python to others."""
     if len(calls) < 2 or jobs in (None, 1):
         return [call() for call in calls]
-    from joblib import Parallel, delayed
+    from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
     return list(Parallel(n_jobs=jobs, prefer="threads")(delayed(call)() for call in calls))
 
@@ -142,8 +142,13 @@ def stepped(
     return AttendedDocuments.of(documents, selection, attended.log_null)
 
 
-def information(shares: sparse.csr_array, scores: Scores, documents: Documents, recipe: TextRecipe) -> Array:
-    """Curvature that the losses of documents give to each value and to the bias, (|S| + 1, outputs)."""
+def information(
+    shares: sparse.csr_array, scores: Scores, documents: Documents, recipe: TextRecipe, mean: Array
+) -> Array:
+    """Curvature that the losses give to each value and to the output at the mean attention, (|S| + 1, outputs).
+
+    Shares are taken relative to the mean: what all documents have in common is the business of the output there.
+    """
     total = np.zeros((shares.shape[1] + 1, documents.outputs))
     signs, bounds = np.stack(output_signs(documents), axis=1), recipe.C * documents.weights
     for first in range(0, shares.shape[0], BLOCK):
@@ -151,6 +156,7 @@ def information(shares: sparse.csr_array, scores: Scores, documents: Documents, 
         part = shares[some]
         margins = signs[some] * (part @ scores.values[:, 0] + scores.bias)
         bends = bounds[some, None] * loss_slopes(margins, recipe.loss)[1]
-        total[:-1] += part.power(2).T @ bends
-        total[-1] += bends.sum(axis=0)
+        whole = bends.sum(axis=0)
+        total[:-1] += part.power(2).T @ bends - 2 * mean[:, None] * (part.T @ bends) + mean[:, None] ** 2 * whole
+        total[-1] += whole
     return total

@@ -1,8 +1,9 @@
 """What would change a decision: exact, because the decision of a one-query model is linear in token counts.
 
 The sign of f(X) + b is that of sum_s c_Xs u_s + e^{log_null} b with u_s = e^{a_s} (g_s + b): softmax divides by a positive
-number, which no sign depends on. The null token, of value 0, casts a vote that nobody can take away. So the fewest tokens whose deletion flips a decision are those that speak most for it, and the worst that k
-insertions or substitutions can do is a sum of k largest terms. None of this holds for two or more queries.
+number, which no sign depends on. The null token, of value 0, casts a vote that nobody can take away. So the fewest tokens
+whose deletion flips a decision are those that speak most for it, and the worst that k insertions or substitutions can do is a
+sum of k largest terms. None of this holds for two or more queries.
 
 A decision is +1 where the sum is positive and -1 where it is negative. A sum of zero, that of a document without tokens if
 there is no null token, goes to the default decision: +1 if b > 0, otherwise -1.
@@ -187,7 +188,7 @@ class _Ballot:
         sizes = np.diff(indptr)
         rows = np.repeat(np.arange(len(sizes)), sizes)
         totals = np.bincount(rows, signed, minlength=len(sizes)) + null
-        zero = ZERO * (np.bincount(rows, np.abs(signed), minlength=len(sizes)) + np.abs(null))
+        zero = np.asarray(ZERO * (np.bincount(rows, np.abs(signed), minlength=len(sizes)) + np.abs(null)), np.float64)
         default = 1 if bias > 0 else -1
         decisions = np.where(totals > zero, 1, np.where(totals < -zero, -1, default)).astype(np.int8)
         votes = decisions[rows] * signed
