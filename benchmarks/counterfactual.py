@@ -15,6 +15,7 @@ from whichtoken import TextClassifier
 from whichtoken.data.data_folder import IMDB_FILES, data_file
 from whichtoken.data.review_files import read_imdb
 from whichtoken.data.synthetic_reviews import synthetic_reviews
+from whichtoken.estimators.text.counting import count_documents
 from whichtoken.lab.benchmark import Measure
 from whichtoken.theory.trained_embeddings.decisions import OUT_OF_REACH, certify, minimal_deletions
 
@@ -41,19 +42,21 @@ def _unlike_brute_force() -> int:
         tokens = int(rng.integers(1, 13))
         counts = rng.integers(1, 4, (1, tokens))
         scores, values = rng.standard_normal(tokens), rng.standard_normal(tokens) + rng.choice([-0.5, 0.5])
-        terms = counts[0] * np.exp(scores) * values
-        decision = 1 if terms.sum() > 0 else -1
+        bias, log_null = float(rng.normal(0, 0.5)), float(rng.choice([-np.inf, -1.0, 1.0]))
+        terms, null = counts[0] * np.exp(scores) * (values + bias), np.exp(log_null) * bias
+        decision = 1 if terms.sum() + null > 0 else -1
         kept = 1 - (np.arange(2**tokens)[:, None] >> np.arange(tokens) & 1)  # every set of deletions
-        flipped = np.where(kept @ terms > 0, 1, -1) != decision
-        flipped[-1] = decision != -1  # nothing left: the default decision
+        flipped = np.where(kept @ terms + null > 0, 1, -1) != decision
+        flipped[-1] = decision != (1 if bias > 0 else -1)  # nothing left: the default decision
         sizes = (1 - kept).sum(axis=1)[flipped]
-        wrong += minimal_deletions(counts, scores, values).sizes[0] != (sizes.min() if sizes.size else OUT_OF_REACH)
+        found = minimal_deletions(counts, scores, values, bias, log_null=log_null).sizes[0]
+        wrong += found != (sizes.min() if sizes.size else OUT_OF_REACH)
     return int(wrong)
 
 
 def _successful_attacks(model: TextClassifier, text: str, rng: np.random.Generator) -> int:
     """Random mixtures of fewer edits than certified; how many change the label."""
-    counts = model._counts([text])
+    counts = count_documents(model, [text])
     fewer = int(model.certificates([text])["edits"][0]) - 1
     if fewer < 1:
         return 0
@@ -75,9 +78,10 @@ def _speed() -> Iterator[Measure]:
     rows = np.random.default_rng(0).permutation(len(reviews))[:REVIEWS]
     texts = [reviews.texts[i] for i in rows]
     model = TextClassifier(C=3.0, random_state=0).fit(texts, reviews.labels[rows])
-    counts = model._counts(texts)
+    counts = count_documents(model, texts)
     amounts = model._amounts(counts).data
-    arguments = (counts, model.selection_[:, 0], model.values_[:, 0, 0], float(model.bias_[0]), amounts)
+    scores, values = model.selection_[:, 0], model.values_[:, 0, 0]
+    arguments = (counts, scores, values, float(model.bias_[0]), amounts, model.log_null_)
     start = time.perf_counter()
     flips = minimal_deletions(*arguments)
     seconds = time.perf_counter() - start

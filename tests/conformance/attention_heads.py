@@ -163,7 +163,11 @@ def score_descent(case):
 
 def text_explanation(case):
     model = SimpleNamespace(
-        _amounts=lambda counts: counts, selection_=case.scores[:, None], values_=case.values[:, None, None]
+        _amounts=lambda counts: counts,
+        selection_=case.scores[:, None],
+        values_=case.values[:, None, None],
+        bias_=np.zeros(1),
+        log_null_=-np.inf,
     )
     attention, contributions = _attention(model, case.counts, np.zeros(len(case.labels), dtype=int))
     return Found(case.sums(contributions), None, attention * np.repeat(case.upstream, np.diff(case.starts)))

@@ -21,8 +21,6 @@ def expected_failures(_):
 
 
 @pytest.mark.filterwarnings("ignore:Estimator's parameters:FutureWarning")
-@parametrize_with_checks(
-    [TextClassifier(C=1.0, early_stopping=False, random_state=0)], expected_failed_checks=expected_failures
-)
+@parametrize_with_checks([TextClassifier(C=1.0, random_state=0)], expected_failed_checks=expected_failures)
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)

@@ -332,8 +332,8 @@ def models() -> dict[str, tuple[Any, Any]]:
 STRANGE = (None, -1, 0, 2.5, "x", [], {}, True, [["x", 1]], 1 << 60, "../../etc/passwd")
 
 
-# another temperature, another way to count, other words: not damage, but another model, as good as any
-FREE = {"temperature", "sublinear", "tokens", "stop_words"}
+# another temperature, null token or way to count, other words: not damage, but another model, as good as any
+FREE = {"temperature", "log_null", "sublinear", "tokens", "stop_words"}
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

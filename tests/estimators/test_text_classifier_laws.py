@@ -16,6 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 from whichtoken import TextClassifier
 from whichtoken.data.synthetic_reviews import synthetic_reviews, word_strengths
 from whichtoken.errors import UsageError
+from whichtoken.estimators.text.counting import count_documents
 
 TEXTS, LABELS = synthetic_reviews(500, np.random.default_rng(0))
 TRAIN, TEST = TEXTS[:400], TEXTS[400:]
@@ -26,7 +27,7 @@ KINDS = {
     "pairs": {"ngrams": 2},
     "two queries": {"n_queries": 2},
     "uniform start": {"idf": False},
-    "embeddings": {"dim": 16, "max_epochs": 12},
+    "embeddings": {"dim": 16, "max_epochs": 6},
 }
 
 
@@ -80,7 +81,9 @@ def test_a_document_of_one_token_is_its_value(model):
     if model.n_queries > 1:
         pytest.skip("the sum over queries")
     column = model.vocabulary_.index("superb")
-    expected = model.values_[column, 0, 0] + model.bias_[0]
+    mass = model._amounts(sparse.csr_array([[3]])).data[0] * np.exp(model.selection_[column, 0])
+    share = mass / (mass + np.exp(model.log_null_))
+    expected = share * model.values_[column, 0, 0] + model.bias_[0]
     assert model.decision_function(["superb superb superb"])[0] == pytest.approx(expected) or model.ngrams > 1
 
 
@@ -89,7 +92,9 @@ def test_contributions_add_up_to_the_decision(model):
         total = explanation.bias + sum(reason.contribution for reason in explanation.reasons)
         assert total == pytest.approx(decision, abs=1e-10)
         assert explanation.decision == pytest.approx(decision, abs=1e-10)
-        assert sum(reason.attention for reason in explanation.reasons) == pytest.approx(1)
+        unspent = 1 - sum(reason.attention for reason in explanation.reasons)
+        assert explanation.bias == pytest.approx(unspent * model.bias_[0], abs=1e-10)
+        assert unspent == pytest.approx(0, abs=1e-12) if model.dim else 0 < unspent < 1
 
 
 def test_places_show_the_words(model):
@@ -121,7 +126,7 @@ def test_counterfactuals_change_the_label_and_no_smaller_set_does(model):
         with pytest.raises(ValueError, match="n_queries=2: counterfactuals are exact for one query only"):
             model.counterfactuals(TEST)
         return
-    counts = model._counts(TEST)
+    counts = count_documents(model, TEST)
     before = model.predict(TEST)
     names = {name: column for column, name in enumerate(model.vocabulary_)}
     reached = 0
@@ -143,7 +148,7 @@ def test_several_classes(three):
     assert model.score(texts, labels) > 0.95
     np.testing.assert_allclose(model.predict_proba(texts).sum(axis=1), 1)
     np.testing.assert_array_equal(model.classes_[model.predict_proba(texts).argmax(axis=1)], model.predict(texts))
-    counts, names = model._counts(texts), list(model.vocabulary_)
+    counts, names = count_documents(model, texts), list(model.vocabulary_)
     for i, tokens in enumerate(model.counterfactuals(texts[:40])):
         changed = counts[[i]].toarray()
         changed[0, [names.index(token) for token in tokens]] = 0
@@ -158,7 +163,7 @@ def test_several_classes(three):
 
 def test_counts_and_texts_are_the_same_model():
     model = TextClassifier(C=1.0, random_state=0).fit(TRAIN, LABELS[:400])
-    counts = model._counts(TRAIN)
+    counts = count_documents(model, TRAIN)
     for form in (counts, counts.toarray(), sparse.csc_array(counts)):
         again = clone(model).fit(form, LABELS[:400])
         np.testing.assert_allclose(again.decision_function(form[:5]), model.decision_function(TRAIN[:5]), rtol=1e-10)
@@ -187,17 +192,15 @@ def test_a_stream_of_texts_is_as_good_as_a_list():
 @pytest.mark.parametrize("options", [{}, {"ngrams": 2}, {"analyzer": str.split}], ids=str)
 def test_working_on_few_documents_at_a_time_changes_nothing(options, monkeypatch):
     from whichtoken.data import token_sequences, word_split
-    from whichtoken.estimators.text import classifier as text_classifier
-    from whichtoken.estimators.text import explanation as text_explanation
-    from whichtoken.estimators.text import validation as text_validation
+    from whichtoken.estimators.text import classifier, documents, explanation, values
 
     labels = np.array(["red", "green", "blue"])[np.arange(400) % 3]
-    model = TextClassifier(C=1.0, random_state=0, max_epochs=1, **options)
+    model = TextClassifier(C=1.0, null=1.0, loss="logistic", random_state=0, **options)
     results = []
     for size in (1 << 20, 7):
         for module, name in (
-            (token_sequences, "CHUNK"), (word_split, "CHUNK"), (text_classifier, "CELLS"), (text_validation, "BLOCK"),
-            (text_explanation, "BLOCK"),
+            (token_sequences, "CHUNK"), (word_split, "CHUNK"), (classifier, "CELLS"), (documents, "BLOCK"),
+            (explanation, "BLOCK"), (values, "BLOCK"),
         ):  # fmt: skip
             monkeypatch.setattr(module, name, size)
         fitted = clone(model).fit(TRAIN, labels)
@@ -206,7 +209,7 @@ def test_working_on_few_documents_at_a_time_changes_nothing(options, monkeypatch
         if isinstance(whole, list):
             assert whole == parts
         else:
-            np.testing.assert_allclose(parts, whole, rtol=1e-12)
+            np.testing.assert_allclose(parts, whole, rtol=1e-12, atol=1e-12)
 
 
 def test_fit_is_deterministic_and_forgets():
@@ -230,7 +233,7 @@ def test_weights_of_documents_and_classes():
 
 
 def test_groups_stay_together(monkeypatch):
-    import whichtoken.estimators.text.classifier as module
+    import whichtoken.estimators.text.learning as module
 
     seen = []
     original = module.held_out_splits
@@ -281,7 +284,7 @@ def test_importance_holds_the_statistics_of_the_theory():
     from whichtoken.theory.trained_embeddings import posterior_difference, signed_frequency
 
     model = TextClassifier(C=1.0, random_state=0).fit(TRAIN, LABELS[:400])
-    counts = model._counts(TRAIN)
+    counts = count_documents(model, TRAIN)
     table = model.token_importance().set_index("token").loc[list(model.vocabulary_)]
     np.testing.assert_allclose(table["signed_frequency"], signed_frequency(counts, LABELS[:400]), atol=1e-12)
     np.testing.assert_allclose(table["posterior_difference"], posterior_difference(counts, LABELS[:400]), atol=1e-12)
@@ -326,7 +329,7 @@ def test_storage_of_pieces_files_and_functions(tmp_path):
 def test_exports_give_the_same_decisions():
     for sublinear in (True, False):
         model = TextClassifier(C=1.0, random_state=0, sublinear=sublinear).fit(TRAIN, LABELS[:400])
-        counts = model._counts(TEST)
+        counts = count_documents(model, TEST)
         names = model.vocabulary_
         rows = sparse.coo_array(counts)
         base = sqlite3.connect(":memory:")
@@ -340,7 +343,7 @@ def test_exports_give_the_same_decisions():
         scorer = json.loads(model.export("json"))
         document = {names[j]: c for j, c in zip(counts[[0]].indices, counts[[0]].data, strict=True)}
         amounts = {token: np.log2(1 + c) if sublinear else c for token, c in document.items()}
-        weight = sum(amounts[t] * scorer["tokens"][t]["weight"][0] for t in amounts)
+        weight = scorer["null"][0] + sum(amounts[t] * scorer["tokens"][t]["weight"][0] for t in amounts)
         value = sum(amounts[t] * scorer["tokens"][t]["weight"][0] * scorer["tokens"][t]["value"][0][0] for t in amounts)
         assert value / weight + scorer["bias"][0] == pytest.approx(model.decision_function(TEST[:1])[0])
     with pytest.raises(ValueError, match="kind='xml'"):
@@ -350,7 +353,7 @@ def test_exports_give_the_same_decisions():
 def test_inside_pipelines_and_searches():
     lower = make_pipeline(FunctionTransformer(lambda texts: [text.lower() for text in texts]), TextClassifier(C=1.0))
     assert cross_val_score(lower, TRAIN, LABELS[:400], cv=3).mean() > 0.7
-    search = GridSearchCV(TextClassifier(random_state=0, early_stopping=False), {"C": [0.01, 1.0]}, cv=2)
+    search = GridSearchCV(TextClassifier(random_state=0), {"C": [0.01, 1.0]}, cv=2)
     assert search.fit(TRAIN[:200], LABELS[:200]).best_params_ == {"C": 1.0}
 
 
@@ -403,8 +406,8 @@ def test_embeddings_have_their_limits():
     for options, sentence in (({"n_queries": 2}, "one query"), ({"class_weight": "balanced"}, "equal weights")):
         with pytest.raises(ValueError, match=sentence):
             TextClassifier(dim=4, **options).fit(TRAIN, LABELS[:400])
-    with pytest.raises(ValueError, match="trained by fit only"):
-        TextClassifier(dim=4).partial_fit(TRAIN, LABELS[:400])
+    with pytest.raises(ValueError, match="only a model with one query and dim=None learns from more documents"):
+        TextClassifier(dim=4, max_epochs=1).partial_fit(TRAIN, LABELS[:400]).partial_fit(TRAIN, LABELS[:400])
 
 
 def test_texts_and_counts_are_not_mixed():

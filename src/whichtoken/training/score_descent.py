@@ -34,13 +34,14 @@ class Scores:
     selection: Array  # a, (|S|, queries)
     values: Array  # g, (|S|, queries, outputs)
     bias: Array  # (outputs,)
+    log_null: float = -np.inf  # score of a null token of value 0, which takes what the others do not get
 
     def outputs(self, amounts: sparse.csr_array) -> Array:
         """f + b of documents, (n, outputs); a document without tokens gets the bias."""
         total = np.tile(self.bias, (amounts.shape[0], 1))
         for h in range(self.selection.shape[1]):
             scores, values = np.ascontiguousarray(self.selection[:, h]), np.ascontiguousarray(self.values[:, h])
-            total += pool_outputs(scores, values, amounts.indptr, amounts.data, tokens=amounts.indices)
+            total += pool_outputs(scores, values, amounts.indptr, amounts.data, self.log_null, tokens=amounts.indices)
         return total
 
 

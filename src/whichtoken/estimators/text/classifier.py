@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import chain
+from collections.abc import Callable, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -15,21 +14,24 @@ from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from whichtoken.checks import check_count, check_range
-from whichtoken.data.text_pipeline import TextPipeline
-from whichtoken.estimators._labels import check_labels
-from whichtoken.estimators.text.tokens import (
-    CallableTokenizer,
-    FileTokenizer,
-    Tokenizer,
-    Vocabulary,
-    WordTokenizer,
+from whichtoken.checks import check_choice, check_count, check_range
+from whichtoken.estimators.text.counting import (
+    count_documents,
+    encode_classes,
+    inverse_document_frequency,
+    learn_counts,
+    leave_out_rare_classes,
+    token_names,
 )
-from whichtoken.estimators.text.validation import DEFAULT, GRID, Choice, Documents, choose, held_out_splits, row_blocks
-from whichtoken.progress import terminal_bar
-from whichtoken.training.score_descent import ScoreDescent, Scores, schedule
+from whichtoken.estimators.text.documents import CELLS, Documents
+from whichtoken.estimators.text.importance import token_statistics
+from whichtoken.estimators.text.learning import Memory, Settings, fit_documents, update_model
+from whichtoken.estimators.text.tokens import Vocabulary
+from whichtoken.estimators.text.validation import decide
+from whichtoken.estimators.text.values import SELECTION_RIDGE
+from whichtoken.training.score_descent import Scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,18 +40,17 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-# of |a|^2 / 2, divided by the number of documents; a is on a logarithmic scale, so one number fits all vocabularies
-SELECTION_RIDGE = 25.0
-CELLS = 1 << 22  # counts worked on together, where that saves temporary arrays
-ENOUGH_TO_CHOOSE = 100_000  # documents that the validation looks at: C is measured per document, so it carries over
-
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
     """Documents to labels by the one-layer `<cls>` attention model, on token counts.
 
     Every token s has a selection score a_s, which decides how much attention it gets, and a value g_s, which says what it
-    speaks for: f = sum_s q_s g_s + b with q_s proportional to (amount of s) e^{a_s}. With one query the *decision* is that
-    of a linear bag of words; what attention adds is normalised confidence and exact reasons.
+    speaks for: f = sum_s q_s g_s + b with q_s = amount_s e^{a_s} / (c + sum_t amount_t e^{a_t}). The null token's mass c takes
+    the attention that a short document has no tokens for, so that a few words do not make a sure decision. With one query the
+    *decision* is that of a linear bag of words; what attention adds is normalised confidence and exact reasons.
+
+    Attention starts from inverse document frequencies, the values are solved exactly for it, then attention moves by one Newton
+    step unless held-out documents object, and the values follow. More than two classes are learned one against the rest.
 
     Parameters
     ----------
@@ -68,22 +69,28 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         Selection scores start from, and are pulled to, the log of the inverse document frequency; otherwise to 0.
     C : float or "auto"
         Inverse strength of the ridge on the values; "auto" takes the best of a few on held-out documents.
+    null : float or "auto"
+        Mass of the null token, in units of the mean mass of a training document; 0 for none.
+    loss : "logistic", "squared_hinge" or "auto"
+        Of the values; "auto" is logistic for two classes and the better one on held-out documents for more.
     attention_C : float
-        Inverse strength of the ridge on the selection scores, 1 by default; near 0 attention stays where it starts.
+        Inverse strength of the ridge on the selection scores; with 0 attention stays where it starts.
     n_queries : int
-        Attention heads. Two or more leave the linear class, and with it the exact counterfactuals.
+        Attention heads. Two or more, which are trained by Adam, leave the linear class, and with it the exact counterfactuals.
     dim : int or None
         Train embeddings of this dimension by AdamW, as in the paper, instead of scores: two classes, one query, plain counts,
-        without ridges, weights or idf. Slower and a little worse; for comparison with the theory.
+        without null token, ridges, weights or idf. Slower and a little worse; for comparison with the theory.
     max_epochs, batch_size : int
-        Length of the training; small data sets get more epochs of smaller batches.
-    early_stopping : bool
-        End fits whose held-out loss no longer falls.
-    validation_fraction : float
-        Share of the documents held out to choose C, the epochs and the temperature of the probabilities.
+        Length of the training of several queries or embeddings.
+    cv : int, splitter or list of splits
+        Folds of the validation; of a number, one fold is enough from 4000 documents on.
+    min_class : int
+        Classes with fewer documents are left out, with a warning. Those that have fewer than `cv` are learned, but not judged.
     class_weight : dict, "balanced" or None
-    progress : bool
-        Show a progress bar.
+    n_jobs : int or None
+        Threads.
+    verbose : int
+        1: a line for every trial of the validation, on standard error.
     random_state : int, RandomState or None
 
     Attributes
@@ -94,15 +101,26 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     values_ : (|S|, n_queries, outputs)
         g_s; one output for two classes, otherwise one per class.
     bias_ : (outputs,)
+    log_null_ : float
+        log c.
     vocabulary_ : tuple of str
         Only after a fit on texts.
     choice_ : Choice
-        C, share of the training that is run, temperature, and the held-out losses.
+        C, loss, null token, whether attention moved, temperature, and the held-out losses.
+
+    Examples
+    --------
+    >>> from whichtoken import TextClassifier
+    >>> texts = ["a good film", "a bad film", "good fun", "bad acting"] * 5
+    >>> model = TextClassifier(random_state=0).fit(texts, ["+", "-", "+", "-"] * 5)
+    >>> model.predict(["a good story"]).tolist(), model.counterfactuals(["a good film"])
+    (['+'], [['good']])
     """
 
     _vocabulary: Vocabulary  # only after a fit on texts
     vocabulary_: tuple[str, ...]
     _statistics: tuple[Array, ...]  # by token and class: counts, shares of documents; by class: documents
+    _memory: Memory | None  # for partial_fit; None with several queries or embeddings
 
     def __init__(
         self,
@@ -116,15 +134,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         sublinear: bool = True,
         idf: bool = True,
         C: float | Literal["auto"] = "auto",
+        null: float | Literal["auto"] = "auto",
+        loss: Literal["auto", "logistic", "squared_hinge"] = "auto",
         attention_C: float = 1.0,
         n_queries: int = 1,
         dim: int | None = None,
         max_epochs: int = 8,
         batch_size: int = 256,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.2,
+        cv: Any = 5,
+        min_class: int = 1,
         class_weight: dict[Any, float] | str | None = None,
-        progress: bool = False,
+        n_jobs: int | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.analyzer = analyzer
@@ -136,15 +157,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.sublinear = sublinear
         self.idf = idf
         self.C = C
+        self.null = null
+        self.loss = loss
         self.attention_C = attention_C
         self.n_queries = n_queries
         self.dim = dim
         self.max_epochs = max_epochs
         self.batch_size = batch_size
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
+        self.cv = cv
+        self.min_class = min_class
         self.class_weight = class_weight
-        self.progress = progress
+        self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
     def fit(
@@ -159,83 +183,86 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         y : (n,)
             Labels of two or more kinds; looked at after all texts are read.
         sample_weight : (n,), optional
+            A weight of 2 is the document twice.
         groups : (n,), optional
             Documents of one group (the reviews of a film, the mails of a thread) are never on both sides of a validation.
         """
+        return self._fit(X, y, None, sample_weight, groups)
+
+    def _fit(self, X: Any, y: ArrayLike, classes: ArrayLike | None, sample_weight: Any, groups: Any) -> Self:
         self._check_parameters()
-        counts, labels = self._learn_counts(X, y)
+        counts, labels = learn_counts(self, X, y, classes)
+        weights = _check_sample_weight(sample_weight, counts, dtype=np.float64, ensure_non_negative=True)
+        together = None if groups is None else np.asarray(groups)
+        if self.min_class > 1:
+            kept = leave_out_rare_classes(self, labels)
+            counts, labels, weights = counts[kept], labels[kept], weights[kept]
+            together = None if together is None else together[kept]
+        codes = encode_classes(labels, counts.shape[0], self.classes_)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         if self.dim is not None:
-            return self._fit_embeddings(counts, labels, sample_weight, groups, rng)
-        documents = self._documents(counts, labels, sample_weight)
-        self.choice_ = self._choose(documents, groups, int(rng.integers(2**31)))
-        self._descent = self._start(documents, self.choice_.C, rng)
-        epochs, batch = schedule(len(labels), self.max_epochs, self.batch_size)
-        self.n_iter_ = int(np.ceil(self.choice_.share * epochs))
-        with _progress(self.progress, self.n_iter_) as enough:
-            self._descent.fit(documents.amounts, documents.targets, documents.weights, epochs, batch, enough)
-        self._keep_scores()
-        self._keep_statistics(counts, labels)
+            self._fit_embeddings(counts, codes, sample_weight, together, rng)
+        else:
+            start = inverse_document_frequency(counts) if self.idf else np.ones(counts.shape[1])
+            documents = self._documents(counts, codes, weights, start)
+            scores, self.choice_, self._memory = fit_documents(documents, together, self._settings(), rng)
+            self._keep(scores, np.log(start)[:, None])
+        self._statistics = token_statistics(counts, codes, len(self.classes_))
         return self
 
     def _fit_embeddings(
         self, counts: sparse.csr_array, labels: NDArray[np.int64], weights: Any, groups: Any, rng: np.random.Generator
-    ) -> Self:
+    ) -> None:
         from whichtoken.estimators.text.embeddings import embedding_choice, embedding_scores
+        from whichtoken.estimators.text.validation import held_out_splits
 
         assert self.dim is not None
         if len(self.classes_) > 2 or self.n_queries > 1 or weights is not None or self.class_weight is not None:
             raise ValueError(f"dim={self.dim} is for two classes, one query and equal weights; leave dim=None for more")
-        splits = held_out_splits(labels, groups, self.validation_fraction, int(rng.integers(2**31)))
+        splits = held_out_splits(labels, groups, self.cv, int(rng.integers(2**31)))
         self.choice_ = embedding_choice(counts, labels, splits, self.dim, self.max_epochs, rng)
-        scores = embedding_scores(counts, labels, self.dim, self.max_epochs, rng)
-        self.selection_, self.values_, self.bias_ = scores.selection, scores.values, scores.bias
-        self.n_iter_ = self.max_epochs
-        self._keep_statistics(counts, labels)
-        return self
+        self._keep(embedding_scores(counts, labels, self.dim, self.max_epochs, rng))
+        self._memory = None
 
     def partial_fit(
         self, X: Any, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> Self:
-        """Go once through some more documents; the first call fixes vocabulary and classes.
+        """Learn from some more documents; the first call is a `fit`, which fixes vocabulary, classes, attention and C.
 
-        Without validation: C is 3 unless given, probabilities are not calibrated.
+        Every value is held to where it is as firmly as the documents so far have determined it, so that a batch counts for as
+        many documents as it has, and many batches lead to where a fit on all of them does. Nothing of the documents is kept.
         """
-        self._check_parameters()
-        if self.dim is not None:
-            raise ValueError(f"dim={self.dim}: embeddings are trained by fit only; leave dim=None for partial_fit")
-        first = not hasattr(self, "_descent")
-        if first:
-            counts, labels = self._learn_counts(X, y, classes)
-            documents = self._documents(counts, labels, sample_weight)
-            self.choice_ = Choice(DEFAULT if self.C == "auto" else float(self.C), 1.0, 1.0, {})
-            rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-            self._descent = self._start(documents, self.choice_.C, rng)
-            self.n_iter_ = 0
-        else:
-            counts = self._counts(X)
-            labels = self._encode(y, counts.shape[0])
-            documents = self._documents(counts, labels, sample_weight)
-        _, batch = schedule(len(labels), 1, self.batch_size)
-        self._descent.epoch(documents.amounts, documents.targets, documents.weights, batch)
-        self.n_iter_ += 1
-        self._keep_scores()
-        self._keep_statistics(counts, labels, add=not first)
+        if not hasattr(self, "selection_"):
+            return self._fit(X, y, classes, sample_weight, None)
+        if self._memory is None:
+            raise ValueError(
+                f"n_queries={self.n_queries}, dim={self.dim}: only a model with one query and dim=None learns from more"
+                " documents"
+            )
+        counts = count_documents(self, X)
+        labels = encode_classes(y, counts.shape[0], self.classes_)
+        weights = _check_sample_weight(sample_weight, counts, dtype=np.float64, ensure_non_negative=True)
+        documents, seen = self._documents(counts, labels, weights), float(self._statistics[2].sum())
+        state = self.scores_, self.choice_, self._memory
+        scores, self.choice_, self._memory = update_model(*state, documents, seen, self.n_jobs)
+        self._keep(scores)
+        new = token_statistics(counts, labels, len(self.classes_))
+        self._statistics = tuple(a + b for a, b in zip(self._statistics, new, strict=True))
         return self
 
     def decision_function(self, X: Any) -> Array:
         """f + b: (n,) for two classes, positive for the second; otherwise (n, n_classes)."""
-        outputs = self._outputs(self._counts(X))
+        outputs = self._outputs(count_documents(self, X))
         return outputs[:, 0] if len(self.classes_) == 2 else outputs
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Labels, (n,)."""
-        chosen = decide(self._outputs(self._counts(X)))
+        chosen = decide(self._outputs(count_documents(self, X)))
         return np.asarray(self.classes_[chosen])
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the classes, (n, n_classes), calibrated on the held-out documents of the fit."""
-        return self._probabilities(self._outputs(self._counts(X)))
+        return self._probabilities(self._outputs(count_documents(self, X)))
 
     def token_importance(self, X: Any = None, y: Any = None, repeats: int = 0, level: float = 0.95) -> pd.DataFrame:
         """A table by token: count, signed frequency, posterior difference, value and selection score.
@@ -261,7 +288,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
         check_is_fitted(self)
         names = self.token_names_
-        return [[names[token] for token in tokens] for tokens in flipping_sets(self, self._counts(X))]
+        return [[names[token] for token in tokens] for tokens in flipping_sets(self, count_documents(self, X))]
 
     def certificates(self, X: Any) -> pd.DataFrame:
         """For each document, how many tokens must be deleted, inserted or substituted before the label can change.
@@ -272,15 +299,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         from whichtoken.estimators.text.explanation import certificates
 
         check_is_fitted(self)
-        return certificates(self, self._counts(X))
+        return certificates(self, count_documents(self, X))
 
     def export(self, kind: Literal["json", "sql"] = "json") -> str:
         """The scorer as JSON, or as a SQL query on a table `token_counts(document, token, count)`."""
         from whichtoken.estimators.text.export import as_json, as_sql
 
         check_is_fitted(self)
-        if kind not in ("json", "sql"):
-            raise ValueError(f"kind={kind!r} must be 'json' or 'sql'")
+        check_choice("kind", kind, ("json", "sql"))
         return as_json(self) if kind == "json" else as_sql(self)
 
     def save(self, folder: str | Path) -> None:
@@ -300,86 +326,44 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     @property
     def token_names_(self) -> Sequence[str]:
         """Names of the columns: the vocabulary, the names of a DataFrame, or numbers."""
-        if hasattr(self, "vocabulary_"):
-            return self.vocabulary_
-        return list(getattr(self, "feature_names_in_", map(str, range(len(self.selection_)))))
+        return token_names(self)
+
+    @property
+    def scores_(self) -> Scores:
+        """The trained model."""
+        return Scores(self.selection_, self.values_, self.bias_, self.log_null_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.positive_only = True
         tags.input_tags.string = True
-        tags.classifier_tags.poor_score = True  # on blobs: attention shares do not see how long a document is
+        tags.classifier_tags.poor_score = True  # on blobs, which are no counts
         return tags
 
     def _check_parameters(self) -> None:
-        for name in ("ngrams", "least_count", "n_queries", "max_epochs", "batch_size"):
+        for name in ("ngrams", "least_count", "n_queries", "max_epochs", "batch_size", "min_class"):
             check_count(name, getattr(self, name), 1)
         if self.ngrams > 3:
             raise ValueError(f"ngrams={self.ngrams} must be 1, 2 or 3")
         if self.dim is not None:
             check_count("dim", self.dim, 1)
-        check_range("validation_fraction", self.validation_fraction, 0.0, 1.0)
-        check_range("attention_C", self.attention_C, 0.0, np.inf)
-        if isinstance(self.C, str):
-            if self.C != "auto":
-                raise ValueError(f"C={self.C!r} must be 'auto' or a number above 0")
-        else:
-            check_range("C", self.C, 0.0, np.inf)
+        if isinstance(self.cv, Real):
+            check_count("cv", self.cv, 2)
+        check_choice("loss", self.loss, ("auto", "logistic", "squared_hinge"))
+        check_range("attention_C", self.attention_C, 0.0, np.inf, include_low=True)
+        for name in ("C", "null"):
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                check_range(name, value, 0.0, np.inf, include_low=name == "null")
+            elif value != "auto":
+                raise ValueError(f"{name}={value!r} must be 'auto' or a number above 0")
 
-    def _tokenizer(self) -> Tokenizer:
-        if callable(self.analyzer):
-            return CallableTokenizer(self.analyzer)
-        if self.analyzer is not None:
-            return FileTokenizer.read(Path(self.analyzer))
-        return WordTokenizer(
-            TextPipeline(word_pieces=self.word_pieces, stop_words=self.stop_words, stemmer=self.stemmer, least_count=1)
-        )
-
-    def _learn_counts(
-        self, X: Any, y: Any, classes: ArrayLike | None = None
-    ) -> tuple[sparse.csr_array, NDArray[np.int64]]:
-        """Counts of the training documents and numbers of their labels; fixes vocabulary and classes."""
-        texts = _texts(X)
-        if texts is None:
-            if hasattr(self, "_vocabulary"):
-                del self._vocabulary, self.vocabulary_
-            counts, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
-            counts = _non_negative(counts)
-        else:
-            if y is None:
-                raise ValueError("y=None: requires y to be passed, one label per document")
-            self._vocabulary, counts = Vocabulary.learn(self._tokenizer(), texts, self.ngrams, self.least_count)
-            self.vocabulary_ = self._vocabulary.names
-        labels = check_labels(y, counts.shape[0])
-        self.classes_ = np.unique(check_labels(classes) if classes is not None else labels)
-        if len(self.classes_) < 2:
-            raise ValueError(f"y has one class ({self.classes_.tolist()[0]!r}); two or more classes are needed")
-        holders = np.zeros(counts.shape[1], np.int64)  # documents that hold each token
-        for block in row_blocks(counts):
-            holders += np.bincount(block.indices, minlength=counts.shape[1])
-        idf = np.log((1 + counts.shape[0]) / (1 + holders)) + 1
-        self._start_weight = idf if self.idf else np.ones(counts.shape[1])
-        return counts, self._encode(labels, counts.shape[0])
-
-    def _encode(self, y: Any, documents: int) -> NDArray[np.int64]:
-        labels = check_labels(y, documents)
-        strange = np.setdiff1d(labels, self.classes_)
-        if strange.size:
-            raise ValueError(f"y holds {strange.tolist()[0]!r}; classes: {', '.join(map(str, self.classes_))}")
-        return np.searchsorted(self.classes_, labels).astype(np.int64)
-
-    def _counts(self, X: Any) -> sparse.csr_array:
-        """Counts of documents of the kind that the model was fitted on."""
-        check_is_fitted(self)
-        texts = _texts(X)
-        if hasattr(self, "_vocabulary"):
-            if texts is None:
-                raise ValueError(f"X of type {type(X).__name__} must be a list of str, like the documents of fit")
-            return self._vocabulary.count(texts)
-        if texts is not None:
-            raise ValueError("X holds texts, but the model was fitted on a count matrix")
-        return _non_negative(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
+    def _settings(self) -> Settings:
+        return Settings(
+            self.C, self.null, self.loss, SELECTION_RIDGE / self.attention_C if self.attention_C else np.inf,
+            self.n_queries, self.max_epochs, self.batch_size, self.cv, self.n_jobs, bool(self.verbose),
+        )  # fmt: skip
 
     def _amounts(self, counts: sparse.csr_array) -> sparse.csr_array:
         """What enters the softmax in place of the counts."""
@@ -389,66 +373,23 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             np.log2(data, out=data)
         return sparse.csr_array((data, counts.indices, counts.indptr), shape=counts.shape)
 
-    def _documents(self, counts: sparse.csr_array, labels: NDArray[np.int64], sample_weight: Any) -> Documents:
-        """What a fit sees: the start of the selection scores is part of the amounts, so that the ridge pulls to it."""
+    def _documents(
+        self, counts: sparse.csr_array, labels: NDArray[np.int64], weights: Array, start: Array | None = None
+    ) -> Documents:
+        """What a fit sees: the start of the attention is part of the amounts."""
         amounts = self._amounts(counts)
-        for first in range(0, len(amounts.data), CELLS):
-            cells = slice(first, first + CELLS)
-            amounts.data[cells] *= self._start_weight[amounts.indices[cells]]
-        weights = _check_sample_weight(sample_weight, amounts, dtype=np.float64, ensure_non_negative=True)
+        if start is not None:
+            for first in range(0, len(amounts.data), CELLS):
+                cells = slice(first, first + CELLS)
+                amounts.data[cells] *= start[amounts.indices[cells]]
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, self.classes_[labels])
-        return Documents(amounts, labels, weights / weights.mean(), len(self.classes_))
+        return Documents(amounts, labels, weights, len(self.classes_))
 
-    def _choose(self, documents: Documents, groups: Any, seed: int) -> Choice:
-        if len(documents.labels) > ENOUGH_TO_CHOOSE:
-            rows = np.sort(np.random.default_rng(seed).choice(len(documents.labels), ENOUGH_TO_CHOOSE, replace=False))
-            documents = documents.part(rows)
-            groups = None if groups is None else np.asarray(groups)[rows]
-        splits = held_out_splits(documents.labels, groups, self.validation_fraction, seed)
-        if not splits:  # too few documents to hold any out
-            return Choice(DEFAULT if self.C == "auto" else float(self.C), 1.0, 1.0, {})
-        grid = GRID if self.C == "auto" else (float(self.C),)
-
-        def descent(part: Documents, C: float) -> ScoreDescent:
-            return self._start(part, C, np.random.default_rng(seed))
-
-        return choose(documents, descent, grid, splits, self.max_epochs, self.batch_size, self.early_stopping)
-
-    def _start(self, documents: Documents, C: float, rng: np.random.Generator) -> ScoreDescent:
-        n, tokens = documents.amounts.shape
-        return ScoreDescent(
-            tokens,
-            SELECTION_RIDGE / (n * self.attention_C),
-            documents.concentration / (n * C),
-            rng,
-            queries=self.n_queries,
-            outputs=1 if documents.classes == 2 else documents.classes,
-        )
-
-    def _keep_scores(self) -> None:
-        scores = self._descent.scores
-        self.selection_ = scores.selection + np.log(self._start_weight)[:, None]
-        self.values_, self.bias_ = scores.values, scores.bias
-
-    def _keep_statistics(self, counts: sparse.csr_array, labels: NDArray[np.int64], add: bool = False) -> None:
-        """Counts and per-document shares by class, all that `token_importance` needs of the training documents."""
-        tokens, classes = counts.shape[1], len(self.classes_)
-        if not add:
-            self._statistics = np.zeros((tokens, classes)), np.zeros((tokens, classes)), np.zeros(classes)
-        first = 0
-        for block in row_blocks(counts):
-            members = np.eye(classes)[labels[first : first + block.shape[0]]]  # (n, classes)
-            lengths = block.sum(axis=1)
-            shares = sparse.diags_array(1 / np.where(lengths > 0, lengths, 1.0)) @ block
-            found = block.T @ members, shares.T @ members, members.sum(axis=0)
-            self._statistics = tuple(a + b for a, b in zip(self._statistics, found, strict=True))
-            first += block.shape[0]
-
-    @property
-    def scores_(self) -> Scores:
-        """The trained model."""
-        return Scores(self.selection_, self.values_, self.bias_)
+    def _keep(self, scores: Scores, start: Array | float = 0.0) -> None:
+        """Make a trained model one's own; its selection scores are relative to those of the start."""
+        self.selection_, self.values_, self.bias_ = scores.selection + start, scores.values, scores.bias
+        self.log_null_ = float(scores.log_null)
 
     def _outputs(self, counts: sparse.csr_array) -> Array:
         return self.scores_.outputs(self._amounts(counts))
@@ -458,45 +399,3 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         if len(self.classes_) == 2:
             return np.hstack([expit(-scaled), expit(scaled)])
         return np.asarray(softmax(scaled, axis=1))
-
-
-def decide(outputs: Array) -> NDArray[np.int64]:
-    """Number of the class of each row of outputs."""
-    return np.asarray(outputs[:, 0] > 0, dtype=np.int64) if outputs.shape[1] == 1 else outputs.argmax(axis=1)
-
-
-def _texts(X: Any) -> Iterable[str] | None:
-    """The documents if X holds texts, in a list or a stream, None if it is something else."""
-    if isinstance(X, str):
-        raise ValueError(f"X={X[:30]!r} is one text; a list of texts is expected")
-    if sparse.issparse(X) or getattr(X, "ndim", 1) != 1 or not hasattr(X, "__iter__"):
-        return None
-    source = iter(X)
-    first = next(source, None)
-    if hasattr(X, "__len__"):
-        return X if isinstance(first, str) else None
-    if not isinstance(first, str):
-        raise ValueError(f"X of type {type(X).__name__} gives {first!r} first; a stream must hold texts")
-    return chain([first], source)
-
-
-def _non_negative(counts: Any) -> sparse.csr_array:
-    matrix = sparse.csr_array(counts)
-    if matrix.data.min(initial=0) < 0:
-        raise ValueError(
-            f"Negative values in data passed to TextClassifier: X holds {matrix.data.min()}, counts are >= 0"
-        )
-    matrix.sum_duplicates()
-    return matrix
-
-
-@contextmanager
-def _progress(shown: bool, epochs: int) -> Iterator[Callable[[int], bool]]:
-    """Says after each epoch whether it was the last one, on a bar if wanted."""
-    with terminal_bar(epochs if shown else 0, "training", "") as update:
-
-        def enough(epoch: int) -> bool:
-            update(completed=epoch + 1)
-            return epoch + 1 >= epochs
-
-        yield enough

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.estimators.text.validation import Choice, best_temperature
+from whichtoken.estimators.text.values import TextRecipe
 from whichtoken.training.cls_training import start_cls, train_cls
 from whichtoken.training.plan import TrainingPlan
 from whichtoken.training.score_descent import Scores
@@ -28,8 +29,9 @@ def embedding_choice(
     counts: Any, labels: NDArray[np.int64], splits: list[Any], dim: int, epochs: int, rng: np.random.Generator
 ) -> Choice:
     """The temperature of the probabilities, from one more fit without the held-out documents."""
+    unridged = TextRecipe(np.inf, "logistic", 0.0, attention_step=True)
     if not splits:
-        return Choice(np.inf, 1.0, 1.0, {})
+        return Choice.of(unridged)
     fit, held = splits[0]
     outputs = embedding_scores(counts[fit], labels[fit], dim, epochs, rng).outputs(counts[held])
-    return Choice(np.inf, 1.0, best_temperature(outputs, labels[held], np.ones(len(held))), {})
+    return Choice.of(unridged, best_temperature(outputs, labels[held], np.ones(len(held))))

@@ -13,8 +13,9 @@ from scipy import sparse
 
 from whichtoken.attention import pool_weights
 from whichtoken.data.word_split import Places, text_chunks
-from whichtoken.estimators.text.classifier import _texts, decide
-from whichtoken.estimators.text.validation import BLOCK
+from whichtoken.estimators.text.counting import count_documents, texts_of
+from whichtoken.estimators.text.documents import BLOCK
+from whichtoken.estimators.text.validation import decide
 from whichtoken.theory.trained_embeddings.decisions import OUT_OF_REACH, Certificate, certify, minimal_deletions
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class TokenReason:
     token: str
     count: float
     attention: float  # share of the attention, all occurrences together; the mean over queries
-    contribution: float  # to the decision
+    contribution: float  # attention x (value + bias): what it adds to the decision
     places: list[tuple[int, int]]  # text[start:stop] of the words it came from
 
 
@@ -38,7 +39,10 @@ class TokenReason:
 class Explanation:
     """Why a document gets its label: `decision` is `bias` plus the sum of the contributions.
 
-    For two classes contributions are positive where they speak for the second class; for more, where they speak for `label`.
+    A token contributes its attention times (value + bias), and `bias` is what the null token contributes, of value 0: so much
+    that comes from no token. A deletion changes the label where it takes away more than the rest holds, so a contribution
+    says what a token does there, too. For two classes it is positive where it speaks for the second class; for more, where it
+    speaks for `label`.
     The arrays are sorted by the size of the contribution; `reasons` has the same with names and places in the text.
     """
 
@@ -49,7 +53,7 @@ class Explanation:
     bias: float
     columns: NDArray[Any]  # the distinct tokens of the document
     counts: NDArray[Any]
-    attention: NDArray[Any]
+    attention: NDArray[Any]  # sums to 1 less what the null token takes
     contributions: NDArray[Any]
     places: Places = field(repr=False)  # in the text: counts[0] of the first token, then counts[1] of the second, ...
     model: TextClassifier = field(repr=False)
@@ -122,16 +126,17 @@ class Reasons(Sequence[TokenReason]):
 
 def explain(model: TextClassifier, X: Any) -> list[Explanation]:
     """One explanation per document."""
-    found = _texts(X)
+    found = texts_of(X)
     texts = None if found is None else list(chain.from_iterable(text_chunks(found)))
     if texts is None or not hasattr(model, "_vocabulary"):
-        counts, places = model._counts(X if texts is None else texts), None
+        counts, places = count_documents(model, X if texts is None else texts), None
     else:
         counts, places = model._vocabulary.place(texts)
     outputs = model._outputs(counts)
     chosen = decide(outputs)
     column = chosen if outputs.shape[1] > 1 else np.zeros(len(chosen), dtype=np.int64)
     attention, contributions = _attention(model, counts, column)
+    rest = outputs[np.arange(len(column)), column] - _row_sums(counts, contributions)
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
     order = np.lexsort((-np.abs(contributions), rows))
     columns, numbers, attention, contributions = (
@@ -151,7 +156,7 @@ def explain(model: TextClassifier, X: Any) -> list[Explanation]:
                 model.classes_[chosen[i]],
                 probabilities[i],
                 float(outputs[i, column[i]]),
-                float(model.bias_[column[i]]),
+                float(rest[i]),
                 columns[part],
                 numbers[part],
                 attention[part],
@@ -182,7 +187,9 @@ def flipping_sets(model: TextClassifier, counts: sparse.csr_array) -> list[NDArr
     amounts = model._amounts(counts)
     found: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * counts.shape[0]
     for values, bias, rows in _duels(model, counts):
-        flips = minimal_deletions(counts[rows], model.selection_[:, 0], values, bias, amounts[rows].data)
+        flips = minimal_deletions(
+            counts[rows], model.selection_[:, 0], values, bias, amounts[rows].data, model.log_null_
+        )
         for place, row in enumerate(rows):
             size = flips.sizes[place]
             if size != OUT_OF_REACH and (not len(found[row]) or size < len(found[row])):
@@ -202,7 +209,7 @@ def certificates(model: TextClassifier, counts: sparse.csr_array) -> pd.DataFram
     kinds = [name for name in Certificate.__dataclass_fields__ if name != "decisions"]
     fewest = np.full((counts.shape[0], len(kinds)), np.iinfo(np.int64).max)
     for values, bias, rows in _duels(model, counts):
-        duel = certify(counts[rows], model.selection_[:, 0], values, bias, amounts[rows].data)
+        duel = certify(counts[rows], model.selection_[:, 0], values, bias, amounts[rows].data, model.log_null_)
         numbers = np.stack([getattr(duel, kind) for kind in kinds], axis=1)
         numbers = np.where(numbers == OUT_OF_REACH, np.iinfo(np.int64).max, numbers)
         fewest[rows] = np.minimum(fewest[rows], numbers)
@@ -227,6 +234,12 @@ def _duels(model: TextClassifier, counts: sparse.csr_array) -> list[tuple[Any, f
     return [(v, b, part) for v, b, rows in duels for part in np.array_split(rows, range(BLOCK, len(rows), BLOCK))]
 
 
+def _row_sums(counts: sparse.csr_array, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum over the stored counts of each document, (n,)."""
+    rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    return np.asarray(np.bincount(rows, numbers, minlength=counts.shape[0]), dtype=np.float64)
+
+
 def _attention(
     model: TextClassifier, counts: sparse.csr_array, column: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -237,7 +250,7 @@ def _attention(
     queries = model.selection_.shape[1]
     for h in range(queries):
         selection = np.ascontiguousarray(model.selection_[:, h])
-        share = pool_weights(selection, counts.indptr, amounts.data, tokens=counts.indices)
+        share = pool_weights(selection, counts.indptr, amounts.data, model.log_null_, tokens=counts.indices)
         attention += share / queries
-        contributions += share * model.values_[counts.indices, h, column[rows]]
+        contributions += share * (model.values_[counts.indices, h, column[rows]] + model.bias_[column[rows]] / queries)
     return attention, contributions

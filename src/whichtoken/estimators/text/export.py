@@ -13,15 +13,18 @@ if TYPE_CHECKING:
 
 def as_json(model: TextClassifier) -> str:
     """Everything that is needed to compute a decision from counts, with the formula in words."""
-    weights = np.exp(model.selection_ - model.selection_.max(axis=0))
+    highest = model.selection_.max(axis=0)
+    weights = np.exp(model.selection_ - highest)
     record = {
         "classes": model.classes_.tolist(),
         "amount": "log2(1 + count)" if model.sublinear and model.dim is None else "count",
         "decision": (
-            "for each query: sum(amount * weight * value) / sum(amount * weight) over the tokens of a document; add the "
-            "queries and the bias; two classes: the second if positive, otherwise the class of the largest output"
+            "for each query: sum(amount * weight * value) / (null + sum(amount * weight)) over the tokens of a document, or 0 "
+            "without any; add the queries and the bias; two classes: the second if positive, otherwise the class of the "
+            "largest output"
         ),
         "temperature": model.choice_.temperature,
+        "null": np.exp(model.log_null_ - highest).tolist(),
         "bias": model.bias_.tolist(),
         "tokens": {
             name: {"weight": weights[s].tolist(), "value": model.values_[s].tolist()}
@@ -42,6 +45,7 @@ def as_sql(model: TextClassifier) -> str:
             f"{model.selection_.shape[1]} queries, use kind='json'"
         )
     weights = np.exp(model.selection_[:, 0] - model.selection_.max())
+    null = float(np.exp(model.log_null_ - model.selection_.max()))
     rows = ",\n".join(
         f"('{name.replace(chr(39), chr(39) * 2)}', {weight!r}, {value!r})"
         for name, weight, value in zip(
@@ -52,6 +56,6 @@ def as_sql(model: TextClassifier) -> str:
     return (
         f"WITH scores(token, weight, value) AS (VALUES\n{rows}\n),\n"
         f"shares AS (SELECT document, {amount} * weight AS share, value FROM token_counts JOIN scores USING (token))\n"
-        f"SELECT document, SUM(share * value) / SUM(share) + ({float(model.bias_[0])!r}) AS decision\n"
+        f"SELECT document, SUM(share * value) / ({null!r} + SUM(share)) + ({float(model.bias_[0])!r}) AS decision\n"
         "FROM shares GROUP BY document"
     )

@@ -5,16 +5,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from whichtoken.checks import check_range
+from whichtoken.estimators.text.counting import count_documents, encode_classes
+from whichtoken.estimators.text.documents import row_blocks
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from whichtoken.estimators.text.classifier import TextClassifier
 
+Array = NDArray[np.float64]
+
 NUMBERS = ("signed_frequency", "posterior_difference", "value", "selection")
+
+
+def token_statistics(counts: sparse.csr_array, labels: NDArray[np.int64], classes: int) -> tuple[Array, Array, Array]:
+    """Counts and per-document shares by class, (|S|, classes), and documents by class: all that `importance` needs."""
+    tokens = counts.shape[1]
+    totals, shares, sizes = np.zeros((tokens, classes)), np.zeros((tokens, classes)), np.zeros(classes)
+    first = 0
+    for block in row_blocks(counts):
+        members = np.eye(classes)[labels[first : first + block.shape[0]]]  # (n, classes)
+        lengths = block.sum(axis=1)
+        totals += block.T @ members
+        shares += (sparse.diags_array(1 / np.where(lengths > 0, lengths, 1.0)) @ block).T @ members
+        sizes += members.sum(axis=0)
+        first += block.shape[0]
+    return totals, shares, sizes
 
 
 def importance(model: TextClassifier) -> pd.DataFrame:
@@ -31,10 +53,10 @@ def bootstrap_importance(model: TextClassifier, X: Any, y: Any, repeats: int, le
     if X is None or y is None:
         raise ValueError(f"repeats={repeats} needs the documents X and their labels y")
     check_range("level", level, 0.0, 1.0)
-    counts = model._counts(X)
-    labels = model._encode(y, counts.shape[0])
+    counts = count_documents(model, X)
+    labels = encode_classes(y, counts.shape[0], model.classes_)
     rng = check_random_state(model.random_state)
-    again = clone(model).set_params(C=model.choice_.C)
+    again = clone(model).set_params(C=model.choice_.C, null=model.choice_.null, loss=model.choice_.loss)
     members = [np.flatnonzero(labels == k) for k in range(len(model.classes_))]
     samples = []
     for _ in range(repeats):
@@ -49,6 +71,8 @@ def bootstrap_importance(model: TextClassifier, X: Any, y: Any, repeats: int, le
 
 def _table(model: TextClassifier) -> pd.DataFrame:
     """One row per class (the second of two) and token, in the order of the vocabulary."""
+    import pandas as pd
+
     counts, shares, sizes = model._statistics
     total = counts.sum(axis=1)
     binary = len(model.classes_) == 2
@@ -71,6 +95,8 @@ def _table(model: TextClassifier) -> pd.DataFrame:
 
 def _sorted(table: pd.DataFrame) -> pd.DataFrame:
     """Classes in their order, within them what would weigh most in a document first."""
+    import pandas as pd
+
     strength = np.exp(table["selection"] - table["selection"].max()) * table["value"].abs()
     keys = table.assign(strength=-strength, block=pd.factorize(table["class"])[0])
     return table.loc[keys.sort_values(["block", "strength"], kind="stable").index].reset_index(drop=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +16,17 @@ from whichtoken.errors import UsageError
 from whichtoken.estimators import model_values as stored
 from whichtoken.estimators.model_folder import load_model, save_model
 from whichtoken.estimators.text.classifier import TextClassifier
+from whichtoken.estimators.text.learning import Memory
 from whichtoken.estimators.text.tokens import CallableTokenizer, FileTokenizer, Tokenizer, Vocabulary, WordTokenizer
 from whichtoken.estimators.text.validation import Choice
+from whichtoken.training.dual_ascent import ReadoutLoss
 
 KIND = "text-classifier"
 SETTINGS = (
-    "ngrams", "least_count", "stemmer", "sublinear", "idf", "C", "attention_C", "n_queries", "dim", "max_epochs", "batch_size",
-    "early_stopping", "validation_fraction",
+    "ngrams", "least_count", "stemmer", "sublinear", "idf", "C", "null", "loss", "attention_C", "n_queries", "dim", "max_epochs",
+    "batch_size", "min_class",
 )  # fmt: skip
-SWITCHES = ("sublinear", "idf", "early_stopping")
+SWITCHES = ("sublinear", "idf")
 
 
 def save(model: TextClassifier, folder: str | Path) -> None:
@@ -32,11 +34,8 @@ def save(model: TextClassifier, folder: str | Path) -> None:
     parameters: dict[str, Any] = {
         "settings": {name: getattr(model, name) for name in SETTINGS},
         "classes": stored.classes_as_json(model.classes_),
-        "choice": {
-            **asdict(model.choice_),
-            "C": str(model.choice_.C),
-            "losses": {str(C): loss for C, loss in model.choice_.losses.items()},
-        },
+        "choice": {**asdict(model.choice_), "C": str(model.choice_.C)},
+        "log_null": str(model.log_null_),  # may be -inf, which JSON cannot say
         "tokens": list(model.token_names_),
         "tokenizer": _describe(model._vocabulary.tokenizer) if hasattr(model, "_vocabulary") else None,
     }
@@ -49,25 +48,31 @@ def save(model: TextClassifier, folder: str | Path) -> None:
         "shares": shares,
         "sizes": sizes,
     }
+    if model._memory is not None:
+        tensors |= {"precision": model._memory.precision, "mean_attention": model._memory.mean}
     save_model(folder, KIND, parameters, tensors)
 
 
 def load(folder: str | Path, analyzer: Callable[[str], Sequence[str]] | None = None) -> TextClassifier:
-    """Read the model; it predicts, explains and exports, but its training cannot go on."""
+    """Read the model."""
     _, parameters, tensors = load_model(folder, KIND)
     if analyzer is None and parameters.get("tokenizer") == {"kind": "callable"}:
         raise UsageError(
             f"{shown(folder)} was fitted with an analyzer function, which no folder can hold; load it with analyzer="
         )
     with stored.stored_fields(folder):
-        parts = stored.section("parameters", parameters, ["settings", "classes", "choice", "tokens", "tokenizer"])
+        parts = stored.section(
+            "parameters", parameters, ["settings", "classes", "choice", "log_null", "tokens", "tokenizer"]
+        )
         model = TextClassifier(**stored.section("settings", parts["settings"], SETTINGS))
         model._check_parameters()
         for name in SWITCHES:
             if not isinstance(getattr(model, name), bool):
                 raise UsageError(f"'{name}' is neither true nor false")
         model.classes_ = stored.classes_from_json(parts["classes"])
-        model.choice_ = _choice(parts["choice"])
+        model.choice_, model.log_null_ = _choice(parts["choice"]), float(parts["log_null"])
+        if np.isnan(model.log_null_) or model.log_null_ == np.inf:
+            raise UsageError(f"'log_null' is {model.log_null_}, not a finite number or -inf")
         described = parts["tokenizer"]
         names = tuple(stored.texts("tokens", parts["tokens"], unique=described is not None))
         _take_arrays(model, len(names), tensors)
@@ -88,10 +93,14 @@ def _choice(described: Any) -> Choice:
     C = float(part["C"])  # may be infinite, which JSON cannot say
     if not C > 0:
         raise UsageError(f"'C' is {C}, not above 0")
-    share = stored.number("share", part["share"], 0, 1)
+    if part["loss"] not in get_args(ReadoutLoss):
+        raise UsageError(f"'loss' is {part['loss']!r}, not one of {', '.join(get_args(ReadoutLoss))}")
+    if not isinstance(part["attention_step"], bool):
+        raise UsageError("'attention_step' is neither true nor false")
+    null = stored.number("null", part["null"], 0, include_low=True)
     temperature = stored.number("temperature", part["temperature"], 0)
-    losses = {float(C): stored.number("losses", loss, 0, include_low=True) for C, loss in part["losses"].items()}
-    return Choice(C, share, temperature, losses)
+    losses = {name: stored.number("losses", loss, 0, include_low=True) for name, loss in part["losses"].items()}
+    return Choice(C, part["loss"], null, part["attention_step"], temperature, losses)
 
 
 def _take_arrays(model: TextClassifier, tokens: int, tensors: dict[str, NDArray[Any]]) -> None:
@@ -105,10 +114,13 @@ def _take_arrays(model: TextClassifier, tokens: int, tensors: dict[str, NDArray[
         "shares": (tokens, classes),
         "sizes": (classes,),
     }
+    if queries == 1 and model.dim is None:
+        shapes |= {"precision": (tokens + 1, outputs), "mean_attention": (tokens,)}
     model.selection_, model.values_, model.bias_, *statistics = stored.arrays(tensors, shapes)
     if any((array < 0).any() for array in statistics):
-        raise UsageError("arrays 'counts', 'shares' and 'sizes' hold numbers below 0")
-    model._statistics = tuple(statistics)
+        raise UsageError("arrays 'counts', 'shares', 'sizes', 'precision' and 'mean_attention' hold numbers below 0")
+    model._statistics = tuple(statistics[:3])
+    model._memory = Memory(*statistics[3:]) if len(statistics) > 3 else None
 
 
 def _ordered(names: Sequence[str], ngrams: int) -> tuple[str, ...]:

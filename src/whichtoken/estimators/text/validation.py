@@ -1,26 +1,33 @@
-"""How strongly to regularise: a few fits on one part of the documents, judged on the rest."""
+"""How strongly to regularise, how much attention goes to nothing, which loss: a few fits, judged on documents held out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from numbers import Integral
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from whichtoken.training.score_descent import ScoreDescent, schedule
+from whichtoken.estimators.text.documents import Documents
+from whichtoken.estimators.text.values import AttendedDocuments, TextRecipe, fit_twice, run_together
+from whichtoken.training.dual_ascent import ReadoutLoss
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.int64]
+Splits = list[tuple[Rows, Rows]]
 
-GRID = (0.3, 1.0, 3.0, 10.0, 30.0)  # C: weaker and weaker ridge on the values
-DEFAULT = 3.0
-PATIENCE = 2  # epochs waited for a smaller held-out loss
-ENOUGH = 4000  # documents from which on one split says enough
-BLOCK = 1 << 16  # documents
+C_GRID = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # weaker and weaker ridge on the values
+NULL_GRID = (0.03, 0.1, 0.3, 1.0, 3.0)
+DEFAULT = TextRecipe(C=3.0, loss="logistic", null=0.3, attention_step=False)  # where nothing can be held out
+TRIED = 1e-3  # gap of the values in a trial: far below what held-out documents can tell
+ENOUGH = 4000  # documents from which on one fold says enough on the way to a choice
+PLENTY = 20_000  # and from which on it says enough in the end
 
 
 @dataclass(frozen=True)
@@ -28,144 +35,247 @@ class Choice:
     """What the validation found."""
 
     C: float
-    share: float  # of the training that is run before it is stopped
+    loss: str  # "logistic" or "squared_hinge"
+    null: float  # mass of the null token, in units of the mean mass of a document
+    attention_step: bool  # whether attention moves from its start
     temperature: float  # the factor of the outputs that makes probabilities out of them
-    losses: dict[float, float]  # held-out log loss by C
+    losses: dict[str, float]  # held-out log loss of everything that was tried
 
-
-@dataclass(frozen=True)
-class Documents:
-    """What a fit sees."""
-
-    amounts: sparse.csr_array  # (n, |S|)
-    labels: NDArray[np.int64]  # number of the class, (n,)
-    weights: Array  # (n,)
-    classes: int
+    @classmethod
+    def of(cls, recipe: TextRecipe, temperature: float = 1.0, losses: dict[str, float] | None = None) -> Choice:
+        """From a recipe."""
+        return cls(recipe.C, recipe.loss, recipe.null, recipe.attention_step, temperature, losses or {})
 
     @property
-    def targets(self) -> Array:
-        """1 for the class of a document, (n, outputs); one output for two classes."""
-        if self.classes == 2:
-            return self.labels[:, None].astype(np.float64)
-        return np.eye(self.classes)[self.labels]
+    def recipe(self) -> TextRecipe:
+        """What the final fit follows."""
+        loss: ReadoutLoss = "squared_hinge" if self.loss == "squared_hinge" else "logistic"
+        return TextRecipe(self.C, loss, self.null, self.attention_step)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What held-out documents say of a recipe."""
+
+    temperature: float
+    losses: Array  # of each held-out document, weighted, with that temperature, (n,)
+    errors: Array  # 1 where the label is wrong, weighted, (n,)
 
     @property
-    def concentration(self) -> float:
-        """Mean of sum_s q_s^2 under the attention of the start: the size of the features, in which C is measured."""
-        shares = []
-        for block in row_blocks(self.amounts):
-            squares, totals = block.power(2).sum(axis=1), block.sum(axis=1)
-            shares.append(squares / np.where(totals > 0, totals, 1.0) ** 2)
-        return float(np.mean(np.concatenate(shares))) or 1.0
-
-    def part(self, rows: NDArray[np.int64]) -> Documents:
-        """Some of them."""
-        return Documents(self.amounts[rows], self.labels[rows], self.weights[rows], self.classes)
+    def loss(self) -> float:
+        """Their mean."""
+        return float(self.losses.mean())
 
 
-def row_blocks(matrix: sparse.csr_array) -> Iterator[sparse.csr_array]:
-    """Some rows at a time, for sums whose temporary arrays would else be as large as the matrix."""
-    for start in range(0, matrix.shape[0], BLOCK):
-        yield matrix[start : start + BLOCK]
+class Trials:
+    """Fits without the held-out documents, each judged on these, after the temperature has been set there too.
 
-
-def choose(
-    documents: Documents,
-    descent: Callable[[Documents, float], ScoreDescent],
-    grid: tuple[float, ...],
-    splits: list[tuple[NDArray[np.int64], NDArray[np.int64]]],
-    epochs: int,
-    batch: int,
-    early_stopping: bool,
-) -> Choice:
-    """The C whose fit has the smallest held-out log loss, after the temperature has been set there too."""
-    best: Choice | None = None
-    losses: dict[float, float] = {}
-    for C in grid:
-        outputs, labels, weights, used = [], [], [], []
-        for fit_rows, held_rows in splits:
-            fit, held = documents.part(fit_rows), documents.part(held_rows)
-            trained = descent(fit, C)
-            length, size = schedule(len(fit.labels), epochs, batch)
-            stop = _EarlyStop(trained, held) if early_stopping else None
-            trained.fit(fit.amounts, fit.targets, fit.weights, length, size, stop)
-            outputs.append(trained.scores.outputs(held.amounts))
-            labels.append(held.labels)
-            weights.append(held.weights)
-            used.append(1.0 if stop is None else stop.epochs / length)
-        together = np.concatenate(outputs), np.concatenate(labels), np.concatenate(weights)
-        temperature = best_temperature(*together)
-        losses[C] = log_loss(together[0] * temperature, *together[1:])
-        if best is None or losses[C] < losses[best.C]:
-            best = Choice(C, float(np.median(used)), temperature, losses)
-        else:
-            break  # the losses of a path of ridges have one valley
-    assert best is not None
-    return replace(best, C=_bottom(losses, best.C))
-
-
-def _bottom(losses: dict[float, float], best: float) -> float:
-    """Where the parabola through the best C and its neighbours has its bottom, on a logarithmic scale."""
-    grid = list(losses)
-    place = grid.index(best)
-    if place in (0, len(grid) - 1):
-        return best
-    near = grid[place - 1 : place + 2]
-    bend, slope, _ = np.polyfit(np.log(near), [losses[C] for C in near], 2)
-    return float(np.exp(-slope / (2 * bend)))
-
-
-def held_out_splits(
-    labels: NDArray[np.int64], groups: Any, fraction: float, seed: int
-) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Rows to fit on and rows to judge on: one split of many documents, three folds of few.
-
-    Groups stay together. Without groups a part is a block of neighbours in the order of the documents: what belongs together
-    (the reviews of a film, the mails of a thread) mostly stands together, and on both sides it would flatter weak ridges.
+    Parameters
+    ----------
+    start
+        Gives the selection scores (|S|, queries) that a fit on some of the documents starts from.
+    ridge
+        Of the selection scores.
+    jobs
+        Threads.
+    say
+        Told of every trial.
     """
-    from sklearn.model_selection import GroupKFold, StratifiedKFold
 
-    folds = 3 if len(labels) < ENOUGH else max(2, round(1 / fraction))
-    if groups is not None:
-        enough, splitter = len(np.unique(groups)) >= folds, GroupKFold(folds, shuffle=True, random_state=seed)
-    else:
-        enough, splitter = min(np.bincount(labels)) >= folds, StratifiedKFold(folds)
-    if not enough:
+    def __init__(
+        self,
+        documents: Documents,
+        splits: Splits,
+        start: Callable[[Rows], Array],
+        ridge: float,
+        jobs: int | None = None,
+        say: Callable[[str], object] | None = None,
+    ) -> None:
+        self.documents, self.splits, self.ridge, self.jobs, self.say = documents, splits, ridge, jobs, say
+        self.starts = [start(fit) for fit, _ in splits]
+        self.log_mass = float(np.log(documents.mean_mass))
+        self.found: dict[tuple[TextRecipe, int], Trial] = {}  # by recipe and number of splits
+        self._outputs: dict[tuple[TextRecipe, int], Array] = {}  # by recipe and split
+        self._attended: dict[tuple[float, int], AttendedDocuments] = {}
+
+    def run(self, recipes: Sequence[TextRecipe], thorough: bool = True) -> list[Trial]:
+        """Try what was not tried yet: on all splits, or on one where there are many documents."""
+        number = len(self.splits) if thorough or len(self.documents.labels) < ENOUGH else 1
+        missing = [
+            (recipe, place) for recipe in recipes for place in range(number) if (recipe, place) not in self._outputs
+        ]
+        for recipe, place in missing:
+            self._attend(recipe.null, place)
+        outputs = run_together([partial(self._held_out, *pair) for pair in missing], self.jobs)
+        self._outputs.update(zip(missing, outputs, strict=True))
+        held = np.concatenate([held for _, held in self.splits[:number]])
+        labels, weights = self.documents.labels[held], self.documents.weights[held]
+        for recipe in recipes:
+            if (recipe, number) not in self.found:
+                joined = np.concatenate([self._outputs[recipe, place] for place in range(number)])
+                temperature = best_temperature(joined, labels, weights)
+                shares = weights / weights.mean() if weights.any() else np.ones(len(weights))
+                losses, wrong = document_losses(joined * temperature, labels), decide(joined) != labels
+                self.found[recipe, number] = trial = Trial(temperature, shares * losses, shares * wrong)
+                if self.say is not None:
+                    self.say(
+                        f"{_described(recipe)}: held-out log loss {trial.loss:.4f}, error {trial.errors.mean():.4f}"
+                        f" ({number} of {len(self.splits)} folds)"
+                    )
+        return [self.found[recipe, number] for recipe in recipes]
+
+    def best(self, recipes: Sequence[TextRecipe], thorough: bool = True) -> TextRecipe:
+        """The one with the smallest held-out loss."""
+        losses = [trial.loss for trial in self.run(recipes, thorough)]
+        return recipes[int(np.argmin(losses))]
+
+    def choice(self, recipe: TextRecipe) -> Choice:
+        """The result, with everything that was tried."""
+        (trial,) = self.run([recipe])
+        most = dict(sorted(self.found, key=lambda key: key[1]))
+        losses = {_described(tried): self.found[tried, number].loss for tried, number in most.items()}
+        return Choice.of(recipe, trial.temperature, losses)
+
+    def _attend(self, null: float, place: int) -> AttendedDocuments:
+        # one query starts from the same scores in every split
+        key = null, place if self.starts[place].shape[1] > 1 else 0
+        if key not in self._attended:
+            log_null = np.log(null) + self.log_mass if null > 0 else -np.inf
+            self._attended[key] = AttendedDocuments.of(self.documents, self.starts[place], log_null)
+        return self._attended[key]
+
+    def _held_out(self, recipe: TextRecipe, place: int) -> Array:
+        fit, held = self.splits[place]
+        _, scores = fit_twice(self._attend(recipe.null, place), fit, recipe, self.ridge, tolerance=TRIED)[-1]
+        return scores.outputs(self.documents.amounts[held])
+
+
+def _described(recipe: TextRecipe) -> str:
+    step = ", attention step" if recipe.attention_step else ""
+    return f"{recipe.loss}, C={recipe.C:g}, null={recipe.null:g}{step}"
+
+
+def choose_recipe(
+    trials: Trials, losses: Sequence[ReadoutLoss], C_grid: Sequence[float], null_grid: Sequence[float]
+) -> TextRecipe:
+    """First C for each loss, then the loss, then the null token: by the held-out log loss.
+
+    Between two losses of the values a clear difference in errors comes first: probabilities are calibrated afterwards.
+    """
+    null = DEFAULT.null if DEFAULT.null in null_grid else null_grid[0]
+    candidates = [_walk(trials, replace(DEFAULT, loss=loss, null=null), "C", C_grid) for loss in losses]
+    best = trials.best(candidates)
+    for rival in candidates:
+        ours, theirs = trials.run([best, rival])
+        if _clear(ours.errors - theirs.errors):
+            best = rival
+    return _walk(trials, best, "null", null_grid)
+
+
+def attention_helps(trials: Trials, still: TextRecipe, moved: TextRecipe) -> bool:
+    """Whether attention may move: unless held-out documents clearly object."""
+    if still == moved:
+        return False
+    before, after = trials.run([still, moved])
+    return not _clear(after.losses - before.losses)
+
+
+def _clear(differences: Array) -> bool:
+    """Whether the mean is above 0 by more than its standard error."""
+    return bool(differences.mean() > differences.std() / np.sqrt(len(differences)))
+
+
+def _with(recipe: TextRecipe, name: Literal["C", "null"], value: float) -> TextRecipe:
+    return replace(recipe, C=value) if name == "C" else replace(recipe, null=value)
+
+
+def _walk(trials: Trials, recipe: TextRecipe, name: Literal["C", "null"], grid: Sequence[float]) -> TextRecipe:
+    """The bottom of the valley that the losses have along the grid, two trials at a time."""
+    low = grid.index(getattr(recipe, name)) if getattr(recipe, name) in grid else 0
+    high = min(low + 1, len(grid) - 1)
+    while True:
+        recipes = [_with(recipe, name, value) for value in grid[low : high + 1]]
+        best = trials.best(recipes, thorough=False)
+        if best == recipes[0] and low > 0:
+            low = max(low - 2, 0)
+        elif best == recipes[-1] and high < len(grid) - 1:
+            high = min(high + 2, len(grid) - 1)
+        else:
+            return best
+
+
+def held_out_splits(labels: NDArray[np.int64], groups: Any, cv: Any, seed: int) -> Splits:
+    """Rows to fit on and rows to judge on: all folds, or one of very many documents.
+
+    Groups stay together. Without groups a fold is a block of neighbours in the order of the documents: what belongs together
+    (the reviews of a film, the mails of a thread) mostly stands together, and on both sides it would flatter weak ridges.
+    A class with fewer documents than folds is never held out, so that every fit knows it.
+    """
+    from sklearn.model_selection import GroupKFold, StratifiedKFold, check_cv
+
+    rows = np.arange(len(labels))
+    if not isinstance(cv, Integral):
+        return _judged(list(check_cv(cv, labels).split(rows, labels, groups)), labels)
+    sizes = np.sort(np.bincount(labels))
+    folds = min(int(cv), sizes[-2] if groups is None else len(np.unique(groups)))  # two classes must be judged
+    if folds < 2:
         return []
-    parts = list(splitter.split(np.zeros(len(labels)), labels, groups))
-    chosen = parts if len(labels) < ENOUGH else [parts[seed % folds]]
-    return [(fit, held) for fit, held in chosen if len(np.unique(labels[fit])) == len(np.unique(labels))]
+    if groups is not None:
+        parts = list(GroupKFold(folds, shuffle=True, random_state=seed).split(rows, labels, groups))
+    else:
+        _warn_of_rare(int(((sizes > 0) & (sizes < folds)).sum()), folds)
+        rare = np.bincount(labels)[labels] < folds
+        common = rows[~rare]
+        parts = [
+            (np.sort(np.concatenate([common[fit], rows[rare]])), common[held])
+            for fit, held in StratifiedKFold(folds).split(common, labels[common])
+        ]
+    first = seed % folds
+    turned = [*parts[first:], *parts[:first]]
+    return _judged(turned if len(labels) < PLENTY else turned[:1], labels)
+
+
+def _judged(splits: Splits, labels: NDArray[np.int64]) -> Splits:
+    """The splits without held-out documents of a class that the fit would not know."""
+    known = [(fit, held[np.isin(labels[held], labels[fit])]) for fit, held in splits]
+    return [(fit, held) for fit, held in known if len(held) and len(np.unique(labels[fit])) > 1]
+
+
+def _warn_of_rare(classes: int, folds: int) -> None:
+    if classes:
+        have = "1 class has" if classes == 1 else f"{classes} classes have"
+        warnings.warn(
+            f"{have} fewer than {folds} documents: learned, but too rare to be judged by the validation; "
+            f"leave such classes out with min_class={folds}, or lower cv",
+            stacklevel=5,
+        )
+
+
+def decide(outputs: Array) -> NDArray[np.int64]:
+    """Number of the class of each row of outputs."""
+    return np.asarray(outputs[:, 0] > 0, dtype=np.int64) if outputs.shape[1] == 1 else outputs.argmax(axis=1)
 
 
 def log_loss(outputs: Array, labels: NDArray[np.int64], weights: Array) -> float:
     """Mean logistic or softmax loss of outputs (n, outputs)."""
+    losses = document_losses(outputs, labels)
+    return float(np.average(losses, weights=weights if weights.any() else None))
+
+
+def document_losses(outputs: Array, labels: NDArray[np.int64]) -> Array:
+    """Logistic or softmax loss of each row of outputs (n, outputs), (n,)."""
     if outputs.shape[1] == 1:
-        losses = np.logaddexp(0.0, np.where(labels == 1, -outputs[:, 0], outputs[:, 0]))
-    else:
-        losses = -log_softmax(outputs, axis=1)[np.arange(len(labels)), labels]
-    return float(np.average(losses, weights=weights if weights.sum() > 0 else None))
+        return np.asarray(np.logaddexp(0.0, np.where(labels == 1, -outputs[:, 0], outputs[:, 0])))
+    return np.asarray(-log_softmax(outputs, axis=1)[np.arange(len(labels)), labels])
 
 
 def best_temperature(outputs: Array, labels: NDArray[np.int64], weights: Array) -> float:
-    """The factor that makes the outputs fit the labels best; the decisions stay as they are."""
+    """The factor that makes the outputs fit the labels best; the decisions stay as they are.
+
+    A normal prior on its logarithm keeps a handful of documents, which may all be right or all be wrong, from an extreme.
+    """
 
     def loss(log_factor: float) -> float:
-        return log_loss(outputs * np.exp(log_factor), labels, weights)
+        return len(labels) * log_loss(outputs * np.exp(log_factor), labels, weights) + log_factor**2 / 2
 
     return float(np.exp(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))
-
-
-class _EarlyStop:
-    """Ends a fit whose held-out loss has not fallen for a while, and remembers how long it ran."""
-
-    def __init__(self, descent: ScoreDescent, held: Documents) -> None:
-        self.descent, self.held = descent, held
-        self.best, self.waited, self.epochs = np.inf, 0, 0
-
-    def __call__(self, epoch: int) -> bool:
-        outputs = self.descent.scores.outputs(self.held.amounts)
-        temperature = best_temperature(outputs, self.held.labels, self.held.weights)
-        loss = log_loss(outputs * temperature, self.held.labels, self.held.weights)
-        self.waited = 0 if loss < self.best else self.waited + 1
-        self.best, self.epochs = min(self.best, loss), epoch + 1
-        return self.waited > PATIENCE

@@ -1,11 +1,12 @@
 """What would change a decision: exact, because the decision of a one-query model is linear in token counts.
 
-The sign of f(X) + b is that of sum_s c_Xs u_s with u_s = e^{a_s} (g_s + b): softmax divides by a positive number, which no
-sign depends on. So the fewest tokens whose deletion flips a decision are those that speak most for it, and the worst that k
-insertions or substitutions can do is a sum of k largest terms. None of this holds for two or more queries.
+The sign of f(X) + b is that of sum_s c_Xs u_s + e^{log_null} b with u_s = e^{a_s} (g_s + b): softmax divides by a positive
+number, which no sign depends on. The null token, of value 0, casts a vote that nobody can take away. So the fewest tokens
+whose deletion flips a decision are those that speak most for it, and the worst that k insertions or substitutions can do is a
+sum of k largest terms. None of this holds for two or more queries.
 
-A decision is +1 where the sum is positive and -1 where it is negative. A sum of zero, that of a document without tokens,
-goes to the default decision: +1 if b > 0, otherwise -1.
+A decision is +1 where the sum is positive and -1 where it is negative. A sum of zero, that of a document without tokens if
+there is no null token, goes to the default decision: +1 if b > 0, otherwise -1.
 """
 
 from __future__ import annotations
@@ -93,7 +94,12 @@ class Certificate:
 
 
 def minimal_deletions(
-    counts: Any, scores: ArrayLike, values: ArrayLike, bias: float = 0.0, amounts: ArrayLike | None = None
+    counts: Any,
+    scores: ArrayLike,
+    values: ArrayLike,
+    bias: float = 0.0,
+    amounts: ArrayLike | None = None,
+    log_null: float = -np.inf,
 ) -> Flips:
     """The smallest set of distinct tokens of each document whose deletion flips its decision.
 
@@ -107,6 +113,8 @@ def minimal_deletions(
         B, added to the output.
     amounts : array_like of shape (stored counts,), optional
         What enters the softmax in place of each stored count, such as 1 + log c.
+    log_null : float
+        Score of a null token of value 0, which is in every document; -inf for none.
 
     Returns
     -------
@@ -124,7 +132,7 @@ def minimal_deletions(
     linear = _Linear.of(counts, scores, values, bias)
     matrix = linear.counts
     given = matrix.data if amounts is None else np.asarray(amounts)
-    ballot = _Ballot.of(matrix.indptr, given * linear.weights, bias)
+    ballot = _Ballot.of(matrix.indptr, given * linear.weights, bias, linear.null_votes(log_null, bias))
     sizes = ballot.fewest(np.zeros(len(ballot.support)), ballot.votes > 0)
     taken = np.maximum(sizes, 0)
     indptr = np.concatenate([[0], np.cumsum(taken)])
@@ -133,7 +141,12 @@ def minimal_deletions(
 
 
 def certify(
-    counts: Any, scores: ArrayLike, values: ArrayLike, bias: float = 0.0, amounts: ArrayLike | None = None
+    counts: Any,
+    scores: ArrayLike,
+    values: ArrayLike,
+    bias: float = 0.0,
+    amounts: ArrayLike | None = None,
+    log_null: float = -np.inf,
 ) -> Certificate:
     """How many occurrences must be deleted, inserted or substituted before a decision can flip.
 
@@ -162,7 +175,8 @@ def certify(
     given = matrix.data if amounts is None else np.asarray(amounts)
     # deleting j of c occurrences takes away at most the share j / c of their concave amount
     votes = np.repeat(given / matrix.data * linear.weights, repeats)
-    ballot = _Ballot.of(np.concatenate([[0], np.cumsum(repeats)])[matrix.indptr], votes, bias)
+    places = np.concatenate([[0], np.cumsum(repeats)])[matrix.indptr]
+    ballot = _Ballot.of(places, votes, bias, linear.null_votes(log_null, bias))
     against = linear.strongest_against(ballot.decisions)
     useful = np.maximum(against, 0.0)
     rows = ballot.rows
@@ -201,6 +215,10 @@ class _Linear:
         weights = np.exp(found - tops[stored_rows(matrix)]) * strengths[matrix.indices]
         return cls(matrix, weights, selection, strengths, np.where(np.isfinite(tops), tops, 0.0))
 
+    def null_votes(self, log_null: float, bias: float) -> Floats:
+        """e^{log_null} b in the units of each document, (n,)."""
+        return np.asarray(bias * np.exp(np.minimum(log_null - self.tops, FARTHEST)))
+
     def strongest_against(self, decisions: NDArray[np.int8]) -> Floats:
         """The strongest vote against each decision that any token has, (n,); negative if all are for it."""
         strongest = np.zeros(len(decisions))
@@ -220,7 +238,8 @@ class _Ballot:
     """Votes for the decision of each document, sorted, the strongest first."""
 
     decisions: NDArray[np.int8]  # (n,)
-    support: Floats  # sum of the votes, (n,)
+    null: Floats  # votes of the null token for the decision, (n,)
+    support: Floats  # sum of all votes, (n,)
     indptr: Ints  # (n + 1,)
     votes: Floats  # (all votes,)
     order: Ints  # where each vote stood before sorting
@@ -229,23 +248,23 @@ class _Ballot:
     yields: NDArray[np.bool_]  # a support of zero already flips, (n,)
 
     @classmethod
-    def of(cls, indptr: Any, signed: Floats, bias: float) -> _Ballot:
-        """From the terms of the linear sum, document after document."""
+    def of(cls, indptr: Any, signed: Floats, bias: float, null: Floats) -> _Ballot:
+        """From the terms of the linear sum, document after document, and that of the null token."""
         sizes = np.diff(indptr)
         rows = np.repeat(np.arange(len(sizes)), sizes)
-        totals = np.bincount(rows, signed, minlength=len(sizes))
-        zero = np.asarray(ZERO * np.bincount(rows, np.abs(signed), minlength=len(sizes)), dtype=np.float64)
+        totals = np.bincount(rows, signed, minlength=len(sizes)) + null
+        zero = np.asarray(ZERO * (np.bincount(rows, np.abs(signed), minlength=len(sizes)) + np.abs(null)), np.float64)
         default = 1 if bias > 0 else -1
         decisions = np.where(totals > zero, 1, np.where(totals < -zero, -1, default)).astype(np.int8)
         votes = decisions[rows] * signed
         order = np.lexsort((-votes, rows))
         starts = np.asarray(indptr, dtype=np.int64)
         support = np.asarray(decisions * totals, dtype=np.float64)
-        return cls(decisions, support, starts, votes[order], order, rows, zero, decisions != default)
+        return cls(decisions, decisions * null, support, starts, votes[order], order, rows, zero, decisions != default)
 
     def fewest(self, extra: Floats, useful: NDArray[np.bool_]) -> Ints:
         """Fewest of the strongest votes, as far as `useful`, to take away, each with `extra` (n,) more, until it flips."""
-        return np.asarray(_fewest(self.indptr, self.votes, extra, useful, self.yields))
+        return np.asarray(_fewest(self.indptr, self.votes, self.null, extra, useful, self.yields))
 
     def repeats(self, support: Floats, step: Floats) -> Ints:
         """How many steps (n,) take the support (n,) away."""
@@ -257,12 +276,14 @@ class _Ballot:
 
 
 @njit(cache=True, nogil=True)
-def _fewest(indptr: Ints, votes: Floats, extra: Floats, useful: NDArray[np.bool_], yields: NDArray[np.bool_]) -> Ints:
+def _fewest(
+    indptr: Ints, votes: Floats, null: Floats, extra: Floats, useful: NDArray[np.bool_], yields: NDArray[np.bool_]
+) -> Ints:
     """See `_Ballot.fewest`."""
     fewest = np.full(len(extra), OUT_OF_REACH)
     for row in range(len(extra)):
         # sums over what stays, the weakest first: a small rest would be lost beside what is taken away
-        rest = mass = 0.0
+        rest, mass = null[row], abs(null[row])
         for place in range(indptr[row + 1] - 1, indptr[row] - 1, -1):
             taken = place + 1 - indptr[row]
             left = rest - taken * extra[row]
