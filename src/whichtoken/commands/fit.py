@@ -85,7 +85,7 @@ def fit_text_file(
     form = _form(data, separator, encoding, rows)
     check_apart({"DATA": data}, {"--json": json_file})
     scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline)
-    options = {"ngrams": ngrams, "stemmer": stemmer, "class_weight": class_weight, "progress": sys.stderr.isatty()}
+    options = {"ngrams": ngrams, "stemmer": stemmer, "class_weight": class_weight, "verbose": int(sys.stderr.isatty())}
     roles = TextRoles(text, label, split_by)
     report = fit_text(data, model, roles, scheme, options=options, drop_missing=drop_missing, **form)
     _print_fit(report, model, json_file)

@@ -22,6 +22,7 @@ from whichtoken.estimators.evaluation import FitReport, Scheme, Trained, judged
 from whichtoken.estimators.model_card import DataCard, add_to_card
 from whichtoken.estimators.model_folder import check_writable
 from whichtoken.estimators.text.classifier import TextClassifier
+from whichtoken.estimators.text.counting import count_documents
 from whichtoken.estimators.text.explanation import flipping_sets
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class _Texts:
         model.fit(self.texts(rows), self.labels[rows], groups=None if self.clusters is None else self.clusters[rows])
 
         def probabilities(others: Rows) -> NDArray[np.float64]:
-            counts = model._counts(list(self.texts(others)))
+            counts = count_documents(model, list(self.texts(others)))
             if model.selection_.shape[1] == 1:
                 self.flips[others.tobytes()] = [tokens.tolist() for tokens in flipping_sets(model, counts)]
             return model._probabilities(model._outputs(counts))
