@@ -82,10 +82,15 @@ def pick_effects(
         The layer whose heads are looked at.
     queries : str, default="cls"
         "cls" or "last".
-    special : object, optional
-        Tokenizer or ids, optional Special tokens are not deleted.
+    special : tokenizer or sequence of int, optional
+        Special tokens, or a tokenizer that knows them; they are not deleted.
     delete : bool, default=True
         Also run the model without each picked token.
+
+    Returns
+    -------
+    PickEffects
+        One number per head and kind of effect.
 
     Examples
     --------
