@@ -28,7 +28,9 @@ class HeadDiagnostics:
     Attributes
     ----------
     P : array of shape (out, d)
+        Whitened value matrix.
     Q : array of shape (d, d)
+        Whitened key-query matrix.
     context : int
         Number of tokens n that a query attends to.
     context_error : float
