@@ -181,7 +181,10 @@ class _Lane:
 
 
 def clear_semaphores(folder: Path = SHARED_MEMORY) -> None:
-    """Remove what pools left whose driver was killed together with the process that tidies up after it."""
+    """Remove what pools left whose driver was killed together with the process that tidies up after it.
+
+    Only Linux keeps semaphores as files in such a folder; elsewhere there is nothing to remove.
+    """
     for path in folder.glob("sem.loky-*"):
         owner = path.name.split("-")[1]
         with suppress(OSError, OverflowError):
