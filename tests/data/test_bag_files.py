@@ -43,7 +43,7 @@ def test_every_format_gives_the_same_bags(pilot, tmp_path, kind):
         (lambda frame: frame.iloc[1:], "bags have 3 to 4 tokens"),
         (lambda frame: frame.assign(x1="word"), "column 'x1' holds 'word' in row 1; features must be finite numbers"),
         (lambda frame: frame.assign(label=range(len(frame))), "has several labels"),
-        (lambda frame: frame[["bag", "label"]], "no feature columns beside 'bag' and 'label'"),
+        (lambda frame: frame[["bag", "label"]], "no feature columns besides 'bag' and 'label'"),
         (
             lambda frame: frame.assign(bag=frame["bag"].where(frame["bag"] < 3)),
             "column 'bag' is empty in 12 of 24 rows",
@@ -53,7 +53,7 @@ def test_every_format_gives_the_same_bags(pilot, tmp_path, kind):
             "column 'label' is empty in 4 of 24",
         ),
         (lambda frame: frame.assign(x1=2.5), "the same value in x1"),
-        (lambda frame: frame.iloc[:0], "holds no rows"),
+        (lambda frame: frame.iloc[:0], "has no rows"),
     ],
 )
 def test_wrong_tables_are_one_sentence(pilot, tmp_path, change, sentence):
@@ -65,7 +65,7 @@ def test_wrong_tables_are_one_sentence(pilot, tmp_path, change, sentence):
 
 
 def test_unreadable_files(tmp_path, pilot):
-    with pytest.raises(UsageError, match="is not there"):
+    with pytest.raises(UsageError, match="does not exist"):
         read_bags(tmp_path / "none.csv")
     np.savez(tmp_path / "half.npz", tokens=pilot[0])
     with pytest.raises(UsageError, match="no array 'labels'"):

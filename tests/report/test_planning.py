@@ -92,9 +92,9 @@ def test_command_plans_from_a_pilot_file(whichtoken, tmp_path):
                 "--target-error",
                 0.001,
             ],
-            "the error of the best classifier of all",
+            "the error of the best possible classifier",
         ),
-        (["--pilot", "missing.csv"], "missing.csv is not there"),
+        (["--pilot", "missing.csv"], "missing.csv does not exist"),
     ],
 )
 def test_impossible_plans_are_one_line(whichtoken, arguments, sentence):

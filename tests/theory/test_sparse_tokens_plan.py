@@ -241,7 +241,7 @@ def test_too_few_negatives_for_whitening_are_named():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"samples": None}, "nothing says how large the study is to be: give samples"),
+        ({"samples": None}, "the size of the study is open: give samples"),
         ({"length": None}, "length must be given, or a pilot to estimate it from"),
         ({"signal_tokens": 10}, "signal_tokens=10 must be smaller than length=10"),
         ({"dim": 1}, "dim=1 must be a whole number of at least 2"),
@@ -251,7 +251,10 @@ def test_too_few_negatives_for_whitening_are_named():
         ({"samples": "7"}, "samples='7' must be a whole number of at least 4"),
         ({"pilot": (np.zeros((50, 10, 3)), np.arange(50) % 2), "signal_tokens": 10}, "must be smaller than length=10"),
         ({"samples": 0}, "samples=0 must be a whole number of at least 4"),
-        ({"target_error": 0.001}, "target_error=0.001 must be above 0.01782, the error of the best classifier of all"),
+        (
+            {"target_error": 0.001},
+            "target_error=0.001 must be above 0.01782, the error of the best possible classifier",
+        ),
         ({"target_error": 0.0}, "target_error=0.0 must lie in (0, 0.5)"),
         (
             {"prevalence": 0.1, "target_error": 0.2},

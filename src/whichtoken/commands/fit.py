@@ -32,7 +32,7 @@ fit = typer.Typer()
 
 @fit.callback(invoke_without_command=True)
 def kinds(context: typer.Context) -> None:
-    """Train on your own file and save a model folder; prints honest test metrics beside a baseline."""
+    """Train on your own file, save the model to a folder, and compare it with a baseline on held-out rows."""
     help_unless_asked(context)
 
 
@@ -40,10 +40,13 @@ def kinds(context: typer.Context) -> None:
 def fit_text_file(
     data: DataFile,
     model: NewModel,
-    text: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts.")] = "text",
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels.")] = "label",
+    text: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the texts.")] = "text",
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the labels.")] = "label",
     groups: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Rows of one group stay on one side of every split.")
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Column of groups; rows of one group are never split between training and test."
+        ),
     ] = None,
     ngrams: Annotated[
         int,
@@ -55,7 +58,7 @@ def fit_text_file(
     separator: Separator = None,
     json_file: MetricsFile = None,
 ) -> None:
-    """Classify documents, with the words that decide.
+    """Classify documents, and see which words decide.
 
     Example: whichtoken fit text reviews.csv --text review --label sentiment --model reviews-model
     """
@@ -76,9 +79,10 @@ def fit_bags_file(
     data: DataFile,
     model: NewModel,
     bag: Annotated[str, typer.Option(metavar="COLUMN", help="Column that says which bag a row belongs to.")] = "bag",
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels of the bags.")] = "label",
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the labels of the bags.")] = "label",
     feature: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="A feature; repeatable. Default: all other columns.")
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Feature column (repeatable); all other columns by default."),
     ] = None,
     queries: Annotated[
         int,
@@ -89,7 +93,7 @@ def fit_bags_file(
     separator: Separator = None,
     json_file: MetricsFile = None,
 ) -> None:
-    """Classify bags of instances, one instance per row, with the instances that decide.
+    """Classify bags of instances (one instance per row), and see which instances decide.
 
     Example: whichtoken fit bags molecules.csv --bag molecule --label active --model molecules-model
     """
@@ -111,21 +115,28 @@ def fit_groups_file(
     model: NewModel,
     groups: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", callback=read_file, help='The groups, as in {"size": ["width", "height"]}.'),
+        typer.Option(
+            metavar="FILE.json",
+            callback=read_file,
+            help='JSON file with the groups, such as {"size": ["width", "height"]}.',
+        ),
     ] = None,
     prefix: Annotated[
-        str | None, typer.Option(metavar="SIGN", help="Group columns by the part of their name before this sign.")
+        str | None,
+        typer.Option(
+            metavar="CHARACTER", help="Group columns by the part of their name before this character, such as _."
+        ),
     ] = None,
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels.")] = "label",
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the labels.")] = "label",
     covariate: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="A column that is always kept; repeatable.")
+        list[str] | None, typer.Option(metavar="COLUMN", help="Column to keep in any case (repeatable).")
     ] = None,
     test_share: TestShare = 0.25,
     seed: Seed = 0,
     separator: Separator = None,
     json_file: MetricsFile = None,
 ) -> None:
-    """Classify rows whose columns come in groups, with the groups that matter.
+    """Classify rows whose columns come in groups, and see which groups matter.
 
     Example: whichtoken fit groups cells.csv --prefix _ --label malignant --model cells-model
     """
@@ -133,7 +144,7 @@ def fit_groups_file(
     from whichtoken.estimators.table_fits import fit_groups, read_mapping
 
     if (groups is None) == (prefix is None):
-        raise UsageError("give --groups FILE.json or --prefix SIGN, one of the two")
+        raise UsageError("give either --groups FILE.json or --prefix CHARACTER")
     check_separator(data, separator)
     check_apart({"DATA": data, "--groups": groups}, {"--json": json_file})
     report = fit_groups(

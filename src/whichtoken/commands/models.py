@@ -51,7 +51,7 @@ def explain_data(
 ) -> tuple[Sequence[Any], ModuleType]:
     """Why texts, or the rows of a file, get their labels, and the module that shows such reasons."""
     if (file is None) == (not argument):
-        raise UsageError("give a TEXT or --file FILE, one of the two")
+        raise UsageError("give either a TEXT or --file FILE")
     if file is None and names_a_file(argument):
         raise UsageError(f"{argument} is a file; to explain what is in it, write --file {argument}")
     if file is None and (column is not None or separator is not None):
@@ -118,7 +118,7 @@ def _text_model(folder: Path) -> TextClassifier:
 
     model = TextClassifier.load(folder)
     if not hasattr(model, "vocabulary_"):
-        raise UsageError(f"{shown(folder)} was fitted on counts and reads no texts; use it from Python")
+        raise UsageError(f"{shown(folder)} was fitted on counts and cannot read texts; use it from Python")
     return model
 
 
@@ -136,5 +136,5 @@ def texts_of(argument: str, file: Path | None, column: str, separator: str | Non
     for piece in stream_table(file, [column], separator=separator):
         texts += text_values(file, piece[column], column, len(texts))
     if not texts:
-        raise UsageError(f"{shown(file)} holds no rows")
+        raise UsageError(f"{shown(file)} has no rows")
     return texts

@@ -34,7 +34,7 @@ def predict(
     ] = None,
     spreadsheet_safe: SpreadsheetSafe = False,
 ) -> None:
-    """Labels and probabilities of the rows of a file."""
+    """Predict labels and probabilities for the rows of a file."""
     from whichtoken.commands.models import predict_file
     from whichtoken.data.table_output import write_table
 

@@ -58,7 +58,7 @@ def _from_table(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             )
     features = [column for column in table.columns if column not in ("bag", "label")]
     if not features:
-        raise UsageError(f"{name} has no feature columns beside 'bag' and 'label'")
+        raise UsageError(f"{name} has no feature columns besides 'bag' and 'label'")
     values = numbers(path, table, features)
     if constant := [shown(features[place]) for place in np.flatnonzero((values == values[0]).all(axis=0))]:
         raise UsageError(f"{name}: every token has the same value in {', '.join(constant)}; leave constant columns out")
@@ -70,5 +70,5 @@ def _from_table(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     order = np.argsort(codes, kind="stable").reshape(len(bags), -1)
     mixed = (labels[order] != labels[order[:, :1]]).any(axis=1)
     if mixed.any():
-        raise UsageError(f"{name}: bag {shown(bags[mixed.argmax()])} has several labels; a bag has one")
+        raise UsageError(f"{name}: bag {shown(bags[mixed.argmax()])} has several labels; a bag must have one")
     return values[order], labels[order[:, 0]]

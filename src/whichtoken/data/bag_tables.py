@@ -52,7 +52,7 @@ def read_bag_table(
     if features is None:
         features = [name for name in column_names(path, separator=separator) if name not in special.values()]
     if not features:
-        raise UsageError(f"{shown(path)} has no feature columns beside {shown(', '.join(special.values()))}")
+        raise UsageError(f"{shown(path)} has no feature columns besides {shown(', '.join(special.values()))}")
     tokens: list[NDArray[np.float64]] = []
     ids: list[Any] = []
     labels: list[str] = []
@@ -62,7 +62,7 @@ def read_bag_table(
         labels += [] if label is None else label_names(path, piece[label], label, len(ids))
         ids += piece[bag].tolist()
     if not ids:
-        raise UsageError(f"{shown(path)} holds no rows")
+        raise UsageError(f"{shown(path)} has no rows")
     return _gathered(path, np.concatenate(tokens), ids, labels, tuple(features))
 
 
@@ -89,6 +89,6 @@ def _gathered(
         mixed = np.flatnonzero(every != np.repeat(labels, np.diff(starts)))
         if mixed.size:
             name = shown(names[codes[order[mixed[0]]]])
-            raise UsageError(f"{shown(path)}: bag {name} has several labels; a bag has one")
+            raise UsageError(f"{shown(path)}: bag {name} has several labels; a bag must have one")
     in_order = bool((np.diff(codes) >= 0).all())
     return BagTable(Bags(tokens if in_order else tokens[order], starts), np.asarray(names), labels, features)

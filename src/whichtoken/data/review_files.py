@@ -180,7 +180,7 @@ def _from_archive(path: Path) -> Reviews:
                     passed = _bounded(path, passed + len(block))
         except (tarfile.TarError, EOFError, OSError, zlib.error, UnicodeDecodeError) as error:
             raise UsageError(
-                f"{shown(path)} is broken after {len(found)} reviews ({reason(error)}); download it again"
+                f"{shown(path)} is damaged after {len(found)} reviews ({reason(error)}); download it again"
             ) from error
     return _imdb_reviews(path, found)
 

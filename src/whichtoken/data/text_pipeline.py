@@ -104,7 +104,7 @@ class TextPipeline:
         vocabulary = (tokens if fit_on is None else tokens.rows(fit_on)).frequent(self.ngrams, self.least_count)
         if not vocabulary:
             raise ValueError(
-                f"least_count={self.least_count} purges every token of {len(tokens.lengths)} texts; lower it"
+                f"least_count={self.least_count} removes every token of {len(tokens.lengths)} texts; lower it"
             )
         fitted = FittedPipeline(self, vocabulary)
         return fitted, fitted.table.count(tokens)
@@ -186,7 +186,8 @@ def read_word_pieces(path: Path) -> tuple[str, ...]:
     pieces = tuple(line for line in lines if line.strip())
     if UNKNOWN not in pieces:
         raise UsageError(
-            f"{shown(path)} is no WordPiece vocabulary: it has no line {UNKNOWN}; a BERT vocab.txt is one, a piece per line"
+            f"{shown(path)} is not a WordPiece vocabulary: it has no line {UNKNOWN}; give a file such as BERT's vocab.txt, "
+            "one piece per line"
         )
     return pieces
 

@@ -168,7 +168,7 @@ def _group_table(model: GroupClassifier, path: Path, separator: str | None) -> p
 def _by_prefix(columns: Sequence[str], sign: str, covariates: Sequence[str]) -> dict[str, list[str]]:
     if not any(sign in column for column in columns if sign and column not in covariates):
         raise UsageError(
-            f"the prefix sign '{visible(sign)}' is in no column's name; columns: {visible(', '.join(columns[:8]))}"
+            f"no column name contains the prefix character '{visible(sign)}'; columns: {visible(', '.join(columns[:8]))}"
         )
     mapping: dict[str, list[str]] = {}
     for column in columns:

@@ -123,7 +123,7 @@ class Inspection:
                 )
                 lines.append(f"text 1: it looks at {token}; the decision loses {cost}")
         if self.truncated:
-            lines.append(f"note: {self.truncated} of {self.texts} texts were longer than the model and were cut")
+            lines.append(f"note: {self.truncated} of {self.texts} texts were longer than the model allows and were cut")
         return lines
 
     def as_json(self) -> dict[str, Any]:

@@ -277,13 +277,13 @@ class Claim:
         return near, low > theory + reach or high < theory - reach
 
     def _rule(self, level: float) -> str:
-        interval = f"its {100 * level:.1f} % interval"
+        interval = f"{100 * level:.1f} % interval"
         if self.kind == "not run":
-            return "needs data that is not here"
+            return "needs data that is not available"
         if self.kind == "equal":
             error = f" + {self.theory_error:.1g}" if self.theory_error else ""
-            return f"within {self.tolerance:.3g}{error} of theory, {interval} no wider"
-        return f"{self.kind} the bound, {interval} wholly"
+            return f"measured within {self.tolerance:.3g}{error} of theory, with a {interval} no wider than that"
+        return f"the whole {interval} is {self.kind} the bound"
 
 
 def agreement(

@@ -25,7 +25,7 @@ STATE_STYLE = {"agrees": "green", "disagrees": "red", "inconclusive": "yellow", 
 
 
 def print_claims(out: Path) -> None:
-    """Every claim, its source and what became of it so far; a claim at fault says so in its own line."""
+    """Every claim, its source and what became of it so far; a claim broken says so in its own line."""
     latest: dict[str, Text] = {}
     for run, judged in _stored(out):
         if run.experiment in experiments():
@@ -35,7 +35,7 @@ def print_claims(out: Path) -> None:
         state = latest.get(claim.id) or shown("not run", "dim")
         listed.add_row(shown(claim.id), shown(claim.title), shown(claim.source), state)
     for fault in faults():
-        listed.add_row(shown(fault.name), "", "", shown(f"at fault: {fault.sentence}", "red"))
+        listed.add_row(shown(fault.name), "", "", shown(f"broken: {fault.sentence}", "red"))
     console().print(listed)
 
 
@@ -87,7 +87,7 @@ def print_faults() -> bool:
     """A line for each claim that could not be loaded; whether there is one."""
     screen = console()
     for fault in faults():
-        screen.print(shown("at fault", "red") + shown(f": {fault.name}: {fault.sentence}"), highlight=False)
+        screen.print(shown("broken", "red") + shown(f": {fault.name}: {fault.sentence}"), highlight=False)
     return bool(faults())
 
 
@@ -98,13 +98,13 @@ def _result_lines(result: Result) -> Iterator[Text]:
         f"{result.seconds:.1f} s of computing{first}"
     )
     if result.fault:
-        yield shown("at fault", "red") + shown(f": {result.id}: {result.fault}")
+        yield shown("broken", "red") + shown(f": {result.id}: {result.fault}")
     for verdict in result.changed:
         yield shown("changed", "red") + shown(f": {verdict.code} was {result.expected(verdict)}, now {verdict.state}")
     for verdict in result.weakened:
         yield shown("warning", "yellow") + shown(f": {verdict.code} was agrees, now inconclusive")
     if len(result.package_versions) > 1:
-        mixture = f": {result.id} mixes rows of {', '.join(result.package_versions)}; see --fresh"
+        mixture = f": {result.id} mixes rows of {', '.join(result.package_versions)}; --fresh computes them again"
         yield shown("warning", "yellow") + shown(mixture)
 
 
@@ -125,7 +125,7 @@ def _so_far(claim: Experiment[Any], run: Run, judged: Judged | None) -> Text:
         return name + shown(stale, "dim")
     assert judged is not None
     if judged.fault:
-        return name + shown(f"at fault: {judged.fault}", "red")
+        return name + shown(f"broken: {judged.fault}", "red")
     counts = Counter(str(verdict["state"]) for verdict in judged.verdicts)
     for place, (state, number) in enumerate(counts.items()):
         name += shown(", " if place else "") + _state(state, f"{number} ")
@@ -145,7 +145,7 @@ def _stale(claim: Experiment[Any], run: Run, judged: Judged | None) -> str:
     if judged is None or judged.started != run.started:
         return "not finished; run it again"
     if judged.version != claim.version:
-        return f"of version {judged.version}, now {claim.version}; run it again"
+        return f"judged for version {judged.version}, now {claim.version}; run it again"
     return ""
 
 

@@ -53,7 +53,7 @@ def fit_text(
         labels += label_names(path, piece[label], label, len(labels))
         members += [] if groups is None else filled(path, piece[groups], groups, "group", len(members))
     if not labels:
-        raise UsageError(f"{path} holds no rows")
+        raise UsageError(f"{path} has no rows")
     y = whole_numbers_where_possible(np.array(labels, dtype=object))
     together = np.array(members) if members else None
     rows = split_rows(path, y, test_share, seed, together)
@@ -109,7 +109,7 @@ def predict_text(
     for piece in stream_table(path, [text], separator=separator):
         texts += text_values(path, piece[text], text, len(texts))
     if not texts:
-        raise UsageError(f"{path} holds no rows")
+        raise UsageError(f"{path} has no rows")
     return predictions(model, texts, {"row": np.arange(1, len(texts) + 1)})
 
 

@@ -167,7 +167,7 @@ class _Lane:
         if self._failed_starts == STARTS:
             raise UsageError(
                 f"worker processes cannot be started: {STARTS} in a row ended or hung before they were ready "
-                "(out of memory?); what was finished is stored, the same command goes on from there"
+                "(out of memory?); finished rows are saved, and the same command continues from there"
             )
 
     def _outcome(self) -> Outcome | None:
