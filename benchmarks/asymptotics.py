@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from whichtoken.data import SparseTokens
 from whichtoken.lab.benchmark import Measure, seconds
+from whichtoken.models.attended_features import attended_features
 from whichtoken.theory import sparse_tokens
 from whichtoken.theory.sparse_tokens import feature_law, token_noise
 from whichtoken.training.convex_head import ConvexHead, fit_head
@@ -97,7 +98,7 @@ def full_features(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 def fast_features(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Draw the features themselves, exact in distribution."""
     source = SparseTokens(**TASK, dim=DIM)
-    return source.features(int(SAMPLES_PER_DIM * DIM), 0.9, 1.0, rng)
+    return attended_features(source, int(SAMPLES_PER_DIM * DIM), 0.9, 1.0, rng)
 
 
 def grid() -> None:

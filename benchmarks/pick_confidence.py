@@ -20,7 +20,7 @@ from whichtoken.data.data_folder import data_file
 from whichtoken.data.table_files import read_table
 from whichtoken.inspection import AttentionProbe
 from whichtoken.inspection.confidence import PickConfidence
-from whichtoken.inspection.loading import load_model
+from whichtoken.inspection.loading import load_transformer
 from whichtoken.inspection.packaged import packaged_model
 from whichtoken.lab.benchmark import Measure
 
@@ -112,7 +112,7 @@ def measure() -> Iterator[Measure]:
 def read_picks(first: int = FIRST) -> dict[str, NDArray[Any]]:
     """One entry per product atom with a reference: scores of the pick, whether it is right, and its reaction."""
     folder = packaged_model("rxnmapper")
-    model = load_model(folder, classifier=False)
+    model = load_transformer(folder, classifier=False)
     vocabulary = {word: i for i, word in enumerate((folder / "vocab.txt").read_text().splitlines())}
     table = read_table(data_file("mapped_reactions.parquet"))[first:]
     found: dict[str, list[Any]] = {name: [] for name in (*COLUMNS, "reaction")}

@@ -1,6 +1,7 @@
 """Arrows point one way, and light things stay light."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -107,11 +108,9 @@ ALLOWED_SOFTMAX = {
     "inspection/effects.py": "the same with one key left out",
     "inspection/decision.py": "class probabilities",
     "experiments/attention_regression/transformer.py": "a dense attention layer, written out for comparison",
-    "experiments/mirror_descent/joint.py": "to convert: least attention of a trained head",
-    "data/sparse_tokens.py": "to convert: features of simulated sequences",
     "theory/sparse_tokens/alignment.py": "weights of a quadrature",
     "theory/sparse_tokens/pilot.py": "posterior weights of candidates",
-    "theory/sparse_tokens/feature_law.py": "to convert: pooled features of simulated scores",
+    "theory/sparse_tokens/feature_law.py": "moments of the weights under a law; no sequence is attended to",
 }
 
 
@@ -171,3 +170,45 @@ def test_softmax_attention_is_computed_in_one_place():
 def test_a_softmax_is_noticed_however_it_is_written(code, tmp_path):
     (tmp_path / "head.py").write_text(code)
     assert list(softmaxes(tmp_path / "head.py"))
+
+
+# a name that stands in several modules, and why
+SHARED_NAMES = {
+    "Point": "the parameters of one claim, by the contract of an experiment",
+    "explain": "a command, and the verb of the rooms of texts and of bags",
+    "plan": "a command and the function that it calls",
+    "reproduce": "a command and the function that it calls",
+    "number": "read as `stored.number` beside the other values of a model folder",
+    "Explanation": "the protocol, and the explanation of a text that fits it",
+    "summary": "asked of every module that shows explanations, see `report/explanations.py`",
+    "coloured": "asked of every module that shows explanations, see `report/explanations.py`",
+    "reason_lines": "asked of every module that shows explanations, see `report/explanations.py`",
+    "as_html": "asked of every module that shows explanations, see `report/explanations.py`",
+}
+
+
+def public_names():
+    """Pairs of a public class or function and the module that defines it."""
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                yield node.name, path.relative_to(SOURCE).as_posix()
+
+
+def test_a_name_leads_to_one_place():
+    homes = {}
+    for name, module in public_names():
+        homes.setdefault(name, []).append(module)
+    doubled = {name: modules for name, modules in homes.items() if len(modules) > 1}
+    assert {name: modules for name, modules in doubled.items() if name not in SHARED_NAMES} == {}
+    assert set(SHARED_NAMES) == set(doubled), "no longer needed on the list"
+
+
+# compiled or batched for speed, and held to `norms.signed_power` by tests/test_norms.py
+POWER_MAPS = {"norms.py", "optim/mirror_kernels.py", "flows/mirror_steps.py"}
+
+
+def test_the_power_map_is_said_once():
+    signed = re.compile(r"(copysign|sign)\(.*(\*\*|pow\(|_power\()")
+    found = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if signed.search(path.read_text())}
+    assert found == POWER_MAPS

@@ -1,9 +1,9 @@
-"""l_p norms."""
+"""l_p norms, and the power map that goes with them."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Vector = NDArray[np.float64]
 
@@ -15,6 +15,13 @@ def power_norm(vector: Vector, p: float) -> float:
     if largest == 0.0 or np.isinf(p):
         return largest
     return largest * float(((magnitude / largest) ** p).sum() ** (1 / p))
+
+
+def signed_power(values: ArrayLike, exponent: float) -> Vector:
+    """sign(x) |x|^exponent, entry by entry: the map between parameters and duals of an l_p geometry."""
+    x = np.asarray(values, dtype=np.float64)
+    power: Vector = np.copysign(np.abs(x) ** exponent, x)
+    return power
 
 
 def row_norms(matrix: Vector, p: float) -> Vector:

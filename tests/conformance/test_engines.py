@@ -14,7 +14,7 @@ from whichtoken.display.text import visible
 from whichtoken.lab import reproduce
 from whichtoken.lab.discovery import find
 from whichtoken.lab.engines import parse_engine
-from whichtoken.lab.plan import Task
+from whichtoken.lab.plan import RunTask
 from whichtoken.lab.worker import work
 
 ENGINES = [("local", 1), ("local", 2), ("dask", 1), ("dask", 2)]
@@ -87,7 +87,7 @@ def test_endless_points_are_stopped_and_the_others_go_on(engine, tmp_path, capfd
 
 
 def test_local_engine_yields_each_task_once():
-    tasks = [Task("toy/mean", '{"draws":10,"factor":1.0,"method":"mean","shift":1.0}', seed) for seed in range(40)]
+    tasks = [RunTask("toy/mean", '{"draws":10,"factor":1.0,"method":"mean","shift":1.0}', seed) for seed in range(40)]
     finished = [task for task, _ in parse_engine("local", 2).map(tasks)]
     assert Counter(finished) == Counter(tasks)
 

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import ks_2samp
 
 from whichtoken.data import SparseTokens
+from whichtoken.models.attended_features import attended_features
 from whichtoken.training.two_step import attention_features
 
 TASK = {"length": 6, "signal_tokens": 2, "strength": 4.0, "prevalence": 0.3}
@@ -69,7 +70,7 @@ def test_fast_features_have_the_distribution_of_full_sequences(alignment):
     signal = np.zeros(dim)
     signal[:2] = alignment, math.sqrt(1 - alignment**2)
     source = SparseTokens(**TASK, dim=dim, signal=signal)
-    fast, fast_labels = source.features(8000, alignment, tau, rng)
+    fast, fast_labels = attended_features(source, 8000, alignment, tau, rng)
     slow, slow_labels = attention_features(source.stream(8000, rng), tau * np.eye(dim)[0])
     for label in (-1, 1):
         a, b = fast[fast_labels == label], slow[slow_labels == label]

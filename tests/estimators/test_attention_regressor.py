@@ -10,6 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import whichtoken
 from whichtoken import AttentionRegressor
 from whichtoken.data import AttentionRegression
+from whichtoken.estimators import load_estimator
 
 
 @pytest.mark.filterwarnings("ignore::whichtoken.models.whitening.ShrinkageWarning")  # checks use tiny samples
@@ -54,7 +55,7 @@ def test_predicts_from_another_context():
 
 def test_divergence_is_a_warning_and_leaves_the_best_iterate():
     X, y, _, _ = regression(2)
-    model = AttentionRegressor(step=50.0, backtrack=False, damping=0.0, start_samples=10)
+    model = AttentionRegressor(step=50.0, backtrack=False, alpha=0.0, start_samples=10)
     with pytest.warns(ConvergenceWarning, match="training diverged: loss .* the iterate of least loss is returned"):
         model.fit(X, y)
     assert model.fit_.descent.final.loss == min(iterate.loss for iterate in model.fit_.descent.trace)
@@ -98,3 +99,46 @@ def test_is_offered_by_the_package_without_being_imported_by_it():
     assert "AttentionRegressor" in dir(whichtoken)
     with pytest.raises(AttributeError, match="no attribute 'Regressor'"):
         whichtoken.Regressor  # noqa: B018
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_comes_back_from_a_model_folder(outputs, tmp_path):
+    X, y, tokens, _ = regression(outputs)
+    model = AttentionRegressor(cv=2).fit(X[:200], y[:200, 0] if outputs == 1 else y[:200])
+    model.save(tmp_path / "m")
+    for copy in (AttentionRegressor.load(tmp_path / "m"), load_estimator(tmp_path / "m")):
+        np.testing.assert_array_equal(copy.predict(tokens), model.predict(tokens))
+        np.testing.assert_array_equal(copy.predict(tokens, X[:50]), model.predict(tokens, X[:50]))
+        np.testing.assert_allclose(copy.coef_, model.coef_, rtol=1e-12)
+        assert copy.get_params() == model.get_params()
+        assert (copy.choice_, copy.n_iter_) == (model.choice_, model.n_iter_)
+
+
+def test_validation_takes_the_length_of_the_logits_with_the_least_error():
+    X, y, _, _ = regression(2)
+    model = AttentionRegressor(cv=3, random_state=0).fit(X[:300], y[:300])
+    assert list(model.choice_.losses) == [0.03, 0.1, 0.3]
+    best = min(model.choice_.losses, key=model.choice_.losses.get)
+    assert model.choice_.logit_norm == pytest.approx(best)
+    rule = AttentionRegressor().fit(X[:300], y[:300])
+    assert (rule.choice_.losses, rule.choice_.logit_norm) == ({}, pytest.approx(0.3))
+
+
+def test_steps_are_said_where_that_is_wanted(capsys):
+    X, y, _, _ = regression(1)
+    model = AttentionRegressor(verbose=1, max_iter=3).fit(X[:200], y[:200])
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == f"step {model.n_iter_}: loss {model.fit_.descent.trace[-1].loss:.6g}"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"alpha": "adaptive"}, "alpha='adaptive' must be 'auto' or a number that is not negative"),
+        ({"alpha": -1.0}, "alpha=-1.0 must be 'auto'"),
+        ({"cv": 1}, "cv=1 must be a whole number of at least 2"),
+    ],
+)
+def test_settings_that_cannot_be(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        AttentionRegressor(**options).fit(np.eye(3), np.ones(3))

@@ -16,7 +16,13 @@ import pytest
 from whichtoken import BagClassifier, GroupClassifier, TextClassifier
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_folder
-from whichtoken.estimators.model_folder import check_writable, checksum, load_model, save_model, tensors_name
+from whichtoken.estimators.model_folder import (
+    check_writable,
+    description_checksum,
+    load_model,
+    save_model,
+    tensors_name,
+)
 from whichtoken.estimators.model_values import classes_as_json, classes_from_json
 
 TENSORS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([1, 2], dtype=np.int32), "empty": np.zeros((0, 4))}
@@ -36,7 +42,9 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Edit the JSON by hand, with a checksum that fits again."""
     description = json.loads((folder / "model.json").read_text("utf-8"))
     change(description)
-    (folder / "model.json").write_text(json.dumps({**description, "sha256": checksum(description)}), "utf-8")
+    (folder / "model.json").write_text(
+        json.dumps({**description, "sha256": description_checksum(description)}), "utf-8"
+    )
 
 
 def test_comes_back_as_it_was_saved(folder: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from whichtoken import GroupClassifier, cli
 from whichtoken.commands.models import explain_data
 from whichtoken.errors import UsageError
+from whichtoken.report.explanations import presentation_of
 from whichtoken.report.table_explanation import as_html, coloured, reason_lines, summary
 
 COLUMNS = ["a_1", "a_2", "b_1", "b_2", "c_1", "age"]
@@ -94,8 +95,8 @@ def test_rows_are_explained_from_tables_alone(fitted, tmp_path):
     model, X = fitted
     model.save(tmp_path / "m")
     X[:3].to_csv(tmp_path / "t.csv", index=False)
-    found, shown = explain_data(tmp_path / "m", "", tmp_path / "t.csv")
-    assert [shown.summary(item) for item in found] == [summary(item) for item in model.explain(X[:3])]
+    found = explain_data(tmp_path / "m", "", tmp_path / "t.csv")
+    assert [presentation_of(item).summary(item) for item in found] == [summary(item) for item in model.explain(X[:3])]
     with pytest.raises(
         UsageError, match="holds a group-classifier, which explains the rows of a table; give --file FILE"
     ):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from whichtoken.experiments.mirror_descent import _comparison as comparison
-from whichtoken.experiments.mirror_descent.reviews import Point, Reviews
+from whichtoken.experiments.mirror_descent.reviews import Point, ReviewGeometries
 from whichtoken.experiments.mirror_descent.vision import Point as Picture
 from whichtoken.experiments.mirror_descent.vision import Vision, _moved
 from whichtoken.lab import Row, Rows, reproduce
@@ -23,7 +23,7 @@ def part(seed, size=60):
 
 
 def task():
-    return comparison.Task(
+    return comparison.TrainingTask(
         part(1), part(2), part(3),
         loss=lambda outputs, labels: nn.functional.binary_cross_entropy_with_logits(outputs.squeeze(1), labels),
         right=lambda outputs, labels: (outputs.squeeze(1) > 0) == (labels > 0),
@@ -34,7 +34,9 @@ def trained(method, lr, epochs=12):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 32), nn.ReLU(), nn.Linear(32, 1))
     steps = comparison.optimizer(method, model.parameters(), lr)
-    return model, comparison.train(model, steps, task(), epochs=epochs, batch=8, rng=np.random.default_rng(0))
+    return model, comparison.train_classifier(
+        model, steps, task(), epochs=epochs, batch=8, rng=np.random.default_rng(0)
+    )
 
 
 @pytest.mark.parametrize("method", list(comparison.METHODS))
@@ -53,7 +55,7 @@ def test_test_examples_do_not_choose_the_epoch():
         case.test.labels.copy_(1 - case.test.labels if flip else case.test.labels)
         torch.manual_seed(0)
         model = nn.Linear(3, 1)
-        comparison.train(
+        comparison.train_classifier(
             model,
             comparison.optimizer("l2", model.parameters(), 1.0),
             case,
@@ -121,7 +123,7 @@ def test_depths_are_compared_each_by_itself():
         )
         for seed in range(3)
     )
-    claims = {claim.code: claim.sample.interval(0.95).measured for claim in Reviews().judge(found)}
+    claims = {claim.code: claim.sample.interval(0.95).measured for claim in ReviewGeometries().judge(found)}
     assert claims["reviews.3-layers.accuracy.l2"] == pytest.approx(0.1)
     assert claims["reviews.6-layers.accuracy.l2"] == pytest.approx(-0.2)
 
@@ -157,7 +159,7 @@ def test_moved_pictures_are_shifted_or_mirrored_ones():
 def test_absent_data_is_a_reason_not_a_failure(experiment, code, monkeypatch, tmp_path):
     monkeypatch.delenv("WHICHTOKEN_DATA", raising=False)
     large = Point(source="imdb") if experiment == "reviews" else Picture(pictures="cifar")
-    here = Reviews() if experiment == "reviews" else Vision()
+    here = ReviewGeometries() if experiment == "reviews" else Vision()
     assert "set WHICHTOKEN_DATA to a folder with" in here.absent(large)
     assert here.absent(here.point_type()) == ""
     [result] = reproduce([f"mirror-descent/{experiment}"], preset="paper", out=tmp_path)
@@ -185,9 +187,9 @@ def test_bad_fields_are_named(experiment, fields, message, tmp_path):
     [
         (lambda rng: Vision().run(Picture(train=1800), rng), r"^2300 pictures are more than the 1797 of digits$"),
         (lambda rng: Vision().run(Picture(patch=3), rng), r"^patch=3 must divide side=8$"),
-        (lambda rng: Reviews().run(Point(width=9), rng), r"^width=9 must be a multiple of heads=2$"),
-        (lambda rng: Reviews().run(Point(reviews=0), rng), r"^n=0 must be at least 1$"),
-        (lambda rng: Reviews().run(Point(epochs=0), rng), r"^epochs=0 and batch=16 must be at least 1$"),
+        (lambda rng: ReviewGeometries().run(Point(width=9), rng), r"^width=9 must be a multiple of heads=2$"),
+        (lambda rng: ReviewGeometries().run(Point(reviews=0), rng), r"^n=0 must be at least 1$"),
+        (lambda rng: ReviewGeometries().run(Point(epochs=0), rng), r"^epochs=0 and batch=16 must be at least 1$"),
     ],
 )
 def test_sizes_that_cannot_be_are_named(run, message):

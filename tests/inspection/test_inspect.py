@@ -10,7 +10,7 @@ import torch
 
 from whichtoken.commands.inspect import inspect_model
 from whichtoken.errors import UsageError
-from whichtoken.inspection import Inspection, inspect, load_model, load_tokenizer
+from whichtoken.inspection import Inspection, inspect, load_tokenizer, load_transformer
 from whichtoken.inspection.corpus import check_memory, corpus_picks, encode
 from whichtoken.inspection.head_report import head_reports, shuffled
 from whichtoken.inspection.html import shade
@@ -167,7 +167,7 @@ def test_loading_executes_nothing(folder):
         "AutoConfig": "modeling_evil.Evil",
     }
     (folder / "config.json").write_text(json.dumps(config))
-    assert type(load_model(folder)).__name__ == "BertForSequenceClassification"
+    assert type(load_transformer(folder)).__name__ == "BertForSequenceClassification"
     (folder / "model.safetensors").unlink()
 
     class Evil:
@@ -176,7 +176,7 @@ def test_loading_executes_nothing(folder):
 
     torch.save({"x": Evil()}, folder / "pytorch_model.bin")
     with pytest.raises(UsageError, match="cannot be loaded"):
-        load_model(folder)
+        load_transformer(folder)
 
 
 def break_config(folder):
@@ -196,7 +196,7 @@ def break_config(folder):
 def test_a_broken_folder_is_one_sentence(folder, spoil, message):
     spoil(folder)
     with pytest.raises(UsageError, match=message):
-        load_model(folder)
+        load_transformer(folder)
 
 
 def test_a_missing_tokenizer_is_one_sentence(folder):

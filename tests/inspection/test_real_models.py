@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from whichtoken.errors import UsageError
-from whichtoken.inspection import AttentionProbe, load_model
+from whichtoken.inspection import AttentionProbe, load_transformer
 from whichtoken.inspection.packaged import packaged_model
 
 
@@ -20,7 +20,9 @@ def packaged(package):
 @torch.no_grad()
 def test_real_weights_under_sdpa_equal_eager_attention(package):
     folder = packaged(package)
-    models = [load_model(folder, classifier=False, attn_implementation=kind).double() for kind in ("eager", "sdpa")]
+    models = [
+        load_transformer(folder, classifier=False, attn_implementation=kind).double() for kind in ("eager", "sdpa")
+    ]
     ids = torch.randint(100, 500, (2, 24), generator=torch.Generator().manual_seed(0))
     expected = models[0](ids, output_attentions=True).attentions
     with AttentionProbe(models[1]) as probe:

@@ -17,7 +17,7 @@ import pytest
 from whichtoken.errors import UsageError
 from whichtoken.lab import reproduce
 from whichtoken.lab.engines import dask, dask_session, parse_engine
-from whichtoken.lab.plan import Task
+from whichtoken.lab.plan import RunTask
 
 distributed = pytest.importorskip("distributed")
 
@@ -142,7 +142,9 @@ def test_workers_that_all_leave_are_one_sentence(cluster, short_patience):
 
 
 def tasks(number):
-    return [Task("toy/mean", '{"draws":10,"factor":1.0,"method":"mean","shift":1.0}', seed) for seed in range(number)]
+    return [
+        RunTask("toy/mean", '{"draws":10,"factor":1.0,"method":"mean","shift":1.0}', seed) for seed in range(number)
+    ]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -15,13 +15,15 @@ from whichtoken.errors import UsageError
 from whichtoken.lab import reproduce
 from whichtoken.lab.engines import parse_engine, time_limit
 from whichtoken.lab.engines.local import LocalEngine, clear_semaphores
-from whichtoken.lab.plan import Task
+from whichtoken.lab.plan import RunTask
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 def tasks(number):
-    return [Task("toy/mean", '{"draws":10,"factor":1.0,"method":"mean","shift":1.0}', seed) for seed in range(number)]
+    return [
+        RunTask("toy/mean", '{"draws":10,"factor":1.0,"method":"mean","shift":1.0}', seed) for seed in range(number)
+    ]
 
 
 def workers_of(driver):

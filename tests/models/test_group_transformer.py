@@ -11,7 +11,7 @@ from torch.nn.functional import logsigmoid
 
 from whichtoken.data import GroupSparse
 from whichtoken.data.positional_encodings import positional_encodings
-from whichtoken.models.group_gradient import logistic_loss_and_gradient
+from whichtoken.models.group_gradient import PART, logistic_loss_and_gradient
 from whichtoken.models.group_probe import GroupTransformerProbe
 from whichtoken.models.group_selection import selection
 from whichtoken.models.group_transformer import GroupTransformer
@@ -62,6 +62,15 @@ def test_exact_gradient_is_that_of_autograd(batch, groups, group_dim, extra, sca
     size = max(W_leaf.grad.abs().max().item(), v_leaf.grad.abs().max().item(), 1e-3)
     np.testing.assert_allclose(W_gradient, W_leaf.grad.numpy(), rtol=0, atol=1e-12 * size)
     np.testing.assert_allclose(v_gradient, v_leaf.grad.numpy(), rtol=0, atol=1e-12 * size)
+
+
+def test_gradient_is_the_same_on_any_number_of_threads():
+    X, y, P, W, v = random_problem(batch=2 * PART + 7)
+    one, three = (logistic_loss_and_gradient(X, y, P, W, v, threads=threads) for threads in (1, 3))
+    for ours, theirs in zip(one, three, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    mean = sum(logistic_loss_and_gradient(X[[i]], y[[i]], P, W, v)[1] for i in range(len(y))) / len(y)
+    np.testing.assert_allclose(one[1], mean, rtol=1e-10, atol=1e-13)
 
 
 def test_exact_gradient_is_that_of_finite_differences():

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whichtoken.models.softmax_regression import SoftmaxRegression, loss_and_gradient
+from whichtoken.models.softmax_regression import SoftmaxRegression, regression_loss_and_gradient
 from whichtoken.models.whitening import Whitening
 
 
@@ -38,7 +38,7 @@ def textbook_loss(value, key_query, tokens, labels):
 
 @pytest.mark.parametrize("chunk", [None, 1, 3])
 def test_matches_the_reference_vector(chunk):
-    found = loss_and_gradient(**REFERENCE, chunk=chunk)
+    found = regression_loss_and_gradient(**REFERENCE, chunk=chunk)
     assert found.loss == pytest.approx(0.8996386189321297, abs=1e-14)
     np.testing.assert_allclose(
         found.value,
@@ -71,11 +71,11 @@ def test_gradient_is_that_of_autograd_for_any_chunk(seed, chunk, size):
 
 def test_gradient_matches_finite_differences():
     value, key_query, tokens, labels = random_problem(0)
-    found = loss_and_gradient(value, key_query, tokens, labels)
+    found = regression_loss_and_gradient(value, key_query, tokens, labels)
     for seed in range(5):
         dv, dk, _, _ = random_problem(seed + 1)
         ahead, behind = (
-            loss_and_gradient(value + h * dv, key_query + h * dk, tokens, labels).loss for h in (1e-5, -1e-5)
+            regression_loss_and_gradient(value + h * dv, key_query + h * dk, tokens, labels).loss for h in (1e-5, -1e-5)
         )
         slope = ((found.value * dv).sum() + (found.key_query * dk).sum()).item()
         assert (ahead - behind) / 2e-5 == pytest.approx(slope, abs=1e-8)
@@ -111,8 +111,8 @@ def test_threads_share_the_tokens_and_agree(torch_threads):
     problem, found = random_problem(8, n=700), {}
     for threads in (1, 3):
         torch_threads(threads)
-        found[threads] = loss_and_gradient(*problem)
-        again = loss_and_gradient(*problem)
+        found[threads] = regression_loss_and_gradient(*problem)
+        again = regression_loss_and_gradient(*problem)
         assert again.loss == found[threads].loss
         assert torch.equal(again.key_query, found[threads].key_query)
         assert seen_threads() == (threads, threads)
@@ -125,7 +125,7 @@ def test_a_failure_in_a_thread_reaches_the_caller_and_leaves_the_setting_alone(t
     value, key_query, tokens, labels = random_problem(8, n=700)
     torch_threads(3)
     with pytest.raises(RuntimeError, match="dtype"):
-        loss_and_gradient(value, key_query.float(), tokens, labels)
+        regression_loss_and_gradient(value, key_query.float(), tokens, labels)
     assert seen_threads() == (3, 3)
 
 
@@ -139,7 +139,7 @@ def test_fresh_queries_attend_to_a_fresh_context():
 
 def test_huge_logits_do_not_overflow():
     value, key_query, tokens, labels = random_problem(4, size=1e4)
-    found = loss_and_gradient(value, key_query, tokens, labels)
+    found = regression_loss_and_gradient(value, key_query, tokens, labels)
     assert np.isfinite(found.loss)
     winners = (tokens @ key_query @ tokens.T).argmax(dim=1)
     assert found.loss == pytest.approx(((tokens[winners] @ value.T - labels).square().sum() / 34).item())
@@ -150,8 +150,8 @@ def test_loss_and_gradients_agree_in_raw_and_whitened_coordinates():
     tokens, labels = rng.standard_normal((50, 4)) @ rng.standard_normal((4, 4)), rng.standard_normal((50, 3))
     whitening = Whitening.from_tokens(tokens, center=False)
     P, Q = rng.standard_normal((3, 4)), 0.3 * rng.standard_normal((4, 4))
-    raw = loss_and_gradient(*map(torch.from_numpy, (*whitening.to_raw(P, Q), tokens, labels)))
-    white = loss_and_gradient(*map(torch.from_numpy, (P, Q, whitening.whiten(tokens), labels)))
+    raw = regression_loss_and_gradient(*map(torch.from_numpy, (*whitening.to_raw(P, Q), tokens, labels)))
+    white = regression_loss_and_gradient(*map(torch.from_numpy, (P, Q, whitening.whiten(tokens), labels)))
     root = whitening.root
     assert raw.loss == pytest.approx(white.loss, rel=1e-13)
     np.testing.assert_allclose(raw.value, white.value.numpy() @ root, rtol=1e-11, atol=1e-13)
@@ -172,7 +172,7 @@ def test_peak_memory_grows_with_chunk_times_n():
             return result
 
     with Watch():
-        loss_and_gradient(value, key_query, tokens, labels, chunk=16)
+        regression_loss_and_gradient(value, key_query, tokens, labels, chunk=16)
     assert largest == 16 * 400
 
 

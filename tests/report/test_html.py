@@ -13,7 +13,7 @@ from whichtoken.errors import UsageError
 from whichtoken.lab import Exact, Predicted, Row, at_least, reproduce
 from whichtoken.lab.discovery import find
 from whichtoken.lab.ledger import Ledger, Run
-from whichtoken.lab.plan import Task, make_plan
+from whichtoken.lab.plan import RunTask, make_plan
 from whichtoken.lab.worker import work
 from whichtoken.places import LEDGER_NAME
 from whichtoken.report import write_report
@@ -167,7 +167,7 @@ def fill(path, points, seeds, runs=1):
                 row = Row(None, task.seed, "ok", "", {"mean": 1.0 + 0.01 * task.seed, "first": 0.5}, 0.1, "1")
                 ledger.put(1, task, row)
             for text in plan.points:
-                ledger.put_prediction(1, Task(toy.id, text, None), {"mean": Predicted(1.0, 1e-12)})
+                ledger.put_prediction(1, RunTask(toy.id, text, None), {"mean": Predicted(1.0, 1e-12)})
 
 
 def test_work_grows_with_the_rows_and_pages_stay_small(tmp_path):

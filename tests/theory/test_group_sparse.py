@@ -174,7 +174,7 @@ def test_selection_that_never_comes_is_none():
 
 
 def test_first_step_moves_the_value_alone():
-    first = group_sparse.first_step(groups=8, lr=0.3, sigma=0.6)
+    first = group_sparse.first_update(groups=8, lr=0.3, sigma=0.6)
     trajectory = group_sparse.population_map(groups=8, lr=0.3, steps=1, sigma=0.6)
     assert first.alpha == pytest.approx(0.3 * 0.6 / math.sqrt(2 * math.pi), rel=1e-14)
     assert first.alpha == pytest.approx(trajectory.alpha[1], rel=1e-12)

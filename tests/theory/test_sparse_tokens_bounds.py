@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import ndtr
 
 from whichtoken.data.sparse_tokens import SparseTokens
+from whichtoken.models.attended_features import attended_features
 from whichtoken.theory import sparse_tokens
 from whichtoken.theory.sparse_tokens import planner, saddle
 from whichtoken.theory.sparse_tokens.design import Design, best_design, design_error
@@ -145,7 +146,7 @@ def test_hinge_with_a_large_ridge_is_the_constant_answer_of_a_support_vector_mac
     # the slope of the loss in the readout's norm is some number c at zero, so the gain is c^2 / (2 ridge)
     assert 0.6 - found.objective == pytest.approx(0.005606 / ridge, rel=1e-2)
     rng = np.random.default_rng(0)
-    features, labels = SparseTokens(**RARE_HINGE, dim=60).features(120, 0.5, 1e-9, rng)
+    features, labels = attended_features(SparseTokens(**RARE_HINGE, dim=60), 120, 0.5, 1e-9, rng)
     machine = fit_head(features, labels, ridge, "hinge")
     assert machine.train_loss == pytest.approx(2 * np.mean(labels > 0), abs=2e-3)
     assert machine.bias == pytest.approx(-1.0, abs=2e-3)

@@ -9,6 +9,7 @@ import pytest
 from scipy.optimize import linprog
 
 from whichtoken.data.sparse_tokens import SparseTokens
+from whichtoken.models.attended_features import attended_features
 from whichtoken.theory import sparse_tokens
 
 # separation, prevalence, capacity of a mixture of two Gaussians
@@ -77,7 +78,7 @@ def test_linear_program_finds_the_transition():
     )
 
     def separable(samples):
-        features, labels = source.features(samples, 0.8, 1.0, rng)
+        features, labels = attended_features(source, samples, 0.8, 1.0, rng)
         design = labels[:, None] * np.hstack([features, np.ones((samples, 1))])
         return linprog(np.zeros(dim + 1), A_ub=-design, b_ub=-np.ones(samples), bounds=(None, None)).status == 0
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from whichtoken.data.sparse_task import Task
 from whichtoken.data.sparse_tokens import SparseTokens
+from whichtoken.models.attended_features import attended_features
 from whichtoken.theory import sparse_tokens
 from whichtoken.theory.sparse_tokens.feature_law import attention_law, two_point_law
 from whichtoken.theory.sparse_tokens.saddle import _Equations, saddle_point
@@ -237,7 +238,7 @@ def test_theory_agrees_with_training_at_finite_dimension(loss):
     signal[:2], query[0] = (0.7, math.sqrt(1 - 0.49)), 1.0
     rows = []
     for _ in range(trials):
-        head = fit_head(*source.features(2 * dim, 0.7, 1.5, rng), 0.1, loss)
+        head = fit_head(*attended_features(source, 2 * dim, 0.7, 1.5, rng), 0.1, loss)
         error = sparse_tokens.exact_error(
             head.readout, head.bias, signal, query=query, inverse_temperature=1.5, **SHORT, points=1 << 12
         )

@@ -21,7 +21,7 @@ from tally import tally
 from whichtoken import BagClassifier, GroupClassifier, TextClassifier
 from whichtoken.commands.models import predict_file
 from whichtoken.errors import UsageError
-from whichtoken.estimators.model_folder import checksum
+from whichtoken.estimators.model_folder import description_checksum
 
 KINDS = ("text", "bags", "groups")
 STRANGE = (None, -1, 0, 2.5, "x", [], {}, True, [["x", 1]], 1 << 60, "../../etc/passwd", ["x", "x"])
@@ -87,7 +87,9 @@ def outcome(folder: Path, data: Path, expected: pd.DataFrame) -> str:
 def rewrite(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     description = json.loads((folder / "model.json").read_text("utf-8"))
     change(description)
-    (folder / "model.json").write_text(json.dumps({**description, "sha256": checksum(description)}), "utf-8")
+    (folder / "model.json").write_text(
+        json.dumps({**description, "sha256": description_checksum(description)}), "utf-8"
+    )
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

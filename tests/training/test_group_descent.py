@@ -13,7 +13,7 @@ from whichtoken.theory.group_sparse import positional_block, stability_bounds, s
 from whichtoken.training.group_descent import (
     StabilityWarning,
     check_learning_rate,
-    descend,
+    descend_on_batches,
     fresh_batches,
     gradient_descent,
     online_transfer,
@@ -67,7 +67,7 @@ def test_noise_in_v_2_grows_between_the_bound_on_the_path_and_the_uniform_bound(
         model, lr = GroupTransformer(1, 16), share * bounds.path
         # small batches would hide the growth: their random factors have a smaller geometric mean
         batches = fresh_batches(GroupSparse(16, 1), 400, np.random.default_rng(0), antithetic=True)
-        descend(model, batches, torch.optim.SGD(model.parameters(), lr=lr), steps=int(10 / lr))
+        descend_on_batches(model, batches, torch.optim.SGD(model.parameters(), lr=lr), steps=int(10 / lr))
         grown.append(model.value_blocks()[1].norm().item())
     assert grown[0] < 1e-15
     assert grown[1] > 1e6 * grown[0]
@@ -115,7 +115,7 @@ def test_probe_is_trained_with_any_optimizer():
     data = GroupSparse(4, 2, relevant=1)
     probe = GroupTransformerProbe(2, 4, hidden=8, layer_norm=True, generator=torch.Generator().manual_seed(0))
     optimizer = torch.optim.Adam(probe.parameters(), lr=1e-2)
-    descend(probe, fresh_batches(data, 100, np.random.default_rng(0)), optimizer, 300)
+    descend_on_batches(probe, fresh_batches(data, 100, np.random.default_rng(0)), optimizer, 300)
     X, y = as_tensors(data.sample(1000, np.random.default_rng(1)))
     assert (y * probe(X) > 0).double().mean() > 0.9
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from whichtoken.commands.options import Column, ModelFolder, Separator, check_apart, new_file, read_file
-from whichtoken.display.terminal import console, table
-from whichtoken.display.terminal import shown as plain_text
+from whichtoken.display.terminal import console, printable, table
 from whichtoken.files import write_text
+
+if TYPE_CHECKING:
+    from whichtoken.estimators import Explanation
+    from whichtoken.report.explanations import Presentation
 
 
 def explain(
@@ -40,22 +43,24 @@ def explain(
       whichtoken explain molecules-model --file molecules.csv --column molecule
     """
     from whichtoken.commands.models import explain_data
+    from whichtoken.report.explanations import presentation_of
 
     check_apart({"--file": file}, {"--html": html, "--json": json_file})
-    explanations, shown = explain_data(model, text, file, column=column, separator=separator)
+    explanations = explain_data(model, text, file, column=column, separator=separator)
+    presentation = presentation_of(explanations[0])
     if html is not None:
-        write_text(html, shown.as_html(explanations))
+        write_text(html, presentation.as_html(explanations))
     if json_file is not None:
         write_text(json_file, json.dumps([item.as_json() for item in explanations], ensure_ascii=False, indent=1))
     if html is None and json_file is None:
         for item in explanations:
-            _print_explanation(item, shown)
+            _print_explanation(item, presentation)
 
 
-def _print_explanation(item: Any, shown: Any) -> None:
-    out, rows = console(), table(*shown.HEADINGS)
-    out.print(shown.summary(item), highlight=False, markup=False, style="bold")
-    out.print(shown.coloured(item))
-    for line in shown.reason_lines(item):
-        rows.add_row(*map(plain_text, line))
+def _print_explanation(item: Explanation, presentation: Presentation) -> None:
+    out, rows = console(), table(*presentation.HEADINGS)
+    out.print(presentation.summary(item), highlight=False, markup=False, style="bold")
+    out.print(presentation.coloured(item))
+    for line in presentation.reason_lines(item):
+        rows.add_row(*map(printable, line))
     out.print(rows)

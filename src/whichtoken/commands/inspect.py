@@ -38,7 +38,7 @@ def inspect_model(
 
     from whichtoken.files import check_place, write_text
     from whichtoken.inspection.command import read_texts
-    from whichtoken.inspection.loading import check_folder, load_model, load_tokenizer, quiet
+    from whichtoken.inspection.loading import check_folder, load_tokenizer, load_transformer, quiet
 
     for place in (html, json_file):
         if place is not None:
@@ -48,7 +48,7 @@ def inspect_model(
     from whichtoken.inspection import inspect  # torch: only once the arguments are known to be good
 
     with quiet():
-        tokenizer, loaded = load_tokenizer(model), load_model(model)
+        tokenizer, loaded = load_tokenizer(model), load_transformer(model)
     result = inspect(loaded, found, tokenizer, labels=labels, layer=layer, head=head)
     if html is not None:
         result.to_html(html)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from whichtoken.data.reading import shown
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
-from whichtoken.estimators.model_folder import model_kind
+from whichtoken.estimators.loading import load_estimator
+from whichtoken.estimators.model_folder import OpenedFolder, read_folder
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from whichtoken.estimators import Explanation
     from whichtoken.estimators.text.classifier import TextClassifier
 
 TABLE_KINDS = ("bag-classifier", "group-classifier")
@@ -23,73 +24,67 @@ WHOLE_TEXTS = (".txt", ".md", "")  # endings of files that are one text
 
 def predict_file(folder: Path, path: Path, *, column: str | None = None, separator: str | None = None) -> pd.DataFrame:
     """Labels and probabilities of the rows (or bags) of a file; `column` names the text, or the bag."""
-    kind = model_kind(folder)
-    _check_options(folder, kind, path, column, separator)
-    match kind:
+    opened = read_folder(folder)
+    _check_options(opened, path, column, separator)
+    model = load_estimator(opened)
+    match opened.kind:
         case "text-classifier":
             from whichtoken.estimators.text.fitting import predict_text
 
-            return predict_text(_text_model(folder), path, text=column or "text", separator=separator)
+            return predict_text(_reads_texts(opened, model), path, text=column or "text", separator=separator)
         case "bag-classifier":
-            from whichtoken.estimators.bags.classifier import BagClassifier
             from whichtoken.estimators.table_fits import predict_bags
 
-            return predict_bags(BagClassifier.load(folder), path, bag=column or "bag", separator=separator)
+            return predict_bags(model, path, bag=column or "bag", separator=separator)
         case "group-classifier":
-            from whichtoken.estimators.groups.classifier import GroupClassifier
             from whichtoken.estimators.table_fits import predict_groups
 
-            return predict_groups(GroupClassifier.load(folder), path, separator=separator)
-        case _:
-            raise UsageError(
-                f"{folder} holds a model of kind '{visible(kind)}', which this version cannot predict with"
-            )
+            return predict_groups(model, path, separator=separator)
+        case kind:
+            raise UsageError(f"{folder} holds a model of kind '{visible(kind)}', which predicts from Python only")
 
 
 def explain_data(
     folder: Path, argument: str, file: Path | None, *, column: str | None = None, separator: str | None = None
-) -> tuple[Sequence[Any], ModuleType]:
-    """Why texts, or the rows of a file, get their labels, and the module that shows such reasons."""
+) -> Sequence[Explanation]:
+    """Why texts, or the rows of a file, get their labels."""
     if (file is None) == (not argument):
         raise UsageError("give either a TEXT or --file FILE")
     if file is None and names_a_file(argument):
         raise UsageError(f"{argument} is a file; to explain what is in it, write --file {argument}")
     if file is None and (column is not None or separator is not None):
         raise UsageError("--column and --separator say how to read a table; give it as --file FILE")
-    kind = model_kind(folder)
-    if kind in TABLE_KINDS and file is None:
-        raise UsageError(f"{folder} holds a {kind}, which explains the rows of a table; give --file FILE and no TEXT")
+    opened = read_folder(folder)
+    if opened.kind in TABLE_KINDS and file is None:
+        raise UsageError(
+            f"{folder} holds a {opened.kind}, which explains the rows of a table; give --file FILE and no TEXT"
+        )
     if file is not None:
-        _check_options(folder, kind, file, column, separator)
-    match kind:
+        _check_options(opened, file, column, separator)
+    model = load_estimator(opened)
+    match opened.kind:
         case "text-classifier":
-            from whichtoken.report import text_explanation
-
             texts = texts_of(argument, file, column or "text", separator)
-            return _text_model(folder).explain(texts), text_explanation
+            return _reads_texts(opened, model).explain(texts)
         case "group-classifier":
-            from whichtoken.estimators.groups.classifier import GroupClassifier
             from whichtoken.estimators.table_fits import explain_groups
-            from whichtoken.report import table_explanation
 
             assert file is not None
-            return explain_groups(GroupClassifier.load(folder), file, separator=separator), table_explanation
+            return explain_groups(model, file, separator=separator)
         case "bag-classifier":
-            from whichtoken.estimators.bags.classifier import BagClassifier
             from whichtoken.estimators.table_fits import explain_bags
-            from whichtoken.report import bag_explanation
 
             assert file is not None
-            model = BagClassifier.load(folder)
-            return explain_bags(model, file, bag=column or "bag", separator=separator), bag_explanation
-        case _:
-            raise UsageError(f"{folder} holds a model of kind '{visible(kind)}', which this version cannot explain")
+            return explain_bags(model, file, bag=column or "bag", separator=separator)
+        case kind:
+            raise UsageError(f"{folder} holds a model of kind '{visible(kind)}', which has no explanations")
 
 
-def _check_options(folder: Path, kind: str, path: Path, column: str | None, separator: str | None) -> None:
+def _check_options(opened: OpenedFolder, path: Path, column: str | None, separator: str | None) -> None:
     """Refuse options that would be ignored."""
+    kind = opened.kind
     if column is not None and kind == "group-classifier":
-        raise UsageError(f"{folder} holds a {kind}, which knows its columns by name; leave out --column")
+        raise UsageError(f"{opened} holds a {kind}, which knows its columns by name; leave out --column")
     if column is not None and not column.strip():
         raise UsageError(f"--column '{column}' has no name; name a column of {path}")
     whole = kind == "text-classifier" and path.suffix in WHOLE_TEXTS
@@ -113,12 +108,9 @@ def names_a_file(text: str) -> bool:
         return False
 
 
-def _text_model(folder: Path) -> TextClassifier:
-    from whichtoken.estimators.text.classifier import TextClassifier
-
-    model = TextClassifier.load(folder)
+def _reads_texts(opened: OpenedFolder, model: TextClassifier) -> TextClassifier:
     if not hasattr(model, "vocabulary_"):
-        raise UsageError(f"{shown(folder)} was fitted on counts and cannot read texts; use it from Python")
+        raise UsageError(f"{shown(opened.folder)} was fitted on counts and cannot read texts; use it from Python")
     return model
 
 

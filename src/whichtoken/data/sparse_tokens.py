@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from whichtoken.checks import check_count, check_range
+from whichtoken.checks import check_count
 from whichtoken.data.sparse_positions import check_positions, draw_positions
 from whichtoken.data.sparse_task import Task
 
@@ -65,7 +65,7 @@ class SparseTokens(Task):
 
     def sample(self, samples: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Tokens (samples, length, dim) and labels (samples,) of -1 and +1."""
-        labels = self._labels(samples, rng)
+        labels = self.labels(samples, rng)
         positive = np.flatnonzero(labels > 0)
         weights = None if self.positions is None else np.asarray(self.positions)
         where = draw_positions(positive.size, self.length, self.signal_tokens, weights, rng)
@@ -80,32 +80,8 @@ class SparseTokens(Task):
         check_count("chunk", size, 1)
         return TokenStream(self, samples, size, int(rng.integers(2**63)))
 
-    def features(
-        self, samples: int, alignment: float, inverse_temperature: float, rng: np.random.Generator
-    ) -> tuple[Array, Array]:
-        """Attention features (samples, dim) and labels, exact in distribution, `length` times cheaper than tokens.
-
-        The coordinates are rotated: the query is the first one, the signal lies in the plane of the first two,
-        (alignment, sqrt(1 - alignment^2), 0, ...). `inverse_temperature` is multiplied by the norm of the query.
-        """
-        check_range("alignment", alignment, -1.0, 1.0, include_low=True, include_high=True)
-        check_range("inverse_temperature", inverse_temperature, 0.0, math.inf, include_low=True)
-        labels = self._labels(samples, rng)
-        noise = rng.standard_normal((samples, self.length))
-        strength = np.where(labels > 0, self.strength, 0.0)
-        scores = noise.copy()
-        scores[:, : self.signal_tokens] += alignment * strength[:, None]
-        scores -= scores.max(axis=1, keepdims=True)
-        attention = np.exp(inverse_temperature * scores)  # (samples, length)
-        attention /= attention.sum(axis=1, keepdims=True)
-        signal = strength * attention[:, : self.signal_tokens].sum(axis=1)
-        features = rng.standard_normal((samples, self.dim))
-        features *= np.linalg.norm(attention, axis=1, keepdims=True)
-        features[:, 0] = (attention * noise).sum(axis=1) + alignment * signal
-        features[:, 1] += math.sqrt(1 - alignment**2) * signal
-        return features, labels
-
-    def _labels(self, samples: int, rng: np.random.Generator) -> Array:
+    def labels(self, samples: int, rng: np.random.Generator) -> Array:
+        """Labels (samples,) of -1 and +1."""
         return np.where(rng.random(samples) < self.prevalence, 1.0, -1.0)
 
 

@@ -30,7 +30,7 @@ def table(*columns: str, title: str | None = None) -> Any:
     return made
 
 
-def shown(value: object, style: str = "") -> Text:
+def printable(value: object, style: str = "") -> Text:
     """A value from data as text to print: no markup in it is obeyed and every control character is seen."""
     from rich.text import Text
 

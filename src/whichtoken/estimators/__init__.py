@@ -6,23 +6,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from whichtoken.estimators._explanation import Explanation
     from whichtoken.estimators.bags.classifier import BagClassifier
     from whichtoken.estimators.groups.classifier import GroupClassifier
+    from whichtoken.estimators.loading import load_estimator
     from whichtoken.estimators.regression import AttentionRegressor
     from whichtoken.estimators.text.classifier import TextClassifier
 
 _HOME = {
     "AttentionRegressor": "regression",
     "BagClassifier": "bags.classifier",
+    "Explanation": "_explanation",
     "GroupClassifier": "groups.classifier",
     "TextClassifier": "text.classifier",
+    "load_estimator": "loading",
 }
 
 __all__ = [
     "AttentionRegressor",
     "BagClassifier",
+    "Explanation",
     "GroupClassifier",
     "TextClassifier",
+    "load_estimator",
 ]
 
 

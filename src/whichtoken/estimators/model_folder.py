@@ -14,6 +14,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def save_model(
         "parameters": dict(parameters),
     }
     plain = json.loads(json.dumps(description, allow_nan=False, default=_plain))
-    text = json.dumps({**plain, "sha256": checksum(plain)}, indent=1, ensure_ascii=False)
+    text = json.dumps({**plain, "sha256": description_checksum(plain)}, indent=1, ensure_ascii=False)
     with _alone(target):
         tensors_file = target / tensors_name(plain["tensors_sha256"])
         with replacing(tensors_file) as fresh:
@@ -74,12 +75,23 @@ def save_model(
                     other.unlink()
 
 
-def load_model(folder: str | Path, kind: str | None = None) -> tuple[str, dict[str, Any], Tensors]:
-    """Kind, parameters and arrays of a model folder; `kind`, where given, is the one that is accepted."""
+@dataclass(frozen=True, eq=False)
+class OpenedFolder:
+    """A model folder that was read: whoever asks for its kind first need not open it again."""
+
+    folder: Path
+    kind: str
+    parameters: dict[str, Any]
+    tensors: Tensors
+
+    def __str__(self) -> str:
+        return str(self.folder)
+
+
+def read_folder(folder: str | Path) -> OpenedFolder:
+    """Kind, parameters and arrays of a model folder, checked against their checksums."""
     place = Path(folder)
     description = _description(place)
-    if kind is not None and description["kind"] != kind:
-        raise UsageError(f"{shown(folder)} holds a {shown(description['kind'])}, not a {kind}")
     try:
         tensors = _tensors(place, description["tensors_sha256"])
     except UsageError:
@@ -87,12 +99,15 @@ def load_model(folder: str | Path, kind: str | None = None) -> tuple[str, dict[s
         if again["tensors_sha256"] == description["tensors_sha256"]:
             raise
         description, tensors = again, _tensors(place, again["tensors_sha256"])  # it was saved anew meanwhile
-    return description["kind"], description["parameters"], tensors
+    return OpenedFolder(place, description["kind"], description["parameters"], tensors)
 
 
-def model_kind(folder: str | Path) -> str:
-    """What a model folder holds."""
-    return str(_description(Path(folder))["kind"])
+def load_model(folder: str | Path | OpenedFolder, kind: str | None = None) -> tuple[str, dict[str, Any], Tensors]:
+    """Kind, parameters and arrays of a model folder; `kind`, where given, is the one that is accepted."""
+    opened = folder if isinstance(folder, OpenedFolder) else read_folder(folder)
+    if kind is not None and opened.kind != kind:
+        raise UsageError(f"{shown(opened.folder)} holds a {shown(opened.kind)}, not a {kind}")
+    return opened.kind, opened.parameters, opened.tensors
 
 
 def check_writable(folder: str | Path) -> None:
@@ -116,7 +131,7 @@ def check_writable(folder: str | Path) -> None:
         _parsed(target)  # raises unless it is ours, of whatever version
 
 
-def checksum(description: Mapping[str, Any]) -> str:
+def description_checksum(description: Mapping[str, Any]) -> str:
     """Of everything in a description but its own checksum, however it is laid out."""
     content = {name: value for name, value in description.items() if name != "sha256"}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -131,7 +146,9 @@ def tensors_name(tensors_sha256: str) -> str:
 def _parsed(folder: Path) -> dict[str, Any]:
     """The JSON of a model folder, if it is one of ours."""
     if not folder.is_dir():
-        raise UsageError(f"{shown(folder)} is not a model folder: {'a file' if folder.exists() else 'it does not exist'}")
+        raise UsageError(
+            f"{shown(folder)} is not a model folder: {'a file' if folder.exists() else 'it does not exist'}"
+        )
     if not (folder / DESCRIPTION).exists() and not (folder / DESCRIPTION).is_symlink():
         raise UsageError(f"{shown(folder)} is not a model folder: it has no {DESCRIPTION}")
     with readable(folder / DESCRIPTION, "JSON"):
@@ -153,7 +170,7 @@ def _description(folder: Path) -> dict[str, Any]:
     if version == 1:
         raise UsageError(f"{shown(folder)} has the format of a version before the first release; fit the model again")
     with readable(folder / DESCRIPTION, "a model"):
-        intact = description.get("sha256") == checksum(description)
+        intact = description.get("sha256") == description_checksum(description)
     if not intact:
         raise UsageError(
             f"{shown(folder)}: {DESCRIPTION} does not match its checksum; it was changed or damaged, fit the model again"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,15 +18,15 @@ LONGEST_LABEL = 1 << 20  # bytes
 
 
 @contextmanager
-def stored_fields(folder: str | Path) -> Iterator[None]:
+def stored_fields(folder: object) -> Iterator[None]:
     """Say in a sentence which value of a model folder is missing or strange, while a model is put together."""
     try:
         yield
     except UsageError as error:
-        raise UsageError(f"{shown(folder)} is damaged: {error}; fit the model again") from error
+        raise UsageError(f"{shown(str(folder))} is damaged: {error}; fit the model again") from error
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, RecursionError) as error:
         said = f"{reason(error)} is missing" if isinstance(error, KeyError) else reason(error)
-        raise UsageError(f"{shown(folder)} is damaged: {said}; fit the model again") from error
+        raise UsageError(f"{shown(str(folder))} is damaged: {said}; fit the model again") from error
 
 
 def section(where: str, stored: Any, names: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:

@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import KFold
 from sklearn.utils import check_array, check_random_state
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from whichtoken.training.structure_aware_descent import StructureAwareDescent
+from whichtoken.checks import check_count
+from whichtoken.errors import UsageError
+from whichtoken.estimators import model_values as stored
+from whichtoken.estimators.model_folder import OpenedFolder, load_model, save_model
+from whichtoken.models.whitening import Whitening
+from whichtoken.training.structure_aware_descent import (
+    AttentionFit,
+    FactorDescent,
+    Iterate,
+    StructureAwareDescent,
+)
 
 Array = NDArray[np.float64]
+
+KIND = "attention-regressor"
+FITTED = ("n_features_in", "feature_names_in", "outputs", "choice", "status", "message", "n_iter")
+LOGIT_NORMS = (0.03, 0.1, 0.3)  # what a validation compares: the larger, the further from a linear map
+
+
+@dataclass(frozen=True)
+class RegressionChoice:
+    """What a fit settled on: damping and length of the logits, with the held-out errors where some were compared."""
+
+    alpha: float  # of the last step
+    logit_norm: float
+    losses: dict[float, float]  # held-out mean square error by logit_norm; empty without `cv`
 
 
 class AttentionRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -25,14 +53,23 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    preconditioner, step, damping, balance, logit_norm, logit_cap, center, start, start_samples, backtrack
+    alpha : float or "auto"
+        Damping of the preconditioners, relative to their largest eigenvalue; "auto" is the noise level of the fit.
+    cv : int, optional
+        Folds of a validation that chooses `logit_norm` among 0.03, 0.1 and 0.3. None: the rule of the solver, 0.3 for
+        centred tokens and 0.75 otherwise.
+    preconditioner, step, balance, logit_norm, logit_cap, center, start, start_samples, backtrack
         As for `whichtoken.training.structure_aware_descent.StructureAwareDescent`.
     max_iter, tol
         At most so many steps; the end when three of them lower the loss by less than `tol`, relative.
-    device
+    device : str
         Where attention is computed, in torch's spelling.
-    random_state
-        Seed, `RandomState` or `Generator` of a random start.
+    n_jobs : int, optional
+        Processes of the validation.
+    verbose : int
+        1: a line for every step on standard error.
+    random_state : int, RandomState, Generator or None
+        Of a random start, and of the cut into folds.
 
     Attributes
     ----------
@@ -45,17 +82,28 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     intercept_ : (n_outputs,) or float
     context_ : (n_samples, n_features)
         The training tokens.
+    choice_ : RegressionChoice
     fit_ : AttentionFit
-        With `fit_.descent.trace`, every iterate.
+        With `fit_.descent.trace`, every iterate; of a loaded model the last one.
     n_iter_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken import AttentionRegressor
+    >>> X = np.random.default_rng(0).standard_normal((200, 3))
+    >>> model = AttentionRegressor().fit(X, X @ [1.0, -2.0, 0.5])
+    >>> bool(model.score(X, X @ [1.0, -2.0, 0.5]) > 0.99)
+    True
     """
 
     def __init__(
         self,
         *,
+        alpha: float | Literal["auto"] = "auto",
+        cv: int | None = None,
         preconditioner: Literal["gram", "covariance"] = "gram",
         step: float | None = None,
-        damping: float | Literal["adaptive"] = "adaptive",
         balance: Literal["exact", "penalty", "none"] | None = None,
         logit_norm: float | None = None,
         logit_cap: float = 0.5,
@@ -66,11 +114,14 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         max_iter: int = 20,
         tol: float = 1e-4,
         device: str = "cpu",
+        n_jobs: int | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
+        self.alpha = alpha
+        self.cv = cv
         self.preconditioner = preconditioner
         self.step = step
-        self.damping = damping
         self.balance = balance
         self.logit_norm = logit_norm
         self.logit_cap = logit_cap
@@ -81,6 +132,8 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.max_iter = max_iter
         self.tol = tol
         self.device = device
+        self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -88,33 +141,21 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         tokens, labels = validate_data(
             self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
         )
-        solver = StructureAwareDescent(
-            preconditioner=self.preconditioner,
-            step=self.step,
-            damping=self.damping,
-            balance=self.balance,
-            logit_norm=self.logit_norm,
-            logit_cap=self.logit_cap,
-            center=self.center,
-            start=self.start,
-            start_samples=self.start_samples,
-            backtrack=self.backtrack,
-            iterations=self.max_iter,
-            tolerance=self.tol,
-        )
+        targets = labels.reshape(len(labels), -1)
+        solver = self._solver()
         rng = self.random_state
         if not isinstance(rng, np.random.Generator):
             rng = np.random.default_rng(check_random_state(rng).randint(2**31))
-        self.fit_ = solver.fit(tokens, labels.reshape(len(labels), -1), rng, device=self.device)
+        losses = {} if self.cv is None else self._validated(solver, tokens, targets, int(rng.integers(2**31)))
+        if losses:
+            solver = replace(solver, logit_norm=min(losses, key=losses.__getitem__))
+        self.fit_ = solver.fit(tokens, targets, rng, device=self.device, observe=_say if self.verbose else None)
         if self.fit_.descent.status == "diverged":
             warnings.warn(f"training diverged: {self.fit_.descent.message}", ConvergenceWarning, stacklevel=2)
-        self.value_, self.key_query_, self.context_ = self.fit_.value, self.fit_.key_query, self.fit_.context
-        centred = self.context_ - self.fit_.whitening.mean
-        linear_map = self.value_ @ (centred.T @ centred / len(centred)) @ self.key_query_.T
-        intercept = self.fit_.label_mean - linear_map @ self.fit_.whitening.mean
-        self.coef_: Array = linear_map[0] if labels.ndim == 1 else linear_map
-        self.intercept_: Any = intercept[0] if labels.ndim == 1 else intercept
+        final = self.fit_.descent.final
+        self.choice_ = RegressionChoice(final.damping, final.logit_norm, losses)
         self.n_iter_ = len(self.fit_.descent.trace) - 1
+        self._keep_layer(labels.ndim)
         return self
 
     def predict(self, X: ArrayLike, context: ArrayLike | None = None) -> Array:
@@ -125,3 +166,130 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             context = check_array(context, dtype=np.float64, input_name="context")
         outputs = self.fit_.predict(queries, context)
         return outputs[:, 0] if self.coef_.ndim == 1 else outputs
+
+    def save(self, folder: str | Path) -> None:
+        """Write a model folder: safetensors and JSON. The training tokens, which are the context, travel with it."""
+        check_is_fitted(self)
+        descent, whitening = self.fit_.descent, self.fit_.whitening
+        fitted = {
+            "n_features_in": self.n_features_in_,
+            "feature_names_in": list(getattr(self, "feature_names_in_", [])),
+            "outputs": self.coef_.ndim,
+            "choice": {**asdict(self.choice_), "losses": [list(pair) for pair in self.choice_.losses.items()]},
+            "status": descent.status,
+            "message": descent.message,
+            "n_iter": self.n_iter_,
+        }
+        tensors = {
+            "context": self.context_, "label_mean": self.fit_.label_mean, "P": descent.final.P, "Q": descent.final.Q,
+            "mean": whitening.mean, "root": whitening.root, "inverse_root": whitening.inverse_root,
+            "loss": np.array([descent.final.loss]),
+        }  # fmt: skip
+        save_model(folder, KIND, {"settings": stored.storable(self.get_params()), "fitted": fitted}, tensors)
+
+    @classmethod
+    def load(cls, folder: str | Path | OpenedFolder) -> Self:
+        """The regressor that `save` wrote; executes no code."""
+        _, parameters, tensors = load_model(folder, KIND)
+        with stored.stored_fields(folder):
+            parts = stored.section("parameters", parameters, ["settings", "fitted"])
+            model = cls(**stored.section("settings", parts["settings"], list(cls().get_params())))
+            model._solver()
+            stored.check_seed(model.random_state)
+            fitted = stored.section("fitted", parts["fitted"], FITTED)
+            model._take_fitted(fitted, tensors)
+        return model
+
+    def _solver(self) -> StructureAwareDescent:
+        """The solver with these settings, which it checks."""
+        if isinstance(self.alpha, str) and self.alpha != "auto":
+            raise ValueError(f"alpha={self.alpha!r} must be 'auto' or a number that is not negative")
+        if not isinstance(self.alpha, str) and not 0 <= self.alpha < np.inf:
+            raise ValueError(f"alpha={self.alpha} must be 'auto' or a number that is not negative")
+        if self.cv is not None:
+            check_count("cv", self.cv, 2)
+        return StructureAwareDescent(
+            preconditioner=self.preconditioner,
+            step=self.step,
+            damping="adaptive" if isinstance(self.alpha, str) else self.alpha,
+            balance=self.balance,
+            logit_norm=self.logit_norm,
+            logit_cap=self.logit_cap,
+            center=self.center,
+            start=self.start,
+            start_samples=self.start_samples,
+            backtrack=self.backtrack,
+            iterations=self.max_iter,
+            tolerance=self.tol,
+        )
+
+    def _validated(self, solver: StructureAwareDescent, tokens: Array, labels: Array, seed: int) -> dict[float, float]:
+        """Held-out mean square errors by length of the logits."""
+        assert self.cv is not None
+        folds = list(KFold(min(self.cv, len(tokens)), shuffle=True, random_state=seed).split(tokens))
+        norms = LOGIT_NORMS if self.logit_norm is None else (self.logit_norm,)
+        errors = Parallel(n_jobs=self.n_jobs)(
+            delayed(_held_out_error)(replace(solver, logit_norm=norm), tokens, labels, inside, outside, seed)
+            for norm in norms
+            for inside, outside in folds
+        )
+        return dict(zip(norms, np.reshape(errors, (len(norms), -1)).mean(axis=1).tolist(), strict=True))
+
+    def _keep_layer(self, dimensions: int) -> None:
+        """The layer in raw coordinates, and the linear map that it is; labels had so many dimensions."""
+        self.value_, self.key_query_, self.context_ = self.fit_.value, self.fit_.key_query, self.fit_.context
+        centred = self.context_ - self.fit_.whitening.mean
+        linear_map = self.value_ @ (centred.T @ centred / len(centred)) @ self.key_query_.T
+        intercept = self.fit_.label_mean - linear_map @ self.fit_.whitening.mean
+        self.coef_: Array = linear_map[0] if dimensions == 1 else linear_map
+        self.intercept_: Any = intercept[0] if dimensions == 1 else intercept
+
+    def _take_fitted(self, fitted: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> None:
+        """The stored layer, if its parts fit together."""
+        dim = self.n_features_in_ = stored.count("n_features_in", fitted["n_features_in"])
+        if fitted["feature_names_in"]:
+            self.feature_names_in_ = np.array(stored.texts("feature_names_in", fitted["feature_names_in"], dim), object)
+        outputs, count = tensors["P"].shape[0], tensors["context"].shape[0]
+        dimensions = stored.count("outputs", fitted["outputs"])
+        if dimensions > 2 or (dimensions == 1 and outputs != 1) or count < 2:
+            raise UsageError(f"'outputs' is {dimensions} with {outputs} outputs and {count} tokens")
+        square = (dim, dim)
+        shapes = {
+            "context": (count, dim), "label_mean": (outputs,), "P": (outputs, dim), "Q": square, "mean": (dim,),
+            "root": square, "inverse_root": square, "loss": (1,),
+        }  # fmt: skip
+        context, label_mean, P, Q, mean, root, inverse_root, loss = stored.arrays(tensors, shapes)
+        if np.abs(root @ inverse_root - np.eye(dim)).max() > 1e-3:
+            raise UsageError("array 'inverse_root' is not the inverse of 'root'")
+        if fitted["status"] not in ("converged", "iterations", "diverged") or not isinstance(fitted["message"], str):
+            raise UsageError("'status' is none of converged, iterations, diverged")
+        choice = stored.section("choice", fitted["choice"], ["alpha", "logit_norm", "losses"])
+        self.choice_ = RegressionChoice(
+            stored.number("alpha", choice["alpha"], 0, include_low=True),
+            stored.number("logit_norm", choice["logit_norm"], 0),
+            {stored.number("losses", norm, 0): stored.number("losses", error, 0) for norm, error in choice["losses"]},
+        )
+        self.n_iter_ = stored.count("n_iter", fitted["n_iter"], 0)
+        final = Iterate(
+            self.n_iter_, P, Q, float(loss[0]), np.zeros_like(P), np.zeros_like(Q), 0.0, self.choice_.alpha, True
+        )
+        whitening = Whitening(mean, root, inverse_root)
+        descent = FactorDescent(final, (final,), fitted["status"], fitted["message"])
+        self.fit_ = AttentionFit(*whitening.to_raw(P, Q), context, whitening, label_mean, self.center, descent)
+        self._keep_layer(dimensions)
+
+
+def _held_out_error(
+    solver: StructureAwareDescent,
+    tokens: Array,
+    labels: Array,
+    inside: NDArray[np.intp],
+    outside: NDArray[np.intp],
+    seed: int,
+) -> float:
+    fit = solver.fit(tokens[inside], labels[inside], np.random.default_rng(seed))
+    return float(np.mean((fit.predict(tokens[outside]) - labels[outside]) ** 2))
+
+
+def _say(iterate: Iterate) -> None:
+    print(f"step {iterate.iteration}: loss {iterate.loss:.6g}", file=sys.stderr)

@@ -21,7 +21,7 @@ from scipy.special import logsumexp, softmax
 from whichtoken.attention.losses import Loss, compiled_log_slope
 from whichtoken.attention.sequence import NO_NULL, weigh_in_logs
 from whichtoken.data.attention_tokens import AttentionProblem
-from whichtoken.norms import power_norm
+from whichtoken.norms import power_norm, signed_power
 from whichtoken.theory.mirror_descent import directional_divergence, inverse_mirror_map, mirror_map
 
 Matrix = NDArray[np.float64]
@@ -148,12 +148,12 @@ class Sphere:
     def parameters(self, weights: Matrix) -> Matrix:
         """Parameters of unit norm for the direction of the weights, flat."""
         unit = weights.ravel() / power_norm(weights, self.p)
-        return np.copysign(np.abs(unit) ** (1.0 / self.power), unit)
+        return signed_power(unit, 1.0 / self.power)
 
     def direction(self, parameters: Matrix) -> Matrix:
         """Weights of unit norm."""
         unit = parameters / power_norm(parameters, self.p * self.power)
-        return np.copysign(np.abs(unit) ** self.power, unit).reshape(self.shape)
+        return signed_power(unit, self.power).reshape(self.shape)
 
     def minimise(self, objective: Objective, radius: float, start: Matrix) -> tuple[Matrix, float]:
         """Parameters of a local minimum, of unit norm, and its value."""

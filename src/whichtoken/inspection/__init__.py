@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from whichtoken.inspection.fine_tuning import fine_tune
     from whichtoken.inspection.head_report import HeadReport, head_reports
     from whichtoken.inspection.inspecting import Inspection, inspect
-    from whichtoken.inspection.loading import load_model, load_tokenizer
+    from whichtoken.inspection.loading import load_tokenizer, load_transformer
     from whichtoken.inspection.monitor import AttentionMonitor
     from whichtoken.inspection.picks import Picks
     from whichtoken.inspection.probe import AttentionProbe
@@ -35,7 +35,7 @@ _HOME = {
     "fine_tune": "fine_tuning",
     "head_reports": "head_report",
     "inspect": "inspecting",
-    "load_model": "loading",
+    "load_transformer": "loading",
     "load_tokenizer": "loading",
     "pick_effects": "effects",
     "pick_stability": "stability",
@@ -57,8 +57,8 @@ __all__ = [
     "fine_tune",
     "head_reports",
     "inspect",
-    "load_model",
     "load_tokenizer",
+    "load_transformer",
     "pick_effects",
     "pick_stability",
     "token_shares",

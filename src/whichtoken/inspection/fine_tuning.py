@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from whichtoken.inspection.loading import load_model, load_tokenizer
+from whichtoken.inspection.loading import load_tokenizer, load_transformer
 
 LONGEST = 64
 
@@ -64,7 +64,7 @@ def fine_tune(
     """
     torch.manual_seed(seed)
     tokenizer = load_tokenizer(folder)
-    model = load_model(folder, classifier=True, num_labels=len(set(labels)))
+    model = load_transformer(folder, classifier=True, num_labels=len(set(labels)))
     if names is not None:
         model.config.id2label = dict(enumerate(names))
     _freeze(model, frozen_layers)

@@ -35,7 +35,7 @@ class Word:
     mark: str  # "pick", "runner-up" or nothing
 
 
-def page(inspection: Inspection) -> str:
+def inspection_page(inspection: Inspection) -> str:
     """The whole page."""
     return _environment().get_template("page.html").render(body=fragment(inspection), model=inspection.model)
 

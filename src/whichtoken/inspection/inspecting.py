@@ -152,9 +152,9 @@ class Inspection:
     def to_html(self, path: str | Path) -> None:
         """Write the page, whole or not at all."""
         from whichtoken.files import write_text
-        from whichtoken.inspection.html import page
+        from whichtoken.inspection.html import inspection_page
 
-        write_text(path, page(self))
+        write_text(path, inspection_page(self))
 
     def _repr_html_(self) -> str:
         from whichtoken.inspection.html import fragment

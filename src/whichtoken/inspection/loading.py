@@ -16,7 +16,7 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # in the order of preference
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
 
 
-def load_model(folder: str | Path, *, classifier: bool | None = None, **options: Any) -> Any:
+def load_transformer(folder: str | Path, *, classifier: bool | None = None, **options: Any) -> Any:
     """The transformers model in a folder, in evaluation mode.
 
     Code in the folder stays where it is (`trust_remote_code=False`), safetensors are preferred, and pickled weights are

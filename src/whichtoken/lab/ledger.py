@@ -25,7 +25,7 @@ from whichtoken.lab.ledger_file import (
     verify,
     wrong_value,
 )
-from whichtoken.lab.plan import Plan, Task
+from whichtoken.lab.plan import RunPlan, RunTask
 
 RunKey = tuple[str, str, str, int]
 
@@ -87,12 +87,14 @@ class Ledger:
                 schema = check_schema(path, connection)
             yield cls(path, connection, schema)
 
-    def put(self, version: int, task: Task, row: Row[Any]) -> None:
+    def put(self, version: int, task: RunTask, row: Row[Any]) -> None:
         """Store one finished row in its own transaction."""
         values = (row.status, row.message, canonical_json(row.measured), float(row.seconds), row.package_version)
         self._insert("rows", (task.experiment, version, task.point, task.seed, *values))
 
-    def put_prediction(self, version: int, task: Task, predicted: Mapping[str, Predicted], message: str = "") -> None:
+    def put_prediction(
+        self, version: int, task: RunTask, predicted: Mapping[str, Predicted], message: str = ""
+    ) -> None:
         """Store what theory says of one point, or the message why it says nothing."""
         text = canonical_json({name: asdict(item) for name, item in predicted.items()})
         self._insert("predictions", (task.experiment, version, task.point, text, message))
@@ -111,25 +113,25 @@ class Ledger:
         with one_sentence(self.path), self._connection:
             self._connection.execute("DELETE FROM verdicts WHERE experiment=?", (experiment,))
 
-    def rows(self, plan: Plan) -> dict[Task, Row[Any]]:
+    def rows(self, plan: RunPlan) -> dict[RunTask, Row[Any]]:
         """The stored rows of a plan, with their predictions, in the order of the plan.
 
         A prediction that failed stands behind them as a failed row of its own, with a task that has no seed.
         """
         key = {"experiment": plan.experiment.id, "version": plan.experiment.version}
         predicted: dict[str, dict[str, Predicted]] = {}
-        faults: dict[Task, Row[Any]] = {}
+        faults: dict[RunTask, Row[Any]] = {}
         for _, _, point, items, message in self._select("predictions", key):
             predicted[point] = self._predictions(items)
             if message and point in plan.points:
-                task = Task(plan.experiment.id, point, None)
+                task = RunTask(plan.experiment.id, point, None)
                 faults[task] = Row(plan.points[point], 0, "failed", f"prediction: {message}", {}, 0.0, __version__)
-        stored: dict[Task, Row[Any]] = {}
+        stored: dict[RunTask, Row[Any]] = {}
         for _, _, point, seed, status, message, measured, seconds, package in self._select("rows", key):
             if status not in ("ok", "failed"):
                 raise wrong_value(self.path, "rows", "status")
             if point in plan.points:
-                stored[Task(plan.experiment.id, point, seed)] = Row(
+                stored[RunTask(plan.experiment.id, point, seed)] = Row(
                     plan.points[point], seed, status, message, measured, seconds, package, predicted.get(point, {})
                 )
         return {**{task: stored[task] for task in plan.tasks if task in stored}, **faults}

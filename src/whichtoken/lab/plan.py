@@ -21,7 +21,7 @@ Overrides = Mapping[str, list[Any]]
 
 
 @dataclass(frozen=True)
-class Task:
+class RunTask:
     """One repeat of one point, or (seed None) the prediction of the point. Small, so that it travels well."""
 
     experiment: str
@@ -30,7 +30,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What one run of one experiment consists of."""
 
     experiment: Experiment[Any]
@@ -57,12 +57,12 @@ class Plan:
         return {text: point for text, point, _ in self._repeats}
 
     @cached_property
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[RunTask]:
         """Every repeat of every point; the largest number of seeds wins where two grids share a point."""
         seeds: dict[str, int] = {}
         for text, _, repeats in self._repeats:
             seeds[text] = max(repeats, seeds.get(text, 0))
-        return [Task(self.experiment.id, text, seed) for text, repeats in seeds.items() for seed in range(repeats)]
+        return [RunTask(self.experiment.id, text, seed) for text, repeats in seeds.items() for seed in range(repeats)]
 
     @property
     def absent(self) -> dict[str, str]:
@@ -109,7 +109,7 @@ def make_plan(
     preset: str = "quick",
     set: Mapping[str, Any] | None = None,
     seeds: int | None = None,
-) -> Plan:
+) -> RunPlan:
     """Check the request and plan it.
 
     Parameters
@@ -121,14 +121,14 @@ def make_plan(
         raise unknown("preset", preset, experiment.presets, experiment.id)
     if seeds is not None and (isinstance(seeds, bool) or not isinstance(seeds, (int, np.integer)) or seeds < 1):
         raise UsageError(f"seeds={seeds} must be a whole number of at least 1")
-    plan = Plan(experiment, preset, _checked(experiment, set or {}), None if seeds is None else int(seeds))
+    plan = RunPlan(experiment, preset, _checked(experiment, set or {}), None if seeds is None else int(seeds))
     check_size([plan])
     if plan.overrides and not plan.points:  # values that the point itself refuses are the request's mistake
         raise UsageError(plan.fault)
     return plan
 
 
-def check_size(plans: Iterable[Plan]) -> None:
+def check_size(plans: Iterable[RunPlan]) -> None:
     """Refuse a run that would never end, before a list of its points is made."""
     plans = list(plans)
     rows = sum(plan.size for plan in plans)

@@ -13,7 +13,7 @@ from whichtoken.lab.discovery import experiments, find
 from whichtoken.lab.engines import Engine, parse_engine, time_limit
 from whichtoken.lab.experiment import Experiment, Row
 from whichtoken.lab.ledger import Ledger, Run
-from whichtoken.lab.plan import Plan, Task, check_size, make_plan
+from whichtoken.lab.plan import RunPlan, RunTask, check_size, make_plan
 from whichtoken.lab.progress import Tick, progress_bar
 from whichtoken.lab.results import Result, judge_and_store
 from whichtoken.lab.worker import Outcome
@@ -99,7 +99,7 @@ def _chosen(ids: Iterable[str] | None, preset: str) -> list[Any]:
 
 
 def _compute(
-    plans: list[Plan],
+    plans: list[RunPlan],
     ledger: Ledger,
     engine: Engine,
     fresh: bool,
@@ -123,7 +123,7 @@ def _compute(
         )
 
 
-def _missing(plan: Plan, ledger: Ledger, fresh: bool) -> list[Task]:
+def _missing(plan: RunPlan, ledger: Ledger, fresh: bool) -> list[RunTask]:
     """The tasks to run: predictions first, so that a theory that cannot be evaluated shows early."""
     stored = set() if fresh else ledger.rows(plan).keys()
     if type(plan.experiment).predict is Experiment.predict:
@@ -132,12 +132,12 @@ def _missing(plan: Plan, ledger: Ledger, fresh: bool) -> list[Task]:
         predicted = set() if fresh else ledger.predicted_points(plan.experiment.id, plan.experiment.version)
     present = plan.points.keys() - plan.absent.keys()
     predictions = [
-        Task(plan.experiment.id, text, None) for text in plan.points if text in present and text not in predicted
+        RunTask(plan.experiment.id, text, None) for text in plan.points if text in present and text not in predicted
     ]
     return predictions + [task for task in plan.tasks if task.point in present and task not in stored]
 
 
-def _store(ledger: Ledger, plan: Plan, task: Task, outcome: Outcome) -> None:
+def _store(ledger: Ledger, plan: RunPlan, task: RunTask, outcome: Outcome) -> None:
     version = plan.experiment.version
     if task.seed is not None:
         row: Row[Any] = Row(

@@ -11,7 +11,7 @@ from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Experiment, Row, Rows
 from whichtoken.lab.ledger import Judged, Ledger, Run
-from whichtoken.lab.plan import Plan, Task, make_plan
+from whichtoken.lab.plan import RunPlan, RunTask, make_plan
 from whichtoken.lab.verdicts import Claim, Mean, Verdict, not_run, settle
 
 AT_FAULT = "broken: "
@@ -23,7 +23,7 @@ class Result:
 
     Attributes
     ----------
-    plan : Plan
+    plan : RunPlan
         What was to be run.
     rows : Rows[Any]
         The finished rows; `rows.failed` holds the others.
@@ -43,7 +43,7 @@ class Result:
     >>> [verdict.state for verdict in result.verdicts]  # doctest: +SKIP
     """
 
-    plan: Plan
+    plan: RunPlan
     rows: Rows[Any]
     verdicts: list[Verdict]
     missing: int
@@ -112,7 +112,7 @@ class Result:
         }
 
 
-def judge(plan: Plan, stored: Mapping[Task, Row[Any]], started: str = "") -> Result:
+def judge(plan: RunPlan, stored: Mapping[RunTask, Row[Any]], started: str = "") -> Result:
     """The verdicts of a plan from those of its rows that are stored; a judge that fails is a fault of its claim."""
     rows: Rows[Any] = Rows(
         (row for row in stored.values() if row.status == "ok"),
@@ -137,7 +137,7 @@ def judge(plan: Plan, stored: Mapping[Task, Row[Any]], started: str = "") -> Res
     return Result(plan, rows, verdicts, missing, started, fault)
 
 
-def judge_and_store(plan: Plan, ledger: Ledger, started: str) -> Result:
+def judge_and_store(plan: RunPlan, ledger: Ledger, started: str) -> Result:
     """The verdicts of a run, kept with it in the ledger so that listing them judges nothing."""
     result = judge(plan, ledger.rows(plan), started)
     run = Run(plan.experiment.id, plan.preset, plan.overrides, plan.seeds, started)
@@ -161,7 +161,7 @@ def _finite(verdict: Verdict) -> Verdict:
     return replace(verdict, **hidden, state="inconclusive", note=f"{AT_FAULT}{said}")
 
 
-def _claims(plan: Plan, rows: Rows[Any], reason: str, nothing_stored: bool) -> list[Claim]:
+def _claims(plan: RunPlan, rows: Rows[Any], reason: str, nothing_stored: bool) -> list[Claim]:
     """The claims of the experiment, and those on record that it could not make."""
     on_record = plan.experiment.expected.get(plan.preset, {})
     if nothing_stored and reason:
@@ -182,7 +182,7 @@ def stored_results(ledger: Ledger, runs: Iterable[Run] | None = None) -> list[Re
     return [judge(plan, ledger.rows(plan), run.started) for run in chosen if (plan := _replan(run)) is not None]
 
 
-def _replan(run: Run) -> Plan | None:
+def _replan(run: Run) -> RunPlan | None:
     experiment = experiments().get(run.experiment)
     if experiment is None or run.preset not in experiment.presets:
         return None

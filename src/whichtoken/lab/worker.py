@@ -23,7 +23,7 @@ from whichtoken.errors import in_one_line
 from whichtoken.lab.canonical import plain, random_stream
 from whichtoken.lab.discovery import experiments, find
 from whichtoken.lab.experiment import Experiment, Predicted
-from whichtoken.lab.plan import Task, read_point
+from whichtoken.lab.plan import RunTask, read_point
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 LARGEST = 64 * 2**20  # characters of JSON in one row
@@ -41,7 +41,7 @@ class Outcome:
     package_version: str = __version__
 
 
-def work(task: Task) -> Outcome:
+def work(task: RunTask) -> Outcome:
     """Run one task. A fault of the experiment, of whatever kind, is an outcome, not an exception."""
     start = time.perf_counter()
     try:
@@ -122,7 +122,7 @@ def use_one_thread() -> None:
     threadpool_limits(1)
 
 
-def _values(task: Task) -> Mapping[str, Any]:
+def _values(task: RunTask) -> Mapping[str, Any]:
     experiment = find(task.experiment)
     point = read_point(experiment, task.point)
     if task.seed is None:

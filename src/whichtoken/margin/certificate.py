@@ -86,7 +86,7 @@ class MarginCertificate:
         return multipliers
 
 
-def certify(
+def certify_direction(
     constraints: Constraints | VocabularyConstraints, weights: Vector, multipliers: Vector, p: float
 ) -> MarginCertificate:
     """Judge a pair of candidates: only what can be verified here, against rounding too, enters the certificate."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.norms import Vector
+from whichtoken.norms import Vector, signed_power
 
 # Relative to the slope at the largest weight; further out, an entry is as good as frozen in one coordinate.
 SLOPES = (1e-8, 1e12)
@@ -25,10 +25,10 @@ class PowerCurve:
     p: float
 
     def dual(self, weights: Vector) -> Vector:
-        return np.copysign(np.abs(weights) ** (self.p - 1), weights)
+        return signed_power(weights, self.p - 1)
 
     def primal(self, dual: Vector) -> Vector:
-        return np.copysign(np.abs(dual) ** (1 / (self.p - 1)), dual)
+        return signed_power(dual, 1 / (self.p - 1))
 
     def tangent(self, weights: Vector, dual: Vector) -> Tangent:
         magnitude = np.abs(weights)

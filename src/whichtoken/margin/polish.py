@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whichtoken.margin.bounds import EXACT_WORK
-from whichtoken.margin.certificate import MarginCertificate, certify
+from whichtoken.margin.certificate import MarginCertificate, certify_direction
 from whichtoken.margin.constraints import Constraints
 from whichtoken.margin.exact import exact_scores
 from whichtoken.margin.rounding import UNIT
@@ -40,7 +40,7 @@ def polished(
     target, start = certificate.dual_bound * rows.rhs, certificate.direction.ravel()
     for spare in SPARE_UNITS:
         weights = _refined(rows, start, target + spare * UNIT * rows.norms(2))
-        better = certify(constraints, weights, multipliers, p)
+        better = certify_direction(constraints, weights, multipliers, p)
         certificate = max(certificate, better, key=lambda candidate: candidate.margin)
         if certificate.status == "optimal":
             break

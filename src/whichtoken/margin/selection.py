@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from whichtoken.margin.certificate import MarginCertificate, certify, certify_infeasible
+from whichtoken.margin.certificate import MarginCertificate, certify_direction, certify_infeasible
 from whichtoken.margin.cholesky import cholesky
 from whichtoken.margin.pair_ascent import PairProblem
 from whichtoken.margin.solve import solve
@@ -121,12 +121,12 @@ class Ties:
             for weights in (self._exact(problem, multipliers), settled):
                 if weights is None:
                     continue
-                certificate = certify(self.constraints, self.points.T @ weights, dual, 2.0)
+                certificate = certify_direction(self.constraints, self.points.T @ weights, dual, 2.0)
                 if best is None or certificate.gap < best.gap:
                     best = certificate
             if best is not None and (best.direction is None or self._computed_gap(best.direction, best) <= enough):
                 return best
-        return best or certify(
+        return best or certify_direction(
             self.constraints, self.points.sum(axis=0), np.where(self.constraints.free, 0.0, 1.0), 2.0
         )
 

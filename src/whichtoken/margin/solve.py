@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.margin.certificate import MarginCertificate, certify, certify_infeasible
+from whichtoken.margin.certificate import MarginCertificate, certify_direction, certify_infeasible
 from whichtoken.margin.constraints import Constraints
 from whichtoken.margin.euclidean import minimal_norm
 from whichtoken.margin.infeasible import proven
@@ -59,13 +59,13 @@ def _solve(constraints: Constraints | VocabularyConstraints, p: float) -> Margin
         farkas = euclidean.multipliers * factor
         if proven(constraints, farkas):
             return certify_infeasible(constraints, farkas)
-        best = certify(constraints, mean.weights, farkas, p)  # the vector still bounds the margin
+        best = certify_direction(constraints, mean.weights, farkas, p)  # the vector still bounds the margin
         if best.status == "infeasible":
             return best
         euclidean = _on_working_set(unit, mean, partial(minimal_norm, stop_at_farkas=False), EUCLIDEAN_PORTION)
     assert isinstance(euclidean, Solution)
     for candidate in _candidates(unit, euclidean, p):
-        certificate = certify(constraints, candidate.weights, candidate.multipliers * factor, p)
+        certificate = certify_direction(constraints, candidate.weights, candidate.multipliers * factor, p)
         if certificate.status != "unconverged":
             return certificate
         best = certificate if best is None else _better_of_both(constraints, best, certificate, p)
@@ -82,7 +82,7 @@ def _better_of_both(
     if primal is dual:
         return primal
     assert primal.direction is not None
-    return certify(constraints, primal.direction.ravel(), dual.on_rows(constraints.free), p)
+    return certify_direction(constraints, primal.direction.ravel(), dual.on_rows(constraints.free), p)
 
 
 def _candidates(rows: Constraints | VocabularyConstraints, euclidean: Solution, p: float) -> Iterator[Solution]:

@@ -7,6 +7,7 @@ entries of a token: W enters through four small matrices, and the gradient is ga
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+PART = 512  # samples that one thread takes at a time
 
 
 class Blocks(NamedTuple):
@@ -27,7 +29,9 @@ class Blocks(NamedTuple):
     position: Array  # (groups,): p_i^T v_2
 
 
-def logistic_loss_and_gradient(X: Array, y: Array, encodings: Array, W: Array, v: Array) -> tuple[float, Array, Array]:
+def logistic_loss_and_gradient(
+    X: Array, y: Array, encodings: Array, W: Array, v: Array, threads: int = 1
+) -> tuple[float, Array, Array]:
     """Mean logistic loss of y f(Z), f(Z) = v^T Z S 1, and its gradients in W and v.
 
     With h_i = v^T z_i, mean_j = sum_i S_ij h_i, g = sigmoid(-y f) and C_ij = S_ij (h_i - mean_j), the gradients are
@@ -41,6 +45,8 @@ def logistic_loss_and_gradient(X: Array, y: Array, encodings: Array, W: Array, v
     encodings : array, shape (groups, encoding_dim)
     W : array, shape (group_dim + encoding_dim, group_dim + encoding_dim)
     v : array, shape (group_dim + encoding_dim,)
+    threads : int
+        How many share the batch. Parts of it are summed in their order, so the numbers are the same for any.
     """
     d, P = X.shape[2], encodings
     blocks = Blocks(
@@ -51,15 +57,30 @@ def logistic_loss_and_gradient(X: Array, y: Array, encodings: Array, W: Array, v
         value=np.ascontiguousarray(v[:d]),
         position=P @ v[d:],
     )
-    gradient = Blocks(*map(np.zeros_like, blocks))
-    loss = _accumulate(np.ascontiguousarray(X), y, blocks, gradient)
+    X = np.ascontiguousarray(X)
+    parts = [slice(start, start + PART) for start in range(0, len(X), PART)]
+
+    def share(part: slice) -> tuple[float, Blocks]:
+        gradient = Blocks(*map(np.zeros_like, blocks))
+        return _accumulate(X[part], y[part], 1.0 / len(X), blocks, gradient), gradient
+
+    if threads > 1 and len(parts) > 1:
+        with ThreadPoolExecutor(min(threads, len(parts))) as pool:
+            shares = list(pool.map(share, parts))
+    else:
+        shares = list(map(share, parts))
+    loss = sum(part_loss for part_loss, _ in shares)
+    gradient = shares[0][1]
+    for _, part_gradient in shares[1:]:
+        for whole, part in zip(gradient, part_gradient, strict=True):
+            whole += part
     W_gradient = np.block([[gradient.content, gradient.query @ P], [(gradient.key @ P).T, P.T @ gradient.pair @ P]])
     return loss, W_gradient, np.concatenate([gradient.value, gradient.position @ P])
 
 
 @njit(cache=True, nogil=True)
-def _accumulate(X: Array, y: Array, blocks: Blocks, gradient: Blocks) -> float:
-    """Mean loss of the batch; its gradient is added to `gradient`."""
+def _accumulate(X: Array, y: Array, weight: float, blocks: Blocks, gradient: Blocks) -> float:
+    """Sum of the losses times `weight`; its gradient is added to `gradient`."""
     batch, groups, d = X.shape
     S, S_transposed = np.empty((groups, groups)), np.empty((groups, groups))
     left, right = np.empty((groups, 2 * d)), np.empty((2 * d, groups))
@@ -89,7 +110,7 @@ def _accumulate(X: Array, y: Array, blocks: Blocks, gradient: Blocks) -> float:
         margin = y[n] * (mean.sum() + groups * reference)
         decay = math.exp(-abs(margin))
         loss += math.log1p(decay) + max(-margin, 0.0)
-        pull = -y[n] * (decay if margin > 0 else 1.0) / (1.0 + decay) / batch
+        pull = -y[n] * (decay if margin > 0 else 1.0) / (1.0 + decay) * weight
         for i in range(groups):
             gradient.position[i] += pull * received[i]
             for k in range(d):
@@ -106,7 +127,7 @@ def _accumulate(X: Array, y: Array, blocks: Blocks, gradient: Blocks) -> float:
         for k in range(d):
             for j in range(groups):
                 gradient.query[k, j] += changes[k, j]
-    return float(loss / batch)
+    return float(loss * weight)
 
 
 @njit(cache=True, nogil=True)

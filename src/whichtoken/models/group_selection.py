@@ -14,7 +14,7 @@ from whichtoken.theory.group_sparse import positional_block
 
 
 @dataclass(frozen=True)
-class Selection:
+class GroupSelection:
     """State of a group transformer on a sample; cosines are nan while their vector is zero."""
 
     loss: float
@@ -29,13 +29,13 @@ class Selection:
 
 
 @torch.no_grad()
-def selection(model: GroupTransformer, X: Tensor, y: Tensor, relevant: int, direction: ArrayLike) -> Selection:
+def selection(model: GroupTransformer, X: Tensor, y: Tensor, relevant: int, direction: ArrayLike) -> GroupSelection:
     """Measure what `model` selects on X (batch, groups, group_dim) with labels y (batch,)."""
     v_1, v_2 = model.value_blocks()
     received = model.attention(X)[:, relevant]  # (batch, groups)
     blocks = model.blocks()
     predicted = positional_block(model.encodings.numpy(), relevant, gap=1.0)
-    return Selection(
+    return GroupSelection(
         loss=float(model.loss(X, y)),
         accuracy=float((y * model(X) > 0).double().mean()),
         attention=float(received.mean()),

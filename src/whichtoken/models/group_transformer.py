@@ -99,7 +99,12 @@ class _ExactLogisticLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, W: Tensor, v: Tensor, X: Tensor, y: Tensor, encodings: Tensor) -> Tensor:
         loss, *gradients = logistic_loss_and_gradient(
-            X.numpy(), y.numpy().astype(float), encodings.numpy(), W.detach().numpy(), v.detach().numpy()
+            X.numpy(),
+            y.numpy().astype(float),
+            encodings.numpy(),
+            W.detach().numpy(),
+            v.detach().numpy(),
+            threads=torch.get_num_threads(),
         )
         ctx.save_for_backward(*map(torch.from_numpy, gradients))
         return torch.tensor(loss, dtype=torch.float64)

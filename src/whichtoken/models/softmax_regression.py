@@ -78,7 +78,7 @@ class SoftmaxRegression(torch.nn.Module):
     @torch.no_grad()
     def loss_and_gradient(self, tokens: Tensor, labels: Tensor) -> LossAndGradient:
         """Training loss and exact gradients, without autograd."""
-        return loss_and_gradient(self.value, self.key_query, self._checked(tokens), labels, self.chunk)
+        return regression_loss_and_gradient(self.value, self.key_query, self._checked(tokens), labels, self.chunk)
 
     def _checked(self, tokens: Tensor) -> Tensor:
         dim, dtype = len(self.key_query), self.key_query.dtype
@@ -89,7 +89,7 @@ class SoftmaxRegression(torch.nn.Module):
         return tokens
 
 
-def loss_and_gradient(
+def regression_loss_and_gradient(
     value: Tensor, key_query: Tensor, tokens: Tensor, labels: Tensor, chunk: int | None = None
 ) -> LossAndGradient:
     """F = (1/2n) sum_i |A h_i - y_i|^2 and its gradients.
@@ -178,7 +178,7 @@ class _ExactLoss(torch.autograd.Function):
     def forward(
         ctx: Any, value: Tensor, key_query: Tensor, tokens: Tensor, labels: Tensor, chunk: int | None
     ) -> Tensor:
-        found = loss_and_gradient(value, key_query, tokens, labels, chunk)
+        found = regression_loss_and_gradient(value, key_query, tokens, labels, chunk)
         ctx.save_for_backward(found.value, found.key_query)
         return torch.tensor(found.loss, dtype=value.dtype, device=value.device)
 

@@ -23,7 +23,7 @@ LAYER_NORM_EPS = 1e-5  # torch.nn.LayerNorm's
 GROUP_ENTRIES = 1 << 17  # of the u x u matrices of a group
 
 
-class Heads(NamedTuple):
+class HeadSums(NamedTuple):
     """The query and the read-out, with the sums of their coordinates, which LayerNorm's centring needs."""
 
     cls: Array
@@ -126,8 +126,8 @@ class TwoLayerAttention(ClsModel):
             value += projections[..., 1].ravel() @ flat + sums[1]
         return TwoLayerGradient(logistic_loss(outputs, signs), tokens, rows, cls, value)
 
-    def _heads(self) -> Heads:
-        return Heads(self.cls, self.value, self.cls.sum(), self.value.sum())
+    def _heads(self) -> HeadSums:
+        return HeadSums(self.cls, self.value, self.cls.sum(), self.value.sum())
 
 
 def _groups(documents: csr_array) -> Iterator[Group]:
@@ -149,7 +149,7 @@ def _groups(documents: csr_array) -> Iterator[Group]:
         start = stop
 
 
-def _forward(U: Array, counts: NDArray[np.int32], heads: Heads) -> Layers:
+def _forward(U: Array, counts: NDArray[np.int32], heads: HeadSums) -> Layers:
     """Forward pass of a group; U (b, u, d), counts (b, u)."""
     d = U.shape[2]
     gram = np.empty((len(U), U.shape[1], U.shape[1]), dtype=U.dtype)
@@ -176,7 +176,7 @@ def _forward(U: Array, counts: NDArray[np.int32], heads: Heads) -> Layers:
     return Layers(attention, mixed, projections, centre, inverse, weights, scores, values)
 
 
-def _backward(layers: Layers, heads: Heads, pulls: Array, d: int) -> tuple[Array, Array, tuple[Any, Any]]:
+def _backward(layers: Layers, heads: HeadSums, pulls: Array, d: int) -> tuple[Array, Array, tuple[Any, Any]]:
     """Gradients for dL/df = `pulls` (b,): of G (symmetrised), of the projections (b, u, 3), and of the sums of p and v."""
     attention, projections, inverse = layers.attention, layers.projections, layers.inverse
     top = np.argmax(layers.weights, axis=1)[:, None]

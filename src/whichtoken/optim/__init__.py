@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from whichtoken.optim.mirror_descent import MirrorDescent
+    from whichtoken.optim.step_sizes import matched_lr
     from whichtoken.optim.structure_aware import StructureAware
 
 _HOME = {
     "MirrorDescent": "mirror_descent",
     "StructureAware": "structure_aware",
+    "matched_lr": "step_sizes",
 }
 
 __all__ = [
     "MirrorDescent",
     "StructureAware",
+    "matched_lr",
 ]
 
 

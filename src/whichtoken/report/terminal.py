@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichtoken import __version__
-from whichtoken.display.terminal import console, shown, table
+from whichtoken.display.terminal import console, printable, table
 from whichtoken.lab.discovery import experiments, faults
 from whichtoken.lab.experiment import Experiment
 from whichtoken.lab.ledger import Judged, Ledger, Run
@@ -32,35 +32,35 @@ def print_claims(out: Path) -> None:
             latest.setdefault(run.experiment, _so_far(experiments()[run.experiment], run, judged))
     listed = table("claim", "title", "source", "so far")
     for claim in experiments().values():
-        state = latest.get(claim.id) or shown("not run", "dim")
-        listed.add_row(shown(claim.id), shown(claim.title), shown(claim.source), state)
+        state = latest.get(claim.id) or printable("not run", "dim")
+        listed.add_row(printable(claim.id), printable(claim.title), printable(claim.source), state)
     for fault in faults():
-        listed.add_row(shown(fault.name), "", "", shown(f"broken: {fault.sentence}", "red"))
+        listed.add_row(printable(fault.name), "", "", printable(f"broken: {fault.sentence}", "red"))
     console().print(listed)
 
 
 def print_claim(claim: Experiment[Any], out: Path) -> None:
     """One claim: its fields, its presets with the states on record, and the states of the runs so far."""
     screen, types = console(), field_types(claim)
-    screen.print(shown(claim.id, "bold"), shown(f" {claim.title}\n\n{claim.claim}"))
-    screen.print(shown(f"{claim.source}\n", "dim"))
+    screen.print(printable(claim.id, "bold"), printable(f" {claim.title}\n\n{claim.claim}"))
+    screen.print(printable(f"{claim.source}\n", "dim"))
     listed = table("field", "type", "default", "method")
     for field in fields(claim.point_type):
         default = "required" if field.default is MISSING else field.default
         method = "yes" if field.name in claim.method_fields else ""
-        listed.add_row(*map(shown, (field.name, type_name(types[field.name]), default, method)))
+        listed.add_row(*map(printable, (field.name, type_name(types[field.name]), default, method)))
     screen.print(listed)
     for preset in claim.presets:
         plan = make_plan(claim, preset)
         size = plan.fault or f"{len(plan.points)} points, {len(plan.tasks)} rows"
-        screen.print(shown(f"{preset}: ", "bold") + shown(size), highlight=False)
+        screen.print(printable(f"{preset}: ", "bold") + printable(size), highlight=False)
         for code, state in claim.expected.get(preset, {}).items():
-            screen.print(shown(f"  {code}: ") + _state(state), highlight=False)
+            screen.print(printable(f"  {code}: ") + _state(state), highlight=False)
     for run, judged in _stored(out):
         if run.experiment == claim.id:
-            screen.print(shown(f"run of {_request(run)}, {run.started[:16].replace('T', ' ')} UTC", "bold"))
+            screen.print(printable(f"run of {_request(run)}, {run.started[:16].replace('T', ' ')} UTC", "bold"))
             for line in _verdict_lines(claim, run, judged):
-                screen.print(shown("  ") + line, highlight=False)
+                screen.print(printable("  ") + line, highlight=False)
 
 
 def print_results(results: Sequence[Result]) -> None:
@@ -69,8 +69,8 @@ def print_results(results: Sequence[Result]) -> None:
     for result in results:
         for verdict in result.verdicts:
             listed.add_row(
-                shown(verdict.code),
-                shown(verdict.claim) + shown(f" ({verdict.note})" if verdict.note else "", "dim"),
+                printable(verdict.code),
+                printable(verdict.claim) + printable(f" ({verdict.note})" if verdict.note else "", "dim"),
                 f"{verdict.relation.replace('=', '')} {_number(verdict.theory)}".strip(),
                 _number(verdict.measured),
                 "" if verdict.low is None else f"{_number(verdict.low)} .. {_number(verdict.high)}",
@@ -87,25 +87,27 @@ def print_faults() -> bool:
     """A line for each claim that could not be loaded; whether there is one."""
     screen = console()
     for fault in faults():
-        screen.print(shown("broken", "red") + shown(f": {fault.name}: {fault.sentence}"), highlight=False)
+        screen.print(printable("broken", "red") + printable(f": {fault.name}: {fault.sentence}"), highlight=False)
     return bool(faults())
 
 
 def _result_lines(result: Result) -> Iterator[Text]:
     first = f"; first: {result.rows.failed[0].message}" if result.failed else ""
-    yield shown(
+    yield printable(
         f"{result.id} {result.preset}: {result.points} points, {result.failed} failed, "
         f"{result.seconds:.1f} s of computing{first}"
     )
     if result.fault:
-        yield shown("broken", "red") + shown(f": {result.id}: {result.fault}")
+        yield printable("broken", "red") + printable(f": {result.id}: {result.fault}")
     for verdict in result.changed:
-        yield shown("changed", "red") + shown(f": {verdict.code} was {result.expected(verdict)}, now {verdict.state}")
+        yield printable("changed", "red") + printable(
+            f": {verdict.code} was {result.expected(verdict)}, now {verdict.state}"
+        )
     for verdict in result.weakened:
-        yield shown("warning", "yellow") + shown(f": {verdict.code} was agrees, now inconclusive")
+        yield printable("warning", "yellow") + printable(f": {verdict.code} was agrees, now inconclusive")
     if len(result.package_versions) > 1:
         mixture = f": {result.id} mixes rows of {', '.join(result.package_versions)}; --fresh computes them again"
-        yield shown("warning", "yellow") + shown(mixture)
+        yield printable("warning", "yellow") + printable(mixture)
 
 
 def _stored(out: Path) -> Iterator[tuple[Run, Judged | None]]:
@@ -120,24 +122,24 @@ def _stored(out: Path) -> Iterator[tuple[Run, Judged | None]]:
 
 def _so_far(claim: Experiment[Any], run: Run, judged: Judged | None) -> Text:
     """What a run came to, in a few words."""
-    name = shown(f"{_request(run)}: ")
+    name = printable(f"{_request(run)}: ")
     if stale := _stale(claim, run, judged):
-        return name + shown(stale, "dim")
+        return name + printable(stale, "dim")
     assert judged is not None
     if judged.fault:
-        return name + shown(f"broken: {judged.fault}", "red")
+        return name + printable(f"broken: {judged.fault}", "red")
     counts = Counter(str(verdict["state"]) for verdict in judged.verdicts)
     for place, (state, number) in enumerate(counts.items()):
-        name += shown(", " if place else "") + _state(state, f"{number} ")
+        name += printable(", " if place else "") + _state(state, f"{number} ")
     other = judged.package_version != __version__
-    return name + shown(f" (by whichtoken {judged.package_version})" if other else "", "dim")
+    return name + printable(f" (by whichtoken {judged.package_version})" if other else "", "dim")
 
 
 def _verdict_lines(claim: Experiment[Any], run: Run, judged: Judged | None) -> Iterator[Text]:
     if judged is None or _stale(claim, run, judged) or judged.fault:
         yield _so_far(claim, run, judged)
     for verdict in judged.verdicts if judged is not None and not _stale(claim, run, judged) else ():
-        yield shown(f"{verdict['code']}: ") + _state(str(verdict["state"]))
+        yield printable(f"{verdict['code']}: ") + _state(str(verdict["state"]))
 
 
 def _stale(claim: Experiment[Any], run: Run, judged: Judged | None) -> str:
@@ -155,7 +157,7 @@ def _request(run: Run) -> str:
 
 
 def _state(state: str, before: str = "") -> Text:
-    return shown(f"{before}{state}", STATE_STYLE.get(state, ""))
+    return printable(f"{before}{state}", STATE_STYLE.get(state, ""))
 
 
 def _number(value: float | None) -> str:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from whichtoken.norms import power_norm
+from whichtoken.norms import power_norm, signed_power
 
 __all__ = [
     "alternating_growth",
@@ -68,7 +68,7 @@ def mirror_map(weights: ArrayLike, p: float) -> NDArray[np.float64]:
     [4.0, -9.0]
     """
     _check_geometry(p)
-    return _signed_power(weights, p - 1.0)
+    return signed_power(weights, p - 1.0)
 
 
 def inverse_mirror_map(dual: ArrayLike, p: float) -> NDArray[np.float64]:
@@ -93,7 +93,7 @@ def inverse_mirror_map(dual: ArrayLike, p: float) -> NDArray[np.float64]:
     [2.0, -3.0]
     """
     _check_geometry(p)
-    return _signed_power(dual, 1.0 / (p - 1.0))
+    return signed_power(dual, 1.0 / (p - 1.0))
 
 
 def directional_divergence(limit: ArrayLike, iterate: ArrayLike, p: float) -> float:
@@ -134,7 +134,7 @@ def directional_divergence(limit: ArrayLike, iterate: ArrayLike, p: float) -> fl
 
 def _entrywise_bregman(a: NDArray[np.float64], b: NDArray[np.float64], p: float) -> NDArray[np.float64]:
     """|a|^p/p - |b|^p/p - sign(b)|b|^(p-1) (a - b)."""
-    terms: NDArray[np.float64] = (np.abs(a) ** p - np.abs(b) ** p) / p - _signed_power(b, p - 1.0) * (a - b)
+    terms: NDArray[np.float64] = (np.abs(a) ** p - np.abs(b) ** p) / p - signed_power(b, p - 1.0) * (a - b)
     near = np.abs(a - b) <= _SERIES_RADIUS / p * np.abs(b)
     near &= b != 0.0
     # a = b (1 + r): |b|^p ((1 + r)^p - 1 - p r) / p cancels to second order in r, so start its series there
@@ -399,13 +399,6 @@ def effective_nonzeros(weights: ArrayLike) -> float:
         raise ValueError(f"weights must not all be zero, the largest magnitude is {peak}")
     magnitudes = magnitudes / peak
     return float(magnitudes.sum() ** 2 / np.sum(magnitudes**2))
-
-
-def _signed_power(values: ArrayLike, exponent: float) -> NDArray[np.float64]:
-    """sign(x) |x|^exponent, entry by entry."""
-    x = np.asarray(values, dtype=np.float64)
-    power: NDArray[np.float64] = np.copysign(np.abs(x) ** exponent, x)
-    return power
 
 
 def _check_geometry(p: float) -> None:

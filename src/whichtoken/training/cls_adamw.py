@@ -45,7 +45,7 @@ class Moments(NamedTuple):
     square: Rows
 
 
-class Documents(NamedTuple):
+class CountedDocuments(NamedTuple):
     """Token counts as CSR, with labels."""
 
     indptr: NDArray[np.int32]
@@ -56,7 +56,7 @@ class Documents(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def adamw_epoch(
-    documents: Documents,
+    documents: CountedDocuments,
     schedule: Schedule,
     rule: Rule,
     embeddings: Moments,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from whichtoken.models.cls_kernels import add_gradient
 from whichtoken.training.batch_schedule import Schedule
-from whichtoken.training.cls_adamw import RELAXED, Documents, two_products
+from whichtoken.training.cls_adamw import RELAXED, CountedDocuments, two_products
 
 Floats = NDArray[np.float64]
 Rows = NDArray[Any]  # (vocabulary, d) or (d,), float32 or float64
@@ -18,7 +18,7 @@ Rows = NDArray[Any]  # (vocabulary, d) or (d,), float32 or float64
 
 @njit(cache=True, nogil=True)
 def sgd_epoch(
-    documents: Documents, schedule: Schedule, E: Rows, p: Rows, v: Rows, lr: float, train_value: bool
+    documents: CountedDocuments, schedule: Schedule, E: Rows, p: Rows, v: Rows, lr: float, train_value: bool
 ) -> float:
     """Update E, p and, if asked, v on every batch of the schedule; the mean of the losses before each update."""
     vocabulary, d = E.shape

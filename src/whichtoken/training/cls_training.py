@@ -18,9 +18,9 @@ from whichtoken.models.cls_attention import ClsAttention
 from whichtoken.models.cls_model import ClsModel, binary_labels, count_matrix
 from whichtoken.threads import check_openmp
 from whichtoken.training.batch_schedule import batch_schedule
-from whichtoken.training.cls_adamw import Documents, Moments, adamw_epoch
+from whichtoken.training.cls_adamw import CountedDocuments, Moments, adamw_epoch
 from whichtoken.training.cls_sgd import sgd_epoch
-from whichtoken.training.loop import History, Safeguards, train
+from whichtoken.training.loop import History, Safeguards, train_by_epochs
 from whichtoken.training.missed_steps import adamw_rule
 from whichtoken.training.plan import TrainingPlan
 
@@ -82,7 +82,7 @@ def train_cls(
         ClsAdamW(model, documents, signs, plan) if plan.optimizer == "adamw" else ClsSGD(model, documents, signs, plan)
     )
     with _threads(threads, model.embeddings.size):
-        return train(engine, documents, signs, plan, rng, guards)
+        return train_by_epochs(engine, documents, signs, plan, rng, guards)
 
 
 def memory_needed(vocabulary: int, dim: int, *, optimizer: str = "adamw", dtype: type = np.float32) -> int:
@@ -129,7 +129,7 @@ class _ClsEngine:
 
     def __init__(self, model: ClsModel, counts: csr_array, labels: NDArray[np.int8], plan: TrainingPlan) -> None:
         self.model, self.plan = model, plan
-        self.documents = Documents(counts.indptr, counts.indices, counts.data, labels)
+        self.documents = CountedDocuments(counts.indptr, counts.indices, counts.data, labels)
 
     def decision(self, counts: csr_array) -> NDArray[np.float64]:
         return self.model.decision(counts)

@@ -71,10 +71,10 @@ class TokenObjective:
     def __call__(self, P: Array, Q: Array) -> Found:
         import torch
 
-        from whichtoken.models.softmax_regression import loss_and_gradient
+        from whichtoken.models.softmax_regression import regression_loss_and_gradient
 
         value, key_query = (torch.as_tensor(x, dtype=self.tokens.dtype, device=self.tokens.device) for x in (P, Q))
-        found = loss_and_gradient(value, key_query, self.tokens, self.labels, self.chunk)
+        found = regression_loss_and_gradient(value, key_query, self.tokens, self.labels, self.chunk)
         return found.loss, found.value.double().cpu().numpy(), found.key_query.double().cpu().numpy()
 
 

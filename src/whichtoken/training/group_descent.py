@@ -63,7 +63,7 @@ def fresh_batches(data: Sampler, size: int, rng: np.random.Generator, antithetic
         yield (np.concatenate([X, -X]), np.concatenate([y, -y])) if antithetic else (X, y)
 
 
-def descend(
+def descend_on_batches(
     model: Trainable,
     batches: Iterable[Batch],
     optimizer: torch.optim.Optimizer,
@@ -102,7 +102,7 @@ def gradient_descent(
     observe: Callable[[int], Any] | None = None,
     every: int = 1,
 ) -> Descent:
-    """Plain gradient descent with one learning rate for W and v; `observe` and `every` as in `descend`.
+    """Plain gradient descent with one learning rate for W and v; `observe` and `every` as in `descend_on_batches`.
 
     The default learning rate is the theory's for variables of standard deviation `sigma`; one beyond the stability bound
     gives a `StabilityWarning`.
@@ -111,7 +111,7 @@ def gradient_descent(
     if lr is None:
         lr = default_learning_rate(groups=model.groups, sigma=sigma, encoding_norm2=norm2)
     check_learning_rate(lr, groups=model.groups, sigma=sigma, encoding_norm2=norm2)
-    return descend(model, batches, torch.optim.SGD(model.parameters(), lr=lr), steps, observe, every)
+    return descend_on_batches(model, batches, torch.optim.SGD(model.parameters(), lr=lr), steps, observe, every)
 
 
 def check_learning_rate(lr: float, *, groups: int, sigma: float = 1.0, encoding_norm2: float | None = None) -> None:
@@ -152,7 +152,9 @@ def online_transfer(
     if not train_attention:
         return _online_readout(model, X, y, rate, observe, every)
     optimizer = torch.optim.SGD([model.W, model.v], lr=rate)
-    return descend(model, ((X[i : i + 1], y[i : i + 1]) for i in range(len(X))), optimizer, len(X), observe, every)
+    return descend_on_batches(
+        model, ((X[i : i + 1], y[i : i + 1]) for i in range(len(X))), optimizer, len(X), observe, every
+    )
 
 
 @torch.no_grad()

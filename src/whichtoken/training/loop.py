@@ -1,6 +1,6 @@
 """Epochs over documents: learning-rate drops, held-out data, early stopping, checkpoints, a progress bar.
 
-What happens within an epoch is an `Engine`'s affair; the one-layer and the two-layer model share this loop.
+What happens within an epoch is an `EpochEngine`'s affair; the one-layer and the two-layer model share this loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from whichtoken.training.checkpoint import load_checkpoint, restore, save_checkp
 from whichtoken.training.plan import TrainingPlan
 
 
-class Engine(Protocol):
+class EpochEngine(Protocol):
     """Updates a model by whole epochs."""
 
     def epoch(self, order: NDArray[np.int64], lr: float) -> float:
@@ -107,8 +107,8 @@ class Safeguards:
                 raise UsageError(f"checkpoint={self.checkpoint}: its folder does not exist")
 
 
-def train(
-    engine: Engine, counts: csr_array, labels: NDArray[np.int8], plan: TrainingPlan, rng: np.random.Generator,
+def train_by_epochs(
+    engine: EpochEngine, counts: csr_array, labels: NDArray[np.int8], plan: TrainingPlan, rng: np.random.Generator,
     guards: Safeguards,
 ) -> History:  # fmt: skip
     """Run the plan, or what is left of it, on `engine`."""
@@ -136,7 +136,7 @@ def train(
 
 
 def _judge(
-    engine: Engine, history: History, guards: Safeguards, best: dict[str, NDArray[Any]]
+    engine: EpochEngine, history: History, guards: Safeguards, best: dict[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
     """Append the held-out loss and accuracy; with `patience`, a copy of the parameters if they are the best so far."""
     assert guards.held_out is not None
@@ -155,7 +155,7 @@ def _exhausted(history: History, guards: Safeguards) -> bool:
     return len(history.held_out_losses) - 1 - history.best_epoch >= guards.patience
 
 
-def _identity(engine: Engine, plan: TrainingPlan, counts: csr_array, labels: NDArray[np.int8]) -> dict[str, Any]:
+def _identity(engine: EpochEngine, plan: TrainingPlan, counts: csr_array, labels: NDArray[np.int8]) -> dict[str, Any]:
     """What must be equal for a run to go on; the number of epochs may grow."""
     checksum = 0
     for part in (counts.indptr, counts.indices, counts.data, labels):
@@ -167,7 +167,7 @@ def _identity(engine: Engine, plan: TrainingPlan, counts: csr_array, labels: NDA
 
 
 def _save(
-    path: Path, engine: Engine, history: History, best: dict[str, NDArray[Any]], identity: dict[str, Any],
+    path: Path, engine: EpochEngine, history: History, best: dict[str, NDArray[Any]], identity: dict[str, Any],
     rng: np.random.Generator,
 ) -> None:  # fmt: skip
     arrays = {**engine.state, **{f"best.{name}": array for name, array in best.items()}}
@@ -176,7 +176,7 @@ def _save(
 
 
 def _resume(
-    engine: Engine, guards: Safeguards, identity: dict[str, Any], rng: np.random.Generator
+    engine: EpochEngine, guards: Safeguards, identity: dict[str, Any], rng: np.random.Generator
 ) -> tuple[History, dict[str, NDArray[Any]]]:
     if guards.checkpoint is None or not guards.checkpoint.exists():
         return History(), {}

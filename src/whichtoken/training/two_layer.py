@@ -13,7 +13,7 @@ from whichtoken.models.two_layer_attention import TwoLayerAttention
 from whichtoken.training.batch_schedule import batch_schedule
 from whichtoken.training.cls_adamw import Moments, Rows, skip, update_vector
 from whichtoken.training.cls_training import ClsAdamW, checked_guards, training_documents
-from whichtoken.training.loop import History, Safeguards, train
+from whichtoken.training.loop import History, Safeguards, train_by_epochs
 from whichtoken.training.missed_steps import Rule, adamw_rule, fill_table
 from whichtoken.training.plan import TrainingPlan
 
@@ -54,7 +54,7 @@ def train_two_layer(
         raise ValueError(f"optimizer={plan.optimizer!r} must be adamw for two layers")
     documents, signs = training_documents(model, TwoLayerAttention, counts, labels)
     guards = checked_guards(guards or Safeguards(), len(model.embeddings))
-    return train(TwoLayerAdamW(model, documents, signs, plan), documents, signs, plan, rng, guards)
+    return train_by_epochs(TwoLayerAdamW(model, documents, signs, plan), documents, signs, plan, rng, guards)
 
 
 class TwoLayerAdamW(ClsAdamW):
@@ -85,7 +85,7 @@ class TwoLayerAdamW(ClsAdamW):
             gradient = self.model.gradient(self.counts[batch], documents.labels[batch])
             part = slice(schedule.bounds[step], schedule.bounds[step + 1])
             missed = schedule.missed[part][np.argsort(schedule.tokens[part])]  # the gradient's tokens ascend
-            update_rows(embeddings, gradient.tokens, missed, gradient.rows, table, rule, step)
+            step_rows(embeddings, gradient.tokens, missed, gradient.rows, table, rule, step)
             update_vector(*cls, gradient.cls[None], rule, step)
             if plan.train_value:
                 update_vector(*value, gradient.value[None], rule, step)
@@ -107,7 +107,7 @@ def skip_first_steps(embeddings: Moments, before: NDArray[np.int32], table: NDAr
 
 
 @njit(cache=True, nogil=True)
-def update_rows(
+def step_rows(
     embeddings: Moments,
     tokens: NDArray[np.int32],
     missed: NDArray[np.int32],

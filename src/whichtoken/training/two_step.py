@@ -35,7 +35,7 @@ class QuerySteps:
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionFit:
+class TwoStepFit:
     """A trained attention classifier: score = <readout, X^T softmax(inverse_temperature X query)> + bias."""
 
     query: Array  # (d,)
@@ -59,7 +59,7 @@ def fit_attention(
     lr_query: float = 0.5,
     inverse_temperature: float = 1.0,
     bias_correction: bool = False,
-) -> AttentionFit:
+) -> TwoStepFit:
     """Train query, readout and bias.
 
     Parameters
@@ -109,7 +109,7 @@ def fit_attention(
         query = query * (target_temperature / (inverse_temperature * np.linalg.norm(query)))
     features, labels = attention_features(first if second is None else second, query, inverse_temperature)
     head = fit_head(features, labels, ridge, head_loss or loss)
-    return AttentionFit(query, head.readout, head.bias, inverse_temperature, steps, head)
+    return TwoStepFit(query, head.readout, head.bias, inverse_temperature, steps, head)
 
 
 def two_step_query(

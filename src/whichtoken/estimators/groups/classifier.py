@@ -20,10 +20,10 @@ from whichtoken.estimators.groups.layout import Layout, parse_groups
 from whichtoken.estimators.groups.selection import (
     ATTENTIONS,
     RIDGES,
-    Choice,
     Comparison,
+    GroupChoice,
     Standardisation,
-    choose,
+    choose_groups,
     group_attention,
 )
 from whichtoken.estimators.model_folder import load_model, save_model
@@ -77,7 +77,7 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
     attention_ : (n_groups,)
         Sums to one.
     selected_groups_ : list of group names, in descending order of attention
-    choice_ : Choice
+    choice_ : GroupChoice
         Kind of attention, number of groups, ridge.
     comparison_ : Comparison or None
         Why: held-out log-losses of fewer groups and of all. None where the number of groups was not chosen here.
@@ -164,10 +164,10 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
 
     def explain(self, X: ArrayLike) -> list[RowExplanation]:
         """Why each row gets its label: contributions beside the average row, and the fewest groups that would change it."""
-        from whichtoken.estimators.groups.explanation import explain
+        from whichtoken.estimators.groups.explanation import explain_rows
 
         check_is_fitted(self)
-        return explain(self, X)
+        return explain_rows(self, X)
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder: safetensors and JSON."""
@@ -268,7 +268,7 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         counts = (self.n_groups,) if self.n_groups else (*(c for c in COUNTS if c < total), total)
         kinds = (self.attention,) if self.attention != "auto" else _kinds(layout)
         ridges = RIDGES if self.ridge is None else (self.ridge,)
-        self.choice_, self.comparison_ = choose(
+        self.choice_, self.comparison_ = choose_groups(
             X, codes, targets, layout, kinds, counts, ridges, self.cv, self.random_state
         )
         Z = Standardisation.of(X)(X)
@@ -283,10 +283,10 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         columns = np.setdiff1d(layout.columns(kept), layout.covariates)
         whole = Layout(("kept",), (columns,), layout.covariates)
         ridges = RIDGES if self.ridge is None else (self.ridge,)
-        choice, self.comparison_ = choose(
+        choice, self.comparison_ = choose_groups(
             X, codes, targets, whole, ("separate",), (1,), ridges, self.cv, self.random_state
         )
-        self.choice_ = Choice("kept", len(kept), choice.ridge)
+        self.choice_ = GroupChoice("kept", len(kept), choice.ridge)
         self.group_names_, self.selected_groups_ = layout.names, list(self.keep)
         self.attention_ = np.zeros(len(layout.names))
         self.attention_[kept] = 1 / len(kept)
@@ -315,11 +315,13 @@ def _as_json(value: Any) -> Any:
     return value if value is None or isinstance(value, str) else [_plain(item) for item in value]
 
 
-def _choice_from_json(described: Any) -> Choice:
+def _choice_from_json(described: Any) -> GroupChoice:
     part = stored.section("choice", described, ["attention", "count", "ridge"])
     if part["attention"] not in ("kept", *ATTENTIONS):
         raise UsageError(f"'attention' is none of kept, {', '.join(ATTENTIONS)}")
-    return Choice(part["attention"], stored.count("count", part["count"]), stored.number("ridge", part["ridge"], 0))
+    return GroupChoice(
+        part["attention"], stored.count("count", part["count"]), stored.number("ridge", part["ridge"], 0)
+    )
 
 
 def _comparison_from_json(described: Any) -> Comparison | None:

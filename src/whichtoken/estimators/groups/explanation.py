@@ -59,7 +59,7 @@ class RowExplanation:
         return {**asdict(self), "label": self.label.item() if isinstance(self.label, np.generic) else self.label}
 
 
-def explain(model: GroupClassifier, X: Any) -> list[RowExplanation]:
+def explain_rows(model: GroupClassifier, X: Any) -> list[RowExplanation]:
     """One explanation per row of X (n, features)."""
     table = validate_data(model, X, dtype=np.float64, reset=False)
     decisions = model.decision_function(X)

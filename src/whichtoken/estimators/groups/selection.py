@@ -26,7 +26,7 @@ RANKING_RIDGE = 1e-2
 
 
 @dataclass(frozen=True)
-class Choice:
+class GroupChoice:
     """Kind of attention, number of groups and ridge of the readout."""
 
     attention: str
@@ -79,7 +79,7 @@ def group_attention(Z: Array, targets: Sequence[Array], layout: Layout, kind: st
     return attention
 
 
-def choose(
+def choose_groups(
     X: Array,
     codes: NDArray[np.intp],
     targets: Sequence[Array],
@@ -89,7 +89,7 @@ def choose(
     ridges: Sequence[float],
     folds: int,
     seed: int,
-) -> tuple[Choice, Comparison | None]:
+) -> tuple[GroupChoice, Comparison | None]:
     """The choice by log-loss in a stratified cross-validation, which ranks the groups anew in every fold.
 
     The fewest groups are sought whose loss is not above the least by more than a standard error of the paired difference.
@@ -98,20 +98,20 @@ def choose(
     """
     folds = min(folds, int(np.bincount(codes).min()))
     if folds < 2 or len(kinds) == len(counts) == len(ridges) == 1:
-        return Choice(kinds[0], counts[0], ridges[len(ridges) // 2]), None
+        return GroupChoice(kinds[0], counts[0], ridges[len(ridges) // 2]), None
     splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
     parts = [_Fold(X, targets, layout, kinds, *rows) for rows in splitter.split(X, codes)]
 
-    def tried(kind: str, count: int) -> tuple[Choice, Array]:
+    def tried(kind: str, count: int) -> tuple[GroupChoice, Array]:
         """The ridge of least loss, and the losses (n,)."""
         losses = np.empty((len(ridges), len(X)))
         for part in parts:
             losses[:, part.outside] = part.losses(kind, count, ridges)
         least = int(losses.mean(axis=1).argmin())
-        return Choice(kind, count, ridges[least]), losses[least]
+        return GroupChoice(kind, count, ridges[least]), losses[least]
 
     total = len(layout.names)
-    fewer: dict[Choice, Array] = {}
+    fewer: dict[GroupChoice, Array] = {}
     for kind in kinds:
         fewer |= _path(kind, [count for count in counts if count < total], tried)
     if total not in counts:
@@ -125,9 +125,11 @@ def choose(
     return (taken if comparison.fewer <= comparison.whole else whole), comparison
 
 
-def _path(kind: str, counts: Sequence[int], tried: Callable[[str, int], tuple[Choice, Array]]) -> dict[Choice, Array]:
+def _path(
+    kind: str, counts: Sequence[int], tried: Callable[[str, int], tuple[GroupChoice, Array]]
+) -> dict[GroupChoice, Array]:
     """Losses for ascending counts, not followed further once two are worse than the best by two standard errors."""
-    found: dict[Choice, Array] = {}
+    found: dict[GroupChoice, Array] = {}
     behind = 0
     for count in counts:
         choice, losses = tried(kind, count)
@@ -139,7 +141,7 @@ def _path(kind: str, counts: Sequence[int], tried: Callable[[str, int], tuple[Ch
     return found
 
 
-def _fewest(losses: dict[Choice, Array]) -> Choice:
+def _fewest(losses: dict[GroupChoice, Array]) -> GroupChoice:
     """The fewest groups whose loss is not above the least by more than a standard error of the difference."""
     least = min(losses.values(), key=np.mean)
     fewest = min(choice.count for choice in losses if _excess(losses[choice], least) <= 1)

@@ -56,7 +56,7 @@ class TrainingSet:
     def last_layer(self, logit_norm: float) -> tuple[Array, Array]:
         """Q a multiple of the identity, P by least squares: what needs no training at all."""
         Q = np.eye(self.Z.shape[1]) * logit_norm / np.sqrt(self.Z.shape[1])
-        means = attend(np.eye(len(Q)), Q, self.Z, self.Z)
+        means = layer_outputs(np.eye(len(Q)), Q, self.Z, self.Z)
         return np.asarray(np.linalg.lstsq(means, self.Y)[0].T, dtype=np.float64), Q
 
     @cached_property
@@ -66,11 +66,11 @@ class TrainingSet:
         return context
 
     def _excess(self, P: Array, Q: Array, context: Array) -> float:
-        error = attend(P, Q, self.queries, context) - self.answers
+        error = layer_outputs(P, Q, self.queries, context) - self.answers
         return float(np.mean(np.sum(error**2, axis=1))) / self.size
 
 
-def attend(P: Array, Q: Array, queries: Array, context: Array) -> Array:
+def layer_outputs(P: Array, Q: Array, queries: Array, context: Array) -> Array:
     """Outputs (m, outputs) of a layer for queries (m, d) that attend to a context (n, d)."""
     import torch
 

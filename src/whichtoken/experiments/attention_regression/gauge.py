@@ -51,7 +51,7 @@ class Gauge(Experiment[Point]):
     method_fields = frozenset({"gauge", "logit_norm", "own"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.experiments.attention_regression._excess import attend
+        from whichtoken.experiments.attention_regression._excess import layer_outputs
 
         P, Q = _factors(point)
         errors = []
@@ -64,7 +64,7 @@ class Gauge(Experiment[Point]):
                 queries = context[:QUERIES]
             else:
                 queries, context = queries - context.mean(axis=0), context - context.mean(axis=0)
-            errors.append(np.mean(np.sum((attend(P, Q, queries, context) - queries @ Q @ P.T) ** 2, axis=1)))
+            errors.append(np.mean(np.sum((layer_outputs(P, Q, queries, context) - queries @ Q @ P.T) ** 2, axis=1)))
         return {"scaled_error": point.context * float(np.mean(errors))}
 
     def predict(self, point: Point) -> Mapping[str, Predicted]:

@@ -52,7 +52,7 @@ class Limit(Experiment[Point]):
     method_fields = frozenset({"logit_norm", "centred"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.experiments.attention_regression._excess import attend
+        from whichtoken.experiments.attention_regression._excess import layer_outputs
 
         if point.context < 2:
             raise ValueError(f"context={point.context} must be at least 2 tokens")
@@ -64,7 +64,7 @@ class Limit(Experiment[Point]):
                 rng.standard_normal((QUERIES, point.dim)),
             )
             origin = context.mean(axis=0) if point.centred else 0.0
-            found = attend(P, Q, queries - origin, context - origin)
+            found = layer_outputs(P, Q, queries - origin, context - origin)
             errors.append(np.mean(np.sum((found - (queries - origin) @ Q @ P.T) ** 2, axis=1)))
         error = float(np.mean(errors))
         return {"error": error, "scaled_error": point.context * error, "peak": float(np.linalg.norm(Q, 2))}

@@ -34,7 +34,7 @@ class Point:
     logit_norm: float = 0.3
 
 
-class Tokens(Experiment[Point]):
+class TokenLoss(Experiment[Point]):
     id = "attention-regression/tokens"
     version = 2
     presets = {

@@ -30,9 +30,9 @@ def trained_selection(
     """
     import torch
 
-    from whichtoken.training.group_descent import descend
+    from whichtoken.training.group_descent import descend_on_batches
 
-    descend(model, batches, torch.optim.SGD(model.parameters(), lr=lr), steps)
+    descend_on_batches(model, batches, torch.optim.SGD(model.parameters(), lr=lr), steps)
     return measured_selection(model, data, rng)
 
 

@@ -48,7 +48,7 @@ class Point:
     batch: int = 300
 
 
-def late(groups: int) -> Grid:
+def _late(groups: int) -> Grid:
     """The exact map, far into the late phase."""
     return Grid(method="population", groups=groups, lr=0.8 / groups, steps=8000, seeds=1)
 
@@ -56,11 +56,11 @@ def late(groups: int) -> Grid:
 class AttentionMap(Experiment[Point]):
     id = "group-sparse/attention-map"
     presets = {
-        "quick": (Grid(lr=0.05, steps=600, seeds=5), late(8), late(16), late(32)),
+        "quick": (Grid(lr=0.05, steps=600, seeds=5), _late(8), _late(16), _late(32)),
         "full": (
             Grid(seeds=10),
             Grid(groups=16, group_dim=8, relevant=5, lr=0.01, steps=3000, seeds=5),
-            late(8), late(16), late(32), late(64),
+            _late(8), _late(16), _late(32), _late(64),
         ),
     }  # fmt: skip
     method_fields = frozenset({"method", "lr", "steps", "batch"})

@@ -55,7 +55,7 @@ class Depth(Experiment[Point]):
         import torch
 
         from whichtoken.models.group_probe import GroupTransformerProbe
-        from whichtoken.training.group_descent import descend, fresh_batches
+        from whichtoken.training.group_descent import descend_on_batches, fresh_batches
 
         if point.parts not in PARTS:
             raise ValueError(f"parts={point.parts!r} must be one of {', '.join(PARTS)}")
@@ -63,7 +63,7 @@ class Depth(Experiment[Point]):
         start = torch.Generator().manual_seed(int(rng.integers(2**31)))
         model = GroupTransformerProbe(point.group_dim, point.groups, **PARTS[point.parts], generator=start)
         optimizer = torch.optim.Adam(model.parameters(), lr=point.lr)
-        descend(model, fresh_batches(data, point.batch, rng), optimizer, point.steps)
+        descend_on_batches(model, fresh_batches(data, point.batch, rng), optimizer, point.steps)
         X, y = map(torch.from_numpy, data.sample(TEST_SAMPLES, rng))
         relevant = int(data.relevant[0])
         with torch.no_grad():

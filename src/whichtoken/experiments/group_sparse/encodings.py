@@ -119,10 +119,10 @@ def _with_learned_encodings(
     import torch
 
     from whichtoken.models.group_probe import GroupTransformerProbe
-    from whichtoken.training.group_descent import descend
+    from whichtoken.training.group_descent import descend_on_batches
 
     model = GroupTransformerProbe(point.group_dim, point.groups, encodings, learned_encoding=True)
-    descend(model, batches, torch.optim.SGD(model.parameters(), lr=point.lr), point.steps)
+    descend_on_batches(model, batches, torch.optim.SGD(model.parameters(), lr=point.lr), point.steps)
     X, y = map(torch.from_numpy, data.sample(TEST_SAMPLES, rng))
     with torch.no_grad():
         received = model.attention(X)[0, :, int(data.relevant[0])]

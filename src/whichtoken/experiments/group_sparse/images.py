@@ -57,14 +57,14 @@ class Images(Experiment[Point]):
 
         from whichtoken.data.image_patches import ImagePatch
         from whichtoken.models.group_transformer import GroupTransformer
-        from whichtoken.training.group_descent import descend
+        from whichtoken.training.group_descent import descend_on_batches
 
         relevant = int(rng.integers(point.groups))
         train, test = (ImagePatch(images, labels, point.groups, relevant) for images, labels in _split(point, rng))
         model = GroupTransformer(train.group_dim, point.groups)
         seen = train.each(rng)
         batches = repeat(seen) if point.noise == "fixed" else (train.each(rng) for _ in range(point.steps))
-        descend(model, batches, torch.optim.SGD(model.parameters(), lr=point.lr), point.steps)
+        descend_on_batches(model, batches, torch.optim.SGD(model.parameters(), lr=point.lr), point.steps)
         held_out = test.each(rng)
         (pictures, labels), (X, y) = (map(torch.from_numpy, pair) for pair in (seen, held_out))
         with torch.no_grad():

@@ -33,7 +33,7 @@ class Point:
     batch: int = 200
 
 
-class Initialisation(Experiment[Point]):
+class GroupInitialisation(Experiment[Point]):
     id = "group-sparse/initialisation"
     presets = {
         "quick": (Grid(scale=[0.0, 0.1, 1.0], seeds=5),),

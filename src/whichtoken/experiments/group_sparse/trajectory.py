@@ -51,7 +51,7 @@ class Point:
     batch: int = 400
 
 
-def late(groups: int, sigma: float = 1.0) -> Grid:
+def _late(groups: int, sigma: float = 1.0) -> Grid:
     """The exact map, far into the late phase."""
     return Grid(method="population", groups=groups, sigma=sigma, lr=0.8 / groups, steps=8000, seeds=1)
 
@@ -59,11 +59,11 @@ def late(groups: int, sigma: float = 1.0) -> Grid:
 class Trajectory(Experiment[Point]):
     id = "group-sparse/trajectory"
     presets = {
-        "quick": (Grid(method=["batches", "antithetic"], seeds=8), late(8), late(16), late(32)),
+        "quick": (Grid(method=["batches", "antithetic"], seeds=8), _late(8), _late(16), _late(32)),
         "full": (
             Grid(method=["batches", "antithetic"], batch=1000, seeds=10),
             Grid(groups=16, group_dim=8, lr=0.01, steps=1200, batch=1000, seeds=5),
-            late(8), late(16), late(32), late(64), late(16, sigma=0.5),
+            _late(8), _late(16), _late(32), _late(64), _late(16, sigma=0.5),
         ),
     }  # fmt: skip
     method_fields = frozenset({"method", "lr", "steps", "batch"})
@@ -147,7 +147,7 @@ def _batches(point: Point, rng: np.random.Generator) -> Measured:
     import torch
 
     from whichtoken.data import GroupSparse
-    from whichtoken.models.group_selection import Selection, selection
+    from whichtoken.models.group_selection import GroupSelection, selection
     from whichtoken.models.group_transformer import GroupTransformer
     from whichtoken.training.group_descent import fresh_batches, gradient_descent
 
@@ -156,12 +156,12 @@ def _batches(point: Point, rng: np.random.Generator) -> Measured:
     X, y = map(torch.from_numpy, data.sample(2000, rng))
     model = GroupTransformer(point.group_dim, point.groups)
 
-    def observe(step: int) -> Selection:
+    def observe(step: int) -> GroupSelection:
         return selection(model, X, y, relevant, direction)
 
     batches = fresh_batches(data, point.batch, rng, antithetic=point.method == "antithetic")
     run = gradient_descent(model, batches, point.steps, point.lr, point.sigma, observe, every=_every(point))
-    end: Selection = run.observed[-1]
+    end: GroupSelection = run.observed[-1]
     return {
         "alpha": end.value_norm,
         "attention": end.attention,

@@ -39,7 +39,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainingTask:
     """What is learned: three splits, a loss of (outputs, labels), and which outputs are right."""
 
     train: Part
@@ -72,8 +72,14 @@ def optimizer(method: str, parameters: Iterable[Tensor], lr: float) -> torch.opt
     return MirrorDescent(parameters, lr, p=float(method.removeprefix("l")))
 
 
-def train(
-    model: nn.Module, steps: torch.optim.Optimizer, task: Task, *, epochs: int, batch: int, rng: np.random.Generator
+def train_classifier(
+    model: nn.Module,
+    steps: torch.optim.Optimizer,
+    task: TrainingTask,
+    *,
+    epochs: int,
+    batch: int,
+    rng: np.random.Generator,
 ) -> dict[str, Any]:
     """Train, go back to the epoch of best validation accuracy, and measure.
 
@@ -104,7 +110,7 @@ def train(
 
 
 def _epoch(
-    model: nn.Module, steps: torch.optim.Optimizer, task: Task, batch: int, rng: np.random.Generator
+    model: nn.Module, steps: torch.optim.Optimizer, task: TrainingTask, batch: int, rng: np.random.Generator
 ) -> float | None:
     """One pass over the training examples and the accuracy during it; None once loss or weights leave the numbers."""
     import torch

@@ -50,7 +50,7 @@ class Point:
     steps: int = 2000
 
 
-def study(seeds: int) -> tuple[Grid, ...]:
+def _study(seeds: int) -> tuple[Grid, ...]:
     """One grid per geometry: larger p needs more steps, because the matrix grows as steps**(1 / (p - 1))."""
     return (
         Grid(p=1.1, lr=0.01, steps=4000, seeds=seeds),
@@ -60,10 +60,10 @@ def study(seeds: int) -> tuple[Grid, ...]:
     )
 
 
-class Direction(Experiment[Point]):
+class MirrorDirection(Experiment[Point]):
     id = "mirror-descent/direction"
     version = 2
-    presets = {"quick": study(10), "full": study(100), "paper": study(100)[1:]}
+    presets = {"quick": _study(10), "full": _study(100), "paper": _study(100)[1:]}
     method_fields = frozenset({"p", "lr", "steps", "start"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

@@ -39,7 +39,7 @@ class Point:
     steps: int = 2000
 
 
-def study(starts: list[float], seeds: int) -> tuple[Grid, ...]:
+def _study(starts: list[float], seeds: int) -> tuple[Grid, ...]:
     return (
         Grid(p=1.1, lr=0.01, steps=4000, start=starts, seeds=seeds),
         Grid(p=[1.75, 2.0], start=starts, seeds=seeds),
@@ -47,9 +47,9 @@ def study(starts: list[float], seeds: int) -> tuple[Grid, ...]:
     )
 
 
-class Initialisation(Experiment[Point]):
+class MirrorInitialisation(Experiment[Point]):
     id = "mirror-descent/initialisation"
-    presets = {"quick": study([0.0, 1.0], 10), "full": study([0.0, 0.1, 0.3, 1.0, 3.0], 100)}
+    presets = {"quick": _study([0.0, 1.0], 10), "full": _study([0.0, 0.1, 0.3, 1.0, 3.0], 100)}
     method_fields = frozenset({"p", "start", "lr", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

@@ -185,12 +185,13 @@ def _limits(problem: AttentionProblem, descent: JointResult, p: float) -> dict[s
 
 def _least_attention(problem: AttentionProblem, descent: JointResult) -> float:
     """The smallest share of attention that a selected token gets."""
-    from scipy.special import softmax
+    from whichtoken.attention import pool_weights
 
     final = descent.final.weights
     scores = np.einsum("ntd,de,ne->nt", problem.tokens, final.direction, problem.queries)
-    attention = softmax(math.exp(min(final.log_norm, 600.0)) * (scores - scores.max(axis=1, keepdims=True)), axis=1)
-    return float(attention.max(axis=1).min())
+    scores = math.exp(min(final.log_norm, 600.0)) * (scores - scores.max(axis=1, keepdims=True))
+    attention = pool_weights(scores.ravel(), np.arange(0, scores.size + 1, scores.shape[1]))
+    return float(attention.reshape(scores.shape).max(axis=1).min())
 
 
 def _laws(descent: JointResult, limits: dict[str, Any], point: Point) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Point:
     loss: Literal["logistic", "exponential", "linear"] = "logistic"
 
 
-def study(seeds: int, steps: int, normalized: list[float], plain: list[float]) -> tuple[Grid, ...]:
+def _study(seeds: int, steps: int, normalized: list[float], plain: list[float]) -> tuple[Grid, ...]:
     return (
         Grid(loss=["logistic", "exponential", "linear"], seeds=seeds),
         Grid(p=3.0, rule="geometric", lr=0.01, steps=3000, seeds=seeds),
@@ -59,8 +59,8 @@ class Rates(Experiment[Point]):
     id = "mirror-descent/rates"
     version = 2
     presets = {
-        "quick": study(6, 10000, [2.0, 3.0], [2.0]),
-        "full": (*study(30, 30000, [1.1, 2.0, 3.0], [1.5, 2.0, 3.0]), LARGE_STEPS),
+        "quick": _study(6, 10000, [2.0, 3.0], [2.0]),
+        "full": (*_study(30, 30000, [1.1, 2.0, 3.0], [1.5, 2.0, 3.0]), LARGE_STEPS),
     }
     method_fields = frozenset({"p", "rule", "lr", "steps", "loss"})
 

@@ -50,7 +50,7 @@ class Point:
     batch: int = 16
 
 
-def study(rates: dict[str, list[float]], seeds: int, **sizes: Any) -> tuple[Grid, ...]:
+def _study(rates: dict[str, list[float]], seeds: int, **sizes: Any) -> tuple[Grid, ...]:
     """Every method on its own step sizes, as many for each."""
     return tuple(Grid(method=method, lr=lrs, seeds=seeds, **sizes) for method, lrs in rates.items())
 
@@ -79,11 +79,11 @@ LARGE = {
 }  # fmt: skip
 
 
-class Reviews(Experiment[Point]):
+class ReviewGeometries(Experiment[Point]):
     id = "mirror-descent/reviews"
     presets = {
-        "quick": study(ONE_RATE, 3),
-        "full": (*study(RATES, 3, **IMDB), *study(CLS_RATES, 3, block="post-cls", **IMDB)),
+        "quick": _study(ONE_RATE, 3),
+        "full": (*_study(RATES, 3, **IMDB), *_study(CLS_RATES, 3, block="post-cls", **IMDB)),
         "paper": tuple(
             Grid(method=method, lr=lr, layers=depth, heads=depth, seeds=10, **LARGE)
             for depth, rates in AUTHORS.items()
@@ -114,7 +114,7 @@ class Reviews(Experiment[Point]):
             ).to(comparison.device())  # fmt: skip
             initial = {name: weights.clone() for name, weights in model.encoder.projections().items()}
             steps = comparison.optimizer(point.method, model.parameters(), point.lr)
-            measured = comparison.train(model, steps, task, epochs=point.epochs, batch=point.batch, rng=rng)
+            measured = comparison.train_classifier(model, steps, task, epochs=point.epochs, batch=point.batch, rng=rng)
         return measured | comparison.sparsity(model.encoder, initial) | _pivot_scores(model, codes)
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
@@ -180,7 +180,7 @@ def _block_claims(rows: Rows[Point]) -> Iterator[Claim]:
         )
 
 
-def _task(point: Point, rng: np.random.Generator) -> tuple[TokenCodes, comparison.Task]:
+def _task(point: Point, rng: np.random.Generator) -> tuple[TokenCodes, comparison.TrainingTask]:
     """Token codes and the three splits of the reviews, drawn anew for every seed."""
     import torch
     from torch.nn.functional import binary_cross_entropy_with_logits
@@ -199,7 +199,7 @@ def _task(point: Point, rng: np.random.Generator) -> tuple[TokenCodes, compariso
         for texts, labels in splits
     ]
     train, validation, test = parts
-    return codes, comparison.Task(
+    return codes, comparison.TrainingTask(
         train,
         validation,
         test,

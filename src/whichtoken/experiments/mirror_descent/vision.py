@@ -46,7 +46,7 @@ class Point:
     batch: int = 16
 
 
-def study(rates: dict[str, list[float]], seeds: int, **sizes: Any) -> tuple[Grid, ...]:
+def _study(rates: dict[str, list[float]], seeds: int, **sizes: Any) -> tuple[Grid, ...]:
     """Both methods on their own step sizes, as many for each."""
     return tuple(Grid(method=method, lr=lrs, seeds=seeds, **sizes) for method, lrs in rates.items())
 
@@ -70,9 +70,9 @@ LARGE = {
 class Vision(Experiment[Point]):
     id = "mirror-descent/vision"
     presets = {
-        "quick": study(ONE_RATE, 3),
-        "full": (*study(RATES, 6, **DIGITS), *study(RATES, 3, **CIFAR)),
-        "paper": study({"l1.1": [0.05], "adam": [1e-4]}, 3, **LARGE),
+        "quick": _study(ONE_RATE, 3),
+        "full": (*_study(RATES, 6, **DIGITS), *_study(RATES, 3, **CIFAR)),
+        "paper": _study({"l1.1": [0.05], "adam": [1e-4]}, 3, **LARGE),
     }
     method_fields = frozenset({"method", "lr"})
 
@@ -98,7 +98,7 @@ class Vision(Experiment[Point]):
             ).to(comparison.device())  # fmt: skip
             initial = {name: weights.clone() for name, weights in model.encoder.projections().items()}
             steps = comparison.optimizer(point.method, model.parameters(), point.lr)
-            measured = comparison.train(model, steps, task, epochs=point.epochs, batch=point.batch, rng=rng)
+            measured = comparison.train_classifier(model, steps, task, epochs=point.epochs, batch=point.batch, rng=rng)
         return measured | comparison.sparsity(model.encoder, initial)
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
@@ -126,7 +126,7 @@ class Vision(Experiment[Point]):
         comparison.draw(runs, {"test accuracy": lambda row: row["test"]}, figure)
 
 
-def _task(point: Point, rng: np.random.Generator) -> comparison.Task:
+def _task(point: Point, rng: np.random.Generator) -> comparison.TrainingTask:
     """Three splits of the pictures, drawn anew for every seed, of mean 0 and variance 1."""
     import torch
     from torch.nn.functional import cross_entropy, interpolate
@@ -152,7 +152,7 @@ def _task(point: Point, rng: np.random.Generator) -> comparison.Task:
         comparison.Part((part.inputs - mean) / spread, part.labels.to(comparison.device())) for part in parts
     )
     moved: Callable[[Tensor], Tensor] = _moved if point.moved else lambda inputs: inputs
-    return comparison.Task(
+    return comparison.TrainingTask(
         train, validation, test, cross_entropy, lambda outputs, labels: outputs.argmax(dim=1) == labels, moved
     )
 

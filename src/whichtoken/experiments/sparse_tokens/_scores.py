@@ -8,6 +8,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.attention import pool_outputs
+
 Array = NDArray[np.float64]
 Statistic = Callable[[Array], Array]  # tokens (n, L) to scores (n,), larger for positives
 
@@ -41,10 +43,8 @@ def attention(inverse_temperature: float) -> Statistic:
 
 
 def _attention(inverse_temperature: float, tokens: Array) -> Array:
-    weights = tokens - tokens.max(axis=1, keepdims=True)
-    np.exp(np.multiply(weights, inverse_temperature, out=weights), out=weights)
-    score: Array = np.einsum("ij,ij->i", weights, tokens) / weights.sum(axis=1)
-    return score
+    starts = np.arange(0, tokens.size + 1, tokens.shape[1])
+    return np.asarray(pool_outputs(inverse_temperature * tokens.ravel(), tokens.ravel(), starts), dtype=float)
 
 
 def mean(tokens: Array) -> Array:

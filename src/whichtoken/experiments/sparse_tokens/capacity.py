@@ -147,13 +147,14 @@ def separable(features: Array, labels: Array) -> bool:
 def _sample(point: Point, samples: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Features that the model's readout sees; mean tokens are attention features at inverse temperature zero."""
     from whichtoken.data import SparseTokens
+    from whichtoken.models.attended_features import attended_features
 
     data = SparseTokens(**task_of(point), dim=point.dim)
     if point.model == "vectorized":
         tokens, labels = data.sample(samples, rng)
         return tokens.reshape(samples, -1), labels
     temperature = point.inverse_temperature if point.model == "attention" else 0.0
-    return data.features(samples, point.alignment, temperature, rng)
+    return attended_features(data, samples, point.alignment, temperature, rng)
 
 
 def _parameters(point: Point) -> int:

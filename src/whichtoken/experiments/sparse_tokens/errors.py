@@ -198,13 +198,14 @@ def _trained_query(point: Point, rng: np.random.Generator) -> Measured:
 def _given_query(point: Point, rng: np.random.Generator) -> Measured:
     """A readout on features of a query with known alignment; without temperature they are mean tokens."""
     from whichtoken.data import SparseTokens
+    from whichtoken.models.attended_features import attended_features
     from whichtoken.theory.sparse_tokens import exact_error
     from whichtoken.training.convex_head import fit_head
 
     data = SparseTokens(**task_of(point), dim=point.dim)
     temperature = point.inverse_temperature if point.model == "attention" else 0.0
     samples = round(point.samples_per_dim * point.dim)
-    head = fit_head(*data.features(samples, point.alignment, temperature, rng), point.ridge, point.loss)
+    head = fit_head(*attended_features(data, samples, point.alignment, temperature, rng), point.ridge, point.loss)
     query, signal = np.zeros((2, point.dim))
     query[0] = temperature
     signal[:2] = point.alignment, np.sqrt(1 - point.alignment**2)

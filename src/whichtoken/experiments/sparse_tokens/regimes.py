@@ -100,12 +100,13 @@ def _halvings(error: float, smaller: float) -> float:
 def _trained_error(point: Point, inverse_temperature: float, rng: np.random.Generator) -> float:
     """Exact test error of a readout trained on features of a query with the point's alignment."""
     from whichtoken.data import SparseTokens
+    from whichtoken.models.attended_features import attended_features
     from whichtoken.theory.sparse_tokens import exact_error
     from whichtoken.training.convex_head import fit_head
 
     data = SparseTokens(**task_of(point), dim=point.dim)
     samples = round(point.samples_per_dim * point.dim)
-    head = fit_head(*data.features(samples, point.alignment, inverse_temperature, rng), point.ridge)
+    head = fit_head(*attended_features(data, samples, point.alignment, inverse_temperature, rng), point.ridge)
     query, signal = np.zeros((2, point.dim))
     query[0] = inverse_temperature
     signal[:2] = point.alignment, math.sqrt(1 - point.alignment**2)

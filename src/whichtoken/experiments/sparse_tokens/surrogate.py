@@ -53,10 +53,11 @@ class Surrogate(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import SparseTokens
+        from whichtoken.models.attended_features import attended_features
 
         data = SparseTokens(**task_of(point), dim=point.dim)
         samples = round(point.samples_per_dim * point.dim)
-        features, labels = data.features(samples, point.alignment, point.inverse_temperature, rng)
+        features, labels = attended_features(data, samples, point.alignment, point.inverse_temperature, rng)
         start = np.zeros(point.dim - 1)
         surface = []
         for overlaps in _pins(point):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 DRAWN = 1500  # tokens kept for the figure
 
 
-def importance(
+def importance_shown(
     posterior: NDArray[np.float64], scores: NDArray[np.float64], values: NDArray[np.float64], rng: np.random.Generator
 ) -> dict[str, Any]:
     """Correlations of E.v with the posterior difference and of E.p with its modulus, and tokens to draw.

@@ -38,14 +38,14 @@ class Point:
     arc_length: float = 300.0
 
 
-def study(seeds: int) -> tuple[Grid, ...]:
+def _study(seeds: int) -> tuple[Grid, ...]:
     return Grid(equal=[True, False], seeds=seeds), Grid(irrelevant=1, seeds=seeds)
 
 
-class Direction(Experiment[Point]):
+class ClsDirection(Experiment[Point]):
     id = "trained-embeddings/direction"
     version = 2
-    presets = {"quick": study(5), "full": (*study(40), Grid(step="ideal", lr=20_000.0, seeds=40))}
+    presets = {"quick": _study(5), "full": (*_study(40), Grid(step="ideal", lr=20_000.0, seeds=40))}
     method_fields = frozenset({"lr", "step", "arc_length"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

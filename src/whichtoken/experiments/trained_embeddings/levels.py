@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.experiments.trained_embeddings._importance import draw_importance, importance
+from whichtoken.experiments.trained_embeddings._importance import draw_importance, importance_shown
 from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, agreement, at_least
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Levels(Experiment[Point]):
             "signs": [float(right[tokens].mean()) for tokens in members[1:]],
             "signs_as_seen": [float(as_seen[tokens].mean()) for tokens in members[1:]],
             "selection": [float(scores[tokens].mean()) for tokens in members],
-            **importance(posterior, scores, values, rng),
+            **importance_shown(posterior, scores, values, rng),
         }
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from whichtoken.experiments.trained_embeddings._corpora import FILES, missing_reviews
-from whichtoken.experiments.trained_embeddings._importance import draw_importance, importance
+from whichtoken.experiments.trained_embeddings._importance import draw_importance, importance_shown
 from whichtoken.experiments.trained_embeddings._labelled_reviews import SOURCES, labelled_reviews
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least, at_most, not_run
 
@@ -39,7 +39,7 @@ class Point:
     train_value: bool = False
 
 
-class Reviews(Experiment[Point]):
+class ReviewImportance(Experiment[Point]):
     id = "trained-embeddings/reviews"
     version = 2
     presets = {
@@ -73,7 +73,7 @@ class Reviews(Experiment[Point]):
             "loss": model.loss(train.counts, train.labels),
             "accuracy": float(np.mean(model.decision(train.counts) * train.labels > 0)),
             "losses": history.losses,
-            **importance(posterior_difference(train.counts, train.labels), *model.scores(), rng),
+            **importance_shown(posterior_difference(train.counts, train.labels), *model.scores(), rng),
         }
         if held:
             measured |= {"held_out": history.held_out_accuracies, "regression": _regression(train, test)}

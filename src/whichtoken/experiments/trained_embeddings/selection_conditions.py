@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.experiments.trained_embeddings.starts import Limit, Start, limit_of, start_of
+from whichtoken.experiments.trained_embeddings.starts import MarginLimit, Start, limit_of, start_of
 from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, Share, at_least, at_most
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _constructed_margin(start: Start, relevant: sparse.csr_array) -> float:
     return selection_margin(start.embeddings @ p, counts, relevant)
 
 
-def tightness(start: Start, limit: Limit) -> dict[str, float]:
+def tightness(start: Start, limit: MarginLimit) -> dict[str, float]:
     """How tight the constraints are at the solution, and the closed form M^+ 1, which takes every one for tight."""
     E, solution = start.embeddings, limit.direction / limit.margin
     rows = E[limit.pairs[:, 0]] - E[limit.pairs[:, 1]]

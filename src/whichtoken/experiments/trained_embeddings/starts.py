@@ -92,7 +92,7 @@ def selected_share(path: ClsPath, start: Start) -> dict[int, float]:
     return {sign: float(np.mean(missed[start.data.labels == sign] == 0)) for sign in (1, -1)}
 
 
-class Limit(NamedTuple):
+class MarginLimit(NamedTuple):
     """A certified max-margin direction."""
 
     direction: Vector  # (d,), unit norm
@@ -102,11 +102,13 @@ class Limit(NamedTuple):
     support: NDArray[np.int64]  # constraints with a multiplier
 
 
-def limit_of(embeddings: Vector, counts: Any, selected: Any) -> Limit:
+def limit_of(embeddings: Vector, counts: Any, selected: Any) -> MarginLimit:
     """The max-margin direction of a selection."""
     from whichtoken.margin import selection_svm
 
     certificate = selection_svm(embeddings, counts, selected)
     if certificate.direction is None:
         raise ValueError("the selected tokens cannot be separated: no limit exists")
-    return Limit(certificate.direction, certificate.margin, certificate.gap, certificate.pairs, certificate.support)
+    return MarginLimit(
+        certificate.direction, certificate.margin, certificate.gap, certificate.pairs, certificate.support
+    )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from whichtoken.experiments.trained_embeddings._corpora import FILES, missing_reviews
-from whichtoken.experiments.trained_embeddings._importance import draw_importance, importance
+from whichtoken.experiments.trained_embeddings._importance import draw_importance, importance_shown
 from whichtoken.experiments.trained_embeddings._labelled_reviews import SOURCES, labelled_reviews
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least, at_most, not_run
 
@@ -86,7 +86,7 @@ class TwoLayer(Experiment[Point]):
             "held_out_accuracy": float(np.mean(model.decision(test.counts) * test.labels > 0)),
         }
         if not pairs:
-            return measured | importance(posterior_difference(train.counts, train.labels), scores, values, rng)
+            return measured | importance_shown(posterior_difference(train.counts, train.labels), scores, values, rng)
         outputs, posterior = model.decision(law.pairs().counts), law.posterior_difference.ravel()
         return measured | {
             "pair_correlation": float(np.corrcoef(outputs, posterior)[0, 1]),

@@ -11,15 +11,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from whichtoken.lab.plan import Task
+from whichtoken.lab.plan import RunTask
 from whichtoken.lab.worker import Outcome
 
 TRIES = 3  # a task whose worker dies this often is recorded as failed
 TICK = 0.5  # seconds between two looks at the clock
 START_SECONDS = 120.0  # to start a worker and load the experiments; not part of a point's time
 
-Ended = tuple[Task, Outcome | None]  # None: the worker died
-Round = Callable[[deque[Task], bool], Iterator[Ended]]  # works a queue off, with all workers or (alone) with one
+Ended = tuple[RunTask, Outcome | None]  # None: the worker died
+Round = Callable[[deque[RunTask], bool], Iterator[Ended]]  # works a queue off, with all workers or (alone) with one
 
 
 class AwakeClock:
@@ -47,15 +47,15 @@ class Engine(Protocol):
     []
     """
 
-    def map(self, tasks: Iterable[Task]) -> Generator[tuple[Task, Outcome]]: ...
+    def map(self, tasks: Iterable[RunTask]) -> Generator[tuple[RunTask, Outcome]]: ...
 
 
-def run_rounds(one_round: Round, tasks: Iterable[Task]) -> Iterator[tuple[Task, Outcome]]:
+def run_rounds(one_round: Round, tasks: Iterable[RunTask]) -> Iterator[tuple[RunTask, Outcome]]:
     """Run all tasks; those whose worker died run again, one by one after the others, with the memory for themselves."""
-    waiting, deaths = deque(tasks), Counter[Task]()
+    waiting, deaths = deque(tasks), Counter[RunTask]()
     alone = False
     while waiting:
-        again: deque[Task] = deque()
+        again: deque[RunTask] = deque()
         for task, outcome in one_round(waiting, alone):
             if outcome is not None:
                 yield task, outcome

@@ -16,7 +16,7 @@ from whichtoken.errors import UsageError
 from whichtoken.lab.engines.common import START_SECONDS, children_ignore_interrupts, run_rounds, start_tracker
 from whichtoken.lab.engines.dask_session import ANSWER_SECONDS, Session
 from whichtoken.lab.engines.limits import TimeLimit
-from whichtoken.lab.plan import Task
+from whichtoken.lab.plan import RunTask
 from whichtoken.lab.worker import Outcome
 
 CONFIGURATION: dict[str, Any] = {
@@ -52,7 +52,7 @@ class DaskEngine:
         self.workers = workers
         self.limit = limit
 
-    def map(self, tasks: Iterable[Task]) -> Generator[tuple[Task, Outcome]]:
+    def map(self, tasks: Iterable[RunTask]) -> Generator[tuple[RunTask, Outcome]]:
         with _silent_logs(), ExitStack() as stack:
             cluster = _Foreign(self.address) if self.address else stack.enter_context(_own_cluster(self.workers))
             session = stack.enter_context(Session(cluster, self.limit))

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.engines.common import START_SECONDS, TICK, AwakeClock, Ended, timed_out
 from whichtoken.lab.engines.limits import TimeLimit
-from whichtoken.lab.plan import Task
+from whichtoken.lab.plan import RunTask
 from whichtoken.lab.worker import Outcome, get_ready, work
 
 ANSWER_SECONDS = 10.0  # for a scheduler to answer at the beginning
@@ -44,7 +44,7 @@ class Cluster(Protocol):
 class _Flight:
     """A task on its way; without a task it only finds out whether the worker is ready."""
 
-    task: Task | None
+    task: RunTask | None
     worker: str
     future: Any
     since: float
@@ -67,7 +67,7 @@ class Session:
         self._client: Any = None
         self._flights: dict[str, _Flight] = {}  # by the name that Dask gave
         self._landings: SimpleQueue[str] = SimpleQueue()
-        self._again: list[Task] = []  # lost through no fault of their own
+        self._again: list[RunTask] = []  # lost through no fault of their own
         self._ended: list[Ended] = []
         self._threads: dict[str, int] = {}  # of each worker that takes tasks
         self._ready: set[str] = set()  # workers that have loaded the experiments
@@ -96,7 +96,7 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def one_round(self, tasks: deque[Task], alone: bool) -> Iterator[Ended]:
+    def one_round(self, tasks: deque[RunTask], alone: bool) -> Iterator[Ended]:
         """Work the queue off, with all workers or with one."""
         while tasks or self._again or any(flight.task for flight in self._flights.values()):
             try:
@@ -116,7 +116,7 @@ class Session:
         while self._ended:
             yield self._ended.pop()
 
-    def _fill(self, tasks: deque[Task], alone: bool) -> None:
+    def _fill(self, tasks: deque[RunTask], alone: bool) -> None:
         """Send tasks to the workers that have a thread free; a worker's first job is to get ready."""
         busy = Counter(flight.worker for flight in self._flights.values())
         for worker, threads in self._threads.items():
@@ -130,7 +130,7 @@ class Session:
                 self._send(tasks[0], worker, work, tasks[0])
                 tasks.popleft()
 
-    def _send(self, task: Task | None, worker: str, function: Any, argument: Any) -> None:
+    def _send(self, task: RunTask | None, worker: str, function: Any, argument: Any) -> None:
         try:
             future = self._client.submit(function, argument, pure=False, workers=[worker], allow_other_workers=False)
             future.add_done_callback(lambda ended: self._landings.put(ended.key))

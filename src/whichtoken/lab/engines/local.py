@@ -22,7 +22,7 @@ from whichtoken.lab.engines.common import (
     timed_out,
 )
 from whichtoken.lab.engines.limits import TimeLimit
-from whichtoken.lab.plan import Task
+from whichtoken.lab.plan import RunTask
 from whichtoken.lab.worker import THREAD_VARIABLES, Outcome, be_a_worker, get_ready, work
 
 STARTS = 5  # workers in a row that end before they are ready, after which there is no point in starting more
@@ -50,14 +50,14 @@ class LocalEngine:
         self.workers = workers
         self.limit = limit
 
-    def map(self, tasks: Iterable[Task]) -> Generator[tuple[Task, Outcome]]:
+    def map(self, tasks: Iterable[RunTask]) -> Generator[tuple[RunTask, Outcome]]:
         from loky.backend import resource_tracker
 
         clear_semaphores()
         start_tracker(resource_tracker)
         yield from run_rounds(self._round, tasks)
 
-    def _round(self, tasks: deque[Task], alone: bool) -> Iterator[Ended]:
+    def _round(self, tasks: deque[RunTask], alone: bool) -> Iterator[Ended]:
         clock = AwakeClock()
         lanes = [_Lane(self.limit.seconds, clock) for _ in range(min(1 if alone else self.workers, len(tasks)))]
         ended: list[Ended] = []
@@ -83,7 +83,7 @@ class _Lane:
     """One worker process and the task that it is busy with."""
 
     def __init__(self, seconds: float, clock: AwakeClock) -> None:
-        self.task: Task | None = None
+        self.task: RunTask | None = None
         self._clock = clock
         self._seconds = seconds
         self._pool: Any = None
@@ -92,7 +92,7 @@ class _Lane:
         self._since = 0.0
         self._failed_starts = 0
 
-    def give(self, task: Task) -> None:
+    def give(self, task: RunTask) -> None:
         """Let the worker run this task, starting one if there is none."""
         from loky.process_executor import BrokenProcessPool
 

@@ -23,9 +23,9 @@ The model sums over the D columns of the softmax: its output scales with D.
 from whichtoken.theory.group_sparse.encodings import encoding_norm2, positional_block
 from whichtoken.theory.group_sparse.late_phase import LatePhase, late_phase, steps_to_loss
 from whichtoken.theory.group_sparse.population import (
-    FirstStep,
+    FirstUpdate,
     PopulationTrajectory,
-    first_step,
+    first_update,
     population_map,
     steps_to_select,
 )
@@ -38,14 +38,14 @@ from whichtoken.theory.group_sparse.symmetric import SymmetricTrajectory, symmet
 from whichtoken.theory.group_sparse.transfer import logistic_error_order, transfer_error_order
 
 __all__ = [
-    "FirstStep",
+    "FirstUpdate",
     "LatePhase",
     "PopulationTrajectory",
     "StabilityBounds",
     "SymmetricTrajectory",
     "default_learning_rate",
     "encoding_norm2",
-    "first_step",
+    "first_update",
     "late_phase",
     "logistic_error_order",
     "population_map",

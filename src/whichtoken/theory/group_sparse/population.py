@@ -70,7 +70,7 @@ class PopulationTrajectory:
 
 
 @dataclass(frozen=True)
-class FirstStep:
+class FirstUpdate:
     """The model after one update from zero: the value vector moves, attention stays uniform.
 
     Attributes
@@ -84,8 +84,8 @@ class FirstStep:
 
     Examples
     --------
-    >>> from whichtoken.theory.group_sparse import first_step
-    >>> state = first_step(groups=4, lr=0.1)
+    >>> from whichtoken.theory.group_sparse import first_update
+    >>> state = first_update(groups=4, lr=0.1)
     >>> round(state.alpha, 4), state.gap, round(state.accuracy, 4)
     (0.0399, 0.0, 0.6667)
     """
@@ -160,7 +160,7 @@ def population_map(
     )
 
 
-def first_step(*, groups: int, lr: float, sigma: float = 1.0) -> FirstStep:
+def first_update(*, groups: int, lr: float, sigma: float = 1.0) -> FirstUpdate:
     """State after one update: v_1 = lr sigma v*/sqrt(2 pi), W = 0, the accuracy of uniform attention.
 
     Parameters
@@ -174,18 +174,18 @@ def first_step(*, groups: int, lr: float, sigma: float = 1.0) -> FirstStep:
 
     Returns
     -------
-    FirstStep
+    FirstUpdate
         Length of the value vector, gap and accuracy.
 
     Examples
     --------
-    >>> from whichtoken.theory.group_sparse import first_step
-    >>> round(first_step(groups=2, lr=0.1).accuracy, 4)  # with two groups and uniform attention
+    >>> from whichtoken.theory.group_sparse import first_update
+    >>> round(first_update(groups=2, lr=0.1).accuracy, 4)  # with two groups and uniform attention
     0.75
     """
     problem = Problem.checked(groups, sigma, None)
     accuracy = 0.5 + math.atan(1 / math.sqrt(problem.groups - 1)) / math.pi
-    return FirstStep(alpha=positive("lr", lr) * sigma * INVERSE_SQRT_2PI, gap=0.0, accuracy=accuracy)
+    return FirstUpdate(alpha=positive("lr", lr) * sigma * INVERSE_SQRT_2PI, gap=0.0, accuracy=accuracy)
 
 
 def steps_to_select(

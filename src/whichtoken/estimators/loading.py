@@ -1,0 +1,44 @@
+"""Whatever estimator a model folder holds, read once."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from whichtoken.data.reading import shown
+from whichtoken.errors import UsageError
+from whichtoken.estimators.model_folder import OpenedFolder, read_folder
+
+HOMES = {
+    "text-classifier": ("text.classifier", "TextClassifier"),
+    "bag-classifier": ("bags.classifier", "BagClassifier"),
+    "group-classifier": ("groups.classifier", "GroupClassifier"),
+    "attention-regressor": ("regression", "AttentionRegressor"),
+}
+
+
+def load_estimator(folder: str | Path | OpenedFolder) -> Any:
+    """The fitted estimator that a model folder holds, of whatever kind; executes no code of the folder.
+
+    Parameters
+    ----------
+    folder : path
+        What `save` of an estimator, or `whichtoken fit`, wrote.
+
+    Returns
+    -------
+    TextClassifier, BagClassifier, GroupClassifier or AttentionRegressor
+
+    Raises
+    ------
+    UsageError
+        If the folder is not there, damaged, or of a kind that this version does not know.
+    """
+    opened = folder if isinstance(folder, OpenedFolder) else read_folder(folder)
+    if opened.kind not in HOMES:
+        raise UsageError(
+            f"{shown(opened.folder)} holds a model of kind '{shown(opened.kind)}', which this version cannot use"
+        )
+    module, name = HOMES[opened.kind]
+    return getattr(import_module(f"whichtoken.estimators.{module}"), name).load(opened)
