@@ -46,22 +46,40 @@ def attention_descent(
 
     Parameters
     ----------
-    problem
+    problem : AttentionProblem
         Tokens (n, T, d), queries (n, d), labels (n,) and decoder (d,).
-    start : (d, d)
+    start : array_like of shape (d, d)
         Initial W; zero is allowed.
-    p
+    p : float
         Exponent of the geometry, above 1; 2 is gradient descent.
-    lr, steps
+    lr, steps : float and int
         Step size and number of steps.
-    rule
+    rule : {"plain", "normalized", "geometric", "flow"}, default="normalized"
         `plain` steps are lr * G; `normalized` ones lr * G / |G|_q; `geometric` ones max(1, |U|_q) times that, a fast
         warm start whose error floors at O(lr). `flow` follows dU/dt = -G, to times like exp(400), in Euler steps along
         which attention scores change by about lr.
-    loss
+    loss : str or callable, default="logistic"
         l(m) of the label margin m: log(1 + exp(-m)), exp(-m) or -m by name, or a function that gives log |l'(m)|.
-    record
+    record : iterable of int, default=()
         Step numbers between 0 (the start) and `steps` whose states are kept.
+
+    Returns
+    -------
+    DescentResult
+        The final state, the tokens that are selected, and the recorded states.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import AttentionTokens
+    >>> from whichtoken.flows import attention_descent
+    >>> from whichtoken.margin import key_query_svm
+    >>> rng = np.random.default_rng(0)
+    >>> problem = AttentionTokens().sample(rng)
+    >>> run = attention_descent(problem, 1e-3 * rng.standard_normal((10, 10)), p=2.0, lr=1.0, steps=3000)
+    >>> limit = key_query_svm(problem.tokens, problem.queries, run.selected)
+    >>> float(np.vdot(run.final.direction, limit.direction)) > 0.99  # where theory says that it goes
+    True
     """
     found = run_descent(problem, start, p=p, lr=lr, lr_decoder=0.0, steps=steps, rule=rule, loss=loss, record=record)
     snapshots = tuple(state.weights for state in found.snapshots)

@@ -45,9 +45,9 @@ class PickEffects:
 
     Examples
     --------
-    >>> from whichtoken.inspection import load_model, load_tokenizer, pick_effects
+    >>> from whichtoken.inspection import load_tokenizer, load_transformer, pick_effects
     >>> inputs = load_tokenizer("my-model")("a good film", return_tensors="pt")
-    >>> pick_effects(load_model("my-model"), inputs, layer=1).layer
+    >>> pick_effects(load_transformer("my-model"), inputs, layer=1).layer
     1
     """
 
@@ -94,9 +94,9 @@ def pick_effects(
 
     Examples
     --------
-    >>> from whichtoken.inspection import load_model, load_tokenizer, pick_effects
+    >>> from whichtoken.inspection import load_tokenizer, load_transformer, pick_effects
     >>> inputs = load_tokenizer("my-model")("a good film", return_tensors="pt")
-    >>> effects = pick_effects(load_model("my-model"), inputs, layer=0)
+    >>> effects = pick_effects(load_transformer("my-model"), inputs, layer=0)
     >>> effects.removed.shape, effects.deleted.shape
     ((4,), (4,))
     """

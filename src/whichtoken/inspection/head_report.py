@@ -72,9 +72,9 @@ class HeadReport:
 
     Examples
     --------
-    >>> from whichtoken.inspection import inspect, load_model, load_tokenizer
+    >>> from whichtoken.inspection import inspect, load_tokenizer, load_transformer
     >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
-    >>> report = inspect(load_model("my-model"), texts, load_tokenizer("my-model"), shown=1, control=False).reports[0]
+    >>> report = inspect(load_transformer("my-model"), texts, load_tokenizer("my-model"), shown=1, control=False).reports[0]
     >>> report.texts, report.kind in {"sink", "position", "content", "mixed"}
     (4, True)
     """
@@ -145,10 +145,10 @@ def head_reports(
 
     Examples
     --------
-    >>> from whichtoken.inspection import head_reports, inspect, load_model, load_tokenizer
+    >>> from whichtoken.inspection import head_reports, inspect, load_tokenizer, load_transformer
     >>> tokenizer = load_tokenizer("my-model")
     >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
-    >>> found = inspect(load_model("my-model"), texts, tokenizer, shown=1, control=False)
+    >>> found = inspect(load_transformer("my-model"), texts, tokenizer, shown=1, control=False)
     >>> len(head_reports(found.picks, tokenizer)) == len(found.reports)
     True
     """

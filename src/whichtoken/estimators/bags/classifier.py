@@ -21,7 +21,7 @@ from whichtoken.estimators.bags.attention import Pooling, attention_weights, bag
 from whichtoken.estimators.bags.certificate import Counterfactual, smallest_deletion
 from whichtoken.estimators.bags.training import Recipe, train
 from whichtoken.estimators.bags.validation import RIDGES, TEMPERATURES, Selection, select, validation_splits
-from whichtoken.estimators.model_folder import load_model, save_model
+from whichtoken.estimators.model_folder import load_transformer, save_model
 from whichtoken.threads import one_thread
 
 if TYPE_CHECKING:
@@ -46,20 +46,20 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    n_queries : int
+    n_queries : int, default=1
         Queries of a class. With one, decisions are certified (`counterfactual`).
     token_dim : int, optional
         Width of an instance in 2-D input; by default all columns, so that a row is a bag of one.
     inverse_temperature : float, optional
         Norm of the starting queries on standardised instances; 0 is mean pooling. Chosen by validation by default.
     ridge : float, optional
-        Of the readout. Chosen by validation by default.
-    refine_steps : int
+        Ridge of the readout; chosen by validation by default.
+    refine_steps : int, default=40
         Steps of the refinement; 0 leaves the two-step queries as they are.
-    cv : int, splitter or list of splits
+    cv : int, splitter or list of splits, default=3
         Folds of the validation; of a number, fewer are used where a class has fewer members.
-    random_state : int
-        Of the cut into folds.
+    random_state : int, default=0
+        Seed for the cut into folds.
 
     Attributes
     ----------
@@ -71,6 +71,16 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         "attention", or "mean" where attention did not help.
     selections_ : list of Selection
         The recipe of each score with the validated log-losses of both kinds of pooling.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken import BagClassifier
+    >>> X = np.random.default_rng(0).standard_normal((80, 5, 2)) * [3.0, 1.0]
+    >>> y = X[:, :, 0].max(axis=1) > 3.6  # a bag is positive if one instance is large
+    >>> model = BagClassifier().fit(X, y)
+    >>> model.score(X, y) > 0.8, model.attention(X)[0].shape
+    (True, (5,))
     """
 
     def __init__(
@@ -214,7 +224,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """The classifier that `save` wrote; executes no code."""
-        _, parameters, tensors = load_model(folder, KIND)
+        _, parameters, tensors = load_transformer(folder, KIND)
         with stored.stored_fields(folder):
             parts = stored.section("parameters", parameters, ["settings", "fitted"])
             names = [name for name in cls().get_params() if name != "cv"]

@@ -26,7 +26,7 @@ from whichtoken.estimators.groups.selection import (
     choose_groups,
     group_attention,
 )
-from whichtoken.estimators.model_folder import load_model, save_model
+from whichtoken.estimators.model_folder import load_transformer, save_model
 from whichtoken.threads import one_thread
 from whichtoken.training.convex_head import fit_head
 
@@ -50,11 +50,12 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
 
     Parameters
     ----------
-    groups : array or list of ids or names, one per column; mapping of group name to columns; or None
-        A mapping names columns of a DataFrame or their indices, and its groups may overlap. None: each column by itself.
+    groups : array or list of ids or names, one per column; mapping of group name to columns; or None, optional
+        A mapping names columns of a DataFrame or their indices, and its groups may overlap. None: each column by
+        itself.
     covariates : list of columns, optional
         Columns outside the groups, which are always kept.
-    attention : {"auto", "shared", "separate", "full"}
+    attention : {"auto", "shared", "separate", "full"}, default="auto"
         "shared": one value vector read through all groups, d + D numbers, for groups of equal size. "separate": a value
         vector for each group. "full": the transformer, whose attention also looks at the variables. "auto" validates
         "separate", and "shared" where sizes are equal and above one.
@@ -63,12 +64,12 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
     keep : list of group names, optional
         Keep exactly these groups and learn only the readout; see `transfer`.
     ridge : float, optional
-        Of the readout on standardised columns; chosen by validation by default.
-    cv : int
-        Folds of the validation; fewer are used where a class has fewer members. Few folds favour few groups, which can be
-        learnt from fewer samples.
-    random_state : int
-        Of the cut into folds.
+        Ridge of the readout on standardised columns; chosen by validation by default.
+    cv : int, default=5
+        Folds of the validation; fewer are used where a class has fewer members. Few folds favour few groups, which can
+        be learnt from fewer samples.
+    random_state : int, default=0
+        Seed for the cut into folds.
 
     Attributes
     ----------
@@ -86,6 +87,16 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
     intercept_ : (n_scores,)
     column_means_ : (n_features,)
         The average row of the training, beside which `explain` speaks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken import GroupClassifier
+    >>> X = np.random.default_rng(0).standard_normal((200, 6))
+    >>> y = X[:, 2] + X[:, 3] > 0  # the second of three groups decides
+    >>> model = GroupClassifier(groups=["a", "a", "b", "b", "c", "c"]).fit(X, y)
+    >>> model.selected_groups_[0]
+    'b'
     """
 
     def __init__(
@@ -190,7 +201,7 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """The classifier that `save` wrote; executes no code."""
-        _, parameters, tensors = load_model(folder, KIND)
+        _, parameters, tensors = load_transformer(folder, KIND)
         with stored.stored_fields(folder):
             parts = stored.section("parameters", parameters, ["settings", "fitted"])
             settings = stored.section("settings", parts["settings"], list(cls().get_params()))

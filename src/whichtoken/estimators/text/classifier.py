@@ -53,38 +53,40 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    analyzer : callable, path or None
+    analyzer : callable, path or None, optional
         Splits a document: None for the built-in words, a function from a text to a list of tokens, or a Hugging Face
         `tokenizers` JSON file.
-    ngrams : int
+    ngrams : int, default=1
         1, 2 or 3: also pairs, also triples of neighbouring tokens.
-    least_count : int
+    least_count : int, default=2
         Tokens that occur less often in the training documents are left out.
-    stop_words, stemmer, word_pieces
-        Of the built-in words: words to drop, Snowball language, WordPiece vocabulary file.
-    sublinear : bool
+    stop_words, stemmer, word_pieces : sequence of str, str, path
+        For the built-in words: words to drop, language of the Snowball stemmer, WordPiece vocabulary file.
+    sublinear : bool, default=True
         A count c enters as log2(1 + c); otherwise as c.
-    idf : bool
+    idf : bool, default=True
         Selection scores start from, and are pulled to, the log of the inverse document frequency; otherwise to 0.
-    C : float or "auto"
+    C : float or "auto", default="auto"
         Inverse strength of the ridge on the values; "auto" takes the best of a few on held-out documents.
-    attention_C : float
+    attention_C : float, default=1.0
         Inverse strength of the ridge on the selection scores, 1 by default; near 0 attention stays where it starts.
-    n_queries : int
+    n_queries : int, default=1
         Attention heads. Two or more leave the linear class, and with it the exact counterfactuals.
-    dim : int or None
-        Train embeddings of this dimension by AdamW, as in the paper, instead of scores: two classes, one query, plain counts,
-        without ridges, weights or idf. Slower and a little worse; for comparison with the theory.
+    dim : int or None, optional
+        Train embeddings of this dimension by AdamW, as in the paper, instead of scores: two classes, one query, plain
+        counts, without ridges, weights or idf. Slower and a little worse; for comparison with the theory.
     max_epochs, batch_size : int
         Length of the training; small data sets get more epochs of smaller batches.
-    early_stopping : bool
+    early_stopping : bool, default=True
         End fits whose held-out loss no longer falls.
-    validation_fraction : float
+    validation_fraction : float, default=0.2
         Share of the documents held out to choose C, the epochs and the temperature of the probabilities.
-    class_weight : dict, "balanced" or None
-    progress : bool
+    class_weight : dict[Any, float] or str, optional
+        Weights of the classes, 1 by default; "balanced" gives rare classes more.
+    progress : bool, default=False
         Show a progress bar.
-    random_state : int, RandomState or None
+    random_state : int, RandomState or None, optional
+        Seed for the held-out documents and the training.
 
     Attributes
     ----------
@@ -98,6 +100,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         Only after a fit on texts.
     choice_ : Choice
         C, share of the training that is run, temperature, and the held-out losses.
+
+    Examples
+    --------
+    >>> from whichtoken import TextClassifier
+    >>> texts = ["a good film", "good plot, good cast", "a bad film", "bad plot, bad cast"] * 10
+    >>> model = TextClassifier(random_state=0).fit(texts, [1, 1, 0, 0] * 10)
+    >>> model.predict(["a good cast"]).tolist()
+    [1]
+    >>> model.explain(["a good cast"])[0].reasons[0].token
+    'good'
     """
 
     _vocabulary: Vocabulary  # only after a fit on texts
