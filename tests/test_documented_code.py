@@ -5,6 +5,7 @@ import importlib
 import re
 import shlex
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -12,7 +13,7 @@ pytestmark = pytest.mark.xdist_group("documented-code")  # one worker loads torc
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"(?:^<!-- not run: ([^\n]*) -->\n)?^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"(?:^<!-- not run: ([^\n]*) -->\n)?^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 MOST_NOT_RUN = 5
 
 # What a reader brings: the data and models that a page speaks of.
@@ -80,6 +81,8 @@ my_model, tokens = torch.nn.Sequential(MyAttention()), torch.randn(2, 5, 8)
     "mirror_descent.md": """
 tokens, queries, selected = rng.standard_normal((4, 3, 10)), rng.standard_normal((4, 10)), [0, 1, 2, 0]
 start = 1e-3 * rng.standard_normal((10, 10))
+import torch
+model = torch.nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
 """,
     "text_classifier.md": TEXTS,
 }
@@ -87,9 +90,8 @@ start = 1e-3 * rng.standard_normal((10, 10))
 
 def blocks(page, *languages):
     """Code blocks of a page in some languages, each with the reason not to run it or None."""
-    return [
-        (code, reason or None) for reason, language, code in BLOCK.findall(page.read_text()) if language in languages
-    ]
+    found = BLOCK.findall(page.read_text())
+    return [(dedent(code), reason or None) for reason, language, code in found if language in languages]
 
 
 def code_pages():
