@@ -56,7 +56,7 @@ class HeadReport:
     chance : float
         Share of the picks that would be predicted by chance.
     label_correlation : float
-        Of pick rate with what a token says about the label, frequency held.
+        Rank correlation of pick rate with what a token says about the label, frequency held fixed.
     label_q : float
         Its false discovery rate over all heads, against labels in random order.
     signed_frequency : float

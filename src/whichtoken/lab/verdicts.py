@@ -135,7 +135,7 @@ class Resampled:
     values : array_like
         One number per seed.
     statistic : Callable[..., Any]
-        Of the numbers, as `numpy.median`.
+        Function of the numbers, such as `numpy.median`.
 
     Examples
     --------
@@ -183,7 +183,7 @@ class Verdict:
     low, high : float or None
         The interval of the measurement.
     relation : str
-        Of the measurement to theory, if the claim holds.
+        How the measurement relates to theory if the claim holds.
     rule : str
         What decides the state.
     state : str

@@ -241,7 +241,7 @@ def joint_flow_growth(weight_norm: ArrayLike, relaxed_margin: float, p: float) -
     Returns
     -------
     array
-        Of the shape of `weight_norm`.
+        The growth, in the shape of `weight_norm`.
 
     Examples
     --------

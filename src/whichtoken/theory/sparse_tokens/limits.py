@@ -46,7 +46,7 @@ class SampledError:
     error : float
         Probability of a wrong label.
     standard_error : float
-        Of the integration over token noise, or half the gap of the bounds where these say more.
+        Standard error of the integration over token noise, or half the gap of the bounds where these say more.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class OracleError(SampledError):
     error : float
         Probability of a wrong label.
     standard_error : float
-        Of the integration over token noise.
+        Standard error of the integration over token noise.
     inverse_temperature : float
         Inverse temperature of the softmax.
     threshold : float
