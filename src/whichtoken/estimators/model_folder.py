@@ -102,7 +102,7 @@ def read_folder(folder: str | Path) -> OpenedFolder:
     return OpenedFolder(place, description["kind"], description["parameters"], tensors)
 
 
-def load_transformer(folder: str | Path | OpenedFolder, kind: str | None = None) -> tuple[str, dict[str, Any], Tensors]:
+def load_model(folder: str | Path | OpenedFolder, kind: str | None = None) -> tuple[str, dict[str, Any], Tensors]:
     """Kind, parameters and arrays of a model folder; `kind`, where given, is the one that is accepted."""
     opened = folder if isinstance(folder, OpenedFolder) else read_folder(folder)
     if kind is not None and opened.kind != kind:

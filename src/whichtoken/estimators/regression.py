@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from whichtoken.checks import check_count
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_values as stored
-from whichtoken.estimators.model_folder import OpenedFolder, load_transformer, save_model
+from whichtoken.estimators.model_folder import OpenedFolder, load_model, save_model
 from whichtoken.models.whitening import Whitening
 from whichtoken.training.structure_aware_descent import (
     AttentionFit,
@@ -190,7 +190,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     @classmethod
     def load(cls, folder: str | Path | OpenedFolder) -> Self:
         """The regressor that `save` wrote; executes no code."""
-        _, parameters, tensors = load_transformer(folder, KIND)
+        _, parameters, tensors = load_model(folder, KIND)
         with stored.stored_fields(folder):
             parts = stored.section("parameters", parameters, ["settings", "fitted"])
             model = cls(**stored.section("settings", parts["settings"], list(cls().get_params())))

@@ -21,7 +21,7 @@ from whichtoken.estimators.bags.attention import Pooling, attention_weights, bag
 from whichtoken.estimators.bags.certificate import Counterfactual, smallest_deletion
 from whichtoken.estimators.bags.training import Recipe, train
 from whichtoken.estimators.bags.validation import RIDGES, TEMPERATURES, Selection, select, validation_splits
-from whichtoken.estimators.model_folder import load_transformer, save_model
+from whichtoken.estimators.model_folder import load_model, save_model
 from whichtoken.threads import one_thread
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """The classifier that `save` wrote; executes no code."""
-        _, parameters, tensors = load_transformer(folder, KIND)
+        _, parameters, tensors = load_model(folder, KIND)
         with stored.stored_fields(folder):
             parts = stored.section("parameters", parameters, ["settings", "fitted"])
             names = [name for name in cls().get_params() if name != "cv"]

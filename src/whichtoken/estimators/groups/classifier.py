@@ -26,7 +26,7 @@ from whichtoken.estimators.groups.selection import (
     choose_groups,
     group_attention,
 )
-from whichtoken.estimators.model_folder import load_transformer, save_model
+from whichtoken.estimators.model_folder import load_model, save_model
 from whichtoken.threads import one_thread
 from whichtoken.training.convex_head import fit_head
 
@@ -201,7 +201,7 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """The classifier that `save` wrote; executes no code."""
-        _, parameters, tensors = load_transformer(folder, KIND)
+        _, parameters, tensors = load_model(folder, KIND)
         with stored.stored_fields(folder):
             parts = stored.section("parameters", parameters, ["settings", "fitted"])
             settings = stored.section("settings", parts["settings"], list(cls().get_params()))

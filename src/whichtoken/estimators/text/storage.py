@@ -14,7 +14,7 @@ from whichtoken.data.reading import shown
 from whichtoken.data.text_pipeline import TextPipeline
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_values as stored
-from whichtoken.estimators.model_folder import load_transformer, save_model
+from whichtoken.estimators.model_folder import load_model, save_model
 from whichtoken.estimators.text.classifier import TextClassifier
 from whichtoken.estimators.text.tokens import CallableTokenizer, FileTokenizer, Tokenizer, Vocabulary, WordTokenizer
 from whichtoken.estimators.text.validation import Choice
@@ -54,7 +54,7 @@ def save(model: TextClassifier, folder: str | Path) -> None:
 
 def load(folder: str | Path, analyzer: Callable[[str], Sequence[str]] | None = None) -> TextClassifier:
     """Read the model; it predicts, explains and exports, but its training cannot go on."""
-    _, parameters, tensors = load_transformer(folder, KIND)
+    _, parameters, tensors = load_model(folder, KIND)
     if analyzer is None and parameters.get("tokenizer") == {"kind": "callable"}:
         raise UsageError(
             f"{shown(folder)} was fitted with an analyzer function, which cannot be saved; load it with analyzer="
