@@ -156,7 +156,7 @@ def test_list_tells_a_run_that_was_not_judged_to_its_end(heavy, tmp_path, capsys
         ledger.put_run(run)
     monkeypatch.setattr(type(find("toy/heavy")), "version", 2)
     print_claims(tmp_path / "whichtoken-output")
-    assert "quick: of version 1, now 2; run it again" in capsys.readouterr().out
+    assert "quick: judged for version 1, now 2; run it again" in capsys.readouterr().out
 
 
 def test_formulas_in_an_export_are_marked_on_request(heavy, tmp_path):

@@ -59,7 +59,9 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     if status == INTERRUPTED:
-        stored = "; what was finished is stored, the same command goes on from there" if "reproduce" in sys.argv else ""
+        stored = (
+            "; finished rows are saved, and the same command continues from there" if "reproduce" in sys.argv else ""
+        )
         print(f"whichtoken: stopped{stored}", file=sys.stderr)
     sys.exit(status)
 
@@ -85,7 +87,10 @@ def _version(wanted: bool) -> None:
 def options(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Versions of whichtoken and its parts.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the versions of whichtoken and its main packages."
+        ),
     ] = False,
 ) -> None:
     """Which token does softmax attention pick, why, and how surely."""

@@ -54,7 +54,7 @@ def _check_place(target: Path) -> None:
     if target.is_dir():
         raise UsageError(f"{target} is a folder; name a file")
     if target.exists() and not stat.S_ISREG(target.stat().st_mode):
-        raise UsageError(f"{target} is not a regular file; name another")
+        raise UsageError(f"{target} is not a regular file; choose another")
     if not target.parent.is_dir():
         raise UsageError(f"{target} cannot be written: there is no folder {target.parent}")
     if not os.access(target.parent, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
@@ -63,9 +63,7 @@ def _check_place(target: Path) -> None:
 
 def cannot_write(path: str | Path, error: OSError) -> UsageError:
     """The sentence for a write that failed: what happened, and that nothing is lost."""
-    return UsageError(
-        f"{path} cannot be written: {(error.strerror or str(error)).lower()}; what was there is unchanged"
-    )
+    return UsageError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}; the old file is unchanged")
 
 
 def _flush(path: Path) -> None:

@@ -70,10 +70,10 @@ def test_one_entry_of_a_vocabulary_gathers_the_slopes_of_all_its_places():
     [
         ({"scores": SCORES[:5]}, r"scores of shape \(5,\) must have one or two axes and 6 rows"),
         ({"values": VALUES[None, None]}, "values of shape .* must have one or two axes"),
-        ({"scores": SCORES * np.nan}, "scores hold NaN or \\+inf"),
+        ({"scores": SCORES * np.nan}, "scores contain NaN or \\+inf"),
         ({"amounts": [1, 2]}, r"amounts of shape \(2,\) .* must be numbers, \(6,\)"),
         ({"log_null": [1.0, 2.0]}, r"log_null of shape \(2,\) must be one number or fit the shape \(3,\)"),
-        ({"log_null": np.inf}, "log_null holds NaN or \\+inf"),
+        ({"log_null": np.inf}, "log_null contains NaN or \\+inf"),
         ({"tokens": [0, 1, 2, 3, 4, 6]}, "tokens hold 6, the vocabulary has only 6 entries"),
     ],
 )

@@ -106,4 +106,4 @@ def test_interrupt_from_the_terminal_is_one_line(engine, tmp_path, toys):
     os.killpg(driver.pid, signal.SIGINT)
     _, message = driver.communicate(timeout=60)
     assert driver.returncode == 130
-    assert message == "whichtoken: stopped; what was finished is stored, the same command goes on from there\n"
+    assert message == "whichtoken: stopped; finished rows are saved, and the same command continues from there\n"

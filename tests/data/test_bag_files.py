@@ -55,7 +55,7 @@ def test_ragged_bags_and_named_columns(pilot, tmp_path):
         (lambda frame: frame.drop(columns="bag"), "no column 'bag'"),
         (lambda frame: frame.assign(x1="word"), "column 'x1' holds 'word' in row 1; features must be finite numbers"),
         (lambda frame: frame.assign(label=range(len(frame))), "has several labels"),
-        (lambda frame: frame[["bag", "label"]], "has no feature columns beside bag, label"),
+        (lambda frame: frame[["bag", "label"]], "has no feature columns besides bag, label"),
         (
             lambda frame: frame.assign(bag=frame["bag"].where(frame["bag"] < 3)),
             "row 13 has no bag in column 'bag'",
@@ -64,7 +64,7 @@ def test_ragged_bags_and_named_columns(pilot, tmp_path):
             lambda frame: frame.assign(label=frame["label"].where(frame["bag"] > 0)),
             "row 1 has no label in column 'label'",
         ),
-        (lambda frame: frame.iloc[:0], "holds no rows"),
+        (lambda frame: frame.iloc[:0], "has no rows"),
     ],
 )
 def test_wrong_tables_are_one_sentence(pilot, tmp_path, change, sentence):
@@ -76,7 +76,7 @@ def test_wrong_tables_are_one_sentence(pilot, tmp_path, change, sentence):
 
 
 def test_unreadable_files(tmp_path, pilot):
-    with pytest.raises(UsageError, match="is not there"):
+    with pytest.raises(UsageError, match="does not exist"):
         read_bags(tmp_path / "none.csv")
     np.savez(tmp_path / "half.npz", tokens=pilot[0])
     with pytest.raises(UsageError, match="no array 'labels'"):

@@ -196,17 +196,17 @@ def test_an_archive_that_is_cut_anywhere_is_broken(archive):
     whole = archive.read_bytes()
     for end in range(20, len(whole), 7):
         archive.write_bytes(whole[:end])
-        with pytest.raises(UsageError, match=r"is broken after \d reviews .* download it again"):
+        with pytest.raises(UsageError, match=r"is damaged after \d reviews .* download it again"):
             read_imdb(archive)
 
 
 def test_broken_archives_and_folders_are_one_sentence(tmp_path, archive):
-    with pytest.raises(UsageError, match="is not there"):
+    with pytest.raises(UsageError, match="does not exist"):
         read_imdb(tmp_path / "none.tar.gz")
     whole = archive.read_bytes()
     for broken in (whole[: len(whole) // 2], b"no archive at all"):
         archive.write_bytes(broken)
-        with pytest.raises(UsageError, match=r"is broken after \d reviews .* download it again"):
+        with pytest.raises(UsageError, match=r"is damaged after \d reviews .* download it again"):
             read_imdb(archive)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=r"holds no reviews; expected files such as train/pos/0_9\.txt"):
@@ -226,5 +226,5 @@ def test_one_column_cannot_be_text_and_label(tmp_path, kind):
 
 def test_a_table_without_rows(tmp_path):
     (tmp_path / "a.jsonl").write_text("\n")
-    with pytest.raises(UsageError, match="holds no rows"):
+    with pytest.raises(UsageError, match="has no rows"):
         read_table(tmp_path / "a.jsonl")

@@ -102,7 +102,7 @@ def test_distinct_words_give_what_word_by_word_gives(texts, pieces, tmp_path_fac
     pipeline = TextPipeline(word_pieces=path if pieces else None, **options)
     vocabulary, expected = plain_counts(texts, pipeline)
     if not vocabulary:
-        with pytest.raises(ValueError, match="purges every token"):
+        with pytest.raises(ValueError, match="removes every token"):
             pipeline.fit(texts)
         return
     fitted, counts = pipeline.fit_transform(texts)
@@ -209,7 +209,7 @@ def test_a_vocabulary_file_of_the_wrong_kind(tmp_path):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(UsageError, match=r"WordPiece vocabulary|NUL bytes"):
             TextPipeline(word_pieces=tmp_path / name).fit(["good"])
-    with pytest.raises(UsageError, match="is not there"):
+    with pytest.raises(UsageError, match="does not exist"):
         TextPipeline(word_pieces=tmp_path / "none.txt").fit(["good"])
 
 

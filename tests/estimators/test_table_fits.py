@@ -107,13 +107,13 @@ def test_groups_that_all_matter_are_said_to_be_kept(tmp_path: Path) -> None:
     [
         (lambda t: t.drop(columns="bag"), "has no column 'bag'; columns: label, u, v, w"),
         (lambda t: t.drop(columns="label"), "has no column 'label'"),
-        (lambda t: t[["bag", "label"]], "has no feature columns beside bag, label"),
+        (lambda t: t[["bag", "label"]], "has no feature columns besides bag, label"),
         (lambda t: t.assign(u=["x", *t["u"][1:]]), "column 'u' holds 'x' in row 1; features must be finite numbers"),
         (lambda t: t.assign(v=""), "column 'v' is empty in every row; leave it out"),
-        (lambda t: t.assign(label=["yes", *t["label"][1:]]), "bag b0 has several labels; a bag has one"),
+        (lambda t: t.assign(label=["yes", *t["label"][1:]]), "bag b0 has several labels; a bag must have one"),
         (lambda t: t.assign(label="yes"), "has one class only, 'yes'; a classifier needs at least two"),
         (lambda t: t[t["bag"].isin(["b0", "b1"])], "class 'no' has one row only"),
-        (lambda t: t[:0], "holds no rows"),
+        (lambda t: t[:0], "has no rows"),
     ],
 )
 def test_damaged_bag_tables(damage, message: str, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_other_damage_to_files(tmp_path: Path) -> None:
     table.assign(bag="é").to_csv(tmp_path / "latin.csv", index=False, encoding="latin-1")
     with pytest.raises(UsageError, match="is not UTF-8"):
         fit_bags(tmp_path / "latin.csv", model)
-    with pytest.raises(UsageError, match="is not there"):
+    with pytest.raises(UsageError, match="does not exist"):
         fit_bags(tmp_path / "absent.csv", model)
     assert not model.exists()
 

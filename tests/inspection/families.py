@@ -31,6 +31,35 @@ def _hugging_face(name, config, **options):
     return build
 
 
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film", "the", "a", "very", "plot", "<b>"]
+LONGEST = 24
+
+
+def tiny_tokenizer():
+    """Splits at spaces and knows `WORDS`."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    inner.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        model_max_length=LONGEST,
+    )
+
+
+def tiny_classifier():
+    """BERT with two layers and a classification head."""
+    small = SMALL | {"num_hidden_layers": 2, "max_position_embeddings": LONGEST}
+    return _hugging_face("BertForSequenceClassification", "Bert", **small)("sdpa", torch.float32)
+
+
 # name: how to build it with a given attention implementation and dtype
 FAMILIES = {
     "bert": _hugging_face("BertModel", "Bert", **SMALL),

@@ -18,32 +18,17 @@ from whichtoken.inspection.inspecting import finite
 from whichtoken.inspection.token_relations import TokenRelations
 
 transformers = families.transformers
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film", "the", "a", "very", "plot", "<b>"]
+WORDS = families.WORDS
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
-    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    inner.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=inner,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        model_max_length=24,
-    )
+    return families.tiny_tokenizer()
 
 
 @pytest.fixture(scope="module")
 def model():
-    small = families.SMALL | {"num_hidden_layers": 2, "max_position_embeddings": 24}
-    return families._hugging_face("BertForSequenceClassification", "Bert", **small)("sdpa", torch.float32)
+    return families.tiny_classifier()
 
 
 @pytest.fixture(scope="module")

@@ -178,7 +178,7 @@ def test_an_adapter_reads_any_attention():
         (lambda m: AttentionProbe(m, queries=[]), r"queries=\[\] names no position"),
         (lambda m: AttentionProbe(m).weights(0), "layer 0 was not recorded: no forward pass was seen"),
         (lambda m: run(AttentionProbe(m, heads=[4])), "head 4 does not exist; this layer has heads 0 to 3"),
-        (lambda m: run(AttentionProbe(m, queries=[12])), r"queries=\[12\] reaches beyond the 12 positions"),
+        (lambda m: run(AttentionProbe(m, queries=[12])), r"queries=\[12\] reach beyond the 12 positions"),
         (lambda m: run(AttentionProbe(m)).picks(0, special=False), "special=False needs to know the special tokens"),
     ],
 )  # fmt: skip

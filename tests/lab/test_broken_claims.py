@@ -1,4 +1,4 @@
-"""One claim cannot break the others: whatever its file does, it alone is at fault, and says so."""
+"""One claim cannot break the others: whatever its file does, it alone is broken, and says so."""
 
 import re
 import shutil
@@ -28,7 +28,7 @@ UNLOADED = {
     "no slash": (MEAN.replace("toy/broken", "broken"), "id='broken' must be written as theory/claim"),
     "markup as id": (MEAN.replace("toy/broken", "[red]/<b>"), "must be written as theory/claim"),
     "no presets": (MEAN.replace("presets = ", "sizes = "), "presets must be a dictionary"),
-    "no draw": (MEAN.replace("def draw", "def paint"), "the class lacks draw"),
+    "no draw": (MEAN.replace("def draw", "def paint"), "the class does not define draw"),
     "title": (MEAN + "\n    title = property(lambda self: 1 / 0)", "ZeroDivisionError: division by zero"),
     "title as number": (MEAN + "\n    title = 3", "title, claim and source must be texts, not 3"),
     "expected": (MEAN + "\n    expected = {'quick': 'agrees'}", "expected must be a dictionary"),
@@ -43,7 +43,7 @@ FAILING = {
     "infinite": (MEAN.replace("tolerance=0.1", "tolerance=0.1, theory_error=float('inf')", 1).replace(
         "            theory_error=theory.error if theory else 0.0,\n", ""), "mean.shift: theory_error is inf"),
     "absent": (MEAN + "\n    def absent(self, point):\n        raise KeyError('path')", "absent() failed: KeyError: 'path'"),
-    "grid": (MEAN.replace("draws=[100, 400]", "drawz=[100, 400]"), "the points of quick cannot be made: KeyError: 'drawz'"),
+    "grid": (MEAN.replace("draws=[100, 400]", "drawz=[100, 400]"), "the points of quick cannot be created: KeyError: 'drawz'"),
 }  # fmt: skip
 
 
@@ -82,20 +82,20 @@ def test_claims_that_fail_are_told_and_the_others_are_judged(folder, tmp_path, c
 
     print_results([*broken, mean])
     printed = " ".join(capsys.readouterr().out.split())
-    assert all(f"at fault: {result.id}: {result.fault}" in printed for result in broken)
+    assert all(f"broken: {result.id}: {result.fault}" in printed for result in broken)
     print_claims(tmp_path)
     listed = capsys.readouterr().out
-    assert listed.count("at fault: ") == len(broken)
+    assert listed.count("broken: ") == len(broken)
     assert "1 agrees" in listed
     print_claim(broken[0].experiment, tmp_path)
-    assert f"at fault: {broken[0].fault}" in capsys.readouterr().out
+    assert f"broken: {broken[0].fault}" in capsys.readouterr().out
 
     write_report(tmp_path)
     index = (tmp_path / "report" / "index.html").read_text()
-    assert index.count("At fault: <code>") == len(broken)
+    assert index.count("Broken: <code>") == len(broken)
     assert 'class="state agrees"' in index
     for id in ids:
-        assert "At fault: <code>" in (tmp_path / "report" / page_name(id)).read_text()
+        assert "Broken: <code>" in (tmp_path / "report" / page_name(id)).read_text()
 
 
 def test_figure_that_fails_costs_no_page(folder, tmp_path):
@@ -114,7 +114,7 @@ def test_point_that_breaks_its_page_costs_no_other(folder, tmp_path):
     (folder / "broken.py").write_text(broken.replace("import dataclass", "import dataclass, field"))
     reproduce(["toy/broken", "toy/mean"], seeds=3, out=tmp_path)
     write_report(tmp_path)
-    assert "its page cannot be made: TypeError" in (tmp_path / "report" / "index.html").read_text()
+    assert "its page cannot be created: TypeError" in (tmp_path / "report" / "index.html").read_text()
     assert (tmp_path / "report" / "toy-mean.html").exists()
 
 
@@ -142,11 +142,11 @@ def test_command_line_ends_with_1_and_a_sentence(folder, tmp_path):
     (folder / "unloaded.py").write_text("def (")
     done = run("reproduce", "toy/mean", "toy/broken", "--seeds", "3", "--workers", "1")
     assert done.returncode == 1, done.stderr
-    assert "at fault: toy/broken: judge() failed: RuntimeError: [/b] no <b> (broken.py:" in done.stdout
+    assert "broken: toy/broken: judge() failed: RuntimeError: [/b] no <b> (broken.py:" in done.stdout
     assert done.stderr == ""
     listed = " ".join(run("list").stdout.split())
-    assert "at fault: judge() failed" in listed
+    assert "broken: judge() failed" in listed
     assert "the file cannot be imported" in listed
     missing = run("reproduce", "toy/unloaded")
     assert missing.returncode == 2
-    assert "unloaded.py is at fault: the file cannot be imported: SyntaxError" in missing.stderr
+    assert "unloaded.py is broken: the file cannot be imported: SyntaxError" in missing.stderr

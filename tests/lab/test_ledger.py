@@ -203,7 +203,7 @@ def plant(path, table, column, value):
 )
 def test_value_of_a_wrong_kind_with_a_right_checksum(filled, table, column, value):
     plant(filled, table, column, value)
-    sentence = rf"^[^\n]* holds a value of a wrong kind in {table}.{column}, [^\n]*$"
+    sentence = rf"^[^\n]* has a value of the wrong kind in {table}.{column}, [^\n]*$"
     with Ledger.reading(filled) as ledger, pytest.raises(UsageError, match=sentence):
         (stored_results(ledger), ledger.judged())
 

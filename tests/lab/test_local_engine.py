@@ -58,7 +58,7 @@ def test_run_that_lost_a_task_does_not_look_complete(tmp_path, monkeypatch):
 
     monkeypatch.setattr(LocalEngine, "original", LocalEngine.map, raising=False)
     monkeypatch.setattr(LocalEngine, "map", forgetful)
-    with pytest.raises(UsageError, match="1 of 12 points came back without a result; what was finished is stored"):
+    with pytest.raises(UsageError, match="1 of 12 points came back without a result; finished rows are saved"):
         reproduce(["toy/mean"], workers=1, out=tmp_path)
     monkeypatch.undo()
 

@@ -48,8 +48,8 @@ def test_expected_states_apply_only_as_declared():
         ({"set": {"shift": float("inf")}}, "shift=inf is not accepted (float): Input should be a finite number"),
         ({"set": {"draws": "many"}}, "draws='many' is not accepted (int)"),
         ({"preset": "fulll"}, "unknown preset 'fulll' for toy/mean; did you mean 'full'? presets: full, quick"),
-        ({"seeds": 0}, "seeds=0 must be at least 1"),
-        ({"seeds": 1.5}, "seeds=1.5 must be at least 1, and whole"),
+        ({"seeds": 0}, "seeds=0 must be a whole number of at least 1"),
+        ({"seeds": 1.5}, "seeds=1.5 must be a whole number of at least 1"),
         ({"seeds": 2_000_000_000}, "toy/mean: 4,000,000,000 rows are more than the 1,000,000 of one run; choose fewer"),
         (
             {"set": {"draws": list(range(1000)), "shift": list(range(1001))}},

@@ -30,7 +30,7 @@ def test_claim_on_record_does_not_vanish_when_its_rows_fail(tmp_path, monkeypatc
     monkeypatch.setattr(type(find("toy/faults")), "expected", {"quick": {"faults.lost": "agrees"}})
     [result] = reproduce(["toy/faults"], workers=1, out=tmp_path)
     assert [verdict.code for verdict in result.verdicts] == ["faults.zero", "faults.lost"]
-    assert "no finished row to judge" in result.verdicts[1].note
+    assert "no finished rows to judge" in result.verdicts[1].note
     assert result.weakened == [result.verdicts[1]]
 
 

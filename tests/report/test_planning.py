@@ -76,9 +76,9 @@ def test_figure_is_written_in_the_format_of_its_name(planned, tmp_path):
                 "--target-error",
                 0.001,
             ],
-            "the error of the best classifier of all",
+            "the error of the best possible classifier",
         ),
-        (["--pilot", "missing.csv"], "missing.csv is not there"),
+        (["--pilot", "missing.csv"], "missing.csv does not exist"),
     ],
 )
 def test_impossible_plans_are_one_line(whichtoken, arguments, sentence):

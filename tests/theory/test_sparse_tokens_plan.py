@@ -213,7 +213,7 @@ def test_too_few_negatives_for_whitening_are_named():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"samples": None}, "nothing says how large the study is to be: give samples"),
+        ({"samples": None}, "the size of the study is open: give samples"),
         ({"signal_tokens": 10}, "signal_tokens=10 must be smaller than length=10"),
         ({"dim": 1}, "dim=1 must be a whole number of at least 2"),
         ({"length": math.inf}, "length=inf must be a whole number of at least 2"),
@@ -221,7 +221,10 @@ def test_too_few_negatives_for_whitening_are_named():
         ({"strength": "7"}, "strength='7' must lie in [0, inf)"),
         ({"samples": "7"}, "samples='7' must be a whole number of at least 4"),
         ({"samples": 0}, "samples=0 must be a whole number of at least 4"),
-        ({"target_error": 0.001}, "target_error=0.001 must be above 0.01782, the error of the best classifier of all"),
+        (
+            {"target_error": 0.001},
+            "target_error=0.001 must be above 0.01782, the error of the best possible classifier",
+        ),
         ({"target_error": 0.0}, "target_error=0.0 must lie in (0, 0.5)"),
         (
             {"prevalence": 0.1, "target_error": 0.2},

@@ -95,7 +95,7 @@ class Items:
     @classmethod
     def _stacked(cls, parts: Sequence[Floats]) -> Items:
         if not parts:
-            raise ValueError("a list of sequences must hold at least one, from which the width is known")
+            raise ValueError("a list of sequences must not be empty: the first one gives the width")
         width = parts[0].shape[1:]
         for i, part in enumerate(parts):
             if part.ndim != 2 or part.shape[1:] != width:
@@ -164,12 +164,12 @@ def checked_values(values: Any, size: int) -> Floats:
     """Finite vectors, (size, d)."""
     found = as_floats("values", values)
     if found.ndim != 2 or len(found) != size:
-        raise ValueError(f"values of shape {found.shape} must be (items, width) with {size} items, as starts end")
+        raise ValueError(f"values of shape {found.shape} must be (items, width) with {size} items, to match starts")
     # the sum of finite numbers is finite unless it overflows: only then look at each
     with np.errstate(over="ignore", invalid="ignore"):
         suspicious = not np.isfinite(found.sum())
     if suspicious and not np.isfinite(found).all():
-        raise ValueError("values hold NaN or infinity; they must be finite")
+        raise ValueError("values contain NaN or infinity; they must be finite")
     return found
 
 
@@ -178,10 +178,10 @@ def checked_tokens(tokens: Any, size: int, vocabulary: int | None = None) -> NDA
     found = np.asarray(tokens)
     if found.shape != (size,) or found.dtype.kind not in "iu":
         raise ValueError(
-            f"tokens of shape {found.shape} and type {found.dtype} must be whole numbers, ({size},), as starts end"
+            f"tokens of shape {found.shape} and type {found.dtype} must be whole numbers, ({size},), to match starts"
         )
     if size and found.min() < 0:
-        raise ValueError(f"tokens hold {found.min()}; an entry of a vocabulary is a whole number from 0 on")
+        raise ValueError(f"tokens hold {found.min()}; entries of a vocabulary are whole numbers, 0 or more")
     if size and vocabulary is not None and found.max() >= vocabulary:
         raise ValueError(f"tokens hold {found.max()}, the vocabulary has only {vocabulary} entries")
     return found
@@ -192,7 +192,7 @@ def checked_amounts(amounts: Any, size: int) -> NDArray[Any]:
     found = np.asarray(amounts)
     if found.shape != (size,) or found.dtype.kind not in "biuf":
         raise ValueError(
-            f"amounts of shape {found.shape} and type {found.dtype} must be numbers, ({size},), as starts end"
+            f"amounts of shape {found.shape} and type {found.dtype} must be numbers, ({size},), to match starts"
         )
     if size and not (found.min() >= 0 and np.isfinite(found.max())):
         raise ValueError(

@@ -263,7 +263,7 @@ class _Request:
                     f"{name} of shape {array.shape} must have one or two axes and {places} rows: as {where}"
                 )
         if np.isnan(a).any() or np.isposinf(a).any():
-            raise ValueError("scores hold NaN or +inf; a score must be finite, or -inf for a token that is absent")
+            raise ValueError("scores contain NaN or +inf; a score must be finite, or -inf for a token that is absent")
         # one type each: kernels are compiled for every combination
         index = None if tokens is None else checked_tokens(tokens, size, places).astype(np.int32, copy=False)
         counts = None if amounts is None else checked_amounts(amounts, size).astype(np.float64, copy=False)
@@ -333,7 +333,7 @@ def _null_scores(log_null: Any, shape: tuple[int, ...]) -> Floats:
     """Scores of the null token, (n, h)."""
     found = np.asarray(-np.inf if log_null is None else log_null, dtype=np.float64)
     if np.isnan(found).any() or np.isposinf(found).any():
-        raise ValueError("log_null holds NaN or +inf; it must be finite, or -inf for no null token")
+        raise ValueError("log_null contains NaN or +inf; it must be finite, or -inf for no null token")
     try:
         whole = np.broadcast_to(found, shape)
     except ValueError:

@@ -14,12 +14,14 @@ from whichtoken.files import write_text
 
 
 def bench(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks; none means all.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks to run; all by default.")
+    ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="The table as JSON.")
+        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write the table as JSON.")
     ] = None,
 ) -> None:
-    """Measure ours beside what a user would take instead: ratios, timed in one run."""
+    """Compare whichtoken with what you would use instead: ratios, timed in one run."""
     from dataclasses import asdict
 
     from whichtoken.errors import unknown

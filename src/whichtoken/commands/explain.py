@@ -37,13 +37,13 @@ def explain(
     encoding: Encoding = None,
     rows: RowCount = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", callback=new_file, help="Write a page in colours.")
+        Path | None, typer.Option(metavar="FILE", callback=new_file, help="Write a coloured HTML page.")
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write every number as JSON.")
     ] = None,
 ) -> None:
-    """Which tokens, instances of a bag, or groups of columns decided, and what would change it; exact, without sampling.
+    """Show which tokens, instances or groups of columns decided, and what would change the label: exact, without sampling.
 
     Examples:
 

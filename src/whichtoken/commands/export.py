@@ -13,7 +13,7 @@ from whichtoken.places import DEFAULT_FOLDER
 
 
 def export(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Experiments; none means all.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Experiments; all by default.")] = None,
     to: Annotated[
         Path,
         typer.Option("--to", metavar="FILE", callback=new_table, help="File to write: .parquet, .csv, .tsv or .jsonl."),
@@ -21,7 +21,7 @@ def export(
     out: OutFolder = DEFAULT_FOLDER,
     spreadsheet_safe: SpreadsheetSafe = False,
 ) -> None:
-    """Write stored rows as a table: one column per field of the point, measured and predicted value."""
+    """Write the stored rows as a table, with a column for every field and every measured or predicted value."""
     from whichtoken.lab.export import export_rows
 
     rows = export_rows(out, ids or [], to, spreadsheet_safe=spreadsheet_safe)

@@ -44,7 +44,7 @@ fit = typer.Typer()
 
 @fit.callback(invoke_without_command=True)
 def kinds(context: typer.Context) -> None:
-    """Train on your own file and save a model folder; prints honest test metrics beside a baseline."""
+    """Train on your own file, save the model to a folder, and compare it with a baseline on held-out rows."""
     help_unless_asked(context)
 
 
@@ -52,8 +52,8 @@ def kinds(context: typer.Context) -> None:
 def fit_text_file(
     data: DataFile,
     model: NewModel,
-    text: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts.")] = "text",
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels.")] = "label",
+    text: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the texts.")] = "text",
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the labels.")] = "label",
     ngrams: Annotated[
         int,
         typer.Option(metavar="1|2|3", parser=whole_number, help="1: words; 2: also pairs of words; 3: also triples."),
@@ -73,7 +73,7 @@ def fit_text_file(
     rows: RowCount = None,
     json_file: MetricsFile = None,
 ) -> None:
-    """Classify documents, with the words that decide.
+    """Classify documents, and see which words decide.
 
     Baselines: logistic (TF-IDF and logistic regression), naive-bayes.
 
@@ -96,9 +96,10 @@ def fit_bags_file(
     data: DataFile,
     model: NewModel,
     bag: Annotated[str, typer.Option(metavar="COLUMN", help="Column that says which bag a row belongs to.")] = "bag",
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels of the bags.")] = "label",
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the labels of the bags.")] = "label",
     feature: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="A feature; repeatable. Default: all other columns.")
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Feature column (repeatable); all other columns by default."),
     ] = None,
     queries: Annotated[
         int,
@@ -124,7 +125,7 @@ def fit_bags_file(
     rows: RowCount = None,
     json_file: MetricsFile = None,
 ) -> None:
-    """Classify bags of instances, one instance per row, with the instances that decide.
+    """Classify bags of instances (one instance per row), and see which instances decide.
 
     Gaps in columns of numbers are filled with the training median; columns of texts become columns of 0 and 1.
     Baselines, on the mean of the instances: logistic, boosting.
@@ -152,14 +153,21 @@ def fit_groups_file(
     model: NewModel,
     groups: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", callback=read_file, help='The groups, as in {"size": ["width", "height"]}.'),
+        typer.Option(
+            metavar="FILE.json",
+            callback=read_file,
+            help='JSON file with the groups, such as {"size": ["width", "height"]}.',
+        ),
     ] = None,
     prefix: Annotated[
-        str | None, typer.Option(metavar="SIGN", help="Group columns by the part of their name before this sign.")
+        str | None,
+        typer.Option(
+            metavar="CHARACTER", help="Group columns by the part of their name before this character, such as _."
+        ),
     ] = None,
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels.")] = "label",
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the labels.")] = "label",
     covariate: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="A column that is always kept; repeatable.")
+        list[str] | None, typer.Option(metavar="COLUMN", help="Column to keep in any case (repeatable).")
     ] = None,
     split_by: SplitBy = None,
     test_share: TestShare = 0.25,
@@ -175,7 +183,7 @@ def fit_groups_file(
     rows: RowCount = None,
     json_file: MetricsFile = None,
 ) -> None:
-    """Classify rows whose columns come in groups, with the groups that matter.
+    """Classify rows whose columns come in groups, and see which groups matter.
 
     Gaps in columns of numbers are filled with the training median; columns of texts become columns of 0 and 1.
     Baselines, on all columns: logistic, boosting.
@@ -186,7 +194,7 @@ def fit_groups_file(
     from whichtoken.estimators.table_fits import GroupRoles, fit_groups, read_mapping
 
     if (groups is None) == (prefix is None):
-        raise UsageError("give --groups FILE.json or --prefix SIGN, one of the two")
+        raise UsageError("give either --groups FILE.json or --prefix CHARACTER")
     form = _form(data, separator, encoding, rows)
     check_apart({"DATA": data, "--groups": groups}, {"--json": json_file})
     scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline)

@@ -13,20 +13,22 @@ def inspect_model(
         Path, typer.Argument(metavar="MODEL_FOLDER", help="Folder with config.json, weights and tokenizer.")
     ],
     texts: Annotated[Path, typer.Option(metavar="FILE", help="Table of texts: .csv, .tsv, .parquet or .jsonl.")],
-    column: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts.")] = "text",
+    column: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the texts.")] = "text",
     label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of labels, to compare picks with.")
+        str | None, typer.Option(metavar="COLUMN", help="Column with labels to compare the picks with.")
     ] = None,
     layer: Annotated[int | None, typer.Option(metavar="L", help="Layer to look at closely, from 0.")] = None,
     head: Annotated[int | None, typer.Option(metavar="H", help="Head to look at closely, from 0.")] = None,
-    most: Annotated[int, typer.Option(metavar="N", help="Texts to read at most.")] = 500,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Every number as JSON.")] = None,
+    most: Annotated[int, typer.Option(metavar="N", help="Read at most this many texts.")] = 500,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write every number as JSON.")
+    ] = None,
     separator: Annotated[
-        str | None, typer.Option(metavar="SIGN", help="Separator of a .csv or .tsv, if unusual.")
+        str | None, typer.Option(metavar="CHARACTER", help="Separator of a .csv or .tsv file, if unusual.")
     ] = None,
 ) -> None:
-    """Which token each head of a transformer picks, how surely, and does it matter.
+    """Show which token each head of a transformer picks, how surely, and whether it matters.
 
     Nothing in the model folder is executed, and nothing is downloaded.
 

@@ -12,11 +12,11 @@ from whichtoken.places import DEFAULT_FOLDER
 
 def list_claims(
     id: Annotated[
-        str, typer.Argument(metavar="[ID]", help="One experiment: its fields, presets, expected states.")
+        str, typer.Argument(metavar="[ID]", help="Show one experiment: its fields, presets and expected states.")
     ] = "",
     out: OutFolder = DEFAULT_FOLDER,
 ) -> None:
-    """Claims, their sources and what became of them so far."""
+    """List the claims, their sources and their states so far."""
     from whichtoken.report.terminal import print_claim, print_claims
 
     if id:

@@ -32,7 +32,7 @@ def explain_data(
 ) -> Sequence[Explanation]:
     """Why texts, or the rows of a file, get their labels."""
     if (file is None) == (not argument):
-        raise UsageError("give a TEXT or --file FILE, one of the two")
+        raise UsageError("give either a TEXT or --file FILE")
     if file is None and names_a_file(argument):
         raise UsageError(f"{argument} is a file; to explain what is in it, write --file {argument}")
     if file is None and (column is not None or any(form.values())):

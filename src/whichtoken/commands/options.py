@@ -87,7 +87,7 @@ def new_model(path: Path) -> Path:
     """A folder for a model, refused before the work where it could not be made after it."""
     home = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
     if home != path.absolute() and not home.is_dir():
-        raise UsageError(f"{path} cannot be made: {home.name} is a file")
+        raise UsageError(f"{path} cannot be created: {home.name} is a file")
     if not os.access(home, os.W_OK):
         raise UsageError(f"{path} cannot be written: permission denied")
     return path
@@ -103,7 +103,7 @@ def new_file(path: Path | None) -> Path | None:
 def new_picture(path: Path | None) -> Path | None:
     """A picture to write, in a format that its ending says."""
     if path is not None and path.suffix.lower() not in PICTURES:
-        raise UsageError(f"{path}: a picture is written as {', '.join(PICTURES)}; end the file's name in one of them")
+        raise UsageError(f"{path}: a picture is written as {', '.join(PICTURES)}; give the file one of these endings")
     return new_file(path)
 
 
@@ -140,10 +140,10 @@ DataFile = Annotated[
 ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.")]
 NewModel = Annotated[Path, typer.Option("--model", metavar="DIR", callback=new_model, help="Model folder to write.")]
 Separator = Annotated[
-    str | None, typer.Option(metavar="SIGN", parser=one_sign, help="Separator of a .csv or .tsv, if unusual.")
+    str | None, typer.Option(metavar="CHARACTER", parser=one_sign, help="Separator of a .csv or .tsv file, if unusual.")
 ]
 TestShare = Annotated[
-    float, typer.Option(metavar="SHARE", parser=number, help="Share of the rows kept for the test metrics.")
+    float, typer.Option(metavar="SHARE", parser=number, help="Share of the rows held out for the test.")
 ]
 Seed = Annotated[int, typer.Option(metavar="N", parser=whole_number, help="Seed for the split and the training.")]
 Folds = Annotated[
@@ -182,9 +182,10 @@ MetricsFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write the metrics as JSON.")
 ]
 Column = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column of the texts, or of the bags; default text, or bag.")
+    str | None, typer.Option(metavar="COLUMN", help="Column with the texts (default: text) or the bags (default: bag).")
 ]
-OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the results and the report.")]
+OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results and the report.")]
 SpreadsheetSafe = Annotated[
-    bool, typer.Option("--spreadsheet-safe", help="Mark texts that a spreadsheet would run as formulas (.csv, .tsv).")
+    bool,
+    typer.Option("--spreadsheet-safe", help="Protect texts that a spreadsheet would run as formulas (.csv, .tsv)."),
 ]

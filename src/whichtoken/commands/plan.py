@@ -33,18 +33,17 @@ def plan(
         int | None, typer.Option(metavar="R", parser=whole_number, help="Tokens that carry the signal.")
     ] = None,
     strength: Annotated[
-        float | None, typer.Option(metavar="THETA", parser=number, help="Signal in noise standard deviations.")
+        float | None,
+        typer.Option(metavar="THETA", parser=number, help="Signal strength, in standard deviations of the noise."),
     ] = None,
     prevalence: Annotated[
         float | None, typer.Option(metavar="PI", parser=number, help="Share of positive sequences.")
     ] = None,
     dim: Annotated[int | None, typer.Option(metavar="D", parser=whole_number, help="Dimension of a token.")] = None,
     samples: Annotated[
-        int | None, typer.Option(metavar="N", parser=whole_number, help="Labelled sequences that you can have.")
+        int | None, typer.Option(metavar="N", parser=whole_number, help="Labelled sequences you can get.")
     ] = None,
-    target_error: Annotated[
-        float | None, typer.Option(metavar="E", parser=number, help="Test error that you want.")
-    ] = None,
+    target_error: Annotated[float | None, typer.Option(metavar="E", parser=number, help="Test error you want.")] = None,
     pilot: Annotated[
         Path | None,
         typer.Option(
@@ -63,10 +62,11 @@ def plan(
     ] = None,
     separator: Separator = None,
     figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", callback=new_picture, help="Learning curves as .svg, .png or .pdf.")
+        Path | None,
+        typer.Option(metavar="FILE", callback=new_picture, help="Draw the learning curves as .svg, .png or .pdf."),
     ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="The plan as JSON.")
+        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write the plan as JSON.")
     ] = None,
 ) -> None:
     """Plan a study: is the signal detectable, with how much data, and does attention beat a linear model?
@@ -89,7 +89,7 @@ def plan(
         _check_task(task, samples, target_error)
     for option, (least, most) in PLANNED.items():
         if (value := task[option]) is not None and not least <= value <= most:
-            raise UsageError(f"{option} {value:g} is not planned for; give a number from {least:g} to {most:g}")
+            raise UsageError(f"{option} {value:g} is out of range; give a number from {least:g} to {most:g}")
 
     wanted = {"samples": samples, "target_error": target_error}
     given = {
@@ -181,7 +181,7 @@ def _check_task(task: Mapping[str, float | None], samples: int | None, target_er
     if missing:
         raise UsageError(f"plan needs {', '.join(missing)}, or a --pilot FILE to estimate the task from")
     if samples is None and target_error is None:
-        raise UsageError("plan needs --samples N (what you can have) or --target-error E (what you want), or both")
+        raise UsageError("plan needs --samples N (what you can get) or --target-error E (what you want), or both")
 
 
 def _as_options(sentence: str) -> str:

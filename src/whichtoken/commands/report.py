@@ -8,7 +8,7 @@ from whichtoken.places import DEFAULT_FOLDER
 
 
 def report(out: OutFolder = DEFAULT_FOLDER) -> None:
-    """Write the HTML report of the stored results; computes no point."""
+    """Write an HTML report from the stored results; nothing is computed again."""
     from whichtoken.report import write_report
 
     print(f"report: {visible(str(write_report(out)))}")

@@ -15,32 +15,34 @@ from whichtoken.places import DEFAULT_FOLDER
 
 
 def reproduce(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Experiments; none means all.")] = None,
-    preset: Annotated[str, typer.Option(metavar="quick|full|paper", help="Size of the study.")] = "quick",
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Experiments; all by default.")] = None,
+    preset: Annotated[
+        str, typer.Option(metavar="quick|full|paper", help="Size of the study: quick, full or paper.")
+    ] = "quick",
     seeds: Annotated[int | None, typer.Option(metavar="N", parser=whole_number, help="Repeats of each point.")] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Override a field; a comma list makes a grid. Repeatable."),
+        typer.Option("--set", metavar="FIELD=VALUE", help="Override a field; commas make a grid (repeatable)."),
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Compute also what is stored.")] = False,
-    engine: Annotated[str, typer.Option(metavar="local|dask|dask://H:P", help="Where points run.")] = "local",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Recompute stored results too.")] = False,
+    engine: Annotated[str, typer.Option(metavar="local|dask|dask://H:P", help="Where to run the points.")] = "local",
     workers: Annotated[
         int | None, typer.Option(metavar="N", parser=whole_number, help="Worker processes; default: one per core.")
     ] = None,
     timeout: Annotated[
         str | None,
         typer.Option(
-            metavar="SECONDS", help="Stop a point that takes longer; default: 1 h (quick), 6 h, 48 h (paper)."
+            metavar="SECONDS", help="Stop a point that takes longer; default: 1 h (quick), 6 h (full), 48 h (paper)."
         ),
     ] = None,
     out: OutFolder = DEFAULT_FOLDER,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Verdicts and rows as JSON.")
+        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write verdicts and rows as JSON.")
     ] = None,
 ) -> None:
-    """Check claims: simulate, predict, judge. Computes what is missing and nothing else.
+    """Check claims: simulate, predict and judge. Only what is missing is computed.
 
-    Exit code 0: as expected; 1: a recorded verdict changed, or a claim is at fault; 2: wrong usage.
+    Exit code 0: as expected; 1: a recorded verdict changed, or a claim is broken; 2: wrong usage.
 
     Examples:
 

@@ -94,7 +94,7 @@ class AttentionRegression:
     noise : float, default=0.1
         Standard deviation of the label noise.
     law : str, default="gaussian"
-        Of the whitened coordinates: gaussian, uniform, sign, laplace or student (5 degrees of freedom).
+        Law of the whitened coordinates: gaussian, uniform, sign, laplace or student (5 degrees of freedom).
     mean : float or array (d,), default=0.0
         Mean of the tokens.
 

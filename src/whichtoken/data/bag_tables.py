@@ -53,7 +53,7 @@ def read_bag_table(
     if features is None:
         features = [name for name in column_names(path, separator=separator) if name not in special.values()]
     if not features:
-        raise UsageError(f"{shown(path)} has no feature columns beside {shown(', '.join(special.values()))}")
+        raise UsageError(f"{shown(path)} has no feature columns besides {shown(', '.join(special.values()))}")
     tokens: list[NDArray[np.float64]] = []
     ids: list[Any] = []
     labels: list[str] = []
@@ -63,7 +63,7 @@ def read_bag_table(
         labels += [] if label is None else label_names(path, piece[label], label, len(ids))
         ids += piece[bag].tolist()
     if not ids:
-        raise UsageError(f"{shown(path)} holds no rows")
+        raise UsageError(f"{shown(path)} has no rows")
     return _gathered(path, np.concatenate(tokens), ids, labels, tuple(features))
 
 
@@ -113,7 +113,7 @@ def read_bag_rows(
     if features is None:
         features = [name for name in every if name not in special.values()]
     if not features:
-        raise UsageError(f"{shown(path)} has no feature columns beside {shown(', '.join(special.values()))}")
+        raise UsageError(f"{shown(path)} has no feature columns besides {shown(', '.join(special.values()))}")
     used = [*special.values(), *features]
     rest = [name for name in every if name not in used] if others else []
     reader, dropped = ColumnReader(path, features), 0
@@ -130,7 +130,7 @@ def read_bag_rows(
         for column in cells:
             cells[column] += piece[column].tolist() if column != roles.label else []
     if not cells[roles.bag]:
-        raise UsageError(f"{shown(path)} holds no rows{' without gaps' if dropped else ''}")
+        raise UsageError(f"{shown(path)} has no rows{' without gaps' if dropped else ''}")
     return _sorted_rows(path, roles, reader.finish(), cells, dropped)
 
 
@@ -196,6 +196,6 @@ def _gathered(
         mixed = np.flatnonzero(every != np.repeat(labels, np.diff(starts)))
         if mixed.size:
             name = shown(names[codes[order[mixed[0]]]])
-            raise UsageError(f"{shown(path)}: bag {name} has several labels; a bag has one")
+            raise UsageError(f"{shown(path)}: bag {name} has several labels; a bag must have one")
     in_order = bool((np.diff(codes) >= 0).all())
     return BagTable(Bags(tokens if in_order else tokens[order], starts), np.asarray(names), labels, features)

@@ -58,7 +58,7 @@ def readable(path: str | Path, form: str) -> Iterator[None]:
     except RecursionError as error:
         raise UsageError(f"{name} cannot be read as {form}: it is nested too deeply") from error
     except MemoryError as error:
-        raise UsageError(f"{name} does not fit into the memory; take a part of it") from error
+        raise UsageError(f"{name} does not fit into memory; use a part of it") from error
     except Exception as error:  # parsers raise what they like: zlib.error, BadZipFile, ArrowInvalid, bare Exceptions
         raise UsageError(f"{name} cannot be read as {form}: {reason(error)}") from error
 
@@ -81,13 +81,13 @@ def check_regular(path: str | Path) -> None:
     try:
         found = Path(path).stat()
     except FileNotFoundError as error:
-        raise UsageError(f"{name} is not there") from error
+        raise UsageError(f"{name} does not exist") from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise UsageError(f"{name} cannot be read: {reason(error).lower()}") from error
     if stat.S_ISDIR(found.st_mode):
         raise UsageError(f"{name} is a folder; name a file")
     if not stat.S_ISREG(found.st_mode):
-        raise UsageError(f"{name} is not a regular file; copy what it gives into one")
+        raise UsageError(f"{name} is not a regular file; save its content to a file first")
     if found.st_size == 0:
         raise UsageError(f"{name} is empty")
 
@@ -97,7 +97,7 @@ def check_fits(path: str | Path, needed: int, what: str = "the content") -> None
     free = available_memory()
     if needed > free:
         raise UsageError(
-            f"{shown(path)}: {what} would take {needed / 1e9:.3g} GB, {free / 1e9:.3g} GB are free; take a part of it"
+            f"{shown(path)}: {what} would take {needed / 1e9:.3g} GB, {free / 1e9:.3g} GB are free; use a part of it"
         )
 
 
@@ -151,7 +151,7 @@ class TextBytes(io.RawIOBase):
         if self.line > LONGEST_LINE:
             raise UsageError(f"{name} has a line of more than {LONGEST_LINE >> 20} MB; is it a text file?")
         if self.blank > LONGEST_BLANK:
-            raise UsageError(f"{name} has {LONGEST_BLANK >> 20} MB of empty lines at a stretch; is it damaged?")
+            raise UsageError(f"{name} has {LONGEST_BLANK >> 20} MB of empty lines in a row; is it damaged?")
         if self.piece > self.most:
             raise UsageError(f"{name}: no row ends in {self.piece / 1e9:.2g} GB; is a quote never closed?")
 
@@ -195,7 +195,7 @@ def read_json(path: str | Path) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text; a name that stands twice in one object is refused, for one of the two would be lost."""
+    """The value of a JSON text; a name that appears twice in one object is refused, for one of the two would be lost."""
     return json.loads(text, object_pairs_hook=_object)
 
 
@@ -203,6 +203,6 @@ def _object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"'{name}' stands twice in one object")
+            raise ValueError(f"'{name}' appears twice in one object")
         found[name] = value
     return found

@@ -27,12 +27,32 @@ STARS_SIGN = {1: -1, 2: -1, 3: 0, 4: 1, 5: 1}
 
 @dataclass(frozen=True, eq=False)
 class Reviews:
-    """Texts with labels of two kinds."""
+    """Texts with labels of two kinds: what the readers of reviews return.
+
+    Attributes
+    ----------
+    texts : list[str]
+        n texts.
+    labels : array of shape (n,)
+        -1 or +1.
+    split : array of shape (n,), or None
+        "train" or "test", where the publisher says so.
+    classes : tuple of str
+        Names of -1 and +1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import Reviews
+    >>> reviews = Reviews(["good", "bad"], np.array([1, -1], dtype=np.int8), split=np.array(["train", "test"]))
+    >>> len(reviews), reviews.part("train").texts
+    (2, ['good'])
+    """
 
     texts: list[str]
-    labels: NDArray[np.int8]  # -1 or +1, (n,)
-    split: NDArray[np.str_] | None = None  # "train" or "test", (n,), where the publisher says so
-    classes: tuple[str, str] = ("negative", "positive")  # names of -1 and +1
+    labels: NDArray[np.int8]
+    split: NDArray[np.str_] | None = None
+    classes: tuple[str, str] = ("negative", "positive")
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -68,7 +88,29 @@ def read_reviews(
 
 
 def read_imdb(path: Path) -> Reviews:
-    """The IMDB reviews of Maas et al. (2011): folder aclImdb, its tar.gz, the CSV of 50 000 rows, or Parquet."""
+    """The IMDB reviews of Maas et al. (2011): folder aclImdb, its tar.gz, the CSV of 50 000 rows, or Parquet.
+
+    Parameters
+    ----------
+    path : Path
+        The folder, archive or table.
+
+    Returns
+    -------
+    Reviews
+        50 000 texts, in two splits where the file says so.
+
+    Raises
+    ------
+    UsageError
+        If the file is missing, damaged or of another kind.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from whichtoken.data import read_imdb
+    >>> reviews = read_imdb(Path("aclImdb_v1.tar.gz"))  # doctest: +SKIP
+    """
     path = Path(path)
     if path.is_dir():
         return _from_files(path, ((name.relative_to(path).as_posix(), name) for name in sorted(path.rglob("*.txt"))))
@@ -138,7 +180,7 @@ def _from_archive(path: Path) -> Reviews:
                     passed = _bounded(path, passed + len(block))
         except (tarfile.TarError, EOFError, OSError, zlib.error, UnicodeDecodeError) as error:
             raise UsageError(
-                f"{shown(path)} is broken after {len(found)} reviews ({reason(error)}); download it again"
+                f"{shown(path)} is damaged after {len(found)} reviews ({reason(error)}); download it again"
             ) from error
     return _imdb_reviews(path, found)
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = ["synthetic_reviews", "word_strengths"]
+
 NOISE = (0.03, 0.12, 0.25, 0.4)  # chance that a word of each strength stands in a review of the other label
 PRAISE = (
     ("superb", "magnificent", "unforgettable", "breathtaking", "flawless"),
@@ -58,7 +60,19 @@ SLOTS: dict[str, Sequence[str]] = {
 
 
 def word_strengths() -> dict[str, float]:
-    """P(positive | word) - P(negative | word) of every word that carries a sentiment; the others have 0."""
+    """P(positive | word) - P(negative | word) of every word that carries a sentiment; the others have 0.
+
+    Returns
+    -------
+    dict
+        From word to strength, between -1 and 1.
+
+    Examples
+    --------
+    >>> from whichtoken.data.synthetic_reviews import word_strengths
+    >>> round(word_strengths()["superb"], 4), round(word_strengths()["terrible"], 4)
+    (0.94, -0.76)
+    """
     strengths: dict[str, float] = {}
     for words, sign in ((PRAISE, 1), (BLAME, -1)):
         for level, noise in zip(words, NOISE, strict=True):
@@ -71,6 +85,26 @@ def synthetic_reviews(n: int, rng: np.random.Generator) -> tuple[list[str], NDAr
 
     A sentence carries one or two words of sentiment from one of four strengths, weaker ones more often. A word of strength k
     takes the side of the label with probability 1 - NOISE[k], so that `word_strengths` is the exact posterior difference.
+
+    Parameters
+    ----------
+    n : int
+        Number of texts.
+    rng : numpy.random.Generator
+        Source of the texts and labels.
+
+    Returns
+    -------
+    tuple
+        Texts and labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data.synthetic_reviews import synthetic_reviews
+    >>> texts, labels = synthetic_reviews(100, np.random.default_rng(0))
+    >>> len(texts), sorted(set(labels.tolist()))
+    (100, [-1, 1])
     """
     if n < 1:
         raise ValueError(f"n={n} must be at least 1")

@@ -81,7 +81,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None, **form: Unpack[
         size += len(piece) * sum(8 if kind.kind in "biuf" else TEXT_CELL for kind in piece.dtypes)
         check_fits(path, size, "the table")
     if not pieces:
-        raise UsageError(f"{shown(path)} holds no rows")
+        raise UsageError(f"{shown(path)} has no rows")
     return pd.concat(pieces, ignore_index=True)
 
 
@@ -89,14 +89,14 @@ def column_names(path: Path, **form: Unpack[TableForm]) -> list[str]:
     """Names of the columns, from the first rows."""
     for piece in stream_table(path, chunk=1, **form):
         return [str(name) for name in piece.columns]
-    raise UsageError(f"{shown(path)} holds no rows")
+    raise UsageError(f"{shown(path)} has no rows")
 
 
 def check_columns(path: Path, wanted: Sequence[str] | None, present: Sequence[Any], hint: str = "") -> None:
     """Refuse a table without a wanted column, or with two of its name, and say what it has."""
     if len(present) > MOST_COLUMNS:
         raise UsageError(
-            f"{shown(path)} has {len(present)} columns, at most {MOST_COLUMNS} are read; are rows and columns exchanged?"
+            f"{shown(path)} has {len(present)} columns, at most {MOST_COLUMNS} are read; are rows and columns swapped?"
         )
     counts = Counter(present)
     for column in counts if wanted is None else wanted:
@@ -151,7 +151,7 @@ def _delimited(
         lines = csv.reader(chain(file, [END]), delimiter=separator)
         header = _named(next((row for row in lines if row), [END]))
         if header[-1].endswith(END):
-            raise UsageError(f"{shown(path)} holds no rows")
+            raise UsageError(f"{shown(path)} has no rows")
         others = [name for sign, name in SEPARATORS.items() if sign != separator and sign in header[0]]
         hint = f"; is {others[0]} the separator?" if len(header) == 1 and others else ""
         check_columns(path, columns, header, hint)
@@ -164,7 +164,7 @@ def _delimited(
             if row == [END]:
                 break
             if row and row[-1].endswith(END):
-                raise UsageError(f"{shown(path)}: a quote that is opened in line {last + 1} is never closed")
+                raise UsageError(f"{shown(path)}: the quote opened in line {last + 1} is never closed")
             last = lines.line_num
             if not row:
                 continue

@@ -59,7 +59,7 @@ def write_table(frame: pd.DataFrame, path: str | Path, *, spreadsheet_safe: bool
 def check_table_suffix(path: str | Path) -> None:
     """Refuse a file name that says no known form of table; call it before the work whose result goes there."""
     if Path(path).suffix.lower() not in WRITERS:
-        raise UsageError(f"{path}: a table is written as {', '.join(WRITERS)}; end the file's name in one of them")
+        raise UsageError(f"{path}: a table is written as {', '.join(WRITERS)}; give the file one of these endings")
 
 
 def _delimited(separator: str) -> Callable[[pd.DataFrame, Path], None]:

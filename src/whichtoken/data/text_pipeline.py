@@ -43,20 +43,28 @@ class TextPipeline:
 
     Parameters
     ----------
-    word_pieces
-        File of a WordPiece vocabulary, one piece per line (BERT's vocab.txt), or its pieces; without, stems are the tokens.
-    stop_words
+    word_pieces : Path or str or sequence of str, optional
+        File of a WordPiece vocabulary, one piece per line (BERT's vocab.txt), or its pieces; without, stems are the
+        tokens.
+    stop_words : sequence of str, optional
         Words to drop, also in the form without apostrophe.
-    stemmer
+    stemmer : str, default="english"
         Language of the Snowball stemmer ("english", "german", ...), or None.
-    least_count
+    least_count : int, default=50
         Tokens that occur less often in the texts that fix the vocabulary are purged.
-    max_tokens
+    max_tokens : int, optional
         Keep the first tokens of each text only; None keeps all.
-    unknown
+    unknown : {"keep", "drop"}, default="keep"
         "keep" or "drop" the piece [UNK] of words that the vocabulary file cannot spell.
-    ngrams
+    ngrams : int, default=1
         1, 2 or 3: also pairs, also triples of neighbouring tokens.
+
+    Examples
+    --------
+    >>> from whichtoken.data import TextPipeline, prepare
+    >>> pipeline = TextPipeline(least_count=1)
+    >>> prepare(["The films were good", "a bad film"], [1, -1], pipeline).vocabulary  # stems, without stop words
+    ('bad', 'film', 'good')
     """
 
     word_pieces: Path | str | Sequence[str] | None = None
@@ -96,7 +104,7 @@ class TextPipeline:
         vocabulary = (tokens if fit_on is None else tokens.rows(fit_on)).frequent(self.ngrams, self.least_count)
         if not vocabulary:
             raise ValueError(
-                f"least_count={self.least_count} purges every token of {len(tokens.lengths)} texts; lower it"
+                f"least_count={self.least_count} removes every token of {len(tokens.lengths)} texts; lower it"
             )
         fitted = FittedPipeline(self, vocabulary)
         return fitted, fitted.table.count(tokens)
@@ -178,7 +186,8 @@ def read_word_pieces(path: Path) -> tuple[str, ...]:
     pieces = tuple(line for line in lines if line.strip())
     if UNKNOWN not in pieces:
         raise UsageError(
-            f"{shown(path)} is no WordPiece vocabulary: it has no line {UNKNOWN}; a BERT vocab.txt is one, a piece per line"
+            f"{shown(path)} is not a WordPiece vocabulary: it has no line {UNKNOWN}; give a file such as BERT's vocab.txt, "
+            "one piece per line"
         )
     return pieces
 
@@ -220,15 +229,28 @@ def prepare(
 
     Parameters
     ----------
-    texts : (n,)
-    labels : (n,)
+    texts : sequence of str
+        n texts.
+    labels : array_like of shape (n,)
         -1 or +1.
-    pipeline
+    pipeline : TextPipeline, optional
         How texts become tokens; `TextPipeline()` unless given.
-    fit_on
+    fit_on : array_like, optional
         Rows that fix the vocabulary (for strict test numbers: those of the training part); all by default.
-    cache
+    cache : Path, optional
         File that keeps the result; it is used again as long as texts, labels and options are the same.
+
+    Returns
+    -------
+    TokenCounts
+        Counts, labels and vocabulary.
+
+    Examples
+    --------
+    >>> from whichtoken.data import TextPipeline, prepare
+    >>> data = prepare(["good, good film", "bad film"], [1, -1], TextPipeline(least_count=1))
+    >>> data.vocabulary, data.counts.toarray().tolist()
+    (('bad', 'film', 'good'), [[0, 1, 2], [1, 1, 0]])
     """
     chosen = TextPipeline() if pipeline is None else pipeline
     # a table's column prints only its ends, which is no fingerprint

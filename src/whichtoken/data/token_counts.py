@@ -66,7 +66,7 @@ class TokenCounts:
         filled = [row.ravel() for row in rows if row.size]  # an empty list has the type float
         ids = np.concatenate(filled) if filled else np.empty(0, np.int64)
         if ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0):
-            raise ValueError(f"sequences of type {ids.dtype} must hold token ids, whole numbers from 0 on")
+            raise ValueError(f"sequences of type {ids.dtype} must hold token ids, whole numbers of 0 or more")
         known = (
             size if size is not None else len(vocabulary) if vocabulary is not None else int(ids.max(initial=-1)) + 1
         )

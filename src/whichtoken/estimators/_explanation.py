@@ -10,6 +10,14 @@ class Explanation(Protocol):
     """Why one sample gets its label: `decision` is `bias` plus the sum of the contributions of its reasons.
 
     For two classes contributions are positive where they speak for the second class; for more, where they speak for `label`.
+
+    Examples
+    --------
+    >>> from whichtoken import TextClassifier
+    >>> texts = ["a good film", "a bad film"] * 10
+    >>> [why] = TextClassifier(random_state=0).fit(texts, [1, 0] * 10).explain(["a good film"])
+    >>> abs(why.bias + sum(reason.contribution for reason in why.reasons) - why.decision) < 1e-9
+    True
     """
 
     @property

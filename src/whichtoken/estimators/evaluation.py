@@ -227,7 +227,7 @@ def _one_split(path: Path, labels: NDArray[Any], scheme: Scheme, clusters: NDArr
 def check_classes(path: Path, labels: NDArray[Any]) -> None:
     """Refuse labels that are not classes: one kind only, or almost as many kinds as rows."""
     if not len(labels):
-        raise UsageError(f"{path} holds no rows")
+        raise UsageError(f"{path} has no rows")
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2:
         raise UsageError(f"{path} has one class only, {_shown(classes[0])}; a classifier needs at least two")
@@ -248,7 +248,7 @@ def _check_training(path: Path, labels: NDArray[Any], inside: Rows) -> None:
         every, left = int((labels == name).sum()), int((labels[inside] == name).sum())
         if left < FOLDS:
             raise UsageError(
-                f"{path}: class {_shown(name)} has {every} rows, of which the split leaves {left} for training; at least"
+                f"{path}: class {_shown(name)} has {every} rows, but the split leaves only {left} for training; at least"
                 f" {FOLDS} are needed, so add rows, leave the class out, or choose a smaller test share"
             )
 

@@ -23,17 +23,29 @@ def load_estimator(folder: str | Path | OpenedFolder) -> Any:
 
     Parameters
     ----------
-    folder : path
+    folder : str or Path
         What `save` of an estimator, or `whichtoken fit`, wrote.
 
     Returns
     -------
     TextClassifier, BagClassifier, GroupClassifier or AttentionRegressor
+        Ready to predict and explain.
 
     Raises
     ------
     UsageError
-        If the folder is not there, damaged, or of a kind that this version does not know.
+        If the folder does not exist, is damaged, or is of a kind that this version does not know.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from whichtoken import TextClassifier
+    >>> from whichtoken.estimators import load_estimator
+    >>> model = TextClassifier(random_state=0).fit(["a good film", "a bad film"] * 10, [1, 0] * 10)
+    >>> with TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/model")
+    ...     load_estimator(f"{folder}/model").predict(["good"]).tolist()
+    [1]
     """
     opened = folder if isinstance(folder, OpenedFolder) else read_folder(folder)
     if opened.kind not in HOMES:

@@ -132,7 +132,9 @@ def check_writable(folder: str | Path) -> None:
     if not target.exists():
         above = next(place for place in target.absolute().parents if place.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
-            raise UsageError(f"model folder {shown(folder)} cannot be written: {shown(above)} takes no new folder")
+            raise UsageError(
+                f"model folder {shown(folder)} cannot be written: {shown(above)} does not allow new folders"
+            )
         return
     if not target.is_dir():
         raise UsageError(f"{shown(folder)} is a file; a model needs a folder of its own")
@@ -160,7 +162,9 @@ def tensors_name(tensors_sha256: str) -> str:
 def _parsed(folder: Path) -> dict[str, Any]:
     """The JSON of a model folder, if it is one of ours."""
     if not folder.is_dir():
-        raise UsageError(f"{shown(folder)} is not a model folder: {'a file' if folder.exists() else 'it is not there'}")
+        raise UsageError(
+            f"{shown(folder)} is not a model folder: {'a file' if folder.exists() else 'it does not exist'}"
+        )
     if not (folder / DESCRIPTION).exists() and not (folder / DESCRIPTION).is_symlink():
         raise UsageError(f"{shown(folder)} is not a model folder: it has no {DESCRIPTION}")
     with readable(folder / DESCRIPTION, "JSON"):

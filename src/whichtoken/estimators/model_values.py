@@ -37,7 +37,7 @@ def section(where: str, stored: Any, names: Sequence[str], optional: Sequence[st
         if name not in stored:
             raise UsageError(f"'{where}' has no '{name}'")
     if strange := set(stored) - {*names, *optional}:
-        raise UsageError(f"'{where}' has a strange field '{shown(min(strange))}'")
+        raise UsageError(f"'{where}' has an unknown field '{shown(min(strange))}'")
     return stored
 
 
@@ -63,7 +63,7 @@ def texts(where: str, values: Any, size: int | None = None, *, unique: bool = Tr
     if size is not None and len(values) != size:
         raise UsageError(f"'{where}' has {len(values)} entries instead of {size}")
     if unique and len(set(values)) < len(values):
-        raise UsageError(f"'{where}' names something twice")
+        raise UsageError(f"'{where}' names the same thing twice")
     return values
 
 

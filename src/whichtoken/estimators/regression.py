@@ -53,23 +53,23 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    alpha : float or "auto"
+    alpha : float or "auto", default="auto"
         Damping of the preconditioners, relative to their largest eigenvalue; "auto" is the noise level of the fit.
     cv : int, optional
         Folds of a validation that chooses `logit_norm` among 0.03, 0.1 and 0.3. None: the rule of the solver, 0.3 for
         centred tokens and 0.75 otherwise.
-    preconditioner, step, balance, logit_norm, logit_cap, center, start, start_samples, backtrack
-        As for `whichtoken.training.structure_aware_descent.StructureAwareDescent`.
-    max_iter, tol
-        At most so many steps; the end when three of them lower the loss by less than `tol`, relative.
-    device : str
+    preconditioner, step, balance, logit_norm, logit_cap, center, start, start_samples, backtrack : as in `StructureAwareDescent`
+        How the factors are trained; see `whichtoken.training.StructureAwareDescent`.
+    max_iter, tol : int and float
+        At most this many steps; training ends when three of them lower the loss by less than `tol`, relative.
+    device : str, default="cpu"
         Where attention is computed, in torch's spelling.
     n_jobs : int, optional
         Processes of the validation.
-    verbose : int
+    verbose : int, default=0
         1: a line for every step on standard error.
-    random_state : int, RandomState, Generator or None
-        Of a random start, and of the cut into folds.
+    random_state : int, RandomState, Generator or None, optional
+        Seed for a random start and for the cut into folds.
 
     Attributes
     ----------

@@ -222,7 +222,7 @@ def _read_rows(
             members += filled(path, piece[roles.split_by], roles.split_by, "group", len(members))
         reader.add(piece)
     if not labels:
-        raise UsageError(f"{shown(path)} holds no rows{' without gaps' if dropped else ''}")
+        raise UsageError(f"{shown(path)} has no rows{' without gaps' if dropped else ''}")
     together = np.array(members) if members else None
     return reader.finish(), whole_numbers_where_possible(labels), together, dropped
 
@@ -298,7 +298,7 @@ def read_mapping(path: Path) -> dict[str, list[str]]:
 def _by_prefix(columns: Sequence[str], sign: str, covariates: Sequence[str]) -> dict[str, list[str]]:
     if not any(sign in column for column in columns if sign and column not in covariates):
         raise UsageError(
-            f"the prefix sign '{visible(sign)}' is in no column's name; columns: {visible(', '.join(columns[:8]))}"
+            f"no column name contains the prefix character '{visible(sign)}'; columns: {visible(', '.join(columns[:8]))}"
         )
     mapping: dict[str, list[str]] = {}
     for column in columns:

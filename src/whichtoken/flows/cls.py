@@ -111,16 +111,39 @@ def cls_flow(
 
     Parameters
     ----------
-    embeddings : (|S|, d)
-    cls : (d,)
+    embeddings : array_like of shape (|S|, d)
+        E, one row per token; they stay fixed.
+    cls : array_like of shape (d,)
         Where p starts.
-    value : (d,)
-    counts : (n, |S|)
-    labels : (n,), -1 or +1
-    arc_length : how far to go.
-    tolerance : end earlier, as soon as the cosine of the last two recorded increments differs from 1 by less than this. 0
-        goes the whole way: a flow can look settled long before it turns (unequal frequencies).
-    relative_error : of the integrator.
+    value : array_like of shape (d,)
+        V, which stays fixed too.
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    labels : array_like of shape (n,)
+        -1 or +1.
+    arc_length : float, default=300.0
+        How far to go.
+    tolerance : float, default=0.0
+        End earlier, as soon as the cosine of the last two recorded increments differs from 1 by less than this. 0 goes
+        the whole way: a flow can look settled long before it turns (unequal frequencies).
+    relative_error : float, default=1e-06
+        Relative error of the integrator.
+
+    Returns
+    -------
+    ClsPath
+        Points of the path, the selected tokens, and cosines with a limit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.flows import cls_flow
+    >>> from whichtoken.margin import selection_svm
+    >>> E, counts = np.diag([3.0, -3.0, 0.5]) + 0.1, [[1, 0, 1], [0, 1, 1]]
+    >>> path = cls_flow(E, np.zeros(3), np.array([1.0, 1.0, 0.0]), counts, [1, -1], arc_length=50.0)
+    >>> limit = selection_svm(E, counts, path.selected)
+    >>> bool(path.cosines(limit.direction)[-1] > 0.99)
+    True
     """
     problem = _Problem.of(embeddings, cls, value, counts, labels)
     arc, states, settled, evaluations = _follow(

@@ -95,7 +95,7 @@ def attention_descent(
         Exponent of the geometry of `mirror`, above 1; 2, the default, is gradient descent.
     loss
         l(m) of the label margin m: log(1 + exp(-m)), exp(-m) or -m by name, or a function that gives log |l'(m)|.
-    record
+    record : iterable of int, default=()
         Step numbers between 0 (the start) and `steps` whose states are kept.
     **options
         norm : "entrywise" or "schatten", of `mirror`: U <- U - step * G, W = sign(U) |U|^(1/(p-1)), of entries (Julistiono,
@@ -106,11 +106,23 @@ def attention_descent(
         lr_power : step k has size lr * k^-lr_power (not for entrywise `mirror`).
         heads : "each" or "whole", whether optimisers of matrices see every head or all heads stacked.
 
+    Returns
+    -------
+    DescentResult
+        The final state, the tokens that are selected, and the recorded states.
+
     Examples
     --------
     >>> import numpy as np
     >>> from whichtoken.data import AttentionTokens
-    >>> problem = AttentionTokens().sample(np.random.default_rng(0))
+    >>> from whichtoken.flows import attention_descent
+    >>> from whichtoken.margin import key_query_svm
+    >>> rng = np.random.default_rng(0)
+    >>> problem = AttentionTokens().sample(rng)
+    >>> run = attention_descent(problem, 1e-3 * rng.standard_normal((10, 10)), p=2.0, lr=1.0, steps=3000)
+    >>> limit = key_query_svm(problem.tokens, problem.queries, run.selected)
+    >>> float(np.vdot(run.final.direction, limit.direction)) > 0.99  # where theory says that it goes
+    True
     >>> run = attention_descent(problem, np.zeros((10, 10)), "adam", lr=0.01, steps=100, betas=(0.9, 0.99), eps=0.0)
     >>> run.final.direction.shape
     (10, 10)

@@ -73,14 +73,31 @@ def joint_descent(
 
     Parameters
     ----------
-    problem
+    problem : AttentionProblem
         Tokens (n, T, d), queries (n, d), labels (n,) and the initial decoder (d,); zero is allowed.
-    start : (d, d)
+    start : array_like of shape (d, d)
         Initial W; zero is allowed.
-    lr, lr_decoder
+    p : float
+        Exponent of the geometry, above 1; 2 is gradient descent.
+    lr, lr_decoder : float
         Step sizes of W and v. Under `flow`, v moves lr_decoder / lr times as fast as dU/dt = -G says.
-    p, steps, rule, loss, record
-        As in `attention_descent`.
+    steps, rule, loss, record : as in `attention_descent`
+        How far, by which steps, on which loss, and what is kept.
+
+    Returns
+    -------
+    JointResult
+        The final W and v, their ratio, and the recorded states.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import AttentionTokens
+    >>> from whichtoken.flows import joint_descent
+    >>> problem = AttentionTokens().sample(np.random.default_rng(0))
+    >>> run = joint_descent(problem, np.zeros((10, 10)), p=2.0, lr=1.0, lr_decoder=0.3, steps=100)
+    >>> run.final.weights.direction.shape, run.final.decoder.direction.shape
+    ((10, 10), (10,))
     """
     checked_rate("lr_decoder", lr_decoder)
     return run_descent(

@@ -61,12 +61,36 @@ def joint_regularization_path(
 
     Parameters
     ----------
-    problem
+    problem : AttentionProblem
         Tokens (n, T, d), queries (n, d) and labels (n,); its decoder is not used.
-    radii, p, starts
-        As in `regularization_path`.
-    ratio
+    radii : iterable of float
+        Positive numbers R.
+    p : float
+        Exponent of the norm, above 1.
+    rng : numpy.random.Generator
+        Source of the random starts.
+    ratio : float, default=1.0
         |v|_p / |W|_p, positive.
+    starts : int, default=4
+        Random starts that are followed.
+    loss : {"logistic", "exponential"}, default="logistic"
+        What is minimised.
+
+    Returns
+    -------
+    JointRegularizationPath
+        W and v of each radius, as directions, and how near they are to a minimiser.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import AttentionTokens
+    >>> from whichtoken.flows import joint_regularization_path
+    >>> rng = np.random.default_rng(0)
+    >>> problem = AttentionTokens(sequences=2, length=3, dim=4).sample(rng)
+    >>> path = joint_regularization_path(problem, [1.0, 10.0], p=2.0, rng=rng, starts=1)
+    >>> path.directions.shape, path.decoders.shape
+    ((2, 4, 4), (2, 4))
     """
     radius = checked_radii(radii, starts)
     if not 0.0 < ratio < math.inf:

@@ -54,12 +54,25 @@ def linear_descent(
 
     Parameters
     ----------
-    features : (m, ...)
+    features : array_like of shape (m, ...)
         a_k, label times features, each of the shape of w; those of `key_query_svm` are (x_selected - x_t) z^T.
-    start
+    start : array_like
         Initial w, of the shape of one a_k; zero is allowed.
-    p, lr, steps, rule, loss, record
-        As in `attention_descent`.
+    p, lr, steps, rule, loss, record : as in `attention_descent`
+        Geometry, step size, number and kind of steps, loss, and what is kept.
+
+    Returns
+    -------
+    LinearResult
+        The final state and the recorded ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.flows import linear_descent
+    >>> run = linear_descent([[2.0, 0.0], [0.0, 2.0]], np.zeros(2), p=2.0, lr=0.1, steps=500)
+    >>> run.final.direction.round(3).tolist()
+    [0.707, 0.707]
     """
     rows, weights = np.array(features, dtype=np.float64), np.array(start, dtype=np.float64)
     if rows.ndim < 2 or rows.shape[1:] != weights.shape:

@@ -64,14 +64,34 @@ def regularization_path(
 
     Parameters
     ----------
-    problem
+    problem : AttentionProblem
         Tokens (n, T, d), queries (n, d), labels (n,) and decoder (d,); in some sequence two token scores must differ.
-    radii
+    radii : iterable of float
         Positive numbers.
-    p
+    p : float
         Exponent of the norm, above 1.
-    loss
+    rng : numpy.random.Generator
+        Source of the random starts.
+    starts : int, default=2
+        Random starts that are followed.
+    loss : Loss, default="logistic"
         As in `attention_descent`.
+
+    Returns
+    -------
+    RegularizationPath
+        Directions of each radius, and how near they are to a minimiser.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import AttentionTokens
+    >>> from whichtoken.flows import regularization_path
+    >>> rng = np.random.default_rng(0)
+    >>> problem = AttentionTokens(sequences=2, length=3, dim=4).sample(rng)
+    >>> path = regularization_path(problem, [1.0, 10.0], p=2.0, rng=rng, starts=1)
+    >>> path.directions.shape, bool(path.log_excess[1] < path.log_excess[0])
+    ((2, 4, 4), True)
     """
     radius = checked_radii(radii, starts)
     gamma = problem.token_scores

@@ -41,9 +41,9 @@ def token_shares(model: nn.Module, inputs: Mapping[str, Tensor]) -> NDArray[np.f
 
     Examples
     --------
-    >>> from whichtoken.inspection import load_model, load_tokenizer, token_shares
+    >>> from whichtoken.inspection import load_tokenizer, load_transformer, token_shares
     >>> inputs = load_tokenizer("my-model")("a good film", return_tensors="pt")
-    >>> token_shares(load_model("my-model"), inputs).shape
+    >>> token_shares(load_transformer("my-model"), inputs).shape
     (5,)
     """
     with selections_held(model) as embedded:

@@ -25,5 +25,5 @@ def read_texts(
         if len(texts) >= most:
             break
     if not texts:
-        raise UsageError(f"{path} holds no rows")
+        raise UsageError(f"{path} has no rows")
     return texts, labels if label is not None else None

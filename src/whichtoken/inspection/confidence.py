@@ -59,7 +59,7 @@ class PickConfidence:
         if np.isnan(self.score).any():
             raise UsageError("score has gaps (NaN); leave those picks out")
         if self.right.all() or not self.right.any():
-            raise UsageError("every pick is right, or every pick is wrong: there is nothing to tell apart")
+            raise UsageError("every pick is right, or every pick is wrong: there is nothing to compare")
 
     @cached_property
     def auroc(self) -> float:
@@ -73,7 +73,7 @@ class PickConfidence:
     def auroc_difference(self, other: PickConfidence, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
         """Interval of this AUROC minus that of another score of the same picks: bootstrap over the same documents."""
         if not np.array_equal(self.right, other.right):
-            raise UsageError("two scores can be compared on the same picks only")
+            raise UsageError("two scores can only be compared on the same picks")
         differences = [
             _auroc(self.score[rows], self.right[rows]) - _auroc(other.score[rows], self.right[rows])
             for rows in self._resamples(seed)

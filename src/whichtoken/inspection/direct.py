@@ -59,9 +59,9 @@ def direct_contributions(model: nn.Module, inputs: Mapping[str, Tensor]) -> Dire
 
     Examples
     --------
-    >>> from whichtoken.inspection import direct_contributions, load_model, load_tokenizer
+    >>> from whichtoken.inspection import direct_contributions, load_transformer, load_tokenizer
     >>> inputs = load_tokenizer("my-model")("a good film", return_tensors="pt")
-    >>> direct_contributions(load_model("my-model"), inputs).heads.shape
+    >>> direct_contributions(load_transformer("my-model"), inputs).heads.shape
     (2, 4)
     """
     with AttentionProbe(model) as probe, torch.no_grad():

@@ -45,9 +45,9 @@ class PickEffects:
 
     Examples
     --------
-    >>> from whichtoken.inspection import load_model, load_tokenizer, pick_effects
+    >>> from whichtoken.inspection import load_tokenizer, load_transformer, pick_effects
     >>> inputs = load_tokenizer("my-model")("a good film", return_tensors="pt")
-    >>> pick_effects(load_model("my-model"), inputs, layer=1).layer
+    >>> pick_effects(load_transformer("my-model"), inputs, layer=1).layer
     1
     """
 
@@ -82,16 +82,21 @@ def pick_effects(
         The layer whose heads are looked at.
     queries : str, default="cls"
         "cls" or "last".
-    special : object, optional
-        Tokenizer or ids, optional Special tokens are not deleted.
+    special : tokenizer or sequence of int, optional
+        Special tokens, or a tokenizer that knows them; they are not deleted.
     delete : bool, default=True
         Also run the model without each picked token.
 
+    Returns
+    -------
+    PickEffects
+        One number per head and kind of effect.
+
     Examples
     --------
-    >>> from whichtoken.inspection import load_model, load_tokenizer, pick_effects
+    >>> from whichtoken.inspection import load_tokenizer, load_transformer, pick_effects
     >>> inputs = load_tokenizer("my-model")("a good film", return_tensors="pt")
-    >>> effects = pick_effects(load_model("my-model"), inputs, layer=0)
+    >>> effects = pick_effects(load_transformer("my-model"), inputs, layer=0)
     >>> effects.removed.shape, effects.deleted.shape
     ((4,), (4,))
     """

@@ -56,7 +56,7 @@ class HeadReport:
     chance : float
         Share of the picks that would be predicted by chance.
     label_correlation : float
-        Of pick rate with what a token says about the label, frequency held.
+        Rank correlation of pick rate with what a token says about the label, frequency held fixed.
     label_q : float
         Its false discovery rate over all heads, against labels in random order.
     signed_frequency : float
@@ -72,9 +72,9 @@ class HeadReport:
 
     Examples
     --------
-    >>> from whichtoken.inspection import inspect, load_model, load_tokenizer
+    >>> from whichtoken.inspection import inspect, load_tokenizer, load_transformer
     >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
-    >>> report = inspect(load_model("my-model"), texts, load_tokenizer("my-model"), shown=1, control=False).reports[0]
+    >>> report = inspect(load_transformer("my-model"), texts, load_tokenizer("my-model"), shown=1, control=False).reports[0]
     >>> report.texts, report.kind in {"sink", "position", "content", "mixed"}
     (4, True)
     """
@@ -145,10 +145,10 @@ def head_reports(
 
     Examples
     --------
-    >>> from whichtoken.inspection import head_reports, inspect, load_model, load_tokenizer
+    >>> from whichtoken.inspection import head_reports, inspect, load_tokenizer, load_transformer
     >>> tokenizer = load_tokenizer("my-model")
     >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
-    >>> found = inspect(load_model("my-model"), texts, tokenizer, shown=1, control=False)
+    >>> found = inspect(load_transformer("my-model"), texts, tokenizer, shown=1, control=False)
     >>> len(head_reports(found.picks, tokenizer)) == len(found.reports)
     True
     """

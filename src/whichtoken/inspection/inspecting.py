@@ -76,9 +76,9 @@ class Inspection:
 
     Examples
     --------
-    >>> from whichtoken.inspection import inspect, load_model, load_tokenizer
+    >>> from whichtoken.inspection import inspect, load_tokenizer, load_transformer
     >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
-    >>> found = inspect(load_model("my-model"), texts, load_tokenizer("my-model"), shown=1, control=False)
+    >>> found = inspect(load_transformer("my-model"), texts, load_tokenizer("my-model"), shown=1, control=False)
     >>> len(found.reports), found.report(layer=0, head=1).head
     (8, 1)
     """
@@ -123,7 +123,7 @@ class Inspection:
                 )
                 lines.append(f"text 1: it looks at {token}; the decision loses {cost}")
         if self.truncated:
-            lines.append(f"note: {self.truncated} of {self.texts} texts were longer than the model and were cut")
+            lines.append(f"note: {self.truncated} of {self.texts} texts were longer than the model allows and were cut")
         return lines
 
     def as_json(self) -> dict[str, Any]:
@@ -206,9 +206,9 @@ def inspect(
 
     Examples
     --------
-    >>> from whichtoken.inspection import inspect, load_model, load_tokenizer
+    >>> from whichtoken.inspection import inspect, load_tokenizer, load_transformer
     >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
-    >>> found = inspect(load_model("my-model"), texts, load_tokenizer("my-model"), shown=1, control=False)
+    >>> found = inspect(load_transformer("my-model"), texts, load_tokenizer("my-model"), shown=1, control=False)
     >>> found.texts, found.grid("weight").shape  # the weight of the pick: layers, heads
     (4, (2, 4))
     """

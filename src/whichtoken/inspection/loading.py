@@ -38,8 +38,8 @@ def load_transformer(folder: str | Path, *, classifier: bool | None = None, **op
 
     Examples
     --------
-    >>> from whichtoken.inspection import load_model
-    >>> model = load_model("my-model")
+    >>> from whichtoken.inspection import load_transformer
+    >>> model = load_transformer("my-model")
     >>> model.training
     False
     """

@@ -28,7 +28,7 @@ class Picks:
     weight : Tensor
         Attention on the pick.
     entropy : Tensor
-        Of the weights, in nats.
+        Entropy of the weights, in nats.
     largest_logit : Tensor
         Largest score in size.
     special_mass : Tensor or None

@@ -302,7 +302,7 @@ def _rows(positions: Tensor, mask: Mask, keys: int, queries: Queries) -> Tensor:
         return count - 1 - real.flip(1).int().argmax(1)[:, None]
     rows = [position if position >= 0 else count + position for position in map(int, queries)]
     if not all(0 <= row < count for row in rows):
-        raise UsageError(f"queries={list(queries)} reaches beyond the {count} positions of this batch")
+        raise UsageError(f"queries={list(queries)} reach beyond the {count} positions of this batch")
     return torch.tensor(rows, device=positions.device).expand(batch, -1)
 
 

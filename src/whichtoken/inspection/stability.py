@@ -31,9 +31,9 @@ class PickStability:
 
     Examples
     --------
-    >>> from whichtoken.inspection import load_model, load_tokenizer, pick_stability
+    >>> from whichtoken.inspection import load_tokenizer, load_transformer, pick_stability
     >>> inputs = load_tokenizer("my-model")("a very good film", return_tensors="pt")
-    >>> stability = pick_stability(load_model("my-model"), inputs, repeats=2)
+    >>> stability = pick_stability(load_transformer("my-model"), inputs, repeats=2)
     >>> bool(((0 <= stability.dropout) & (stability.dropout <= 1)).all())
     True
     """
@@ -80,10 +80,10 @@ def pick_stability(
 
     Examples
     --------
-    >>> from whichtoken.inspection import load_model, load_tokenizer, pick_stability
+    >>> from whichtoken.inspection import load_tokenizer, load_transformer, pick_stability
     >>> tokenizer = load_tokenizer("my-model")
     >>> inputs = tokenizer("a very good film", return_tensors="pt")
-    >>> pick_stability(load_model("my-model"), inputs, special=tokenizer, repeats=2).dropout.shape
+    >>> pick_stability(load_transformer("my-model"), inputs, special=tokenizer, repeats=2).dropout.shape
     (2, 4)
     """
     fork = torch.random.fork_rng(devices=[])

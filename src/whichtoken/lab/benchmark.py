@@ -59,7 +59,7 @@ def benchmark_files() -> dict[str, Path]:
     for folder in (package / "_benchmarks", package.parents[1] / "benchmarks"):
         if folder.is_dir():
             return {path.stem.replace("_", "-"): path for path in sorted(folder.glob("[a-z]*.py"))}
-    raise UsageError("this installation came without its benchmarks; install the wheel or run from a checkout")
+    raise UsageError("this installation has no benchmarks; install the wheel or run from a checkout")
 
 
 def run_benchmark(name: str) -> Iterator[Measure]:

@@ -51,8 +51,8 @@ def find(experiment_id: str) -> Experiment[Any]:
         return known[experiment_id]
     for fault in faults():
         if fault.name == experiment_id:
-            raise UsageError(f"{fault.name} is at fault: {fault.sentence}")
-    beside = "".join(f"; {fault.name} is at fault: {fault.sentence}" for fault in faults())
+            raise UsageError(f"{fault.name} is broken: {fault.sentence}")
+    beside = "".join(f"; {fault.name} is broken: {fault.sentence}" for fault in faults())
     raise UsageError(f"{unknown('experiment', experiment_id, known)}{beside}")
 
 
@@ -98,7 +98,7 @@ def _check(item: type[Experiment[Any]], found: Mapping[str, Experiment[Any]]) ->
     if item.id in found:
         raise UsageError(f"two experiments are called '{item.id}'; rename the one in {inspect.getfile(item)}")
     if inspect.isabstract(item):
-        raise UsageError(f"the class lacks {' and '.join(sorted(item.__abstractmethods__))}")
+        raise UsageError(f"the class does not define {' and '.join(sorted(item.__abstractmethods__))}")
     presets = getattr(item, "presets", None)
     if not isinstance(presets, Mapping) or not all(
         isinstance(name, str) and isinstance(grids, (tuple, list)) and all(isinstance(grid, Grid) for grid in grids)

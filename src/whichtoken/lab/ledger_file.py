@@ -158,7 +158,7 @@ def decoded(path: Path, name: str, values: tuple[Any, ...]) -> list[Any]:
 
 def wrong_value(path: Path, table: str, column: str) -> UsageError:
     return UsageError(
-        f"{path} holds a value of a wrong kind in {table}.{column}, as this program never writes it; "
+        f"{path} has a value of the wrong kind in {table}.{column}, which this program never writes; "
         "move the file away (nothing was changed in it) or choose another --out"
     )
 
@@ -177,7 +177,7 @@ def one_sentence(path: Path) -> Iterator[None]:
     except (sqlite3.Error, UnicodeError, json.JSONDecodeError, OverflowError) as error:
         raise _sentence(path, error) from error
     except MemoryError as error:
-        raise UsageError(f"{path} needs more memory than there is; close other programs and run again") from error
+        raise UsageError(f"{path} needs more memory than is free; close other programs and run again") from error
 
 
 def _sentence(path: Path, error: Exception) -> UsageError:

@@ -89,7 +89,7 @@ class RunPlan:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            return [], f"the points of {self.preset} cannot be made: {in_one_line(error)}"
+            return [], f"the points of {self.preset} cannot be created: {in_one_line(error)}"
         return repeats, ""
 
     @cached_property
@@ -120,7 +120,7 @@ def make_plan(
     if preset not in experiment.presets:
         raise unknown("preset", preset, experiment.presets, experiment.id)
     if seeds is not None and (isinstance(seeds, bool) or not isinstance(seeds, (int, np.integer)) or seeds < 1):
-        raise UsageError(f"seeds={seeds} must be at least 1, and whole")
+        raise UsageError(f"seeds={seeds} must be a whole number of at least 1")
     plan = RunPlan(experiment, preset, _checked(experiment, set or {}), None if seeds is None else int(seeds))
     check_size([plan])
     if plan.overrides and not plan.points:  # values that the point itself refuses are the request's mistake

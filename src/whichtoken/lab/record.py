@@ -31,4 +31,4 @@ def record_folder() -> Path:
     for folder in (package / "_record", package.parents[1] / "record"):
         if folder.is_dir():
             return folder
-    raise UsageError("this installation came without its record; install the wheel or run from a checkout")
+    raise UsageError("this installation has no record of expected states; install the wheel or run from a checkout")

@@ -119,7 +119,7 @@ def _compute(
     if unfinished:  # a run that lost something must not look like one that is complete
         raise UsageError(
             f"{len(unfinished)} of {len(tasks)} points came back without a result; "
-            "what was finished is stored, the same command computes the rest"
+            "finished rows are saved, and the same command computes the rest"
         )
 
 

@@ -14,7 +14,7 @@ from whichtoken.lab.ledger import Judged, Ledger, Run
 from whichtoken.lab.plan import RunPlan, RunTask, make_plan
 from whichtoken.lab.verdicts import Claim, Mean, Verdict, not_run, settle
 
-AT_FAULT = "at fault: "
+AT_FAULT = "broken: "
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _claims(plan: RunPlan, rows: Rows[Any], reason: str, nothing_stored: bool) -
     judged = {claim.code for claim in claims}
     for code in on_record if plan.as_declared else ():
         if code not in judged:  # a claim on record does not vanish because none of its rows finished
-            empty = Claim(code, plan.experiment.title, None, Mean([]), "equal", note="no finished row to judge")
+            empty = Claim(code, plan.experiment.title, None, Mean([]), "equal", note="no finished rows to judge")
             claims.append(not_run(code, plan.experiment.title, reason) if reason else empty)
     return claims
 

@@ -135,7 +135,7 @@ class Resampled:
     values : array_like
         One number per seed.
     statistic : Callable[..., Any]
-        Of the numbers, as `numpy.median`.
+        Function of the numbers, such as `numpy.median`.
 
     Examples
     --------
@@ -183,7 +183,7 @@ class Verdict:
     low, high : float or None
         The interval of the measurement.
     relation : str
-        Of the measurement to theory, if the claim holds.
+        How the measurement relates to theory if the claim holds.
     rule : str
         What decides the state.
     state : str
@@ -277,13 +277,13 @@ class Claim:
         return near, low > theory + reach or high < theory - reach
 
     def _rule(self, level: float) -> str:
-        interval = f"its {100 * level:.1f} % interval"
+        interval = f"{100 * level:.1f} % interval"
         if self.kind == "not run":
-            return "needs data that is not here"
+            return "needs data that is not available"
         if self.kind == "equal":
             error = f" + {self.theory_error:.1g}" if self.theory_error else ""
-            return f"within {self.tolerance:.3g}{error} of theory, {interval} no wider"
-        return f"{self.kind} the bound, {interval} wholly"
+            return f"measured within {self.tolerance:.3g}{error} of theory, with a {interval} no wider than that"
+        return f"the whole {interval} is {self.kind} the bound"
 
 
 def agreement(

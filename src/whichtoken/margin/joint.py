@@ -49,6 +49,8 @@ def joint_limit(
         margins that exceed it by less than 1e-8 of the largest are ties.
     ratio : float
         Limit of |v|_p / |W|_p, 0 <= ratio <= inf.
+    p : float, default=2.0
+        Norm, 1 <= p <= inf.
 
     Returns
     -------

@@ -16,18 +16,42 @@ from whichtoken.models.attention_factors import split_heads, unfused
 from whichtoken.models.whitening import Whitening
 from whichtoken.theory.attention_regression import LOGIT_BOUND, finite_context_error, imbalance
 
+__all__ = ["HeadDiagnostics", "attention_diagnostics"]
+
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class HeadDiagnostics:
-    """One head in whitened coordinates: P = W_O W_V S^(1/2) and Q = S^(1/2) W_Q^T W_K S^(1/2), times the logits' factor."""
+    """One head in whitened coordinates: P = W_O W_V S^(1/2) and Q = S^(1/2) W_Q^T W_K S^(1/2), times the logits' factor.
 
-    P: Array  # (out, d)
-    Q: Array  # (d, d)
+    Attributes
+    ----------
+    P : array of shape (out, d)
+        Whitened value matrix.
+    Q : array of shape (d, d)
+        Whitened key-query matrix.
+    context : int
+        Number of tokens n that a query attends to.
+    context_error : float
+        Predicted E |P h - P Q^T z|^2 on n Gaussian tokens; infinite where logit_peak >= 0.707.
+    coverage : float
+        Share of that error which a context of this length really shows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.models.attention_diagnostics import attention_diagnostics
+    >>> [head] = attention_diagnostics((np.eye(8), 0.1 * np.eye(8)), context=400)
+    >>> round(head.logit_norm, 4), round(head.logit_peak, 4), head.imbalance < 1e-12
+    (0.2828, 0.1, True)
+    """
+
+    P: Array
+    Q: Array
     context: int
-    context_error: float  # predicted E |P h - P Q^T z|^2 on n Gaussian tokens; infinite where logit_peak >= 0.707
-    coverage: float  # share of that error which a context of this length really shows
+    context_error: float
+    coverage: float
 
     @property
     def logit_norm(self) -> float:
@@ -67,18 +91,31 @@ def attention_diagnostics(
 
     Parameters
     ----------
-    attention
-        An `nn.MultiheadAttention`, or matrices: (A, B), value (out, d) and key-query (d, d); or (W_O, W_V, W_K, W_Q) as
-        `torch.nn.Linear` keeps them, (out, r), (r, d), (s, d), (s, d). Arrays or tensors.
-    context
+    attention : nn.MultiheadAttention, or two or four matrices
+        (A, B), value (out, d) and key-query (d, d); or (W_O, W_V, W_K, W_Q) as `torch.nn.Linear` keeps them, (out, r),
+        (r, d), (s, d), (s, d). Arrays or tensors.
+    context : int
         Number of tokens n that a query attends to.
-    covariance
+    covariance : array_like or Tensor, optional
         S (d, d) of the tokens that enter the layer, the identity if None.
-    heads, logit_factor
-        Of four matrices: into so many heads W_O is split by columns and the others by rows, and q.k is multiplied by
-        this. A module knows its own.
-    centred
+    heads, logit_factor : int and float
+        For four matrices: W_O is split by columns and the others by rows into this many heads, and q.k is multiplied by
+        this factor. A module knows its own.
+    centred : bool, default=False
         Tokens have mean zero in every context.
+
+    Returns
+    -------
+    list of HeadDiagnostics
+        One per head.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from whichtoken.models.attention_diagnostics import attention_diagnostics
+    >>> layer = torch.nn.MultiheadAttention(16, num_heads=4)
+    >>> len(attention_diagnostics(layer, context=512))
+    4
     """
     if context < 2:
         raise ValueError(f"context={context} must be at least 2 tokens")

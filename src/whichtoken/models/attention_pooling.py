@@ -21,7 +21,7 @@ class AttentionPooling(torch.nn.Module):
     inverse_temperature : float, default=1.0
         beta > 0 inside the softmax.
     dtype, device : torch.dtype and torch.device, optional
-        Of the parameters.
+        Type and place of the parameters.
 
     Examples
     --------

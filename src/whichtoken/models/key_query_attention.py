@@ -36,7 +36,7 @@ class KeyQueryAttention(torch.nn.Module):
     loss : str, default="logistic"
         `logistic`, `exponential` or `linear`: log(1 + exp(-m)), exp(-m) or -m of the label margin m = y f(X, z).
     dtype, device : torch.dtype and torch.device, optional
-        Of the parameters.
+        Type and place of the parameters.
 
     Examples
     --------

@@ -14,7 +14,7 @@ class PooledLinear(torch.nn.Module):
     dim : int
         Width d of a token.
     dtype, device : torch.dtype and torch.device, optional
-        Of the parameters.
+        Type and place of the parameters.
 
     Examples
     --------
@@ -44,7 +44,7 @@ class VectorizedLinear(torch.nn.Module):
     length, dim : int
         Number of tokens L and width d of a token.
     dtype, device : torch.dtype and torch.device, optional
-        Of the parameters.
+        Type and place of the parameters.
 
     Examples
     --------

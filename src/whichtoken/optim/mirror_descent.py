@@ -46,21 +46,23 @@ class MirrorDescent(CheckedOptimizer):
 
     Parameters
     ----------
-    params
-        Tensors, named tensors or groups of them as dicts, each with its own options if it likes (a small p for the
-        key and query weights alone, say). float32 or float64.
-    lr
+    params : iterable of tensors or dicts
+        Tensors, named tensors or groups of them as dicts, each with its own options if needed (a small p for the key
+        and query weights alone, say). float32 or float64.
+    lr : float or Tensor
         Step size of U; a number or a tensor of one entry.
-    p
-        Exponent of the geometry, above 1. The nearer to 1, the sparser the weights, and the smaller lr has to be: a dual
-        entry of 100 is a weight of 10^20 at p = 1.1. What would leave the range of the dtype stays where it is, and the
-        step ends with an error. 1/(p-1) integer or half-integer (p = 1.1, 1.25, 1.5, 3) is the fastest.
-    normalized
+    p : float, default=2.0
+        Exponent of the geometry, above 1. The nearer to 1, the sparser the weights, and the smaller lr has to be: a
+        dual entry of 100 is a weight of 10^20 at p = 1.1. What would leave the range of the dtype stays where it is,
+        and the step ends with an error. 1/(p-1) integer or half-integer (p = 1.1, 1.25, 1.5, 3) is the fastest.
+    normalized : bool, default=False
         Divide the G of each tensor by its own dual norm, q = p / (p - 1), so that every step has length lr.
-    momentum, weight_decay, maximize
-        As in `torch.optim.SGD`. `OneCycleLR` and `CyclicLR` with their defaults switch momentum on, which makes steps up
-        to twenty times as long: pass them cycle_momentum=False or a smaller max_lr.
-    error_if_nonfinite
+    momentum, weight_decay : float
+        As in `torch.optim.SGD`. `OneCycleLR` and `CyclicLR` with their defaults switch momentum on, which makes steps
+        up to twenty times as long: pass them cycle_momentum=False or a smaller max_lr.
+    maximize : bool, default=False
+        As in `torch.optim.SGD`.
+    error_if_nonfinite : bool, default=False
         Refuse to step, naming the parameters, if a gradient holds NaN or infinity. Otherwise such a step is made, as in
         torch, with a warning for p other than 2; matrices with `norm="schatten"` always refuse it.
     norm
@@ -69,6 +71,17 @@ class MirrorDescent(CheckedOptimizer):
         (`margin.key_query_svm` with the same p and norm).
     heads
         With `norm="schatten"`, split the rows into so many matrices, each with singular values and a norm of its own.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from whichtoken.optim import MirrorDescent
+    >>> weights = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+    >>> optimizer = MirrorDescent([weights], lr=0.1, p=2.0)
+    >>> weights.square().sum().backward()
+    >>> optimizer.step()
+    >>> [round(entry, 4) for entry in weights.tolist()]  # p = 2 is gradient descent
+    [0.8, -1.6]
     """
 
     later_options: ClassVar[dict[str, Any]] = {

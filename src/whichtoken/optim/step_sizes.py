@@ -34,6 +34,7 @@ def matched_lr(weights: Tensor | Iterable[Tensor], lr: float, p: float) -> float
     Examples
     --------
     >>> import torch
+    >>> from whichtoken.optim import matched_lr
     >>> weights = torch.full((4, 4), 0.1)
     >>> matched_lr(weights, lr=0.3, p=2.0)
     0.3

@@ -36,7 +36,7 @@ _TRUST = {"attention": 0.25, "fused": 0.1, "pair": 0.25}
 
 
 class StructureAware(CheckedOptimizer):
-    """Gradient steps on a product of matrices, preconditioned by what stands left and right of each.
+    """Gradient steps on a product of matrices, each preconditioned by the factors to its left and right.
 
     For every factor F of the product L F R, with gradient G, damped Gram matrices and lam = damping * largest eigenvalue:
     D <- (L^T L + lam)^(-1) G (R S R^T + lam)^(-1), then D <- momentum * (previous D) + D
@@ -53,38 +53,58 @@ class StructureAware(CheckedOptimizer):
 
     Parameters
     ----------
-    params
-        Chains one after the other, all of them matrices, or groups of chains as dicts, each with its own options if it
-        likes. float32 or float64. Other parameters of the model belong to another optimiser.
-    lr
+    params : iterable of tensors or dicts
+        Chains one after the other, all of them matrices, or groups of chains as dicts, each with its own options if
+        needed. float32 or float64. Other parameters of the model belong to another optimiser.
+    lr : float or Tensor, default=0.25
         Step size, at most 1/k for k factors; with `keep_norm` a step size for gradients.
-    structure
+    structure : {"attention", "fused", "pair"}, default="attention"
         What a chain is. `attention`: W_O (out, r), W_V (r, d), W_K (s, d), W_Q (s, d). `fused`: `out_proj.weight` and
         `in_proj_weight` of an `nn.MultiheadAttention`. `pair`: B (out, r) and A (r, d).
-    coupling
-        `chain`: L and R are all other factors. `pairs`: W_O with W_V and W_K with W_Q only, which is cheaper and rests on
-        no limit, but on what the head really computes.
-    heads
-        Into so many heads W_O is split by columns, the others by rows; each is a chain of its own.
-    damping
-        Of the Gram matrices, relative to their largest eigenvalue. Above 0, because they are singular where the
+    coupling : {"chain", "pairs"}, default="chain"
+        `chain`: L and R are all other factors. `pairs`: W_O with W_V and W_K with W_Q only, which is cheaper and rests
+        on no limit, but on what the head really computes.
+    heads : int, default=1
+        Number of heads into which W_O is split by columns and the others by rows; each is a chain of its own.
+    damping : float, default=0.01
+        Damping of the Gram matrices, relative to their largest eigenvalue. Above 0, because they are singular where the
         tokens are wider than a head.
-    covariance
+    covariance : Tensor, optional
         S (d, d) of the tokens that enter the layer; the identity if None. The tensor is read in every step, so that a
         running mean may be kept in it.
-    logit_factor
+    logit_factor : float, optional
         By which q.k is multiplied before the softmax: head_dim^(-1/2) in most models, and the default in `fused`.
-    logit_cap
+    logit_cap : float, optional
         After a step, W_K and W_Q shrink and W_O and W_V grow by one factor where the logits' operator norm exceeds this
         (0.5 is safe, 0.707 the end of the theory). Long contexts do not notice, short ones do.
-    keep_norm
+    keep_norm : bool, default=False
         Give D the Euclidean norm of G, head by head, so that step sizes are those of gradient descent.
-    trust
-        Largest change of a head's map in one step, relative to its Euclidean norm on white tokens; longer steps are shortened,
-        so that a loss for which lr is too large falls more slowly where it would diverge. 0.25 by default, 0.1 in `fused`;
-        math.inf for any change. Does not apply to the first step from a map of zero, nor with `keep_norm`.
-    momentum, maximize
+    momentum : float, default=0.0
         As in `torch.optim.SGD`.
+    trust : float, optional
+        Largest change of a head's map in one step, relative to its Euclidean norm on white tokens; longer steps are
+        shortened, so that a loss for which lr is too large falls more slowly where it would diverge. 0.25 by default,
+        0.1 in `fused`; math.inf for any change. Does not apply to the first step from a map of zero, nor with
+        `keep_norm`.
+    maximize : bool, default=False
+        As in `torch.optim.SGD`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from whichtoken.optim import StructureAware
+    >>> _ = torch.manual_seed(0)
+    >>> B, A = (torch.nn.Parameter(torch.randn(4, 4, dtype=torch.float64)) for _ in range(2))
+    >>> target = torch.diag(torch.tensor([1.0, 0.1, 0.1, 0.01], dtype=torch.float64))
+    >>> optimizer = StructureAware([B, A], lr=0.5, structure="pair")
+    >>> def loss():
+    ...     optimizer.zero_grad()
+    ...     value = 0.5 * (B @ A - target).square().sum()
+    ...     value.backward()
+    ...     return value
+    >>> losses = [optimizer.step(loss).item() for _ in range(30)]
+    >>> losses[-1] < 0.01 * losses[0]
+    True
     """
 
     later_options: ClassVar[dict[str, Any]] = {"trust": None}

@@ -67,7 +67,7 @@ def write_report(out: Path) -> Path:
             except (KeyboardInterrupt, UsageError):
                 raise
             except BaseException as error:  # whatever a claim's file does, the other pages are written
-                wrong = [*wrong, Fault(id, f"its page cannot be made: {in_one_line(error)}")]
+                wrong = [*wrong, Fault(id, f"its page cannot be created: {in_one_line(error)}")]
                 continue
             write_text(folder / page_name(id), text)
             headlines += [headline] if headline else []
@@ -193,7 +193,7 @@ def _figure(result: Result, name: str) -> tuple[Markup, str]:
         raise
     except BaseException as error:  # whatever a claim's file does, the other pages are written
         partial = result.missing or result.failed
-        why = "needs rows that are not there" if partial else "could not be drawn"
+        why = "needs rows that are missing" if partial else "could not be drawn"
         return Markup(), f"the figure {why} ({in_one_line(error)})"
 
 

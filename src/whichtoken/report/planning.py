@@ -126,7 +126,7 @@ def _floor(plan: Plan) -> str:
     """What no classifier can beat, with two standard errors where the digits that are shown depend on them."""
     floor, doubt = plan.bayes_floor, 2 * plan.bayes_floor_error
     if doubt >= floor > 0:  # draws did not see the rare mistakes of a strong signal
-        return f"the best classifier of all may reach any error below {floor + doubt:.1g}, as far as is known"
+        return f"the best possible classifier may reach any error below {floor + doubt:.1g}, as far as is known"
     taken = f" (give or take {doubt:.1g})" if doubt > 5e-3 * floor else ""
     return f"no classifier can do better than {floor:.3g}{taken}"
 

@@ -21,9 +21,9 @@ def summary(explanation: RowExplanation) -> str:
     """The decision in one sentence, and what would change it."""
     change = explanation.counterfactual
     if change is None:
-        flip = "no group at its average changes it"
+        flip = "setting groups to their averages does not change it"
     else:
-        flip = f"with {visible(', '.join(map(str, change)))} at the average it changes, and with nothing fewer"
+        flip = f"setting {visible(', '.join(map(str, change)))} to the average changes it, and nothing smaller does"
     return (
         f"row {explanation.row}: {visible(str(explanation.label))} (probability {explanation.probability:.3f},"
         f" decision {explanation.decision:+.3f}); {flip}"

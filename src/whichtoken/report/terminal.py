@@ -25,7 +25,7 @@ STATE_STYLE = {"agrees": "green", "disagrees": "red", "inconclusive": "yellow", 
 
 
 def print_claims(out: Path) -> None:
-    """Every claim, its source and what became of it so far; a claim at fault says so in its own line."""
+    """Every claim, its source and what became of it so far; a claim broken says so in its own line."""
     latest: dict[str, Text] = {}
     for run, judged in _stored(out):
         if run.experiment in experiments():
@@ -35,7 +35,7 @@ def print_claims(out: Path) -> None:
         state = latest.get(claim.id) or printable("not run", "dim")
         listed.add_row(printable(claim.id), printable(claim.title), printable(claim.source), state)
     for fault in faults():
-        listed.add_row(printable(fault.name), "", "", printable(f"at fault: {fault.sentence}", "red"))
+        listed.add_row(printable(fault.name), "", "", printable(f"broken: {fault.sentence}", "red"))
     console().print(listed)
 
 
@@ -87,7 +87,7 @@ def print_faults() -> bool:
     """A line for each claim that could not be loaded; whether there is one."""
     screen = console()
     for fault in faults():
-        screen.print(printable("at fault", "red") + printable(f": {fault.name}: {fault.sentence}"), highlight=False)
+        screen.print(printable("broken", "red") + printable(f": {fault.name}: {fault.sentence}"), highlight=False)
     return bool(faults())
 
 
@@ -98,7 +98,7 @@ def _result_lines(result: Result) -> Iterator[Text]:
         f"{result.seconds:.1f} s of computing{first}"
     )
     if result.fault:
-        yield printable("at fault", "red") + printable(f": {result.id}: {result.fault}")
+        yield printable("broken", "red") + printable(f": {result.id}: {result.fault}")
     for verdict in result.changed:
         yield printable("changed", "red") + printable(
             f": {verdict.code} was {result.expected(verdict)}, now {verdict.state}"
@@ -106,7 +106,7 @@ def _result_lines(result: Result) -> Iterator[Text]:
     for verdict in result.weakened:
         yield printable("warning", "yellow") + printable(f": {verdict.code} was agrees, now inconclusive")
     if len(result.package_versions) > 1:
-        mixture = f": {result.id} mixes rows of {', '.join(result.package_versions)}; see --fresh"
+        mixture = f": {result.id} mixes rows of {', '.join(result.package_versions)}; --fresh computes them again"
         yield printable("warning", "yellow") + printable(mixture)
 
 
@@ -127,7 +127,7 @@ def _so_far(claim: Experiment[Any], run: Run, judged: Judged | None) -> Text:
         return name + printable(stale, "dim")
     assert judged is not None
     if judged.fault:
-        return name + printable(f"at fault: {judged.fault}", "red")
+        return name + printable(f"broken: {judged.fault}", "red")
     counts = Counter(str(verdict["state"]) for verdict in judged.verdicts)
     for place, (state, number) in enumerate(counts.items()):
         name += printable(", " if place else "") + _state(state, f"{number} ")
@@ -147,7 +147,7 @@ def _stale(claim: Experiment[Any], run: Run, judged: Judged | None) -> str:
     if judged is None or judged.started != run.started:
         return "not finished; run it again"
     if judged.version != claim.version:
-        return f"of version {judged.version}, now {claim.version}; run it again"
+        return f"judged for version {judged.version}, now {claim.version}; run it again"
     return ""
 
 

@@ -27,6 +27,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.norms import power_norm, signed_power
 
+__all__ = [
+    "alternating_growth",
+    "directional_divergence",
+    "divergence_rate",
+    "effective_nonzeros",
+    "globally_optimal",
+    "inverse_mirror_map",
+    "joint_flow_growth",
+    "locally_optimal",
+    "log_weight_norm",
+    "mirror_map",
+    "plain_divergence_rate",
+    "proven_divergence_rate",
+]
+
 _SERIES_RADIUS = 0.1  # times 1/p: relative distance below which a term of D_p is summed as a power series
 _SERIES_TERMS = 12  # each term is below a tenth of the one before
 
@@ -226,7 +241,7 @@ def joint_flow_growth(weight_norm: ArrayLike, relaxed_margin: float, p: float) -
     Returns
     -------
     array
-        Of the shape of `weight_norm`.
+        The growth, in the shape of `weight_norm`.
 
     Examples
     --------

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from whichtoken.training.plan import TrainingPlan
     from whichtoken.training.structure_aware_descent import StructureAwareDescent
     from whichtoken.training.two_layer import train_two_layer
-    from whichtoken.training.two_step import two_step_query
+    from whichtoken.training.two_step import fit_attention, two_step_query
 
 _HOME = {
     "Safeguards": "loop",
     "StructureAwareDescent": "structure_aware_descent",
     "TrainingPlan": "plan",
+    "fit_attention": "two_step",
     "fit_head": "convex_head",
     "start_cls": "cls_training",
     "train_cls": "cls_training",
@@ -29,6 +30,7 @@ __all__ = [
     "Safeguards",
     "StructureAwareDescent",
     "TrainingPlan",
+    "fit_attention",
     "fit_head",
     "start_cls",
     "train_cls",

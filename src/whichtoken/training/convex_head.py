@@ -89,7 +89,7 @@ def logistic_heads(
         As for `fit_head`.
     ridges : sequence of float
     weights : array (n,), optional
-        Of the samples in the mean loss; all the same by default.
+        Weights of the samples in the mean loss; all the same by default.
     tolerance : float
         The last Newton step is the first whose decrement is below this, relative to the root of the objective. The error
         after it is about the square of the one before.

@@ -50,7 +50,7 @@ class TokenObjective:
     device
         Where the n^2 attention weights are computed; the factors stay float64 arrays on the CPU.
     dtype
-        Of the attention weights.
+        Type of the attention weights.
     """
 
     def __init__(

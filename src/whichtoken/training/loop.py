@@ -73,11 +73,11 @@ class Safeguards:
     held_out : tuple[Any, Any], optional
         Counts and labels that are judged after every epoch but never trained on.
     patience : int, optional
-        Stop when the held-out loss has not fallen for so many epochs, and go back to the best parameters.
+        Stop when the held-out loss has not fallen for this many epochs, and go back to the best parameters.
     checkpoint : Path, optional
         File to keep the state in; a run that finds it there goes on from it, to the same numbers.
     checkpoint_every : int, default=1
-        Epochs between two writes; a kill loses at most so many.
+        Epochs between two writes; a kill loses at most this many.
 
     Examples
     --------

@@ -125,7 +125,7 @@ class StructureAwareDescent:
     step : float, optional
         Dimensionless; 0.5 for `gram` and 1.0 for `covariance` by default.
     damping : float or {"adaptive"}, default="adaptive"
-        Of the Gram matrices, relative to their largest eigenvalue; `adaptive` is the noise level.
+        Damping of the Gram matrices, relative to their largest eigenvalue; `adaptive` is the noise level.
     balance : {"exact", "penalty", "none"}, optional
         `exact`, `penalty` (with `covariance` only) or `none`; by default `exact` for `gram`, `penalty` for
         `covariance`.

@@ -67,15 +67,35 @@ def fit_attention(
 
     Parameters
     ----------
-    first, second : chunks
+    first, second : iterable of (tokens (n, L, d), labels (n,))
         Samples of the two gradient steps and of the head; without a second set the head reuses the first.
-    ridge, head_loss
-        Of the head; `head_loss` is `loss` by default.
-    loss, lr_readout, lr_bias, lr_query, inverse_temperature, bias_correction
-        Of the two steps, see `two_step_query`.
+    ridge : float
+        Ridge of the head.
+    loss : {"logistic", "square", "hinge"}, default="logistic"
+        Loss of the two steps.
+    head_loss : str, optional
+        Loss of the head; `loss` by default.
     target_temperature : float, optional
         Scale the query so that inverse_temperature * |query| takes this value. Steps of order one leave a query so
         short that attention is almost uniform; 1 to 2 is a good choice.
+    lr_readout, lr_bias, lr_query, inverse_temperature, bias_correction : as in `two_step_query`
+        How the two steps are taken.
+
+    Returns
+    -------
+    AttentionFit
+        Query, readout, bias, and how they came about.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import SparseTokens
+    >>> from whichtoken.training import fit_attention
+    >>> rng = np.random.default_rng(0)
+    >>> data = SparseTokens(length=10, signal_tokens=1, strength=5.0, prevalence=0.5, dim=20)
+    >>> fit = fit_attention([data.sample(400, rng)], [data.sample(400, rng)], ridge=0.01, target_temperature=1.5)
+    >>> fit.head.train_error < 0.1
+    True
     """
     steps = two_step_query(
         first,

@@ -53,11 +53,12 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
 
     Parameters
     ----------
-    groups : array or list of ids or names, one per column; mapping of group name to columns; or None
-        A mapping names columns of a DataFrame or their indices, and its groups may overlap. None: each column by itself.
+    groups : array or list of ids or names, one per column; mapping of group name to columns; or None, optional
+        A mapping names columns of a DataFrame or their indices, and its groups may overlap. None: each column by
+        itself.
     covariates : list of columns, optional
         Columns outside the groups, which are always kept.
-    attention : {"auto", "shared", "separate", "full"}
+    attention : {"auto", "shared", "separate", "full"}, default="auto"
         "shared": one value vector read through all groups, d + D numbers, for groups of equal size. "separate": a value
         vector for each group. "full": the transformer, whose attention also looks at the variables. "auto" validates
         "separate", and "shared" where sizes are equal and above one.

@@ -54,20 +54,20 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    analyzer : callable, path or None
+    analyzer : callable, path or None, optional
         Splits a document: None for the built-in words, a function from a text to a list of tokens, or a Hugging Face
         `tokenizers` JSON file.
-    ngrams : int
+    ngrams : int, default=1
         1, 2 or 3: also pairs, also triples of neighbouring tokens.
-    least_count : int
+    least_count : int, default=2
         Tokens that occur less often in the training documents are left out.
-    stop_words, stemmer, word_pieces
-        Of the built-in words: words to drop, Snowball language, WordPiece vocabulary file.
-    sublinear : bool
+    stop_words, stemmer, word_pieces : sequence of str, str, path
+        For the built-in words: words to drop, language of the Snowball stemmer, WordPiece vocabulary file.
+    sublinear : bool, default=True
         A count c enters as log2(1 + c); otherwise as c.
-    idf : bool
+    idf : bool, default=True
         Selection scores start from, and are pulled to, the log of the inverse document frequency; otherwise to 0.
-    C : float or "auto"
+    C : float or "auto", default="auto"
         Inverse strength of the ridge on the values; "auto" takes the best of a few on held-out documents.
     null : float or "auto"
         Mass of the null token, in units of the mean mass of a training document; 0 for none.

@@ -88,7 +88,7 @@ def _read_labels(path: Path, roles: TextRoles, options: dict[str, Any], drop_mis
             members += filled(path, piece[roles.split_by], roles.split_by, "group", len(members))
         numbers += piece.index.tolist()
     if not labels:
-        raise UsageError(f"{path} holds no rows{' without gaps' if dropped else ''}")
+        raise UsageError(f"{path} has no rows{' without gaps' if dropped else ''}")
     y = whole_numbers_where_possible(np.array(labels, dtype=object))
     together = np.array(members) if members else None
     return _Texts(path, roles.text, form, options, y, together, np.array(numbers), dropped)

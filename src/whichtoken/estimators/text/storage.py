@@ -58,7 +58,7 @@ def load(folder: str | Path, analyzer: Callable[[str], Sequence[str]] | None = N
     _, parameters, tensors = load_model(folder, KIND)
     if analyzer is None and parameters.get("tokenizer") == {"kind": "callable"}:
         raise UsageError(
-            f"{shown(folder)} was fitted with an analyzer function, which no folder can hold; load it with analyzer="
+            f"{shown(folder)} was fitted with an analyzer function, which cannot be saved; load it with analyzer="
         )
     with stored.stored_fields(folder):
         parts = stored.section(
@@ -157,7 +157,7 @@ def _rebuild(described: Any, analyzer: Callable[[str], Sequence[str]] | None, mo
         case "callable":
             stored.section("tokenizer", described, ["kind"])
         case _:
-            raise UsageError("'tokenizer' is of no known kind")
+            raise UsageError("'tokenizer' is of an unknown kind")
     assert analyzer is not None
     model.analyzer = analyzer
     return CallableTokenizer(analyzer)

@@ -1,4 +1,4 @@
-"""Structure-aware steps outside of their theory: from one attention head to a small character model.
+"""Structure-aware steps outside their theory: from one attention head to a small character model.
 
 Claim   With preconditioned attention factors one head is nearer to the truth after 5 steps than with Adam after 20, and a
         character transformer has a validation loss lower by 0.02 nats than with AdamW or SGD alone, each at its best step size.

@@ -1,4 +1,4 @@
-"""Any orthogonal encoding of the positions will do, no encoding will not.
+"""Any orthogonal encoding of the positions will do; no encoding at all will not.
 
 Claim   For orthogonal positional encodings training depends on their norm alone; encodings that are not orthogonal degrade the
         selection without breaking it, learning them repairs it, and without any the attention stays uniform.

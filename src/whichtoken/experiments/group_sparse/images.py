@@ -48,7 +48,7 @@ class Images(Experiment[Point]):
 
         if point.pictures != "cifar" or find_data(CIFAR_FILE):
             return ""
-        return f"CIFAR-10 pictures are not here; set WHICHTOKEN_DATA to a folder with {CIFAR_FILE} (columns split, class, jpeg)"
+        return f"CIFAR-10 pictures not found; set WHICHTOKEN_DATA to a folder with {CIFAR_FILE} (columns split, class, jpeg)"
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from itertools import repeat

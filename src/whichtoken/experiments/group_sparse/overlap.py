@@ -1,9 +1,9 @@
-"""Two relevant groups, or correlated ones: what of the selection remains.
+"""Two relevant groups, or correlated ones: what remains of the selection.
 
 Claim   With two relevant groups of one direction attention splits evenly between them; with two directions the value moves
         to the positions and routing by content beats what selection alone could reach; correlated groups change little.
 Source  Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group-Sparse Classification (arXiv 2504.08638) treat
-        one group and independent variables; beyond that is measured here.
+        one group and independent variables; what lies beyond is measured here.
 """
 
 from __future__ import annotations

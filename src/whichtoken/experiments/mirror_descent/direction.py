@@ -120,7 +120,7 @@ class MirrorDirection(Experiment[Point]):
                 )
                 yield at_least(
                     f"direction.nearest.p{p:g}",
-                    f"p = {p:g}: share of problems whose nearest limit is the own one",
+                    f"p = {p:g}: share of problems whose nearest limit is their own",
                     bound=0.9,
                     measured=Share(runs.per_seed(lambda repeat: min(map(_advantage, repeat))) > 0),
                 )
@@ -156,7 +156,7 @@ def _in_plane(direction: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _advantage(row: Row[Point]) -> float:
-    """How much farther the nearest of the other limits is than the own one."""
+    """How much farther the nearest of the other limits is than its own."""
     cross, p = row.measured["cross"], row.point.p
     others = [value for q, value in cross.items() if float(q) != p]
     return float(min(others) - cross[str(p)])

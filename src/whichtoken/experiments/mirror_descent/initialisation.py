@@ -80,7 +80,7 @@ class MirrorInitialisation(Experiment[Point]):
             )
         yield at_least(
             "initialisation.small",
-            "share of sequences that select their best token, zero start less standard normal start, mean over p",
+            "share of sequences that select their best token, zero start minus standard normal start, mean over p",
             bound=0.0,
             measured=Mean(rows.per_seed(_gain_of_a_small_start)),
         )

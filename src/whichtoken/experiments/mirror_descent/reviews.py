@@ -96,7 +96,7 @@ class ReviewGeometries(Experiment[Point]):
         if point.source != "imdb" or find_data(*IMDB_FILES):
             return ""
         return (
-            f"IMDB reviews are not here; set WHICHTOKEN_DATA to a folder with {IMDB_FILES[0]} (columns split, label, text) "
+            f"IMDB reviews not found; set WHICHTOKEN_DATA to a folder with {IMDB_FILES[0]} (columns split, label, text) "
             f"or {IMDB_FILES[1]}, which whichtoken.data.download_imdb(folder) fetches"
         )
 

@@ -147,13 +147,13 @@ def _comparisons(runs: Rows[Point], code: str) -> Iterator[Claim]:
     for other in ("criticism", "largest", "mean"):
         yield at_least(
             f"boundary.{other}.{code}",
-            f"{code}, 2.2 times the boundary: error of the {DETECTORS[other]} less attention's",
+            f"{code}, 2.2 times the boundary: error of the {DETECTORS[other]} minus attention's",
             bound=0.0,
             measured=Mean(runs.values(other) - ours),
         )
     yield at_most(
         f"boundary.optimal.{code}",
-        f"{code}, 2.2 times the boundary: error of attention less the likelihood ratio's",
+        f"{code}, 2.2 times the boundary: error of attention minus the likelihood ratio's",
         bound=0.03,
         measured=Mean(ours - runs.values("likelihood")),
     )

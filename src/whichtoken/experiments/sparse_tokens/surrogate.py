@@ -98,7 +98,7 @@ class Surrogate(Experiment[Point]):
                 axes.errorbar(STEPS, mean, error, fmt="o", ms=4, capsize=3, color=f"C{column}", label=f"{step:+.1f}")
                 if theory is not None:
                     axes.plot(STEPS, (theory.T if transpose else theory)[:, column], color=f"C{column}", lw=1.5)
-            axes.set(xlabel=f"overlap with the {what}, less its optimum")
+            axes.set(xlabel=f"overlap with the {what}, minus its optimum")
         left.set(title=f"Potential (lines), training at d = {runs[0].point.dim} (dots){ending}", ylabel="objective")
         left.legend(title="other overlap", fontsize=8)
 

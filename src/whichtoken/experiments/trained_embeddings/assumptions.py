@@ -4,7 +4,7 @@ Claim   The flow of p selects every relevant token and turns to the max-margin d
         relevant tokens per sequence, irrelevant tokens of chance frequency, gradient descent, other starts, a trained
         key-query matrix, and fewer dimensions than tokens.
 Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens, Theorem 5, which
-        assumes none of these; what holds without is measured here.
+        covers none of these; what holds without its assumptions is measured here.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Assumptions(Experiment[Point]):
             if name == "descent":  # too slow to come near its limit: |p| grows as the logarithm of the steps
                 yield at_least(
                     "assumptions.follows.descent",
-                    "descent: cosine with the flow after the same way",
+                    "descent: cosine with the flow after the same distance",
                     bound=0.999,
                     measured=Mean(runs.values("flow_cosine")),
                 )

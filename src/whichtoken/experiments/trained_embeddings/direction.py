@@ -98,13 +98,13 @@ class ClsDirection(Experiment[Point]):
             yield from _claims(case, runs)
         yield at_least(
             "direction.norm",
-            "smallest |p| at the end, as a share of the way",
+            "smallest |p| at the end, as a share of the distance travelled",
             bound=0.9,
             measured=_smallest([row.measured["norm"] / row.point.arc_length for row in rows]),
         )
         yield at_least(
             "direction.lemma9",
-            "gain along the limit over gain of |p| at the end, both per unit of way: at least 1 - epsilon",
+            "gain along the limit over gain of |p| at the end, both per unit of distance: at least 1 - epsilon",
             bound=0.99,
             measured=_smallest([row.measured["convergence"][-1] for row in rows]),
         )

@@ -1,4 +1,4 @@
-"""Trained embeddings sort tokens by what they say of the label.
+"""Trained embeddings sort tokens by what they say about the label.
 
 Claim   After training, E.v of a token is proportional to its posterior difference and E.p to the modulus, on tokens of
         eight levels of importance, with v fixed and with v trained. Its sign is right for clear tokens if the labels

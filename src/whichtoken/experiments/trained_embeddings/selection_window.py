@@ -1,6 +1,6 @@
 """Between small and large first steps lies a window in which attention settles on the wrong tokens.
 
-Claim   The flow of p selects every relevant token after a small and after a large first step, but not after a middling one:
+Claim   The flow of p selects every relevant token after a small and after a large first step, but not after a medium one:
         there it selects the right token in all sequences of one label and in none of the other.
 Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens, proof of Lemma
         14: nothing is lost if the loss after the first step is below 1/(2n). What happens above is measured here.

@@ -35,7 +35,7 @@ class DaskEngine:
     Parameters
     ----------
     address : str or None
-        Of the scheduler, as tcp://host:port; None starts a cluster on this machine.
+        Address of the scheduler, as tcp://host:port; None starts a cluster on this machine.
     workers : int
         Processes to start, if there is no address.
     limit : TimeLimit

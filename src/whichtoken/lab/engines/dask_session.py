@@ -24,7 +24,7 @@ from whichtoken.lab.worker import Outcome, get_ready, work
 ANSWER_SECONDS = 10.0  # for a scheduler to answer at the beginning
 PATIENCE = 30.0  # for a scheduler, or any worker, to come back
 LOSSES = 10  # of the scheduler in a row, without a task that ended in between
-GOES_ON = "what was finished is stored, the same command goes on from there"
+GOES_ON = "finished rows are saved, and the same command continues from there"
 
 
 class Cluster(Protocol):
@@ -280,7 +280,7 @@ class Session:
         deadline = time.monotonic() + self._patience
         while self._client is None:
             if time.monotonic() > deadline or self._losses > LOSSES:
-                raise UsageError(f"{self._cluster.name} does not answer any more; {GOES_ON}")
+                raise UsageError(f"{self._cluster.name} no longer answers; {GOES_ON}")
             try:
                 self._client = self._cluster.connect()
             except (OSError, TimeoutError):

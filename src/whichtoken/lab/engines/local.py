@@ -167,7 +167,7 @@ class _Lane:
         if self._failed_starts == STARTS:
             raise UsageError(
                 f"worker processes cannot be started: {STARTS} in a row ended or hung before they were ready "
-                "(out of memory?); what was finished is stored, the same command goes on from there"
+                "(out of memory?); finished rows are saved, and the same command continues from there"
             )
 
     def _outcome(self) -> Outcome | None:
@@ -181,7 +181,10 @@ class _Lane:
 
 
 def clear_semaphores(folder: Path = SHARED_MEMORY) -> None:
-    """Remove what pools left whose driver was killed together with the process that tidies up after it."""
+    """Remove what pools left whose driver was killed together with the process that tidies up after it.
+
+    Only Linux keeps semaphores as files in such a folder; elsewhere there is nothing to remove.
+    """
     for path in folder.glob("sem.loky-*"):
         owner = path.name.split("-")[1]
         with suppress(OSError, OverflowError):

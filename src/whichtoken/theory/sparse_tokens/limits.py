@@ -46,7 +46,7 @@ class SampledError:
     error : float
         Probability of a wrong label.
     standard_error : float
-        Of the integration over token noise, or half the gap of the bounds where these say more.
+        Standard error of the integration over token noise, or half the gap of the bounds where these say more.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class OracleError(SampledError):
     error : float
         Probability of a wrong label.
     standard_error : float
-        Of the integration over token noise.
+        Standard error of the integration over token noise.
     inverse_temperature : float
         Inverse temperature of the softmax.
     threshold : float
@@ -184,7 +184,7 @@ def attention_oracle(
 def bayes_floor(
     *, length: int, signal_tokens: int, strength: float, prevalence: float, points: int | None = None
 ) -> float:
-    """Error of the best classifier of all; `bayes_oracle` says how well it is known.
+    """Error of the best possible classifier; `bayes_oracle` says how well it is known.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def bayes_floor(
 def bayes_oracle(
     *, length: int, signal_tokens: int, strength: float, prevalence: float, points: int | None = None
 ) -> SampledError:
-    """Error of the best classifier of all, which knows everything but the positions, and its standard error.
+    """Error of the best possible classifier, which knows everything but the positions, and its standard error.
 
     The likelihood ratio is an elementary symmetric polynomial: the mean over placements of
     exp(strength * sum of the R tokens there - R strength^2 / 2).

@@ -181,7 +181,7 @@ def _checked(tokens: ArrayLike, labels: ArrayLike) -> tuple[Array, NDArray[np.bo
     if X.ndim != 3 or y.shape != X.shape[:1] or X.shape[1] < 2:
         raise ValueError(f"pilot tokens {X.shape} and labels {y.shape} must have shapes (n, length >= 2, dim) and (n,)")
     if not (np.isfinite(X).all() and np.isfinite(y).all()):
-        raise ValueError("pilot must be finite; it contains nan or infinite values")
+        raise ValueError("pilot must be finite; it contains NaN or infinite values")
     values = np.unique(y)
     if values.size > 2:
         raise ValueError(

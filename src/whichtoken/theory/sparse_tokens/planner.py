@@ -142,7 +142,7 @@ def plan(
     """
     if samples is None and target_error is None:
         raise UsageError(
-            "nothing says how large the study is to be: give samples (the labelled sequences at hand) or target_error (the "
+            "the size of the study is open: give samples (the labelled sequences you have), or target_error (the "
             "test error that is wanted)"
         )
     if samples is not None:
@@ -182,7 +182,7 @@ def _check_target(task: Task, target_error: float | None, floor: float) -> None:
     check_range("target_error", target_error, 0.0, 0.5)
     if target_error <= floor:
         raise UsageError(
-            f"target_error={target_error} must be above {floor:.4g}, the error of the best classifier of all: no amount of "
+            f"target_error={target_error} must be above {floor:.4g}, the error of the best possible classifier: no amount of "
             f"data reaches it"
         )
     if target_error >= task.trivial_error:

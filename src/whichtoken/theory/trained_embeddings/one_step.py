@@ -24,10 +24,10 @@ class OneStepError:
         Frobenius norm of all err_s, divided by that of (1/2) alpha v^T.
     per_token : array of shape (|S|,)
         |err_s| / lr.
-    along_value, along_cls : array of shape (|S|,)
-        err_s / lr = along_value_s v + along_cls_s p.
     cls : float
         |err_p| / lr, the length of the gradient with respect to p.
+    along_value, along_cls : array of shape (|S|,)
+        err_s / lr = along_value_s v + along_cls_s p.
 
     Examples
     --------
