@@ -150,7 +150,7 @@ def test_damaged_group_tables(tmp_path: Path) -> None:
     path = write(group_frame(), tmp_path / "t.csv")
     with pytest.raises(UsageError, match="has no column 'z'"):
         fit_groups(path, tmp_path / "model", GroupRoles({"a": ["a_1"], "b": ["z"]}))
-    with pytest.raises(UsageError, match="the prefix sign ' ' is in no column's name"):
+    with pytest.raises(UsageError, match="no column name contains the prefix character ' '"):
         fit_groups(path, tmp_path / "model", GroupRoles(" ", covariates=list(group_frame().columns[:-1])))
     with pytest.raises(UsageError, match=r"a test share of 1\.5 is not possible"):
         fit_groups(path, tmp_path / "model", GroupRoles("_"), Scheme(test_share=1.5))
