@@ -24,7 +24,7 @@ from whichtoken.experiments.optimisers._methods import METHODS, START, train_wit
 from whichtoken.experiments.optimisers.margins import draw_map
 from whichtoken.experiments.optimisers.tokens import COMPARED
 from whichtoken.files import write_text
-from whichtoken.flows.margin_scale import NORMS
+from whichtoken.flows.margin_norms import NORMS
 from whichtoken.lab import reproduce
 from whichtoken.lab.experiment import Rows
 

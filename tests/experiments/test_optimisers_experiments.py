@@ -10,7 +10,7 @@ from whichtoken.experiments.optimisers._methods import METHODS, OWN_NORMS, Metho
 from whichtoken.experiments.optimisers.labels import attention_of, single_token_is_best, with_wrong_labels
 from whichtoken.experiments.optimisers.margins import Margins, Point
 from whichtoken.experiments.optimisers.momentum import three_tokens
-from whichtoken.flows.margin_scale import NORMS
+from whichtoken.flows.margin_norms import NORMS
 from whichtoken.lab.experiment import Row, Rows
 
 
@@ -54,7 +54,9 @@ def test_attention_is_a_distribution():
 
 def test_momentum_is_what_misses_the_margin_of_three_tokens():
     problem, start = three_tokens()
-    ahead = np.array([[2.0, -1.0], [-1.0, 2.0]])  # of the second token, of the third; by symmetry (1, 1) is best for both
+    ahead = np.array(
+        [[2.0, -1.0], [-1.0, 2.0]]
+    )  # of the second token, of the third; by symmetry (1, 1) is best for both
     reached = {}
     for momentum in (0.0, 0.99):
         method = Method("", "normalized-gd", {"lr": 0.5, "momentum": momentum})
