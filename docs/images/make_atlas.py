@@ -79,7 +79,11 @@ def limits_table(rows: Rows[Any], verdicts: dict[str, Any]) -> str:
         if method.norm:
             own, limit = verdicts[f"margins.own.{name}"], verdicts[f"margins.limit.{name}"]
             share, end = interval(own), interval(limit)
-            rate = f"steps^{verdicts[f'margins.rate.{name}'].measured:.2f}" if method.rate else RATES.get(name, "not judged")
+            rate = (
+                f"steps^{verdicts[f'margins.rate.{name}'].measured:.2f}"
+                if method.rate
+                else RATES.get(name, "not judged")
+            )
         else:
             nearest = max(NORMS, key=lambda norm: mean_share(rows, name, norm))
             share, end, rate = f"at most {mean_share(rows, name, nearest):.3f} ({nearest})", "", ""
