@@ -24,7 +24,7 @@ from whichtoken.experiments.optimisers._methods import METHODS, START, train_wit
 from whichtoken.experiments.optimisers.margins import draw_map
 from whichtoken.experiments.optimisers.tokens import COMPARED
 from whichtoken.files import write_text
-from whichtoken.flows.margin_scale import NORMS
+from whichtoken.flows.margin_norms import NORMS
 from whichtoken.lab import reproduce
 from whichtoken.lab.experiment import Rows
 
@@ -38,6 +38,7 @@ WORDS = {
     "schatten-1.5": "the largest Schatten-1.5 margin",
     "": "none of these norms",
 }
+RATES = {"gd": "in time: see `mirror-descent/rates`"}
 SIZE = (4, 5, 4)  # sequences, tokens and dimensions of the small problem
 
 
@@ -78,7 +79,11 @@ def limits_table(rows: Rows[Any], verdicts: dict[str, Any]) -> str:
         if method.norm:
             own, limit = verdicts[f"margins.own.{name}"], verdicts[f"margins.limit.{name}"]
             share, end = interval(own), interval(limit)
-            rate = f"steps^{verdicts[f'margins.rate.{name}'].measured:.2f}" if method.rate else "(not judged)"
+            rate = (
+                f"steps^{verdicts[f'margins.rate.{name}'].measured:.2f}"
+                if method.rate
+                else RATES.get(name, "not judged")
+            )
         else:
             nearest = max(NORMS, key=lambda norm: mean_share(rows, name, norm))
             share, end, rate = f"at most {mean_share(rows, name, nearest):.3f} ({nearest})", "", ""

@@ -10,7 +10,7 @@ from whichtoken.experiments.optimisers._methods import METHODS, OWN_NORMS, Metho
 from whichtoken.experiments.optimisers.labels import attention_of, single_token_is_best, with_wrong_labels
 from whichtoken.experiments.optimisers.margins import Margins, Point
 from whichtoken.experiments.optimisers.momentum import three_tokens
-from whichtoken.flows.margin_scale import NORMS
+from whichtoken.flows.margin_norms import NORMS
 from whichtoken.lab.experiment import Row, Rows
 
 

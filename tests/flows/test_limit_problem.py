@@ -6,7 +6,7 @@ import torch
 
 from whichtoken.data import AttentionTokens
 from whichtoken.flows.limits import limit_problem
-from whichtoken.flows.margin_scale import NORMS, margin_scale, stacked_heads
+from whichtoken.flows.margin_norms import NORMS, margin_scale, stacked_heads
 from whichtoken.margin import key_query_svm
 from whichtoken.optim import MirrorDescent
 
@@ -147,3 +147,12 @@ def test_stack_of_heads_scores_as_its_heads_do():
     found = np.einsum("ntd,de,ne->nt", wide, matrix, padded).reshape(2, 6, 8)
     np.testing.assert_allclose(found, np.einsum("ntd,hde,ne->hnt", tokens, heads, queries), rtol=0, atol=1e-12)
     np.testing.assert_array_equal(both, chosen.ravel())
+
+
+def test_names_of_the_room_are_functions_whatever_was_imported_before():
+    import importlib
+
+    flows = importlib.import_module("whichtoken.flows")
+    for name in flows.__all__:
+        assert callable(getattr(flows, name)), name
+        assert callable(getattr(flows, name)), name  # importing its module must not take its place

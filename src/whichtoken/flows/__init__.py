@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from whichtoken.flows.joint_path import joint_regularization_path
     from whichtoken.flows.limits import limit_problem
     from whichtoken.flows.linear import linear_descent
-    from whichtoken.flows.margin_scale import margin_scale
+    from whichtoken.flows.margin_norms import margin_scale
     from whichtoken.flows.path import regularization_path
     from whichtoken.flows.trajectory import balanced_chain
 
@@ -24,7 +24,7 @@ _HOME = {
     "joint_regularization_path": "joint_path",
     "limit_problem": "limits",
     "linear_descent": "linear",
-    "margin_scale": "margin_scale",
+    "margin_scale": "margin_norms",
     "regularization_path": "path",
 }
 

@@ -207,8 +207,8 @@ def _adaptive(name: str, options: dict[str, Any], beta1: float, beta2: float) ->
 
 def _muon(name: str, options: dict[str, Any]) -> Geometry:
     statement = (
-        f"Muon takes W to the largest margin in the spectral norm, up to the uneven singular values of its {options['ns_steps']} "
-        f"iterations, while gradients are above eps={options['eps']:g}"
+        "Muon with exact polar factors takes W to the largest margin in the spectral norm; the uneven singular values of its "
+        f"{options['ns_steps']} iterations, and gradients below eps={options['eps']:g}, keep it short of that"
     )
     return Geometry("schatten", math.inf, statement, _HOMOGENEOUS, _forgotten(options["momentum"]))
 

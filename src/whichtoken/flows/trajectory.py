@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.attention.losses import Loss, compiled_log_slope
-from whichtoken.checks import check_choice
+from whichtoken.checks import check_choice, check_count
 from whichtoken.data.attention_tokens import AttentionProblem, MulticlassProblem
 from whichtoken.flows.mirror_steps import checked_rate, checked_record
 from whichtoken.flows.steps import SchattenMirror, Settings
@@ -76,7 +76,7 @@ def follow_optimizer(
     recorded = checked_record(record, steps)
     shapes = np.array([block.shape for block in blocks], dtype=np.int64)
     parameters = np.concatenate([block.ravel() for block in blocks])
-    memory_starts = _starts(settings.memory(*shape) for shape in shapes.tolist())
+    memory_starts = _starts(settings.memory(rows, columns) for rows, columns in shapes.tolist())
     count = 1 if len(shape) == 2 else shape[0]
     kept, kept_logs = np.empty((recorded.size + 1, count * dim * dim)), np.empty(recorded.size + 1)
     kept_parameters = np.empty((recorded.size + 1, parameters.size))
@@ -130,7 +130,17 @@ def follow_optimizer(
 
 
 def balanced_chain(weights: ArrayLike, depth: int = 2) -> tuple[Matrix, ...]:
-    """Square factors of W with equal singular values: where gradient descent on them keeps them, up to its step size."""
+    """Square factors whose product is W, with equal singular values: gradient descent on them keeps them so, up to its steps.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> first, second = balanced_chain(np.diag([4.0, 9.0]))
+    >>> np.round(first @ second, 12)
+    array([[4., 0.],
+           [0., 9.]])
+    """
+    check_count("depth", depth, 2)
     left, values, right = np.linalg.svd(np.asarray(weights, dtype=np.float64))
     root = np.diag(values ** (1.0 / depth))
     return left @ root, *[root] * (depth - 2), root @ right

@@ -30,7 +30,8 @@ class Method:
 
 
 METHODS = {
-    "gd": Method("GD (as a flow)", "mirror", {"rule": "flow", "lr": 0.1}, "l2"),
+    # for p = 2 the flow takes the path of normalised steps; what differs is the clock, and in time nothing falls as a power
+    "gd": Method("GD, as a flow", "mirror", {"rule": "flow", "lr": 0.1}, "l2", 1, False),
     "normalized-gd": Method("normalised GD", "normalized-gd", {"lr": 0.1}, "l2"),
     "sign": Method("sign", "sign", {"lr": 0.02}, "linf"),
     "coordinate": Method("greedy coordinate", "coordinate", {"lr": 1.0}, "l1"),

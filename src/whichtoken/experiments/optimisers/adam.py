@@ -64,7 +64,7 @@ class AdamGeometry(Experiment[Point]):
     method_fields = frozenset({"beta2", "lr", "lr_power", "eps", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.flows.margin_scale import NORMS, margin_scale
+        from whichtoken.flows.margin_norms import NORMS, margin_scale
 
         problem, start = draw_problem(point, rng)
         options = {"lr": point.lr, "lr_power": point.lr_power, "betas": (BETA1, point.beta2), "eps": point.eps}

@@ -44,7 +44,7 @@ class MuonHeads(Experiment[Point]):
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.flows.descent import attention_descent
-        from whichtoken.flows.margin_scale import NORMS, margin_scale, stacked_heads
+        from whichtoken.flows.margin_norms import NORMS, margin_scale, stacked_heads
 
         problem, _ = draw_problem(point, rng)
         start = rng.standard_normal(

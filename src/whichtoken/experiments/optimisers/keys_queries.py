@@ -53,7 +53,7 @@ class KeysQueries(Experiment[Point]):
     method_fields = frozenset({"method", "depth", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.flows.margin_scale import margin_scale
+        from whichtoken.flows.margin_norms import margin_scale
 
         problem, start = draw_problem(point, rng)
         optimizer, options, _ = TRAINED[point.method]

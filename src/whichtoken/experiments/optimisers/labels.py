@@ -181,7 +181,7 @@ def attention_of(problem: Any, weights: NDArray[np.float64]) -> tuple[NDArray[np
 
 
 def _shares(problem: Any, run: Any, selected: NDArray[np.int64], norm: str) -> dict[str, Any]:
-    from whichtoken.flows.margin_scale import NORMS, margin_scale
+    from whichtoken.flows.margin_norms import NORMS, margin_scale
 
     scale = margin_scale(problem.tokens, problem.queries, selected, {norm: NORMS[norm]})
     half, final = (scale.shares(state.direction)[norm] for state in (*run.snapshots, run.final))

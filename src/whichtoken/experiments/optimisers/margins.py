@@ -50,7 +50,7 @@ class Margins(Experiment[Point]):
     method_fields = frozenset({"method", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.flows.margin_scale import NORMS, margin_scale
+        from whichtoken.flows.margin_norms import NORMS, margin_scale
 
         problem, start = draw_problem(point, rng)
         method = METHODS[point.method]
@@ -142,7 +142,7 @@ def _exponent(row: Row[Point]) -> float:
 
 def draw_map(rows: Rows[Point], axes: Axes) -> None:
     """Methods over norms: mean share of the best margin."""
-    from whichtoken.flows.margin_scale import NORMS
+    from whichtoken.flows.margin_norms import NORMS
 
     names = rows.levels("method")
     table = np.array(

@@ -60,7 +60,7 @@ class Momentum(Experiment[Point]):
     method_fields = frozenset({"method", "momentum", "lr", "lr_power", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.flows.margin_scale import NORMS, margin_scale
+        from whichtoken.flows.margin_norms import NORMS, margin_scale
 
         problem, start = three_tokens() if point.problem == "three tokens" else draw_problem(point, rng)
         norm = METHODS[point.method].norm

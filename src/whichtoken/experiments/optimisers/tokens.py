@@ -1,7 +1,7 @@
 """From one start, optimisers select different tokens.
 
-Claim   Optimisers that start from the same matrix on the same problem do not always select the same tokens, more rarely so
-        from a small start; each selects the best token of most sequences, and tokens at which it can stay.
+Claim   Optimisers that start from the same matrix on the same problem do not always select the same tokens, wherever they
+        start; each selects the best token of most sequences.
 Source  Gradient descent may end with tokens that are only locally optimal: Tarzanagh, Li, Thrampoulidis, Oymak (arXiv
         2308.16898). How often optimisers differ is measured here.
 """
