@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -348,7 +347,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"ngrams={self.ngrams} must be 1, 2 or 3")
         if self.dim is not None:
             check_count("dim", self.dim, 1)
-        if isinstance(self.cv, Real):
+        if isinstance(self.cv, float | int | np.integer):
             check_count("cv", self.cv, 2)
         check_choice("loss", self.loss, ("auto", "logistic", "squared_hinge"))
         check_range("attention_C", self.attention_C, 0.0, np.inf, include_low=True)
