@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from whichtoken.theory.trained_embeddings.decisions import OUT_OF_REACH, certify, minimal_deletions
 
 
-def decide(row, scores, values, bias, amount=lambda c: c):
+def decide(row, scores, values, bias, amount=lambda c: c, log_null=-np.inf):
     """The decision of the softmax model itself, as it is written."""
     kept = np.flatnonzero(row)
     if not kept.size:
         return 1 if bias > 0 else -1
     weights = amount(row[kept]) * np.exp(scores[kept])
-    return 1 if weights @ values[kept] / weights.sum() + bias > 0 else -1
+    return 1 if weights @ values[kept] / (weights.sum() + np.exp(log_null)) + bias > 0 else -1
 
 
 def problem(seed, tokens, documents=1, most=3):
@@ -26,21 +26,22 @@ def problem(seed, tokens, documents=1, most=3):
     return counts, rng.standard_normal(tokens), rng.standard_normal(tokens) + shift, float(rng.choice([-0.3, 0.0, 0.3]))
 
 
+@pytest.mark.parametrize("log_null", [-np.inf, -1.0, 1.5])
 @pytest.mark.parametrize("sublinear", [False, True])
-def test_deletions_equal_brute_force_on_500_documents(sublinear):
+def test_deletions_equal_brute_force_on_500_documents(sublinear, log_null):
     amount = (lambda c: 1 + np.log(c)) if sublinear else (lambda c: c)
     for seed in range(500):
         counts, scores, values, bias = problem(seed, tokens=1 + seed % 7)
         row = counts[0]
         given_amounts = amount(row[row > 0].astype(float))
-        flips = minimal_deletions(counts, scores, values, bias, given_amounts if sublinear else None)
-        decision = decide(row, scores, values, bias, amount)
+        flips = minimal_deletions(counts, scores, values, bias, given_amounts if sublinear else None, log_null)
+        decision = decide(row, scores, values, bias, amount, log_null)
         assert flips.decisions[0] == decision
         present = np.flatnonzero(row)
         fewest = OUT_OF_REACH
         for size in range(1, len(present) + 1):
             sets = (np.where(np.isin(np.arange(len(row)), gone), 0, row) for gone in combinations(present, size))
-            if any(decide(rest, scores, values, bias, amount) != decision for rest in sets):
+            if any(decide(rest, scores, values, bias, amount, log_null) != decision for rest in sets):
                 fewest = size
                 break
         assert flips.sizes[0] == fewest
@@ -48,22 +49,22 @@ def test_deletions_equal_brute_force_on_500_documents(sublinear):
             rest = row.copy()
             rest[flips.of(0)] = 0
             assert len(flips.of(0)) == fewest
-            assert decide(rest, scores, values, bias, amount) != decision
+            assert decide(rest, scores, values, bias, amount, log_null) != decision
 
 
-@given(seed=st.integers(0, 10_000), tokens=st.integers(1, 4))
-def test_certificates_equal_brute_force(seed, tokens):
+@given(seed=st.integers(0, 10_000), tokens=st.integers(1, 4), log_null=st.sampled_from([-np.inf, -1.0, 1.5]))
+def test_certificates_equal_brute_force(seed, tokens, log_null):
     counts, scores, values, bias = problem(seed, tokens, most=2)
     row = counts[0]
-    certificate = certify(counts, scores, values, bias)
-    decision = decide(row, scores, values, bias)
+    certificate = certify(counts, scores, values, bias, log_null=log_null)
+    decision = decide(row, scores, values, bias, log_null=log_null)
     bag = [s for s in range(tokens) for _ in range(row[s])]
 
     def flips(removed, added):
         changed = row.copy()
         np.subtract.at(changed, list(removed), 1)
         np.add.at(changed, list(added), 1)
-        return decide(changed, scores, values, bias) != decision
+        return decide(changed, scores, values, bias, log_null=log_null) != decision
 
     def fewest(kinds, limit):
         for size in range(1, limit + 1):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -29,7 +28,7 @@ from whichtoken.estimators.text.documents import CELLS, Documents
 from whichtoken.estimators.text.importance import token_statistics
 from whichtoken.estimators.text.learning import Memory, Settings, fit_documents, update_model
 from whichtoken.estimators.text.tokens import Vocabulary
-from whichtoken.estimators.text.validation import decide
+from whichtoken.estimators.text.validation import decide, held_out_splits
 from whichtoken.estimators.text.values import SELECTION_RIDGE
 from whichtoken.training.score_descent import Scores
 
@@ -87,10 +86,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     min_class : int
         Classes with fewer documents are left out, with a warning. Those that have fewer than `cv` are learned, but not judged.
     class_weight : dict, "balanced" or None
-    n_jobs : int or None
-        Threads.
-    verbose : int
-        1: a line for every trial of the validation, on standard error.
+    n_jobs, verbose : int
+        Threads of the fit; 1: a line for every trial of the validation, on standard error.
     random_state : int, RandomState or None
 
     Attributes
@@ -117,7 +114,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     (['+'], [['good']])
     """
 
-    _vocabulary: Vocabulary  # only after a fit on texts
+    _vocabulary: Vocabulary  # this and `vocabulary_` only after a fit on texts
     vocabulary_: tuple[str, ...]
     _statistics: tuple[Array, ...]  # by token and class: counts, shares of documents; by class: documents
     _memory: Memory | None  # for partial_fit; None with several queries or embeddings
@@ -213,15 +210,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     def _fit_embeddings(
         self, counts: sparse.csr_array, labels: NDArray[np.int64], weights: Any, groups: Any, rng: np.random.Generator
     ) -> None:
-        from whichtoken.estimators.text.embeddings import embedding_choice, embedding_scores
-        from whichtoken.estimators.text.validation import held_out_splits
+        from whichtoken.estimators.text.embeddings import fit_embeddings
 
         assert self.dim is not None
         if len(self.classes_) > 2 or self.n_queries > 1 or weights is not None or self.class_weight is not None:
             raise ValueError(f"dim={self.dim} is for two classes, one query and equal weights; leave dim=None for more")
         splits = held_out_splits(labels, groups, self.cv, int(rng.integers(2**31)))
-        self.choice_ = embedding_choice(counts, labels, splits, self.dim, self.max_epochs, rng)
-        self._keep(embedding_scores(counts, labels, self.dim, self.max_epochs, rng))
+        scores, self.choice_ = fit_embeddings(counts, labels, splits, self.dim, self.max_epochs, rng)
+        self._keep(scores)
         self._memory = None
 
     def partial_fit(
@@ -342,13 +338,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def _check_parameters(self) -> None:
-        for name in ("ngrams", "least_count", "n_queries", "max_epochs", "batch_size", "min_class"):
-            check_count(name, getattr(self, name), 1)
+        for name in ("ngrams", "least_count", "n_queries", "max_epochs", "batch_size", "min_class", "dim"):
+            if name != "dim" or self.dim is not None:
+                check_count(name, getattr(self, name), 1)
         if self.ngrams > 3:
             raise ValueError(f"ngrams={self.ngrams} must be 1, 2 or 3")
-        if self.dim is not None:
-            check_count("dim", self.dim, 1)
-        if isinstance(self.cv, Real):
+        if isinstance(self.cv, float | int | np.integer):
             check_count("cv", self.cv, 2)
         check_choice("loss", self.loss, ("auto", "logistic", "squared_hinge"))
         check_range("attention_C", self.attention_C, 0.0, np.inf, include_low=True)
@@ -364,6 +359,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             self.C, self.null, self.loss, SELECTION_RIDGE / self.attention_C if self.attention_C else np.inf,
             self.n_queries, self.max_epochs, self.batch_size, self.cv, self.n_jobs, bool(self.verbose),
         )  # fmt: skip
+
+    def _counts(self, X: Any) -> sparse.csr_array:
+        return count_documents(self, X)
 
     def _amounts(self, counts: sparse.csr_array) -> sparse.csr_array:
         """What enters the softmax in place of the counts."""

@@ -25,13 +25,14 @@ def embedding_scores(counts: Any, labels: NDArray[np.int64], dim: int, epochs: i
     return Scores(selection[:, None], values[:, None, None], np.zeros(1))
 
 
-def embedding_choice(
+def fit_embeddings(
     counts: Any, labels: NDArray[np.int64], splits: list[Any], dim: int, epochs: int, rng: np.random.Generator
-) -> Choice:
-    """The temperature of the probabilities, from one more fit without the held-out documents."""
+) -> tuple[Scores, Choice]:
+    """The model, and the temperature of its probabilities from one more fit without held-out documents."""
+    temperature = 1.0
+    if splits:
+        fit, held = splits[0]
+        outputs = embedding_scores(counts[fit], labels[fit], dim, epochs, rng).outputs(counts[held])
+        temperature = best_temperature(outputs, labels[held], np.ones(len(held)))
     unridged = TextRecipe(np.inf, "logistic", 0.0, attention_step=True)
-    if not splits:
-        return Choice.of(unridged)
-    fit, held = splits[0]
-    outputs = embedding_scores(counts[fit], labels[fit], dim, epochs, rng).outputs(counts[held])
-    return Choice.of(unridged, best_temperature(outputs, labels[held], np.ones(len(held))))
+    return embedding_scores(counts, labels, dim, epochs, rng), Choice.of(unridged, temperature)

@@ -169,7 +169,18 @@ def choose_recipe(
         ours, theirs = trials.run([best, rival])
         if _clear(ours.errors - theirs.errors):
             best = rival
-    return _walk(trials, best, "null", null_grid)
+    return _walk(trials, replace(best, C=_bottom(trials, best, C_grid)), "null", null_grid)
+
+
+def _bottom(trials: Trials, best: TextRecipe, grid: Sequence[float]) -> float:
+    """Where the parabola through the best C and its neighbours has its bottom, on a logarithmic scale."""
+    place = grid.index(best.C)
+    if place in (0, len(grid) - 1):
+        return best.C
+    near = grid[place - 1 : place + 2]
+    losses = [trial.loss for trial in trials.run([replace(best, C=C) for C in near], thorough=False)]
+    bend, slope, _ = np.polyfit(np.log(near), losses, 2)
+    return float(np.clip(np.exp(-slope / (2 * bend)), near[0], near[-1])) if bend > 0 else best.C
 
 
 def attention_helps(trials: Trials, still: TextRecipe, moved: TextRecipe) -> bool:
