@@ -149,5 +149,13 @@ def test_the_comparison_names_a_better_map():
     rng = np.random.default_rng(0)
     flat = rng.standard_normal((90, 4, 3))
     flat[::2] += 0.6
-    kept = BagClassifier(random_state=0).compare_maps(flat, np.arange(90) % 2)
+    two_step = BagClassifier(random_state=0, training="two-step", inverse_temperature=1.0)
+    kept = two_step.compare_maps(flat, np.arange(90) % 2)
     assert kept.better is None
+
+
+def test_large_bags_are_compared_in_part_with_every_class(monkeypatch):
+    X, _ = rings(90, 0)
+    monkeypatch.setattr("whichtoken.estimators.bags.comparison.COMPARED_FLOATS", 300)
+    rare = np.where(np.arange(90) < 4, 1, 0)
+    assert BagClassifier(random_state=0, refine_steps=0).compare_maps(X, rare).bags < 40

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 FOLDS = 3
-COMPARED_FLOATS = 3_000_000  # of larger data a part of the bags is compared
+COMPARED_FLOATS = 1_000_000  # of larger data a part of the bags is compared
 SURE = 2.0  # standard errors by which another map must lower the log-loss to be called better
 
 
@@ -55,11 +55,12 @@ def compare_maps(model: BagClassifier, bags: Bags, y: ArrayLike, groups: NDArray
         raise ValueError("compare_maps needs at least two bags of each class")
     splitter = (StratifiedKFold if groups is None else StratifiedGroupKFold)(folds, shuffle=True, random_state=0)
     splits = list(splitter.split(codes, codes, groups))
-    wrong, losses = ({}, {})  # type: dict[str, Array], dict[str, Array]
+    wrong: dict[str, Array] = {}
+    losses: dict[str, Array] = {}
     for kind in MAPS:
         wrong[kind], losses[kind] = np.empty((2, len(codes)))
         for inside, outside in splits:
-            fitted: Any = clone(model).set_params(instance_map=kind, cv=FOLDS).fit(bags.subset(inside), codes[inside])
+            fitted = _candidate(model, kind).fit(bags.subset(inside), codes[inside])
             shares = fitted.predict_proba(bags.subset(outside))
             wrong[kind][outside] = fitted.predict(bags.subset(outside)) != codes[outside]
             truth = np.searchsorted(fitted.classes_, codes[outside])
@@ -75,13 +76,21 @@ def compare_maps(model: BagClassifier, bags: Bags, y: ArrayLike, groups: NDArray
     return MapComparison(chosen, len(codes), errors, means, min(sure, key=means.__getitem__, default=None))
 
 
+def _candidate(model: BagClassifier, kind: str) -> Any:
+    """The same classifier with another map; a network trains its queries with the rest, whatever the others do."""
+    own = {"training": "joint", "query_share": None, "inverse_temperature": None} if kind == "network" else {}
+    return clone(model).set_params(instance_map=kind, cv=FOLDS, **own)
+
+
 def _part(
     bags: Bags, codes: NDArray[np.intp], groups: NDArray[Any] | None
 ) -> tuple[Bags, NDArray[np.intp], NDArray[Any] | None]:
     share = COMPARED_FLOATS / bags.tokens.size
     if share >= 1:
         return bags, codes, groups
-    rows = np.random.default_rng(0).permutation(len(codes))[: max(20, int(share * len(codes)))]
+    rng = np.random.default_rng(0)
+    members = [rng.permutation(np.flatnonzero(codes == code)) for code in np.unique(codes)]
+    rows = np.concatenate([some[: max(FOLDS, round(share * len(some)))] for some in members])
     return bags.subset(rows), codes[rows], None if groups is None else groups[rows]
 
 
