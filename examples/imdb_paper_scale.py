@@ -14,13 +14,9 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from whichtoken.data.review_files import Reviews, read_imdb
-from whichtoken.data.synthetic_reviews import synthetic_reviews
-from whichtoken.data.text_pipeline import TextPipeline, prepare
+from whichtoken.data import Reviews, TextPipeline, prepare, read_imdb, synthetic_reviews
 from whichtoken.theory.trained_embeddings import posterior_difference
-from whichtoken.training.cls_training import start_cls, train_cls
-from whichtoken.training.loop import Safeguards
-from whichtoken.training.plan import TrainingPlan
+from whichtoken.training import Safeguards, TrainingPlan, start_cls, train_cls
 
 
 def main() -> None:

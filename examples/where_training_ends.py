@@ -6,7 +6,7 @@ Which token each sequence ends on, the max-margin direction for that choice, and
 import numpy as np
 
 from whichtoken.data import AttentionTokens
-from whichtoken.flows.descent import attention_descent
+from whichtoken.flows import attention_descent
 from whichtoken.margin import key_query_svm
 
 rng = np.random.default_rng(0)

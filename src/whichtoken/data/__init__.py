@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from whichtoken.data.imdb_download import download_imdb
     from whichtoken.data.level_tokens import LevelTokens
     from whichtoken.data.relevant_tokens import RelevantTokens
+    from whichtoken.data.review_files import Reviews, read_imdb
     from whichtoken.data.sparse_tokens import SparseTokens
+    from whichtoken.data.synthetic_reviews import synthetic_reviews
     from whichtoken.data.table_output import write_table
+    from whichtoken.data.text_pipeline import TextPipeline, prepare
     from whichtoken.data.token_codes import TokenCodes
     from whichtoken.data.token_counts import TokenCounts
     from whichtoken.data.token_pairs import TokenPairs
@@ -26,11 +29,16 @@ _HOME = {
     "LevelTokens": "level_tokens",
     "RegressionProblem": "attention_regression",
     "RelevantTokens": "relevant_tokens",
+    "Reviews": "review_files",
     "SparseTokens": "sparse_tokens",
+    "TextPipeline": "text_pipeline",
     "TokenCodes": "token_codes",
     "TokenCounts": "token_counts",
     "TokenPairs": "token_pairs",
     "download_imdb": "imdb_download",
+    "prepare": "text_pipeline",
+    "read_imdb": "review_files",
+    "synthetic_reviews": "synthetic_reviews",
     "write_table": "table_output",
 }
 
@@ -42,11 +50,16 @@ __all__ = [
     "LevelTokens",
     "RegressionProblem",
     "RelevantTokens",
+    "Reviews",
     "SparseTokens",
+    "TextPipeline",
     "TokenCodes",
     "TokenCounts",
     "TokenPairs",
     "download_imdb",
+    "prepare",
+    "read_imdb",
+    "synthetic_reviews",
     "write_table",
 ]
 
