@@ -2,7 +2,7 @@
 
 import torch
 
-from whichtoken.models.attention_diagnostics import attention_diagnostics
+from whichtoken.models import attention_diagnostics
 
 torch.manual_seed(0)
 layer = torch.nn.MultiheadAttention(64, num_heads=4, batch_first=True)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from whichtoken import TextClassifier
-from whichtoken.data.synthetic_reviews import synthetic_reviews
+from whichtoken.data import synthetic_reviews
 
 texts, labels = synthetic_reviews(1000, np.random.default_rng(0))  # replace them by your own
 model = TextClassifier(random_state=0).fit(texts[:800], labels[:800])

@@ -6,6 +6,17 @@ from typing import TYPE_CHECKING, Any
 from whichtoken.kernel_cache import ensure_kernel_cache
 
 if TYPE_CHECKING:
+    from whichtoken import attention as attention
+    from whichtoken import data as data
+    from whichtoken import estimators as estimators
+    from whichtoken import flows as flows
+    from whichtoken import inspection as inspection
+    from whichtoken import lab as lab
+    from whichtoken import margin as margin
+    from whichtoken import models as models
+    from whichtoken import optim as optim
+    from whichtoken import theory as theory
+    from whichtoken import training as training
     from whichtoken.estimators import AttentionRegressor, BagClassifier, GroupClassifier, TextClassifier
 
 __version__ = "0.1.0"

@@ -75,10 +75,10 @@ def check_classifier(opened: OpenedFolder) -> None:
 
 
 def _to_texts(opened: OpenedFolder, model: Any, path: Path, column: str, form: TableForm) -> Applied:
-    from whichtoken.estimators.text.fitting import read_texts
+    from whichtoken.estimators.text.fitting import read_text_table
 
     check_reads_texts(opened, model)
-    table, texts = read_texts(path, column, **form)
+    table, texts = read_text_table(path, column, **form)
     return Applied(path, table, model.classes_, lambda: model.predict_proba(texts), lambda: model.explain(texts))
 
 

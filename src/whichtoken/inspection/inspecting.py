@@ -330,16 +330,17 @@ def _closer(
     if len(rows) >= 2 * LEAST_TEXTS:
         own = scale * pair[0].T @ pair[1]
         closer = replace(
-            closer, rule=_rule(model, tokenizer, [texts[i] for i in rows], queries, picks, rows, layer, head, own)
+            closer, rule=_rule(model, tokenizer, [texts[i] for i in rows], queries, picks, rows, (layer, head), own)
         )
     return [closer if i == place else report for i, report in enumerate(reports)]
 
 
 def _rule(
-    model: Any, tokenizer: Any, texts: list[str], queries: str, picks: CorpusPicks, rows: NDArray[np.int64], layer: int,
-    head: int, own: NDArray[np.float64],
+    model: Any, tokenizer: Any, texts: list[str], queries: str, picks: CorpusPicks, rows: NDArray[np.int64],
+    place: tuple[int, int], own: NDArray[np.float64],
 ) -> Any:  # fmt: skip
     """The bilinear rule of a head, on what its layer was given for the tokens that are not special."""
+    layer, head = place
     hidden, asked, chosen, ids = [], [], [], []
     encoded, _ = encode(tokenizer, texts, longest_text(model, tokenizer))
     with AttentionProbe(model, layers=[layer], heads=[head], queries="last", hidden=True) as probe, torch.no_grad():

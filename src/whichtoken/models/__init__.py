@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from whichtoken.models.attention_diagnostics import attention_diagnostics
     from whichtoken.models.attention_modules import ClsAttentionModule, TwoLayerAttentionModule
     from whichtoken.models.attention_pooling import AttentionPooling
     from whichtoken.models.cls_attention import ClsAttention
@@ -34,6 +35,7 @@ _HOME = {
     "TwoLayerAttentionModule": "attention_modules",
     "VectorizedLinear": "linear_baselines",
     "VisionTransformer": "vision_transformer",
+    "attention_diagnostics": "attention_diagnostics",
 }
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "TwoLayerAttentionModule",
     "VectorizedLinear",
     "VisionTransformer",
+    "attention_diagnostics",
 ]
 
 

@@ -168,7 +168,7 @@ class TextRows:
             first += len(cells)
 
 
-def read_texts(path: Path, column: str, **form: Unpack[TableForm]) -> tuple[pd.DataFrame, list[str]]:
+def read_text_table(path: Path, column: str, **form: Unpack[TableForm]) -> tuple[pd.DataFrame, list[str]]:
     """A whole table, and the texts of one of its columns."""
     table = read_table(path, None, **form)
     check_columns(path, [column], list(table.columns))

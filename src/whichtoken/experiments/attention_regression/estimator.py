@@ -37,7 +37,7 @@ class RegressorFloor(Experiment[Point]):
     id = "attention-regression/estimator"
     presets = {
         "quick": (Grid(tokens=[200, 1200], seeds=12),),
-        "full": (Grid(tokens=[250, 1000, 4000], condition=[1.0, 10.0, 100.0], seeds=40),),
+        "full": (Grid(tokens=[250, 1000, 4000], condition=[1.0, 10.0, 100.0], seeds=20),),
     }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

@@ -8,8 +8,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.attention import pool_outputs
-
 Array = NDArray[np.float64]
 Statistic = Callable[[Array], Array]  # tokens (n, L) to scores (n,), larger for positives
 
@@ -43,6 +41,8 @@ def attention(inverse_temperature: float) -> Statistic:
 
 
 def _attention(inverse_temperature: float, tokens: Array) -> Array:
+    from whichtoken.attention import pool_outputs
+
     starts = np.arange(0, tokens.size + 1, tokens.shape[1])
     return np.asarray(pool_outputs(inverse_temperature * tokens.ravel(), tokens.ravel(), starts), dtype=float)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,8 +32,8 @@ class Point:
 class TextClassifierFrequencies(Experiment[Point]):
     id = "trained-embeddings/estimator"
     presets = {
-        "quick": (Grid(seeds=6),),
-        "full": (Grid(sequences=[1000, 4000], seeds=12),),
+        "quick": (Grid(seeds=4),),
+        "full": (Grid(sequences=[1000, 4000], seeds=6),),
     }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -47,7 +47,7 @@ class TextClassifierFrequencies(Experiment[Point]):
         counts, labels = drawn.counts[rows], drawn.labels[rows]
         frequency = signed_frequency(counts, labels)
         seed = int(rng.integers(2**31))
-        plain = {"sublinear": False, "idf": False, "attention_C": 1e-8, "random_state": seed}
+        plain: dict[str, Any] = {"sublinear": False, "idf": False, "attention_C": 1e-8, "random_state": seed}
         strong = TextClassifier(C=STRONG, **plain).fit(counts, labels)
         chosen = TextClassifier(random_state=seed).fit(counts, labels)
         # of a token that has nothing to do with the label, by the share it has of all tokens

@@ -1,0 +1,78 @@
+"""One name per idea: what every estimator is called with, and what it offers once fitted."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+from whichtoken import AttentionRegressor, BagClassifier, GroupClassifier, TextClassifier
+from whichtoken.estimators import load_estimator
+
+SETTINGS = {"cv", "n_jobs", "verbose", "random_state"}  # of all
+STRENGTH = {TextClassifier: "C", BagClassifier: "C", GroupClassifier: "C", AttentionRegressor: "alpha"}
+OLD = {"ridge", "damping", "progress", "validation_fraction", "seed"}  # other names of the same ideas
+METHODS = {"fit", "predict", "save", "load", "score"}
+REASONS = {"predict_proba", "decision_function", "explain", "counterfactuals", "certificates"}  # of classifiers
+# their rooms take the names over; the marks go when they have
+FOLLOWING = pytest.mark.xfail(reason="its names are being brought into line", strict=False)
+EVERY = [
+    pytest.param(TextClassifier, marks=FOLLOWING),
+    pytest.param(BagClassifier, marks=FOLLOWING),
+    GroupClassifier,
+    AttentionRegressor,
+]
+
+
+def fitted(kind):
+    """A model of this kind, and samples."""
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    if kind is TextClassifier:
+        X = [f"{'good' if label else 'bad'} film number {i % 7}" for i, label in enumerate(y)]
+    elif kind is BagClassifier:
+        X = rng.standard_normal((60, 4, 3))
+        X[y == 1, 0] += 4
+    else:
+        X = rng.standard_normal((60, 3))
+        X[:, 0] += 2 * y
+    return kind(random_state=0).fit(X, y), X
+
+
+@pytest.mark.parametrize("kind", EVERY)
+class TestNames:
+    def test_settings(self, kind):
+        parameters = inspect.signature(kind.__init__).parameters
+        assert set(parameters) >= SETTINGS | {STRENGTH[kind]}
+        assert not OLD & set(parameters)
+        assert parameters[STRENGTH[kind]].default == "auto"
+        assert parameters["random_state"].default is None
+        assert parameters["n_jobs"].default is None
+        assert not parameters["verbose"].default
+
+    def test_methods(self, kind):
+        wanted = METHODS | (REASONS if kind is not AttentionRegressor else set())
+        assert wanted <= {name for name in dir(kind) if callable(getattr(kind, name))}
+        if hasattr(kind, "transform"):
+            assert {"get_feature_names_out", "set_output"} <= set(dir(kind))
+
+    def test_a_fitted_model_says_what_was_chosen_and_comes_back(self, kind, tmp_path):
+        model, X = fitted(kind)
+        assert model.choice_ is not None
+        model.save(tmp_path / "m")
+        copy = load_estimator(tmp_path / "m")
+        assert type(copy) is kind
+        np.testing.assert_array_equal(copy.predict(X), model.predict(X))
+        assert str(copy.choice_) == str(model.choice_)
+
+    def test_an_explanation_adds_up_and_fits_the_protocol(self, kind):
+        if kind is AttentionRegressor:
+            return
+        model, X = fitted(kind)
+        for item in model.explain(X[:3]):
+            assert item.decision == pytest.approx(item.bias + sum(reason.contribution for reason in item.reasons))
+            assert item.label in model.classes_
+            assert 0 <= item.probability <= 1
+            assert item.counterfactual is None or len(item.counterfactual)
+            assert item.as_json()["label"] == item.label
