@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whichtoken.lab.experiment import Row, Rows
-from whichtoken.lab.verdicts import Exact, Mean, Resampled, Share, agreement, at_least, at_most, not_run, settle
+from whichtoken.lab.samples import Exact, Mean, Resampled, Share
+from whichtoken.lab.verdicts import agreement, at_least, at_most, not_run, settle
 
 
 def state(claim):

@@ -12,22 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.attention.items import as_floats, checked_amounts, checked_starts, checked_tokens
-from whichtoken.attention.sequence import (
-    EXACT,
-    fall_short,
-    fall_short_rows,
-    lead,
-    place,
-    size_of,
-    value_of,
-    weigh,
-    weigh_in_logs,
-    weigh_shared,
-)
+from whichtoken.attention.pooling_kernels import log_weights_of, pool_all, pull_back
 
 Floats = NDArray[np.floating[Any]]
 
@@ -293,7 +281,7 @@ class _Request:
 
     def outputs(self) -> Floats:
         flat = np.empty((len(self.starts) - 1, self.scores.shape[1], self.values.shape[1]))
-        _pool(*self._kernel_arguments, flat)
+        pool_all(*self._kernel_arguments, flat)
         return flat.reshape(self.shape).astype(self.dtype, copy=False)
 
     def log_weights(self) -> Floats:
@@ -301,7 +289,7 @@ class _Request:
         flat = np.empty((queries, size))
         with np.errstate(divide="ignore"):
             log_amounts = None if self.amounts is None else np.log(self.amounts, dtype=np.float64)
-        _log_weights(self.scores, self.starts, self.tokens, log_amounts, self.log_null, flat)
+        log_weights_of(self.scores, self.starts, self.tokens, log_amounts, self.log_null, flat)
         whole = flat[0] if self.one_query else np.ascontiguousarray(flat.T)
         return whole.astype(self.scores.dtype, copy=False)
 
@@ -312,7 +300,7 @@ class _Request:
         slopes = slopes.reshape(self.shape[0], self.scores.shape[1], self.values.shape[1])
         d_scores, d_values = np.zeros(self.scores.shape), np.zeros(self.values.shape)
         d_null = np.zeros(self.log_null.shape)
-        _pull_back(*self._kernel_arguments, slopes, d_scores, d_values, d_null)
+        pull_back(*self._kernel_arguments, slopes, d_scores, d_values, d_null)
         return PoolGradient(
             (d_scores[:, 0] if self.one_query else d_scores).astype(self.scores.dtype, copy=False),
             (d_values[:, 0] if self.one_value else d_values).astype(self.values.dtype, copy=False),
@@ -339,95 +327,3 @@ def _null_scores(log_null: Any, shape: tuple[int, ...]) -> Floats:
     except ValueError:
         raise ValueError(f"log_null of shape {found.shape} must be one number or fit the shape {shape}") from None
     return whole.reshape(shape[0], shape[1] if len(shape) > 1 else 1).copy()
-
-
-@njit(**EXACT)
-def _own(array: Any, starts: Any, i: int) -> Any:
-    """What belongs to sequence i."""
-    return None if array is None else array[starts[i] : starts[i + 1]]
-
-
-@njit(**EXACT)
-def _rows(array: Any, tokens: Any, starts: Any, i: int) -> Any:
-    """Rows of sequence i, or the whole vocabulary for its tokens to look into."""
-    return array[starts[i] : starts[i + 1]] if tokens is None else array
-
-
-@njit(**EXACT)
-def _weigh(
-    scores: Any, exponentials: Any, reference: Any, h: int, tokens: Any, amounts: Any, log_null: float, shares: Any
-) -> Any:
-    if exponentials is None:
-        return weigh(scores[:, h], tokens, amounts, log_null, shares)
-    return weigh_shared(exponentials[:, h], reference[h], scores[:, h], tokens, amounts, log_null, shares)
-
-
-@njit(**EXACT)
-def _longest(starts: Any) -> int:
-    longest = 0
-    for i in range(len(starts) - 1):
-        longest = max(longest, starts[i + 1] - starts[i])
-    return longest
-
-
-@njit(cache=True, **EXACT)
-def _pool(
-    scores: Any, exponentials: Any, reference: Any, values: Any, starts: Any, tokens: Any, amounts: Any, log_null: Any,
-    outputs: Any,
-) -> None:  # fmt: skip
-    """Fill outputs (n, h, k)."""
-    shares = np.empty(_longest(starts))
-    for i in range(len(starts) - 1):
-        a, g = _rows(scores, tokens, starts, i), _rows(values, tokens, starts, i)
-        part, counts = _own(tokens, starts, i), _own(amounts, starts, i)
-        for h in range(scores.shape[1]):
-            top, null, total = _weigh(a, exponentials, reference, h, part, counts, log_null[i, h], shares)
-            if g.shape[1] == 1:
-                highest, shortfall = fall_short(g[:, 0], part, shares, top, null, total)
-                outputs[i, h, 0] = highest - shortfall
-            else:
-                fall_short_rows(g, part, shares, top, null, total, outputs[i, h])
-                for k in range(g.shape[1]):
-                    outputs[i, h, k] = value_of(g, part, top, k) - outputs[i, h, k]
-
-
-@njit(cache=True, **EXACT)
-def _log_weights(scores: Any, starts: Any, tokens: Any, log_amounts: Any, log_null: Any, log_weights: Any) -> None:
-    """Fill log_weights (h, N)."""
-    shares = np.empty(_longest(starts))
-    for i in range(len(starts) - 1):
-        a = _rows(scores, tokens, starts, i)
-        part, logs = _own(tokens, starts, i), _own(log_amounts, starts, i)
-        for h in range(scores.shape[1]):
-            weigh_in_logs(a[:, h], part, logs, log_null[i, h], log_weights[h, starts[i] : starts[i + 1]], shares)
-
-
-@njit(cache=True, **EXACT)
-def _pull_back(
-    scores: Any, exponentials: Any, reference: Any, values: Any, starts: Any, tokens: Any, amounts: Any, log_null: Any,
-    upstream: Any, d_scores: Any, d_values: Any, d_null: Any,
-) -> None:  # fmt: skip
-    """Add the slopes in scores (N, h), values (N, k) and null scores (n, h) of those in the outputs, (n, h, k)."""
-    shares, along = np.empty((2, _longest(starts)))
-    for i in range(len(starts) - 1):
-        a, g = _rows(scores, tokens, starts, i), _rows(values, tokens, starts, i)
-        da, dg = _rows(d_scores, tokens, starts, i), _rows(d_values, tokens, starts, i)
-        part, counts = _own(tokens, starts, i), _own(amounts, starts, i)
-        for h in range(scores.shape[1]):
-            slopes = upstream[i, h]
-            top, null, total = _weigh(a, exponentials, reference, h, part, counts, log_null[i, h], shares)
-            # with several values, what counts is their sum along the slopes, again less that of the winner
-            shortfall, best = 0.0, 0.0
-            for t in range(size_of(a, part)):
-                s, share = place(part, t), shares[t] / total
-                along[t] = 0.0
-                for k in range(len(slopes)):
-                    along[t] += slopes[k] * (g[s, k] - value_of(g, part, top, k))
-                    dg[s, k] += share * slopes[k]
-                shortfall -= share * along[t]
-            for k in range(len(slopes)):
-                best += slopes[k] * value_of(g, part, top, k)
-            shortfall += null / total * best
-            for t in range(size_of(a, part)):
-                da[place(part, t), h] += shares[t] / total * lead(along[t], 0.0, shortfall)
-            d_null[i, h] = null / total * lead(-best, 0.0, shortfall)

@@ -3,19 +3,9 @@
 from whichtoken.lab.experiment import Experiment, Grid, Measured, Predicted, Row, Rows
 from whichtoken.lab.reproduce import reproduce
 from whichtoken.lab.results import Result
+from whichtoken.lab.samples import Exact, Mean, Resampled, Share
 from whichtoken.lab.statistics import log_slope
-from whichtoken.lab.verdicts import (
-    Claim,
-    Exact,
-    Mean,
-    Resampled,
-    Share,
-    Verdict,
-    agreement,
-    at_least,
-    at_most,
-    not_run,
-)
+from whichtoken.lab.verdicts import Claim, Verdict, agreement, at_least, at_most, not_run
 
 __all__ = [
     "Claim",

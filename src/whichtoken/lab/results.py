@@ -12,7 +12,8 @@ from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Experiment, Row, Rows
 from whichtoken.lab.ledger import Judged, Ledger, Run
 from whichtoken.lab.plan import RunPlan, RunTask, make_plan
-from whichtoken.lab.verdicts import Claim, Mean, Verdict, not_run, settle
+from whichtoken.lab.samples import Mean
+from whichtoken.lab.verdicts import Claim, Verdict, not_run, settle
 
 AT_FAULT = "broken: "
 

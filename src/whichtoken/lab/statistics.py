@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from whichtoken.lab.experiment import Rows
-from whichtoken.lab.verdicts import Mean
+from whichtoken.lab.samples import Mean
 
 
 def log_slope(rows: Rows[Any], x: str, y: str) -> Mean:

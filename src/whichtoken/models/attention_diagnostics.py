@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from whichtoken.models.attention_factors import split_heads, unfused
 from whichtoken.models.whitening import Whitening
-from whichtoken.theory.attention_regression import LOGIT_BOUND, finite_context_error, imbalance
+from whichtoken.theory.attention_regression import finite_context_error, imbalance
+from whichtoken.theory.attention_regression.context import LOGIT_BOUND
 
 __all__ = ["HeadDiagnostics", "attention_diagnostics"]
 

@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from whichtoken.models.whitening import Whitening
-from whichtoken.theory.attention_regression import LOGIT_BOUND, balanced_factors, imbalance
+from whichtoken.theory.attention_regression import balanced_factors, imbalance
+from whichtoken.theory.attention_regression.context import LOGIT_BOUND
 from whichtoken.training.factor_objectives import FactorObjective, TokenObjective
 from whichtoken.training.factor_steps import (
     balance_exactly,

@@ -17,7 +17,8 @@ import numpy as np
 
 from whichtoken.display.figures import points_with_errors
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Row, Rows, agreement, at_least, log_slope
-from whichtoken.theory.attention_regression import LOGIT_BOUND, balanced_factors, finite_context_error
+from whichtoken.theory.attention_regression import balanced_factors, finite_context_error
+from whichtoken.theory.attention_regression.context import LOGIT_BOUND
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, at_most
-from whichtoken.theory.attention_regression import LOGIT_BOUND
+from whichtoken.theory.attention_regression.context import LOGIT_BOUND
 
 if TYPE_CHECKING:
     import torch

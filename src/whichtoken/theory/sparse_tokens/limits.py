@@ -15,15 +15,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, gammaln, log_ndtr, ndtr
 
 from whichtoken.checks import check_range
 from whichtoken.data.sparse_task import Task
-from whichtoken.theory.sparse_tokens.feature_law import highest_token
 from whichtoken.theory.sparse_tokens.likelihood import log_symmetric
+from whichtoken.theory.sparse_tokens.oracle_kernels import attention_mistakes, weighted_sums
 from whichtoken.theory.sparse_tokens.token_noise import Tokens, drawn_length, token_chunks
 
 Array = NDArray[np.float64]
@@ -173,7 +172,7 @@ def attention_oracle(
     best = int(np.argmin([error for error, _ in fits]))
     tau, threshold = float(grid[best]), fits[best][1]
     (both,) = _softmax_sums(task, grid[best : best + 1], count, seed=1)
-    found = _sampled(task, *_attention_mistakes(length, strength, tau, threshold, *both))
+    found = _sampled(task, *attention_mistakes(length, strength, tau, threshold, *both))
     if inverse_temperature is None and pooling.error < found.error:
         return pooling
     if found.error > task.trivial_error:  # a threshold out of reach is a threshold too
@@ -320,101 +319,14 @@ def _softmax_sums(task: Task, grid: Array, points: int, seed: int) -> list[tuple
     for draws in token_chunks(points, task.length - 1, task.signal_tokens - 1, seed):
         counts = _joined_counts(draws.signal, draws.rest)
         for column, shift in zip(found, (task.strength, 0.0), strict=True):
-            column.append(_weighted_sums(np.hstack([draws.signal.values + shift, draws.rest.values]), counts, grid))
+            column.append(weighted_sums(np.hstack([draws.signal.values + shift, draws.rest.values]), counts, grid))
     positive, negative = (np.concatenate(column, axis=2) for column in found)
     return list(zip(positive, negative, strict=True))
 
 
-@njit(cache=True, nogil=True)
-def _weighted_sums(tokens, counts, grid):  # type: ignore[no-untyped-def]
-    """Peak, sum of w and sum of w x, w = exp(tau (x - peak)): (temperatures, 3, points)."""
-    points = len(tokens)
-    out = np.zeros((len(grid), 3, points))
-    for i in range(points):
-        count = counts[i % len(counts)]
-        peak = highest_token(tokens[i], count)
-        for k in range(len(grid)):
-            out[k, 0, i] = peak
-            for t in range(count.size):
-                if count[t] > 0:
-                    weight = count[t] * math.exp(grid[k] * (tokens[i, t] - peak))
-                    out[k, 1, i] += weight
-                    out[k, 2, i] += weight * tokens[i, t]
-    return out
-
-
-@njit(cache=True, nogil=True)
-def _attention_mistakes(length, strength, tau, threshold, positive, negative):  # type: ignore[no-untyped-def]
-    """Chance of a miss and, in both ways, of a false alarm per draw of the other tokens: (3, points)."""
-    points = positive.shape[1]
-    out = np.empty((3, points))
-    for i in range(points):
-        low, high = _quiet_range(tau, threshold, positive[0, i], positive[1, i], positive[2, i])
-        out[0, i] = max(_below(high - strength) - _below(low - strength), 0.0)
-        low, high = _quiet_range(tau, threshold, negative[0, i], negative[1, i], negative[2, i])
-        out[1, i] = min(_below(-high) + _below(low), 1.0)
-        out[2, i] = length * _below(-max(high, negative[0, i]))
-    return out
-
-
-@njit(cache=True, nogil=True)
-def _below(x: float) -> float:
-    return 0.5 * math.erfc(-x / math.sqrt(2.0))
-
-
-@njit(cache=True, nogil=True)
-def _quiet_range(tau: float, threshold: float, peak: float, zeroth: float, first: float) -> tuple[float, float]:
-    """Between which values of the last token x the score (s1 + x e^(tau x)) / (s0 + e^(tau x)) is below the threshold.
-
-    With u = tau (x - threshold) these are the roots of u e^u = c, where c is negative if the score of the others is above
-    the threshold; then a token of medium height pulls it down, and for c < -1/e none pulls it far enough.
-    """
-    gap = threshold * zeroth - first
-    if gap == 0.0:
-        return -math.inf, threshold
-    log_c = math.log(tau * abs(gap)) + tau * (peak - threshold)
-    if gap > 0:
-        return -math.inf, threshold + _positive_root(log_c) / tau
-    if log_c > -1:
-        return -math.inf, -math.inf
-    return threshold - _negative_root(log_c, True) / tau, threshold - _negative_root(log_c, False) / tau
-
-
-@njit(cache=True, nogil=True)
-def _positive_root(log_c: float) -> float:
-    """Solve u + log u = log_c by Newton's method."""
-    if log_c < -30:
-        return math.exp(log_c)
-    u = log_c - math.log(log_c) if log_c > 3 else math.log1p(math.exp(log_c))
-    for _ in range(20):
-        new = u * (1 + log_c - math.log(u)) / (1 + u)
-        if abs(new - u) <= 1e-12 * u:
-            return new
-        u = new
-    return u
-
-
-@njit(cache=True, nogil=True)
-def _negative_root(log_c: float, outer: bool) -> float:
-    """Solve log v - v = log_c, for log_c <= -1, by Newton's method: the root above 1 or the one below."""
-    depth = math.sqrt(2 * max(-1 - log_c, 0.0))  # from the double root v = 1
-    if outer:
-        v = 1 + depth + depth * depth / 3 if depth < 1 else -log_c + math.log(-log_c)
-    else:
-        v = 1 - depth + depth * depth / 3 if depth < 0.7 else math.exp(log_c + math.exp(log_c))
-    for _ in range(20):
-        if abs(1 - v) < 1e-8 or v < 1e-300:
-            break
-        new = v * (1 - (math.log(v) - v - log_c) / (1 - v))
-        if abs(new - v) <= 1e-12 * v:
-            return new
-        v = new if new > 0 else v / 2
-    return v
-
-
 def _best_threshold(task: Task, tau: float, positive: Array, negative: Array) -> tuple[float, float]:
     def error(threshold: float) -> float:
-        mistakes = _attention_mistakes(task.length, task.strength, tau, threshold, positive, negative)
+        mistakes = attention_mistakes(task.length, task.strength, tau, threshold, positive, negative)
         return _sampled(task, *mistakes).error
 
     highest = math.sqrt(2 * math.log(task.length))

@@ -1,0 +1,156 @@
+"""Measurements that know how surely they speak: means, shares, other statistics, exact numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FEWEST_SEEDS = 3
+FEWEST_SEEDS_TO_RESAMPLE = 10
+
+
+@dataclass(frozen=True)
+class Interval:
+    """What was measured, and between which bounds it lies; None where nothing can be said."""
+
+    measured: float | None
+    low: float | None
+    high: float | None
+
+
+NOTHING = Interval(None, None, None)
+
+
+class Sample(Protocol):
+    """Measurements that know how surely they speak."""
+
+    def interval(self, level: float) -> Interval: ...
+
+
+class Mean:
+    """The mean over seeds, with Student's t interval.
+
+    Parameters
+    ----------
+    values : array_like
+        One number per seed.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Mean
+    >>> found = Mean([1.0, 2.0, 3.0]).interval(0.95)
+    >>> found.measured, round(found.low, 3), round(found.high, 3)
+    (2.0, -0.484, 4.484)
+    """
+
+    def __init__(self, values: ArrayLike) -> None:
+        self.values: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
+
+    def interval(self, level: float) -> Interval:
+        from scipy import stats
+
+        n = len(self.values)
+        if n == 0:
+            return NOTHING
+        mean = float(self.values.mean())
+        if n < FEWEST_SEEDS:
+            return Interval(mean, None, None)
+        half = float(stats.t.ppf((1 + level) / 2, n - 1) * self.values.std(ddof=1) / np.sqrt(n))
+        return Interval(mean, mean - half, mean + half)
+
+
+class Exact:
+    """A number that no seed changes.
+
+    Parameters
+    ----------
+    value : float
+        The number.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Exact
+    >>> Exact(2.0).interval(0.95)
+    Interval(measured=2.0, low=2.0, high=2.0)
+    """
+
+    def __init__(self, value: float) -> None:
+        self.value = float(value)
+
+    def interval(self, level: float) -> Interval:
+        return Interval(self.value, self.value, self.value)
+
+
+class Share:
+    """The fraction of seeds for which something holds, with Clopper and Pearson's exact interval.
+
+    Student's t would give width zero, hence certainty, to five hits out of five.
+
+    Parameters
+    ----------
+    hits : array_like of bool
+        One per seed.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Share
+    >>> found = Share([True] * 5).interval(0.95)
+    >>> found.measured, round(found.low, 3), found.high
+    (1.0, 0.478, 1.0)
+    """
+
+    def __init__(self, hits: ArrayLike) -> None:
+        self.hits: NDArray[np.bool_] = np.asarray(hits, dtype=bool)
+
+    def interval(self, level: float) -> Interval:
+        from scipy import stats
+
+        n = len(self.hits)
+        if n == 0:
+            return NOTHING
+        share = float(self.hits.mean())
+        if n < FEWEST_SEEDS:
+            return Interval(share, None, None)
+        bounds = stats.binomtest(int(self.hits.sum()), n).proportion_ci(level, method="exact")
+        return Interval(share, float(bounds.low), float(bounds.high))
+
+
+class Resampled:
+    """Any statistic of the seeds (a median, a ratio of means), with a bootstrap interval from ten seeds on.
+
+    Parameters
+    ----------
+    values : array_like
+        One number per seed.
+    statistic : Callable[..., Any]
+        Function of the numbers, such as `numpy.median`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.lab import Resampled
+    >>> found = Resampled(np.arange(1.0, 12.0), np.median).interval(0.95)
+    >>> found.measured, found.low < 6 < found.high
+    (6.0, True)
+    """
+
+    def __init__(self, values: ArrayLike, statistic: Callable[..., Any]) -> None:
+        self.values: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
+        self.statistic = statistic
+
+    def interval(self, level: float) -> Interval:
+        from scipy import stats
+
+        if len(self.values) == 0:
+            return NOTHING
+        measured = float(self.statistic(self.values))
+        if len(self.values) < FEWEST_SEEDS_TO_RESAMPLE:
+            return Interval(measured, None, None)
+        bounds = stats.bootstrap(
+            (self.values,), self.statistic, confidence_level=level, method="percentile", rng=np.random.default_rng(0)
+        ).confidence_interval
+        return Interval(measured, float(bounds.low), float(bounds.high))
