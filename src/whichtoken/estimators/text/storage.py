@@ -121,6 +121,8 @@ def _take_arrays(model: TextClassifier, tokens: int, tensors: dict[str, NDArray[
         raise UsageError("arrays 'counts', 'shares', 'sizes', 'precision' and 'mean_attention' hold numbers below 0")
     model._statistics = tuple(statistics[:3])
     model._memory = Memory(*statistics[3:]) if len(statistics) > 3 else None
+    if model._memory is not None and not model._memory.precision.all():
+        raise UsageError("array 'precision' holds 0")
 
 
 def _ordered(names: Sequence[str], ngrams: int) -> tuple[str, ...]:
