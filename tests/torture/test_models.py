@@ -131,20 +131,25 @@ def exchange_values(folder: Path, rng: np.random.Generator) -> None:
     rewrite(folder, change)
 
 
+def own_files(folder: Path) -> list[Path]:
+    """Description and arrays; the card is for people and is not read."""
+    return sorted(file for file in folder.iterdir() if not file.name.startswith("model-card"))
+
+
 def flip_a_bit(folder: Path, rng: np.random.Generator) -> None:
-    file = sorted(folder.iterdir())[rng.integers(2)]
+    file = own_files(folder)[rng.integers(2)]
     content = bytearray(file.read_bytes())
     content[rng.integers(len(content))] ^= 1 << int(rng.integers(8))
     file.write_bytes(bytes(content))
 
 
 def truncate(folder: Path, rng: np.random.Generator) -> None:
-    file = sorted(folder.iterdir())[rng.integers(2)]
+    file = own_files(folder)[rng.integers(2)]
     os.truncate(file, int(rng.integers(file.stat().st_size)))
 
 
 def put_something_else(folder: Path, rng: np.random.Generator) -> None:
-    file = sorted(folder.iterdir())[rng.integers(2)]
+    file = own_files(folder)[rng.integers(2)]
     shutil.copy(file, folder.parent / "outside")
     file.unlink()
     match rng.integers(6):
