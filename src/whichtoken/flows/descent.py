@@ -15,7 +15,7 @@ from whichtoken.data.attention_tokens import AttentionProblem, MulticlassProblem
 from whichtoken.flows.joint import run_descent
 from whichtoken.flows.mirror_steps import DescentState, Rule
 from whichtoken.flows.steps import SchattenMirror, Settings, optimizer_settings
-from whichtoken.flows.trajectory import OptimizerDescent, follow_optimizer
+from whichtoken.flows.trajectory import OptimizerDescent, StepSizes, follow_optimizer
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,8 @@ def attention_descent(
     """
     if optimizer == "mirror" and options.get("norm", "entrywise") == "entrywise":
         return _mirror_descent(problem, start, p=p, lr=lr, steps=steps, loss=loss, record=record, **options)
-    common = {name: options.pop(name) for name in ("lr_power", "heads") if name in options}
+    common = {"heads": options.pop("heads")} if "heads" in options else {}
+    sizes = StepSizes(lr, options.pop("lr_power", 0.0))
     if optimizer == "mirror":
         check_choice("norm", options.pop("norm"), ("entrywise", "schatten"))
         settings: Settings = SchattenMirror(p=2.0 if p is None else p, **_known(options, ("rule",)))
@@ -137,7 +138,7 @@ def attention_descent(
         if p is not None:
             raise ValueError(f"p={p} is the geometry of optimizer='mirror', {optimizer} has its own")
         settings = optimizer_settings(optimizer, options)
-    return follow_optimizer(problem, start, settings, lr=lr, steps=steps, loss=loss, record=record, **common)
+    return follow_optimizer(problem, start, settings, sizes=sizes, steps=steps, loss=loss, record=record, **common)
 
 
 def _mirror_descent(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,14 +53,20 @@ class OptimizerDescent:
         return 4 * self.last_change <= 3 * self.final.step
 
 
+class StepSizes(NamedTuple):
+    """Step k has size first * k^-power."""
+
+    first: float
+    power: float = 0.0
+
+
 def follow_optimizer(
     problem: AttentionProblem | MulticlassProblem,
     start: ArrayLike | Sequence[ArrayLike],
     settings: Settings,
     *,
-    lr: float,
+    sizes: StepSizes,
     steps: int,
-    lr_power: float = 0.0,
     heads: Heads = "each",
     loss: Loss = "logistic",
     record: Iterable[int] = (),
@@ -72,7 +78,7 @@ def follow_optimizer(
     blocks, factored, shape = _blocks(start, dim, heads)
     if isinstance(settings, SchattenMirror):
         blocks = [_mirrored(blocks, factored, settings.p)]
-    check_not_negative("lr_power", lr_power)
+    check_not_negative("lr_power", sizes.power)
     recorded = checked_record(record, steps)
     shapes = np.array([block.shape for block in blocks], dtype=np.int64)
     parameters = np.concatenate([block.ravel() for block in blocks])
@@ -98,8 +104,8 @@ def follow_optimizer(
         _compiled(settings.step, STEP),
         _compiled(settings.read, READ),
         np.array(settings.numbers(), dtype=np.float64),
-        checked_rate("lr", lr),
-        float(lr_power),
+        checked_rate("lr", sizes.first),
+        float(sizes.power),
         steps,
         recorded,
         kept,
@@ -108,7 +114,7 @@ def follow_optimizer(
     )
     if not np.abs(kept).max(initial=0.0) < HUGE:
         raise ValueError(
-            f"the weights left the range of numbers within {steps} steps: this optimiser diverges with lr={lr:g}"
+            f"the weights left the range of numbers within {steps} steps: this optimiser diverges with lr={sizes.first:g}"
         )
 
     def state(row: int, step: int) -> OptimizerState:

@@ -26,7 +26,7 @@ from whichtoken.estimators.text.counting import (
 )
 from whichtoken.estimators.text.documents import CELLS, Documents
 from whichtoken.estimators.text.importance import token_statistics
-from whichtoken.estimators.text.learning import Memory, Settings, fit_documents, update_model
+from whichtoken.estimators.text.learning import LearningSettings, Memory, fit_documents, update_model
 from whichtoken.estimators.text.tokens import Vocabulary
 from whichtoken.estimators.text.validation import decide, held_out_splits
 from whichtoken.estimators.text.values import SELECTION_RIDGE
@@ -343,7 +343,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
                 check_count(name, getattr(self, name), 1)
         if self.ngrams > 3:
             raise ValueError(f"ngrams={self.ngrams} must be 1, 2 or 3")
-        if isinstance(self.cv, float | int | np.integer):
+        if isinstance(self.cv, float | int):
             check_count("cv", self.cv, 2)
         check_choice("loss", self.loss, ("auto", "logistic", "squared_hinge"))
         check_range("attention_C", self.attention_C, 0.0, np.inf, include_low=True)
@@ -354,8 +354,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             elif value != "auto":
                 raise ValueError(f"{name}={value!r} must be 'auto' or a number above 0")
 
-    def _settings(self) -> Settings:
-        return Settings(
+    def _settings(self) -> LearningSettings:
+        return LearningSettings(
             self.C, self.null, self.loss, SELECTION_RIDGE / self.attention_C if self.attention_C else np.inf,
             self.n_queries, self.max_epochs, self.batch_size, self.cv, self.n_jobs, bool(self.verbose),
         )  # fmt: skip

@@ -43,7 +43,7 @@ BEND = 0.1  # of a document's loss in the logarithm of the temperature; that of 
 
 
 @dataclass(frozen=True)
-class Settings:
+class LearningSettings:
     """What a user asked of the fit; see `TextClassifier`."""
 
     C: Any
@@ -85,7 +85,7 @@ class Memory:
 
 
 def fit_documents(
-    documents: Documents, groups: Any, settings: Settings, rng: np.random.Generator
+    documents: Documents, groups: Any, settings: LearningSettings, rng: np.random.Generator
 ) -> tuple[Scores, Choice, Memory | None]:
     """The model, what the validation found, and, for one query, what more documents are weighed against."""
     seed = int(rng.integers(2**31))
@@ -118,7 +118,7 @@ def fit_documents(
     return scores, choice, None if settings.n_queries > 1 else Memory.of(attended, scores, choice.recipe)
 
 
-def _trials(documents: Documents, groups: Any, settings: Settings, seed: int) -> Trials:
+def _trials(documents: Documents, groups: Any, settings: LearningSettings, seed: int) -> Trials:
     if len(documents.labels) > ENOUGH_TO_CHOOSE:
         rows = np.sort(np.random.default_rng(seed).choice(len(documents.labels), ENOUGH_TO_CHOOSE, replace=False))
         documents = documents.part(rows)
@@ -132,7 +132,7 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def _start(documents: Documents, settings: Settings, seed: int) -> Any:
+def _start(documents: Documents, settings: LearningSettings, seed: int) -> Any:
     """Selection scores for a fit on some documents: 0, or, for several queries, what Adam makes of them."""
 
     def start(rows: Rows) -> Array:
