@@ -89,8 +89,8 @@ def test_predictions_are_written_as_the_suffix_says(suffix, reviews, monkeypatch
         ".jsonl": lambda path: pd.read_json(path, lines=True),
     }
     table = readers[suffix](tmp_path / f"out{suffix}")
-    assert list(table.columns) == ["row", "label", "probability_bad", "probability_good"]
-    assert table["row"].tolist() == list(range(1, 41))
+    assert list(table.columns) == ["text", "label", "predicted", "probability_bad", "probability_good"]
+    assert table["text"].tolist() == reviews["text"].tolist()
 
 
 def test_control_characters_of_a_text_are_shown_as_escapes(reviews, monkeypatch, capsys):
