@@ -343,7 +343,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
                 check_count(name, getattr(self, name), 1)
         if self.ngrams > 3:
             raise ValueError(f"ngrams={self.ngrams} must be 1, 2 or 3")
-        if isinstance(self.cv, float | int | np.integer):
+        if isinstance(self.cv, float | int):
             check_count("cv", self.cv, 2)
         check_choice("loss", self.loss, ("auto", "logistic", "squared_hinge"))
         check_range("attention_C", self.attention_C, 0.0, np.inf, include_low=True)
