@@ -170,10 +170,8 @@ class Verdict:
 
     Attributes
     ----------
-    code : str
-        Short name of the claim, unique in its experiment.
-    claim : str
-        The statement, in words.
+    code, claim : str
+        Short name of the claim, unique in its experiment, and the statement in words.
     theory : float or None
         What theory says.
     theory_error : float
@@ -219,10 +217,8 @@ class Claim:
 
     Attributes
     ----------
-    code : str
-        Short name of the claim, unique in its experiment.
-    claim : str
-        The statement, in words.
+    code, claim : str
+        Short name of the claim, unique in its experiment, and the statement in words.
     theory : float or None
         What theory says; for a bound, the bound.
     sample : Mean, Share, Resampled or Exact
@@ -293,10 +289,8 @@ def agreement(
 
     Parameters
     ----------
-    code : str
-        Short name of the claim, unique in its experiment.
-    claim : str
-        The statement, in words.
+    code, claim : str
+        Short name of the claim, unique in its experiment, and the statement in words.
     theory : float or None
         The prediction; None where there is none.
     measured : Mean, Share, Resampled or Exact
@@ -325,10 +319,8 @@ def at_least(code: str, claim: str, *, bound: float, measured: Sample) -> Claim:
 
     Parameters
     ----------
-    code : str
-        Short name of the claim, unique in its experiment.
-    claim : str
-        The statement, in words.
+    code, claim : str
+        Short name of the claim, unique in its experiment, and the statement in words.
     bound : float
         The bound.
     measured : Mean, Share, Resampled or Exact
@@ -353,10 +345,8 @@ def at_most(code: str, claim: str, *, bound: float, measured: Sample) -> Claim:
 
     Parameters
     ----------
-    code : str
-        Short name of the claim, unique in its experiment.
-    claim : str
-        The statement, in words.
+    code, claim : str
+        Short name of the claim, unique in its experiment, and the statement in words.
     bound : float
         The bound.
     measured : Mean, Share, Resampled or Exact
@@ -381,10 +371,8 @@ def not_run(code: str, claim: str, reason: str) -> Claim:
 
     Parameters
     ----------
-    code : str
-        Short name of the claim, unique in its experiment.
-    claim : str
-        The statement, in words.
+    code, claim : str
+        Short name of the claim, unique in its experiment, and the statement in words.
     reason : str
         What is missing, and how to get it.
 
