@@ -86,7 +86,7 @@ def softmax_pool(
     Parameters
     ----------
     scores : array_like of shape (N,) or (N, h)
-        Float32 or float64, for one query or h of them; with `tokens`, (vocabulary,) or (vocabulary, h). -inf: absent.
+        Scores in float32 or float64, for one query or h of them; with `tokens`, (vocabulary,) or (vocabulary, h). -inf: absent.
     values : array_like of shape (N,) or (N, k)
         What is averaged; with `tokens`, (vocabulary,) or (vocabulary, k).
     starts : array_like of shape (n + 1,)

@@ -26,7 +26,7 @@ def write_table(frame: pd.DataFrame, path: str | Path, *, spreadsheet_safe: bool
     Parameters
     ----------
     frame : pd.DataFrame
-        DataFrame Its column names must differ.
+        Its column names must differ.
     path : path
         Ends in .csv, .tsv, .parquet or .jsonl; an older file is replaced once the new one is whole.
     spreadsheet_safe : bool, default=False

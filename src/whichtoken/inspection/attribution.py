@@ -30,7 +30,7 @@ def token_shares(model: nn.Module, inputs: Mapping[str, Tensor]) -> NDArray[np.f
     Parameters
     ----------
     model : nn.Module
-        a transformers model, in evaluation mode.
+        A transformers model, in evaluation mode.
     inputs : Mapping[str, Tensor]
         One text, as the tokenizer gives it.
 

@@ -48,7 +48,7 @@ def direct_contributions(model: nn.Module, inputs: Mapping[str, Tensor]) -> Dire
     Parameters
     ----------
     model : nn.Module
-        a transformers model.
+        A transformers model.
     inputs : Mapping[str, Tensor]
         One text, as the tokenizer gives it.
 

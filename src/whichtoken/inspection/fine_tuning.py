@@ -32,7 +32,7 @@ def fine_tune(
     Parameters
     ----------
     folder : str or Path
-        a folder as `save_pretrained` writes it.
+        A folder as `save_pretrained` writes it.
     texts : sequence of str
         What to learn from.
     labels : sequence of int

@@ -129,9 +129,9 @@ def head_reports(
     ----------
     picks : CorpusPicks
         Every pick over a corpus, as in `Inspection.picks`.
-    tokenizer : object
+    tokenizer : tokenizer
         That of the model.
-    labels : sequence of object, optional
+    labels : sequence, optional
         One per text: then picks are compared with what tokens say about labels.
     control : CorpusPicks, optional
         The picks of the same model with shuffled weights.

@@ -183,7 +183,7 @@ def inspect(
         A transformers model, in evaluation mode.
     texts : sequence of str
         What the model is to read.
-    tokenizer : object, optional
+    tokenizer : tokenizer
         That of the model.
     labels : list, optional
         One per text: then picks are compared with what tokens say about labels.
@@ -191,7 +191,7 @@ def inspect(
         The head to look at closely; by default the one that contributes most to the decisions (of the shown texts), or,
         without decisions, the one that writes most outside attention sinks.
     queries : str, optional
-        "cls" or "last", optional Whose picks: the first token's, or the last one's (language models).
+        "cls" or "last": whose picks, the first token's, or the last one's (language models).
     shown : int, default=6
         Texts that are shown and for which effects are measured.
     control : bool, default=True

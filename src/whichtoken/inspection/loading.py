@@ -25,10 +25,10 @@ def load_transformer(folder: str | Path, *, classifier: bool | None = None, **op
     Parameters
     ----------
     folder : str or Path
-        a folder as `save_pretrained` writes it.
+        A folder as `save_pretrained` writes it.
     classifier : bool, optional
         Whether to load it with a classification head; by default as the folder says.
-    **options : object
+    **options : any
         Passed on to `from_pretrained`.
 
     Returns
@@ -73,7 +73,7 @@ def load_tokenizer(folder: str | Path) -> Any:
     Parameters
     ----------
     folder : str or Path
-        a folder as `save_pretrained` writes it.
+        A folder as `save_pretrained` writes it.
 
     Returns
     -------

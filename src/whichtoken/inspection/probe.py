@@ -38,7 +38,7 @@ class AttentionProbe:
     layers, heads : sequence of int, optional
         Which to keep; all by default. Negative numbers count from the end.
     queries : Queries, default="all"
-        "all", "cls", "last" or positions Which queries to keep.
+        Which queries to keep: "all", "cls", "last" or positions.
     special : sequence of int, optional
         Ids of special tokens, or a tokenizer that knows them; needed for `picks(special=False)`.
     adapters : sequence of Adapter, default=()
@@ -46,7 +46,7 @@ class AttentionProbe:
     hidden : bool, default=False
         Keep also what each layer was given.
     on_forward : Callable[[AttentionProbe], None], optional
-        Function of the probe, optional Called after each forward pass of the model: for streams of batches and for
+        Called with the probe after each forward pass of the model: for streams of batches and for
         generation.
 
     Examples

@@ -60,13 +60,13 @@ def pick_stability(
 
     Parameters
     ----------
-    model : object
-        a transformers model, in evaluation mode.
+    model : torch.nn.Module
+        A transformers model, in evaluation mode.
     inputs : Mapping[str, Tensor]
         One text, as the tokenizer gives it.
     queries : str, default="cls"
         Whose picks, "cls" or "last".
-    special : object, optional
+    special : tokenizer or sequence of int, optional
         Ids of special tokens, or a tokenizer that knows them.
     repeats : int, default=8
         Times that each change is tried.

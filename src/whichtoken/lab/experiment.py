@@ -34,7 +34,7 @@ class Predicted:
 
     Attributes
     ----------
-    value : object
+    value : number or array
         The prediction, a number or an array.
     error : float
         Its numerical error.

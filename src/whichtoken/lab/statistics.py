@@ -18,9 +18,9 @@ def log_slope(rows: Rows[Any], x: str, y: str) -> Mean:
     rows : Rows[Any]
         Rows of several values of `x`.
     x : str
-        a field of the point.
+        A field of the point.
     y : str
-        a measured quantity.
+        A measured quantity.
 
     Returns
     -------

@@ -23,10 +23,8 @@ class Verdict:
 
     Attributes
     ----------
-    code : str
-        Short name of the claim, unique in its experiment.
-    claim : str
-        The statement, in words.
+    code, claim : str
+        Short name of the claim, unique in its experiment, and the statement in words.
     theory : float or None
         What theory says.
     theory_error : float
@@ -72,10 +70,8 @@ class Claim:
 
     Attributes
     ----------
-    code : str
-        Short name of the claim, unique in its experiment.
-    claim : str
-        The statement, in words.
+    code, claim : str
+        Short name of the claim, unique in its experiment, and the statement in words.
     theory : float or None
         What theory says; for a bound, the bound.
     sample : Mean, Share, Resampled or Exact
@@ -146,10 +142,8 @@ def agreement(
 
     Parameters
     ----------
-    code : str
-        Short name of the claim, unique in its experiment.
-    claim : str
-        The statement, in words.
+    code, claim : str
+        Short name of the claim, unique in its experiment, and the statement in words.
     theory : float or None
         The prediction; None where there is none.
     measured : Mean, Share, Resampled or Exact
@@ -178,10 +172,8 @@ def at_least(code: str, claim: str, *, bound: float, measured: Sample) -> Claim:
 
     Parameters
     ----------
-    code : str
-        Short name of the claim, unique in its experiment.
-    claim : str
-        The statement, in words.
+    code, claim : str
+        Short name of the claim, unique in its experiment, and the statement in words.
     bound : float
         The bound.
     measured : Mean, Share, Resampled or Exact
@@ -206,10 +198,8 @@ def at_most(code: str, claim: str, *, bound: float, measured: Sample) -> Claim:
 
     Parameters
     ----------
-    code : str
-        Short name of the claim, unique in its experiment.
-    claim : str
-        The statement, in words.
+    code, claim : str
+        Short name of the claim, unique in its experiment, and the statement in words.
     bound : float
         The bound.
     measured : Mean, Share, Resampled or Exact
@@ -234,10 +224,8 @@ def not_run(code: str, claim: str, reason: str) -> Claim:
 
     Parameters
     ----------
-    code : str
-        Short name of the claim, unique in its experiment.
-    claim : str
-        The statement, in words.
+    code, claim : str
+        Short name of the claim, unique in its experiment, and the statement in words.
     reason : str
         What is missing, and how to get it.
 

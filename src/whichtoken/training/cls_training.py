@@ -56,7 +56,7 @@ def train_cls(
     threads : int, optional
         For AdamW; by default as many as the machine has cores free of other work.
     guards : Safeguards, optional
-        Safeguards, optional Held-out data, early stopping, checkpoints.
+        Held-out data, early stopping, checkpoints.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def start_cls(
     optimizer : str, default="adamw"
         Optimiser of the training to come, whose memory counts too.
     dtype : type, default=float32
-        Float32 or float64.
+        Type of the parameters, float32 or float64.
 
     Returns
     -------

@@ -16,7 +16,7 @@ class TrainingPlan:
     Parameters
     ----------
     optimizer : {"adamw", "sgd", "gd"}, default="adamw"
-        Torch.optim.AdamW's update, SGD on batches, or gradient descent on all documents at once.
+        The update of torch.optim.AdamW, SGD on batches, or gradient descent on all documents at once.
     lr : float, default=0.01
         Learning rate.
     epochs : int, default=500

@@ -40,7 +40,7 @@ def exact_error(
     Parameters
     ----------
     readout, bias, signal : array_like, float, array_like
-        weights (d,) and bias of the classifier; the hidden direction (d,), which is scaled to unit norm.
+        Weights (d,) and bias of the classifier; the hidden direction (d,), which is scaled to unit norm.
     query : array_like of shape (d,), optional
         Attention query; mean pooling without one.
     inverse_temperature : float, default=1.0

@@ -113,7 +113,7 @@ def estimate_task(
     Parameters
     ----------
     tokens : array_like of shape (n, L, d)
-        a labelled sample.
+        A labelled sample.
     labels : array_like of shape (n,)
         Two values, the larger for positive sequences. At least 20 sequences of each class.
     seed : int, default=0
