@@ -131,7 +131,10 @@ CASES: list[tuple[list[str], str, Callable[[Path], Any]]] = [
         (FIT["bags"], f"{name}.csv", cells("bags", value))
         for name, value in {"1e300": 1e300, "inf": "inf", "word": "x"}.items()
     ),
-    *((FIT["groups"], f"{name}.csv", cells("groups", value)) for name, value in {"1e300": 1e300, "infinite": "inf"}.items()),
+    *(
+        (FIT["groups"], f"{name}.csv", cells("groups", value))
+        for name, value in {"1e300": 1e300, "infinite": "inf"}.items()
+    ),
     (FIT["text"], "bomb.csv.gz", bomb(b"x" * 10**6, 1000)),
     (FIT["text"], "blank.csv.gz", bomb(b"\n" * 10**6, 200)),
     (FIT["text"], "bomb.jsonl.gz", bomb(b'{"text": "' + b"x" * 10**6, 1000)),
