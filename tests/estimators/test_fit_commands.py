@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
 
 def test_bags_from_file_to_predictions(whichtoken, tmp_path: Path) -> None:
@@ -107,3 +108,34 @@ def test_rows_with_gaps_can_be_left_out(command, tmp_path: Path) -> None:
     assert f"{240 - kept} rows with a gap were left out" in done.stdout
     report = json.loads((tmp_path / "r.json").read_text())
     assert (report["training"] + report["test"], report["baseline"]) == (kept, None)
+
+
+def rare_texts(path):
+    """Two common classes, one with two texts and one with a single one."""
+    rng = np.random.default_rng(0)
+    lines = ["text,label"]
+    for label, count in (("a", 30), ("b", 24), ("c", 2), ("d", 1)):
+        for _ in range(count):
+            lines.append(" ".join(f"{label}{k}" for k in rng.integers(0, 9, 6)) + f",{label}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("options", [[], ["--folds", "3"]])
+def test_rare_classes_are_learned_and_said_not_to_be_tested(whichtoken, tmp_path, options):
+    rare_texts(tmp_path / "rare.csv")
+    done = whichtoken("fit", "text", "rare.csv", "--model", "model", "--json", "scores.json", *options)
+    assert done.returncode == 0, done.stderr
+    assert "class 'd' has too few rows to be tested; it is learned all the same" in done.stdout
+    report = json.loads((tmp_path / "scores.json").read_text())
+    assert {one["label"]: one["rows"] for one in report["details"]["classes"]}["d"] == 0
+    assert report["ours"]["auc"] > 0.9
+
+
+def test_classes_can_be_left_out(whichtoken, tmp_path):
+    rare_texts(tmp_path / "rare.csv")
+    done = whichtoken("fit", "text", "rare.csv", "--model", "model", "--min-class", "3", "--json", "scores.json")
+    assert done.returncode == 0, done.stderr
+    assert "3 rows of 2 classes with fewer than 3 were left out: 'c', 'd'" in done.stdout
+    report = json.loads((tmp_path / "scores.json").read_text())
+    assert [one["label"] for one in report["details"]["classes"]] == ["a", "b"]
+    assert report["training"] + report["test"] == 54

@@ -18,6 +18,7 @@ from whichtoken.commands.options import (
     Encoding,
     Folds,
     MetricsFile,
+    MinClass,
     NewModel,
     NoBaseline,
     Repeats,
@@ -68,6 +69,7 @@ def fit_text_file(
     no_baseline: NoBaseline = False,
     class_weight: ClassWeight = None,
     drop_missing: DropMissing = False,
+    min_class: MinClass = 1,
     separator: Separator = None,
     encoding: Encoding = None,
     rows: RowCount = None,
@@ -84,7 +86,7 @@ def fit_text_file(
 
     form = _form(data, separator, encoding, rows)
     check_apart({"DATA": data}, {"--json": json_file})
-    scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline)
+    scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline, min_class)
     options = {"ngrams": ngrams, "stemmer": stemmer, "class_weight": class_weight, "verbose": int(sys.stderr.isatty())}
     roles = TextRoles(text, label, split_by)
     report = fit_text(data, model, roles, scheme, options=options, drop_missing=drop_missing, **form)
@@ -120,6 +122,7 @@ def fit_bags_file(
     no_baseline: NoBaseline = False,
     class_weight: ClassWeight = None,
     drop_missing: DropMissing = False,
+    min_class: MinClass = 1,
     separator: Separator = None,
     encoding: Encoding = None,
     rows: RowCount = None,
@@ -138,7 +141,7 @@ def fit_bags_file(
 
     form = _form(data, separator, encoding, rows)
     check_apart({"DATA": data}, {"--json": json_file})
-    scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline)
+    scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline, min_class)
     roles = BagRoles(bag, label, feature or None, split_by)
     report = fit_bags(
         data, model, roles, scheme, options={"n_queries": queries, "instance_map": instance_map}, class_weight=class_weight,
@@ -178,6 +181,7 @@ def fit_groups_file(
     no_baseline: NoBaseline = False,
     class_weight: ClassWeight = None,
     drop_missing: DropMissing = False,
+    min_class: MinClass = 1,
     separator: Separator = None,
     encoding: Encoding = None,
     rows: RowCount = None,
@@ -197,7 +201,7 @@ def fit_groups_file(
         raise UsageError("give either --groups FILE.json or --prefix CHARACTER")
     form = _form(data, separator, encoding, rows)
     check_apart({"DATA": data, "--groups": groups}, {"--json": json_file})
-    scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline)
+    scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline, min_class)
     roles = GroupRoles(read_mapping(groups) if groups else str(prefix), label, covariate or (), split_by)
     options = {"class_weight": class_weight}
     report = fit_groups(data, model, roles, scheme, options=options, drop_missing=drop_missing, **form)
@@ -219,4 +223,4 @@ def _print_fit(report: FitReport, folder: Path, json_file: Path | None) -> None:
     print_evaluation(report)
     print(f"model: {visible(str(folder))}")
     if json_file is not None:
-        write_text(json_file, json.dumps(asdict(report), indent=1))
+        write_text(json_file, json.dumps(asdict(report), indent=1, allow_nan=False))

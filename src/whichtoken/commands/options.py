@@ -178,6 +178,12 @@ RowCount = Annotated[
 DropMissing = Annotated[
     bool, typer.Option("--drop-missing", help="Leave out rows with a gap in a column that is used.")
 ]
+MinClass = Annotated[
+    int,
+    typer.Option(
+        "--min-class", metavar="N", parser=whole_number, help="Leave out the rows of classes that have fewer than N."
+    ),
+]
 MetricsFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write the metrics as JSON.")
 ]

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from whichtoken.errors import unknown
-from whichtoken.estimators.logistic_baseline import logistic_baseline
+from whichtoken.estimators.logistic_baseline import FOLDS, logistic_baseline
 
 TEXTS = {"logistic": "TF-IDF + logistic regression", "naive-bayes": "counts + naive Bayes"}
 TABLES = {"logistic": "logistic regression", "boosting": "gradient boosting"}
@@ -52,16 +52,23 @@ class _TfIdf:
     def fit(self, X: Iterable[str], y: NDArray[Any]) -> _TfIdf:
         """Train."""
         features = self.vectorizer.fit_transform(X)
-        self.regression = logistic_baseline(class_weight=self.class_weight)
-        if len(y) <= ENOUGH_TO_CHOOSE:
-            self.regression.fit(features, y)
-        else:
-            some = np.sort(np.random.default_rng(0).choice(len(y), ENOUGH_TO_CHOOSE, replace=False))
-            C = np.ravel(self.regression.fit(features[some], y[some]).C_)[0]  # older versions repeat it for each class
-            last = LogisticRegression(C=float(C), max_iter=2000, class_weight=self.class_weight)
-            self.regression = last.fit(features, y)
+        self.regression = self._chosen(features, y)
         self.classes_ = self.regression.classes_
         return self
+
+    def _chosen(self, features: Any, y: NDArray[Any]) -> Any:
+        """With the C that is best on documents of classes that every fold has, and of many on a part of them."""
+        classes, counts = np.unique(y, return_counts=True)
+        some = np.flatnonzero(np.isin(y, classes[counts >= FOLDS]))
+        if len(some) > ENOUGH_TO_CHOOSE:
+            some = np.sort(np.random.default_rng(0).choice(some, ENOUGH_TO_CHOOSE, replace=False))
+        if len(np.unique(y[some])) < 2:
+            return LogisticRegression(max_iter=2000, class_weight=self.class_weight).fit(features, y)
+        search = logistic_baseline(class_weight=self.class_weight).fit(features[some], y[some])
+        if len(some) == len(y):
+            return search
+        C = float(np.ravel(search.C_)[0])  # older versions repeat it for each class
+        return LogisticRegression(C=C, max_iter=2000, class_weight=self.class_weight).fit(features, y)
 
     def predict_proba(self, X: Iterable[str]) -> NDArray[np.float64]:
         """Probabilities of the classes, (n, n_classes)."""

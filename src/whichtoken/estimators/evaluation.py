@@ -25,7 +25,6 @@ Rows = NDArray[np.intp]
 
 LARGEST_SEED = 2**32 - 1  # what numpy's and scikit-learn's generators take
 FEW_CLASSES = 8  # in a small table so many classes may be real
-FOLDS = 3  # of the baseline's validation, each of which needs a row of every class
 MOST_FOLDS = 100
 
 
@@ -38,8 +37,11 @@ class Scheme:
     repeats: int = 1
     seed: int = 0
     baseline: str | None = "logistic"  # None for none
+    min_class: int = 1  # rows of classes with fewer are left out
 
     def __post_init__(self) -> None:
+        if self.min_class < 1:
+            raise UsageError(f"{self.min_class} rows per class are not possible; give a whole number of at least 1")
         if not 0 < self.test_share < 1:
             raise UsageError(
                 f"a test share of {self.test_share:g} is not possible; give a number between 0 and 1, such as 0.25"
@@ -81,6 +83,11 @@ class Workload(Protocol):
         """What belongs together, (n,): it is never on both sides of a split."""
         ...
 
+    @property
+    def least(self) -> int:
+        """Rows of each class that training needs."""
+        ...
+
     def ours(self, rows: Rows) -> Trained:
         """Our model, trained on these rows."""
         ...
@@ -110,12 +117,14 @@ class FitReport:
 
 def judged(path: Path, work: Workload, scheme: Scheme) -> tuple[FitReport, Trained, Rows]:
     """Our model beside its baselines; the model to keep; and the rows that were held out from it, if any were."""
-    check_classes(path, work.labels)
-    repeats = _splits(path, work, scheme)
+    used, notes = _frequent_rows(path, work.labels, scheme.min_class)
+    check_classes(path, work.labels[used], work.least)
+    repeats, rare = _splits(path, work, scheme, used)
     one = scheme.folds is None
-    classes = np.unique(work.labels)
-    codes = np.searchsorted(classes, work.labels)
-    rows = np.sort(repeats[0][0][1]) if one else np.arange(len(codes))
+    classes = np.unique(work.labels[used])
+    codes = np.searchsorted(classes, work.labels).clip(max=len(classes) - 1)  # of rows left out, any
+    rows = np.sort(np.concatenate([outside for _, outside in repeats[0]]))
+    notes += [f"class {_shown(name)} has too few rows to be tested; it is learned all the same" for name in rare]
     clusters = None if work.clusters is None else work.clusters[rows]
 
     def held(train: Callable[[Rows], Trained]) -> tuple[HeldOut, float, Trained]:
@@ -142,15 +151,16 @@ def judged(path: Path, work: Workload, scheme: Scheme) -> tuple[FitReport, Train
         theirs, their_seconds, _ = held(lambda inside: work.baseline(kind, inside))
         peer = metrics_of(work.name_of(kind), theirs, their_seconds)
     report = FitReport(
-        training=len(repeats[0][0][0]) if one else len(codes),
+        training=len(repeats[0][0][0]) if one else len(used),
         test=len(rows),
         judged_by=str(scheme),
         ours=metrics_of("attention", ours, seconds),
         majority=metrics_of("most frequent class", held(prior)[0], 0.0),
         baseline=peer,
         details=details_of(ours, classes),
+        notes=tuple(notes),
     )
-    kept = model if one else _trained(path, work.ours, np.arange(len(codes)))
+    kept = model if one else _trained(path, work.ours, used)
     return report, kept, rows if one else np.empty(0, np.intp)
 
 
@@ -184,9 +194,44 @@ def _trained(path: Path, train: Callable[[Rows], Trained], rows: Rows) -> Traine
         raise UsageError(f"{path}: {error}") from error
 
 
-def _splits(path: Path, work: Workload, scheme: Scheme) -> list[list[tuple[Rows, Rows]]]:
-    """Rows for training and rows for the test: for each repeat one pair, or one for each fold."""
-    labels, clusters = work.labels, work.clusters
+def _frequent_rows(path: Path, labels: NDArray[Any], least: int) -> tuple[Rows, list[str]]:
+    """Rows of classes that have at least so many, and a sentence about the others."""
+    classes, counts = np.unique(labels, return_counts=True)
+    rare = classes[counts < least]
+    used = np.flatnonzero(~np.isin(labels, rare))
+    if len(rare) and len(np.unique(labels[used])) < 2:
+        raise UsageError(f"{path}: fewer than two classes have {least} rows; choose a smaller --min-class")
+    named = ", ".join(map(_shown, rare[:3])) + (" and others" if len(rare) > 3 else "")
+    said = f"{len(labels) - len(used)} rows of {len(rare)} classes with fewer than {least} were left out: {named}"
+    return used, [said] if len(rare) else []
+
+
+def _splits(path: Path, work: Workload, scheme: Scheme, used: Rows) -> tuple[list[list[tuple[Rows, Rows]]], list[Any]]:
+    """Rows for training and rows for the test: for each repeat one pair, or one for each fold; and classes never tested.
+
+    A class with too few rows to be on both sides is trained on, always: it is learned but not judged.
+    """
+    labels = work.labels[used]
+    clusters = None if work.clusters is None else work.clusters[used]
+    classes, counts = np.unique(labels, return_counts=True)
+    needed = 2 if scheme.folds is None else scheme.folds
+    rare = classes[counts < needed] if clusters is None and work.least == 1 else classes[:0]
+    always = np.flatnonzero(np.isin(labels, rare))
+    common = np.flatnonzero(~np.isin(labels, rare))
+    if len(np.unique(labels[common])) < 2:
+        raise UsageError(f"{path}: {needed} rows of at least two classes are needed; add rows or choose fewer folds")
+    parts = _common_splits(path, labels[common], None if clusters is None else clusters[common], scheme)
+    repeats = []
+    for pairs in parts:
+        repeats.append([(used[np.append(common[inside], always)], used[common[outside]]) for inside, outside in pairs])
+        for inside, _ in repeats[-1]:
+            _check_training(path, work.labels, inside, classes, work.least)
+    return repeats, list(rare)
+
+
+def _common_splits(
+    path: Path, labels: NDArray[Any], clusters: NDArray[Any] | None, scheme: Scheme
+) -> list[list[tuple[Rows, Rows]]]:
     if scheme.folds is None:
         return [[_one_split(path, labels, scheme, clusters)]]
     _, counts = np.unique(labels, return_counts=True)
@@ -194,14 +239,12 @@ def _splits(path: Path, work: Workload, scheme: Scheme) -> list[list[tuple[Rows,
     if scheme.folds > units:
         what = "groups" if clusters is not None else "rows of the rarest class"
         raise UsageError(f"{path}: {scheme.folds} folds need as many {what}; there are {units}")
-    repeats = []
-    for repeat in range(scheme.repeats):
-        kind = StratifiedKFold if clusters is None else StratifiedGroupKFold
-        splitter = kind(scheme.folds, shuffle=True, random_state=(scheme.seed + repeat) % LARGEST_SEED)
-        repeats.append(list(splitter.split(labels, labels, clusters)))
-        for inside, _ in repeats[-1]:
-            _check_training(path, labels, inside)
-    return repeats
+    kind = StratifiedKFold if clusters is None else StratifiedGroupKFold
+    splitters = (
+        kind(scheme.folds, shuffle=True, random_state=(scheme.seed + repeat) % LARGEST_SEED)
+        for repeat in range(scheme.repeats)
+    )
+    return [list(splitter.split(labels, labels, clusters)) for splitter in splitters]
 
 
 def _one_split(path: Path, labels: NDArray[Any], scheme: Scheme, clusters: NDArray[Any] | None) -> tuple[Rows, Rows]:
@@ -220,12 +263,11 @@ def _one_split(path: Path, labels: NDArray[Any], scheme: Scheme, clusters: NDArr
     else:
         splitter = GroupShuffleSplit(1, test_size=share, random_state=seed)
         inside, outside = next(splitter.split(labels, groups=clusters))
-    _check_training(path, labels, inside)
     return inside, outside
 
 
-def check_classes(path: Path, labels: NDArray[Any]) -> None:
-    """Refuse labels that are not classes: one kind only, or almost as many kinds as rows."""
+def check_classes(path: Path, labels: NDArray[Any], least: int) -> None:
+    """Refuse labels that are not classes: one kind only, almost as many kinds as rows, or too few rows of one."""
     if not len(labels):
         raise UsageError(f"{path} has no rows")
     classes, counts = np.unique(labels, return_counts=True)
@@ -236,20 +278,21 @@ def check_classes(path: Path, labels: NDArray[Any]) -> None:
             f"{path}: the labels have {len(classes)} distinct values in {len(labels)} rows, such as {_shown(classes[0])};"
             " classification needs a few classes that occur often: name the right column, or cut the numbers into ranges"
         )
-    if counts.min() < 2:
+    if counts.min() < 2 <= least:
         rare = classes[counts.argmin()]
         raise UsageError(
             f"{path}: class {_shown(rare)} has one row only; training and test need several, so add rows or leave it out"
+            " (--min-class 4)"
         )
 
 
-def _check_training(path: Path, labels: NDArray[Any], inside: Rows) -> None:
-    for name in np.unique(labels):
+def _check_training(path: Path, labels: NDArray[Any], inside: Rows, classes: NDArray[Any], least: int) -> None:
+    for name in classes:
         every, left = int((labels == name).sum()), int((labels[inside] == name).sum())
-        if left < FOLDS:
+        if left < least:
             raise UsageError(
                 f"{path}: class {_shown(name)} has {every} rows, but the split leaves only {left} for training; at least"
-                f" {FOLDS} are needed, so add rows, leave the class out, or choose a smaller test share"
+                f" {least} are needed, so add rows, leave the class out (--min-class), or choose a smaller test share"
             )
 
 

@@ -82,11 +82,13 @@ def draw_calibration(figure: Figure, calibration: Mapping[str, Any]) -> None:
 def _line(model: Mapping[str, Any]) -> list[str]:
     numbers = []
     for name in SCORES:
-        low, high = model["intervals"][name]
-        numbers.append(f"{model[name]:.4f} ({low:.4f} to {high:.4f})")
+        low, high = model["intervals"].get(name, (None, None))
+        numbers.append("" if model[name] is None else f"{model[name]:.4f} ({low:.4f} to {high:.4f})")
     return [model["name"], *numbers]
 
 
 def _f1(one: Mapping[str, Any]) -> str:
+    if not one["rows"]:
+        return "not tested"
     low, high = one["f1_interval"]
     return f"{one['f1']:.3f} ({low:.3f} to {high:.3f})"

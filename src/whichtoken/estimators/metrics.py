@@ -31,7 +31,7 @@ class Metrics:
     name: str
     accuracy: float
     log_loss: float
-    auc: float  # area under the ROC curve; the mean over classes, each against the rest, for more than two
+    auc: float | None  # area under the ROC curve, for more classes the mean over those tested; None if only one is
     seconds: float  # of the fit
     intervals: dict[str, tuple[float, float]]  # of accuracy, log_loss and auc
 
@@ -92,9 +92,11 @@ def metrics_of(name: str, held: HeldOut, seconds: float) -> Metrics:
 
     (accuracy, loss, area), low, high = _bootstrapped(numbers, held)
     intervals = dict(zip(("accuracy", "log_loss", "auc"), zip(low, high, strict=True), strict=True))
+    if np.isnan(area):
+        del intervals["auc"]
     if held.clusters is None:
         intervals["accuracy"] = wilson(accuracy, len(codes))
-    return Metrics(name, accuracy, loss, area, seconds, intervals)
+    return Metrics(name, accuracy, loss, None if np.isnan(area) else area, seconds, intervals)
 
 
 def details_of(held: HeldOut, classes: NDArray[Any]) -> Details:
@@ -153,7 +155,7 @@ def _areas(probabilities: Array, codes: NDArray[np.intp]) -> Callable[[Array], A
     """The area under the curve as a function of weights (draws, n) of the samples."""
     columns = range(1, 2) if probabilities.shape[1] == 2 else range(probabilities.shape[1])
     sorted_by = []
-    for column in columns:
+    for column in (column for column in columns if 0 < (codes == column).sum() < len(codes)):
         ranks = rankdata(probabilities[:, column], method="dense").astype(np.intp) - 1
         sorted_by.append((np.argsort(ranks, kind="stable"), np.bincount(ranks), codes == column))
 
@@ -165,7 +167,7 @@ def _areas(probabilities: Array, codes: NDArray[np.intp]) -> Callable[[Array], A
             before = np.cumsum(below, axis=1) - below / 2  # a tie counts half
             pairs = above.sum(axis=1) * below.sum(axis=1)
             found.append(np.where(pairs > 0, (above * before).sum(axis=1) / np.maximum(pairs, 1e-300), np.nan))
-        return np.asarray(np.mean(found, axis=0))
+        return np.asarray(np.mean(found, axis=0)) if found else np.full(len(weights), np.nan)
 
     return area
 
@@ -180,5 +182,8 @@ def _bootstrapped(numbers: Callable[[Array], Array], held: HeldOut) -> tuple[lis
     for first in range(0, DRAWS, portion):
         times = rng.multinomial(count, np.full(count, 1 / count), size=min(portion, DRAWS - first))
         draws.append(numbers(times[:, clusters].astype(np.float64)))
-    low, high = np.nanquantile(np.concatenate(draws), [0.025, 0.975], axis=0)
+    drawn = np.concatenate(draws)
+    defined = ~np.isnan(drawn).all(axis=0)  # of an area with one class there is nothing to draw
+    low, high = np.full((2, drawn.shape[1]), np.nan)
+    low[defined], high[defined] = np.nanquantile(drawn[:, defined], [0.025, 0.975], axis=0)
     return numbers(np.ones((1, n)))[0].tolist(), low.tolist(), high.tolist()

@@ -25,6 +25,7 @@ from whichtoken.estimators.bags.classifier import BagClassifier
 from whichtoken.estimators.baselines import TABLES, check_baseline, table_baseline
 from whichtoken.estimators.evaluation import FitReport, Scheme, Trained, judged
 from whichtoken.estimators.groups.classifier import GroupClassifier
+from whichtoken.estimators.logistic_baseline import FOLDS
 from whichtoken.estimators.model_card import DataCard, add_to_card
 from whichtoken.estimators.model_folder import check_writable, describe_table
 
@@ -65,7 +66,7 @@ def fit_bags(
     if len(table.columns.values) == len(table.ids):
         notes.append(f"every bag has one row only; is '{roles.bag}' the column that says which rows belong together?")
     _save(folder, kept.model)
-    report = replace(report, notes=tuple(notes))
+    report = replace(report, notes=(*report.notes, *notes))
     add_to_card(folder, DataCard.of(path, work.labels, [*roles.special.values(), *table.columns.names]), report)
     return report
 
@@ -109,6 +110,11 @@ class _BagWork:
     @property
     def clusters(self) -> NDArray[Any] | None:
         return self.table.clusters
+
+    @property
+    def least(self) -> int:
+        """Every fold of a validation has bags of each class."""
+        return FOLDS
 
     def name_of(self, kind: str) -> str:
         """The baseline in words."""
@@ -188,7 +194,7 @@ def fit_groups(
     encoding = kept.model.encoding
     notes = [*encoding.notes(table), *_dropped_note(dropped), *_selection_notes(kept.model.model)]
     _save(folder, kept.model)
-    report = replace(report, notes=tuple(notes))
+    report = replace(report, notes=(*report.notes, *notes))
     add_to_card(folder, DataCard.of(path, labels, [*roles.special.values(), *columns]), report)
     return report
 
@@ -237,6 +243,11 @@ class _GroupWork:
     groups: Mapping[str, Sequence[str]]
     covariates: Sequence[str]
     options: dict[str, Any]
+
+    @property
+    def least(self) -> int:
+        """Every fold of a validation has rows of each class."""
+        return FOLDS
 
     def name_of(self, kind: str) -> str:
         """The baseline in words."""

@@ -32,7 +32,7 @@ def print_evaluation(report: FitReport) -> None:
             str(one.rows),
             f"{one.precision:.3f}",
             f"{one.recall:.3f}",
-            f"{one.f1:.3f} ({low:.3f} to {high:.3f})",
+            f"{one.f1:.3f} ({low:.3f} to {high:.3f})" if one.rows else "not tested",
         ]
         confused = map(str, row) if len(details.classes) <= MOST_CLASSES else ()
         classes.add_row(printable(one.label), *numbers, *confused)
@@ -43,6 +43,8 @@ def print_evaluation(report: FitReport) -> None:
 
 
 def _interval(metrics: Metrics, name: str) -> str:
+    if getattr(metrics, name) is None:
+        return ""
     low, high = metrics.intervals[name]
     return f"{getattr(metrics, name):.4f} ({low:.4f} to {high:.4f})"
 

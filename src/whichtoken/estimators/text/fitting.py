@@ -69,7 +69,7 @@ def fit_text(
     notes = [*_flip_note(work.flips.get(held.tobytes(), []))]
     if work.dropped:
         notes.append(f"{work.dropped} rows with a gap were left out")
-    report = replace(report, notes=tuple(notes))
+    report = replace(report, notes=(*report.notes, *notes))
     add_to_card(folder, DataCard.of(path, work.labels, list(roles.columns.values())), report)
     return report
 
@@ -111,6 +111,11 @@ class _Texts:
         self.path, self.column, self.form, self.options = path, column, form, options
         self.labels, self.clusters, self.numbers, self.dropped = labels, clusters, numbers, dropped
         self.flips: dict[bytes, list[Sequence[int]]] = {}  # smallest deletions, by the rows they were found for
+
+    @property
+    def least(self) -> int:
+        """A class may have one text: it is then learned, and not judged."""
+        return 1
 
     def name_of(self, kind: str) -> str:
         """The baseline in words."""
