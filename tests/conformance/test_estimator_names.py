@@ -15,14 +15,7 @@ STRENGTH = {TextClassifier: "C", BagClassifier: "C", GroupClassifier: "C", Atten
 OLD = {"ridge", "damping", "progress", "validation_fraction", "seed"}  # other names of the same ideas
 METHODS = {"fit", "predict", "save", "load", "score"}
 REASONS = {"predict_proba", "decision_function", "explain", "counterfactuals", "certificates"}  # of classifiers
-# their rooms take the names over; the marks go when they have
-FOLLOWING = pytest.mark.xfail(reason="its names are being brought into line", strict=False)
-EVERY = [
-    pytest.param(TextClassifier, marks=FOLLOWING),
-    pytest.param(BagClassifier, marks=FOLLOWING),
-    GroupClassifier,
-    AttentionRegressor,
-]
+EVERY = list(STRENGTH)
 
 
 def fitted(kind):

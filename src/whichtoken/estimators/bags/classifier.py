@@ -25,6 +25,8 @@ from whichtoken.estimators.bags.validation import TEMPERATURES, BagChoice, Searc
 from whichtoken.threads import one_thread
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from whichtoken.estimators.bags.comparison import MapComparison
     from whichtoken.estimators.bags.diagnosis import Diagnosis, Localisation
     from whichtoken.estimators.bags.explanation import BagExplanation
@@ -224,6 +226,13 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
             )
         scores, values = (bags.split(part[:, 0]) for part in self._scores()[0].columns(bags))
         return [smallest_deletion(s, v) for s, v in zip(scores, values, strict=True)]
+
+    def certificates(self, X: Any) -> pd.DataFrame:
+        """For each bag, how many instances must be deleted before its label changes; -1: no number does."""
+        import pandas as pd
+
+        found = self.counterfactuals(X)
+        return pd.DataFrame({"instances": [-1 if one.deleted is None else len(one.deleted) for one in found]})
 
     def explain(self, X: Any, names: Sequence[Any] | None = None) -> list[BagExplanation]:
         """Why each bag gets its label: attention and contributions of its instances, and the deletion that flips it."""
