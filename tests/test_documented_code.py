@@ -31,6 +31,16 @@ model, tokenizer = families.tiny_classifier(), families.tiny_tokenizer()
 batch = tokenizer(["a good film", "the very bad plot"], padding=True, return_tensors="pt")
 """
 BROUGHT = {
+    "atlas.md": """
+import torch
+from whichtoken.data import AttentionTokens
+problem = AttentionTokens().sample(rng)
+start = 1e-3 * rng.standard_normal((10, 10))
+tokens, queries, selected = problem.tokens, problem.queries, problem.token_scores.argmax(axis=1)
+weights = rng.standard_normal((10, 10))
+key_query_weights = torch.nn.Parameter(torch.randn(4, 10))
+optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(10, 10))], lr=0.1)
+""",
     "README.md": TEXTS
     + TRANSFORMER
     + """
