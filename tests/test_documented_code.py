@@ -175,7 +175,7 @@ def test_command_and_flags_exist(arguments):
     assert needed <= {name for name, value in found.items() if value is not None}
 
 
-QUICK = {"list", "plan", "fit", "predict", "explain"}
+QUICK = {"list", "plan", "fit", "predict", "evaluate", "explain"}
 
 
 def test_quick_commands_of_the_readme_run():
@@ -191,6 +191,7 @@ def test_quick_commands_of_the_readme_run():
     texts, signs = synthetic_reviews(120, rng)
     pd.DataFrame({"review": texts, "sentiment": signs}).to_csv("reviews.csv", index=False)
     pd.DataFrame({"review": texts[:5]}).to_csv("new.csv", index=False)
+    pd.DataFrame({"review": texts[:30], "sentiment": signs[:30]}).to_csv("labelled.csv", index=False)
     tokens, active = SparseTokens(length=4, signal_tokens=1, strength=6.0, prevalence=0.5, dim=3).sample(120, rng)
     molecules = pd.DataFrame(tokens.reshape(480, 3), columns=["x", "y", "z"])
     molecules = molecules.assign(molecule=np.arange(480) // 4, active=np.repeat(active, 4).astype(int))

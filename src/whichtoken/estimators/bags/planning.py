@@ -243,7 +243,8 @@ def _check_wanted(samples: int | None, target_error: float | None) -> None:
 
 def _pilot_check(bags: Bags, classes: tuple[str, str], codes: NDArray[np.intp], measured: CrossValidated) -> PilotCheck:
     wrong, tail = float(measured.errors[-1]) * len(bags), (1 - forecast.LEVEL) / 2
-    interval = beta.ppf([tail, 1 - tail], wrong + 0.5, len(bags) - wrong + 0.5)  # Jeffreys
+    low, high = beta.ppf([tail, 1 - tail], wrong + 0.5, len(bags) - wrong + 0.5)  # Jeffreys
+    error = float(measured.errors[-1])
     share = float(codes.mean())
     return PilotCheck(
         bags=len(bags),
@@ -252,8 +253,8 @@ def _pilot_check(bags: Bags, classes: tuple[str, str], codes: NDArray[np.intp], 
         shortest=int(bags.lengths.min()),
         longest=int(bags.lengths.max()),
         dim=bags.dim,
-        error=float(measured.errors[-1]),
-        error_interval=(float(interval[0]), float(interval[1])),
+        error=error,
+        error_interval=(min(float(low), error), max(float(high), error)),  # without a mistake it begins at 0
         trained_on=round(float(measured.sizes[-1])),
         constant_error=min(share, 1 - share),
     )
