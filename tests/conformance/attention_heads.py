@@ -14,7 +14,8 @@ from whichtoken.attention import pool_gradient, softmax_pool
 from whichtoken.attention.losses import compiled_log_slope
 from whichtoken.data.attention_tokens import AttentionProblem
 from whichtoken.data.bags import Bags, LabelledBags
-from whichtoken.estimators.bags.attention import Pooling, attention_weights, bag_scores, loss_and_gradient, no_scaling
+from whichtoken.estimators.bags.attention import Pooling, Score, loss_and_gradient
+from whichtoken.estimators.bags.maps import linear_map, no_scaling
 from whichtoken.estimators.text.explanation import _attention
 from whichtoken.flows.attention_kernels import weight_gradient
 from whichtoken.flows.cls import token_pull
@@ -178,11 +179,12 @@ def bag_gradient(case):
     data = LabelledBags(bags, case.labels.astype(float), np.ones(len(case.labels)))
     both = np.eye(2, bags.dim)
     _, gradient, _ = loss_and_gradient(data, both, 0.0, no_scaling(bags.dim))
-    return Found(bag_scores(bags, Pooling(both[:1], both[1:], 0.0)), *gradient[:, 2:])
+    return Found(Score(linear_map(bags.dim), Pooling(both[:1], both[1:], np.zeros(1)))(bags), *gradient[:, 2:])
 
 
 def bag_weights(case):
-    weights = attention_weights(Bags(case.vectors, case.starts), np.eye(1, 2 + len(case.scores)))[:, 0]
+    bags, query = Bags(case.vectors, case.starts), np.eye(1, 2 + len(case.scores))
+    weights = Score(linear_map(bags.dim), Pooling(query, query, np.zeros(1))).attention(bags)[:, 0]
     return Found(case.sums(weights * case.values), None, weights * np.repeat(case.upstream, np.diff(case.starts)))
 
 

@@ -6,7 +6,7 @@ import torch
 
 from whichtoken.flows.mirror_steps import primal
 from whichtoken.norms import signed_power
-from whichtoken.optim.mirror_descent import _foreach_signed_power
+from whichtoken.optim.foreach_mirror import foreach_signed_power
 from whichtoken.optim.mirror_kernels import _signed_power
 
 VALUES = np.concatenate([np.random.default_rng(0).standard_normal(200), [0.0, 1.0, -1.0, 1e-6, -1e6]])
@@ -27,7 +27,7 @@ def test_compiled_and_batched_forms_agree(exponent, dtype):
     tolerance = (4 + exponent) * np.finfo(dtype).eps
     compiled, scratch = np.empty_like(values), np.empty_like(values)
     _signed_power(values, exponent, compiled, scratch)
-    batched = _foreach_signed_power([torch.from_numpy(values)], exponent)[0].numpy()
+    batched = foreach_signed_power([torch.from_numpy(values)], exponent)[0].numpy()
     finite = np.abs(wanted) < np.finfo(dtype).max
     for found in (compiled, batched):
         np.testing.assert_allclose(found[finite], wanted[finite], rtol=2 * tolerance, atol=np.finfo(dtype).tiny)

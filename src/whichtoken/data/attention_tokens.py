@@ -95,12 +95,32 @@ class AttentionTokens:
 
 @dataclass(frozen=True, eq=False)
 class MulticlassProblem:
-    """What attention heads are trained on with one decoder per class and cross-entropy."""
+    """What attention heads are trained on with one decoder per class and cross-entropy.
 
-    tokens: NDArray[np.float64]  # (n, T, d)
-    queries: NDArray[np.float64]  # (n, d)
-    labels: NDArray[np.int64]  # (n,), 0 ... C - 1
-    decoders: NDArray[np.float64]  # (C, d)
+    Parameters
+    ----------
+    tokens : array of shape (n, T, d)
+        The sequences.
+    queries : array of shape (n, d)
+        One query for each.
+    labels : array of shape (n,)
+        Classes, 0 to C - 1.
+    decoders : array of shape (C, d)
+        One for each class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import MulticlassTokens
+    >>> problem = MulticlassTokens(classes=4).sample(np.random.default_rng(0))
+    >>> problem.decoders.shape, problem.token_scores.shape
+    ((4, 10), (6, 8))
+    """
+
+    tokens: NDArray[np.float64]
+    queries: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    decoders: NDArray[np.float64]
 
     def __post_init__(self) -> None:
         shapes = _finite_arrays(self, ("tokens", "queries", "decoders"))
@@ -125,7 +145,26 @@ class MulticlassProblem:
 
 @dataclass(frozen=True)
 class MulticlassTokens:
-    """As `AttentionTokens`, with a decoder on the unit sphere for each class and labels by a fair die."""
+    """As `AttentionTokens`, with a decoder on the unit sphere for each class and labels by a fair die.
+
+    Parameters
+    ----------
+    sequences : int, default=6
+        Number of sequences.
+    length : int, default=8
+        Tokens of each.
+    dim : int, default=10
+        Width of a token.
+    classes : int, default=3
+        Number of classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.data import MulticlassTokens
+    >>> MulticlassTokens(sequences=2, length=3).sample(np.random.default_rng(0)).tokens.shape
+    (2, 3, 10)
+    """
 
     sequences: int = 6
     length: int = 8

@@ -14,7 +14,9 @@ from whichtoken.checks import check_choice
 from whichtoken.data.attention_tokens import AttentionProblem, MulticlassProblem
 from whichtoken.flows.joint import run_descent
 from whichtoken.flows.mirror_steps import DescentState, Rule
-from whichtoken.flows.steps import SchattenMirror, Settings, optimizer_settings
+from whichtoken.flows.steps import optimizer_settings
+from whichtoken.flows.steps.schatten import SchattenMirror
+from whichtoken.flows.steps.settings import Settings
 from whichtoken.flows.trajectory import OptimizerDescent, StepSizes, follow_optimizer
 
 
@@ -80,24 +82,24 @@ def attention_descent(
 
     Parameters
     ----------
-    problem
+    problem : AttentionProblem or MulticlassProblem
         Tokens (n, T, d), queries (n, d), labels (n,) and decoder (d,), or one decoder per class.
-    start : (d, d), (h, d, d), or a list of factors
+    start : array_like of shape (d, d) or (h, d, d), or a list of factors
         Initial W, zero is allowed; one for each of h heads whose outputs are averaged; or matrices whose product is W, [K, Q.T],
         which are then what is trained (`balanced_chain` makes them from W).
-    optimizer
-        `mirror`, the default, or one of `whichtoken.flows.steps.OPTIMIZERS`: gd, normalized-gd, sign, coordinate, adam, adamw,
+    optimizer : str, default="mirror"
+        `mirror` or one of `whichtoken.flows.steps.OPTIMIZERS`: gd, normalized-gd, sign, coordinate, adam, adamw,
         lion, muon, shampoo, soap. Its options are keyword arguments, with the names and meanings of torch.optim where it has
         them.
-    lr, steps
+    lr, steps : float and int
         Step size and number of steps.
-    p
+    p : float, optional
         Exponent of the geometry of `mirror`, above 1; 2, the default, is gradient descent.
-    loss
+    loss : str or callable, default="logistic"
         l(m) of the label margin m: log(1 + exp(-m)), exp(-m) or -m by name, or a function that gives log |l'(m)|.
     record : iterable of int, default=()
         Step numbers between 0 (the start) and `steps` whose states are kept.
-    **options
+    **options : options of the optimiser
         norm : "entrywise" or "schatten", of `mirror`: U <- U - step * G, W = sign(U) |U|^(1/(p-1)), of entries (Julistiono,
         Tarzanagh, Azizan, arXiv 2410.14581) or of singular values.
         rule : of `mirror`. `plain` steps are lr * G; `normalized` ones lr * G / |G|_q; `geometric` ones max(1, |U|_q) times

@@ -82,18 +82,24 @@ def limit_problem(
 
     Parameters
     ----------
-    optimizer
+    optimizer : torch.optim.Optimizer
         The optimiser as it trains the layer: SGD, Adam, AdamW, RMSprop, Muon or `whichtoken.optim.MirrorDescent`. All groups
         of parameters must have the same options, up to lr.
-    tokens, queries, selected
-        As in `key_query_svm`: the sequences, one query for each, and the tokens that attention selects.
-    factored
+    tokens, queries, selected : as in `key_query_svm`
+        The sequences, one query for each, and the tokens that attention selects.
+    factored : bool, optional
         Whether keys and queries are trained as two matrices, W = K Q^T. By default True if the optimiser holds more than one
         matrix.
+
+    Returns
+    -------
+    LimitProblem
+        The norm and its certificate, or the reason in `statement`.
 
     Examples
     --------
     >>> import numpy as np, torch
+    >>> from whichtoken.flows import limit_problem
     >>> tokens, queries = np.eye(3)[None], np.ones((1, 3))
     >>> optimizer = torch.optim.SGD([torch.zeros(3, 3)], lr=0.1)
     >>> limit_problem(optimizer, tokens, queries, [0]).statement

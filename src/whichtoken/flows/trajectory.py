@@ -15,8 +15,8 @@ from whichtoken.attention.losses import Loss, compiled_log_slope
 from whichtoken.checks import check_choice, check_count
 from whichtoken.data.attention_tokens import AttentionProblem, MulticlassProblem
 from whichtoken.flows.mirror_steps import checked_rate, checked_record
-from whichtoken.flows.steps import SchattenMirror, Settings
-from whichtoken.flows.steps.settings import READ, STEP, check_not_negative
+from whichtoken.flows.steps.schatten import SchattenMirror
+from whichtoken.flows.steps.settings import READ, STEP, Settings, check_not_negative
 
 Matrix = NDArray[np.float64]
 Heads = Literal["each", "whole"]
@@ -138,9 +138,22 @@ def follow_optimizer(
 def balanced_chain(weights: ArrayLike, depth: int = 2) -> tuple[Matrix, ...]:
     """Square factors whose product is W, with equal singular values: gradient descent on them keeps them so, up to its steps.
 
+    Parameters
+    ----------
+    weights : array_like of shape (d, d)
+        W.
+    depth : int, default=2
+        Number of factors.
+
+    Returns
+    -------
+    tuple of arrays
+        The factors, from left to right.
+
     Examples
     --------
     >>> import numpy as np
+    >>> from whichtoken.flows import balanced_chain
     >>> first, second = balanced_chain(np.diag([4.0, 9.0]))
     >>> np.round(first @ second, 12)
     array([[4., 0.],

@@ -42,8 +42,8 @@ def joint_limit(
 
     Parameters
     ----------
-    tokens, queries, selected, p, norm : as in `key_query_svm`
-        The sequences, their queries, the tokens to select, the norm.
+    tokens, queries, selected : as in `key_query_svm`
+        The sequences, their queries and the tokens to select.
     label_margins : array of shape (n,)
         y_i v^T x_i,selected for v of unit l_p norm. The smallest one is taken over sequences with an unselected token;
         margins that exceed it by less than 1e-8 of the largest are ties.
@@ -51,6 +51,8 @@ def joint_limit(
         Limit of |v|_p / |W|_p, 0 <= ratio <= inf.
     p : float, default=2.0
         Norm, 1 <= p <= inf.
+    norm : {"entrywise", "schatten"}
+        Of the entries or of the singular values.
 
     Returns
     -------

@@ -106,6 +106,11 @@ def plan_study(
     random_state : int
         For the folds and the draws of curves.
 
+    Returns
+    -------
+    StudyPlan
+        Forecast, learning curve, what the theory says, and whether the pilot contradicts it.
+
     Examples
     --------
     >>> import numpy as np

@@ -86,9 +86,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     min_class : int
         Classes with fewer documents are left out, with a warning. Those that have fewer than `cv` are learned, but not judged.
     class_weight : dict, "balanced" or None
+        Weights of the classes; 1 for all by default.
     n_jobs, verbose : int
         Threads of the fit; 1: a line for every trial of the validation, on standard error.
     random_state : int, RandomState or None
+        Seed of the validation and of the training.
 
     Attributes
     ----------

@@ -8,7 +8,6 @@ from typing import Any
 from whichtoken.flows.steps.adam import Adam, AdamW, Lion
 from whichtoken.flows.steps.gradient import GradientDescent
 from whichtoken.flows.steps.muon import Muon
-from whichtoken.flows.steps.schatten import SchattenMirror
 from whichtoken.flows.steps.settings import Settings
 from whichtoken.flows.steps.shampoo import Shampoo, Soap
 from whichtoken.flows.steps.steepest import CoordinateDescent, NormalizedDescent, SignDescent
@@ -25,8 +24,6 @@ OPTIMIZERS: dict[str, type[Settings]] = {
     "shampoo": Shampoo,
     "soap": Soap,
 }
-
-__all__ = ["OPTIMIZERS", "SchattenMirror", "Settings", "optimizer_settings"]
 
 
 def optimizer_settings(optimizer: str, options: dict[str, Any]) -> Settings:

@@ -154,7 +154,7 @@ def certify(
 
     Parameters
     ----------
-    counts, scores, values, bias, amounts : as in `minimal_deletions`
+    counts, scores, values, bias, amounts, log_null : as in `minimal_deletions`
         The documents and the model.
 
     Returns
