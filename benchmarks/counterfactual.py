@@ -14,7 +14,7 @@ from scipy import sparse
 from whichtoken import TextClassifier
 from whichtoken.data.data_folder import IMDB_FILES, data_file
 from whichtoken.data.review_files import read_imdb
-from whichtoken.data.synthetic_reviews import synthetic_reviews
+from whichtoken.data.review_sentences import synthetic_reviews
 from whichtoken.estimators.text.counting import count_documents
 from whichtoken.lab.benchmark import Measure
 from whichtoken.theory.trained_embeddings.decisions import OUT_OF_REACH, certify, minimal_deletions

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from whichtoken.data import Reviews, TextPipeline, prepare, read_imdb
-from whichtoken.data.synthetic_reviews import synthetic_reviews
+from whichtoken.data import Reviews, TextPipeline, prepare, read_imdb, synthetic_reviews
 from whichtoken.theory.trained_embeddings import posterior_difference
 from whichtoken.training import Safeguards, TrainingPlan, start_cls, train_cls
 

@@ -14,7 +14,7 @@ import pytest
 
 from whichtoken import AttentionRegressor, BagClassifier, GroupClassifier, TextClassifier, cli
 from whichtoken.data.bag_tables import read_bag_table
-from whichtoken.data.synthetic_reviews import synthetic_reviews
+from whichtoken.data.review_sentences import synthetic_reviews
 from whichtoken.estimators.model_folder import save_model
 
 PLAN = "plan --length 10 --signal-tokens 1 --strength 5 --prevalence 0.5 --dim 500 --samples 100"
@@ -314,7 +314,7 @@ FIT_BAGS = [
     ("fit bags missing.csv --model new --drop-missing", "has no rows without gaps"),
     ("fit bags bags.csv --model new --split-by nosuch", "has no column 'nosuch'"),
     ("fit bags bags.csv --model new --split-by label", "column 'label' is named as label and split"),
-    ("fit bags film_bags.csv --model new --split-by film", "bag 0 has several values of 'film'; a bag has one"),
+    ("fit bags film_bags.csv --model new --split-by film", "bag 0 has several values of 'film'; a bag must have one"),
     ("fit bags bags.csv --model new --baseline naive-bayes", "unknown baseline 'naive-bayes'"),
     ("fit bags bags.csv --model new --class-weight even", "'even' is not known; the weights can be balanced"),
     ("fit bags bags.csv --model new --folds 1", "1 folds are not possible"),

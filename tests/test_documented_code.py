@@ -18,7 +18,7 @@ MOST_NOT_RUN = 5
 
 # What a reader brings: the data and models that a page speaks of.
 TEXTS = """
-from whichtoken.data.synthetic_reviews import synthetic_reviews
+from whichtoken.data.review_sentences import synthetic_reviews
 texts, labels = synthetic_reviews(200, rng)
 new_texts = texts[:3]
 records = [{"text": text, "label": label} for text, label in zip(texts, labels)]
@@ -185,7 +185,7 @@ def test_quick_commands_of_the_readme_run():
 
     from whichtoken.cli import app
     from whichtoken.data import SparseTokens
-    from whichtoken.data.synthetic_reviews import synthetic_reviews
+    from whichtoken.data.review_sentences import synthetic_reviews
 
     rng = np.random.default_rng(0)
     texts, signs = synthetic_reviews(120, rng)

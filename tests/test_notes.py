@@ -9,7 +9,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from whichtoken import TextClassifier, cli
-from whichtoken.data.synthetic_reviews import synthetic_reviews
+from whichtoken.data.review_sentences import synthetic_reviews
 from whichtoken.display.notes import note_of, warnings_as_notes
 from whichtoken.estimators.text.fitting import fit_text
 

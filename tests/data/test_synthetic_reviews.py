@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from whichtoken.data.synthetic_reviews import synthetic_reviews, word_strengths
+from whichtoken.data.review_sentences import synthetic_reviews, word_strengths
 
 
 def test_posterior_differences_are_those_promised():

@@ -11,7 +11,7 @@ import Stemmer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtoken.data.synthetic_reviews import synthetic_reviews
+from whichtoken.data.review_sentences import synthetic_reviews
 from whichtoken.data.text_pipeline import TextPipeline, prepare
 from whichtoken.errors import UsageError
 

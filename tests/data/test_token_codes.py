@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from whichtoken.data.pivot_sentences import PIVOT_SENTENCES
-from whichtoken.data.synthetic_reviews import synthetic_reviews, word_strengths
+from whichtoken.data.review_sentences import synthetic_reviews, word_strengths
 from whichtoken.data.token_codes import TokenCodes
 
 TEXTS = ["The plot is flat.", "A flat, flat plot!", "the ending"]

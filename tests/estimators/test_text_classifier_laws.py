@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from whichtoken import TextClassifier
-from whichtoken.data.synthetic_reviews import synthetic_reviews, word_strengths
+from whichtoken.data.review_sentences import synthetic_reviews, word_strengths
 from whichtoken.errors import UsageError
 from whichtoken.estimators.text.counting import count_documents
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from whichtoken.data.synthetic_reviews import synthetic_reviews
+from whichtoken.data.review_sentences import synthetic_reviews
 
 
 @pytest.fixture

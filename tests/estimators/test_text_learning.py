@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 from whichtoken import TextClassifier
-from whichtoken.data.synthetic_reviews import synthetic_reviews
+from whichtoken.data.review_sentences import synthetic_reviews
 from whichtoken.estimators.text.counting import count_documents
 from whichtoken.estimators.text.validation import held_out_splits
 

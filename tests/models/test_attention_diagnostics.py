@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from whichtoken.models.attention_diagnostics import attention_diagnostics
+from whichtoken.models.diagnostics import attention_diagnostics
 from whichtoken.models.whitening import Whitening
 from whichtoken.theory.attention_regression import balanced_factors, finite_context_error, imbalance
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from whichtoken.data.level_tokens import LevelTokens
     from whichtoken.data.relevant_tokens import RelevantTokens
     from whichtoken.data.review_files import Reviews, read_imdb
+    from whichtoken.data.review_sentences import synthetic_reviews
     from whichtoken.data.sparse_tokens import SparseTokens
     from whichtoken.data.table_output import write_table
     from whichtoken.data.text_pipeline import TextPipeline, prepare
@@ -45,6 +46,7 @@ _HOME = {
     "prepare": "text_pipeline",
     "read_imdb": "review_files",
     "write_table": "table_output",
+    "synthetic_reviews": "review_sentences",
 }
 
 __all__ = [
@@ -66,6 +68,7 @@ __all__ = [
     "download_imdb",
     "prepare",
     "read_imdb",
+    "synthetic_reviews",
     "write_table",
 ]
 

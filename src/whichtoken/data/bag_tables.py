@@ -151,7 +151,7 @@ def _sorted_rows(
         differs = [one is not two and one != two for one, two in zip(every, first[owner], strict=True)]
         if any(differs) and what is not None:
             name = shown(names[owner[differs.index(True)]])
-            raise UsageError(f"{shown(path)}: bag {name} has several {what}; a bag has one")
+            raise UsageError(f"{shown(path)}: bag {name} has several {what}; a bag must have one")
         return None if any(differs) else first
 
     labels = None if roles.label is None else whole_numbers_where_possible(cells[roles.label])

@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from whichtoken.models.attention_diagnostics import attention_diagnostics
     from whichtoken.models.attention_modules import ClsAttentionModule, TwoLayerAttentionModule
     from whichtoken.models.attention_pooling import AttentionPooling
     from whichtoken.models.cls_attention import ClsAttention
+    from whichtoken.models.diagnostics import attention_diagnostics
     from whichtoken.models.group_probe import GroupTransformerProbe
     from whichtoken.models.group_transformer import GroupTransformer
     from whichtoken.models.key_query_attention import KeyQueryAttention
@@ -35,7 +35,7 @@ _HOME = {
     "TwoLayerAttentionModule": "attention_modules",
     "VectorizedLinear": "linear_baselines",
     "VisionTransformer": "vision_transformer",
-    "attention_diagnostics": "attention_diagnostics",
+    "attention_diagnostics": "diagnostics",
 }
 
 __all__ = [

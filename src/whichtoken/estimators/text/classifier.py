@@ -77,8 +77,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     n_queries : int
         Attention heads. Two or more, which are trained by Adam, leave the linear class, and with it the exact counterfactuals.
     dim : int or None
-        Train embeddings of this dimension by AdamW, as in the paper, instead of scores: two classes, one query, plain counts,
-        without null token, ridges, weights or idf. Slower and a little worse; for comparison with the theory.
+        Train embeddings of this dimension as in the paper: two classes, one query, plain counts, no null token or ridge.
     max_epochs, batch_size : int
         Length of the training of several queries or embeddings.
     cv : int, splitter or list of splits

@@ -212,7 +212,7 @@ def _diagnosed(model: CharacterTransformer, codes: torch.Tensor) -> dict[str, fl
     """Median whitened logit norm and imbalance of the heads, on the inputs that these codes give them."""
     import torch
 
-    from whichtoken.models.attention_diagnostics import attention_diagnostics
+    from whichtoken.models.diagnostics import attention_diagnostics
 
     inputs: list[torch.Tensor] = []
     for layer in model.attentions():

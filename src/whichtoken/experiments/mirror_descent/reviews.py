@@ -209,7 +209,7 @@ def _task(point: Point, rng: np.random.Generator) -> tuple[TokenCodes, compariso
 
 
 def _synthetic(sizes: tuple[int, ...], rng: np.random.Generator) -> list[Split]:
-    from whichtoken.data.synthetic_reviews import synthetic_reviews
+    from whichtoken.data.review_sentences import synthetic_reviews
 
     return [synthetic_reviews(size, rng) for size in sizes]
 

@@ -23,7 +23,7 @@ def labelled_reviews(source: str, most: int, rng: np.random.Generator) -> TokenC
     if source == "synthetic":
         if most < 1:
             raise ValueError(f"reviews={most} must be at least 1 for source='synthetic', of which there is no end")
-        from whichtoken.data.synthetic_reviews import synthetic_reviews
+        from whichtoken.data.review_sentences import synthetic_reviews
         from whichtoken.data.text_pipeline import TextPipeline, prepare
 
         return prepare(*synthetic_reviews(most, rng), TextPipeline(least_count=SYNTHETIC_LEAST_COUNT))

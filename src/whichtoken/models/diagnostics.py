@@ -42,7 +42,7 @@ class HeadDiagnostics:
     Examples
     --------
     >>> import numpy as np
-    >>> from whichtoken.models.attention_diagnostics import attention_diagnostics
+    >>> from whichtoken.models import attention_diagnostics
     >>> [head] = attention_diagnostics((np.eye(8), 0.1 * np.eye(8)), context=400)
     >>> round(head.logit_norm, 4), round(head.logit_peak, 4), head.imbalance < 1e-12
     (0.2828, 0.1, True)
@@ -113,7 +113,7 @@ def attention_diagnostics(
     Examples
     --------
     >>> import torch
-    >>> from whichtoken.models.attention_diagnostics import attention_diagnostics
+    >>> from whichtoken.models import attention_diagnostics
     >>> layer = torch.nn.MultiheadAttention(16, num_heads=4)
     >>> len(attention_diagnostics(layer, context=512))
     4

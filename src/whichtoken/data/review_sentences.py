@@ -69,7 +69,7 @@ def word_strengths() -> dict[str, float]:
 
     Examples
     --------
-    >>> from whichtoken.data.synthetic_reviews import word_strengths
+    >>> from whichtoken.data.review_sentences import word_strengths
     >>> round(word_strengths()["superb"], 4), round(word_strengths()["terrible"], 4)
     (0.94, -0.76)
     """
@@ -101,7 +101,7 @@ def synthetic_reviews(n: int, rng: np.random.Generator) -> tuple[list[str], NDAr
     Examples
     --------
     >>> import numpy as np
-    >>> from whichtoken.data.synthetic_reviews import synthetic_reviews
+    >>> from whichtoken.data.review_sentences import synthetic_reviews
     >>> texts, labels = synthetic_reviews(100, np.random.default_rng(0))
     >>> len(texts), sorted(set(labels.tolist()))
     (100, [-1, 1])
