@@ -88,3 +88,19 @@ def test_unreadable_files(tmp_path, pilot):
     (tmp_path / "pilot.xls").write_text("x")
     with pytest.raises(UsageError, match=r"must be \.npz"):
         read_bags(tmp_path / "pilot.xls")
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["0", "1", "-3"], [0, 1, -3]),
+        (["01", "1"], ["01", "1"]),  # two names, not one number
+        (["007"], ["007"]),
+        (["-0", "0"], ["-0", "0"]),
+        (["1" * 19], ["1" * 19]),
+    ],
+)
+def test_labels_become_numbers_only_if_they_are_written_as_numbers(labels, expected):
+    from whichtoken.data.bag_tables import whole_numbers_where_possible
+
+    assert whole_numbers_where_possible(labels).tolist() == expected

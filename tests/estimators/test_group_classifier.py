@@ -191,7 +191,15 @@ def test_contributions_sum_to_the_decision(one_group):
     model = GroupClassifier(
         {j: [*range(4 * j, 4 * j + 4), (4 * j + 4) % 32] for j in range(8)}, n_groups=3, random_state=0
     ).fit(X, y)
-    np.testing.assert_allclose(model.contributions(X).sum(axis=1) + model.intercept_, model.decision_function(X))
+    average = model.explain(X[:1])[0].bias
+    np.testing.assert_allclose(model.contributions(X).sum(axis=1) + average, model.decision_function(X))
+
+
+def test_contributions_do_not_depend_on_the_origin_or_the_unit_of_features(one_group):
+    X, y = flat(one_group, 300)
+    groups = {j: list(range(4 * j, 4 * j + 4)) for j in range(8)}
+    plain, moved = (GroupClassifier(groups, random_state=0).fit(Z, y).contributions(Z) for Z in (X, 3 * X + 100))
+    np.testing.assert_allclose(moved, plain, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ UNKNOWN = {
     "for RMSprop with momentum or centered=True no limit is known": torch.optim.RMSprop([W], momentum=0.9),
     "for Adagrad no limit is known": torch.optim.Adagrad([W]),
     "for Adam on keys and queries apart no limit is known": torch.optim.Adam(KEYS_AND_QUERIES),
+    "heads=2 trains a matrix for each head": MirrorDescent([W.clone()], lr=0.1, p=1.5, norm="schatten", heads=2),
     "maximize=True ascends": torch.optim.SGD([W], lr=0.1, maximize=True),
 }
 
@@ -156,3 +157,15 @@ def test_names_of_the_room_are_functions_whatever_was_imported_before():
     for name in flows.__all__:
         assert callable(getattr(flows, name)), name
         assert callable(getattr(flows, name)), name  # importing its module must not take its place
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (torch.optim.SGD([torch.zeros(3, 3)], lr=0.1), "trains a matrix of shape"),
+        (torch.optim.SGD([W], lr=0.0), "lr=0 of this optimiser must be positive"),
+    ],
+)
+def test_an_optimiser_that_cannot_train_these_weights_is_refused(optimizer, message):
+    with pytest.raises(ValueError, match=message):
+        limit_problem(optimizer, *small_problem())

@@ -174,9 +174,10 @@ def _sorted_rows(
 
 
 def whole_numbers_where_possible(labels: Iterable[str]) -> NDArray[Any]:
-    """Labels that were read as text as whole numbers, if all of them are."""
+    """Labels that were read as text as whole numbers, if all of them are written as these are: 01 is not 1."""
     texts = list(map(str, labels))
-    if all(re.fullmatch(r"-?\d{1,18}", text) for text in texts):  # more digits than an int64 holds stay text
+    # more digits than an int64 holds stay text
+    if all(re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text) for text in set(texts)):
         return np.array([int(text) for text in texts])
     return np.array(texts)
 

@@ -94,7 +94,7 @@ def attention_descent(
     lr, steps : float and int
         Step size and number of steps.
     p : float, optional
-        Exponent of the geometry of `mirror`, above 1; 2, the default, is gradient descent.
+        Exponent of the geometry of `mirror`, above 1; 2, the default, is gradient descent with normalised steps (`rule`).
     loss : str or callable, default="logistic"
         l(m) of the label margin m: log(1 + exp(-m)), exp(-m) or -m by name, or a function that gives log |l'(m)|.
     record : iterable of int, default=()
@@ -102,9 +102,9 @@ def attention_descent(
     **options : options of the optimiser
         norm : "entrywise" or "schatten", of `mirror`: U <- U - step * G, W = sign(U) |U|^(1/(p-1)), of entries (Julistiono,
         Tarzanagh, Azizan, arXiv 2410.14581) or of singular values.
-        rule : of `mirror`. `plain` steps are lr * G; `normalized` ones lr * G / |G|_q; `geometric` ones max(1, |U|_q) times
-        that, a fast warm start whose error floors at O(lr). `flow` follows dU/dt = -G, to times like exp(400), in Euler
-        steps along which attention scores change by about lr.
+        rule : of `mirror`. `plain` steps are lr * G; `normalized` ones, the default, lr * G / |G|_q; `geometric` ones
+        max(1, |U|_q) times that, a fast warm start whose error floors at O(lr). `flow` follows dU/dt = -G, to times like
+        exp(400), in Euler steps along which attention scores change by about lr.
         lr_power : step k has size lr * k^-lr_power (not for entrywise `mirror`).
         heads : "each" or "whole", whether optimisers of matrices see every head or all heads stacked.
 

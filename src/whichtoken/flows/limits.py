@@ -111,15 +111,34 @@ def limit_problem(
         raise UsageError(
             f"optimizer={optimizer!r} must be an instance of a torch optimiser, as in torch.optim.Adam(...)"
         )
+    matrices = [tuple(p.shape) for group in optimizer.param_groups for p in group["params"] if p.ndim == 2]
     if factored is None:
-        matrices = [p for group in optimizer.param_groups for p in group["params"] if p.ndim == 2]
         factored = len(matrices) > 1
+    _check_rates(optimizer)
     found = _geometry(type(optimizer).__name__, _options(optimizer), factored)
     if found.norm is None:
         return LimitProblem(None, math.nan, None, found.statement, found.source, math.nan)
     certificate = key_query_svm(tokens, queries, selected, p=found.p, norm=found.norm)
+    _check_shape(matrices if not factored else [], certificate)
     pace = max(float(group["lr"]) for group in optimizer.param_groups) * certificate.margin / found.forgets
     return LimitProblem(found.norm, found.p, certificate, found.statement, found.source, pace)
+
+
+def _check_shape(matrices: list[tuple[int, ...]], certificate: MarginCertificate) -> None:
+    """Refuse an optimiser of another matrix than the one that scores these tokens."""
+    if matrices and certificate.direction is not None and sorted(matrices[0]) != sorted(certificate.direction.shape):
+        raise UsageError(
+            f"the optimiser trains a matrix of shape {matrices[0]}, but these tokens and queries are scored by one of shape "
+            f"{certificate.direction.shape}"
+        )
+
+
+def _check_rates(optimizer: torch.optim.Optimizer) -> None:
+    for group in optimizer.param_groups:
+        if not float(group["lr"]) > 0:
+            raise UsageError(
+                f"lr={float(group['lr']):g} of this optimiser must be positive: without steps there is no limit"
+            )
 
 
 def _options(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -225,5 +244,10 @@ def _forgotten(share: float) -> float:
 
 def _mirror(name: str, options: dict[str, Any]) -> Geometry:
     p, norm = float(options["p"]), options.get("norm", "entrywise")
+    if options.get("heads", 1) > 1:
+        return _unknown(
+            f"MirrorDescent with heads={options['heads']} trains a matrix for each head, and each has a limit of its own; ask "
+            "for one head with an optimiser of its matrix alone"
+        )
     kind = "Schatten norm" if norm == "schatten" else "entrywise norm"
     return Geometry(norm, p, f"MirrorDescent takes W to the largest margin in the {kind} with p={p:g}", _MIRROR)

@@ -196,14 +196,16 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
         return probabilities(self.decision_function(X))
 
     def contributions(self, X: ArrayLike) -> Array:
-        """What each selected group, then the covariates, add to the score of two classes; with `intercept_` they sum to it.
+        """What each selected group, then the covariates, add to the score of an average row, for two classes.
 
-        Shape (n, selected groups + 1). A column of several groups counts for the first of them.
+        Shape (n, selected groups + 1). Columns count from their training means, as in `explain`, so that the origin of a
+        feature does not matter; with the score of the average row, `explain(X)[0].bias`, they sum to the decision. A column of
+        several groups counts for the first of them.
         """
         check_is_fitted(self)
         if len(self.classes_) != 2:
             raise ValueError(f"contributions are those of two classes; this model has {len(self.classes_)}")
-        terms = self._rows(X) * self.coef_[0]
+        terms = (self._rows(X) - self.column_means_) * self.coef_[0]
         return np.stack([terms[:, columns].sum(axis=1) for columns in self._parts()], axis=1)
 
     def explain(self, X: ArrayLike) -> list[RowExplanation]:
