@@ -122,7 +122,7 @@ def test_bad_wishes_are_one_sentence(change, message):
 
 def test_three_classes_are_refused():
     X, _ = source(4).sample(30, np.random.default_rng(0))
-    with pytest.raises(ValueError, match="a pilot must have two classes; it has 3: 0, 1, 2"):
+    with pytest.raises(ValueError, match="planning is for two classes; this pilot has 3: 0, 1, 2"):
         plan_study(pilot=(X, np.arange(30) % 3))
 
 
@@ -154,3 +154,20 @@ def test_the_command_takes_what_fit_bags_takes(whichtoken, tmp_path):
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert [point["samples"] for point in plan["learning_curve"]] == [120, 300, 600]
     assert plan["pilot"]["classes"] == ["no", "yes"]
+
+
+def test_texts_gaps_and_another_encoding_are_read_as_fit_bags_reads_them(whichtoken, tmp_path):
+    X, y = source(3).sample(40, np.random.default_rng(0))
+    frame = pd.DataFrame(X.reshape(-1, 3), columns=["größe", "b", "c"])
+    frame["colour"] = np.where(np.arange(len(frame)) % 2, "rot", "grün")
+    frame.loc[5, "b"] = np.nan
+    frame = frame.assign(bag=np.repeat(np.arange(40), 8), label=np.repeat(y, 8).astype(int))
+    frame.to_csv(tmp_path / "pilot.csv", index=False, encoding="latin-1")
+    done = whichtoken("plan", "--pilot", "pilot.csv", "--encoding", "latin-1", "--rows", "280", "--json", "plan.json")
+    assert done.returncode == 0, done.stderr
+    assert "Pilot: 35 bags of 8 instances with 5 features" in done.stdout
+    notes = json.loads((tmp_path / "plan.json").read_text())["notes"]
+    assert "column 'colour' holds texts and becomes 2 columns of 0 and 1" in notes
+    assert any(note.startswith("column 'b' has 1 gaps in 280 rows, which are filled") for note in notes)
+    done = whichtoken("plan", "--pilot", "pilot.csv", "--encoding", "latin-1", "--drop-missing")
+    assert "1 rows with a gap were left out" in " ".join(done.stdout.split())

@@ -235,7 +235,8 @@ class StudyCurve:
 def _two_classes(y: ArrayLike, bags: int) -> tuple[tuple[str, str], NDArray[np.intp]]:
     classes, codes = encode_labels(y, bags)
     if len(classes) != 2:
-        raise UsageError(f"a pilot must have two classes; it has {len(classes)}: {', '.join(map(str, classes[:5]))}")
+        some = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
+        raise UsageError(f"planning is for two classes; this pilot has {len(classes)}: {some}")
     return (str(classes[0]), str(classes[1])), codes
 
 
