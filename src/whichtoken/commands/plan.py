@@ -165,7 +165,7 @@ def _from_pilot(pilot: Path, reading: dict[str, Any], given: dict[str, Any], wan
             print(visible(line))
         if study.fits:
             _print_forecasts(study.theory)
-    _print_notes(study.notes)
+    _print_notes(map(_as_options, study.notes))
     return study
 
 
