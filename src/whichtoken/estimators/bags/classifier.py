@@ -41,7 +41,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
 
     Queries start from two gradient steps (Barnfield, Cui, Lu, arXiv 2509.25153), the readout is convex, and both may be
     trained further together. A cross-validation of a few fits chooses inverse temperature, ridge and refinement; where
-    attention does not lower its log-loss, the bag is pooled by the mean, and `pooling_` says so. More than two classes are
+    attention does not lower its log loss, the bag is pooled by the mean, and `pooling_` says so. More than two classes are
     learned one against the rest, each with queries of its own.
 
     X is a 3-D array (n, L, d), a list of n arrays (L_i, d), or a 2-D array (n, L * token_dim). Nothing is padded.
@@ -89,7 +89,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
     pooling_ : str
         "attention", or "mean" where attention did not help.
     choice_ : list of BagChoice
-        How each score was trained, with the validated log-losses of both kinds of pooling.
+        How each score was trained, with the validated log losses of both kinds of pooling.
 
     Examples
     --------
@@ -248,7 +248,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         return diagnose(self, bags, y)
 
     def compare_maps(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> MapComparison:
-        """Cross-validated error and log-loss with each `instance_map`, and whether another than this one does better."""
+        """Cross-validated error and log loss with each `instance_map`, and whether another than this one does better."""
         from whichtoken.estimators.bags.comparison import compare_maps
 
         bags = clone(self)._bags(X, reset=True)

@@ -91,7 +91,7 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
     choice_ : GroupChoice
         Kind of attention, number of groups, C.
     comparison_ : Comparison or None
-        Why: held-out log-losses of fewer groups and of all. None where the number of groups was not chosen here.
+        Why: held-out log losses of fewer groups and of all. None where the number of groups was not chosen here.
     coef_ : (n_scores, n_features)
         Zero outside the selection; there is one score for two classes, and one per class for more.
     intercept_ : (n_scores,)
