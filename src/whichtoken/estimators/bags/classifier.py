@@ -318,13 +318,14 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         """X as bags, with scikit-learn's own checks for 2-D input."""
         if not reset:
             check_is_fitted(self)
-        if isinstance(X, Bags) or is_ragged(X) or getattr(X, "ndim", 2) == 3:
+        if isinstance(X, Bags) or is_ragged(X) or getattr(X, "ndim", 2) == 3 or (isinstance(X, list | tuple) and not X):
             bags = as_bags(X, self.token_dim)
             if reset:
                 self.n_features_in_ = bags.dim
                 self.__dict__.pop("feature_names_in_", None)
         else:
-            bags = as_bags(validate_data(self, X, dtype=[np.float64, np.float32], reset=reset), self.token_dim)
+            table = validate_data(self, X, dtype=[np.float64, np.float32], reset=reset, ensure_all_finite=False)
+            bags = as_bags(table, self.token_dim)
         if not reset and bags.dim != self.maps_[0].dim:
             raise ValueError(f"X has instances of width {bags.dim}; the model was trained on width {self.maps_[0].dim}")
         return bags
