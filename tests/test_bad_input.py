@@ -205,7 +205,9 @@ PLANS = [
     ("plan --pilot folder", "folder is a folder; name a file"),
     ("plan --pilot texts.csv", "has no column 'bag'"),
     ("plan --pilot bags.csv --json bags.csv", "--pilot and --json name the same file"),
-    ("plan --pilot bags.csv", "shows no reliable difference between the classes"),
+    ("plan --pilot bags.csv --length 7", "--length 7 must be that of the pilot, 2"),
+    (f"{PLAN} --bag molecule", "--bag says how a pilot is read; give a --pilot FILE or leave it out"),
+    ("plan --pilot bags.csv --encoding nosuch", "nosuch"),
     ("plan --pilot bags.csv --strength 1e300", "--strength 1e+300 is out of range"),
 ]
 FIT_TEXT = [

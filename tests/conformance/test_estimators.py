@@ -160,3 +160,28 @@ def test_groups_in_a_grid_search():
     y = X[:, 2] + X[:, 3] > 0
     search = GridSearchCV(GroupClassifier([0, 0, 1, 1, 2, 2], random_state=0), {"n_groups": [1, 3]}, cv=2).fit(X, y)
     assert search.best_estimator_.selected_groups_[0] == 1
+
+
+@pytest.mark.parametrize("kind", [BagClassifier, GroupClassifier])
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (np.nan, "X contains NaN; {} must be finite"),
+        (-np.inf, "X contains infinity; {} must be finite"),
+        (-1e200, "X contains -1e+200; {} must be below 1e+100 in size, so rescale the column"),
+    ],
+)
+def test_numbers_that_cannot_be_used_are_one_sentence(kind, value, sentence):
+    X, y = np.random.default_rng(0).standard_normal((30, 3)), np.arange(30) % 2
+    model = kind(random_state=0).fit(X, y)
+    X[4, 1] = value
+    for use in (lambda: kind().fit(X, y), lambda: model.predict(X)):
+        with pytest.raises(ValueError) as caught:
+            use()
+        assert str(caught.value) == sentence.format("instances" if kind is BagClassifier else "features")
+
+
+@pytest.mark.parametrize(("kind", "what"), [(BagClassifier, "bag"), (GroupClassifier, "row")])
+def test_nothing_to_learn_from_is_one_sentence(kind, what):
+    with pytest.raises(ValueError, match=f"^X is empty; there must be at least one {what}$"):
+        kind().fit([], [])

@@ -49,11 +49,27 @@ def test_ragged_bags_and_named_columns(pilot, tmp_path):
     np.testing.assert_allclose(found.bags.bag(1), pilot[0][1][:, [0, 2]], rtol=1e-12)
 
 
+def test_texts_and_gaps_are_encoded_and_said(pilot, tmp_path):
+    frame = table(*pilot).assign(x1=["red", "blue"] * 12)
+    frame.loc[3, "x2"] = np.nan
+    frame.to_csv(tmp_path / "pilot.csv", index=False)
+    found = read_bags(tmp_path / "pilot.csv")
+    assert found.features == ("x0", "x1=blue", "x1=red", "x2")
+    assert found.bags.bag(0)[3, 3] == pytest.approx(np.nanmedian(frame["x2"]))
+    assert len(found.notes) == 2
+    found = read_bags(tmp_path / "pilot.csv", drop_missing=True, rows=8)
+    assert found.bags.lengths.tolist() == [3, 4]
+    assert found.notes[-1] == "1 rows with a gap were left out"
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
         (lambda frame: frame.drop(columns="bag"), "no column 'bag'"),
-        (lambda frame: frame.assign(x1="word"), "column 'x1' holds 'word' in row 1; features must be finite numbers"),
+        (
+            lambda frame: frame.assign(x1=["word", *frame["x1"][1:]]),
+            "column 'x1' holds 'word' in row 1; features must be finite numbers",
+        ),
         (lambda frame: frame.assign(label=range(len(frame))), "has several labels"),
         (lambda frame: frame[["bag", "label"]], "has no feature columns besides bag, label"),
         (

@@ -159,3 +159,12 @@ def test_large_bags_are_compared_in_part_with_every_class(monkeypatch):
     monkeypatch.setattr("whichtoken.estimators.bags.comparison.COMPARED_FLOATS", 300)
     rare = np.where(np.arange(90) < 4, 1, 0)
     assert BagClassifier(random_state=0, refine_steps=0).compare_maps(X, rare).bags < 40
+
+
+def test_no_map_is_advised_that_makes_as_many_mistakes():
+    X, y = np.random.default_rng(0).standard_normal((60, 4, 2)), np.arange(60) % 2
+    X[y == 1] += 3
+    found = BagClassifier(random_state=0, C=1e-3).compare_maps(X, y)
+    assert found.errors["linear"] == min(found.errors.values()) == 0
+    assert found.better is None
+    assert "no other map" in str(found)

@@ -375,5 +375,5 @@ def test_what_belongs_together_is_validated_together(one_group):
 def test_what_is_tried_is_said_where_that_is_wanted(one_group, capsys):
     GroupClassifier(IDS, cv=2, verbose=1, n_jobs=2, random_state=0).fit(*flat(one_group, 100))
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("shared, 1 groups: held-out log-loss ")
-    assert lines[-1].startswith("separate, 8 groups: held-out log-loss ")
+    assert lines[0].startswith("shared, 1 groups: held-out log loss ")
+    assert lines[-1].startswith("separate, 8 groups: held-out log loss ")

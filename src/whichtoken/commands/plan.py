@@ -6,25 +6,38 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from whichtoken.commands.options import Separator, check_apart, new_file, new_picture, number, read_file, whole_number
+from whichtoken.commands.options import (
+    DropMissing,
+    Encoding,
+    RowCount,
+    Separator,
+    check_apart,
+    new_file,
+    new_picture,
+    number,
+    read_file,
+    whole_number,
+)
 from whichtoken.display.terminal import console, table
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
 
 if TYPE_CHECKING:
+    from whichtoken.data.table_files import TableForm
     from whichtoken.estimators.bags.planning import StudyPlan
     from whichtoken.theory.sparse_tokens import Plan
 
 # where the theory's integrals are found in seconds and to some digits
 PLANNED = {"--length": (2, 1_000_000), "--strength": (0, 100), "--prevalence": (1e-6, 1 - 1e-6), "--dim": (2, 10**9)}
+READING = {"bag": "bag", "label": "label", "drop_missing": False}  # what says how a table is read, by default
 
 
 def plan(
@@ -60,7 +73,10 @@ def plan(
         list[str] | None,
         typer.Option(metavar="COLUMN", help="A feature of the pilot; repeatable. Default: all others."),
     ] = None,
+    drop_missing: DropMissing = False,
     separator: Separator = None,
+    encoding: Encoding = None,
+    rows: RowCount = None,
     figure: Annotated[
         Path | None,
         typer.Option(metavar="FILE", callback=new_picture, help="Draw the learning curves as .svg, .png or .pdf."),
@@ -72,7 +88,8 @@ def plan(
     """Plan a study: is the signal detectable, with how much data, and does attention beat a linear model?
 
     A power analysis for attention and multiple-instance learning: from the theory of sparse tokens alone, or from a pilot,
-    which is cross-validated and may show that the theory does not hold.
+    which is cross-validated and may show that the theory does not hold. A pilot has two classes; its gaps are filled with
+    the median, and columns of texts become columns of 0 and 1.
 
     Examples:
 
@@ -85,8 +102,13 @@ def plan(
         "--length": length, "--signal-tokens": signal_tokens, "--strength": strength, "--prevalence": prevalence,
         "--dim": dim,
     }  # fmt: skip
+    form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
+    reading = {"bag": bag, "label": label, "features": feature or None, "drop_missing": drop_missing, **form}
     if pilot is None:
         _check_task(task, samples, target_error)
+        _check_no_reading(reading)
+    else:
+        _check_form(pilot, reading, form)
     for option, (least, most) in PLANNED.items():
         if (value := task[option]) is not None and not least <= value <= most:
             raise UsageError(f"{option} {value:g} is out of range; give a number from {least:g} to {most:g}")
@@ -103,9 +125,7 @@ def plan(
         if pilot is None:
             planned: Any = _from_theory(given, wanted)
         else:
-            planned = _from_pilot(
-                pilot, {"bag": bag, "label": label, "features": feature or None}, separator, given, wanted
-            )
+            planned = _from_pilot(pilot, reading, given, wanted)
     if figure is not None:
         from whichtoken.report.planning import write_figure
 
@@ -126,19 +146,18 @@ def _from_theory(given: dict[str, Any], wanted: dict[str, Any]) -> Plan:
     return planned
 
 
-def _from_pilot(
-    pilot: Path, columns: dict[str, Any], separator: str | None, given: dict[str, Any], wanted: dict[str, Any]
-) -> StudyPlan:
+def _from_pilot(pilot: Path, reading: dict[str, Any], given: dict[str, Any], wanted: dict[str, Any]) -> StudyPlan:
     """Plan from a pilot, and print what it shows: first whether the theory holds for it."""
     from whichtoken.data.bag_files import read_bags
     from whichtoken.estimators import plan_study
     from whichtoken.report.planning import study_lines, theory_lines
 
-    table_of_bags = read_bags(pilot, **columns, separator=separator)
+    table_of_bags = read_bags(pilot, **reading)
     assert table_of_bags.labels is not None
     study = plan_study(
         pilot=(table_of_bags.bags, table_of_bags.labels), features=table_of_bags.features, **given, **wanted
     )
+    study = replace(study, notes=(*table_of_bags.notes, *study.notes))
     for line in study_lines(study):
         print(visible(line))
     if study.theory is not None:
@@ -146,7 +165,7 @@ def _from_pilot(
             print(visible(line))
         if study.fits:
             _print_forecasts(study.theory)
-    _print_notes(study.notes)
+    _print_notes(map(_as_options, study.notes))
     return study
 
 
@@ -182,6 +201,29 @@ def _check_task(task: Mapping[str, float | None], samples: int | None, target_er
         raise UsageError(f"plan needs {', '.join(missing)}, or a --pilot FILE to estimate the task from")
     if samples is None and target_error is None:
         raise UsageError("plan needs --samples N (what you can get) or --target-error E (what you want), or both")
+
+
+def _check_no_reading(reading: Mapping[str, Any]) -> None:
+    """Refuse options of a file where none is read."""
+    for option in _changed(reading):
+        raise UsageError(f"{option} says how a pilot is read; give a --pilot FILE or leave it out")
+
+
+def _check_form(pilot: Path, reading: Mapping[str, Any], form: TableForm) -> None:
+    """Refuse options of a table for a file that is none."""
+    from whichtoken.commands.models import check_form
+
+    if pilot.suffix.lower() != ".npz":
+        check_form(pilot, form)
+        return
+    for option in _changed(reading):
+        raise UsageError(f"{option} is for tables; leave it out for {pilot}")
+
+
+def _changed(reading: Mapping[str, Any]) -> list[str]:
+    """Options that say how a table is read, if they differ from what they are by default."""
+    options = {"features": "feature", "drop_missing": "drop-missing"}
+    return [f"--{options.get(name, name)}" for name, value in reading.items() if value != READING.get(name)]
 
 
 def _as_options(sentence: str) -> str:

@@ -1,9 +1,10 @@
-"""Labelled bags of vectors from a file: the one reader of what `fit bags` and `plan --pilot` are given."""
+"""Labelled bags of vectors from a file: tables as `fit bags` reads them, or arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from whichtoken.data.array_files import read_arrays
 from whichtoken.data.bag_tables import BagTable, read_bag_table
 from whichtoken.data.bags import as_bags
 from whichtoken.data.reading import readable, shown
-from whichtoken.data.table_files import LARGEST
+from whichtoken.data.table_files import LARGEST, TableForm
 from whichtoken.errors import UsageError
 
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".json", ".gz")
@@ -23,7 +24,9 @@ def read_bags(
     bag: str = "bag",
     label: str = "label",
     features: Sequence[str] | None = None,
-    separator: str | None = None,
+    *,
+    drop_missing: bool = False,
+    **form: Unpack[TableForm],
 ) -> BagTable:
     """Bags of any lengths with their labels.
 
@@ -31,14 +34,14 @@ def read_bags(
     ----------
     path : .npz, .csv, .tsv, .parquet or .jsonl
         Arrays `tokens` (bags, instances, features) and `labels` (bags,), or a table with one instance per row.
-    bag, label, features, separator
+    bag, label, features, drop_missing, form
         Of a table, see `read_bag_table`.
     """
     match path.suffix.lower():
         case ".npz":
             return _from_arrays(path)
         case kind if kind in TABLES:
-            return read_bag_table(path, bag, label, features, separator)
+            return read_bag_table(path, bag, label, features, drop_missing=drop_missing, **form)
         case _:
             raise UsageError(f"{shown(path)}: bags must be {KINDS}")
 

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.data.bags import Bags
+from whichtoken.data.column_encoding import ColumnEncoding
 from whichtoken.data.column_roles import check_roles, filled
 from whichtoken.data.mixed_columns import ColumnReader, MixedColumns, without_gaps
 from whichtoken.data.reading import shown
 from whichtoken.data.review_files import label_names
 from whichtoken.data.table_files import TableForm, column_names, stream_table
-from whichtoken.data.table_files import numbers as numbers
 from whichtoken.errors import UsageError
 
 
@@ -29,6 +29,7 @@ class BagTable:
     ids: NDArray[Any]  # (n,)
     labels: NDArray[Any] | None  # (n,)
     features: tuple[str, ...]
+    notes: tuple[str, ...] = ()  # what was filled, encoded or left out
 
 
 def read_bag_table(
@@ -36,9 +37,11 @@ def read_bag_table(
     bag: str = "bag",
     label: str | None = "label",
     features: Sequence[str] | None = None,
-    separator: str | None = None,
+    *,
+    drop_missing: bool = False,
+    **form: Unpack[TableForm],
 ) -> BagTable:
-    """Read a table piece by piece.
+    """Read a table piece by piece; gaps are filled and texts encoded by all its rows, as for a model that is trained on them.
 
     Parameters
     ----------
@@ -47,24 +50,16 @@ def read_bag_table(
         Columns of the bag's id and of its label, which is the same in all rows of a bag; None for no labels.
     features : sequence of str, optional
         Columns of the instances; all the others by default.
+    drop_missing : bool
+        Leave out rows with a gap.
     """
-    special = {"bag": bag} | ({} if label is None else {"label": label})
-    check_roles([*special.items(), *(("feature", name) for name in features or ())])
-    if features is None:
-        features = [name for name in column_names(path, separator=separator) if name not in special.values()]
-    if not features:
-        raise UsageError(f"{shown(path)} has no feature columns besides {shown(', '.join(special.values()))}")
-    tokens: list[NDArray[np.float64]] = []
-    ids: list[Any] = []
-    labels: list[str] = []
-    for piece in stream_table(path, [*special.values(), *features], separator=separator):
-        filled(path, piece[bag], bag, "bag", len(ids))
-        tokens.append(numbers(path, piece, features))
-        labels += [] if label is None else label_names(path, piece[label], label, len(ids))
-        ids += piece[bag].tolist()
-    if not ids:
-        raise UsageError(f"{shown(path)} has no rows")
-    return _gathered(path, np.concatenate(tokens), ids, labels, tuple(features))
+    found = read_bag_rows(path, BagRoles(bag, label, features), drop_missing=drop_missing, **form)
+    encoding = ColumnEncoding.of(found.columns)
+    notes = [*encoding.notes(found.columns)]
+    if found.dropped:
+        notes.append(f"{found.dropped} rows with a gap were left out")
+    bags = Bags(encoding.encode(found.columns), found.starts)
+    return BagTable(bags, found.ids, found.labels, tuple(encoding.names), tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -180,23 +175,3 @@ def whole_numbers_where_possible(labels: Iterable[str]) -> NDArray[Any]:
     if all(re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text) for text in set(texts)):
         return np.array([int(text) for text in texts])
     return np.array(texts)
-
-
-def _gathered(
-    path: Path, tokens: NDArray[np.float64], ids: list[Any], names_of_labels: list[str], features: tuple[str, ...]
-) -> BagTable:
-    import pandas as pd
-
-    codes, names = pd.factorize(np.array(ids, dtype=object))
-    order = np.argsort(codes, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
-    labels = None
-    if names_of_labels:
-        every = whole_numbers_where_possible(names_of_labels)[order]
-        labels = every[starts[:-1]]
-        mixed = np.flatnonzero(every != np.repeat(labels, np.diff(starts)))
-        if mixed.size:
-            name = shown(names[codes[order[mixed[0]]]])
-            raise UsageError(f"{shown(path)}: bag {name} has several labels; a bag must have one")
-    in_order = bool((np.diff(codes) >= 0).all())
-    return BagTable(Bags(tokens if in_order else tokens[order], starts), np.asarray(names), labels, features)

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whichtoken.data.table_files import LARGEST
+
 Array = NDArray[np.float64]
 
 
@@ -110,6 +112,8 @@ def as_bags(X: Any, token_dim: int | None = None) -> Bags:
     if isinstance(X, np.ma.MaskedArray) and X.ndim == 3:
         hidden = np.asarray(np.ma.getmaskarray(X).any(axis=2))
         X = [X.data[i][~hidden[i]] for i in range(len(X))]
+    if not X if isinstance(X, list | tuple) else getattr(X, "shape", ())[:1] == (0,):
+        raise ValueError("X is empty; there must be at least one bag")
     if is_ragged(X):
         return _stacked(X, token_dim)
     table = np.asarray(X)
@@ -125,7 +129,7 @@ def as_bags(X: Any, token_dim: int | None = None) -> Bags:
         raise ValueError("bag 0 is empty; every bag must have at least one instance")
     _check_width(width, token_dim)
     tokens = np.ascontiguousarray(_floating(table)).reshape(n * length, width)
-    return Bags(_finite(tokens), np.arange(0, n * length + 1, length))
+    return Bags(_usable(tokens), np.arange(0, n * length + 1, length))
 
 
 def is_ragged(X: Any) -> bool:
@@ -143,7 +147,7 @@ def _stacked(bags: Sequence[ArrayLike], token_dim: int | None) -> Bags:
             raise ValueError(f"bag {i} is empty; every bag must have at least one instance")
     _check_width(width, token_dim)
     starts = np.concatenate([[0], np.cumsum([len(bag) for bag in arrays])])
-    return Bags(_finite(_floating(np.concatenate(arrays))), starts)
+    return Bags(_usable(_floating(np.concatenate(arrays))), starts)
 
 
 def _from_rows(table: NDArray[np.floating[Any]], token_dim: int | None) -> Bags:
@@ -153,7 +157,7 @@ def _from_rows(table: NDArray[np.floating[Any]], token_dim: int | None) -> Bags:
         raise ValueError(f"token_dim={token_dim} must divide the {columns} columns of X")
     count = len(table) * (columns // width)
     tokens = np.ascontiguousarray(table).reshape(count, width)
-    return Bags(_finite(tokens), np.arange(0, count + 1, columns // width))
+    return Bags(_usable(tokens), np.arange(0, count + 1, columns // width))
 
 
 def _floating(array: NDArray[Any]) -> NDArray[np.floating[Any]]:
@@ -167,14 +171,22 @@ def _floating(array: NDArray[Any]) -> NDArray[np.floating[Any]]:
         raise ValueError(f"X of type {array.dtype} must be numeric: {error}") from error
 
 
-def _finite(tokens: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-    # the sum of finite numbers is finite, unless it overflows: only then look at each
-    with np.errstate(over="ignore", invalid="ignore"):
-        suspicious = not np.isfinite(tokens.sum())
-    if suspicious and not np.isfinite(tokens).all():
-        what = "NaN" if np.isnan(tokens).any() else "infinity"
-        raise ValueError(f"X contains {what}; instances must be finite")
-    return tokens
+def _usable(tokens: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+    return check_values(tokens, "instances")
+
+
+def check_values(X: NDArray[np.floating[Any]], what: str) -> NDArray[np.floating[Any]]:
+    """X itself, if all its numbers can be computed with."""
+    if not X.size:
+        return X
+    with np.errstate(invalid="ignore"):
+        low, high = float(X.min()), float(X.max())  # nan if there is one
+    if not np.isfinite([low, high]).all():
+        raise ValueError(f"X contains {'NaN' if np.isnan(low) else 'infinity'}; {what} must be finite")
+    largest = high if high >= -low else low
+    if abs(largest) > LARGEST:
+        raise ValueError(f"X contains {largest:g}; {what} must be below {LARGEST:g} in size, so rescale the column")
+    return X
 
 
 def _check_width(width: int, token_dim: int | None) -> None:

@@ -66,6 +66,10 @@ def study_lines(study: StudyPlan) -> list[str]:
     pilot = study.pilot
     low, high = pilot.error_interval
     lines = []
+    if pilot.too_few:
+        lines.append(
+            f"This pilot is too small to plan from: one class has only {pilot.fewest} bags. All that follows is a guess."
+        )
     if study.contradictions:
         lines.append("The theory of sparse tokens does not hold for this pilot:")
         lines += [f"  {sentence}" for sentence in study.contradictions]
@@ -99,6 +103,11 @@ def theory_lines(study: StudyPlan) -> list[str]:
         f"{theory.signal_tokens} of {theory.length} tokens of a positive sequence with a signal of {theory.strength:.3g} noise"
         " standard deviations"
     )
+    if study.fits and (better := study.beats_floor):
+        return [
+            f"By the theory: {task}. The {better} does better than this estimated task allows, an error of"
+            f" {theory.bayes_floor:.3g} at best, so no limit is claimed."
+        ]
     if study.fits:
         return [
             f"By the theory: {task}; {_floor(theory)}, no linear one better than {theory.linear_oracle:.3g}.",
@@ -169,7 +178,7 @@ def _draw_study(study: StudyPlan, axes: Axes) -> None:
     x = [point.samples for point in points]
     axes.plot(x, [point.error for point in points], "o-", color="C0", label="BagClassifier, 90 % interval")
     axes.fill_between(x, [point.low for point in points], [point.high for point in points], color="C0", alpha=0.2)
-    if study.fits and study.theory is not None:
+    if study.fits and study.theory is not None and not study.beats_floor:
         axes.axhline(study.theory.bayes_floor, ls=":", color="grey", label="no classifier is better, by the theory")
 
 

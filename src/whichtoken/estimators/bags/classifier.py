@@ -41,7 +41,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
 
     Queries start from two gradient steps (Barnfield, Cui, Lu, arXiv 2509.25153), the readout is convex, and both may be
     trained further together. A cross-validation of a few fits chooses inverse temperature, ridge and refinement; where
-    attention does not lower its log-loss, the bag is pooled by the mean, and `pooling_` says so. More than two classes are
+    attention does not lower its log loss, the bag is pooled by the mean, and `pooling_` says so. More than two classes are
     learned one against the rest, each with queries of its own.
 
     X is a 3-D array (n, L, d), a list of n arrays (L_i, d), or a 2-D array (n, L * token_dim). Nothing is padded.
@@ -89,7 +89,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
     pooling_ : str
         "attention", or "mean" where attention did not help.
     choice_ : list of BagChoice
-        How each score was trained, with the validated log-losses of both kinds of pooling.
+        How each score was trained, with the validated log losses of both kinds of pooling.
 
     Examples
     --------
@@ -248,7 +248,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         return diagnose(self, bags, y)
 
     def compare_maps(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> MapComparison:
-        """Cross-validated error and log-loss with each `instance_map`, and whether another than this one does better."""
+        """Cross-validated error and log loss with each `instance_map`, and whether another than this one does better."""
         from whichtoken.estimators.bags.comparison import compare_maps
 
         bags = clone(self)._bags(X, reset=True)
@@ -318,13 +318,14 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
         """X as bags, with scikit-learn's own checks for 2-D input."""
         if not reset:
             check_is_fitted(self)
-        if isinstance(X, Bags) or is_ragged(X) or getattr(X, "ndim", 2) == 3:
+        if isinstance(X, Bags) or is_ragged(X) or getattr(X, "ndim", 2) == 3 or (isinstance(X, list | tuple) and not X):
             bags = as_bags(X, self.token_dim)
             if reset:
                 self.n_features_in_ = bags.dim
                 self.__dict__.pop("feature_names_in_", None)
         else:
-            bags = as_bags(validate_data(self, X, dtype=[np.float64, np.float32], reset=reset), self.token_dim)
+            table = validate_data(self, X, dtype=[np.float64, np.float32], reset=reset, ensure_all_finite=False)
+            bags = as_bags(table, self.token_dim)
         if not reset and bags.dim != self.maps_[0].dim:
             raise ValueError(f"X has instances of width {bags.dim}; the model was trained on width {self.maps_[0].dim}")
         return bags

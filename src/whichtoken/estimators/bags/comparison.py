@@ -22,18 +22,18 @@ Array = NDArray[np.float64]
 
 FOLDS = 3
 COMPARED_FLOATS = 1_000_000  # of larger data a part of the bags is compared
-SURE = 2.0  # standard errors by which another map must lower the log-loss to be called better
+SURE = 2.0  # standard errors by which another map must lower the log loss to be called better
 
 
 @dataclass(frozen=True)
 class MapComparison:
-    """Cross-validated errors and log-losses with each map of the instances."""
+    """Cross-validated errors and log losses with each map of the instances."""
 
     chosen: str
     bags: int  # that were compared
     errors: dict[str, float]
     log_losses: dict[str, float]
-    better: str | None  # a map with a clearly lower log-loss than the chosen one, and no larger error
+    better: str | None  # a map with a clearly lower log loss than the chosen one, and fewer errors
 
     def __str__(self) -> str:
         """One sentence, which says so where another map is better."""
@@ -41,7 +41,7 @@ class MapComparison:
             return f"in cross-validation no other map of the instances is clearly better than '{self.chosen}'"
         return (
             f"in cross-validation instance_map='{self.better}' does better: error {self.errors[self.better]:.3f} instead of"
-            f" {self.errors[self.chosen]:.3f}, log-loss {self.log_losses[self.better]:.3f} instead of"
+            f" {self.errors[self.chosen]:.3f}, log loss {self.log_losses[self.better]:.3f} instead of"
             f" {self.log_losses[self.chosen]:.3f}"
         )
 
@@ -70,7 +70,7 @@ def compare_maps(model: BagClassifier, bags: Bags, y: ArrayLike, groups: NDArray
     sure = [
         kind
         for kind in MAPS
-        if kind != chosen and errors[kind] <= errors[chosen] and _clearly_below(losses[kind] - losses[chosen])
+        if kind != chosen and errors[kind] < errors[chosen] and _clearly_below(losses[kind] - losses[chosen])
     ]
     means = {kind: float(part.mean()) for kind, part in losses.items()}
     return MapComparison(chosen, len(codes), errors, means, min(sure, key=means.__getitem__, default=None))

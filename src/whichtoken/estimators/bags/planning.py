@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,12 +28,14 @@ from whichtoken.estimators.bags.classifier import BagClassifier
 from whichtoken.estimators.bags.forecast import CrossValidated, CurvePoint
 from whichtoken.theory.sparse_tokens import PilotEstimate, Plan, estimate_task, plan
 from whichtoken.theory.sparse_tokens.learning_curve import curve_laws
+from whichtoken.theory.sparse_tokens.planner import few_in_a_stage
 
 Array = NDArray[np.float64]
 
 MULTIPLES = (2, 5, 10)  # of the pilot, for the learning curve
 SEARCHED = np.geomspace(0.5, 100, 60)  # multiples among which the size for a target is looked for
 DEPENDENT = 1e-10  # share of a feature's variance below which it follows from the others
+FEWEST = 10  # bags of a class, below which a pilot is too small to plan from
 GIVEN = ("length", "signal_tokens", "strength", "prevalence", "dim")
 
 
@@ -44,6 +46,7 @@ class PilotCheck:
     bags: int
     classes: tuple[str, str]  # the second is called positive
     prevalence: float
+    fewest: int  # bags of the rarer class
     shortest: int  # instances of a bag
     longest: int
     dim: int
@@ -51,6 +54,11 @@ class PilotCheck:
     error_interval: tuple[float, float]  # 90 %
     trained_on: int  # bags, in the cross-validation
     constant_error: float  # of the better one of the two constant answers
+
+    @property
+    def too_few(self) -> bool:
+        """Whether one class has too few bags to plan from."""
+        return self.fewest < FEWEST
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,18 @@ class StudyPlan:
     def fits(self) -> bool:
         """Whether the theory's numbers may be relied on."""
         return self.theory is not None and not self.contradictions
+
+    @property
+    def beats_floor(self) -> str | None:
+        """What does better than the best classifier of the estimated task, if anything: its limits are not limits then."""
+        if self.theory is None:
+            return None
+        floor = self.theory.bayes_floor
+        if self.pilot.error < floor:
+            return "pilot"
+        reached = self.samples_needed is not None and self.target_error is not None and self.target_error <= floor
+        expected = [point.error for point in (self.forecast, *self.learning_curve)]
+        return "forecast" if reached or min(expected) < floor else None
 
 
 def plan_study(
@@ -124,21 +144,11 @@ def plan_study(
     _check_wanted(samples, target_error)
     given = dict(zip(GIVEN, (length, signal_tokens, strength, prevalence, dim), strict=True))
     curve = StudyCurve.of(*pilot, given=given, features=features, seed=random_state)
-    check, notes, theory = curve.check, list(curve.notes), None
-    planned = samples or check.bags
-    if curve.task and curve.estimate:
-        task = {**asdict(curve.task), "dim": curve.estimate.dim, "samples": planned}
-        try:
-            theory = plan(**task, target_error=target_error if curve.fits else None)
-        except (
-            UsageError
-        ) as error:  # the theory rules the target out, for a task that is only estimated: no reason to refuse
-            notes.append(f"by the theory, as far as the pilot shows, {error}")
-            theory = plan(**task)
-        notes += [*curve.estimate.warnings, *(theory.warnings if curve.fits else ())]
+    check, planned = curve.check, samples or curve.check.bags
+    theory, doubts = _by_theory(curve, planned, target_error)
     now, *later = curve.points([planned, *(multiple * check.bags for multiple in MULTIPLES)])
     needed, sure = curve.sizes_for(target_error)
-    return StudyPlan(
+    study = StudyPlan(
         pilot=check,
         contradictions=curve.contradictions,
         theory=theory,
@@ -149,9 +159,44 @@ def plan_study(
         learning_curve=tuple(later),
         samples_needed=needed,
         samples_sure=sure,
-        recommendation=_recommendation(curve.fits, target_error, needed, sure, check.bags, later),
-        notes=tuple(notes),
+        recommendation=_recommendation(curve, target_error, needed, sure, later),
+        notes=(),
     )
+    limits = [] if study.beats_floor else doubts
+    return replace(study, notes=(*curve.notes, *limits, *_theory_notes(curve, theory), *_unused(given, curve.fits)))
+
+
+def _by_theory(curve: StudyCurve, samples: int, target: float | None) -> tuple[Plan | None, list[str]]:
+    """The theory's plan for the task that the pilot shows, and what it says against the target."""
+    if curve.task is None or curve.estimate is None:
+        return None, []
+    task = {**asdict(curve.task), "dim": curve.estimate.dim, "samples": samples}
+    try:
+        return plan(**task, target_error=target if curve.fits else None), []
+    except UsageError as error:  # it rules the target out, for a task that is only estimated: no reason to refuse
+        return plan(**task), [f"by the theory, as far as the pilot shows, {error}"]
+
+
+def _theory_notes(curve: StudyCurve, theory: Plan | None) -> list[str]:
+    """What is to be said of the estimate and, where it is relied on, of the theory's plan."""
+    if curve.task is None or curve.estimate is None or theory is None:
+        return []
+    notes = list(curve.estimate.warnings)
+    if curve.fits:
+        fewest = min(theory.samples, theory.attention.samples_needed or theory.samples)
+        split = list(few_in_a_stage(curve.task, fewest, theory.design))  # BagClassifier splits nothing
+        notes += [warning for warning in theory.warnings if warning not in split]
+    return notes
+
+
+def _unused(given: Mapping[str, Any], fits: bool) -> list[str]:
+    """Values that were given for the theory, where the forecast does not follow it."""
+    names = [
+        f"{name}={given[name]:g}" for name in ("signal_tokens", "strength", "prevalence") if given[name] is not None
+    ]
+    if fits or not names:
+        return []
+    return [f"the forecast does not follow the theory, so it does not use {', '.join(names)}"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +256,11 @@ class StudyCurve:
             errors = forecast.power_curves(self.measured, sizes, self.check.constant_error, rng)
             logs = self.measured.decline(errors[:, :known])
         rng = np.random.default_rng([self.seed, 1])
-        return forecast.curve_points(errors[:, known:], forecast.normalised(logs), samples, rng)
+        points = forecast.curve_points(errors[:, known:], forecast.normalised(logs), samples, rng)
+        if not self.check.too_few:
+            return points
+        low, high = self.check.error_interval  # so few bags do not show that more of them help
+        return [replace(point, low=min(point.low, low), high=max(point.high, high)) for point in points]
 
     def sizes_for(self, target: float | None) -> tuple[int | None, int | None]:
         """Bags with which the median curve reaches a target, and those with which 95 % of the curves do."""
@@ -235,7 +284,8 @@ class StudyCurve:
 def _two_classes(y: ArrayLike, bags: int) -> tuple[tuple[str, str], NDArray[np.intp]]:
     classes, codes = encode_labels(y, bags)
     if len(classes) != 2:
-        raise UsageError(f"a pilot must have two classes; it has {len(classes)}: {', '.join(map(str, classes[:5]))}")
+        some = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
+        raise UsageError(f"planning is for two classes; this pilot has {len(classes)}: {some}")
     return (str(classes[0]), str(classes[1])), codes
 
 
@@ -251,10 +301,15 @@ def _pilot_check(bags: Bags, classes: tuple[str, str], codes: NDArray[np.intp], 
     low, high = beta.ppf([tail, 1 - tail], wrong + 0.5, len(bags) - wrong + 0.5)  # Jeffreys
     error = float(measured.errors[-1])
     share = float(codes.mean())
+    counts = np.bincount(codes)
+    if counts.min() < FEWEST:  # either class may be the worse for what its few bags do not show
+        mistakes = np.bincount(codes, measured.wrong[-1])
+        high = max(high, counts @ beta.ppf(1 - tail, mistakes + 0.5, counts - mistakes + 0.5) / len(bags))
     return PilotCheck(
         bags=len(bags),
         classes=classes,
         prevalence=share,
+        fewest=int(counts.min()),
         shortest=int(bags.lengths.min()),
         longest=int(bags.lengths.max()),
         dim=bags.dim,
@@ -335,10 +390,17 @@ def _task(given: Mapping[str, Any], estimate: PilotEstimate) -> Task:
 
 
 def _recommendation(
-    trusted: bool, target: float | None, needed: int | None, sure: int | None, bags: int, later: Sequence[CurvePoint]
+    curve: StudyCurve, target: float | None, needed: int | None, sure: int | None, later: Sequence[CurvePoint]
 ) -> str:
     """What to do, in one or two sentences."""
-    basis = "the theory of sparse tokens, which the pilot confirms" if trusted else "the pilot's own learning curve"
+    bags = curve.check.bags
+    if curve.check.too_few:
+        return f"Collect at least {FEWEST} bags of each class, better many more, and plan again."
+    basis = (
+        "the theory of sparse tokens, which the pilot does not contradict"
+        if curve.fits
+        else "the pilot's own learning curve"
+    )
     if target is None:
         first = later[0]
         gain = (

@@ -45,7 +45,7 @@ class Search:
 
 @dataclass(frozen=True)
 class BagChoice:
-    """How a score was trained, and the validated log-losses of the best of each kind (nan where none was validated)."""
+    """How a score was trained, and the validated log losses of the best of each kind (nan where none was validated)."""
 
     instance_map: str
     C: float  # inverse strength of the ridge
@@ -63,7 +63,7 @@ class BagChoice:
 
     def __str__(self) -> str:
         """One line for people."""
-        losses = f"validated log-loss {self.attention_loss:.4f} (mean pooling {self.mean_loss:.4f})"
+        losses = f"validated log loss {self.attention_loss:.4f} (mean pooling {self.mean_loss:.4f})"
         return f"{self.instance_map} map, {self.pooling} pooling, C={self.C:.3g}, {losses}"
 
 
@@ -123,7 +123,7 @@ def validation_splits(data: LabelledBags, cv: Any, groups: NDArray[Any] | None, 
 
 @dataclass(frozen=True)
 class _Selection:
-    """The recipe, and validated log-losses of the best of each kind (nan where none was validated)."""
+    """The recipe, and validated log losses of the best of each kind (nan where none was validated)."""
 
     recipe: Recipe
     mean_loss: float
@@ -135,7 +135,7 @@ class _Selection:
 
 
 def _select(data: LabelledBags, splits: Sequence[tuple[Rows, Rows]], search: Search) -> _Selection:
-    """Choose the recipe with the least log-loss in a cross-validation.
+    """Choose the recipe with the least log loss in a cross-validation.
 
     Query and standardisation are computed anew in every fold; all temperatures and ridges share them. Only the best pair is
     also tried with refinement. Mean pooling, a temperature of 0, wins ties.
@@ -164,7 +164,7 @@ def _select(data: LabelledBags, splits: Sequence[tuple[Rows, Rows]], search: Sea
 
 
 def _fit_network(data: LabelledBags, splits: Sequence[tuple[Rows, Rows]], search: Search) -> tuple[BagChoice, Score]:
-    """A network with the ridge and the number of steps of the least log-loss in a cross-validation."""
+    """A network with the ridge and the number of steps of the least log loss in a cross-validation."""
     ridges = search.ridges or NETWORK_RIDGES
     ridge, steps, least = ridges[len(ridges) // 2], NETWORK_STEPS[len(NETWORK_STEPS) // 2], float("nan")
     if splits:
@@ -182,7 +182,7 @@ def _fit_network(data: LabelledBags, splits: Sequence[tuple[Rows, Rows]], search
 def _network_path(
     parts: Sequence[tuple[LabelledBags, LabelledBags]], ridge: float, search: Search
 ) -> tuple[float, int]:
-    """Least validated log-loss on the way of the training, and the number of steps at which it was met."""
+    """Least validated log loss on the way of the training, and the number of steps at which it was met."""
     networks = [(Network(training, search.queries, ridge, search.seed), test) for training, test in parts]
     least, best = np.inf, NETWORK_STEPS[0]
     for steps in NETWORK_STEPS:
@@ -222,7 +222,7 @@ def _log_loss(test: LabelledBags, score: Score) -> float:
 
 
 class _Fold:
-    """One split: what was trained on its rows inside, and its log-losses on the rows outside.
+    """One split: what was trained on its rows inside, and its log losses on the rows outside.
 
     The bags are gathered when they are needed, so that one fold is in memory at a time.
     """

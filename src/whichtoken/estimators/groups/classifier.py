@@ -14,6 +14,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from whichtoken.checks import check_range
+from whichtoken.data.bags import check_values
 from whichtoken.estimators._labels import checked_clusters, encode_labels
 from whichtoken.estimators._scores import predicted, probabilities, signs_of
 from whichtoken.estimators.groups.layout import Layout, parse_groups
@@ -91,7 +92,7 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
     choice_ : GroupChoice
         Kind of attention, number of groups, C.
     comparison_ : Comparison or None
-        Why: held-out log-losses of fewer groups and of all. None where the number of groups was not chosen here.
+        Why: held-out log losses of fewer groups and of all. None where the number of groups was not chosen here.
     coef_ : (n_scores, n_features)
         Zero outside the selection; there is one score for two classes, and one per class for more.
     intercept_ : (n_scores,)
@@ -151,7 +152,7 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
             Samples of one group (the visits of a patient) are never on both sides of a validation. Not to be confused with
             the groups of columns, which the constructor takes.
         """
-        table = validate_data(self, X, dtype=np.float64)
+        table = self._numbers(X, reset=True)
         self.classes_, codes = encode_labels(y, len(table))
         layout = self._layout()
         self._check_parameters(layout)
@@ -286,8 +287,15 @@ class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
             if absent.size:
                 means = dict(zip(names[absent], self.column_means_[absent], strict=True))
                 X = X.assign(**means)[[name for name in names if name in means or name in X.columns]]
-        rows: Array = validate_data(self, X, dtype=np.float64, reset=False)
-        return rows
+        return self._numbers(X, reset=False)
+
+    def _numbers(self, X: Any, reset: bool) -> Array:
+        """X (n, features) with scikit-learn's own checks of its form, and a sentence for numbers that cannot be used."""
+        if isinstance(X, list | tuple) and not X:
+            raise ValueError("X is empty; there must be at least one row")
+        table: Array = validate_data(self, X, dtype=np.float64, reset=reset, ensure_all_finite=False)
+        check_values(table, "features")
+        return table
 
     def _ridges(self, samples: int) -> tuple[float, ...]:
         return RIDGES if isinstance(self.C, str) else (1 / (self.C * samples),)

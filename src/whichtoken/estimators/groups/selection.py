@@ -40,7 +40,7 @@ class GroupChoice:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the validation saw of fewer groups beside all of them; held-out log-losses of the same samples."""
+    """What the validation saw of fewer groups beside all of them; held-out log losses of the same samples."""
 
     count: int  # of the fewer groups
     fewer: float
@@ -54,7 +54,7 @@ class Comparison:
 
     def __str__(self) -> str:
         return (
-            f"held-out log-loss {self.fewer:.4f} with {self.count}, {self.whole:.4f} with all,"
+            f"held-out log loss {self.fewer:.4f} with {self.count}, {self.whole:.4f} with all,"
             f" standard error of the difference {self.error:.4f}"
         )
 
@@ -128,7 +128,7 @@ def validation_folds(codes: Rows, folds: int, clusters: NDArray[Any] | None, see
 def choose_groups(
     samples: Samples, among: Candidates, splits: Sequence[tuple[Rows, Rows]], jobs: int | None = None, say: bool = False
 ) -> tuple[GroupChoice, Comparison | None]:
-    """The choice by log-loss in a stratified cross-validation, which ranks the groups anew in every fold.
+    """The choice by log loss in a stratified cross-validation, which ranks the groups anew in every fold.
 
     The fewest groups are sought whose loss is not above the least by more than a standard error of the paired difference.
     They are taken only if they predict at least as well as all groups do: a standard error is much where many groups carry
@@ -149,7 +149,7 @@ def choose_groups(
         losses = losses[:, judged]
         least = int(losses.mean(axis=1).argmin())
         if say:
-            print(f"{kind}, {count} groups: held-out log-loss {losses[least].mean():.4f}", file=sys.stderr)
+            print(f"{kind}, {count} groups: held-out log loss {losses[least].mean():.4f}", file=sys.stderr)
         return GroupChoice(kind, count, 1 / (ridges[least] * n)), losses[least]
 
     total = len(among.layout.names)
@@ -204,7 +204,7 @@ class _Fold:
         }
 
     def losses(self, kind: str, count: int) -> Array:
-        """Weighted log-losses of the held-out samples for each ridge, (ridges, held-out), summed over the scores."""
+        """Weighted log losses of the held-out samples for each ridge, (ridges, held-out), summed over the scores."""
         columns = self.among.layout.columns(self.ranks[kind][:count])
         total = np.zeros((len(self.among.ridges), len(self.test)))
         for signs, held in zip(self.training.targets, self.held.targets, strict=True):

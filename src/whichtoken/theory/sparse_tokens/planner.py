@@ -335,11 +335,16 @@ def _warnings(
             least = forecast.unlimited_error
             yield f"{model} does not reach {target:g} with any amount of data; the least error it reaches is {least:.3g}"
     fewest = min(samples, forecasts["attention"].samples_needed or samples)
-    rarer = trivial * fewest * min(design.query_share, 1 - design.query_share)
-    if rarer < FEW:
-        yield (
-            f"of {fewest} sequences only about {rarer:.0f} are of the rarer class in one of the two stages: the theory is "
-            f"that of many samples, so expect a larger error than predicted"
-        )
+    yield from few_in_a_stage(task, fewest, design)
     if dim < SMALL_DIM:
         yield f"dim={dim} is small: the theory is that of large dimension, so expect larger deviations"
+
+
+def few_in_a_stage(task: Task, samples: int, design: Design) -> Iterator[str]:
+    """A warning where the split of the samples leaves one of its stages too few; it says nothing of training on all of them."""
+    rarer = task.trivial_error * samples * min(design.query_share, 1 - design.query_share)
+    if rarer < FEW:
+        yield (
+            f"of {samples} sequences only about {rarer:.0f} are of the rarer class in one of the two stages: the theory is "
+            f"that of many samples, so expect a larger error than predicted"
+        )
