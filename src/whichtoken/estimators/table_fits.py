@@ -56,7 +56,7 @@ def fit_bags(
     check_baseline(scheme.baseline, TABLES)
     table = read_bag_rows(path, roles, drop_missing=drop_missing, **form)
     work = _BagWork(table, {**(options or {}), "random_state": scheme.seed}, class_weight)
-    report, kept, _ = judged(path, work, scheme)
+    report, kept, _ = judged(path, work, scheme, roles.split_by)
     encoding = kept.model.encoding
     bags = Bags(encoding.encode(table.columns), table.starts)
     notes = [
@@ -190,7 +190,7 @@ def fit_groups(
     work = _GroupWork(
         table, labels, clusters, mapping, roles.covariates, {**(options or {}), "random_state": scheme.seed}
     )
-    report, kept, _ = judged(path, work, scheme)
+    report, kept, _ = judged(path, work, scheme, roles.split_by)
     encoding = kept.model.encoding
     notes = [*encoding.notes(table), *_dropped_note(dropped), *_selection_notes(kept.model.model)]
     _save(folder, kept.model)

@@ -64,7 +64,7 @@ def fit_text(
     check_roles(roles.columns.items())
     work = _read_labels(path, roles, {**(options or {}), "random_state": scheme.seed}, drop_missing, form)
     with each_warning_once():
-        report, kept, held = judged(path, work, scheme)
+        report, kept, held = judged(path, work, scheme, roles.split_by)
         kept.model.save(folder)
     notes = [*_flip_note(work.flips.get(held.tobytes(), []))]
     if work.dropped:
