@@ -199,7 +199,9 @@ def judged_again(path: Path, trained: Trained, labels: NDArray[Any], notes: Sequ
         test=len(codes),
         judged_by="all rows of the table",
         ours=metrics_of("attention", held, 0.0),
-        majority=metrics_of("most frequent class", HeldOut(codes, [np.tile(shares, (len(codes), 1))]), 0.0),
+        majority=metrics_of(
+            "most frequent class of this table", HeldOut(codes, [np.tile(shares, (len(codes), 1))]), 0.0
+        ),
         baseline=None,
         details=details_of(held, trained.classes),
         notes=tuple(notes),
