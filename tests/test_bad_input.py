@@ -93,6 +93,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "broken.json").write_text('{"a": ["a_1"],\n  "b" ["b_1"]}')
     (home / "nothing.csv").write_text("")
     (home / "note.txt").write_text("a superb film")
+    (home / "latin.csv").write_bytes("text,label\ncafé,pos\n".encode("latin-1"))
     (home / "latin.txt").write_bytes("café".encode("latin-1"))
     (home / "latin.json").write_bytes('{"é": ["a_1"]}'.encode("latin-1"))
     (home / "folder").mkdir()
@@ -268,7 +269,12 @@ FIT_TEXT = [
     ("fit text texts.csv --model new --baseline svm", "unknown baseline 'svm'; baselines: logistic, naive-bayes"),
     ("fit text texts.csv --model new --baseline naive", "did you mean 'naive-bayes'?"),
     ("fit text texts.csv --model new --class-weight ''", "'' is not known; the weights can be balanced"),
-    ("fit text texts.csv --model new --encoding klingon", "encoding 'klingon' is not known"),
+    ("fit text texts.csv --model new --encoding klingon", "'--encoding': encoding 'klingon' is not known"),
+    (
+        "fit text latin.csv --model new",
+        "latin.csv is not UTF-8 (byte 0xe9 does not fit); name its encoding, such as --enc",
+    ),
+    (f"{TEXT} --baseline logistic --no-baseline", "--baseline logistic and --no-baseline contradict each other"),
     ("fit text texts.csv --model new --encoding base64", "encoding 'base64' is not known"),
     ("fit text texts.csv --model new --encoding utf-16", "UTF-16 stream does not start with BOM"),
     ("fit text groups.parquet --model new --encoding latin-1", "--encoding is for text files"),
@@ -425,7 +431,8 @@ PREDICT = [
 EXPLAIN = [
     ("explain", "Missing argument 'DIR'"),
     ("explain text-model", "give either a TEXT or --file FILE"),
-    ("explain text-model ''", "give either a TEXT or --file FILE"),
+    ("explain text-model ''", "the text is empty; give one with words in it"),
+    ("explain text-model ' '", "the text is empty; give one with words in it"),
     ("explain text-model superb --file texts.csv", "give either a TEXT or --file FILE"),
     ("explain text-model superb film", "unexpected extra argument"),
     ("explain text-model texts.csv", "texts.csv is a file; to explain what is in it, write --file texts.csv"),

@@ -36,7 +36,7 @@ def test_strange_labels_stay_what_they_are():
 
 def applied(labels, mixed=None):
     table = pd.DataFrame({"label": labels} if mixed is None else {})
-    return Applied(Path("t.csv"), table, np.array([0, 1]), lambda: np.eye(len(labels)), lambda: [], mixed or {})
+    return Applied(Path("t.csv"), table, np.array([0, 1]), lambda: np.eye(len(labels)), list, mixed or {})
 
 
 def test_rows_without_a_label_can_be_left_out():

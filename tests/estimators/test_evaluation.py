@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from sklearn.metrics import confusion_matrix, f1_score, log_loss, roc_auc_score
 
 from whichtoken.errors import UsageError
-from whichtoken.estimators.evaluation import Scheme, Trained, judged
+from whichtoken.estimators.evaluation import Scheme, Trained, judged, judged_again
+from whichtoken.estimators.evaluation_page import evaluation_html
 from whichtoken.estimators.metrics import HeldOut, calibration_of, details_of, metrics_of, wilson
+from whichtoken.report.evaluation import print_evaluation
 
 PATH = Path("t.csv")
 
@@ -173,6 +176,24 @@ def test_a_class_of_one_group_is_learned_with_its_whole_group(scheme):
     report, _, _ = judged(PATH, work, scheme, "film")
     assert all(set(range(12, 18)) <= rows for rows in work.seen)
     assert "class 2 is in too few groups to be tested; it is learned all the same" in report.notes
+
+
+def test_what_is_printed_of_folds_and_of_a_class_that_was_not_tested(capsys):
+    labels = np.where(np.arange(60) == 7, 2, np.arange(60) % 2)
+    report, _, _ = judged(PATH, Toy(labels=labels), Scheme(folds=4))
+    print_evaluation(report)
+    printed = capsys.readouterr().out
+    assert "60 rows, 59 of them tested, 4-fold cross-validation; the saved model is trained on all of them" in printed
+    (line,) = [line for line in printed.splitlines() if "not tested" in line]
+    assert line.split() == ["2", "0", "not", "tested", "0", "0", "0"]
+    page = evaluation_html(asdict(report))
+    assert "<td>2</td><td>0</td><td></td><td></td><td>not tested</td>" in page
+
+
+def test_the_most_frequent_class_of_another_table_is_named_so():
+    trained = Trained(None, np.arange(2), lambda rows: np.full((len(rows), 2), 0.5))
+    report = judged_again(PATH, trained, np.array([0, 1, 1]))
+    assert report.majority.name == "most frequent class of this table"
 
 
 def test_groups_of_one_class_each_cannot_be_tested():

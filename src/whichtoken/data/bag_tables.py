@@ -179,7 +179,7 @@ def _sorted_rows(
 
 def _same(one: Any, two: Any) -> bool:
     """Whether two cells are equal; gaps are."""
-    return one is two or one == two or (one != one and two != two)  # noqa: PLR0124, only NaN differs from itself
+    return one is two or one == two or (one != one and two != two)  # only NaN differs from itself
 
 
 def several(path: Path, bag: str, what: str) -> UsageError:

@@ -66,7 +66,7 @@ class Applied:
 def as_classes(names: Sequence[str], classes: NDArray[Any]) -> NDArray[Any]:
     """Labels that were read as text as the classes of a model: 1, 1.0 and 1e0 are the same; if one is none, as they are."""
     known = {str(name): name for name in classes.tolist()}
-    numbers = {number: name for text, name in known.items() if (number := _number(text)) is not None}
+    numbers = {_number(text): name for text, name in known.items()} | {None: None}
     found = [known[name] if name in known else numbers.get(_number(name)) for name in names]
     if any(label is None for label in found):
         return np.array(names) if classes.dtype.kind in "UO" else whole_numbers_where_possible(names)

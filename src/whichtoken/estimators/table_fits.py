@@ -19,7 +19,7 @@ from whichtoken.data.mixed_columns import ColumnReader, MixedColumns, without_ga
 from whichtoken.data.reading import read_json, shown
 from whichtoken.data.review_files import label_names
 from whichtoken.data.table_files import TableForm, column_names, stream_table
-from whichtoken.display.text import visible
+from whichtoken.display.text import counted, visible
 from whichtoken.errors import UsageError
 from whichtoken.estimators.bags.classifier import BagClassifier
 from whichtoken.estimators.baselines import TABLES, check_baseline, table_baseline
@@ -78,7 +78,7 @@ def _pooling_notes(model: BagClassifier) -> Iterator[str]:
 
 def _dropped_note(dropped: int) -> Iterator[str]:
     if dropped:
-        yield f"{dropped} rows with a gap were left out"
+        yield f"{counted(dropped, 'row')} with a gap {'was' if dropped == 1 else 'were'} left out"
 
 
 @dataclass(frozen=True, eq=False)
