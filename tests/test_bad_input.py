@@ -45,6 +45,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "one_row": texts[:1],
         "header": texts[:0],
         "unlabelled": texts.assign(label=["", *texts["label"][1:]]),
+        "empty_labels": texts.assign(label=""),
         "rare": texts.assign(label=["odd", *texts["label"][1:]]),
         "few": texts.assign(label=["odd"] * 3 + ["pos", "neg"] * 18 + ["pos"]),
         "wordless": texts.assign(text="!"),
@@ -92,6 +93,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "broken.json").write_text('{"a": ["a_1"],\n  "b" ["b_1"]}')
     (home / "nothing.csv").write_text("")
     (home / "note.txt").write_text("a superb film")
+    (home / "latin.csv").write_bytes("text,label\ncafé,pos\n".encode("latin-1"))
     (home / "latin.txt").write_bytes("café".encode("latin-1"))
     (home / "latin.json").write_bytes('{"é": ["a_1"]}'.encode("latin-1"))
     (home / "folder").mkdir()
@@ -239,7 +241,7 @@ FIT_TEXT = [
     (f"{TEXT} --test-share nan", "'nan' is not a finite number"),
     (f"{TEXT} --test-share .999", "a test share of 0.999 puts 40 of 40 rows into the test and leaves 0 for training"),
     (f"{TEXT} --test-share .001", "a test share of 0.001 puts 1 of 40 rows into the test"),
-    (f"{TEXT} --test-share .95", "class 'neg' has"),
+    (f"{TEXT} --test-share .97", "puts 39 of 40 rows into the test and leaves 1 for training"),
     (f"{TEXT} --test-share .999 --split-by film", "puts 10 of 10 groups into the test and leaves 0 for training"),
     (f"{TEXT} --separator ''", "'' cannot separate columns; give one character"),
     (f"{TEXT} --separator '||'", "'||' cannot separate columns"),
@@ -259,7 +261,7 @@ FIT_TEXT = [
     ("fit text rare.csv --model new --min-class x", "'x' is not a whole number"),
     ("fit text wordless.csv --model new", "no token"),
     ("fit text no_film.csv --model new --split-by film", "row 1 has no group in column 'film'"),
-    ("fit text one_film.csv --model new --split-by film", "puts 1 of 1 groups into the test"),
+    ("fit text one_film.csv --model new --split-by film", "puts 1 of 1 group into the test"),
     ("fit text spaced.csv --model new", "has no column 'label'; did you mean 'label '?"),
     ("fit text texts.csv --model new --groups film", "No such option: --groups"),
     ("fit text texts.csv --model new --folds 0", "0 folds are not possible; give a whole number from 2 to 100"),
@@ -269,7 +271,12 @@ FIT_TEXT = [
     ("fit text texts.csv --model new --baseline svm", "unknown baseline 'svm'; baselines: logistic, naive-bayes"),
     ("fit text texts.csv --model new --baseline naive", "did you mean 'naive-bayes'?"),
     ("fit text texts.csv --model new --class-weight ''", "'' is not known; the weights can be balanced"),
-    ("fit text texts.csv --model new --encoding klingon", "encoding 'klingon' is not known"),
+    ("fit text texts.csv --model new --encoding klingon", "'--encoding': encoding 'klingon' is not known"),
+    (
+        "fit text latin.csv --model new",
+        "latin.csv is not UTF-8 (byte 0xe9 does not fit); name its encoding, such as --enc",
+    ),
+    (f"{TEXT} --baseline logistic --no-baseline", "--baseline logistic and --no-baseline contradict each other"),
     ("fit text texts.csv --model new --encoding base64", "encoding 'base64' is not known"),
     ("fit text texts.csv --model new --encoding utf-16", "UTF-16 stream does not start with BOM"),
     ("fit text groups.parquet --model new --encoding latin-1", "--encoding is for text files"),
@@ -319,7 +326,7 @@ FIT_BAGS = [
     ("fit bags film_bags.csv --model new --split-by film", "bag 0 has several values of 'film'; a bag must have one"),
     ("fit bags bags.csv --model new --baseline naive-bayes", "unknown baseline 'naive-bayes'"),
     ("fit bags bags.csv --model new --class-weight even", "'even' is not known; the weights can be balanced"),
-    ("fit bags bags.csv --model new --folds 1", "1 folds are not possible"),
+    ("fit bags bags.csv --model new --folds 1", "1 fold is not possible"),
     ("fit bags bags.csv --model new --folds 21", "21 folds need as many rows of the rarest class; there are 20"),
     ("fit bags featureless.csv --model new", "has no feature columns besides bag, label"),
     ("fit bags bag_one_class.csv --model new", "has one class only, 'yes'"),
@@ -385,7 +392,8 @@ PREDICT = [
     ("evaluate text-model unlabelled.csv", "row 1 has no label in column 'label'"),
     ("evaluate text-model rare.csv", "has the label 'odd', which the model does not know; it knows 'neg', 'pos'"),
     ("evaluate text-model header.csv", "has no rows"),
-    ("evaluate bag-model mixed.csv", "has no column 'label'"),
+    ("evaluate bag-model mixed.csv", "mixed.csv: bag 0 has several labels; a bag must have one"),
+    ("evaluate text-model empty_labels.csv --drop-missing", "no row has a label in column 'label'"),
     ("evaluate group-model groups.csv --column age", "which knows its columns by name; leave out --column"),
     ("evaluate text-model texts.csv --json texts.csv", "DATA and --json name the same file"),
     ("evaluate text-model texts.csv --html nosuch/x.html", "there is no folder nosuch"),
@@ -425,7 +433,8 @@ PREDICT = [
 EXPLAIN = [
     ("explain", "Missing argument 'DIR'"),
     ("explain text-model", "give either a TEXT or --file FILE"),
-    ("explain text-model ''", "give either a TEXT or --file FILE"),
+    ("explain text-model ''", "the text is empty; give one with words in it"),
+    ("explain text-model ' '", "the text is empty; give one with words in it"),
     ("explain text-model superb --file texts.csv", "give either a TEXT or --file FILE"),
     ("explain text-model superb film", "unexpected extra argument"),
     ("explain text-model texts.csv", "texts.csv is a file; to explain what is in it, write --file texts.csv"),

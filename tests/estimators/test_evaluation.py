@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from sklearn.metrics import confusion_matrix, f1_score, log_loss, roc_auc_score
 
 from whichtoken.errors import UsageError
-from whichtoken.estimators.evaluation import Scheme, Trained, judged
+from whichtoken.estimators.evaluation import Scheme, Trained, judged, judged_again
+from whichtoken.estimators.evaluation_page import evaluation_html
 from whichtoken.estimators.metrics import HeldOut, calibration_of, details_of, metrics_of, wilson
+from whichtoken.report.evaluation import print_evaluation
 
 PATH = Path("t.csv")
 
@@ -100,18 +103,22 @@ def test_calibration_error_is_near_zero_for_true_probabilities_only():
 class Toy:
     """Labels that a model knows, and rows that it was trained on."""
 
-    def __init__(self, n=60, clusters=None):
-        self.labels, self.clusters, self.seen = np.arange(n) % 3, clusters, []
+    def __init__(self, n=60, clusters=None, labels=None, least=1):
+        self.labels = np.arange(n) % 3 if labels is None else labels
+        self.clusters, self.least, self.seen = clusters, least, []
 
     def name_of(self, kind):
         return kind
 
     def ours(self, rows):
         self.seen.append(set(rows.tolist()))
-        return Trained(len(rows), np.arange(3), lambda others: np.eye(3)[self.labels[others]] * 0.7 + 0.1)
+        classes = np.unique(self.labels[rows])
+        own = np.eye(len(classes)) * 0.7 + 0.1
+        return Trained(len(rows), classes, lambda others: own[np.searchsorted(classes, self.labels[others])])
 
     def baseline(self, kind, rows):
-        return Trained(None, np.arange(3), lambda others: np.full((len(others), 3), 1 / 3))
+        classes = np.unique(self.labels[rows])
+        return Trained(None, classes, lambda others: np.full((len(others), len(classes)), 1 / len(classes)))
 
 
 def test_one_test_keeps_the_model_that_was_judged():
@@ -144,13 +151,94 @@ def test_clusters_are_never_on_both_sides(scheme):
         assert not inside & outside or len(rows) == 60
 
 
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.4, 0.7])
+def test_whole_groups_are_held_out_with_all_classes(seed, share):
+    """Every group has one class, and one class is in few groups: chance alone would often leave it out."""
+    rng = np.random.default_rng(seed)
+    kinds = np.repeat([0, 1, 2], [40, 17, 3])
+    clusters = rng.permutation(np.repeat(np.arange(60), 5))
+    work = Toy(labels=kinds[clusters], clusters=clusters)
+    report, _, rows = judged(PATH, work, Scheme(seed=seed, test_share=share), "film")
+    assert set(work.labels[rows]) == set(work.labels[sorted(work.seen[0])]) == {0, 1, 2}
+    assert not set(clusters[rows]) & set(clusters[sorted(work.seen[0])])
+    assert report.judged_by == f"whole groups of 'film' held out at random, {len(rows) / 300:.0%} of the rows"
+    assert len(rows) / 300 == pytest.approx(share, abs=0.03)
+    assert report.notes == ()
+
+
+@pytest.mark.parametrize("scheme", [Scheme(), Scheme(folds=3)], ids=str)
+def test_a_class_of_one_group_is_learned_with_its_whole_group(scheme):
+    clusters = np.arange(60) // 6
+    labels = np.arange(60) % 2
+    labels[13] = 2
+    work = Toy(labels=labels, clusters=clusters)
+    report, _, _ = judged(PATH, work, scheme, "film")
+    assert all(set(range(12, 18)) <= rows for rows in work.seen)
+    assert "class 2 is in too few groups to be tested; it is learned all the same" in report.notes
+
+
+def test_what_is_printed_of_folds_and_of_a_class_that_was_not_tested(capsys):
+    labels = np.where(np.arange(60) == 7, 2, np.arange(60) % 2)
+    report, _, _ = judged(PATH, Toy(labels=labels), Scheme(folds=4))
+    print_evaluation(report)
+    printed = capsys.readouterr().out
+    assert "60 rows, 59 of them tested, 4-fold cross-validation; the saved model is trained on all of them" in printed
+    (line,) = [line for line in printed.splitlines() if "not tested" in line]
+    assert line.split() == ["2", "0", "not", "tested", "0", "0", "0"]
+    page = evaluation_html(asdict(report))
+    assert "<td>2</td><td>0</td><td></td><td></td><td>not tested</td>" in page
+
+
+def test_the_most_frequent_class_of_another_table_is_named_so():
+    trained = Trained(None, np.arange(2), lambda rows: np.full((len(rows), 2), 0.5))
+    report = judged_again(PATH, trained, np.array([0, 1, 1]))
+    assert report.majority.name == "most frequent class of this table"
+
+
+def test_groups_of_one_class_each_cannot_be_tested():
+    with pytest.raises(UsageError, match="the test needs two classes that are in several groups each"):
+        judged(PATH, Toy(labels=np.arange(60) // 30, clusters=np.arange(60) // 30), Scheme())
+
+
+def test_a_class_that_is_too_rare_to_train_on_is_left_out_with_min_class():
+    labels = np.where(np.arange(60) == 7, 2, np.arange(60) % 2)
+    with pytest.raises(UsageError, match=r"class 2 has one row only.*--min-class"):
+        judged(PATH, Toy(labels=labels, least=3), Scheme())
+    report, _, _ = judged(PATH, Toy(labels=labels, least=3), Scheme(min_class=4))
+    assert report.notes == ("1 row of 1 class with fewer than 4 was left out: 2",)
+    with pytest.raises(UsageError, match=r"class 2 has 3 rows, but the split leaves only 2 .*--min-class 4"):
+        judged(PATH, Toy(labels=np.where(np.arange(60) < 3, 2, np.arange(60) % 2), least=3), Scheme())
+
+
+@pytest.mark.parametrize("clusters", [None, np.arange(61) // 3], ids=["rows", "groups"])
+def test_the_area_compares_rows_of_one_fold_only(clusters):
+    """The most frequent class ranks nothing, though its frequency differs from fold to fold."""
+    labels = (np.random.default_rng(0).random(61) < 0.3).astype(int)
+    report, _, _ = judged(PATH, Toy(labels=labels, clusters=clusters), Scheme(folds=5, repeats=2))
+    assert report.majority.auc == 0.5
+    assert report.majority.intervals["auc"] == (0.5, 0.5)
+
+
+def test_the_area_of_folds_is_the_mean_over_their_pairs():
+    codes, probabilities = sample(ties=True)
+    folds = np.arange(300) % 3
+    found = metrics_of("ours", HeldOut(codes, [probabilities], None, [folds]), 0.0)
+    inside = [folds == fold for fold in range(3)]
+    pairs = [codes[fold].sum() * (1 - codes[fold]).sum() for fold in inside]
+    areas = [roc_auc_score(codes[fold], probabilities[fold, 1]) for fold in inside]
+    assert found.auc == pytest.approx(np.average(areas, weights=pairs))
+    low, high = found.intervals["auc"]
+    assert low < found.auc < high
+
+
 def test_schemes_that_cannot_be():
     for options, sentence in [
-        ({"folds": 1}, "1 folds are not possible"),
+        ({"folds": 1}, "1 fold is not possible"),
         ({"repeats": 2}, "give the number of folds too"),
         ({"seed": -1}, "a seed of -1 is not possible"),
     ]:
         with pytest.raises(UsageError, match=sentence):
             Scheme(**options)
     with pytest.raises(UsageError, match="30 folds need as many rows of the rarest class; there are 20"):
-        judged(PATH, Toy(), Scheme(folds=30))
+        judged(PATH, Toy(least=3), Scheme(folds=30))

@@ -65,7 +65,7 @@ def test_gaps_texts_encodings_and_all_that_is_said_of_a_fit(command, tmp_path: P
     assert done.returncode == 0, done.stderr
     gaps = int(table["b_1"].isna().sum())
     for sentence in (
-        "240 for training, 240 for the test: 3-fold cross-validation",
+        "240 rows, 3-fold cross-validation with whole groups of 'patient'; the saved model is trained on all of them",
         "gradient boosting on all columns", "most frequent class", "said wéll",
         f"column 'b_1' has {gaps} gaps in 240 rows, which are filled with the training median",
         "column 'b_colour' holds texts and becomes 2 columns of 0 and 1", "selected 1 of 3 groups: b",
@@ -120,11 +120,13 @@ def rare_texts(path):
     path.write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.filterwarnings("always:.*have fewer than 5 documents")
 @pytest.mark.parametrize("options", [[], ["--folds", "3"]])
-def test_rare_classes_are_learned_and_said_not_to_be_tested(whichtoken, tmp_path, options):
+def test_rare_classes_are_learned_and_said_not_to_be_tested(command, tmp_path, options):
     rare_texts(tmp_path / "rare.csv")
-    done = whichtoken("fit", "text", "rare.csv", "--model", "model", "--json", "scores.json", *options)
+    done = command("fit", "text", "rare.csv", "--model", "model", "--json", "scores.json", *options)
     assert done.returncode == 0, done.stderr
+    assert "leave such classes out with min_class=5 (on the command line: --min-class 5)" in done.stderr
     assert "class 'd' has too few rows to be tested; it is learned all the same" in done.stdout
     report = json.loads((tmp_path / "scores.json").read_text())
     assert {one["label"]: one["rows"] for one in report["details"]["classes"]}["d"] == 0

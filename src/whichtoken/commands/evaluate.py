@@ -20,6 +20,7 @@ from whichtoken.commands.options import (
     check_apart,
     new_file,
 )
+from whichtoken.display.text import counted
 from whichtoken.files import write_text
 
 
@@ -31,6 +32,7 @@ def evaluate(
     separator: Separator = None,
     encoding: Encoding = None,
     rows: RowCount = None,
+    drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows without a label.")] = False,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", callback=new_file, help="Write a page with the calibration figure.")
     ] = None,
@@ -48,7 +50,11 @@ def evaluate(
 
     check_apart({"DATA": data}, {"--html": html, "--json": json_file})
     found = applied(model, data, column, separator=separator, encoding=encoding, rows=rows)
-    report = judged_again(data, found.trained(), found.labels(label), training_note(model, data))
+    labelled = found.labelled(label, drop_missing)
+    notes = training_note(model, data)
+    if left := len(found.table) - len(labelled):
+        notes.append(f"{counted(left, 'row')} without a label {'was' if left == 1 else 'were'} left out")
+    report = judged_again(data, found.trained(labelled), found.labels(label, labelled), notes)
     print_evaluation(report)
     if html is not None:
         write_text(html, evaluation_page(f"{model.name} on {data.name}", asdict(report)))

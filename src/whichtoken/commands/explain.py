@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def explain(
     model: ModelFolder,
-    text: Annotated[str, typer.Argument(metavar="[TEXT]", help="A text, in quotes.")] = "",
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="A text, in quotes.")] = None,
     file: Annotated[
         Path | None, typer.Option(metavar="FILE", callback=read_file, help="A text file, or a table.")
     ] = None,

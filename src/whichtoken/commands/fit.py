@@ -65,7 +65,7 @@ def fit_text_file(
     folds: Folds = None,
     repeats: Repeats = 1,
     seed: Seed = 0,
-    baseline: Baseline = "logistic",
+    baseline: Baseline = None,
     no_baseline: NoBaseline = False,
     class_weight: ClassWeight = None,
     drop_missing: DropMissing = False,
@@ -86,7 +86,7 @@ def fit_text_file(
 
     form = _form(data, separator, encoding, rows)
     check_apart({"DATA": data}, {"--json": json_file})
-    scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline, min_class)
+    scheme = Scheme(test_share, folds, repeats, seed, _baseline(baseline, no_baseline), min_class)
     options = {"ngrams": ngrams, "stemmer": stemmer, "class_weight": class_weight, "verbose": int(sys.stderr.isatty())}
     roles = TextRoles(text, label, split_by)
     report = fit_text(data, model, roles, scheme, options=options, drop_missing=drop_missing, **form)
@@ -118,7 +118,7 @@ def fit_bags_file(
     folds: Folds = None,
     repeats: Repeats = 1,
     seed: Seed = 0,
-    baseline: Baseline = "logistic",
+    baseline: Baseline = None,
     no_baseline: NoBaseline = False,
     class_weight: ClassWeight = None,
     drop_missing: DropMissing = False,
@@ -141,7 +141,7 @@ def fit_bags_file(
 
     form = _form(data, separator, encoding, rows)
     check_apart({"DATA": data}, {"--json": json_file})
-    scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline, min_class)
+    scheme = Scheme(test_share, folds, repeats, seed, _baseline(baseline, no_baseline), min_class)
     roles = BagRoles(bag, label, feature or None, split_by)
     report = fit_bags(
         data, model, roles, scheme, options={"n_queries": queries, "instance_map": instance_map}, class_weight=class_weight,
@@ -177,7 +177,7 @@ def fit_groups_file(
     folds: Folds = None,
     repeats: Repeats = 1,
     seed: Seed = 0,
-    baseline: Baseline = "logistic",
+    baseline: Baseline = None,
     no_baseline: NoBaseline = False,
     class_weight: ClassWeight = None,
     drop_missing: DropMissing = False,
@@ -201,11 +201,18 @@ def fit_groups_file(
         raise UsageError("give either --groups FILE.json or --prefix CHARACTER")
     form = _form(data, separator, encoding, rows)
     check_apart({"DATA": data, "--groups": groups}, {"--json": json_file})
-    scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline, min_class)
+    scheme = Scheme(test_share, folds, repeats, seed, _baseline(baseline, no_baseline), min_class)
     roles = GroupRoles(read_mapping(groups) if groups else str(prefix), label, covariate or (), split_by)
     options = {"class_weight": class_weight}
     report = fit_groups(data, model, roles, scheme, options=options, drop_missing=drop_missing, **form)
     _print_fit(report, model, json_file)
+
+
+def _baseline(name: str | None, none: bool) -> str | None:
+    """What to compare with."""
+    if name is not None and none:
+        raise UsageError(f"--baseline {visible(name)} and --no-baseline contradict each other; leave one out")
+    return None if none else name or "logistic"
 
 
 def _form(data: Path, separator: str | None, encoding: str | None, rows: int | None) -> TableForm:

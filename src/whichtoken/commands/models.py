@@ -28,12 +28,14 @@ def applied(folder: Path, path: Path, column: str | None = None, **form: Unpack[
 
 
 def explain_data(
-    folder: Path, argument: str, file: Path | None, column: str | None = None, **form: Unpack[TableForm]
+    folder: Path, argument: str | None, file: Path | None, column: str | None = None, **form: Unpack[TableForm]
 ) -> Sequence[Explanation]:
     """Why texts, or the rows of a file, get their labels."""
-    if (file is None) == (not argument):
+    if (file is None) == (argument is None):
         raise UsageError("give either a TEXT or --file FILE")
-    if file is None and names_a_file(argument):
+    if argument is not None and not argument.strip():
+        raise UsageError("the text is empty; give one with words in it")
+    if argument is not None and names_a_file(argument):
         raise UsageError(f"{argument} is a file; to explain what is in it, write --file {argument}")
     if file is None and (column is not None or any(form.values())):
         raise UsageError("--column, --separator, --encoding and --rows say how to read a table; give it as --file FILE")

@@ -61,7 +61,10 @@ def text_encoding(text: str) -> str:
     """The name of a text encoding."""
     from whichtoken.data.reading import check_encoding
 
-    return check_encoding(text)
+    try:
+        return check_encoding(text)
+    except UsageError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def one_sign(text: str) -> str:
@@ -162,7 +165,9 @@ SplitBy = Annotated[
     str | None,
     typer.Option("--split-by", metavar="COLUMN", help="Rows with the same value here stay on one side of every split."),
 ]
-Baseline = Annotated[str, typer.Option("--baseline", metavar="NAME", help="What to compare with.")]
+Baseline = Annotated[
+    str | None, typer.Option("--baseline", metavar="NAME", help="What to compare with; logistic by default.")
+]
 NoBaseline = Annotated[bool, typer.Option("--no-baseline", help="Compare with the most frequent class only.")]
 ClassWeight = Annotated[
     str | None,

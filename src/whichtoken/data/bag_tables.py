@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -89,6 +89,7 @@ class BagRows:
     clusters: NDArray[Any] | None  # (n,), what belongs together
     others: dict[str, NDArray[Any]]  # columns that are neither, where they are the same in all rows of every bag
     dropped: int  # rows that were left out for their gaps
+    mixed: dict[str, str] = field(default_factory=dict)  # of the other columns, a bag in which they differ
 
     def rows_of(self, bags: NDArray[np.intp]) -> NDArray[np.intp]:
         """Rows of some bags."""
@@ -139,33 +140,46 @@ def _sorted_rows(
     starts = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     owner = codes[order]
 
-    def of_bags(values: NDArray[Any], what: str | None) -> NDArray[Any] | None:
-        """One value for each bag; where they differ inside one, a sentence that says `what`, or nothing."""
+    def of_bags(values: NDArray[Any]) -> tuple[NDArray[Any], str | None]:
+        """One value for each bag, and a bag in which they differ, if there is one."""
         every = values[order]
         first = every[starts[:-1]]
-        differs = [one is not two and one != two for one, two in zip(every, first[owner], strict=True)]
-        if any(differs) and what is not None:
-            name = shown(names[owner[differs.index(True)]])
-            raise UsageError(f"{shown(path)}: bag {name} has several {what}; a bag must have one")
-        return None if any(differs) else first
+        differs = [not _same(one, two) for one, two in zip(every, first[owner], strict=True)]
+        return first, str(names[owner[differs.index(True)]]) if any(differs) else None
+
+    def one_of_each(values: NDArray[Any], what: str) -> NDArray[Any]:
+        first, mixed = of_bags(values)
+        if mixed is not None:
+            raise several(path, mixed, what)
+        return first
 
     labels = None if roles.label is None else whole_numbers_where_possible(cells[roles.label])
     clusters = None if roles.split_by is None else np.array([str(cell) for cell in cells[roles.split_by]])
     rest = {
-        name: found
+        name: of_bags(np.array([*values, None], dtype=object)[:-1])
         for name, values in cells.items()
         if name not in roles.special.values()
-        and (found := of_bags(np.array([*values, None], dtype=object)[:-1], None)) is not None
     }
     return BagRows(
         columns.rows(order),
         starts,
         np.asarray(names),
-        None if labels is None else of_bags(labels, "labels"),
-        None if clusters is None else of_bags(clusters, f"values of '{shown(str(roles.split_by))}'"),
-        rest,
+        None if labels is None else one_of_each(labels, "labels"),
+        None if clusters is None else one_of_each(clusters, f"values of '{shown(str(roles.split_by))}'"),
+        {name: found for name, (found, mixed) in rest.items() if mixed is None},
         dropped,
+        {name: mixed for name, (_, mixed) in rest.items() if mixed is not None},
     )
+
+
+def _same(one: Any, two: Any) -> bool:
+    """Whether two cells are equal; gaps are."""
+    return one is two or one == two or (one != one and two != two)  # only NaN differs from itself
+
+
+def several(path: Path, bag: str, what: str) -> UsageError:
+    """The error for a bag in which something differs that must be the same."""
+    return UsageError(f"{shown(path)}: bag {shown(bag)} has several {what}; a bag must have one")
 
 
 def whole_numbers_where_possible(labels: Iterable[str]) -> NDArray[Any]:

@@ -23,6 +23,7 @@ BLOCK = 1 << 16  # bytes
 LONGEST_LINE = 1 << 26  # bytes without a line break that no text has
 LONGEST_BLANK = 1 << 22  # bytes of white space
 LARGEST_JSON = 1 << 28  # bytes
+TABLES = ("csv", "tsv", "jsonl", "json")  # forms whose encoding may be named
 SIGNATURES = {
     b"PK\x03\x04": "a zip archive or a spreadsheet such as .xlsx",
     b"\xd0\xcf\x11\xe0": "an old spreadsheet (.xls)",
@@ -51,7 +52,10 @@ def readable(path: str | Path, form: str) -> Iterator[None]:
     except UnicodeDecodeError as error:
         sign = f"byte 0x{error.object[error.start]:02x} does not fit" if error.object else error.reason
         wanted = "UTF-8" if error.encoding.startswith("utf-8") else error.encoding
-        raise UsageError(f"{name} is not {wanted} ({sign}); save it as UTF-8 and try again") from error
+        advice = "save it as UTF-8 and try again"
+        if form in TABLES:
+            advice = "name its encoding, such as --encoding latin-1, or save it as UTF-8"
+        raise UsageError(f"{name} is not {wanted} ({sign}); {advice}") from error
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise UsageError(f"{name} is not valid JSON: {place} ({error.msg})") from error

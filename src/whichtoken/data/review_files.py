@@ -148,11 +148,16 @@ def read_yelp(path: Path, *, shortest: int = 1000, longest: int = 1500, limit: i
     return Reviews(texts[:limit], np.array(signs[:limit], dtype=np.int8))
 
 
+def has_label(value: Any) -> bool:
+    """Whether a cell of a column of labels holds one."""
+    return value is not None and str(value).strip() not in ("", "nan", "<NA>")
+
+
 def label_names(path: Path, values: Any, column: str, first: int) -> list[str]:
     """Labels as strings, so that 1, 1.0 and "1" of different file formats are the same; gaps are refused."""
     names = []
     for i, value in enumerate(values):
-        if value is None or str(value).strip() in ("", "nan", "<NA>"):
+        if not has_label(value):
             raise UsageError(f"{shown(path)}: row {first + i + 1} has no label in column '{shown(column)}'")
         whole = isinstance(value, float) and value.is_integer()
         names.append(str(int(value)) if whole else str(value).strip())

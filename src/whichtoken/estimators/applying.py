@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.data.bag_tables import BagRoles, read_bag_rows, whole_numbers_where_possible
+from whichtoken.data.bag_tables import BagRoles, read_bag_rows, several, whole_numbers_where_possible
 from whichtoken.data.bags import Bags
 from whichtoken.data.column_encoding import ColumnEncoding
 from whichtoken.data.mixed_columns import ColumnReader, MixedColumns
 from whichtoken.data.reading import shown
-from whichtoken.data.review_files import label_names
+from whichtoken.data.review_files import has_label, label_names
 from whichtoken.data.table_files import TableForm, check_columns, read_table
 from whichtoken.errors import UsageError
 from whichtoken.estimators.evaluation import Trained
@@ -39,17 +39,45 @@ class Applied:
     classes: NDArray[Any]
     probabilities: Callable[[], Array]
     explain: Callable[[], Sequence[Explanation]]
+    mixed: Mapping[str, str] = field(default_factory=dict)  # columns that differ inside a bag, and the bag
 
-    def labels(self, column: str) -> NDArray[Any]:
-        """The true labels, of the type that the model knows."""
+    def labelled(self, column: str, drop_missing: bool = False) -> NDArray[np.intp]:
+        """Rows with a label: all of them, unless those without one are to be left out."""
+        if column in self.mixed:
+            raise several(self.path, self.mixed[column], "labels")
         check_columns(self.path, [column], list(self.table.columns))
-        names = label_names(self.path, self.table[column], column, 0)
-        return np.array(names) if self.classes.dtype.kind in "UO" else whole_numbers_where_possible(names)
+        if not drop_missing:
+            return np.arange(len(self.table))
+        rows = np.flatnonzero([has_label(value) for value in self.table[column]])
+        if not len(rows):
+            raise UsageError(f"{shown(self.path)}: no row has a label in column '{shown(column)}'")
+        return rows
 
-    def trained(self) -> Trained:
-        """As the evaluation takes it."""
-        found = self.probabilities()
+    def labels(self, column: str, rows: NDArray[np.intp]) -> NDArray[Any]:
+        """The true labels of some rows, of the type that the model knows."""
+        return as_classes(label_names(self.path, self.table[column].iloc[rows], column, 0), self.classes)
+
+    def trained(self, chosen: NDArray[np.intp]) -> Trained:
+        """As the evaluation of some rows takes it."""
+        found = self.probabilities()[chosen]
         return Trained(None, self.classes, lambda rows: found[rows])
+
+
+def as_classes(names: Sequence[str], classes: NDArray[Any]) -> NDArray[Any]:
+    """Labels that were read as text as the classes of a model: 1, 1.0 and 1e0 are the same; if one is none, as they are."""
+    known = {str(name): name for name in classes.tolist()}
+    numbers = {_number(text): name for text, name in known.items()} | {None: None}
+    found = [known[name] if name in known else numbers.get(_number(name)) for name in names]
+    if any(label is None for label in found):
+        return np.array(names) if classes.dtype.kind in "UO" else whole_numbers_where_possible(names)
+    return np.array(found, dtype=classes.dtype)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text) if "_" not in text else None
+    except ValueError:
+        return None
 
 
 def apply_to_table(
@@ -99,7 +127,9 @@ def _to_bags(opened: OpenedFolder, model: Any, path: Path, column: str, form: Ta
     bags = Bags(encoding.encode(found.columns), found.starts)
     table = pd.DataFrame({column: found.ids, **found.others})
     ids = found.ids.tolist()
-    return Applied(path, table, model.classes_, lambda: model.predict_proba(bags), lambda: model.explain(bags, ids))
+    return Applied(
+        path, table, model.classes_, lambda: model.predict_proba(bags), lambda: model.explain(bags, ids), found.mixed
+    )
 
 
 def _to_rows(opened: OpenedFolder, model: Any, path: Path, form: TableForm) -> Applied:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, StratifiedKFold, train_test_split
+from scipy.sparse import csr_array
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, train_test_split
 
-from whichtoken.display.text import visible
+from whichtoken.display.text import counted, visible
 from whichtoken.errors import UsageError
 from whichtoken.estimators.metrics import Details, HeldOut, Metrics, details_of, metrics_of
 
@@ -26,6 +28,7 @@ Rows = NDArray[np.intp]
 LARGEST_SEED = 2**32 - 1  # what numpy's and scikit-learn's generators take
 FEW_CLASSES = 8  # in a small table so many classes may be real
 MOST_FOLDS = 100
+TRIES = 50  # of splits with whole clusters, of which the most even one is taken
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,10 @@ class Scheme:
         if not 0 <= self.seed <= LARGEST_SEED:
             raise UsageError(f"a seed of {self.seed} is not possible; give a whole number from 0 to {LARGEST_SEED}")
         if self.folds is not None and not 2 <= self.folds <= MOST_FOLDS:
-            raise UsageError(f"{self.folds} folds are not possible; give a whole number from 2 to {MOST_FOLDS}")
+            raise UsageError(
+                f"{counted(self.folds, 'fold')} {'is' if self.folds == 1 else 'are'} not possible; give a whole number from"
+                f" 2 to {MOST_FOLDS}"
+            )
         if not 1 <= self.repeats <= MOST_FOLDS:
             raise UsageError(f"{self.repeats} repeats are not possible; give a whole number from 1 to {MOST_FOLDS}")
         if self.repeats > 1 and self.folds is None:
@@ -59,6 +65,12 @@ class Scheme:
         if self.folds is None:
             return f"{self.test_share:.0%} held out at random"
         return f"{self.folds}-fold cross-validation" + (f", repeated {self.repeats} times" if self.repeats > 1 else "")
+
+    def with_groups(self, column: str, share: float) -> str:
+        """The same where whole groups of a column were held out, which are this share of the rows."""
+        if self.folds is None:
+            return f"whole groups of '{visible(column)}' held out at random, {share:.0%} of the rows"
+        return f"{self} with whole groups of '{visible(column)}'"
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,32 +125,40 @@ class FitReport:
     baseline: Metrics | None
     details: Details  # of ours
     notes: tuple[str, ...] = field(default=())
+    folds: int | None = None  # of a cross-validation; the saved model has then seen all rows
 
 
-def judged(path: Path, work: Workload, scheme: Scheme) -> tuple[FitReport, Trained, Rows]:
-    """Our model beside its baselines; the model to keep; and the rows that were held out from it, if any were."""
+def judged(path: Path, work: Workload, scheme: Scheme, split_by: str | None = None) -> tuple[FitReport, Trained, Rows]:
+    """Our model beside its baselines; the model to keep; and the rows that were held out from it, if any were.
+
+    `split_by` is the name of the column that the clusters come from.
+    """
     used, notes = _frequent_rows(path, work.labels, scheme.min_class)
     check_classes(path, work.labels[used], work.least)
-    repeats, rare = _splits(path, work, scheme, used)
+    repeats = _splits(path, work, scheme, used)
     one = scheme.folds is None
     classes = np.unique(work.labels[used])
     codes = np.searchsorted(classes, work.labels).clip(max=len(classes) - 1)  # of rows left out, any
     rows = np.sort(np.concatenate([outside for _, outside in repeats[0]]))
-    notes += [f"class {_shown(name)} has too few rows to be tested; it is learned all the same" for name in rare]
+    few = "has too few rows" if work.clusters is None else "is in too few groups"
+    untested = np.setdiff1d(classes, work.labels[rows])
+    notes += [f"class {_shown(name)} {few} to be tested; it is learned all the same" for name in untested]
     clusters = None if work.clusters is None else work.clusters[rows]
 
     def held(train: Callable[[Rows], Trained]) -> tuple[HeldOut, float, Trained]:
         """Probabilities of all judged rows in every repeat, seconds of a fit, and the last model."""
-        found, seconds = [], []
+        found, folds, seconds = [], [], []
         for parts in repeats:
-            table = np.full((len(codes), len(classes)), np.nan)
-            for inside, outside in parts:
+            table, fold = np.full((len(codes), len(classes)), np.nan), np.zeros(len(codes), np.intp)
+            for number, (inside, outside) in enumerate(parts):
                 start = time.perf_counter()
                 last = _trained(path, train, np.sort(inside))
                 seconds.append(time.perf_counter() - start)
                 table[np.sort(outside)] = last.probabilities(np.sort(outside))
+                fold[outside] = number
             found.append(table[rows])
-        return HeldOut(codes[rows], found, clusters), float(np.mean(seconds)), last
+            folds.append(fold[rows])
+        return HeldOut(codes[rows], found, clusters, folds), float(np.mean(seconds)), last
 
     def prior(inside: Rows) -> Trained:
         shares = np.bincount(codes[inside], minlength=len(classes)) / len(inside)
@@ -153,12 +173,13 @@ def judged(path: Path, work: Workload, scheme: Scheme) -> tuple[FitReport, Train
     report = FitReport(
         training=len(repeats[0][0][0]) if one else len(used),
         test=len(rows),
-        judged_by=str(scheme),
+        judged_by=str(scheme) if split_by is None else scheme.with_groups(split_by, len(rows) / len(used)),
         ours=metrics_of("attention", ours, seconds),
         majority=metrics_of("most frequent class", held(prior)[0], 0.0),
         baseline=peer,
         details=details_of(ours, classes),
         notes=tuple(notes),
+        folds=scheme.folds,
     )
     kept = model if one else _trained(path, work.ours, used)
     return report, kept, rows if one else np.empty(0, np.intp)
@@ -178,7 +199,9 @@ def judged_again(path: Path, trained: Trained, labels: NDArray[Any], notes: Sequ
         test=len(codes),
         judged_by="all rows of the table",
         ours=metrics_of("attention", held, 0.0),
-        majority=metrics_of("most frequent class", HeldOut(codes, [np.tile(shares, (len(codes), 1))]), 0.0),
+        majority=metrics_of(
+            "most frequent class of this table", HeldOut(codes, [np.tile(shares, (len(codes), 1))]), 0.0
+        ),
         baseline=None,
         details=details_of(held, trained.classes),
         notes=tuple(notes),
@@ -200,42 +223,73 @@ def _frequent_rows(path: Path, labels: NDArray[Any], least: int) -> tuple[Rows, 
     rare = classes[counts < least]
     used = np.flatnonzero(~np.isin(labels, rare))
     if len(rare) and len(np.unique(labels[used])) < 2:
-        raise UsageError(f"{path}: fewer than two classes have {least} rows; choose a smaller --min-class")
+        raise UsageError(f"{path}: fewer than two classes have {counted(least, 'row')}; choose a smaller --min-class")
     named = ", ".join(map(_shown, rare[:3])) + (" and others" if len(rare) > 3 else "")
-    said = f"{len(labels) - len(used)} rows of {len(rare)} classes with fewer than {least} were left out: {named}"
+    rows = len(labels) - len(used)
+    said = f"{counted(rows, 'row')} of {counted(len(rare), 'class')} with fewer than {least} {'was' if rows == 1 else 'were'}"
+    said += f" left out: {named}"
     return used, [said] if len(rare) else []
 
 
-def _splits(path: Path, work: Workload, scheme: Scheme, used: Rows) -> tuple[list[list[tuple[Rows, Rows]]], list[Any]]:
-    """Rows for training and rows for the test: for each repeat one pair, or one for each fold; and classes never tested.
+def _splits(path: Path, work: Workload, scheme: Scheme, used: Rows) -> list[list[tuple[Rows, Rows]]]:
+    """Rows for training and rows for the test: for each repeat one pair, or one for each fold.
 
-    A class with too few rows to be on both sides is trained on, always: it is learned but not judged.
+    Where a model can learn a class from a single row, a class with too few rows (or clusters) to be on both sides is trained on,
+    always, with all that belongs to it: it is learned but not judged.
     """
     labels = work.labels[used]
-    clusters = None if work.clusters is None else work.clusters[used]
-    classes, counts = np.unique(labels, return_counts=True)
-    needed = 2 if scheme.folds is None else scheme.folds
-    rare = classes[counts < needed] if clusters is None and work.least == 1 else classes[:0]
-    always = np.flatnonzero(np.isin(labels, rare))
-    common = np.flatnonzero(~np.isin(labels, rare))
-    if len(np.unique(labels[common])) < 2:
-        raise UsageError(f"{path}: {needed} rows of at least two classes are needed; add rows or choose fewer folds")
-    parts = _common_splits(path, labels[common], None if clusters is None else clusters[common], scheme)
-    repeats = []
-    for pairs in parts:
-        repeats.append([(used[np.append(common[inside], always)], used[common[outside]]) for inside, outside in pairs])
-        for inside, _ in repeats[-1]:
-            _check_training(path, work.labels, inside, classes, work.least)
-    return repeats, list(rare)
+    clusters = None if work.clusters is None else np.unique(work.clusters[used], return_inverse=True)[1]
+    classes = np.unique(labels)
+    rare = classes[:0] if work.least > 1 else _rare_classes(labels, clusters, scheme)
+    while True:
+        always = np.isin(labels, rare)
+        if clusters is not None:
+            always = np.isin(clusters, clusters[always])
+        common = np.flatnonzero(~always)
+        if len(np.unique(labels[common])) < 2:
+            raise UsageError(f"{path}: {_too_few(clusters is not None, scheme)}")
+        inner = None if clusters is None else clusters[common]
+        kept = np.flatnonzero(always)
+        repeats = [
+            [(used[np.append(common[inside], kept)], used[common[outside]]) for inside, outside in pairs]
+            for pairs in _common_splits(path, labels[common], inner, scheme, work.least)
+        ]
+        insides = [inside for pairs in repeats for inside, _ in pairs]
+        unseen = [name for name in classes if any(not (work.labels[inside] == name).any() for inside in insides)]
+        if clusters is None or work.least > 1 or not unseen:
+            break
+        rare = np.append(rare, unseen)
+    for inside in insides:
+        _check_training(path, work.labels, inside, classes, work.least)
+    return repeats
+
+
+def _rare_classes(labels: NDArray[Any], clusters: NDArray[np.intp] | None, scheme: Scheme) -> NDArray[Any]:
+    """Classes that cannot be on both sides of every split."""
+    if clusters is None:
+        classes, counts = np.unique(labels, return_counts=True)
+        return np.asarray(classes[counts < (scheme.folds or 2)])
+    classes, codes = np.unique(labels, return_inverse=True)
+    if not clusters.any():
+        return np.asarray(classes[:0])  # one cluster only, which is refused later
+    pairs = np.unique(np.stack([codes, clusters]), axis=1)
+    return np.asarray(classes[np.bincount(pairs[0]) < 2])
+
+
+def _too_few(clustered: bool, scheme: Scheme) -> str:
+    if clustered:
+        return "the test needs two classes that are in several groups each; add groups, or choose another column to split by"
+    advice = "add rows" if scheme.folds is None else "add rows or choose fewer folds"
+    return f"{scheme.folds or 2} rows of at least two classes are needed; {advice}"
 
 
 def _common_splits(
-    path: Path, labels: NDArray[Any], clusters: NDArray[Any] | None, scheme: Scheme
+    path: Path, labels: NDArray[Any], clusters: NDArray[np.intp] | None, scheme: Scheme, least: int
 ) -> list[list[tuple[Rows, Rows]]]:
     if scheme.folds is None:
-        return [[_one_split(path, labels, scheme, clusters)]]
+        return [[_one_split(path, labels, scheme, clusters, least)]]
     _, counts = np.unique(labels, return_counts=True)
-    units = len(np.unique(clusters)) if clusters is not None else int(counts.min())
+    units = int(counts.min()) if clusters is None else min(len(np.unique(clusters)), int(counts.max()))
     if scheme.folds > units:
         what = "groups" if clusters is not None else "rows of the rarest class"
         raise UsageError(f"{path}: {scheme.folds} folds need as many {what}; there are {units}")
@@ -244,26 +298,53 @@ def _common_splits(
         kind(scheme.folds, shuffle=True, random_state=(scheme.seed + repeat) % LARGEST_SEED)
         for repeat in range(scheme.repeats)
     )
-    return [list(splitter.split(labels, labels, clusters)) for splitter in splitters]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # it is said in the notes
+        return [[pair for pair in splitter.split(labels, labels, clusters) if len(pair[1])] for splitter in splitters]
 
 
-def _one_split(path: Path, labels: NDArray[Any], scheme: Scheme, clusters: NDArray[Any] | None) -> tuple[Rows, Rows]:
-    """With the same share of each class on both sides, or with whole clusters on either."""
+def _one_split(
+    path: Path, labels: NDArray[Any], scheme: Scheme, clusters: NDArray[np.intp] | None, least: int
+) -> tuple[Rows, Rows]:
+    """With the same share of each class on both sides, as far as whole clusters allow."""
     share, seed = scheme.test_share, scheme.seed
-    units, least = (labels, len(np.unique(labels))) if clusters is None else (np.unique(clusters), 1)
+    units, needed = (labels, len(np.unique(labels))) if clusters is None else (np.unique(clusters), 1)
     test = math.ceil(share * len(units))
-    if min(test, len(units) - test) < least:
-        what = "rows" if clusters is None else "groups"
+    if min(test, len(units) - test) < needed:
+        what = "row" if clusters is None else "group"
         raise UsageError(
-            f"{path}: a test share of {share:g} puts {test} of {len(units)} {what} into the test and leaves"
-            f" {len(units) - test} for training; each part needs at least {least}"
+            f"{path}: a test share of {share:g} puts {test} of {counted(len(units), what)} into the test and leaves"
+            f" {len(units) - test} for training; each part needs at least {needed}"
         )
     if clusters is None:
         inside, outside = train_test_split(np.arange(len(labels)), test_size=share, random_state=seed, stratify=labels)
-    else:
-        splitter = GroupShuffleSplit(1, test_size=share, random_state=seed)
-        inside, outside = next(splitter.split(labels, groups=clusters))
-    return inside, outside
+        return inside, outside
+    held = _even_clusters(labels, clusters, test, scheme, least)
+    return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def _even_clusters(
+    labels: NDArray[Any], clusters: NDArray[np.intp], test: int, scheme: Scheme, least: int
+) -> NDArray[np.bool_]:
+    """Rows of so many whole clusters that hold all classes, if some do, and each class in the share of the test."""
+    codes, kinds = (np.unique(values, return_inverse=True)[1] for values in (clusters, labels))
+    count, total = int(codes.max()) + 1, np.bincount(kinds)
+    table = csr_array((np.ones(len(codes)), (codes, kinds)), shape=(count, len(total)))
+    rarest = np.full(count, len(total))
+    np.minimum.at(rarest, codes, np.argsort(np.argsort(total, kind="stable"))[kinds])
+    rng = np.random.default_rng(scheme.seed)
+    best, best_cost = np.empty(0, np.bool_), (np.inf, np.inf)
+    for _ in range(TRIES):
+        order = np.lexsort((rng.random(count), rarest))  # clusters of one kind are neighbours; each n-th is taken
+        taken = np.diff(np.floor(np.arange(count + 1) * (test / count) + rng.random())) > 0
+        chosen = np.zeros(count, np.bool_)
+        chosen[order[taken]] = True
+        held = chosen.astype(np.float64) @ table
+        lost = int(((held == 0) | (total - held < least)).sum())
+        cost = (lost, float(np.abs(held / total - scheme.test_share).sum()))
+        if 0 < chosen.sum() < count and cost < best_cost:
+            best, best_cost = chosen, cost
+    return np.asarray(best[codes])
 
 
 def check_classes(path: Path, labels: NDArray[Any], least: int) -> None:
@@ -291,8 +372,9 @@ def _check_training(path: Path, labels: NDArray[Any], inside: Rows, classes: NDA
         every, left = int((labels == name).sum()), int((labels[inside] == name).sum())
         if left < least:
             raise UsageError(
-                f"{path}: class {_shown(name)} has {every} rows, but the split leaves only {left} for training; at least"
-                f" {least} are needed, so add rows, leave the class out (--min-class), or choose a smaller test share"
+                f"{path}: class {_shown(name)} has {counted(every, 'row')}, but the split leaves only {left} for training; at"
+                f" least {least} {'is' if least == 1 else 'are'} needed, so add rows, leave the class out"
+                f" (--min-class {every + 1}), or choose a smaller test share"
             )
 
 

@@ -17,6 +17,7 @@ STYLE = (
     "th,td{text-align:left;padding:0 1em 0 0}svg{max-width:100%;height:auto}"
 )
 SCORES = ("accuracy", "log_loss", "auc")
+SHARES = ("precision", "recall")  # of a class that was tested
 MOST_CLASSES = 30  # a larger confusion table says nothing to the eye
 
 
@@ -36,7 +37,12 @@ def evaluation_html(report: Mapping[str, Any]) -> str:
         rows_html(
             ["class", "rows", "precision", "recall", "F1"],
             [
-                [str(one["label"]), str(one["rows"]), f"{one['precision']:.3f}", f"{one['recall']:.3f}", _f1(one)]
+                [
+                    str(one["label"]),
+                    str(one["rows"]),
+                    *(f"{one[name]:.3f}" if one["rows"] else "" for name in SHARES),
+                    _f1(one),
+                ]
                 for one in details["classes"]
             ],
         ),

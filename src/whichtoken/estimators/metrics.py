@@ -75,6 +75,7 @@ class HeldOut:
     codes: NDArray[np.intp]  # number of the true class, (n,)
     probabilities: list[Array]  # (n, classes) each
     clusters: NDArray[Any] | None = None  # (n,), what belongs together
+    folds: list[NDArray[np.intp]] | None = None  # (n,) for each repeat: samples of one fold were judged by one model
 
 
 def metrics_of(name: str, held: HeldOut, seconds: float) -> Metrics:
@@ -82,7 +83,8 @@ def metrics_of(name: str, held: HeldOut, seconds: float) -> Metrics:
     codes = held.codes
     right = np.mean([found.argmax(axis=1) == codes for found in held.probabilities], axis=0)
     losses = np.mean([_losses(found, codes) for found in held.probabilities], axis=0)
-    curves = [_areas(found, codes) for found in held.probabilities]
+    folds = held.folds or [np.zeros(len(codes), np.intp)] * len(held.probabilities)
+    curves = [_areas(found, codes, fold) for found, fold in zip(held.probabilities, folds, strict=True)]
 
     def numbers(weights: Array) -> Array:
         """(draws, 3) for weights (draws, n) of the samples."""
@@ -151,21 +153,33 @@ def _losses(probabilities: Array, codes: NDArray[np.intp]) -> Array:
     return -np.log(np.maximum(probabilities[np.arange(len(codes)), codes], LEAST_PROBABILITY))
 
 
-def _areas(probabilities: Array, codes: NDArray[np.intp]) -> Callable[[Array], Array]:
-    """The area under the curve as a function of weights (draws, n) of the samples."""
+def _areas(probabilities: Array, codes: NDArray[np.intp], folds: NDArray[np.intp]) -> Callable[[Array], Array]:
+    """The area under the curve as a function of weights (draws, n) of the samples.
+
+    It is the share of pairs in the right order, of pairs inside one fold: different models judged different folds, and their
+    probabilities have no common scale.
+    """
     columns = range(1, 2) if probabilities.shape[1] == 2 else range(probabilities.shape[1])
     sorted_by = []
-    for column in (column for column in columns if 0 < (codes == column).sum() < len(codes)):
-        ranks = rankdata(probabilities[:, column], method="dense").astype(np.intp) - 1
-        sorted_by.append((np.argsort(ranks, kind="stable"), np.bincount(ranks), codes == column))
+    for column in columns:
+        positive = codes == column
+        if not np.intersect1d(folds[positive], folds[~positive]).size:
+            continue
+        inside = rankdata(probabilities[:, column], method="dense").astype(np.intp)
+        steps, ranks, sizes = np.unique(folds * (inside.max() + 1) + inside, return_inverse=True, return_counts=True)
+        _, first, lengths = np.unique(steps // (inside.max() + 1), return_index=True, return_counts=True)
+        sorted_by.append((np.argsort(ranks, kind="stable"), np.cumsum(sizes) - sizes, first, lengths, positive))
 
     def area(weights: Array) -> Array:
         found = []
-        for order, sizes, positive in sorted_by:
-            ends = np.cumsum(sizes) - sizes
-            above, below = (np.add.reduceat((weights * side)[:, order], ends, axis=1) for side in (positive, ~positive))
-            before = np.cumsum(below, axis=1) - below / 2  # a tie counts half
-            pairs = above.sum(axis=1) * below.sum(axis=1)
+        for order, begins, first, lengths, positive in sorted_by:
+            above, below = (
+                np.add.reduceat((weights * side)[:, order], begins, axis=1) for side in (positive, ~positive)
+            )
+            every = np.cumsum(below, axis=1)
+            earlier = np.repeat((every - below)[:, first], lengths, axis=1)  # of other folds
+            before = every - below / 2 - earlier  # a tie counts half
+            pairs = (np.add.reduceat(above, first, axis=1) * np.add.reduceat(below, first, axis=1)).sum(axis=1)
             found.append(np.where(pairs > 0, (above * before).sum(axis=1) / np.maximum(pairs, 1e-300), np.nan))
         return np.asarray(np.mean(found, axis=0)) if found else np.full(len(weights), np.nan)
 

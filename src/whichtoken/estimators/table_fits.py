@@ -19,7 +19,7 @@ from whichtoken.data.mixed_columns import ColumnReader, MixedColumns, without_ga
 from whichtoken.data.reading import read_json, shown
 from whichtoken.data.review_files import label_names
 from whichtoken.data.table_files import TableForm, column_names, stream_table
-from whichtoken.display.text import visible
+from whichtoken.display.text import counted, visible
 from whichtoken.errors import UsageError
 from whichtoken.estimators.bags.classifier import BagClassifier
 from whichtoken.estimators.baselines import TABLES, check_baseline, table_baseline
@@ -56,7 +56,7 @@ def fit_bags(
     check_baseline(scheme.baseline, TABLES)
     table = read_bag_rows(path, roles, drop_missing=drop_missing, **form)
     work = _BagWork(table, {**(options or {}), "random_state": scheme.seed}, class_weight)
-    report, kept, _ = judged(path, work, scheme)
+    report, kept, _ = judged(path, work, scheme, roles.split_by)
     encoding = kept.model.encoding
     bags = Bags(encoding.encode(table.columns), table.starts)
     notes = [
@@ -78,7 +78,7 @@ def _pooling_notes(model: BagClassifier) -> Iterator[str]:
 
 def _dropped_note(dropped: int) -> Iterator[str]:
     if dropped:
-        yield f"{dropped} rows with a gap were left out"
+        yield f"{counted(dropped, 'row')} with a gap {'was' if dropped == 1 else 'were'} left out"
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +190,7 @@ def fit_groups(
     work = _GroupWork(
         table, labels, clusters, mapping, roles.covariates, {**(options or {}), "random_state": scheme.seed}
     )
-    report, kept, _ = judged(path, work, scheme)
+    report, kept, _ = judged(path, work, scheme, roles.split_by)
     encoding = kept.model.encoding
     notes = [*encoding.notes(table), *_dropped_note(dropped), *_selection_notes(kept.model.model)]
     _save(folder, kept.model)

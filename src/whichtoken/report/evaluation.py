@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whichtoken.display.terminal import console, printable, table
-from whichtoken.display.text import visible
+from whichtoken.display.text import counted, visible
 
 if TYPE_CHECKING:
     from whichtoken.estimators.evaluation import FitReport
@@ -17,8 +17,7 @@ MOST_CLASSES = 12  # a wider table of confusions does not fit a terminal
 def print_evaluation(report: FitReport) -> None:
     """Everything that `fit` and `evaluate` say."""
     out, details = console(), report.details
-    trained = f"{report.training} for training, " if report.training else ""
-    out.print(f"{trained}{report.test} for the test: {report.judged_by}", highlight=False)
+    out.print(_rows(report), highlight=False, markup=False)
     scores = table("model", "accuracy", "log loss", "AUC", "seconds")
     for metrics in (report.ours, report.baseline, report.majority):
         if metrics is not None:
@@ -30,8 +29,8 @@ def print_evaluation(report: FitReport) -> None:
         low, high = one.f1_interval
         numbers = [
             str(one.rows),
-            f"{one.precision:.3f}",
-            f"{one.recall:.3f}",
+            f"{one.precision:.3f}" if one.rows else "",
+            f"{one.recall:.3f}" if one.rows else "",
             f"{one.f1:.3f} ({low:.3f} to {high:.3f})" if one.rows else "not tested",
         ]
         confused = map(str, row) if len(details.classes) <= MOST_CLASSES else ()
@@ -40,6 +39,15 @@ def print_evaluation(report: FitReport) -> None:
     out.print(f"calibration error {details.calibration.error:.3f}{_abstaining(report)}", highlight=False)
     for note in report.notes:
         out.print(visible(note), highlight=False, markup=False)
+
+
+def _rows(report: FitReport) -> str:
+    """How many rows were judged, and how."""
+    if report.folds is None:
+        trained = f"{report.training} for training, " if report.training else ""
+        return f"{trained}{report.test} for the test: {report.judged_by}"
+    tested = "" if report.test == report.training else f", {report.test} of them tested"
+    return f"{counted(report.training, 'row')}{tested}, {report.judged_by}; the saved model is trained on all of them"
 
 
 def _interval(metrics: Metrics, name: str) -> str:

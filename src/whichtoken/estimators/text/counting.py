@@ -14,6 +14,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from whichtoken.data.text_pipeline import TextPipeline
+from whichtoken.display.text import counted
 from whichtoken.estimators._labels import check_labels
 from whichtoken.estimators.text.documents import row_blocks
 from whichtoken.estimators.text.tokens import CallableTokenizer, FileTokenizer, Tokenizer, Vocabulary, WordTokenizer
@@ -79,8 +80,8 @@ def leave_out_rare_classes(model: TextClassifier, labels: NDArray[Any]) -> NDArr
     if not kept.all():
         shown = ", ".join(map(str, rare[:5])) + (", ..." if len(rare) > 5 else "")
         warnings.warn(
-            f"min_class={model.min_class} leaves out {len(rare)} of {len(names)} classes with {int((~kept).sum())}"
-            f" documents: {shown}",
+            f"min_class={model.min_class} leaves out {len(rare)} of {len(names)} classes with"
+            f" {counted(int((~kept).sum()), 'document')}: {shown}",
             stacklevel=4,
         )
     return np.asarray(kept)

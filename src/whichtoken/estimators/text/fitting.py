@@ -16,6 +16,7 @@ from whichtoken.data.mixed_columns import without_gaps
 from whichtoken.data.review_files import label_names, text_values
 from whichtoken.data.table_files import TableForm, check_columns, read_table, stream_table
 from whichtoken.display.notes import each_warning_once
+from whichtoken.display.text import counted
 from whichtoken.errors import UsageError
 from whichtoken.estimators.baselines import TEXTS, check_baseline, text_baseline
 from whichtoken.estimators.evaluation import FitReport, Scheme, Trained, judged
@@ -64,11 +65,12 @@ def fit_text(
     check_roles(roles.columns.items())
     work = _read_labels(path, roles, {**(options or {}), "random_state": scheme.seed}, drop_missing, form)
     with each_warning_once():
-        report, kept, held = judged(path, work, scheme)
+        report, kept, held = judged(path, work, scheme, roles.split_by)
         kept.model.save(folder)
     notes = [*_flip_note(work.flips.get(held.tobytes(), []))]
     if work.dropped:
-        notes.append(f"{work.dropped} rows with a gap were left out")
+        were = "was" if work.dropped == 1 else "were"
+        notes.append(f"{counted(work.dropped, 'row')} with a gap {were} left out")
     report = replace(report, notes=(*report.notes, *notes))
     add_to_card(folder, DataCard.of(path, work.labels, list(roles.columns.values())), report)
     return report

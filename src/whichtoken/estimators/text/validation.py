@@ -257,7 +257,7 @@ def _warn_of_rare(classes: int, folds: int) -> None:
         have = "1 class has" if classes == 1 else f"{classes} classes have"
         warnings.warn(
             f"{have} fewer than {folds} documents: learned, but too rare to be judged by the validation; "
-            f"leave such classes out with min_class={folds}, or lower cv",
+            f"leave such classes out with min_class={folds} (on the command line: --min-class {folds}), or lower cv",
             stacklevel=5,
         )
 
