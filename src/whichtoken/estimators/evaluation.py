@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, train_test_split
 
 from whichtoken.display.text import counted, visible
 from whichtoken.errors import UsageError
+from whichtoken.estimators.cluster_split import even_clusters
 from whichtoken.estimators.metrics import Details, HeldOut, Metrics, details_of, metrics_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ Rows = NDArray[np.intp]
 LARGEST_SEED = 2**32 - 1  # what numpy's and scikit-learn's generators take
 FEW_CLASSES = 8  # in a small table so many classes may be real
 MOST_FOLDS = 100
-TRIES = 50  # of splits with whole clusters, of which the most even one is taken
 
 
 @dataclass(frozen=True)
@@ -319,32 +318,8 @@ def _one_split(
     if clusters is None:
         inside, outside = train_test_split(np.arange(len(labels)), test_size=share, random_state=seed, stratify=labels)
         return inside, outside
-    held = _even_clusters(labels, clusters, test, scheme, least)
+    held = even_clusters(labels, clusters, test, share, seed, least)
     return np.flatnonzero(~held), np.flatnonzero(held)
-
-
-def _even_clusters(
-    labels: NDArray[Any], clusters: NDArray[np.intp], test: int, scheme: Scheme, least: int
-) -> NDArray[np.bool_]:
-    """Rows of so many whole clusters that hold all classes, if some do, and each class in the share of the test."""
-    codes, kinds = (np.unique(values, return_inverse=True)[1] for values in (clusters, labels))
-    count, total = int(codes.max()) + 1, np.bincount(kinds)
-    table = csr_array((np.ones(len(codes)), (codes, kinds)), shape=(count, len(total)))
-    rarest = np.full(count, len(total))
-    np.minimum.at(rarest, codes, np.argsort(np.argsort(total, kind="stable"))[kinds])
-    rng = np.random.default_rng(scheme.seed)
-    best, best_cost = np.empty(0, np.bool_), (np.inf, np.inf)
-    for _ in range(TRIES):
-        order = np.lexsort((rng.random(count), rarest))  # clusters of one kind are neighbours; each n-th is taken
-        taken = np.diff(np.floor(np.arange(count + 1) * (test / count) + rng.random())) > 0
-        chosen = np.zeros(count, np.bool_)
-        chosen[order[taken]] = True
-        held = chosen.astype(np.float64) @ table
-        lost = int(((held == 0) | (total - held < least)).sum())
-        cost = (lost, float(np.abs(held / total - scheme.test_share).sum()))
-        if 0 < chosen.sum() < count and cost < best_cost:
-            best, best_cost = chosen, cost
-    return np.asarray(best[codes])
 
 
 def check_classes(path: Path, labels: NDArray[Any], least: int) -> None:

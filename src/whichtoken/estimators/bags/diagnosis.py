@@ -16,7 +16,7 @@ from whichtoken.data.bags import Bags, LabelledBags
 from whichtoken.estimators._labels import encode_labels
 from whichtoken.estimators._scores import signs_of
 from whichtoken.estimators.bags.maps import instance_scaling
-from whichtoken.estimators.bags.planning import equal_lengths
+from whichtoken.estimators.bags.pilot_tokens import equal_lengths
 from whichtoken.estimators.bags.training import Queries
 from whichtoken.theory.sparse_tokens import estimate_task, plan
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import qr
 from scipy.stats import beta
 
 from whichtoken.checks import check_count, check_range
@@ -26,6 +25,7 @@ from whichtoken.estimators._labels import encode_labels
 from whichtoken.estimators.bags import forecast
 from whichtoken.estimators.bags.classifier import BagClassifier
 from whichtoken.estimators.bags.forecast import CrossValidated, CurvePoint
+from whichtoken.estimators.bags.pilot_tokens import equal_lengths, usable_features
 from whichtoken.theory.sparse_tokens import PilotEstimate, Plan, estimate_task, plan
 from whichtoken.theory.sparse_tokens.learning_curve import curve_laws
 from whichtoken.theory.sparse_tokens.planner import few_in_a_stage
@@ -34,7 +34,6 @@ Array = NDArray[np.float64]
 
 MULTIPLES = (2, 5, 10)  # of the pilot, for the learning curve
 SEARCHED = np.geomspace(0.5, 100, 60)  # multiples among which the size for a target is looked for
-DEPENDENT = 1e-10  # share of a feature's variance below which it follows from the others
 FEWEST = 10  # bags of a class, below which a pilot is too small to plan from
 GIVEN = ("length", "signal_tokens", "strength", "prevalence", "dim")
 
@@ -325,7 +324,7 @@ def _estimated(
 ) -> PilotEstimate | None:
     """The task of the theory as the pilot shows it; None, with a note, where it shows none."""
     tokens, rows = equal_lengths(bags, notes)
-    kept = _usable_features(tokens[codes[rows] == 0], features, notes)
+    kept = usable_features(tokens[codes[rows] == 0], features, notes)
     for name, found in (("length", tokens.shape[1]), ("dim", bags.dim)):
         if given[name] not in (None, found):
             raise UsageError(f"{name}={given[name]} must be that of the pilot, {found}")
@@ -336,51 +335,6 @@ def _estimated(
     except ValueError as error:
         notes.append(f"the theory of sparse tokens says nothing here: {error}")
         return None
-
-
-def equal_lengths(bags: Bags, notes: list[str]) -> tuple[Array, NDArray[np.intp]]:
-    """Tokens (k, L, d) that the theory can read, and the bags they come from.
-
-    Ragged bags give a random part of their instances, as many as three quarters of them have; that keeps the informative
-    share, not the number.
-    """
-    length = max(2, int(np.quantile(bags.lengths, 0.25)))
-    rows = np.flatnonzero(bags.lengths >= length)
-    if bags.lengths.min() == bags.lengths.max() == length:
-        return bags.tokens.reshape(len(bags), length, -1).astype(float, copy=False), rows
-    notes.append(
-        f"bags have {bags.lengths.min()} to {bags.lengths.max()} instances, and the theory is for one length: it sees"
-        f" {length} instances drawn from each of {len(rows)} bags"
-    )
-    rng = np.random.default_rng(0)
-    drawn = [bags.bag(int(i))[rng.permutation(bags.lengths[i])[:length]] for i in rows]
-    return np.array(drawn, dtype=float).reshape(len(rows), length, bags.dim), rows
-
-
-def _usable_features(negative: Array, names: Sequence[str] | None, notes: list[str]) -> NDArray[np.intp]:
-    """Features that vary within negative sequences and do not follow from others; notes name the rest."""
-    dim = negative.shape[2]
-    if not negative.size:
-        return np.arange(dim)
-    spread = (negative - negative.mean(axis=1, keepdims=True)).reshape(-1, dim)
-    scale = np.sqrt((spread**2).mean(axis=0))
-    size = np.abs(negative).reshape(-1, dim).max(axis=0)
-    varies = np.flatnonzero(scale > 1e-12 * np.maximum(size, 1e-300))
-    _name_left_out(np.setdiff1d(np.arange(dim), varies), "the same within every negative bag", names, notes)
-    if len(varies) > len(spread):
-        return varies  # more features than rows: the estimate does not decorrelate them anyway
-    _, triangle, order = qr(spread[:, varies] / scale[varies], mode="economic", pivoting=True)
-    free = np.abs(np.diag(triangle)) ** 2 > DEPENDENT * len(spread)
-    kept = np.sort(varies[order[: len(free)][free]])
-    _name_left_out(np.setdiff1d(varies, kept), "linear in the others", names, notes)
-    return kept
-
-
-def _name_left_out(places: NDArray[np.intp], why: str, names: Sequence[str] | None, notes: list[str]) -> None:
-    if places.size:
-        shown = [str(names[place]) if names is not None else f"feature {place + 1}" for place in places[:5]]
-        more = f" and {places.size - 5} more" if places.size > 5 else ""
-        notes.append(f"the theory leaves out {', '.join(shown)}{more}: {why}")
 
 
 def _task(given: Mapping[str, Any], estimate: PilotEstimate) -> Task:
