@@ -95,7 +95,7 @@ def test_rows_are_explained_from_tables_alone(fitted, tmp_path):
     model, X = fitted
     model.save(tmp_path / "m")
     X[:3].to_csv(tmp_path / "t.csv", index=False)
-    found = explain_data(tmp_path / "m", "", tmp_path / "t.csv")
+    found = explain_data(tmp_path / "m", None, tmp_path / "t.csv")
     assert [presentation_of(item).summary(item) for item in found] == [summary(item) for item in model.explain(X[:3])]
     with pytest.raises(
         UsageError, match="holds a group-classifier, which explains the rows of a table; give --file FILE"
@@ -103,7 +103,7 @@ def test_rows_are_explained_from_tables_alone(fitted, tmp_path):
         explain_data(tmp_path / "m", "a text", None)
     GroupClassifier(n_groups=1, C=1.0, random_state=0).fit(X.to_numpy(), X["a_1"] > 5).save(tmp_path / "nameless")
     with pytest.raises(UsageError, match="trained without names of columns"):
-        explain_data(tmp_path / "nameless", "", tmp_path / "t.csv")
+        explain_data(tmp_path / "nameless", None, tmp_path / "t.csv")
 
 
 def test_the_command(fitted, tmp_path, monkeypatch, capsys):
