@@ -7,7 +7,9 @@ entries of a token: W enters through four small matrices, and the gradient is ga
 from __future__ import annotations
 
 import math
+import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +18,12 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 PART = 512  # samples that one thread takes at a time
+
+
+@lru_cache(maxsize=1)
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Kept from step to step: to start threads takes a good part of a step. They do not outlive a fork."""
+    return ThreadPoolExecutor(threads)
 
 
 class Blocks(NamedTuple):
@@ -64,11 +72,8 @@ def logistic_loss_and_gradient(
         gradient = Blocks(*map(np.zeros_like, blocks))
         return _accumulate(X[part], y[part], 1.0 / len(X), blocks, gradient), gradient
 
-    if threads > 1 and len(parts) > 1:
-        with ThreadPoolExecutor(min(threads, len(parts))) as pool:
-            shares = list(pool.map(share, parts))
-    else:
-        shares = list(map(share, parts))
+    spread = _pool(threads, os.getpid()).map if threads > 1 and len(parts) > 1 else map
+    shares = list(spread(share, parts))
     loss = sum(part_loss for part_loss, _ in shares)
     gradient = shares[0][1]
     for _, part_gradient in shares[1:]:
