@@ -28,6 +28,7 @@ def around(centre, spread, n=5):
         (around(1.30, 0.01), "disagrees"),
         (around(1.30, 1.00), "inconclusive"),
         (around(1.12, 0.03), "inconclusive"),  # outside the tolerance, its interval not
+        (around(1.08, 0.03), "inconclusive"),  # within the tolerance, its interval not
         (Mean([1.0, 1.0]), "inconclusive"),  # two seeds are too few
         (Mean([]), "inconclusive"),
         (Exact(1.05), "agrees"),
@@ -38,11 +39,46 @@ def test_equality_rule(sample, expected):
     assert state(agreement("a", "", theory=1.0, measured=sample, tolerance=0.1)) == expected
 
 
-def test_theory_error_widens_the_target_but_not_the_width_allowed():
-    claim = agreement("a", "", theory=1.0, theory_error=0.1, measured=around(1.15, 0.01), tolerance=0.1)
-    assert state(claim) == "agrees"
-    wide = agreement("a", "", theory=1.0, theory_error=0.1, measured=around(1.0, 0.12), tolerance=0.1)
-    assert state(wide) == "inconclusive"
+def test_theory_error_widens_what_is_accepted():
+    for spread, expected in ((0.01, "agrees"), (0.12, "inconclusive")):
+        claim = agreement("a", "", theory=1.0, theory_error=0.1, measured=around(1.15, spread), tolerance=0.1)
+        assert state(claim) == expected
+    assert state(at_least("a", "", bound=1.0, theory_error=0.1, measured=around(0.95, 0.01))) == "agrees"
+    assert state(at_most("a", "", bound=1.0, theory_error=0.1, measured=around(1.15, 0.01))) == "disagrees"
+
+
+def test_a_theory_that_is_wrong_by_eight_percent_does_not_agree_within_three():
+    rng = np.random.default_rng(0)
+    samples = 1 + 0.2 * rng.standard_normal((300, 20))
+    agreed = [state(agreement("a", "", theory=1.08, measured=Mean(s), tolerance=0.03 * 1.08)) for s in samples]
+    assert "agrees" not in agreed
+
+
+@pytest.mark.parametrize("kind", ["equal", "at least", "at most"])
+@pytest.mark.parametrize("seeds", [5, 40])
+def test_a_deviation_of_the_resolution_is_noticed_nine_times_in_ten(kind, seeds):
+    """The resolution comes from one interval; the noise of its width averages out over many experiments."""
+    rng = np.random.default_rng(seeds)
+    noise = rng.standard_normal((1500, seeds))
+
+    def claim(values):
+        if kind == "equal":
+            return agreement("a", "", theory=0.0, measured=Mean(values), tolerance=1.5)
+        return (at_least if kind == "at least" else at_most)(
+            "a", "", bound=0.0, theory_error=1.5, measured=Mean(values)
+        )
+
+    resolution = np.mean([settle([claim(values)])[0].resolution for values in noise])
+    off = noise + (-resolution if kind == "at least" else resolution)
+    agreed = np.mean([state(claim(values)) == "agrees" for values in off])
+    assert 0.05 < agreed < 0.15
+
+
+def test_resolution_is_known_where_an_interval_is():
+    assert settle([agreement("a", "", theory=1.0, measured=Exact(1.0), tolerance=0.1)])[0].resolution == 0.1
+    assert settle([at_least("a", "", bound=1.0, measured=Exact(1.0))])[0].resolution == 0.0
+    assert settle([agreement("a", "", theory=1.0, measured=Mean([1.0]), tolerance=0.1)])[0].resolution is None
+    assert settle([not_run("a", "", "no file")])[0].resolution is None
 
 
 @pytest.mark.parametrize(("centre", "expected"), [(2.0, "agrees"), (0.0, "disagrees"), (1.0, "inconclusive")])

@@ -151,7 +151,9 @@ def _finite(verdict: Verdict) -> Verdict:
     """The verdict with plain numbers; one that is none, such as NaN, leaves it undecided and is told in its note."""
     if not isinstance(verdict.code, str) or not isinstance(verdict.claim, str):
         raise TypeError(f"code={verdict.code!r} and claim={verdict.claim!r} of a verdict must be texts")
-    numbers = {name: getattr(verdict, name) for name in ("theory", "theory_error", "measured", "low", "high")}
+    numbers = {
+        name: getattr(verdict, name) for name in ("theory", "theory_error", "measured", "low", "high", "resolution")
+    }
     given: dict[str, Any] = {name: float(value) for name, value in numbers.items() if value is not None}
     wrong = {name: value for name, value in given.items() if not math.isfinite(value)}
     verdict = replace(verdict, **given)

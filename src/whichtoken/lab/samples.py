@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+POWER = 0.9  # of noticing a deviation as large as the resolution
 FEWEST_SEEDS = 3
 FEWEST_SEEDS_TO_RESAMPLE = 10
 
@@ -30,8 +33,20 @@ class Sample(Protocol):
 
     def interval(self, level: float) -> Interval: ...
 
+    def luck(self, level: float) -> float:
+        """How far a measurement strays with the luck of one in ten, in half-widths of its interval."""
+        ...
 
-class Mean:
+
+class _NormalLuck:
+    """Of measurements whose interval is close to that of a normal law."""
+
+    def luck(self, level: float) -> float:
+        normal = NormalDist()
+        return normal.inv_cdf(POWER) / normal.inv_cdf((1 + level) / 2)
+
+
+class Mean(_NormalLuck):
     """The mean over seeds, with Student's t interval.
 
     Parameters
@@ -62,8 +77,16 @@ class Mean:
         half = float(stats.t.ppf((1 + level) / 2, n - 1) * self.values.std(ddof=1) / np.sqrt(n))
         return Interval(mean, mean - half, mean + half)
 
+    def luck(self, level: float) -> float:
+        from scipy import stats
 
-class Exact:
+        freedom = max(len(self.values) - 1, 1)
+        width = stats.t.ppf((1 + level) / 2, freedom)
+        # the mean strays, and so does the width, by about 1 / sqrt(2 freedom) of itself
+        return NormalDist().inv_cdf(POWER) * math.sqrt(1 / width**2 + 1 / (2 * freedom))
+
+
+class Exact(_NormalLuck):
     """A number that no seed changes.
 
     Parameters
@@ -85,7 +108,7 @@ class Exact:
         return Interval(self.value, self.value, self.value)
 
 
-class Share:
+class Share(_NormalLuck):
     """The fraction of seeds for which something holds, with Clopper and Pearson's exact interval.
 
     Student's t would give width zero, hence certainty, to five hits out of five.
@@ -119,7 +142,7 @@ class Share:
         return Interval(share, float(bounds.low), float(bounds.high))
 
 
-class Resampled:
+class Resampled(_NormalLuck):
     """Any statistic of the seeds (a median, a ratio of means), with a bootstrap interval from ten seeds on.
 
     Parameters

@@ -6,6 +6,7 @@ one experiment into verdicts at once, because the intervals of one experiment sh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -41,6 +42,9 @@ class Verdict:
         Agrees, disagrees, inconclusive or not-run.
     note : str
         Why it was not run, if it was not.
+    resolution : float or None
+        The smallest true deviation from theory (of a bound: violation) at which this verdict would, with a probability of
+        90 %, not have said `agrees`. It is reported and decides nothing.
 
     Examples
     --------
@@ -62,6 +66,7 @@ class Verdict:
     rule: str
     state: State
     note: str = ""
+    resolution: float | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ class Claim:
         found = self.sample.interval(level)
         return Verdict(
             self.code, self.claim, self.theory, self.theory_error, found.measured, found.low, found.high,
-            RELATIONS[self.kind], self._rule(level), self._state(found), self.note,
+            RELATIONS[self.kind], self._rule(level), self._state(found), self.note, self._resolution(found, level),
         )  # fmt: skip
 
     def _state(self, found: Interval) -> State:
@@ -113,26 +118,34 @@ class Claim:
             return "not-run"
         if self.theory is None or found.measured is None or found.low is None or found.high is None:
             return "inconclusive"
-        inside, outside = self._inside_and_outside(self.theory, found.measured, found.low, found.high)
-        return "agrees" if inside else "disagrees" if outside else "inconclusive"
+        low, high = self._accepted()
+        if low <= found.low and found.high <= high:
+            return "agrees"
+        return "disagrees" if found.high < low or found.low > high else "inconclusive"
 
-    def _inside_and_outside(self, theory: float, measured: float, low: float, high: float) -> tuple[bool, bool]:
-        if self.kind == "at least":
-            return low >= theory - self.theory_error, high < theory - self.theory_error
-        if self.kind == "at most":
-            return high <= theory + self.theory_error, low > theory + self.theory_error
+    def _accepted(self) -> tuple[float, float]:
+        """Where the whole interval must lie."""
+        assert self.theory is not None
         reach = self.tolerance + self.theory_error
-        near = abs(measured - theory) <= reach and (high - low) / 2 <= self.tolerance
-        return near, low > theory + reach or high < theory - reach
+        low = -math.inf if self.kind == "at most" else self.theory - reach
+        return low, math.inf if self.kind == "at least" else self.theory + reach
+
+    def _resolution(self, found: Interval, level: float) -> float | None:
+        """A truth this far off is measured, but for the luck of one in ten, with an interval that leaves what is accepted."""
+        if self.kind == "not run" or self.theory is None or found.low is None or found.high is None:
+            return None
+        half = (found.high - found.low) / 2
+        return max(0.0, self.tolerance + self.theory_error - half * (1 - self.sample.luck(level)))
 
     def _rule(self, level: float) -> str:
-        interval = f"{100 * level:.1f} % interval"
         if self.kind == "not run":
             return "needs data that is not available"
+        interval = f"its {100 * level:.1f} % interval wholly"
+        error = f" + {self.theory_error:.1g}" if self.theory_error else ""
         if self.kind == "equal":
-            error = f" + {self.theory_error:.1g}" if self.theory_error else ""
-            return f"measured within {self.tolerance:.3g}{error} of theory, with a {interval} no wider than that"
-        return f"the whole {interval} is {self.kind} the bound"
+            return f"{interval} within {self.tolerance:.3g}{error} of theory"
+        allowed = f", give or take {self.theory_error:.1g}" if self.theory_error else ""
+        return f"{interval} {self.kind} the bound{allowed}"
 
 
 def agreement(
@@ -149,7 +162,7 @@ def agreement(
     measured : Mean, Share, Resampled or Exact
         The measurements.
     tolerance : float
-        Difference that still counts as agreement; the interval must not be wider.
+        Difference that does not matter: the whole interval has to lie within it. Fixed before the run, whatever the noise.
     theory_error : float, default=0.0
         Numerical error of the prediction.
 
@@ -167,7 +180,7 @@ def agreement(
     return Claim(code, claim, theory, measured, "equal", tolerance, theory_error)
 
 
-def at_least(code: str, claim: str, *, bound: float, measured: Sample) -> Claim:
+def at_least(code: str, claim: str, *, bound: float, measured: Sample, theory_error: float = 0.0) -> Claim:
     """The claim that a measured quantity does not fall below a bound.
 
     Parameters
@@ -178,6 +191,8 @@ def at_least(code: str, claim: str, *, bound: float, measured: Sample) -> Claim:
         The bound.
     measured : Mean, Share, Resampled or Exact
         The measurements.
+    theory_error : float, default=0.0
+        Numerical error of the bound.
 
     Returns
     -------
@@ -190,10 +205,10 @@ def at_least(code: str, claim: str, *, bound: float, measured: Sample) -> Claim:
     >>> at_least("wins", "wins half of the time", bound=0.5, measured=Share([True] * 20)).settle(0.95).state
     'agrees'
     """
-    return Claim(code, claim, bound, measured, "at least")
+    return Claim(code, claim, bound, measured, "at least", theory_error=theory_error)
 
 
-def at_most(code: str, claim: str, *, bound: float, measured: Sample) -> Claim:
+def at_most(code: str, claim: str, *, bound: float, measured: Sample, theory_error: float = 0.0) -> Claim:
     """The claim that a measured quantity does not exceed a bound.
 
     Parameters
@@ -204,6 +219,8 @@ def at_most(code: str, claim: str, *, bound: float, measured: Sample) -> Claim:
         The bound.
     measured : Mean, Share, Resampled or Exact
         The measurements.
+    theory_error : float, default=0.0
+        Numerical error of the bound.
 
     Returns
     -------
@@ -216,7 +233,7 @@ def at_most(code: str, claim: str, *, bound: float, measured: Sample) -> Claim:
     >>> at_most("gap", "the gap is small", bound=1e-8, measured=Exact(1e-3)).settle(0.95).state
     'disagrees'
     """
-    return Claim(code, claim, bound, measured, "at most")
+    return Claim(code, claim, bound, measured, "at most", theory_error=theory_error)
 
 
 def not_run(code: str, claim: str, reason: str) -> Claim:

@@ -139,7 +139,12 @@ def _verdict_lines(claim: Experiment[Any], run: Run, judged: Judged | None) -> I
     if judged is None or _stale(claim, run, judged) or judged.fault:
         yield _so_far(claim, run, judged)
     for verdict in judged.verdicts if judged is not None and not _stale(claim, run, judged) else ():
-        yield printable(f"{verdict['code']}: ") + _state(str(verdict["state"]))
+        noticed = verdict.get("resolution")  # runs of before it was stored have none
+        yield (
+            printable(f"{verdict['code']}: ")
+            + _state(str(verdict["state"]))
+            + printable("" if noticed is None else f", would notice a deviation of {_number(noticed)}", "dim")
+        )
 
 
 def _stale(claim: Experiment[Any], run: Run, judged: Judged | None) -> str:
