@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.errors import UsageError
 from whichtoken.lab.record import States, recorded_states
 
 if TYPE_CHECKING:
@@ -55,8 +56,9 @@ class Grid:
 
     Parameters
     ----------
-    seeds : int
-        Repeats of each point.
+    seeds : int or (least, most)
+        Repeats of each point. Of two numbers, every point gets the first, and twice as many again and again, up to the second,
+        as long as a claim that it takes part in is undecided.
     **axes : value or list of values
         Values of a field of the point.
 
@@ -70,8 +72,10 @@ class Grid:
     [{'dim': 32, 'length': 8}]
     """
 
-    def __init__(self, *, seeds: int, **axes: Any) -> None:
-        self.seeds = seeds
+    def __init__(self, *, seeds: int | tuple[int, int], **axes: Any) -> None:
+        self.least, self.most = (seeds, seeds) if isinstance(seeds, int) else seeds
+        if not 1 <= self.least <= self.most:
+            raise UsageError(f"seeds={seeds} must be a number of at least 1, or two of them with the smaller one first")
         self.axes = {name: values if isinstance(values, list) else [values] for name, values in axes.items()}
 
     def points(self, overrides: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:

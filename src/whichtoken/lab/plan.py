@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -37,6 +37,7 @@ class RunPlan:
     preset: str
     overrides: Overrides
     seeds: int | None
+    repeats: Mapping[str, int] | None = None  # of each point, where claims that are undecided have asked for more
 
     @property
     def as_declared(self) -> bool:
@@ -45,24 +46,41 @@ class RunPlan:
 
     @property
     def size(self) -> int:
-        """Rows of all grids, by counting alone."""
+        """Rows of all grids at most, by counting alone."""
         return sum(
-            (self.seeds or grid.seeds) * math.prod(map(len, {**grid.axes, **self.overrides}.values()))
+            (self.seeds or grid.most) * math.prod(map(len, {**grid.axes, **self.overrides}.values()))
             for grid in self.experiment.presets[self.preset]
         )
 
     @cached_property
     def points(self) -> dict[str, Any]:
         """Distinct points by their canonical JSON, in the order of the grid."""
-        return {text: point for text, point, _ in self._repeats}
+        return {text: point for text, point, _, _ in self._repeats}
 
     @cached_property
     def tasks(self) -> list[RunTask]:
-        """Every repeat of every point; the largest number of seeds wins where two grids share a point."""
-        seeds: dict[str, int] = {}
-        for text, _, repeats in self._repeats:
-            seeds[text] = max(repeats, seeds.get(text, 0))
-        return [RunTask(self.experiment.id, text, seed) for text, repeats in seeds.items() for seed in range(repeats)]
+        """Every repeat of every point."""
+        repeats = self.repeats or {text: least for text, (least, _) in self.bounds.items()}
+        return [RunTask(self.experiment.id, text, seed) for text in self.points for seed in range(repeats[text])]
+
+    @cached_property
+    def bounds(self) -> dict[str, tuple[int, int]]:
+        """Fewest and most repeats of each point; the larger numbers win where two grids share a point."""
+        bounds: dict[str, tuple[int, int]] = {}
+        for text, _, least, most in self._repeats:
+            before = bounds.get(text, (0, 0))
+            bounds[text] = max(least, before[0]), max(most, before[1])
+        return bounds
+
+    @property
+    def looks(self) -> int:
+        """How often the claims may be judged before the last repeat: the points double their repeats in between."""
+        return 1 + max((math.ceil(math.log2(most / least)) for least, most in self.bounds.values()), default=0)
+
+    @property
+    def largest(self) -> RunPlan:
+        """The plan if every point needs the most repeats."""
+        return replace(self, repeats={text: most for text, (_, most) in self.bounds.items()})
 
     @property
     def absent(self) -> dict[str, str]:
@@ -75,17 +93,18 @@ class RunPlan:
         return self._repeats_or_fault[1] or self._absent[1]
 
     @property
-    def _repeats(self) -> list[tuple[str, Any, int]]:
+    def _repeats(self) -> list[tuple[str, Any, int, int]]:
         return self._repeats_or_fault[0]
 
     @cached_property
-    def _repeats_or_fault(self) -> tuple[list[tuple[str, Any, int]], str]:
+    def _repeats_or_fault(self) -> tuple[list[tuple[str, Any, int, int]], str]:
         repeats = []
         try:
             for grid in self.experiment.presets[self.preset]:
                 for values in grid.points(self.overrides):
                     point = _point(self.experiment, values)
-                    repeats.append((canonical_json(vars(point)), point, self.seeds or int(grid.seeds)))
+                    bounds = self.seeds or int(grid.least), self.seeds or int(grid.most)
+                    repeats.append((canonical_json(vars(point)), point, *bounds))
         except KeyboardInterrupt:
             raise
         except BaseException as error:

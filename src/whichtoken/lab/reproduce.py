@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from whichtoken.lab.ledger import Ledger, Run
 from whichtoken.lab.plan import RunPlan, RunTask, check_size, make_plan
 from whichtoken.lab.progress import Tick, progress_bar
 from whichtoken.lab.results import Result, judge_and_store
+from whichtoken.lab.sequential import grown
 from whichtoken.lab.worker import Outcome
 from whichtoken.places import DEFAULT_FOLDER, LEDGER_NAME
 
@@ -105,31 +106,42 @@ def _compute(
     fresh: bool,
     progress: Callable[[int], AbstractContextManager[Tick]],
 ) -> None:
-    """Run the tasks of all plans in one pool, so that no worker waits for the slowest point of one experiment."""
+    """Run the tasks of all plans in one pool, so that no worker waits for the slowest point of one experiment.
+
+    Claims that are undecided may ask for more repeats, of which the next round consists.
+    """
     owner = {plan.experiment.id: plan for plan in plans}
-    tasks = [task for plan in plans for task in _missing(plan, ledger, fresh)]
-    if not tasks:
-        return
-    unfinished = set(tasks)
-    with progress(len(tasks)) as tick, closing(engine.map(tasks)) as outcomes:
-        for task, outcome in outcomes:
-            _store(ledger, owner[task.experiment], task, outcome)
-            unfinished.discard(task)
-            tick(task.experiment, outcome.status == "failed")
-    if unfinished:  # a run that lost something must not look like one that is complete
-        raise UsageError(
-            f"{len(unfinished)} of {len(tasks)} points came back without a result; "
-            "finished rows are saved, and the same command computes the rest"
-        )
+    renewed: set[RunTask] = set()  # computed by this very run
+    while tasks := [task for plan in plans for task in _missing(plan, ledger, renewed if fresh else None)]:
+        unfinished = set(tasks)
+        with progress(len(tasks)) as tick, closing(engine.map(tasks)) as outcomes:
+            for task, outcome in outcomes:
+                _store(ledger, owner[task.experiment], task, outcome)
+                unfinished.discard(task)
+                tick(task.experiment, outcome.status == "failed")
+        if unfinished:  # a run that lost something must not look like one that is complete
+            raise UsageError(
+                f"{len(unfinished)} of {len(tasks)} points came back without a result; "
+                "finished rows are saved, and the same command computes the rest"
+            )
+        renewed.update(tasks)
 
 
-def _missing(plan: RunPlan, ledger: Ledger, fresh: bool) -> list[RunTask]:
-    """The tasks to run: predictions first, so that a theory that cannot be evaluated shows early."""
-    stored = set() if fresh else ledger.rows(plan).keys()
+def _missing(plan: RunPlan, ledger: Ledger, renewed: Set[RunTask] | None) -> list[RunTask]:
+    """The tasks to run: predictions first, so that a theory that cannot be evaluated shows early.
+
+    `renewed`: what counts as stored, where all shall be computed afresh.
+    """
+    stored = ledger.rows(plan.largest)
+    if renewed is not None:
+        stored = {task: row for task, row in stored.items() if task in renewed}
+    plan = grown(plan, stored)
     if type(plan.experiment).predict is Experiment.predict:
         predicted = set(plan.points)  # this experiment predicts nothing
+    elif renewed is not None:
+        predicted = {task.point for task in renewed if task.experiment == plan.experiment.id and task.seed is None}
     else:
-        predicted = set() if fresh else ledger.predicted_points(plan.experiment.id, plan.experiment.version)
+        predicted = ledger.predicted_points(plan.experiment.id, plan.experiment.version)
     present = plan.points.keys() - plan.absent.keys()
     predictions = [
         RunTask(plan.experiment.id, text, None) for text in plan.points if text in present and text not in predicted

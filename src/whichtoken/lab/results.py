@@ -13,6 +13,7 @@ from whichtoken.lab.experiment import Experiment, Row, Rows
 from whichtoken.lab.ledger import Judged, Ledger, Run
 from whichtoken.lab.plan import RunPlan, RunTask, make_plan
 from whichtoken.lab.samples import Mean
+from whichtoken.lab.sequential import grown
 from whichtoken.lab.verdicts import Claim, Verdict, not_run, settle
 
 AT_FAULT = "broken: "
@@ -125,7 +126,7 @@ def judge(plan: RunPlan, stored: Mapping[RunTask, Row[Any]], started: str = "") 
     reason = next(iter(plan.absent.values()), "") if missing else ""
     try:
         claims = _claims(plan, rows, reason, nothing_stored=not stored)
-        verdicts = [_finite(verdict) for verdict in settle(claims)]
+        verdicts = [_finite(verdict) for verdict in settle(claims, plan.looks)]
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever a claim's file does, the other claims are judged
@@ -140,6 +141,7 @@ def judge(plan: RunPlan, stored: Mapping[RunTask, Row[Any]], started: str = "") 
 
 def judge_and_store(plan: RunPlan, ledger: Ledger, started: str) -> Result:
     """The verdicts of a run, kept with it in the ledger so that listing them judges nothing."""
+    plan = with_repeats(plan, ledger)
     result = judge(plan, ledger.rows(plan), started)
     run = Run(plan.experiment.id, plan.preset, plan.overrides, plan.seeds, started)
     verdicts = [asdict(verdict) for verdict in result.verdicts]
@@ -182,7 +184,16 @@ def _claims(plan: RunPlan, rows: Rows[Any], reason: str, nothing_stored: bool) -
 def stored_results(ledger: Ledger, runs: Iterable[Run] | None = None) -> list[Result]:
     """Every run that the ledger remembers and this program knows, the latest first, judged from its rows."""
     chosen = ledger.runs() if runs is None else runs
-    return [judge(plan, ledger.rows(plan), run.started) for run in chosen if (plan := _replan(run)) is not None]
+    return [
+        judge(whole := with_repeats(plan, ledger), ledger.rows(whole), run.started)
+        for run in chosen
+        if (plan := _replan(run)) is not None
+    ]
+
+
+def with_repeats(plan: RunPlan, ledger: Ledger) -> RunPlan:
+    """The plan with as many repeats as its claims have asked for so far."""
+    return grown(plan, ledger.rows(plan.largest)) if plan.looks > 1 else plan
 
 
 def _replan(run: Run) -> RunPlan | None:

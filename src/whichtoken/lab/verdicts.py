@@ -260,8 +260,13 @@ def not_run(code: str, claim: str, reason: str) -> Claim:
     return Claim(code, claim, None, Mean([]), "not run", note=reason)
 
 
-def settle(claims: Sequence[Claim]) -> list[Verdict]:
-    """Verdicts of one experiment: all their intervals hold together with probability 95 %."""
-    judged = sum(claim.kind != "not run" for claim in claims)
-    level = CONFIDENCE ** (1 / max(judged, 1))
+def settle(claims: Sequence[Claim], looks: int = 1) -> list[Verdict]:
+    """Verdicts of one experiment: all their intervals, of all looks, hold together with probability 95 %."""
+    level = shared_level(claims, looks)
     return [claim.settle(level) for claim in claims]
+
+
+def shared_level(claims: Sequence[Claim], looks: int = 1) -> float:
+    """Confidence of each interval: the looks share the 5 % in equal parts, the claims of a look theirs by Sidak's rule."""
+    judged = sum(claim.kind != "not run" for claim in claims)
+    return float((1 - (1 - CONFIDENCE) / looks) ** (1 / max(judged, 1)))

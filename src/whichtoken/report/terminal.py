@@ -52,7 +52,7 @@ def print_claim(claim: Experiment[Any], out: Path) -> None:
     screen.print(listed)
     for preset in claim.presets:
         plan = make_plan(claim, preset)
-        size = plan.fault or f"{len(plan.points)} points, {len(plan.tasks)} rows"
+        size = plan.fault or f"{len(plan.points)} points, {_span(len(plan.tasks), len(plan.largest.tasks))} rows"
         screen.print(printable(f"{preset}: ", "bold") + printable(size), highlight=False)
         for code, state in claim.expected.get(preset, {}).items():
             screen.print(printable(f"  {code}: ") + _state(state), highlight=False)
@@ -61,6 +61,10 @@ def print_claim(claim: Experiment[Any], out: Path) -> None:
             screen.print(printable(f"run of {_request(run)}, {run.started[:16].replace('T', ' ')} UTC", "bold"))
             for line in _verdict_lines(claim, run, judged):
                 screen.print(printable("  ") + line, highlight=False)
+
+
+def _span(least: int, most: int) -> str:
+    return str(least) if least == most else f"{least} to {most}"
 
 
 def print_results(results: Sequence[Result]) -> None:
