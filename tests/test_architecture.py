@@ -52,6 +52,15 @@ def test_arrows_point_one_way():
     assert not [arrow for arrow in wrong if arrow[:2] != EXCEPTION]
 
 
+def test_what_lies_beside_claims_and_is_none_starts_with_an_underscore():
+    for path in (SOURCE / "experiments").glob("*/*.py"):
+        bases = [
+            base for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef) for base in node.bases
+        ]
+        is_claim = any(isinstance(base, ast.Subscript) and "Experiment" in ast.unparse(base) for base in bases)
+        assert is_claim or path.name.startswith("_"), path
+
+
 def test_display_imports_nothing_of_the_product():
     for path in (SOURCE / "display").rglob("*.py"):
         foreign = [name for name in imported(path) if name.startswith("whichtoken.") and "display" not in name]

@@ -9,10 +9,10 @@ import pytest
 from whichtoken.data import RelevantTokens
 from whichtoken.experiments.trained_embeddings._corpora import missing_reviews, review_counts
 from whichtoken.experiments.trained_embeddings._labelled_reviews import labelled_reviews
+from whichtoken.experiments.trained_embeddings._starts import first_step_on, limit_of, start_of
 from whichtoken.experiments.trained_embeddings.selection_conditions import Point as Conditions
 from whichtoken.experiments.trained_embeddings.selection_conditions import tightness
 from whichtoken.experiments.trained_embeddings.selection_window import MIDDLE, Point, SelectionWindow
-from whichtoken.experiments.trained_embeddings.starts import first_step_on, limit_of, start_of
 from whichtoken.lab import Rows
 from whichtoken.lab.experiment import Row
 from whichtoken.lab.verdicts import settle

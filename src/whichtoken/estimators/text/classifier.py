@@ -361,9 +361,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             self.n_queries, self.max_epochs, self.batch_size, self.cv, self.n_jobs, bool(self.verbose),
         )  # fmt: skip
 
-    def _counts(self, X: Any) -> sparse.csr_array:
-        return count_documents(self, X)
-
     def _amounts(self, counts: sparse.csr_array) -> sparse.csr_array:
         """What enters the softmax in place of the counts."""
         data = counts.data.astype(np.float64)

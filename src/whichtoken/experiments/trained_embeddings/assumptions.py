@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.experiments.trained_embeddings.starts import Start, Vector, first_step_on, limit_of
+from whichtoken.experiments.trained_embeddings._starts import Start, Vector, first_step_on, limit_of
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, Share, at_least
 
 if TYPE_CHECKING:

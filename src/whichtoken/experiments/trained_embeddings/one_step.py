@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from whichtoken.experiments.trained_embeddings._corpora import FILES, missing_reviews, review_counts
-from whichtoken.experiments.trained_embeddings.starts import random_parameters
+from whichtoken.experiments.trained_embeddings._starts import random_parameters
 from whichtoken.lab import (
     Claim,
     Exact,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.experiments.trained_embeddings.starts import MarginLimit, Start, limit_of, start_of
+from whichtoken.experiments.trained_embeddings._starts import MarginLimit, Start, limit_of, start_of
 from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, Share, at_least, at_most
 
 if TYPE_CHECKING:
