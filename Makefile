@@ -43,8 +43,11 @@ test-lowest test-newest: test-%: .venv-%/installed
 torture: .venv/installed-dev
 	TORTURE_TABLE=$(OUT)/torture.json $(BIN)/pytest -q tests/torture
 
+# The last table of each benchmark, with machine and date. BENCHMARKS="prompt-svm text" renews two of them.
+BENCHMARKS ?= $(subst _,-,$(basename $(notdir $(wildcard benchmarks/[a-z]*.py))))
 bench: .venv/installed-dev
-	$(BIN)/whichtoken bench
+	mkdir -p record/benchmarks
+	for name in $(BENCHMARKS); do $(BIN)/whichtoken bench $$name --json record/benchmarks/$$name.json || exit; done
 
 clean:
 	rm -rf .venv .venv-lowest .venv-newest $(OUT) $(OUT)-record
