@@ -7,7 +7,7 @@ import pytest
 
 from whichtoken.data import SparseTokens
 from whichtoken.theory.sparse_tokens import Task, erm, reused_erm
-from whichtoken.theory.sparse_tokens.reuse import LEARNING_RATE, _law, _steps
+from whichtoken.theory.sparse_tokens.reuse import Training, _law
 from whichtoken.training import fit_attention
 
 COMMON = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
@@ -40,9 +40,8 @@ def test_many_samples_own_nothing_of_the_query():
 def test_left_out_samples_and_constrained_noise_tell_one_story(task, samples_per_dim, bias_correction):
     """The shift along the third axis, by leaving one out, is the projection that the two constraints on the noise make."""
     data = Task(**task)
-    steps = _steps(data, samples_per_dim, LEARNING_RATE, LEARNING_RATE, bias_correction)
     # features without shares, at no temperature: R/L of the signal on positives
-    flat = _law(data, steps, samples_per_dim, LEARNING_RATE, 1e-9, 1 << 14, 0)
+    flat = _law(Training(data, samples_per_dim, 1e-9, 0.01, bias_correction), 1 << 12, 0)
     positive, third = flat.label > 0, flat.signal[2]
     shift = flat.means[:, 2] - third * data.strength * data.signal_tokens / data.length * positive
     # psi_1 is all that is left then: slope a_y, -+1/2, with norm 1/(2 sqrt L)

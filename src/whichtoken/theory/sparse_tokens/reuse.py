@@ -24,12 +24,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from functools import cached_property
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 from scipy.optimize import root
 
+from whichtoken.attention import pool_weights
 from whichtoken.checks import check_choice, check_range
 from whichtoken.data.sparse_task import Task
 from whichtoken.theory.sparse_tokens.alignment import TwoSteps, loss_slope, slopes_at_zero, two_steps
@@ -139,45 +141,63 @@ def reused_erm(
     check_choice("loss", loss, LOSSES)
     check_range("inverse_temperature", inverse_temperature, 0.0, math.inf, include_low=True)
     check_range("ridge", ridge, 0.0, math.inf)
-    steps = _steps(task, samples_per_dim, lr_readout, lr_bias, bias_correction)
-    size = kept_points(points, 2 * length)
-    found = np.array([
-        _solved(task, steps, samples_per_dim, lr_readout, inverse_temperature, loss, ridge, size, seed)
-        for seed in range(COPIES)
-    ])  # fmt: skip
+    training = Training(task, samples_per_dim, inverse_temperature, ridge, bias_correction, lr_readout, lr_bias, loss)
+    found = np.array([training.solve(points, seed) for seed in range(COPIES)])
     (error, train), doubt = found.mean(axis=0), 2 * found.std(axis=0, ddof=1) / math.sqrt(COPIES)
     return ReusedReadout(
-        float(error), float(doubt[0]), float(train), float(doubt[1]), steps.alignment, bool(np.isfinite(found).all())
+        test_error=float(error),
+        error_estimate=float(doubt[0]),
+        train_loss=float(train),
+        train_loss_error=float(doubt[1]),
+        alignment=training.steps.alignment,
+        converged=bool(np.isfinite(found).all()),
     )
 
 
-def reused_error(
-    task: Task,
-    samples_per_dim: float,
-    inverse_temperature: float,
-    bias_correction: bool,
-    learning_rate: float,
-    ridge: float,
-    points: int,
-) -> float:
-    """Test error alone, to about a percent: one small set of points, alike for all designs.
+@dataclass(frozen=True)
+class Training:
+    """How query and readout are trained on the same samples."""
 
-    Not a number where the equations cannot be solved.
-    """
-    steps = _steps(task, samples_per_dim, learning_rate, LEARNING_RATE, bias_correction)
-    size = kept_points(points, 2 * task.length)
-    return _solved(task, steps, samples_per_dim, learning_rate, inverse_temperature, "logistic", ridge, size, 0)[0]
+    task: Task
+    samples_per_dim: float
+    inverse_temperature: float
+    ridge: float
+    bias_correction: bool = True
+    lr_readout: float = LEARNING_RATE
+    lr_bias: float = LEARNING_RATE
+    loss: str = "logistic"
 
+    @cached_property
+    def steps(self) -> TwoSteps:
+        """The query; its norm is that of a step of size one."""
+        return two_steps(
+            **asdict(self.task),
+            samples_per_dim=self.samples_per_dim,
+            lr_readout=self.lr_readout,
+            lr_bias=self.lr_bias,
+            lr_query=1.0,
+            bias_correction=self.bias_correction,
+        )
 
-def _steps(task: Task, alpha: float, lr_readout: float, lr_bias: float, bias_correction: bool) -> TwoSteps:
-    return two_steps(
-        **asdict(task),
-        samples_per_dim=alpha,
-        lr_readout=lr_readout,
-        lr_bias=lr_bias,
-        lr_query=1.0,
-        bias_correction=bias_correction,
-    )
+    def solve(self, points: int, seed: int = 0) -> tuple[float, float]:
+        """Test error and training loss by one set of points; not a number where the equations could not be solved."""
+        points = kept_points(points, 2 * self.task.length)
+        fresh = attention_law(self.task, self.steps.alignment, self.inverse_temperature, points, seed)
+        start = solve_readout(fresh, self.loss, self.samples_per_dim, self.ridge)
+        if self.task.length > LONGEST:
+            norm2 = start.signal_overlap**2 + start.rest_norm**2
+            return fresh.error(start.query_overlap, start.signal_overlap, start.bias, norm2), start.train_loss
+        law = _law(self, points, seed)
+        prox = np.full(law.label.size, np.nan)
+        first = [*start.state[:1], 0.0, *start.state[1:], 0.0, 0.0]
+        found = root(lambda x: _balance(self, law, x, prox)[0], first, tol=1e-9, method="lm")
+        balance, train_loss = _balance(self, law, found.x, prox)
+        if not np.abs(balance).max() < SOLVED:
+            return math.nan, math.nan
+        om, mu, m, b, log_sig = found.x[:5]
+        along, beside, third = law.signal
+        signal = (beside * mu + third * m) / max(math.sqrt(1 - along**2), NOTHING)
+        return fresh.error(om, signal, b, mu**2 + m**2 + math.exp(2 * log_sig)), train_loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +213,8 @@ class _ReusedLaw:
     signal: tuple[float, float, float]  # cosines of the signal with the three axes
 
 
-def _law(task: Task, steps: TwoSteps, alpha: float, lr: float, tau: float, points: int, seed: int) -> _ReusedLaw:
+def _law(training: Training, points: int, seed: int) -> _ReusedLaw:
+    task, steps = training.task, training.steps
     cosine, along = steps.readout_cosine, steps.alignment
     off = math.sqrt(max(1 - cosine**2, 0.0))
     beside = (steps.readout_alignment - cosine * along) / off if off > NOTHING else 0.0
@@ -203,7 +224,7 @@ def _law(task: Task, steps: TwoSteps, alpha: float, lr: float, tau: float, point
     found = steps.readout_alignment
     carried = (cosine - found * along) / max(1 - found**2, NOTHING)
     axes = _Axes(cosine, off, carried, (along, beside, third))
-    classes = [_class_nodes(task, steps, axes, alpha, lr, tau, *noise, label) for label in (1.0, -1.0)]
+    classes = [_class_nodes(training, axes, *noise, label) for label in (1.0, -1.0)]
     means, spread, psi, energy = (np.concatenate(column) for column in zip(*classes, strict=True))
     label = np.repeat([1.0, -1.0], points)
     weight = np.where(label > 0, task.prevalence, 1 - task.prevalence) / points
@@ -220,17 +241,10 @@ class _Axes:
 
 
 def _class_nodes(
-    task: Task,
-    steps: TwoSteps,
-    axes: _Axes,
-    alpha: float,
-    lr: float,
-    tau: float,
-    noise: Array,
-    rest: Array,
-    label: float,
+    training: Training, axes: _Axes, noise: Array, rest: Array, label: float
 ) -> tuple[Array, Array, Array, Array]:
     """Features (points, 3), rho (points,), and psi and its square norm before scaling, (points, 2) each, of one class."""
+    task, steps, alpha = training.task, training.steps, training.samples_per_dim
     length, (along, beside, third) = task.length, axes.signal
     a = slopes_at_zero("logistic")[0 if label > 0 else 1]
     present = np.zeros(length)
@@ -238,13 +252,12 @@ def _class_nodes(
     on_query, on_rest = noise + along * present, rest + beside * present
     seen = steps.readout_norm * (axes.cosine * on_query + axes.off * on_rest)  # t, by the other samples
     mean = seen.mean(axis=1)
-    own_score = -lr * a / (alpha * length)  # share of the sample in its score by w1
+    own_score = -training.lr_readout * a / (alpha * length)  # share of the sample in its score by w1
     h = loss_slope("logistic", steps.bias + mean + own_score, label)
     centred = seen - mean[:, None]
     own = -h / (alpha * length * steps.query_norm)  # share in its score by the query, over P t
-    scores = tau * (on_query + own[:, None] * centred)
-    attention = np.exp(scores - scores.max(axis=1, keepdims=True))
-    attention /= attention.sum(axis=1, keepdims=True)
+    scores = training.inverse_temperature * (on_query + own[:, None] * centred)
+    attention = pool_weights(scores.ravel(), np.arange(0, scores.size + 1, length)).reshape(scores.shape)
     picked = (attention * centred).sum(axis=1)
     own_query = own * picked + axes.carried * own_score / steps.readout_norm
     own_rest = (own_score / steps.readout_norm - axes.cosine * own_query) / max(axes.off, NOTHING)
@@ -258,43 +271,14 @@ def _class_nodes(
     return np.stack([f_query, f_rest, f_third], axis=1), (attention**2).sum(axis=1), psi, energy
 
 
-def _solved(
-    task: Task,
-    steps: TwoSteps,
-    alpha: float,
-    lr: float,
-    tau: float,
-    loss: str,
-    ridge: float,
-    points: int,
-    seed: int,
-) -> tuple[float, float]:
-    """Test error and training loss; not a number where the equations could not be solved."""
-    fresh = attention_law(task, steps.alignment, tau, points, seed)
-    start = solve_readout(fresh, loss, alpha, ridge)
-    first = [*start.state[:1], 0.0, *start.state[1:], 0.0, 0.0]
-    if task.length > LONGEST:
-        norm2 = start.signal_overlap**2 + start.rest_norm**2
-        return fresh.error(start.query_overlap, start.signal_overlap, start.bias, norm2), start.train_loss
-    law = _law(task, steps, alpha, lr, tau, points, seed)
-    prox = np.full(law.label.size, np.nan)
-    found = root(lambda x: _balance(law, loss, alpha, ridge, x, prox)[0], first, tol=1e-9, method="lm")
-    balance, train_loss = _balance(law, loss, alpha, ridge, found.x, prox)
-    if not np.abs(balance).max() < SOLVED:
-        return math.nan, math.nan
-    om, mu, m, b, log_sig = found.x[:5]
-    along, beside, third = law.signal
-    signal = (beside * mu + third * m) / max(math.sqrt(1 - along**2), NOTHING)
-    return fresh.error(om, signal, b, mu**2 + m**2 + math.exp(2 * log_sig)), train_loss
-
-
-def _balance(law: _ReusedLaw, loss: str, alpha: float, ridge: float, x: Array, prox: Array) -> tuple[Array, float]:
+def _balance(training: Training, law: _ReusedLaw, x: Array, prox: Array) -> tuple[Array, float]:
     """The equations in (om, mu, m, b, log sig, log V, kappa_1, kappa_2) relative to their terms, and the training loss."""
+    alpha, ridge = training.samples_per_dim, training.ridge
     overlaps, b, sig2, v, kappa = x[:3], x[3], math.exp(2 * x[4]), math.exp(x[5]), x[6:]
     noise = np.sqrt(law.spread * (overlaps[2] ** 2 + sig2))
     width = law.spread * v
     score = law.means @ overlaps + b + noise * law.gauss + v * (law.pulls @ kappa)
-    if loss == "square":
+    if training.loss == "square":
         slope = (score - law.label) / (1 + width)
         bend, losses = 1 / (1 + width), slope**2 / 2
     else:
