@@ -189,14 +189,22 @@ class Training:
             return fresh.error(start.query_overlap, start.signal_overlap, start.bias, norm2), start.train_loss
         law = _law(self, points, seed)
         prox = np.full(law.label.size, np.nan)
-        first = [*start.state[:1], 0.0, *start.state[1:], 0.0, 0.0]
-        found = root(lambda x: _balance(self, law, x, prox)[0], first, tol=1e-9, method="lm")
-        balance, train_loss = _balance(self, law, found.x, prox)
-        if not np.abs(balance).max() < SOLVED:
+        along, beside, third = law.signal
+        off = max(math.sqrt(1 - along**2), NOTHING)
+        toward = (
+            start.signal_overlap / off
+        )  # what a readout of fresh samples has of the signal, on both axes off the query
+        overlaps = [start.query_overlap, toward * beside, toward * third]
+        first = [*overlaps, *start.state[2:], 0.0, 0.0]
+        for method in ("hybr", "lm"):  # the first is quicker, the second comes from farther away
+            found = root(lambda x: _balance(self, law, x, prox)[0], first, tol=1e-9, method=method)
+            balance, train_loss = _balance(self, law, found.x, prox)
+            if np.abs(balance).max() < SOLVED:
+                break
+        else:
             return math.nan, math.nan
         om, mu, m, b, log_sig = found.x[:5]
-        along, beside, third = law.signal
-        signal = (beside * mu + third * m) / max(math.sqrt(1 - along**2), NOTHING)
+        signal = (beside * mu + third * m) / off
         return fresh.error(om, signal, b, mu**2 + m**2 + math.exp(2 * log_sig)), train_loss
 
 
