@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.attention.losses import Loss, compiled_log_slope
 from whichtoken.data.attention_tokens import AttentionProblem
+from whichtoken.display.shown import Shown
 from whichtoken.flows.attention_kernels import descend
 from whichtoken.flows.mirror_steps import (
     DescentState,
@@ -20,12 +21,13 @@ from whichtoken.flows.mirror_steps import (
     checked_rule,
     descent_state,
 )
+from whichtoken.flows.telling import told
 from whichtoken.norms import dual_exponent
 from whichtoken.theory.mirror_descent import mirror_map
 
 
 @dataclass(frozen=True, eq=False)
-class JointState:
+class JointState(Shown):
     """Key-query matrix and decoder after the same number of steps."""
 
     weights: DescentState  # (d, d)
@@ -39,7 +41,7 @@ class JointState:
 
 
 @dataclass(frozen=True, eq=False)
-class JointResult:
+class JointResult(Shown):
     """Where the descent of both went and which tokens it selects."""
 
     final: JointState
@@ -51,6 +53,9 @@ class JointResult:
     def settled(self) -> bool:
         """Whether the selected tokens stayed the same throughout the last quarter of the steps."""
         return 4 * self.last_change <= 3 * self.final.weights.step
+
+    def _headline(self) -> str:
+        return told(self.final.weights.step, self.last_change, self.settled, self.selected)
 
 
 def joint_descent(
