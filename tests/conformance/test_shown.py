@@ -16,9 +16,11 @@ from whichtoken.display.shown import LONGEST, Shown
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m" + "long" * 500
 
 
-
 def classes() -> list[Any]:
-    return [pytest.param(module, name, id=f"{module.removeprefix('whichtoken.')}.{name}") for module, name in returned_types()]
+    return [
+        pytest.param(module, name, id=f"{module.removeprefix('whichtoken.')}.{name}")
+        for module, name in returned_types()
+    ]
 
 
 def filled(kind: Any) -> Any:

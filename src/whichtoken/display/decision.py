@@ -53,7 +53,8 @@ class Change:
 class Decision:
     """A label and why it was given."""
 
-    name: str  # what was judged
+    kind: str  # what was judged: a document, a bag, a row
+    name: str  # which one
     probabilities: tuple[tuple[str, float], ...]  # label and probability, the predicted one first
     score: float  # for the predicted label: the start and what all reasons add
     start: float
@@ -63,6 +64,11 @@ class Decision:
     headings: tuple[str, ...]
     reasons: tuple[Reason, ...]  # the strongest first
     separator: str = ""  # between pieces
+
+    @property
+    def title(self) -> str:
+        """What was judged."""
+        return f"{self.kind} {visible(self.name)}"
 
     @property
     def label(self) -> str:
@@ -86,7 +92,7 @@ class Decision:
 
     def summary(self) -> str:
         """In one sentence: what was judged, the label, and what would change it."""
-        return f"{visible(self.name)}: {self.verdict()}; {self.change.sentence(_quoted)}"
+        return f"{self.title}: {self.verdict()}; {self.change.sentence(_quoted)}"
 
 
 def strongest(supports: Iterable[float]) -> float:

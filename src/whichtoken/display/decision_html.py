@@ -29,14 +29,17 @@ STYLE = """
   transform: translateX(-50%); width: max-content; max-width: min(90vw, 40rem); padding: .5rem .9rem; border-radius: .5rem;
   background: #111827; color: #fff; font-size: .95rem; line-height: 1.4; box-shadow: 0 0 0 1px rgb(128 128 128 / .5); }
 .decision table { border-collapse: collapse; width: auto; font-size: .92rem; margin: .4rem 0; }
-.decision :is(th, td) { text-align: left; padding: .2rem 1rem .2rem 0; border-bottom: 1px solid rgb(128 128 128 / .3);
-  vertical-align: top; background: none; overflow-wrap: anywhere; }
-.decision .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.decision .bars { width: 100%; max-width: 30rem; table-layout: fixed; } .decision .bars :is(th, td) { border: 0; }
-.decision .bars th { width: 34%; font-weight: 500; } .decision .bars .number { width: 4rem; }
+.decision :is(th, td) { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid rgb(128 128 128 / .3);
+  vertical-align: top; background: none; overflow-wrap: anywhere; white-space: normal; min-width: 3.6rem; }
+.decision [scope="col"]:not(:last-child) { overflow-wrap: normal; } .decision [scope="col"]:last-child { min-width: 5rem; }
+.decision [scope="row"] { min-width: 5.4rem; color: inherit; font-weight: 500; }
+.decision tfoot [scope="row"] { font-weight: 400; }
+.decision .number { text-align: right; font-variant-numeric: tabular-nums; } .decision td.number { white-space: nowrap; }
+.decision .bars { width: 100%; max-width: 32rem; table-layout: fixed; } .decision .bars :is(th, td) { border: 0; }
+.decision .bars th { width: 42%; } .decision .bars .number { width: 3.6rem; padding-right: 0; }
 .decision .bar { display: block; height: .8rem; margin-top: .35rem; border-radius: .2rem; background: rgb(128 128 128 / .55);
   min-width: 2px; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
-.decision .predicted .bar { background: #3b82f6; } .decision .predicted th { font-weight: 700; }
+.decision .predicted .bar { background: #3b82f6; } .decision .predicted [scope="row"] { font-weight: 700; }
 .decision .change { margin: .5rem 0; max-width: 46rem; } .decision summary { cursor: pointer; padding: .3rem 0; }
 """
 
@@ -55,7 +58,7 @@ def decision_html(decision: Decision, heading: str = "") -> str:
 
 def notebook_html(decision: Decision) -> str:
     """The decision as a cell of a notebook shows it."""
-    title = f"<p><b>{text(decision.name)}: {text(decision.label)}</b></p>"
+    title = f"<p><b>{text(decision.title)}: {text(decision.label)}</b></p>"
     return f'<div class="decision"><style>{STYLE}</style>{decision_html(decision, title)}{LEGEND}</div>'
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from whichtoken.display.decision import Decision
 from whichtoken.display.decision_html import notebook_html
@@ -116,13 +117,13 @@ def named_probabilities(explanation: Explained) -> tuple[tuple[str, float], ...]
     return tuple((str(label), probability) for label, probability in pairs)
 
 
-def ranked(labels: Sequence[Any], probabilities: Any) -> dict[Any, float]:
+def ranked(labels: NDArray[Any], probabilities: NDArray[Any]) -> dict[Any, float]:
     """Probabilities by label, the largest first."""
-    order = np.argsort(-np.asarray(probabilities), kind="stable").tolist()
-    return {plain(labels[k]): float(probabilities[k]) for k in order}
+    order = np.argsort(-probabilities, kind="stable").tolist()
+    return {plain_label(labels[k]): float(probabilities[k]) for k in order}
 
 
-def plain(value: Any) -> Any:
+def plain_label(value: Any) -> Any:
     """A label as JSON knows it."""
     return value.item() if isinstance(value, np.generic) else value
 
@@ -130,4 +131,4 @@ def plain(value: Any) -> Any:
 def outcome_json(explanation: Explained) -> dict[str, Any]:
     """What every explanation says of its labels."""
     listed = [{"label": label, "probability": share} for label, share in explanation.probabilities.items()]
-    return {"label": plain(explanation.label), "runner_up": explanation.runner_up, "probabilities": listed}
+    return {"label": plain_label(explanation.label), "runner_up": explanation.runner_up, "probabilities": listed}

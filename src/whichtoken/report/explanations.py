@@ -47,8 +47,8 @@ def as_html(explanations: Sequence[Explanation]) -> str:
     """A page that needs nothing else: the decisions one below the other, numbered, with a filter if there are several."""
     decisions = [item.view(number) for number, item in enumerate(explanations, 1)]
     several = len(decisions) > 1
-    noun = decisions[0].headings[0] if decisions else "token"
-    title = f"Which {noun}s decided" + (f", {len(decisions)} times" if several else "")
+    first = decisions[0]
+    title = f"Which {first.headings[0]}s decided" + (f" in {len(decisions)} {first.kind}s" if several else "")
     body = [
         '<header class="top"><b>which<span>token</span></b>'
         '<span class="quiet">which token does attention pick, why, and how surely</span></header>',
@@ -63,7 +63,7 @@ def as_html(explanations: Sequence[Explanation]) -> str:
 
 def _article(decision: Decision, number: int) -> str:
     place, label = f"d{number}", text(decision.label)
-    heading = f'<h2><a href="#{place}">{text(decision.name)}</a>: {label}</h2>'
+    heading = f'<h2><a href="#{place}">{text(decision.title)}</a>: {label}</h2>'
     return f'<article class="decision" id="{place}" data-label="{label}">{decision_html(decision, heading)}</article>'
 
 
@@ -81,11 +81,12 @@ def _filter(decisions: Sequence[Decision]) -> str:
 def _overview(decisions: Sequence[Decision]) -> str:
     """A line per decision, which leads to it."""
     lines = "".join(
-        f'<tr><th scope="row"><a href="#d{number}">{text(decision.name)}</a></th><td>{text(decision.label)}</td>'
+        f'<tr><th scope="row"><a href="#d{number}">{text(decision.title)}</a></th><td>{text(decision.label)}</td>'
         f'<td class="number">{decision.probability:.3f}</td><td>{_change(decision)}</td></tr>'
         for number, decision in enumerate(decisions, 1)
     )
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("", "label", "probability", "smallest change"))
+    columns = (decisions[0].kind, ""), ("label", ""), ("probability", ' class="number"'), ("smallest change", "")
+    head = "".join(f'<th scope="col"{kind}>{name}</th>' for name, kind in columns)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
     return (
         f'<details class="overview decision" open><summary>All {len(decisions)} at a glance</summary>'

@@ -10,7 +10,7 @@ import numpy as np
 
 from whichtoken.display.decision import Decision
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._explanation import Explained, outcome_json, plain, ranked
+from whichtoken.estimators._explanation import Explained, outcome_json, plain_label, ranked
 
 if TYPE_CHECKING:
     from whichtoken.estimators.bags.classifier import BagClassifier
@@ -53,7 +53,9 @@ class BagExplanation(Explained):
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""
-        return asdict(self) | outcome_json(self) | {"bag": plain(self.bag), "flips_to": plain(self.flips_to)}
+        return (
+            asdict(self) | outcome_json(self) | {"bag": plain_label(self.bag), "flips_to": plain_label(self.flips_to)}
+        )
 
     def view(self, number: int = 1) -> Decision:
         """As people read it."""

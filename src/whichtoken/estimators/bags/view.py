@@ -15,7 +15,8 @@ def view_of(explanation: BagExplanation) -> Decision:
     """The instances, the reasons and the smallest deletion, turned to the predicted label."""
     side, struck = explanation.side, set(explanation.counterfactual or ())
     return Decision(
-        name=f"bag {explanation.bag}",
+        kind="bag",
+        name=str(explanation.bag),
         probabilities=named_probabilities(explanation),
         score=side * explanation.decision,
         start=0.0,

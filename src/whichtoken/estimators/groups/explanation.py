@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from whichtoken.display.decision import Decision
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._explanation import Explained, outcome_json, plain, ranked
+from whichtoken.estimators._explanation import Explained, outcome_json, plain_label, ranked
 from whichtoken.estimators._scores import predicted
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class RowExplanation(Explained):
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""
-        return asdict(self) | outcome_json(self) | {"flips_to": plain(self.flips_to)}
+        return asdict(self) | outcome_json(self) | {"flips_to": plain_label(self.flips_to)}
 
     def view(self, number: int = 1) -> Decision:
         """As people read it."""

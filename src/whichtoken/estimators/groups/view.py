@@ -16,7 +16,8 @@ def view_of(explanation: RowExplanation) -> Decision:
     """The values, the groups and the fewest of them that would change the label, turned to the predicted label."""
     side, struck = explanation.side, set(explanation.counterfactual or ())
     return Decision(
-        name=f"row {explanation.row}",
+        kind="row",
+        name=str(explanation.row),
         probabilities=named_probabilities(explanation),
         score=side * explanation.decision,
         start=side * explanation.bias,

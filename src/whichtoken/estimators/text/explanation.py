@@ -15,7 +15,7 @@ from whichtoken.attention import pool_weights
 from whichtoken.data.word_split import Places, text_chunks
 from whichtoken.display.decision import Decision
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._explanation import Explained, outcome_json, plain, ranked
+from whichtoken.estimators._explanation import Explained, outcome_json, plain_label, ranked
 from whichtoken.estimators.text.counting import count_documents, texts_of
 from whichtoken.estimators.text.documents import BLOCK
 from whichtoken.estimators.text.validation import decide
@@ -95,7 +95,7 @@ class Explanation(Explained):
             "bias": self.bias,
             "reasons": [asdict(reason) for reason in self.reasons],
             "counterfactual": self.counterfactual,
-            "flips_to": plain(self.flips_to),
+            "flips_to": plain_label(self.flips_to),
         }
 
 

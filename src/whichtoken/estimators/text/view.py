@@ -17,7 +17,8 @@ def view_of(explanation: Explanation, number: int) -> Decision:
     side, struck = explanation.side, set(explanation.counterfactual or ())
     reasons = list(explanation.reasons)
     return Decision(
-        name=f"document {number}",
+        kind="document",
+        name=str(number),
         probabilities=named_probabilities(explanation),
         score=side * explanation.decision,
         start=side * explanation.bias,
