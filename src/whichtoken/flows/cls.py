@@ -21,6 +21,7 @@ from scipy.integrate import BDF
 
 from whichtoken.checks import check_count, check_range
 from whichtoken.data.token_counts import as_counts, as_signs
+from whichtoken.display.shown import Shown
 from whichtoken.flows.cls_kernels import token_curvature, token_pull
 from whichtoken.theory.trained_embeddings.one_step import as_parameters
 from whichtoken.theory.trained_embeddings.selection import secondary_sets, selection_sets
@@ -36,7 +37,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class ClsPath:
+class ClsPath(Shown):
     """The way of p: position, loss and gradient at recorded arc lengths.
 
     Attributes
@@ -93,6 +94,10 @@ class ClsPath:
     def increment_cosines(self, direction: ArrayLike) -> Vector:
         """Cosine of every increment with a direction, (k - 1,): position is off by O(1/|p|), increment by its square."""
         return self.increments @ _unit(np.asarray(direction, dtype=np.float64))
+
+    def _headline(self) -> str:
+        end = "settled" if self.settled else "not settled"
+        return f"{end} after arc length {self.arc[-1]:.4g}, loss e^{self.log_losses[-1]:.4g}, {len(self.arc)} recorded points"
 
 
 def cls_flow(

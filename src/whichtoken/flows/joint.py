@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 
 from whichtoken.attention.losses import Loss, compiled_log_slope
 from whichtoken.data.attention_tokens import AttentionProblem
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.flows.attention_kernels import descend
 from whichtoken.flows.mirror_steps import (
@@ -22,6 +23,7 @@ from whichtoken.flows.mirror_steps import (
     checked_rule,
     descent_state,
 )
+from whichtoken.flows.telling import told
 from whichtoken.margin import joint_limit, prompt_svm
 from whichtoken.margin.constraints import selection_constraints
 from whichtoken.norms import dual_exponent, power_norm, row_norms
@@ -31,7 +33,7 @@ LEAST_GROWTH = 1e-3  # share of its step that a block surely gains: no mixture o
 
 
 @dataclass(frozen=True, eq=False)
-class JointState:
+class JointState(Shown):
     """Key-query matrix and decoder after the same number of steps."""
 
     weights: DescentState  # (d, d)
@@ -45,7 +47,7 @@ class JointState:
 
 
 @dataclass(frozen=True, eq=False)
-class JointResult:
+class JointResult(Shown):
     """Where the descent of both went and which tokens it selects."""
 
     final: JointState
@@ -57,6 +59,9 @@ class JointResult:
     def settled(self) -> bool:
         """Whether the selected tokens stayed the same throughout the last quarter of the steps."""
         return 4 * self.last_change <= 3 * self.final.weights.step
+
+    def _headline(self) -> str:
+        return told(self.final.weights.step, self.last_change, self.settled, self.selected)
 
 
 def joint_descent(

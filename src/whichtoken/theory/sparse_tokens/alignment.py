@@ -22,6 +22,7 @@ from scipy.special import expit
 
 from whichtoken.checks import check_choice, check_range
 from whichtoken.data.sparse_task import LOSSES, Task
+from whichtoken.display.shown import Shown
 
 Array = NDArray[np.float64]
 
@@ -30,7 +31,7 @@ TRAPEZOID_NODES = 4001
 
 
 @dataclass(frozen=True)
-class TwoSteps:
+class TwoSteps(Shown):
     """Query and readout after two gradient steps: the result of `two_steps`.
 
     Attributes
