@@ -14,6 +14,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from browser import chromium, visit  # noqa: F401  fixtures of the tests that look at pages
+
 TOYS = Path(__file__).parent / "toys"
 PACKAGE = Path(__file__).parents[1] / "src" / "whichtoken"
 
