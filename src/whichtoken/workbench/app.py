@@ -1,0 +1,60 @@
+"""The application: rooms, static files and errors behind one gate."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import files
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+
+from whichtoken.workbench import claims, job_pages
+from whichtoken.workbench.gate import Gate
+from whichtoken.workbench.jobs import Jobs
+from whichtoken.workbench.packaged_files import PackagedFiles
+from whichtoken.workbench.pages import ERRORS
+from whichtoken.workbench.settings import ServerSettings
+
+
+def create_app(settings: ServerSettings) -> Starlette:
+    """The workbench of one folder, as an ASGI application.
+
+    Parameters
+    ----------
+    settings : ServerSettings
+        Folder, address and token.
+
+    Returns
+    -------
+    Starlette
+        The application; it starts nothing before the first request.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        app.state.jobs.close()
+
+    app = Starlette(
+        routes=[
+            *claims.routes,
+            *job_pages.routes,
+            Route("/static/report.css", _report_style),
+            Mount("/static", PackagedFiles()),
+        ],
+        exception_handlers=ERRORS,
+        middleware=[Middleware(Gate, settings=settings)],
+        lifespan=lifespan,
+    )
+    app.state.settings, app.state.jobs = settings, Jobs(settings.home / "jobs")
+    return app
+
+
+def _report_style(_: Request) -> Response:
+    """The style of the report: the same pages look the same."""
+    text = files("whichtoken.report").joinpath("templates/style.css").read_text(encoding="utf-8")
+    return Response(text, media_type="text/css", headers={"cache-control": "no-cache"})
