@@ -1,7 +1,8 @@
 # Two commands on a fresh machine with Python 3.11+, pip and make:
 #   make demo   install, check every claim at its quick size, write the report
 #   make test   install with the developers' tools, then ruff, mypy and the whole test suite
-# and one for patient people:
+# and two for patient people:
+#   make record    run every claim at its full and paper size and keep verdicts and rows in record/; hours, and resumable
 #   make torture   kill, fill, truncate and lie to everything, for minutes; ends with a table of what survived
 PYTHON ?= python3
 BIN := .venv/bin
@@ -12,10 +13,16 @@ OUT ?= whichtoken-output
 WHICHTOKEN_DATA ?= $(wildcard $(abspath ../shared/data))
 export WHICHTOKEN_DATA
 
-.PHONY: demo test test-lowest test-newest torture bench clean
+.PHONY: demo record test test-lowest test-newest torture bench clean
 
 demo: .venv/installed
 	$(BIN)/whichtoken reproduce --out $(OUT); status=$$?; $(BIN)/whichtoken report --out $(OUT) && exit $$status
+
+# Every preset of every claim; what is finished is not computed again. PRESETS=full leaves the others as they are on record.
+PRESETS ?= quick full paper
+record: .venv/installed-dev
+	for preset in $(PRESETS); do $(BIN)/whichtoken reproduce --preset $$preset --out $(OUT)-record; test $$? -lt 2 || exit 2; done
+	$(BIN)/python -m whichtoken.lab.recording $(OUT)-record
 
 test: .venv/installed-dev
 	$(BIN)/ruff check
@@ -36,11 +43,14 @@ test-lowest test-newest: test-%: .venv-%/installed
 torture: .venv/installed-dev
 	TORTURE_TABLE=$(OUT)/torture.json $(BIN)/pytest -q tests/torture
 
+# The last table of each benchmark, with machine and date. BENCHMARKS="prompt-svm text" renews two of them.
+BENCHMARKS ?= $(subst _,-,$(basename $(notdir $(wildcard benchmarks/[a-z]*.py))))
 bench: .venv/installed-dev
-	$(BIN)/whichtoken bench
+	mkdir -p record/benchmarks
+	for name in $(BENCHMARKS); do $(BIN)/whichtoken bench $$name --json record/benchmarks/$$name.json || exit; done
 
 clean:
-	rm -rf .venv .venv-lowest .venv-newest $(OUT)
+	rm -rf .venv .venv-lowest .venv-newest $(OUT) $(OUT)-record
 
 .venv/bin/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'whichtoken needs Python 3.11 or newer')"

@@ -10,7 +10,19 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "whichtoken"
 # the rooms from the ground up: a module imports from its own room and from those before it, lazy imports included
-GROUND = {"checks", "display", "errors", "files", "kernel_cache", "memory", "norms", "places", "progress", "threads"}
+GROUND = {
+    "checks",
+    "display",
+    "errors",
+    "files",
+    "kernel_cache",
+    "machine",
+    "memory",
+    "norms",
+    "places",
+    "progress",
+    "threads",
+}
 ROOMS = [
     "data", "attention", "margin", "theory", "models", "optim", "training", "flows", "estimators", "inspection", "lab",
     "experiments", "report", "workbench", "commands", "cli",

@@ -52,5 +52,5 @@ def test_carries_its_types_licence_benchmarks_and_record(installed):
     assert any(installed.glob("whichtoken-*.dist-info/licenses/LICENSE"))
     packaged = {path.name for path in (installed / "whichtoken" / "_benchmarks").glob("*.py")}
     assert packaged == {path.name for path in (ROOT / "benchmarks").glob("*.py")}
-    states = (installed / "whichtoken" / "_record" / "states.json").read_text()
-    assert states == (ROOT / "record" / "states.json").read_text()
+    verdicts = (installed / "whichtoken" / "_record" / "verdicts.json").read_text()
+    assert verdicts == (ROOT / "record" / "verdicts.json").read_text()

@@ -75,13 +75,10 @@ def _fail(message: str) -> NoReturn:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        import platform
-        from importlib.metadata import version
+        from whichtoken.machine import part_versions
 
-        import whichtoken
-
-        parts = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "numba", "torch", "scikit-learn"))
-        print(f"whichtoken {whichtoken.__version__} (Python {platform.python_version()}, {parts})")
+        own, *parts = (f"{name} {number}" for name, number in part_versions().items())
+        print(f"{own} ({', '.join(parts)})")
         raise typer.Exit
 
 

@@ -18,15 +18,23 @@ def bench(
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks to run; all by default.")
     ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write the table as JSON.")
+        Path | None,
+        typer.Option(
+            "--json",
+            metavar="FILE",
+            callback=new_file,
+            help="Write the table as JSON, with machine, versions and date.",
+        ),
     ] = None,
 ) -> None:
     """Compare whichtoken with what you would use instead: ratios, timed in one run."""
     from dataclasses import asdict
+    from datetime import UTC, datetime
 
     from whichtoken.errors import unknown
     from whichtoken.lab.benchmark import benchmark_files, run_benchmark
     from whichtoken.lab.canonical import plain
+    from whichtoken.machine import machine, part_versions
 
     for name in names or []:
         if name not in benchmark_files():
@@ -42,4 +50,5 @@ def bench(
                 records.append({"benchmark": name, **asdict(measure), "met": measure.met})
         out.print(rows)
     if json_file is not None:
-        write_text(json_file, json.dumps(plain(records), indent=1))
+        made = {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "versions": part_versions()}
+        write_text(json_file, json.dumps({**made, "measures": plain(records)}, indent=1) + "\n")

@@ -29,6 +29,8 @@ COLOURS = (
     "#0891b2",
 )  # read well on white and on black
 
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
 STYLE: dict[str, Any] = {
     "axes.edgecolor": INK,
     "axes.facecolor": "none",
@@ -80,6 +82,38 @@ def svg(draw: Callable[[Figure], None], name: str, width: float = 9.0, height: f
     text = re.sub(r"font:\s*([\d.]+)px [^;\"]*", r"font-size: \1px; font-family: inherit", text)
     # unstyled text would be black in the dark
     return visible(text.replace("<svg ", '<svg fill="currentColor" role="img" ', 1))
+
+
+def plain_powers(figure: Figure) -> None:
+    """Tick logarithmic axes at few places, in plain text, 10⁻³: as formulas, and ten a decade, ticks take most of the time."""
+    from matplotlib.ticker import FuncFormatter, LogFormatterSciNotation, LogLocator, NullLocator
+
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if type(axis.get_major_formatter()) is not LogFormatterSciNotation:
+                continue
+            low, high = sorted(axis.get_view_interval())
+            decades = float(np.log10(high / low)) if low > 0 else 0.0
+            axis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
+            if decades >= 1.5:
+                axis.set_minor_locator(NullLocator())
+            elif decades >= 0.4 and type(axis.get_major_locator()) is LogLocator:
+                axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                axis.set_minor_locator(NullLocator())
+            else:
+                axis.set_minor_formatter(FuncFormatter(lambda value, _: _power(value)))
+
+
+def _power(value: float) -> str:
+    """0.01 to 5000 as they are; 10⁻³ and 2·10⁵ with a power; nothing at zero and below."""
+    if value <= 0:
+        return ""
+    exponent = int(np.floor(np.log10(value) + 1e-9))
+    factor = value / 10.0**exponent
+    if -2 <= exponent <= 3:
+        return f"{value:.3g}" if exponent < 3 else f"{value:.0f}"
+    power = "10" + str(exponent).translate(SUPERSCRIPTS)
+    return power if abs(factor - 1) < 1e-6 else f"{factor:.3g}·{power}"
 
 
 def _as_svg(figure: Figure) -> str:

@@ -12,7 +12,8 @@ def visible(text: str, keep: str = "\n\t") -> str:
     r"""The text with control and bidi characters written as escapes, such as \x1b and \u202e."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escaped(sign) if _hidden(sign) and sign not in keep else sign for sign in text)
+    found = {ord(sign): _escaped(sign) for sign in set(text) if _hidden(sign) and sign not in keep}
+    return text.translate(found) if found else text
 
 
 def _hidden(sign: str) -> bool:

@@ -155,6 +155,12 @@ class Rows(list[Row[PointT]]):
         super().__init__(rows)
         self.failed = list(failed)
 
+    @classmethod
+    def sorted(cls, rows: Iterable[Row[PointT]]) -> Rows[PointT]:
+        """Rows of either kind, those that failed put aside."""
+        every = list(rows)
+        return cls((row for row in every if row.status == "ok"), (row for row in every if row.status == "failed"))
+
     def where(self, **fields: Any) -> Rows[PointT]:
         """The rows whose point has these values."""
 

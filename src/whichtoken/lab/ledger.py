@@ -27,6 +27,7 @@ from whichtoken.lab.ledger_file import (
 )
 from whichtoken.lab.plan import RunPlan, RunTask
 
+FAILED_PREDICTION = "prediction: "  # begins the message of a row that stands for a prediction
 RunKey = tuple[str, str, str, int]
 
 
@@ -125,7 +126,7 @@ class Ledger:
             predicted[point] = self._predictions(items)
             if message and point in plan.points:
                 task = RunTask(plan.experiment.id, point, None)
-                faults[task] = Row(plan.points[point], 0, "failed", f"prediction: {message}", {}, 0.0, __version__)
+                faults[task] = Row(plan.points[point], 0, "failed", FAILED_PREDICTION + message, {}, 0.0, __version__)
         stored: dict[RunTask, Row[Any]] = {}
         for _, _, point, seed, status, message, measured, seconds, package in self._select("rows", key):
             if status not in ("ok", "failed"):

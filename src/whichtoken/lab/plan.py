@@ -78,6 +78,13 @@ class RunPlan:
         return 1 + max((math.ceil(math.log2(most / least)) for least, most in self.bounds.values()), default=0)
 
     @property
+    def look(self) -> int:
+        """Which of these looks the repeats have reached."""
+        repeats = self.repeats or {}
+        ratios = (repeats[text] / least for text, (least, _) in self.bounds.items() if text in repeats)
+        return 1 + max((math.ceil(math.log2(ratio)) for ratio in ratios), default=0)
+
+    @property
     def largest(self) -> RunPlan:
         """The plan if every point needs the most repeats."""
         return replace(self, repeats={text: most for text, (_, most) in self.bounds.items()})

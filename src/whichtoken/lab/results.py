@@ -12,6 +12,7 @@ from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Experiment, Row, Rows
 from whichtoken.lab.ledger import Judged, Ledger, Run
 from whichtoken.lab.plan import RunPlan, RunTask, make_plan
+from whichtoken.lab.record import recorded_ledger, recorded_runs, rows_file
 from whichtoken.lab.samples import Mean
 from whichtoken.lab.sequential import grown
 from whichtoken.lab.verdicts import Claim, Verdict, not_run, settle
@@ -97,6 +98,13 @@ class Result:
         return [v for v in self.verdicts if {v.state, self.expected(v)} == {"agrees", "disagrees"}]
 
     @property
+    def vanished(self) -> list[str]:
+        """Codes on record that this run, complete as it is, does not give."""
+        if not self.plan.as_declared or self.missing or self.fault:
+            return []
+        return sorted(self.experiment.expected.get(self.preset, {}).keys() - {v.code for v in self.verdicts})
+
+    @property
     def weakened(self) -> list[Verdict]:
         """Verdicts that the record has as `agrees` and this run could not decide."""
         return [v for v in self.verdicts if v.state == "inconclusive" and self.expected(v) == "agrees"]
@@ -116,17 +124,14 @@ class Result:
 
 def judge(plan: RunPlan, stored: Mapping[RunTask, Row[Any]], started: str = "") -> Result:
     """The verdicts of a plan from those of its rows that are stored; a judge that fails is a fault of its claim."""
-    rows: Rows[Any] = Rows(
-        (row for row in stored.values() if row.status == "ok"),
-        (row for row in stored.values() if row.status == "failed"),
-    )
+    rows: Rows[Any] = Rows.sorted(stored.values())
     missing = len(plan.tasks) - sum(task.seed is not None for task in stored)
     if plan.fault:
         return Result(plan, rows, [], missing, started, plan.fault)
     reason = next(iter(plan.absent.values()), "") if missing else ""
     try:
         claims = _claims(plan, rows, reason, nothing_stored=not stored)
-        verdicts = [_finite(verdict) for verdict in settle(claims, plan.looks)]
+        verdicts = [_finite(verdict) for verdict in settle(claims, plan.looks, plan.look)]
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever a claim's file does, the other claims are judged
@@ -174,7 +179,8 @@ def _claims(plan: RunPlan, rows: Rows[Any], reason: str, nothing_stored: bool) -
         return [not_run(code, plan.experiment.title, reason) for code in codes]
     claims = list(plan.experiment.judge(rows))
     judged = {claim.code for claim in claims}
-    for code in on_record if plan.as_declared else ():
+    unfinished = bool(reason or rows.failed or len(rows) < len(plan.tasks))
+    for code in on_record if plan.as_declared and unfinished else ():
         if code not in judged:  # a claim on record does not vanish because none of its rows finished
             empty = Claim(code, plan.experiment.title, None, Mean([]), "equal", note="no finished rows to judge")
             claims.append(not_run(code, plan.experiment.title, reason) if reason else empty)
@@ -189,6 +195,16 @@ def stored_results(ledger: Ledger, runs: Iterable[Run] | None = None) -> list[Re
         for run in chosen
         if (plan := _replan(run)) is not None
     ]
+
+
+def recorded_results() -> list[Result]:
+    """Every run whose rows are on record, judged from them."""
+    found = []
+    for experiment, preset in recorded_runs():
+        if preset == "full" and rows_file(experiment).is_file():
+            with recorded_ledger(experiment) as ledger:
+                found += stored_results(ledger)
+    return found
 
 
 def with_repeats(plan: RunPlan, ledger: Ledger) -> RunPlan:

@@ -61,12 +61,8 @@ def _undecided_points(plan: RunPlan, stored: Mapping[RunTask, Row[Any]]) -> set[
 
 def _claims(plan: RunPlan, stored: Mapping[RunTask, Row[Any]]) -> list[Claim]:
     """None where the judge fails, which is told when the run is judged."""
-    rows: Rows[Any] = Rows(
-        (row for row in stored.values() if row.status == "ok"),
-        (row for row in stored.values() if row.status == "failed"),
-    )
     try:
-        return list(plan.experiment.judge(rows))
+        return list(plan.experiment.judge(Rows.sorted(stored.values())))
     except KeyboardInterrupt:
         raise
     except BaseException:

@@ -45,6 +45,12 @@ class Verdict:
     resolution : float or None
         The smallest true deviation from theory (of a bound: violation) at which this verdict would, with a probability of
         90 %, not have said `agrees`. It is reported and decides nothing.
+    tolerance : float
+        Difference from theory that still counts as agreement.
+    level : float or None
+        Confidence of the interval, after all corrections.
+    look : int
+        How many times the claims had been judged, this one included, where repeats are added until they are decided.
 
     Examples
     --------
@@ -67,6 +73,9 @@ class Verdict:
     state: State
     note: str = ""
     resolution: float | None = None
+    tolerance: float = 0.0
+    level: float | None = None
+    look: int = 1
 
 
 @dataclass(frozen=True)
@@ -89,6 +98,8 @@ class Claim:
         Numerical error of the prediction.
     note : str
         Why it was not run, if it was not.
+    material : float or None
+        A deviation that would matter, where theory says 0 and a share of it means nothing.
 
     Examples
     --------
@@ -105,12 +116,19 @@ class Claim:
     tolerance: float = 0.0
     theory_error: float = 0.0
     note: str = ""
+    material: float | None = None
 
-    def settle(self, level: float) -> Verdict:
+    @property
+    def material_amount(self) -> float:
+        """The deviation that would matter: as stated, otherwise twice what is tolerated."""
+        return 2 * self.tolerance if self.material is None else self.material
+
+    def settle(self, level: float, look: int = 1) -> Verdict:
         found = self.sample.interval(level)
         return Verdict(
             self.code, self.claim, self.theory, self.theory_error, found.measured, found.low, found.high,
             RELATIONS[self.kind], self._rule(level), self._state(found), self.note, self._resolution(found, level),
+            self.tolerance, level, look,
         )  # fmt: skip
 
     def _state(self, found: Interval) -> State:
@@ -149,7 +167,14 @@ class Claim:
 
 
 def agreement(
-    code: str, claim: str, *, theory: float | None, measured: Sample, tolerance: float, theory_error: float = 0.0
+    code: str,
+    claim: str,
+    *,
+    theory: float | None,
+    measured: Sample,
+    tolerance: float,
+    theory_error: float = 0.0,
+    material: float | None = None,
 ) -> Claim:
     """The claim that a measured quantity equals its prediction.
 
@@ -165,6 +190,8 @@ def agreement(
         Difference that does not matter: the whole interval has to lie within it. Fixed before the run, whatever the noise.
     theory_error : float, default=0.0
         Numerical error of the prediction.
+    material : float, optional
+        A deviation that would matter, where theory says 0; twice the tolerance when not given.
 
     Returns
     -------
@@ -177,7 +204,7 @@ def agreement(
     >>> agreement("pi", "pi is 3", theory=3.0, measured=Exact(3.1416), tolerance=0.01).settle(0.95).state
     'disagrees'
     """
-    return Claim(code, claim, theory, measured, "equal", tolerance, theory_error)
+    return Claim(code, claim, theory, measured, "equal", tolerance, theory_error, material=material)
 
 
 def at_least(code: str, claim: str, *, bound: float, measured: Sample, theory_error: float = 0.0) -> Claim:
@@ -260,10 +287,10 @@ def not_run(code: str, claim: str, reason: str) -> Claim:
     return Claim(code, claim, None, Mean([]), "not run", note=reason)
 
 
-def settle(claims: Sequence[Claim], looks: int = 1) -> list[Verdict]:
+def settle(claims: Sequence[Claim], looks: int = 1, look: int = 1) -> list[Verdict]:
     """Verdicts of one experiment: all their intervals, of all looks, hold together with probability 95 %."""
     level = shared_level(claims, looks)
-    return [claim.settle(level) for claim in claims]
+    return [claim.settle(level, look) for claim in claims]
 
 
 def shared_level(claims: Sequence[Claim], looks: int = 1) -> float:

@@ -1,0 +1,186 @@
+"""A figure as panels: each axes an SVG of its own, so that a wide page sets them side by side and a phone one below another.
+
+They follow the page's font and text colour, in the light and in the dark.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from whichtoken.display.figures import COLOURS, DOTS_PER_INCH, INK, STYLE, plain_powers
+from whichtoken.display.text import visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
+
+MOST_CHARACTERS = 60_000  # of a panel as lines and texts; a larger one keeps its axes and has its marks as one picture
+SIZES = {1: (5.8, 3.3), 2: (4.3, 3.2)}  # inches of the axes, by the number of columns
+SMALLEST = (3.7, 2.9)
+CELL = (9.0, 7.0)  # inches around each panel: room for labels and legends, cut off again
+PADDING = 0.06
+MOST_LETTERS = 28  # of the names in a legend of two columns
+POINTS = 72  # per inch
+LIGHT, DARK = "#1c2027", "#e7e8ea"  # ink of a figure that stands alone
+
+
+@dataclass(frozen=True)
+class Panels:
+    """A drawn figure."""
+
+    svgs: Sequence[str]  # for a page
+    sizes: Sequence[tuple[float, float]]  # width and height of each, in points
+    columns: int
+
+    def standalone(self) -> str:
+        """The figure as one SVG file, in rows of `columns`."""
+        placed, top, width = [], 0.0, 0.0
+        for start in range(0, len(self.svgs), self.columns):
+            left, row = 0.0, range(start, min(start + self.columns, len(self.svgs)))
+            for panel in row:
+                size = self.sizes[panel]
+                place = f'<svg x="{left:.1f}" y="{top:.1f}" width="{size[0]:.1f}" height="{size[1]:.1f}" '
+                placed.append(self.svgs[panel].replace("<svg ", place, 1))
+                left += size[0] + 12
+            top, width = top + max(self.sizes[panel][1] for panel in row) + 12, max(width, left)
+        style = f"svg{{color:{LIGHT}}}@media(prefers-color-scheme:dark){{svg{{color:{DARK}}}}}"
+        return (
+            '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+            f'viewBox="0 0 {width:.1f} {top:.1f}" font-family="sans-serif"><style>{style}</style>\n'
+            + "\n".join(placed)
+            + "\n</svg>\n"
+        )
+
+
+def panels(draw: Callable[[Figure], None], name: str, label: str = "") -> Panels:
+    """Draw a figure and cut it into panels.
+
+    Parameters
+    ----------
+    draw : fills the figure.
+    name : salts the ids inside, so that several figures can stand on one page.
+    label : what a reader who cannot see it is told.
+    """
+    import matplotlib
+    from cycler import cycler
+    from matplotlib.figure import Figure
+
+    settings = STYLE | {"svg.hashsalt": name, "axes.prop_cycle": cycler(color=COLOURS)}
+    with matplotlib.rc_context(settings):  # type: ignore[arg-type]
+        figure = Figure(figsize=(9.0, 4.2))
+        draw(figure)
+        groups = _groups(figure)
+        columns = _columns(groups)
+        _spread(figure, groups, SIZES.get(columns, SMALLEST))
+        plain_powers(figure)
+        made = [_panel(figure, group, label) for group in groups]
+    return Panels([text for text, _ in made], [size for _, size in made], columns)
+
+
+def _groups(figure: Figure) -> list[list[Axes]]:
+    """Each axes with its colour bars."""
+    bars = {axes: bar for axes in figure.axes if (bar := getattr(axes, "_colorbar", None)) is not None}
+    mains = [axes for axes in figure.axes if axes not in bars]
+    return [[main, *(axes for axes, bar in bars.items() if bar.mappable.axes is main)] for main in mains]
+
+
+def _columns(groups: Sequence[Sequence[Axes]]) -> int:
+    """The largest number of axes that stand side by side."""
+    rows: dict[float, int] = {}
+    for main, *_ in groups:
+        top = round(main.get_position().y1, 2)
+        rows[top] = rows.get(top, 0) + 1
+    return max(rows.values(), default=1)
+
+
+def _spread(figure: Figure, groups: Sequence[Sequence[Axes]], size: tuple[float, float]) -> None:
+    """Move the groups so far apart that no label touches a neighbour, each in the middle of its cell."""
+    from matplotlib.transforms import Bbox
+
+    figure.set_size_inches(CELL[0] * len(groups), CELL[1])
+    for number, group in enumerate(groups):
+        old = Bbox.union([axes.get_position(original=True) for axes in group])
+        left, low = CELL[0] * number + (CELL[0] - size[0]) / 2, (CELL[1] - size[1]) / 2
+        for axes in group:
+            box = axes.get_position(original=True)
+            x = left + size[0] * (box.x0 - old.x0) / old.width
+            y = low + size[1] * (box.y0 - old.y0) / old.height
+            width, height = size[0] * box.width / old.width, size[1] * box.height / old.height
+            whole = (CELL[0] * len(groups), CELL[1])
+            axes.set_position((x / whole[0], y / whole[1], width / whole[0], height / whole[1]))
+        _complete(group[0])
+
+
+def _complete(axes: Axes) -> None:
+    """Axes that share an axis with a neighbour say themselves what it is, as they may stand alone."""
+    for kind, get, put, tick in (
+        ("x", axes.get_xlabel, axes.set_xlabel, "labelbottom"),
+        ("y", axes.get_ylabel, axes.set_ylabel, "labelleft"),
+    ):
+        siblings = getattr(axes, f"get_shared_{kind}_axes")().get_siblings(axes)
+        if len(siblings) > 1:
+            axes.tick_params(**{tick: True})
+            labels: Iterator[str] = (getattr(other, f"get_{kind}label")() for other in siblings)
+            if not get():
+                put(next(filter(None, labels), ""))
+
+
+def _legend_below(axes: Axes, renderer: Any) -> None:
+    """Set the legend under the axes, where it hides nothing."""
+    legend = axes.get_legend()
+    if legend is None:
+        return
+    names = [text.get_text() for text in legend.get_texts()]
+    columns = 2 if len(names) > 3 and max(map(len, names)) <= MOST_LETTERS else 1
+    ticks = axes.xaxis.get_tightbbox(renderer)
+    low = axes.transAxes.inverted().transform((0, ticks.y0))[1] if ticks is not None else 0.0
+    axes.legend(
+        legend.legend_handles, names, title=legend.get_title().get_text() or None, loc="upper left",
+        bbox_to_anchor=(-0.02, min(low, 0.0)), ncols=columns, fontsize=9, alignment="left", borderaxespad=0.3,
+    )  # fmt: skip
+
+
+def _panel(figure: Figure, group: Sequence[Axes], label: str) -> tuple[str, tuple[float, float]]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.transforms import Bbox
+
+    for axes in figure.axes:
+        axes.set_visible(axes in group)
+    renderer: Any = FigureCanvasAgg(figure).get_renderer()
+    _legend_below(group[0], renderer)
+    tight = [box for axes in group if (box := axes.get_tightbbox(renderer)) is not None]
+    box = Bbox.union(tight).transformed(figure.dpi_scale_trans.inverted()).padded(PADDING)
+    text = _svg(figure, box)
+    if len(text) > MOST_CHARACTERS:
+        for axes in group:
+            for artist in (*axes.lines, *axes.collections, *axes.patches):
+                artist.set_rasterized(True)
+        text = _svg(figure, box)
+    title = visible(" ".join(filter(None, (label, group[0].get_title(loc="left") or group[0].get_title()))))
+    return _for_a_page(text, title), (box.width * POINTS, box.height * POINTS)
+
+
+def _svg(figure: Figure, box: Bbox) -> str:
+    target = io.StringIO()
+    figure.savefig(target, format="svg", metadata={"Date": None}, dpi=DOTS_PER_INCH, bbox_inches=box)
+    return target.getvalue()
+
+
+def _for_a_page(text: str, title: str) -> str:
+    """The SVG without what only a file of its own needs, in the page's ink and font."""
+    from html import escape
+
+    text = text[text.index("<svg") :].replace(INK, "currentColor")
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, count=1, flags=re.DOTALL)
+    text = re.sub(r'<g id="\w+_\d+">', "<g>", text)  # names of parts: nothing refers to them, and they repeat
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r"\n\s*", "\n", text)
+    text = re.sub(r"font:\s*([\d.]+)px [^;\"]*", r"font-size: \1px; font-family: inherit", text)
+    opening = re.search(r'viewBox="[^"]*"', text)
+    head = f'<svg {opening.group(0) if opening else ""} fill="currentColor" role="img" aria-label="{escape(title)}">'
+    return visible(head + text[text.index(">") + 1 :].strip())

@@ -1,0 +1,77 @@
+"""Verdicts as sentences, the same on the terminal and in pages."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+from whichtoken.lab.verdicts import Verdict
+
+STATES = ("agrees", "disagrees", "inconclusive", "not-run")
+IN_WORDS = {"agrees": "agree", "disagrees": "disagree", "inconclusive": "are undecided", "not-run": "were not run"}
+NEAR_ZERO = 1e-9  # a share of theory is told for theories above it
+
+
+def number(value: float | None) -> str:
+    """A number for people: four digits, and no minus zero."""
+    return "" if value is None else f"{value + 0.0:.4g}"
+
+
+def sentence(verdict: Verdict) -> str:
+    """What was measured, what theory says, and what would have been noticed.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Mean, agreement
+    >>> from whichtoken.report.sentences import sentence
+    >>> found = Mean([0.49, 0.5, 0.52])
+    >>> sentence(agreement("coin", "heads", theory=0.5, measured=found, tolerance=0.1).settle(0.95))
+    'Measured 0.5033 (0.4654 to 0.5413); theory says 0.5; an error of 16 % would have been noticed.'
+    """
+    if verdict.state == "not-run" or verdict.measured is None:
+        return verdict.note.capitalize() + "." if verdict.note else "Nothing was measured."
+    return f"Measured {_measured(verdict)}; {_theory(verdict)}{_noticed(verdict)}."
+
+
+def counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """How many verdicts there are of each state."""
+    found = Counter(verdict.state for verdict in verdicts)
+    return {state: found[state] for state in STATES if found[state]}
+
+
+def counted_states(found: dict[str, int]) -> str:
+    """The counts in words: 12 agree, 1 disagrees, 3 are undecided."""
+    return ", ".join(f"{number} {_verb(state, number)}" for state, number in found.items()) or "nothing was judged"
+
+
+def _verb(state: str, number: int) -> str:
+    one = {"agrees": "agrees", "disagrees": "disagrees", "inconclusive": "is undecided", "not-run": "was not run"}
+    return one[state] if number == 1 else IN_WORDS[state]
+
+
+def _measured(verdict: Verdict) -> str:
+    if verdict.low is None or verdict.high is None:
+        return f"{number(verdict.measured)} (too few repeats for an interval)"
+    if verdict.low == verdict.high:
+        return f"{number(verdict.measured)} (exactly)"
+    return f"{number(verdict.measured)} ({number(verdict.low)} to {number(verdict.high)})"
+
+
+def _theory(verdict: Verdict) -> str:
+    if verdict.theory is None:
+        return "there is no prediction to compare with"
+    said = f"{number(verdict.theory)}{f' ± {verdict.theory_error:.1g}' if verdict.theory_error else ''}"
+    return {"≤": f"claimed: at most {said}", "≥": f"claimed: at least {said}"}.get(
+        verdict.relation, f"theory says {said}"
+    )
+
+
+def _noticed(verdict: Verdict) -> str:
+    """Of an equality, the error that would have been seen; a bound is passed or not."""
+    size = verdict.resolution
+    if verdict.relation != "=" or not size or not math.isfinite(size) or verdict.theory is None:
+        return ""
+    share = size / abs(verdict.theory) if abs(verdict.theory) > NEAR_ZERO else 1.0
+    error = f"{100 * share:.2g} %" if share < 1.0 else number(size)
+    return f"; an error of {error} would have been noticed"
