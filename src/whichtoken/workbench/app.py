@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.resources import files
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import Mount
 
 from whichtoken.workbench import claims, job_pages
 from whichtoken.workbench.gate import Gate
@@ -43,8 +40,7 @@ def create_app(settings: ServerSettings) -> Starlette:
         routes=[
             *claims.routes,
             *job_pages.routes,
-            Route("/static/report.css", _report_style),
-            Mount("/static", PackagedFiles()),
+            Mount("/static", app=PackagedFiles()),
         ],
         exception_handlers=ERRORS,
         middleware=[Middleware(Gate, settings=settings)],
@@ -52,9 +48,3 @@ def create_app(settings: ServerSettings) -> Starlette:
     )
     app.state.settings, app.state.jobs = settings, Jobs(settings.home / "jobs")
     return app
-
-
-def _report_style(_: Request) -> Response:
-    """The style of the report: the same pages look the same."""
-    text = files("whichtoken.report").joinpath("templates/style.css").read_text(encoding="utf-8")
-    return Response(text, media_type="text/css", headers={"cache-control": "no-cache"})

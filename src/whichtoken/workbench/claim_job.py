@@ -36,7 +36,7 @@ def reproduce_claim(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
         out=Path(arguments["out"]), progress=progress,
     )  # fmt: skip
     print_results([result])
-    verdicts = [asdict(verdict) | {"on_record": result.expected(verdict)} for verdict in result.verdicts]
+    verdicts = [asdict(verdict) for verdict in result.verdicts]
     changed = f"; {len(result.changed)} changed against the record" if result.changed else ""
     message = result.fault or f"{len(result.all_rows)} rows, {result.failed} failed{changed}"
     return JobEnd("failed" if result.fault else "finished", message, {"verdicts": verdicts})

@@ -19,9 +19,9 @@ from whichtoken.workbench.claim_form import form_fields, planned
 from whichtoken.workbench.gate import DRAWN
 from whichtoken.workbench.job_files import JobRequest
 from whichtoken.workbench.job_pages import jobs_of
-from whichtoken.workbench.pages import framed, render
+from whichtoken.workbench.pages import filled, room_page
 from whichtoken.workbench.settings import ServerSettings
-from whichtoken.workbench.stored_claims import StoredRun, counted_states, drawing, runs_of
+from whichtoken.workbench.stored_claims import StoredRun, drawing, runs_of, state_counts
 
 
 def settings_of(request: Request) -> ServerSettings:
@@ -35,11 +35,11 @@ def _overview(request: Request) -> Response:
     theories: dict[str, list[dict[str, Any]]] = {}
     for claim in experiments().values():
         latest = next(iter(stored.get(claim.id, [])), None)
-        recorded = {preset: counted_states(states.values()) for preset, states in claim.expected.items()}
+        recorded = {preset: state_counts(states.values()) for preset, states in claim.expected.items()}
         line = {"claim": claim, "latest": latest, "recorded": recorded}
         theories.setdefault(claim.theory.replace("-", " "), []).append(line)
-    counts = counted_states(state for runs in stored.values() for state in _states(runs[0]))
-    return framed(request, "claims.html", theories=theories, counts=counts, faults=faults(), ran=bool(stored))
+    counts = state_counts(state for runs in stored.values() for state in _states(runs[0]))
+    return room_page(request, "claims.html", theories=theories, counts=counts, faults=faults(), ran=bool(stored))
 
 
 def _states(run: StoredRun) -> list[str]:
@@ -64,7 +64,7 @@ def _page(request: Request) -> Response:
     claim = _claim(request)
     runs = runs_of(settings_of(request).out).get(claim.id, [])
     mine = [view for view in jobs_of(request).views() if view.is_open and view.request.arguments.get("id") == claim.id]
-    return framed(
+    return room_page(
         request, "claim.html", drawn=True, claim=claim, runs=runs, fields=form_fields(claim), jobs=mine,
         given=dict(request.query_params), recorded=claim.expected,
     )  # fmt: skip
@@ -76,7 +76,7 @@ def _figure(request: Request) -> Response:
     run = _run(request, claim)
     found = drawing(settings_of(request).out, claim, run.run)
     address = f"/claims/{claim.id}/{run.id}"
-    text = render("figure.html", drawing=found, figure=Markup(found.svg), address=address, claim=claim)
+    text = filled("figure.html", drawing=found, figure=Markup(found.svg), address=address, claim=claim)
     return HTMLResponse(text, headers=DRAWN)
 
 

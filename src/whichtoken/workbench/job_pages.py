@@ -14,7 +14,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from whichtoken.workbench.jobs import Jobs
-from whichtoken.workbench.pages import framed
+from whichtoken.workbench.pages import room_page
+from whichtoken.workbench.stored_claims import beside_record
 
 POLL = 0.2  # seconds between two looks at the progress of a job
 BEAT = 15.0  # seconds after which a silent stream shows that it lives
@@ -38,13 +39,17 @@ def _id(request: Request) -> str:
 
 
 def _all(request: Request) -> Response:
-    return framed(request, "jobs.html", jobs=jobs_of(request).views())
+    return room_page(request, "jobs.html", jobs=jobs_of(request).views())
 
 
 def _one(request: Request) -> Response:
     view = jobs_of(request).view(_id(request))
     job = jobs_of(request).find(view.id)
-    return framed(request, "job.html", job=view, log=job.log, end=job.end)
+    verdicts: list[Any] = []
+    if job.end is not None and view.request.kind == "claim" and job.end.result:
+        arguments = view.request.arguments
+        verdicts = beside_record(arguments["id"], arguments["preset"], job.end.result["verdicts"])
+    return room_page(request, "job.html", job=view, log=job.log, verdicts=verdicts)
 
 
 def _state(request: Request) -> Response:

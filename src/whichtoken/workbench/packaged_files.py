@@ -1,4 +1,4 @@
-"""Style sheets and scripts: files of the package, and nothing from elsewhere."""
+"""Style sheets and scripts: files of the package, those that every page of the report has too, nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import Any
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-FOLDER = Path(__file__).parent / "static"
+import whichtoken
+
+FOLDERS = ("workbench", "static"), ("display", "assets")
 
 
 class PackagedFiles(StaticFiles):
     """Files of the package, which a browser keeps and asks about."""
 
-    def __init__(self, folder: Path = FOLDER) -> None:
-        super().__init__(directory=folder, follow_symlink=False)
+    def __init__(self) -> None:
+        package = Path(whichtoken.__file__).parent
+        super().__init__(directory=package.joinpath(*FOLDERS[0]), follow_symlink=False)
+        self.all_directories = [package.joinpath(*folder) for folder in FOLDERS]
 
     def file_response(self, *arguments: Any, **options: Any) -> Response:
         answer = super().file_response(*arguments, **options)

@@ -13,6 +13,8 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from whichtoken import __version__
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError, in_one_line
+from whichtoken.report.frame import cut, maths
+from whichtoken.report.sentences import number
 from whichtoken.workbench.gate import DRAWN
 
 ROOMS = {"/": "Claims", "/planner": "Planner", "/data": "Your data", "/dynamics": "Dynamics", "/inspect": "Inspect"}
@@ -22,15 +24,17 @@ SENTENCES = {
 }
 
 
-def render(template: str, **values: Any) -> str:
+def filled(template: str, **values: Any) -> str:
     """A template of this room as text."""
     return _environment().get_template(template).render(**values)
 
 
-def framed(request: Request, template: str, *, drawn: bool = False, status: int = 200, **values: Any) -> HTMLResponse:
+def room_page(
+    request: Request, template: str, *, drawn: bool = False, status: int = 200, **values: Any
+) -> HTMLResponse:
     """A page in the frame; `drawn` for those with figures, which carry their own style."""
     room = next((path for path in ROOMS if path != "/" and request.url.path.startswith(path)), "/")
-    return HTMLResponse(render(template, room=room, rooms=ROOMS, **values), status, DRAWN if drawn else None)
+    return HTMLResponse(filled(template, room=room, rooms=ROOMS, **values), status, DRAWN if drawn else None)
 
 
 async def usage_error(request: Request, error: Exception) -> Response:
@@ -55,7 +59,7 @@ def said(request: Request, status: int, sentence: str) -> Response:
     """One sentence as a page, or as JSON for a script."""
     sentence = visible(" ".join(str(sentence).split()))
     if "text/html" in request.headers.get("accept", ""):
-        return framed(request, "error.html", status=status, code=status, sentence=sentence)
+        return room_page(request, "error.html", status=status, code=status, sentence=sentence)
     return JSONResponse({"error": sentence}, status)
 
 
@@ -72,5 +76,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    environment.globals.update(version=__version__)
+    environment.filters["maths"] = maths
+    environment.globals.update(version=__version__, number=number, cut=cut)
     return environment

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -15,9 +15,12 @@ from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Experiment
 from whichtoken.lab.ledger import Judged, Ledger, Run
+from whichtoken.lab.record import recorded_runs
+from whichtoken.lab.verdicts import Verdict
 from whichtoken.places import LEDGER_NAME
+from whichtoken.report.sentences import STATES
 
-STATES = ("agrees", "disagrees", "inconclusive", "not-run")
+EMPTY = dict.fromkeys(field.name for field in fields(Verdict))  # for verdicts stored before a field was there
 Stamp = tuple[tuple[int, int], ...]  # time and size of the ledger and of its log
 _drawing = threading.Lock()  # matplotlib's settings belong to the whole process
 
@@ -38,16 +41,12 @@ class StoredRun:
 
     @property
     def verdicts(self) -> list[dict[str, Any]]:
-        """Its verdicts, each with the state on record, if that applies."""
-        if self.judged is None:
-            return []
-        as_declared = not self.run.overrides and self.run.seeds is None
-        recorded = experiments()[self.run.experiment].expected.get(self.run.preset, {}) if as_declared else {}
-        return [{**verdict, "on_record": recorded.get(str(verdict["code"]), "")} for verdict in self.judged.verdicts]
+        """Its verdicts, each with what is on record."""
+        return beside_record(self.run.experiment, self.run.preset, self.judged.verdicts if self.judged else ())
 
     @property
     def counts(self) -> dict[str, int]:
-        return counted_states(str(verdict["state"]) for verdict in (self.judged.verdicts if self.judged else ()))
+        return state_counts(str(verdict["state"]) for verdict in (self.judged.verdicts if self.judged else ()))
 
     @property
     def stale(self) -> str:
@@ -60,7 +59,14 @@ class StoredRun:
         return ""
 
 
-def counted_states(states: Any) -> dict[str, int]:
+def beside_record(experiment: str, preset: str, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Verdicts as pages show them, each with the verdict of the same code on record, if there is one."""
+    run = recorded_runs().get((experiment, preset))
+    recorded = {verdict.code: asdict(verdict) for verdict in run.verdicts} if run else {}
+    return [{**EMPTY, **verdict, "recorded": recorded.get(str(verdict["code"]))} for verdict in verdicts]
+
+
+def state_counts(states: Any) -> dict[str, int]:
     """How often each state occurs, in the order in which they are always shown."""
     counts = Counter(states)
     return {state: counts[state] for state in STATES if counts[state]}
