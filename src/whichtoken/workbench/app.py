@@ -9,12 +9,13 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Mount
 
-from whichtoken.workbench import claims, job_pages
+from whichtoken.workbench import claims, job_pages, planner
 from whichtoken.workbench.gate import Gate
 from whichtoken.workbench.jobs import Jobs
 from whichtoken.workbench.packaged_files import PackagedFiles
 from whichtoken.workbench.pages import ERRORS
 from whichtoken.workbench.settings import ServerSettings
+from whichtoken.workbench.uploads import Uploads
 
 
 def create_app(settings: ServerSettings) -> Starlette:
@@ -35,16 +36,18 @@ def create_app(settings: ServerSettings) -> Starlette:
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
         app.state.jobs.close()
+        app.state.uploads.close()
 
     app = Starlette(
         routes=[
             *claims.routes,
             *job_pages.routes,
+            *planner.routes,
             Mount("/static", app=PackagedFiles()),
         ],
         exception_handlers=ERRORS,
         middleware=[Middleware(Gate, settings=settings)],
         lifespan=lifespan,
     )
-    app.state.settings, app.state.jobs = settings, Jobs(settings.home / "jobs")
+    app.state.settings, app.state.jobs, app.state.uploads = settings, Jobs(settings.home / "jobs"), Uploads()
     return app

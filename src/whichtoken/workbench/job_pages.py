@@ -49,7 +49,8 @@ def _one(request: Request) -> Response:
     if job.end is not None and view.request.kind == "claim" and job.end.result:
         arguments = view.request.arguments
         verdicts = beside_record(arguments["id"], arguments["preset"], job.end.result["verdicts"])
-    return room_page(request, "job.html", job=view, log=job.log, verdicts=verdicts)
+    lines = (job.end.result or {}).get("lines", []) if job.end is not None else []
+    return room_page(request, "job.html", job=view, log=job.log, verdicts=verdicts, lines=lines)
 
 
 def _state(request: Request) -> Response:

@@ -18,6 +18,7 @@ from whichtoken.workbench.job_files import JobEnd, JobFolder
 Work = Callable[[JobFolder, dict[str, Any]], JobEnd]
 KINDS = {  # which function does which kind of job
     "claim": "whichtoken.workbench.claim_job:reproduce_claim",
+    "pilot": "whichtoken.workbench.pilot_job:plan_pilot",
     "fit": "whichtoken.workbench.fit_job:fit_model",
     "inspect": "whichtoken.workbench.inspect_job:inspect_folder",
 }
