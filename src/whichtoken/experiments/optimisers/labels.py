@@ -98,7 +98,7 @@ class Labels(Experiment[Point]):
                     f"labels.margin.n{noise:g}",
                     f"{noise:.0%} wrong labels: distance of a sequence's label margin from that of its best token or "
                     f"log((1 - e) / e), whichever is less",
-                    bound=0.01,
+                    bound=0.02,
                     measured=Mean(runs.seed_means("miss")),
                 )
                 continue
