@@ -46,7 +46,9 @@ def test_a_wrong_entry_is_named(claims, field, value, sentence):
 
 
 def test_a_recorded_verdict_that_no_statement_names_is_named(claims):
-    claims["ours"] = [each for each in claims["ours"] if "sparse-tokens/boundary: boundary.*" not in each.get("codes", [])]
+    claims["ours"] = [
+        each for each in claims["ours"] if "sparse-tokens/boundary: boundary.*" not in each.get("codes", [])
+    ]
     assert "recorded, but in no statement: sparse-tokens/boundary: boundary.above.beta0.6" in maker["problems"](claims)
 
 

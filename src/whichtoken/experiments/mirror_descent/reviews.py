@@ -55,8 +55,8 @@ def _study(rates: dict[str, list[float]], seeds: int | tuple[int, int], **sizes:
     return tuple(Grid(method=method, lr=lrs, seeds=seeds, **sizes) for method, lrs in rates.items())
 
 
-# Sixty steps on a few synthetic reviews cannot tell l_1.1 from l_2 (twelve pilot seeds left every difference open): `quick` leaves
-# l_2 out and shows what they can tell.
+# Sixty steps on a few synthetic reviews cannot tell l_1.1 from l_2, of which twelve pilot seeds left every difference open:
+# `quick` leaves l_2 out and shows what they can tell.
 ONE_RATE = {"l1.1": [0.3], "l3": [0.1], "adamw": [1e-2]}
 RATES = {
     "l1.1": [0.03, 0.1, 0.3, 1.0],
