@@ -56,6 +56,7 @@ def study(seeds: int | tuple[int, int], steps: int) -> tuple[Grid, ...]:
 
 class Momentum(Experiment[Point]):
     id = "optimisers/momentum"
+    version = 2
     presets = {"quick": study((6, 24), 8000), "full": study(30, 16000)}
     method_fields = frozenset({"method", "momentum", "lr", "lr_power", "steps"})
 
