@@ -70,7 +70,7 @@ def _searched(exponents: list[float], seeds: int) -> tuple[Grid, ...]:
 
 class MirrorDirection(Experiment[Point]):
     id = "mirror-descent/direction"
-    version = 3
+    version = 4
     presets = {
         "quick": (*_study((10, 40)), *_searched([2.0], 3)),
         "full": (*_study(100), *_searched([1.75, 2.0, 3.0], 10)),

@@ -368,8 +368,8 @@ def _judge_flow(p: float, rows: Rows[Point]) -> Iterator[Claim]:
         f"p = {p:g}, plain flow: growth of relaxed margin times |W| per log log t, corrected for (p - 2) log |W|",
         theory=weights.value if weights else None,
         measured=Mean(kept.values("weight_slope")),
-        tolerance=0.1
-        * p,  # the law is of leading order in log t: pilots were 4 % (p = 2) and 2 % (p = 3) below, still rising
+        # the law is of leading order in log t: pilots were 4 % (p = 2) and 2 % (p = 3) below, still rising
+        tolerance=0.1 * p,
     )
     yield at_least(
         f"joint.flow.limit.p{p:g}",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.experiments.optimisers._methods import Method, draw_problem, train_with
+from whichtoken.experiments.optimisers._methods import Method, all_runs, draw_problem, train_with
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Resampled, Row, Rows, agreement, at_least, at_most
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class AdamGeometry(Experiment[Point]):
                         f"adam.decay.b{beta2:g}.k{clock}",
                         f"beta2 = {beta2:g}, lr = 0.2 k^-1/2: l_inf share gained between {clock // 2} and {clock} steps",
                         bound=0.0,
-                        measured=Mean(runs.seed_means(partial(_gained, place=place))),
+                        measured=Mean(all_runs(runs, partial(_gained, place=place), failed=-1.0)),
                     )
         for beta2 in rows.where(eps=1e-8).levels("beta2"):
             runs = rows.where(eps=1e-8, beta2=beta2)
@@ -111,7 +111,7 @@ class AdamGeometry(Experiment[Point]):
                 f"adam.eps.b{beta2:g}",
                 f"beta2 = {beta2:g}, eps = 1e-8: by how much the l_2 share exceeds the l_inf share",
                 bound=0.05,
-                measured=Mean(runs.seed_means(lambda row: row.measured["l2"] - row.measured["linf"])),
+                measured=Mean(all_runs(runs, lambda row: row.measured["l2"] - row.measured["linf"], failed=-1.0)),
             )
 
     def _judge_constant(self, beta2: float, lr: float, runs: Rows[Point]) -> Iterator[Claim]:
@@ -125,10 +125,11 @@ class AdamGeometry(Experiment[Point]):
                 f"{words} ({where}): growth of the lead a step, over log(1 / beta2) / 2, median over problems",
                 theory=1.0,
                 # a median, for a run whose tokens change late has no speed yet
-                measured=Resampled(runs.seed_means(lambda row: row.measured["speed"] / speed_limit(beta2)), np.median),
+                measured=Resampled(all_runs(runs, lambda row: row.measured["speed"] / speed_limit(beta2)), np.median),
                 tolerance=TOLERANCE if expected > FAR else NEAR_TOLERANCE,
             )
-            lead = Mean(runs.seed_means(lambda row: row.measured["linf"] - row.measured["l2"]))
+            worst = 1.0 if expected > FAR else -1.0
+            lead = Mean(all_runs(runs, lambda row: row.measured["linf"] - row.measured["l2"], failed=worst))
             if expected > FAR:
                 yield at_most(
                     f"adam.short.{code}", f"{words} ({where}): l_inf share less l_2 share", bound=0.0, measured=lead
@@ -145,7 +146,7 @@ class AdamGeometry(Experiment[Point]):
                 f"adam.sign.{code}",
                 f"{words} ({where}): l_inf share, extrapolated to endless training",
                 theory=1.0,
-                measured=Mean(runs.seed_means(lambda row: row.measured["linf"] + _gained(row))),
+                measured=Mean(all_runs(runs, lambda row: row.measured["linf"] + _gained(row))),
                 tolerance=0.02,
             )
 
