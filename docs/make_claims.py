@@ -53,6 +53,10 @@ class Pattern:
     def __str__(self) -> str:
         return f"{self.experiment}: {self.code}"
 
+    def covers(self, other: Pattern) -> bool:
+        """Whether it names every verdict that the other one does."""
+        return self.experiment == other.experiment and fnmatchcase(other.code, self.code)
+
     @property
     def verdicts(self) -> set[tuple[str, str, str]]:
         """Full name, preset and state of every recorded verdict that it names."""
@@ -108,18 +112,16 @@ def _missing_functions(claims: dict[str, Any]) -> Iterator[str]:
 
 def _missing_codes(claims: dict[str, Any]) -> Iterator[str]:
     known = experiments()
-    awaited = set(claims["awaited"])
-    named = {text for statement in statements(claims) for text in statement.get("codes", [])}
-    for text in sorted(named | awaited):
-        pattern = Pattern.read(text)
-        if pattern.experiment not in known:
-            yield f"no such experiment: {text}"
-        elif text in awaited and pattern.verdicts:
-            yield f"is on record now, take it from `awaited`: {text}"
-        elif text in awaited and text not in named:
-            yield f"is awaited but judges no statement: {text}"
-        elif text not in awaited and not pattern.verdicts:
-            yield f"on no record: {text}"
+    awaited = [Pattern.read(text) for text in claims["awaited"]]
+    named = {Pattern.read(text) for statement in statements(claims) for text in statement.get("codes", [])}
+    for pattern in sorted(named, key=str):
+        if not pattern.verdicts and not any(each.covers(pattern) for each in awaited):
+            yield f"{'on no record' if pattern.experiment in known else 'no such experiment'}: {pattern}"
+    for each in awaited:
+        if each.verdicts:
+            yield f"is on record now, take it from `awaited`: {each}"
+        elif not any(each.covers(pattern) for pattern in named):
+            yield f"is awaited but judges no statement: {each}"
 
 
 def _unlisted(claims: dict[str, Any]) -> Iterator[str]:
