@@ -86,7 +86,7 @@ RANDOM_STUDY = (
     Grid(p=[2.0, 3.0], rule="flow", lr=0.05, lr_decoder=0.05, seeds=25),
 )
 SMALL_STUDY = (
-    Grid(p=1.1, lr=0.1, lr_decoder=0.025, steps=40000, seeds=(10, 20)),
+    Grid(p=1.1, lr=0.1, lr_decoder=0.025, steps=40000, seeds=10),
     Grid(p=1.6, lr=10.0, lr_decoder=3.0, seeds=(4, 16)),
     Grid(p=1.75, lr_decoder=0.4, steps=10000, seeds=4),
     Grid(p=2.0, lr_decoder=[0.1, 1.0, 10.0], seeds=(10, 20)),
