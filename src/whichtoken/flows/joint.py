@@ -164,7 +164,7 @@ def joint_ratio(
     True
     """
     if p >= 2.0 if small_steps is None else small_steps:
-        return float(lr_decoder / lr) ** (1.0 / (p - 1.0))
+        return math.pow(lr_decoder / lr, 1.0 / (p - 1.0))
     tokens = np.asarray(selected, dtype=np.int64)
     chosen = problem.labels[:, None] * problem.tokens[np.arange(len(tokens)), tokens]  # (n, d)
     leads = selection_constraints(problem.tokens, problem.queries, tokens, 1.0).dense  # (m, d^2)

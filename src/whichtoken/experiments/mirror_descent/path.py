@@ -39,7 +39,7 @@ class Point:
 class Path(Experiment[Point]):
     id = "mirror-descent/path"
     version = 3
-    presets = {"quick": (Grid(p=[1.5, 2.0], seeds=(4, 8)),), "full": (Grid(p=EXPONENTS, seeds=12),)}
+    presets = {"quick": (Grid(p=[1.5, 2.0], seeds=(4, 16)),), "full": (Grid(p=EXPONENTS, seeds=12),)}
     method_fields = frozenset({"p"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
