@@ -91,14 +91,14 @@ class AttentionMap(Experiment[Point]):
         map_ = attention_map(fresh, query)
         positive = truth > 0
         mass = np.take_along_axis(map_[positive], places[positive], axis=1).sum(axis=1)
-        attended = [np.einsum("nl,nld->nd", attention_map(x, query), x) for x in (training, fresh)]
+        seen, seen_fresh = (np.einsum("nl,nld->nd", attention_map(x, query), x) for x in (training, fresh))
         measured: dict[str, float] = {
             "amplification": float(mass.mean()) * point.length / point.signal_tokens,
-            "test_error": counted_error(*attended, targets, truth),
+            "test_error": counted_error(seen, seen_fresh, targets, truth),
         }
         if point.positions != "uniform":
-            flat = (x.reshape(len(x), -1) for x in (training, fresh))
-            measured["all_tokens_error"] = counted_error(*flat, targets, truth)
+            flat, flat_fresh = (x.reshape(len(x), -1) for x in (training, fresh))
+            measured["all_tokens_error"] = counted_error(flat, flat_fresh, targets, truth)
         return measured
 
     def predict(self, point: Point) -> Mapping[str, Predicted]:
@@ -114,11 +114,13 @@ class AttentionMap(Experiment[Point]):
         law = attention_law(Task(**task_of(point)), steps.alignment, point.inverse_temperature, 1 << 13)
         mass = law.signal_mean[law.label > 0].mean() / (point.strength * np.sqrt(1 - steps.alignment**2))
         learning: dict[str, Any] = {"samples_per_dim": point.samples_per_dim, "ridge": RIDGE}
-        query = {"alignment": steps.alignment, "inverse_temperature": point.inverse_temperature}
-        found, linear = (
-            erm(model=model, **task_of(point), **learning, **given)
-            for model, given in (("attention", query), ("vectorized", {}))
+        found = erm(
+            **task_of(point),
+            **learning,
+            alignment=steps.alignment,
+            inverse_temperature=point.inverse_temperature,
         )
+        linear = erm(model="vectorized", **task_of(point), **learning)
         return {
             "amplification": Predicted(float(mass) * point.length / point.signal_tokens),
             "test_error": Predicted(found.test_error, found.error_estimate),

@@ -39,10 +39,7 @@ CAPACITY_POINTS = 1 << 15  # that of a strong signal is known to a tenth only, a
 SMALL_DIM = 50
 FEW = 50  # sequences of the rarer class per stage, below which training does visibly worse than the theory says
 SHARED = "shared"  # attention with all samples for query and readout, where a model is asked for
-DESIGNERS: dict[str, Callable[[Task, float, bool], Design | SharedDesign]] = {
-    "attention": best_design,
-    SHARED: best_shared_design,
-}
+DESIGNERS: dict[str, Callable[..., Design | SharedDesign]] = {"attention": best_design, SHARED: best_shared_design}
 REDESIGNS, CLOSE = 6, 0.02  # designs tried in turn, and the relative gain in samples below which no other is
 
 
