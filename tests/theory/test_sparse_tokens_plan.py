@@ -10,7 +10,7 @@ import pytest
 from whichtoken.data.sparse_tokens import SparseTokens
 from whichtoken.theory import sparse_tokens
 from whichtoken.theory.sparse_tokens import Task, planner, token_noise
-from whichtoken.theory.sparse_tokens.design import Design, best_design, design_error
+from whichtoken.theory.sparse_tokens.design import Design, best_design, best_shared_design, design_error
 from whichtoken.theory.sparse_tokens.ways import bag_error, recommended, shared_target
 
 ONE = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
@@ -58,7 +58,8 @@ def test_all_samples_for_both_need_fewer_than_a_split(with_target):
     assert with_target.reuse.error < with_target.attention.error
     assert 0.4 < with_target.reuse.samples_needed / with_target.attention.samples_needed < 0.85
     assert with_target.reuse.samples_needed <= with_target.bag_classifier.samples_needed
-    again = shared.error(Task(**ONE), with_target.reuse.samples_needed / 300, 1 << 13)
+    needed = with_target.reuse.samples_needed / 300
+    again = best_shared_design(Task(**ONE), needed).error(Task(**ONE), needed, 1 << 13)
     assert again == pytest.approx(0.05, rel=0.05)
 
 
