@@ -70,8 +70,8 @@ class AttentionMap(Experiment[Point]):
     id = "sparse-tokens/attention-map"
     presets = {
         "quick": (
-            Grid(dim=150, positions=list(POSITIONS), seeds=(12, 48)),
-            Grid(**AWAY, dim=150, seeds=(12, 48)),
+            Grid(dim=100, positions=list(POSITIONS), seeds=(12, 24)),
+            Grid(**AWAY, dim=100, seeds=(12, 24)),
         ),
         "full": (
             Grid(inverse_temperature=[1.0, 2.0], positions=list(POSITIONS), seeds=(16, 64)),

@@ -54,7 +54,7 @@ def _name(point: Point) -> str:
 class Planned(Experiment[Point]):
     id = "sparse-tokens/planned"
     presets = {
-        "quick": (Grid(way=list(WAYS), seeds=(16, 64)),),
+        "quick": (Grid(way=list(WAYS), seeds=(16, 32)),),
         "full": tuple(
             Grid(**task, samples_per_dim=samples, way=list(WAYS), seeds=(32, 128))
             for task in TASKS
