@@ -130,6 +130,7 @@ ALLOWED_SOFTMAX = {
     "inspection/effects.py": "the same with one key left out",
     "inspection/decision.py": "class probabilities",
     "experiments/attention_regression/transformer.py": "a dense attention layer, written out for comparison",
+    "experiments/sparse_tokens/attention_map.py": "brute force, which is to share no code with what it judges",
     "theory/sparse_tokens/alignment.py": "weights of a quadrature",
     "theory/sparse_tokens/pilot.py": "posterior weights of candidates",
     "theory/sparse_tokens/feature_law.py": "moments of the weights under a law; no sequence is attended to",
