@@ -114,11 +114,11 @@ def run_rate(point: Point, rng: np.random.Generator) -> Measured:
     P, Q = balanced_factors(goal + wrong, short)
     path = solver.minimise(TokenObjective(data.Z, data.Y), P, Q).accepted
     dampings = [iterate.damping for iterate in path]
-    floor = excess_floor("stored", problem.whitened_target, point.noise, point.tokens, short)
+    floor = 2 * excess_floor("stored", problem.whitened_target, point.noise, point.tokens, short)
+    errors = (float(np.sum(error**2)) for error in _damped_errors(goal, wrong, dampings, step))
     return {
         "excess": [data.stored(iterate.P, iterate.Q) for iterate in path],
-        "damped": [float(np.sum(left**2)) / data.size for left in _damped_errors(goal, wrong, dampings, step)],
-        "floor": 2 * floor / data.size,
+        "predicted": [(error + floor) / data.size for error in errors],
     }
 
 

@@ -185,17 +185,17 @@ def _rate_claims(rows: Rows[Point]) -> Iterator[Claim]:
         )
         yield agreement(
             f"convergence.tokens.damped.k{k:g}",
-            f"{what}: the same factor over the one that damping leaves to first order",
+            f"{what}: the same factor over the one that damping leaves, to first order and down to the floor",
             theory=1.0,
-            measured=Mean([_factor(row.measured["excess"]) / _factor(row.measured["damped"]) for row in runs]),
+            measured=Mean([_factor(row.measured["excess"]) / _factor(row.measured["predicted"]) for row in runs]),
             tolerance=0.1,
         )
-        yield agreement(
+        yield at_least(
             f"convergence.tokens.ends.k{k:g}",
-            f"{what}: excess after {runs[0].point.budget - 1} steps over the floor, where the descent ends",
-            theory=1.0,
-            measured=Mean([row.measured["excess"][-1] / row.measured["floor"] for row in runs]),
-            tolerance=0.25,
+            f"{what}: excess after {runs[0].point.budget - 1} steps over that five steps before; the descent has ended at its"
+            " floor, where a geometric rate would go on to 0.001",
+            bound=0.8,
+            measured=Mean([row.measured["excess"][-1] / row.measured["excess"][-6] for row in runs]),
         )
 
 
