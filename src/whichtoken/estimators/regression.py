@@ -169,11 +169,10 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         queries = validate_data(self, X, dtype=np.float64, reset=False)
-        if context is not None:
-            context = check_array(context, dtype=np.float64, input_name="context")
-        outputs = self.fit_.predict(queries, context)
-        if context is not None:
-            self._warn_of_other_moments(context)
+        tokens: Array | None = None if context is None else check_array(context, dtype=np.float64, input_name="context")
+        outputs = self.fit_.predict(queries, tokens)
+        if tokens is not None:
+            self._warn_of_other_moments(tokens)
         return outputs[:, 0] if self.coef_.ndim == 1 else outputs
 
     def _warn_of_other_moments(self, context: Array) -> None:
@@ -182,8 +181,8 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             moments = "covariance" if self.fit_.center else "mean or covariance"
             warnings.warn(
                 f"context has another {moments} than the training tokens, which puts these predictions off by about"
-                f" {100 * math.sqrt(error):.0f} % of their spread; use tokens from where the training tokens come from, or leave"
-                " context out",
+                f" {100 * math.sqrt(error):.0f} % of their spread; use tokens from where the training tokens come from, or"
+                " leave context out",
                 UserWarning,
                 stacklevel=3,
             )

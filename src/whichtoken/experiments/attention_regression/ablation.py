@@ -282,7 +282,7 @@ def _start_claims(rows: Rows[Point]) -> Iterator[Claim]:
     if len(spectral.levels("start_samples")) > 1:
         yield agreement(
             "ablation.start.distance",
-            "distance of the spectral start to the minimisers, as a power of the number of pairs it is made of",
+            "distance of the spectral start to the minimisers, as a power of the number of pairs it is made of, 48 or more",
             theory=-0.5,
             measured=log_slope(
                 Rows(row for row in spectral if row.point.start_samples >= 48), "start_samples", "start_distance"

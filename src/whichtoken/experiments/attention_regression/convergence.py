@@ -19,6 +19,7 @@ import numpy as np
 from whichtoken.experiments.attention_regression._methods import GRIDS, run_population, run_rate, run_tokens
 from whichtoken.lab import (
     Claim,
+    Exact,
     Experiment,
     Grid,
     Mean,
@@ -148,7 +149,8 @@ def _population_claims(rows: Rows[Point]) -> Iterator[Claim]:
                 bound=bound,
                 measured=Mean(runs.per_seed(lambda repeat: max(_arrival(row) for row in repeat))),
             )
-    if runs := Rows(row for row in rows.where(method="gram-quarter") if row.measured["factor"] is not None):
+    quarter = rows.where(method="gram-quarter")
+    if runs := Rows(row for row in quarter if row.measured["factor"] is not None):
         theory = gram_rate([1.0], 0.25)
         yield agreement(
             "convergence.gram-quarter.factor",
@@ -157,16 +159,27 @@ def _population_claims(rows: Rows[Point]) -> Iterator[Claim]:
             measured=Mean(runs.per_seed(lambda repeat: float(np.mean(repeat.values("factor"))))),
             tolerance=0.02 * theory,
         )
-    growing = Rows(
-        row for row in rows.where(method="covariance", covariance=1.0) if row.point.target > 1 and _arrived(row)
-    )
-    if growing:
+        yield at_most(
+            "convergence.gram-quarter.left-out",
+            "step 0.25: runs too short for a factor, which do not count in it",
+            bound=0.0,
+            measured=Exact(len(quarter) - len(runs)),
+        )
+    conditioned = [row for row in rows.where(method="covariance", covariance=1.0) if row.point.target > 1]
+    if conditioned:
+        arrived = Rows(filter(_arrived, conditioned))
         yield agreement(
             "convergence.covariance.growth",
-            "covariance preconditioner: iterations as a power of the target's condition number",
+            "covariance preconditioner, runs that arrive: iterations as a power of the target's condition number",
             theory=1.0,
-            measured=log_slope(growing, "target", "iterations"),
+            measured=log_slope(arrived, "target", "iterations"),
             tolerance=0.1,
+        )
+        yield at_most(
+            "convergence.covariance.left-out",
+            "covariance preconditioner: runs that do not arrive within their budget and do not count in that power",
+            bound=0.0,
+            measured=Exact(len(conditioned) - len(arrived)),
         )
 
 

@@ -53,10 +53,10 @@ def excess_floor(kind: str, target: ArrayLike, noise: float, samples: int, logit
     least_squares, intercept = noise**2 * dim * outputs / samples, noise**2 * outputs / samples
     covariance_gap = gauge_floor(whitened_map) / samples  # E |P (S - I) Q^T|_F^2, S the covariance of n tokens
     if kind == "population":
-        return 0.5 * (least_squares + covariance_gap)
+        return float(0.5 * (least_squares + covariance_gap))
     if kind == "stored" and outputs < dim:
         own = frame_error(svdvals(whitened_map), dim, noise, samples, logit_norm)
-        return 0.5 * (least_squares + intercept + own)
+        return float(0.5 * (least_squares + intercept + own))
     untrained = start_floor(whitened_map, noise, samples, logit_norm)
     if kind == "stored":
         return untrained

@@ -104,7 +104,7 @@ def _compressed(tensor: Array, root: Array) -> Array:
 def _distinct(form: Array, degree: int) -> Array:
     """Entries (output, i <= j <= ...) with weights such that their squares sum to those of the whole form."""
     columns, weights = _columns(form.shape[0], degree)
-    picked: Array = form[(slice(None), *columns)] * weights
+    picked: Array = np.moveaxis(form, 0, -1)[columns].T * weights
     return picked.ravel()
 
 
