@@ -75,7 +75,7 @@ class AttentionMap(Experiment[Point]):
             Grid(seeds=10),
             Grid(groups=16, group_dim=8, relevant=5, lr=0.01, steps=3000, seeds=5),
             _late(8), _late(16), _late(32), _late(64),
-            *(_at_theorem_scale(groups, seeds=6) for groups in RATES),
+            *(_at_theorem_scale(groups, seeds=5) for groups in RATES),
         ),
     }  # fmt: skip
     method_fields = frozenset({"method", "lr", "steps", "batch"})

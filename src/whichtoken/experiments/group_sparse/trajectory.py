@@ -279,8 +279,8 @@ def _trained_laws(rows: Rows[Point]) -> Iterator[Claim]:
     power = log_slope(rows, "groups", "time_to_loss")
     what = f"all blocks trained: power of D in the steps to a loss of {TRAINED_LOSS:g}, in units of 1/lr"
     sizes = rows.levels("groups")
-    predicted = [rows.where(groups=groups).predicted("time_to_loss") for groups in sizes]
-    times = [float(found.value) for found in predicted if found is not None]
+    exact = [rows.where(groups=groups).predicted("time_to_loss") for groups in sizes]
+    times = [float(found.value) for found in exact if found is not None]
     yield agreement(
         "trajectory.trained-groups-power",
         f"{what}, against that of the exact map",
