@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.experiments.trained_embeddings._starts import STEPS, selected_share, start_of
+from whichtoken.experiments.trained_embeddings._starts import selected_share, start_of
 from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, Share, at_least, at_most
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class SelectionWindow(Experiment[Point]):
         "full": (
             Grid(
                 lr=[50.0, SMALL, 150.0, 200.0, MIDDLE, 500.0, 700.0, 1000.0, LARGE, 4000.0, SAFE],
-                step=list(STEPS),
+                step=["actual", "ideal", "flat"],
                 seeds=24,
             ),
         ),
