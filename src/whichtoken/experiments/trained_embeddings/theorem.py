@@ -10,7 +10,7 @@ Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Prova
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,102 @@ if TYPE_CHECKING:
 
     from whichtoken.flows.cls import ClsPath
 
-ROUNDING = 1e-9
 THIN = 6  # every so many recorded positions the weights are computed one by one
+
+EVERY_RUN: tuple[tuple[str, str, Callable[[Measured], bool]], ...] = (
+    (
+        "diverges",
+        "in which |p| grows by at least 0.99 of the last nine tenths of the way",
+        lambda m: m["growth"] >= 0.99,
+    ),
+    (
+        "selects",
+        "that select every relevant token (Theorem 5, first part; Lemma 14)",
+        lambda m: m["selected"] == 1.0,
+    ),
+    (
+        "direction",
+        "in which p and the max-margin direction of its selection have a cosine of 0.9995 (Theorem 5, second part; Lemma 18)",
+        lambda m: m["cosine"] >= 0.9995,
+    ),
+    (
+        "equivalence",
+        "in which the max-margin solution selects exactly what p selects (equation (9))",
+        lambda m: m["equivalent"],
+    ),
+    (
+        "lemma13",
+        "in which a higher score of any relevant token lowers the loss, all along the way: nothing is stationary (Lemma 13)",
+        lambda m: m["descends"],
+    ),
+    (
+        "lemma14",
+        "whose loss starts below exp(-n), and that below what a lost token costs (Lemma 14)",
+        lambda m: m["log_first_loss"] <= m["log_target"] < m["log_limit"],
+    ),
+)
+# code, sentence, what was measured, relation to the bound, bound, its numerical error
+WORST_RUN: tuple[tuple[str, str, str, Callable[..., Claim], float, float], ...] = (
+    (
+        "lemma12",
+        "logarithm of the loss after the first step over its bound (Lemma 12)",
+        "log_over_bound",
+        at_most,
+        0.0,
+        1e-9,
+    ),
+    ("descent", "largest rise of the log of the loss: the flow only descends", "rise", at_most, 0.0, 1e-9),
+    (
+        "local-optimality",
+        "advantage of the selected tokens over the second ones, over lr/(4nT) (Definition 16)",
+        "advantage",
+        at_least,
+        1.0,
+        0.0,
+    ),
+    (
+        "lemma10",
+        "largest violation of the bounds on attention weights, by brute force on single places (Lemma 10)",
+        "weight_violation",
+        at_most,
+        0.0,
+        1e-9,
+    ),
+    ("margin", "margin of p at the end over the largest possible one", "margin_share", at_least, 0.98, 0.0),
+    (
+        "rest",
+        "part of the gradient along the limit that comes from tokens that are neither first nor second (equation (21))",
+        "from_rest",
+        at_most,
+        0.01,
+        0.0,
+    ),
+    (
+        "lemma20",
+        "distance from 1 of the smallest constraint at a max-margin solution (Lemma 20)",
+        "tight",
+        at_most,
+        0.0,
+        1e-6,
+    ),
+    ("lemma21", "norm of the relevant-only solution over 4n (Lemma 21)", "norm_bound", at_most, 1.0, 0.0),
+    (
+        "lemma21-construction",
+        "margin of twice the sum of the relevant initial embeddings, by which Lemma 21 is proven",
+        "constructed",
+        at_least,
+        1.0,
+        0.0,
+    ),
+    (
+        "lemma19-hypothesis",
+        "norm of the relevant-only solution over that of the shortest rival, found by exact search (Lemma 19)",
+        "over_rival",
+        at_most,
+        1.0,
+        0.0,
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -92,96 +186,24 @@ class Theorem(Experiment[Point]):
         }
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
-        if not rows and not rows.failed:
-            return
-        yield _every(rows, "theorem.diverges", "|p| grows by at least 0.99 of the way over its last nine tenths",
-                     lambda m: m["growth"] >= 0.99)  # fmt: skip
-        yield _every(rows, "theorem.selects", "every relevant token is selected (Theorem 5, first part; Lemma 14)",
-                     lambda m: m["selected"] == 1.0)  # fmt: skip
-        yield _every(rows, "theorem.direction", "p comes within a cosine of 0.9995 of the max-margin direction of its selection "
-                     "(Theorem 5, second part; Lemma 18)", lambda m: m["cosine"] >= 0.9995)  # fmt: skip
-        yield _every(rows, "theorem.equivalence", "the max-margin solution selects exactly what p selects (equation (9))",
-                     lambda m: m["equivalent"])  # fmt: skip
-        yield _every(rows, "theorem.lemma13", "lifting the score of a relevant token lowers the loss, for each of them and all "
-                     "along the way, so that no stationary point exists (Lemma 13)", lambda m: m["descends"])  # fmt: skip
-        yield _every(rows, "theorem.lemma14", "the loss starts below exp(-n), and that below what a lost token costs (Lemma 14)",
-                     lambda m: m["log_first_loss"] <= m["log_target"] < m["log_limit"])  # fmt: skip
-        one = Rows(
-            (row for row in rows if row.point.irrelevant == 1), (r for r in rows.failed if r.point.irrelevant == 1)
+        for code, what, holds in EVERY_RUN:
+            yield from _every(rows, code, what, holds)
+        alone, among = _split(rows)
+        yield from _every(
+            alone,
+            "only-relevant.one",
+            "with one irrelevant token in the vocabulary that select nothing but relevant tokens (Lemma 6)",
+            lambda found: found["only_relevant"],
         )
-        more = Rows(
-            (row for row in rows if row.point.irrelevant > 1), (r for r in rows.failed if r.point.irrelevant > 1)
+        yield from _every(
+            among,
+            "only-relevant.more",
+            "with several irrelevant tokens that select nothing but relevant ones, as our condition for Lemma 19 says",
+            lambda found: found["unique"] and found["only_relevant"],
         )
-        yield _every(one, "theorem.only-relevant.one", "one irrelevant token in the vocabulary: nothing but relevant tokens is "
-                     "selected (Lemma 6)", lambda m: m["only_relevant"])  # fmt: skip
-        yield _every(more, "theorem.only-relevant.more", "several irrelevant tokens: nothing but relevant tokens is selected, as "
-                     "our condition in place of Lemma 19's says", lambda m: m["unique"] and m["only_relevant"])  # fmt: skip
-        if not rows:
-            return
-        yield at_most(
-            "theorem.lemma12",
-            "largest logarithm of the loss after the first step over its bound (Lemma 12)",
-            bound=0.0,
-            measured=Exact(rows.values("log_over_bound").max()),
-            theory_error=ROUNDING,
-        )
-        yield at_most(
-            "theorem.descent",
-            "largest rise of the logarithm of the loss between two recorded points (the flow only descends)",
-            bound=0.0,
-            measured=Exact(rows.values("rise").max()),
-            theory_error=ROUNDING,
-        )
-        yield at_least(
-            "theorem.local-optimality",
-            "least advantage of the selected tokens over the second ones, over lr/(4nT) (Definition 16)",
-            bound=1.0,
-            measured=Exact(rows.values("advantage").min()),
-        )
-        yield at_most(
-            "theorem.lemma10",
-            "largest violation of the bounds on attention weights, by brute force on single places (Lemma 10)",
-            bound=0.0,
-            measured=Exact(rows.values("weight_violation").max()),
-            theory_error=ROUNDING,
-        )
-        yield at_least(
-            "theorem.margin",
-            "least margin of p at the end over the largest possible one",
-            bound=0.98,
-            measured=Exact(rows.values("margin_share").min()),
-        )
-        yield at_most(
-            "theorem.rest",
-            "largest part of the gradient along the limit that does not come from (selected, second) pairs, that is from S^<",
-            bound=0.01,
-            measured=Exact(rows.values("from_rest").max()),
-        )
-        yield at_most(
-            "theorem.lemma20",
-            "largest distance from 1 of the smallest constraint at a max-margin solution (Lemma 20)",
-            bound=0.0,
-            measured=Exact(rows.values("tight").max()),
-            theory_error=1e-6,
-        )
-        yield at_most(
-            "theorem.lemma21",
-            "largest norm of the relevant-only solution over 4n (Lemma 21)",
-            bound=1.0,
-            measured=Exact(rows.values("norm_bound").max()),
-        )
-        yield at_least(
-            "theorem.lemma21-construction",
-            "least margin of twice the sum of the relevant initial embeddings, by which Lemma 21 is proven",
-            bound=1.0,
-            measured=Exact(rows.values("constructed").min()),
-        )
-        yield at_most(
-            "theorem.lemma19-hypothesis",
-            "largest norm of the relevant-only solution over that of the shortest rival, found by exact search (Lemma 19)",
-            bound=1.0,
-            measured=Exact(rows.values("over_rival").max()),
-        )
+        for code, what, name, relation, bound, error in WORST_RUN if rows else ():
+            worst = rows.values(name).min() if relation is at_least else rows.values(name).max()
+            yield relation(f"theorem.{code}", what, bound=bound, measured=Exact(worst), theory_error=error)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
@@ -196,11 +218,21 @@ class Theorem(Experiment[Point]):
         )
 
 
-def _every(rows: Rows[Point], code: str, what: str, holds: Any) -> Claim:
+def _every(rows: Rows[Point], code: str, what: str, holds: Callable[[Measured], bool]) -> Iterator[Claim]:
     """A statement about every run: one that fails, or that could not be followed, is against it."""
     runs = len(rows) + len(rows.failed)
-    share = sum(bool(holds(row.measured)) for row in rows) / runs if runs else np.nan
-    return at_least(code, f"share of runs in which {what}", bound=1.0, measured=Exact(share))
+    if runs:
+        share = sum(bool(holds(row.measured)) for row in rows) / runs
+        yield at_least(f"theorem.{code}", f"share of runs {what}", bound=1.0, measured=Exact(share))
+
+
+def _split(rows: Rows[Point]) -> tuple[Rows[Point], Rows[Point]]:
+    """Runs with one irrelevant token, and those with more."""
+
+    def of(alone: bool) -> Rows[Point]:
+        return Rows(*([row for row in part if (row.point.irrelevant == 1) == alone] for part in (rows, rows.failed)))
+
+    return of(True), of(False)
 
 
 def _losses(point: Point, path: ClsPath, start: Start) -> dict[str, Any]:
@@ -231,7 +263,7 @@ def _selections(point: Point, path: ClsPath, start: Start, limit: MarginLimit) -
         "advantage": advantage / (point.lr / (4 * len(start.data) * point.length)),
         "weight_violation": max(_weight_violation(row, counts) for row in scores[::THIN]),
         "descends": all(_lifting_descends(row, values, start) for row in scores),
-        "from_rest": abs(1 - dominant_share(path.scores, values, counts, labels, solution)),
+        "from_rest": abs(1 - dominant_share(path.scores, values, counts, labels, solution, tie=_tie(path))),
         "tight": abs(selection_margin(solution, counts, path.selected) - 1),
     }
 
@@ -257,6 +289,13 @@ def _rivals(start: Start, limit: MarginLimit) -> dict[str, Any]:
         "unique": unique_selection(*start.arguments).holds,
         "constructed": selection_margin(start.embeddings @ built, counts, relevant),
     }
+
+
+def _tie(path: ClsPath) -> float:
+    """A quarter of the margin: tokens that tie in the limit differ by a bounded amount, all others by one that grows with |p|."""
+    from whichtoken.theory.trained_embeddings import selection_margin
+
+    return selection_margin(path.scores, path.counts, path.selected) / 4
 
 
 def _lifting_descends(scores: np.ndarray[Any, Any], values: np.ndarray[Any, Any], start: Start) -> bool:
