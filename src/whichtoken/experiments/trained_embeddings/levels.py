@@ -124,12 +124,6 @@ class Levels(Experiment[Point]):
                 bound=0.0,
                 measured=Mean([np.diff(row.measured["selection"]).min() for row in runs]),
             )
-            yield at_least(
-                f"levels.rise.{name}",
-                f"{about}: mean E.p of the clearest tokens less that of the irrelevant ones, over the spread of all E.p",
-                bound=2.0,
-                measured=Mean([_rise(row.measured) for row in runs]),
-            )
         if not rows:
             return
         law = LevelTokens()
@@ -163,11 +157,6 @@ def _without_surplus(data: TokenCounts) -> TokenCounts:
     sides = [np.flatnonzero(data.labels == label) for label in (-1, 1)]
     size = min(map(len, sides))
     return data.subset(np.sort(np.concatenate([side[:size] for side in sides])))
-
-
-def _rise(measured: Measured) -> float:
-    levels = measured["selection"]
-    return float((levels[-1] - levels[0]) / np.std(measured["scores"]))
 
 
 def _clear_share(signs: list[float]) -> float:

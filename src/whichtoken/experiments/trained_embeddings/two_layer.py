@@ -54,8 +54,17 @@ class TwoLayer(Experiment[Point]):
     version = 3
     presets = {
         "quick": (
-            Grid(source="synthetic", layers=[1, 2], reviews=600, dim=64, batch_size=32, seeds=3),
-            Grid(source="pairs", layers=[1, 2], reviews=1000, dim=64, epochs=40, drops=[(30,)], batch_size=64, seeds=6),
+            Grid(source="synthetic", layers=[1, 2], reviews=600, dim=64, batch_size=32, seeds=(3, 6)),
+            Grid(
+                source="pairs",
+                layers=[1, 2],
+                reviews=1000,
+                dim=64,
+                epochs=40,
+                drops=[(30,)],
+                batch_size=64,
+                seeds=(6, 12),
+            ),
         ),
         "full": (
             Grid(
