@@ -314,8 +314,9 @@ def _weight_violation(scores: np.ndarray[Any, Any], counts: Any) -> float:
     for x in range(counts.shape[0]):
         part = slice(counts.indptr[x], counts.indptr[x + 1])
         a = np.repeat(scores[counts.indices[part]], counts.data[part].astype(np.int64))
-        weights = np.exp(a - a.max()) / np.exp(a - a.max()).sum()
         gap = a.max() - a
+        shares = np.exp(-gap)
+        weights = shares / shares.sum()
         below = gap > 0
         worst = max(worst, 1 / len(a) - weights[~below].min(), weights.max() - 1)
         if below.any():
