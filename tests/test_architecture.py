@@ -130,6 +130,7 @@ ALLOWED_SOFTMAX = {
     "inspection/effects.py": "the same with one key left out",
     "inspection/decision.py": "class probabilities",
     "experiments/attention_regression/transformer.py": "a dense attention layer, written out for comparison",
+    "experiments/sparse_tokens/attention_map.py": "brute force, which is to share no code with what it judges",
     "theory/sparse_tokens/alignment.py": "weights of a quadrature",
     "theory/sparse_tokens/pilot.py": "posterior weights of candidates",
     "theory/sparse_tokens/feature_law.py": "moments of the weights under a law; no sequence is attended to",
@@ -202,10 +203,7 @@ SHARED_NAMES = {
     "reproduce": "a command and the function that it calls",
     "number": "read as `stored.number` beside the other values of a model folder",
     "Explanation": "the protocol, and the explanation of a text that fits it",
-    "summary": "asked of every module that shows explanations, see `report/explanations.py`",
-    "coloured": "asked of every module that shows explanations, see `report/explanations.py`",
-    "reason_lines": "asked of every module that shows explanations, see `report/explanations.py`",
-    "as_html": "asked of every module that shows explanations, see `report/explanations.py`",
+    "view_of": "in each room of estimators, its explanations as people read them",
 }
 
 

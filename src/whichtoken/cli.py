@@ -20,6 +20,7 @@ from whichtoken.commands.plan import plan
 from whichtoken.commands.predict import predict
 from whichtoken.commands.report import report
 from whichtoken.commands.reproduce import reproduce
+from whichtoken.commands.serve import serve
 from whichtoken.display.notes import warnings_as_notes
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
@@ -44,6 +45,7 @@ app.command()(predict)
 app.command()(evaluate)
 app.command()(explain)
 app.command("inspect")(inspect_model)
+app.command()(serve)
 
 
 def main() -> None:

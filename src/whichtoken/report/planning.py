@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtoken.errors import UsageError
 from whichtoken.files import replacing
-from whichtoken.theory.sparse_tokens import Plan, Task, erm
-from whichtoken.theory.sparse_tokens.design import LEARNING_RATE, LOSS
+from whichtoken.report.displays.plan import MODELS, LearningCurvePlanDisplay
+from whichtoken.theory.sparse_tokens import Plan
+from whichtoken.theory.sparse_tokens.design import LEARNING_RATE, LOSS, Design, SharedDesign
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from whichtoken.estimators.bags.planning import StudyPlan
 
-MODELS = {"attention": "attention", "pooled": "mean pooling + linear", "vectorized": "linear on all tokens"}
-CURVE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-CURVE_POINTS = 1 << 12
+WAYS = {"reuse": "attention, all samples for both", "bag_classifier": "BagClassifier"}
+RECOMMENDED = {"split": "attention", "reuse": "reuse", "BagClassifier": "bag_classifier"}  # fields of a plan
 
 
 def forecast_rows(plan: Plan) -> list[list[str]]:
     """A line per model: predicted error, error with unlimited data, samples for the target, separable up to.
 
-    All samples are those of the whole study, also where attention spends part of them on its query.
+    All samples are those of the whole study, also where attention spends part of them on its query. Attention has a line for
+    each way to train it, and all of them tend to one error with unlimited data.
     """
     lines = []
+    for name, label in WAYS.items():
+        way, limit = getattr(plan, name), plan.attention.unlimited_error
+        needed = "" if plan.target_error is None else f"{way.samples_needed or 'never'}"
+        lines.append([label, _shown(way.error), _shown(limit), needed, ""])
     for name, label in MODELS.items():
         forecast = getattr(plan, name)
         needed = "" if plan.target_error is None else f"{forecast.samples_needed or 'never'}"
@@ -38,27 +40,39 @@ def forecast_rows(plan: Plan) -> list[list[str]]:
 
 def protocol(plan: Plan) -> str:
     """The plan in sentences that can be pasted into a study protocol."""
-    design = plan.design
     one = plan.signal_tokens == 1
     carry = f"{plan.signal_tokens} token{'' if one else 's'} of a positive sequence {'carries' if one else 'carry'}"
-    query = round(design.query_share * plan.samples)
     sentences = [
         f"Each of {plan.samples} sequences has {plan.length} tokens in {plan.dim} dimensions; {carry} a signal of"
         f" {plan.strength:.3g} noise standard deviations, and {100 * plan.prevalence:.3g} % of the sequences are positive.",
-        f"Attention is trained with two gradient steps of size {_steps(plan)} on {query} sequences, on read-out and bias,"
-        " then on the query"
-        f" (predicted cosine with the signal {design.alignment:.3f}), inverse temperature {design.inverse_temperature:.2f}"
-        f"{', bias at the log-odds of the prevalence' if design.bias_correction else ''}, and a {LOSS} read-out"
-        f" of ridge {design.ridge:g} on the remaining {plan.samples - query}.",
-        f"Predicted test error: {_shown(plan.attention.error)} for attention, {_shown(plan.pooled.error)} for mean pooling"
-        f" and {_shown(plan.vectorized.error)} for a linear model on all tokens; {_floor(plan)},"
+        _training(plan),
+        f"Predicted test error: {_shown(plan.bag_classifier.error)} for BagClassifier, {_shown(plan.reuse.error)} for two-step"
+        f" attention on all samples, {_shown(plan.attention.error)} with the samples split, {_shown(plan.pooled.error)} for mean"
+        f" pooling and {_shown(plan.vectorized.error)} for a linear model on all tokens; {_floor(plan)},"
         f" no linear one better than {plan.linear_oracle:.3g}.",
     ]
-    if plan.target_error is not None and plan.attention.samples_needed is not None:
-        sentences.append(
-            f"A test error of {plan.target_error:g} needs {plan.attention.samples_needed} sequences with attention."
-        )
+    needed = getattr(plan, RECOMMENDED[plan.recommended]).samples_needed
+    if plan.target_error is not None and needed is not None:
+        split = plan.attention.samples_needed
+        otherwise = f", {split} with the samples split" if split and plan.recommended != "split" else ""
+        sentences.append(f"A test error of {plan.target_error:g} needs {needed} sequences this way{otherwise}.")
     return "\n".join(sentences)
+
+
+def _training(plan: Plan) -> str:
+    """How to train, as recommended."""
+    if plan.recommended == "BagClassifier":
+        return f"Recommended: BagClassifier, trained on all {plan.samples} sequences; it chooses its own settings."
+    shared, design = plan.shared_design, plan.design
+    chosen = shared if plan.recommended == "reuse" else design
+    query = plan.samples if plan.recommended == "reuse" else round(design.query_share * plan.samples)
+    rest = "the same sequences" if plan.recommended == "reuse" else f"the remaining {plan.samples - query}"
+    return (
+        f"Recommended: attention, trained with two gradient steps of size {_steps(chosen)} on {query} sequences, on read-out and"
+        f" bias, then on the query (predicted cosine with the signal {chosen.alignment:.3f}), inverse temperature"
+        f" {chosen.inverse_temperature:.2f}{', bias at the log-odds of the prevalence' if chosen.bias_correction else ''}, and a"
+        f" {LOSS} read-out of ridge {chosen.ridge:g} on {rest}."
+    )
 
 
 def study_lines(study: StudyPlan) -> list[str]:
@@ -126,8 +140,8 @@ def _shown(error: float) -> str:
     return "unknown" if math.isnan(error) else f"{error:.3g}"
 
 
-def _steps(plan: Plan) -> str:
-    rate = plan.design.learning_rate
+def _steps(design: Design | SharedDesign) -> str:
+    rate = design.learning_rate
     return f"{LEARNING_RATE:g}" if rate == LEARNING_RATE else f"{LEARNING_RATE:g} ({rate:g} for the read-out)"
 
 
@@ -142,52 +156,12 @@ def _floor(plan: Plan) -> str:
 
 def write_figure(plan: Plan | StudyPlan, path: Path) -> None:
     """Draw the learning curves into a file; its ending says in which format."""
-    import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(
-        {"axes.spines.right": False, "axes.spines.top": False, "axes.grid": True, "grid.alpha": 0.2}
-    ):
-        figure = Figure(figsize=(7, 4.2), layout="constrained")
-        axes = figure.subplots()
-        _draw_theory(plan, axes) if isinstance(plan, Plan) else _draw_study(plan, axes)
-        if plan.target_error is not None:
-            axes.axhline(plan.target_error, ls="--", color="C3", label="target")
-        axes.axvline(plan.samples, ls=":", lw=1, color="grey")
-        axes.set(xscale="log", xlabel="labelled sequences", ylabel="predicted test error", ylim=(0, None))
-        axes.legend()
-        with replacing(path) as fresh:
-            try:
-                figure.savefig(fresh)
-            except ValueError as error:  # an ending that names no format
-                raise UsageError(f"--figure {path} cannot be written: {error}") from error
-
-
-def _draw_theory(plan: Plan, axes: Axes) -> None:
-    samples = [max(4, round(multiple * plan.samples)) for multiple in CURVE_MULTIPLES]
-    for name, label in MODELS.items():
-        axes.plot(samples, [_error(plan, name, n) for n in samples], "o-", label=label)
-    axes.axhline(plan.bayes_floor, ls=":", color="grey", label="no classifier is better")
-
-
-def _draw_study(study: StudyPlan, axes: Axes) -> None:
-    low, high = study.pilot.error_interval
-    measured = [[study.pilot.error - low], [high - study.pilot.error]]
-    axes.errorbar([study.pilot.trained_on], [study.pilot.error], measured, fmt="ks", capsize=4, label="cross-validated")
-    points = sorted({study.forecast, *study.learning_curve}, key=lambda point: point.samples)
-    x = [point.samples for point in points]
-    axes.plot(x, [point.error for point in points], "o-", color="C0", label="BagClassifier, 90 % interval")
-    axes.fill_between(x, [point.low for point in points], [point.high for point in points], color="C0", alpha=0.2)
-    if study.fits and study.theory is not None and not study.beats_floor:
-        axes.axhline(study.theory.bayes_floor, ls=":", color="grey", label="no classifier is better, by the theory")
-
-
-def _error(plan: Plan, model: str, samples: int) -> float:
-    """Predicted test error of a model with more or fewer samples; attention keeps the plan's split and temperature."""
-    task = Task(plan.length, plan.signal_tokens, plan.strength, plan.prevalence)
-    if model == "attention":
-        return plan.design.error(task, samples / plan.dim, points=CURVE_POINTS)
-    ridge = getattr(plan, model).ridge
-    return erm(
-        model=model, **asdict(task), samples_per_dim=samples / plan.dim, ridge=ridge, loss=LOSS, accuracy=1e-2
-    ).test_error
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    LearningCurvePlanDisplay.from_plan(plan, ax=figure.subplots())
+    with replacing(path) as fresh:
+        try:
+            figure.savefig(fresh)
+        except ValueError as error:  # an ending that names no format
+            raise UsageError(f"--figure {path} cannot be written: {error}") from error

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
+from whichtoken.display.shown import Shown
 from whichtoken.models.whitening import Whitening
 from whichtoken.theory.attention_regression import balanced_factors, imbalance
 from whichtoken.theory.attention_regression.context import LOGIT_BOUND
@@ -34,7 +35,7 @@ DIVERGED = 1e3  # times the first loss
 
 
 @dataclass(frozen=True, eq=False)
-class Iterate:
+class Iterate(Shown):
     """One evaluation of loss and gradients, and every quantity that steers the descent."""
 
     iteration: int
@@ -64,7 +65,7 @@ class Iterate:
 
 
 @dataclass(frozen=True, eq=False)
-class FactorDescent:
+class FactorDescent(Shown):
     """A run: where it ended, why, and every iterate."""
 
     final: Iterate  # the last accepted one; after divergence the one of least loss
@@ -77,9 +78,14 @@ class FactorDescent:
         """The iterates that the descent went through."""
         return [iterate for iterate in self.trace if iterate.accepted]
 
+    def _headline(self) -> str:
+        return f"{self.status} after {len(self.trace) - 1} steps, loss {self.final.loss:.6g}" + (
+            f": {self.message}" if self.message else ""
+        )
+
 
 @dataclass(frozen=True, eq=False)
-class AttentionFit:
+class AttentionFit(Shown):
     """A trained layer in raw coordinates, with its context."""
 
     value: Array  # (outputs, d): A
@@ -110,9 +116,33 @@ class AttentionFit:
         predicted: Array = self.label_mean + outputs.numpy()
         return predicted
 
+    def context_mismatch(self, context: ArrayLike) -> tuple[float, float]:
+        """How far the layer's linear map on a context (n, d) is from that on the training tokens, and how far n more would be.
+
+        Squared, relative to the size of the map. On a long context of covariance C, in whitened coordinates, the layer computes
+        P C Q^T z in place of P Q^T z; without centring it also adds P times the mean of the context.
+        """
+        P, Q = self.descent.final.P, self.descent.final.Q
+        moments = []
+        for tokens in (np.asarray(context, dtype=np.float64), self.context):
+            points = tokens @ self.whitening.inverse_root
+            moments.append((points.mean(axis=0), np.cov(points.T, bias=True).reshape(len(Q), len(Q))))
+        (mean, covariance), (own_mean, own_covariance) = moments
+        size, of_values = float(np.sum((P @ Q.T) ** 2)), float(np.sum(P**2))
+        if size == 0.0:
+            return 0.0, 0.0
+        error = float(np.sum((P @ (covariance - own_covariance) @ Q.T) ** 2))
+        expected = (
+            of_values * float(np.sum(Q**2)) + size
+        )  # n times the mean of |P (C - I) Q^T|_F^2 for n Gaussian tokens
+        if not self.center:
+            error += float(np.sum((P @ (mean - own_mean)) ** 2))
+            expected += of_values
+        return error / size, expected / size / len(np.asarray(context))
+
 
 @dataclass(frozen=True)
-class StructureAwareDescent:
+class StructureAwareDescent(Shown):
     """Preconditioned descent on value and key-query matrix of one attention layer (arXiv 2603.01514).
 
     In whitened coordinates, P = A S^(1/2) and Q = S^(1/2) B S^(1/2): a spectral start from the least-squares map, steps

@@ -21,6 +21,7 @@ from whichtoken.attention import pool_weights
 from whichtoken.checks import check_choice, check_range
 from whichtoken.data.bags import Bags
 from whichtoken.data.sparse_task import LOSSES
+from whichtoken.display.shown import Shown
 from whichtoken.theory.sparse_tokens.alignment import constant_score, loss_slope
 from whichtoken.training.convex_head import ConvexHead, fit_head
 
@@ -29,7 +30,7 @@ Chunks: TypeAlias = Iterable[tuple[Array, Array]]
 
 
 @dataclass(frozen=True, eq=False)
-class QuerySteps:
+class QuerySteps(Shown):
     """Query, readout and bias after two gradient steps from zero."""
 
     query: Array  # (d,)
@@ -38,7 +39,7 @@ class QuerySteps:
 
 
 @dataclass(frozen=True, eq=False)
-class TwoStepFit:
+class TwoStepFit(Shown):
     """A trained attention classifier: score = <readout, X^T softmax(inverse_temperature X query)> + bias."""
 
     query: Array  # (d,)
@@ -61,7 +62,7 @@ def fit_attention(
     lr_bias: float = 0.5,
     lr_query: float = 0.5,
     inverse_temperature: float = 1.0,
-    bias_correction: bool = False,
+    bias_correction: bool | None = None,
 ) -> TwoStepFit:
     """Train query, readout and bias.
 
@@ -123,7 +124,7 @@ def two_step_query(
     lr_bias: float = 0.5,
     lr_query: float = 0.5,
     inverse_temperature: float = 1.0,
-    bias_correction: bool = False,
+    bias_correction: bool | None = None,
     fresh: Chunks | None = None,
 ) -> QuerySteps:
     """Take a gradient step on readout and bias, then one on the query.
@@ -138,9 +139,10 @@ def two_step_query(
         Step sizes.
     inverse_temperature : float, default=1.0
         beta inside the softmax.
-    bias_correction : bool, default=False
-        Put the bias at the best constant score before the second step, which keeps the query of a rare, weak signal
-        from turning away from it. Not defined for the hinge loss.
+    bias_correction : bool, optional
+        Put the bias at the best constant score before the second step, which keeps the query of a rare, weak signal from
+        turning away from it, and the luck of the labels from scattering it. Not defined for the hinge loss; by default
+        it is made for the others. False is the protocol of the source.
     fresh : as `samples`, optional
         Other samples for the second step; the same ones by default.
 
@@ -166,7 +168,8 @@ def two_step_query(
             f"not a {type(samples).__name__}"
         )
     readout, mean_slope, prevalence = _first_step(samples, loss, lr_readout)
-    bias = constant_score(prevalence, loss) if bias_correction else -lr_bias * mean_slope
+    corrected = loss != "hinge" if bias_correction is None else bias_correction
+    bias = constant_score(prevalence, loss) if corrected else -lr_bias * mean_slope
     total, count = np.zeros_like(readout), 0
     for tokens, labels in samples if fresh is None else fresh:
         total += query_slope(_bags(tokens), readout, partial(_slopes_at, loss, bias, labels))

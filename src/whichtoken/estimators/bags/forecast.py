@@ -20,6 +20,7 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from whichtoken.data.bags import Bags
+from whichtoken.display.shown import Shown
 from whichtoken.theory.sparse_tokens.learning_curve import CurveLaw
 from whichtoken.theory.sparse_tokens.pilot import FOLDS as STRENGTH_FOLDS
 
@@ -29,7 +30,6 @@ SHARES = (0.25, 0.45, 0.8)  # of the pilot that are trained on
 FOLDS, REPEATS = 5, 2
 DRAWS = 20_000
 LEVEL = 0.9
-REUSE = 1.0  # all bags for query and readout do as well as the best split of as many, on the average of simulated tasks
 DISCREPANCY = 0.2  # of the theory's log-odds, as simulated, with the tails of Student's t with 4 degrees of freedom
 RUN_TO_RUN = 0.1  # deviation of the log-odds of the error between training runs, as simulated
 EXPONENT = (math.log(0.6), 0.5)  # of power laws: mean and deviation of its logarithm
@@ -39,7 +39,7 @@ RULED_OUT = (
 
 
 @dataclass(frozen=True)
-class CurvePoint:
+class CurvePoint(Shown):
     """Predicted error of `BagClassifier` with so many bags, and its 90 % interval."""
 
     samples: int

@@ -2,8 +2,8 @@
 
 Claim   Without eps, Adam maximises the l_inf margin as long as its second moments forget faster than gradients fall: lr
         times the margin below log(1 / beta2) / 2. Above that, whatever lr, the lead of the selected tokens grows by log(1 /
-        beta2) / 2 a step, and within any usual training W stays nearer to the l_2 margin. Step sizes that decay lead back
-        to l_inf; eps ends in l_2.
+        beta2) / 2 a step, and far above, within any usual training, W stays nearer to the l_2 margin. Step sizes that decay
+        lead back to l_inf; eps ends in l_2.
 Source  l_inf under decaying step sizes: Gronich, Vardi (arXiv 2602.16340) and, for linear models, Fan, Schmidt,
         Thrampoulidis (arXiv 2502.04664). l_2 with eps: Wang, Meng, Chen, Liu (arXiv 2012.06244), for RMSProp on homogeneous
         networks. The speed limit, and where the two regimes meet, are ours.
@@ -14,12 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.experiments.optimisers._methods import Method, draw_problem, train_with
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Row, Rows, agreement, at_least, at_most
+from whichtoken.experiments.optimisers._methods import Method, all_runs, draw_problem, train_with
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Resampled, Row, Rows, agreement, at_least, at_most
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
 BETA1 = 0.9
 # which claim a setting gets is decided before the run, by the margin that is usual at the default size
 USUAL_MARGIN = 2.2
-FAST, SLOW = (
-    4.0,
-    1.0,
-)  # lr * margin over the speed limit above which the limit should hold, below which Adam is sign descent
+QUARTER, SHORTEST = 2, 8000  # place of a quarter of the steps in a curve; fewest steps after which a gain is judged
+# lr * margin over the speed limit: below the first Adam is sign descent, above the second its lead grows at the limit, and
+# above the third it stays nearer to l_2 for as long as we train
+SLOW, FAST, FAR = 1.0, 4.0, 8.0
+NEAR_TOLERANCE, TOLERANCE = 0.075, 0.05  # of the speed; not far above the limit, pilots were 4 % below it
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,15 @@ class AdamGeometry(Experiment[Point]):
     id = "optimisers/adam"
     presets = {
         "quick": (
-            Grid(beta2=[0.9, 0.99, 0.999], seeds=6),
-            Grid(lr=0.2, lr_power=0.5, seeds=6),
-            Grid(beta2=0.9, eps=1e-8, seeds=6),
+            Grid(beta2=[0.9, 0.99], seeds=(10, 20)),
+            Grid(beta2=0.999, steps=32000, seeds=(10, 20)),
+            Grid(lr=0.2, lr_power=0.5, seeds=(10, 20)),
+            Grid(beta2=0.9, eps=1e-8, seeds=(10, 20)),
         ),
         "full": (
-            Grid(beta2=[0.9, 0.95, 0.98, 0.99, 0.999], lr=[0.002, 0.005, 0.02, 0.05], steps=32000, seeds=10),
+            Grid(beta2=[0.9, 0.95, 0.98, 0.99, 0.999], lr=[0.002, 0.005, 0.02, 0.05], steps=32000, seeds=20),
             Grid(beta2=[0.9, 0.99, 0.999], steps=32000, seeds=30),
-            Grid(beta2=[0.9, 0.99, 0.999], lr=0.2, lr_power=0.5, steps=[32000, 128000], seeds=30),
+            Grid(beta2=[0.9, 0.99, 0.999], lr=0.2, lr_power=0.5, steps=128000, seeds=30),
             Grid(beta2=[0.9, 0.999], eps=1e-8, steps=32000, seeds=30),
         ),
     }
@@ -94,19 +97,21 @@ class AdamGeometry(Experiment[Point]):
         decaying = rows.where(lr_power=0.5, eps=0.0)
         for beta2, steps in dict.fromkeys((row.point.beta2, row.point.steps) for row in decaying):
             runs = decaying.where(beta2=beta2, steps=steps)
-            yield at_least(
-                f"adam.decay.b{beta2:g}.k{steps}",
-                f"beta2 = {beta2:g}, lr = 0.2 k^-1/2, {steps} steps: l_inf share gained by the last half of them",
-                bound=0.0,
-                measured=Mean(runs.seed_means(_gained)),
-            )
+            for place, clock in ((QUARTER, steps // 4), (-1, steps)):  # a long run holds a shorter one
+                if clock >= SHORTEST:
+                    yield at_least(
+                        f"adam.decay.b{beta2:g}.k{clock}",
+                        f"beta2 = {beta2:g}, lr = 0.2 k^-1/2: l_inf share gained between {clock // 2} and {clock} steps",
+                        bound=0.0,
+                        measured=Mean(all_runs(runs, partial(_gained, place=place), failed=-1.0)),
+                    )
         for beta2 in rows.where(eps=1e-8).levels("beta2"):
             runs = rows.where(eps=1e-8, beta2=beta2)
             yield at_least(
                 f"adam.eps.b{beta2:g}",
                 f"beta2 = {beta2:g}, eps = 1e-8: by how much the l_2 share exceeds the l_inf share",
                 bound=0.05,
-                measured=Mean(runs.seed_means(lambda row: row.measured["l2"] - row.measured["linf"])),
+                measured=Mean(all_runs(runs, lambda row: row.measured["l2"] - row.measured["linf"], failed=-1.0)),
             )
 
     def _judge_constant(self, beta2: float, lr: float, runs: Rows[Point]) -> Iterator[Claim]:
@@ -117,23 +122,31 @@ class AdamGeometry(Experiment[Point]):
         if expected > FAST:
             yield agreement(
                 f"adam.speed.{code}",
-                f"{words} ({where}): growth of the lead a step, over log(1 / beta2) / 2",
+                f"{words} ({where}): growth of the lead a step, over log(1 / beta2) / 2, median over problems",
                 theory=1.0,
-                measured=Mean(runs.seed_means(lambda row: row.measured["speed"] / speed_limit(row.point.beta2))),
-                tolerance=0.1,
+                # a median, for a run whose tokens change late has no speed yet
+                measured=Resampled(all_runs(runs, lambda row: row.measured["speed"] / speed_limit(beta2)), np.median),
+                tolerance=TOLERANCE if expected > FAR else NEAR_TOLERANCE,
             )
-            yield at_most(
-                f"adam.short.{code}",
-                f"{words} ({where}): l_inf share less l_2 share",
-                bound=0.0,
-                measured=Mean(runs.seed_means(lambda row: row.measured["linf"] - row.measured["l2"])),
-            )
+            worst = 1.0 if expected > FAR else -1.0
+            lead = Mean(all_runs(runs, lambda row: row.measured["linf"] - row.measured["l2"], failed=worst))
+            if expected > FAR:
+                yield at_most(
+                    f"adam.short.{code}", f"{words} ({where}): l_inf share less l_2 share", bound=0.0, measured=lead
+                )
+            else:
+                yield at_least(
+                    f"adam.between.{code}",
+                    f"{words} ({where}, not far above it): l_inf share less l_2 share",
+                    bound=0.0,
+                    measured=lead,
+                )
         if expected < SLOW:
             yield agreement(
                 f"adam.sign.{code}",
                 f"{words} ({where}): l_inf share, extrapolated to endless training",
                 theory=1.0,
-                measured=Mean(runs.seed_means(lambda row: row.measured["linf"] + _gained(row))),
+                measured=Mean(all_runs(runs, lambda row: row.measured["linf"] + _gained(row))),
                 tolerance=0.02,
             )
 
@@ -148,8 +161,9 @@ def speed_limit(beta2: float) -> float:
     return math.log(1.0 / beta2) / 2.0
 
 
-def _gained(row: Row[Point]) -> float:
-    return float(row.measured["linf_curve"][-1] - row.measured["linf_curve"][-2])
+def _gained(row: Row[Point], place: int = -1) -> float:
+    """l_inf share gained over the last doubling of steps before this place of the curve."""
+    return float(row.measured["linf_curve"][place] - row.measured["linf_curve"][place - 1])
 
 
 def _draw_phases(rows: Rows[Point], axes: Axes) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.experiments.optimisers._methods import draw_problem
+from whichtoken.experiments.optimisers._methods import all_runs, draw_problem
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Row, Rows, at_least
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class Point:
 class MuonHeads(Experiment[Point]):
     id = "optimisers/heads"
     presets = {
-        "quick": (Grid(seen=["each", "whole"], seeds=6),),
-        "full": (Grid(seen=["each", "whole"], heads=[2, 3], steps=16000, seeds=30),),
+        "quick": (Grid(seen=["each", "whole"], seeds=(6, 24)),),
+        "full": (Grid(seen=["each", "whole"], heads=[2, 3], seeds=30),),
     }
     method_fields = frozenset({"seen", "steps"})
 
@@ -82,7 +82,7 @@ class MuonHeads(Experiment[Point]):
                     f"heads.own.{seen}.h{heads}",
                     f"{heads} heads, Muon on {name}: share of the largest margin of its own problem",
                     bound=0.95,
-                    measured=Mean([*runs.seed_means(_own), *[0.0] * len(runs.failed)]),
+                    measured=Mean(all_runs(runs, _own)),
                 )
             both = rows.where(heads=heads)
             yield at_least(

@@ -1,0 +1,46 @@
+"""whichtoken serve: the workbench in a browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from whichtoken.commands.options import OutFolder, whole_number
+from whichtoken.errors import UsageError
+from whichtoken.places import DEFAULT_FOLDER
+
+
+def serve(
+    out: OutFolder = DEFAULT_FOLDER,
+    port: Annotated[int, typer.Option(metavar="P", parser=whole_number, help="Port; 0 takes any that is free.")] = 8765,
+    host: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="Address to listen on; another than this machine's own needs a token."),
+    ] = "127.0.0.1",
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the browser.")] = False,
+) -> None:
+    """Start the workbench: claims, planner, your data, training and transformers, live in your browser.
+
+    It listens on this machine alone. With another --host, the printed link holds a secret token, and nobody gets in
+    without it; the connection is not encrypted, so use it in a network that you trust, or through ssh -L.
+
+    Ctrl-C stops it. Runs are stored in --out as `whichtoken reproduce` stores them, and a run that was stopped can go on.
+
+    Examples:
+
+      whichtoken serve --open
+
+      whichtoken serve --out whichtoken-output --port 8888
+    """
+    if not 0 <= port <= 65535:
+        raise UsageError(f"--port {port} is out of range; give a number from 0 to 65535")
+    try:
+        from whichtoken.workbench.serving import run_server
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "python_multipart"):
+            raise
+        raise UsageError(f"the workbench needs {error.name}; install it with: pip install 'whichtoken[web]'") from None
+    from whichtoken.workbench.settings import ServerSettings
+
+    run_server(ServerSettings.at(out, host, port), open_browser)

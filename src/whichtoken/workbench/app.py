@@ -1,0 +1,53 @@
+"""The application: rooms, static files and errors behind one gate."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Mount
+
+from whichtoken.workbench import claims, job_pages, planner
+from whichtoken.workbench.gate import Gate
+from whichtoken.workbench.jobs import Jobs
+from whichtoken.workbench.packaged_files import PackagedFiles
+from whichtoken.workbench.pages import ERRORS
+from whichtoken.workbench.settings import ServerSettings
+from whichtoken.workbench.uploads import Uploads
+
+
+def create_app(settings: ServerSettings) -> Starlette:
+    """The workbench of one folder, as an ASGI application.
+
+    Parameters
+    ----------
+    settings : ServerSettings
+        Folder, address and token.
+
+    Returns
+    -------
+    Starlette
+        The application; it starts nothing before the first request.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        app.state.jobs.close()
+        app.state.uploads.close()
+
+    app = Starlette(
+        routes=[
+            *claims.routes,
+            *job_pages.routes,
+            *planner.routes,
+            Mount("/static", app=PackagedFiles()),
+        ],
+        exception_handlers=ERRORS,
+        middleware=[Middleware(Gate, settings=settings)],
+        lifespan=lifespan,
+    )
+    app.state.settings, app.state.jobs, app.state.uploads = settings, Jobs(settings.home / "jobs"), Uploads()
+    return app

@@ -1,0 +1,128 @@
+"""The claims room: what holds, live from the ledger, and a form to run a claim with other numbers."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from whichtoken.lab.discovery import experiments, faults
+from whichtoken.lab.experiment import Experiment
+from whichtoken.lab.export import export_rows
+from whichtoken.workbench.claim_form import form_fields, planned
+from whichtoken.workbench.gate import DRAWN
+from whichtoken.workbench.job_files import JobRequest
+from whichtoken.workbench.job_pages import jobs_of
+from whichtoken.workbench.pages import filled, room_page
+from whichtoken.workbench.settings import ServerSettings
+from whichtoken.workbench.stored_claims import StoredRun, drawing, runs_of, state_counts
+
+
+def settings_of(request: Request) -> ServerSettings:
+    """The settings of this workbench."""
+    found: ServerSettings = request.app.state.settings
+    return found
+
+
+def _overview(request: Request) -> Response:
+    stored = runs_of(settings_of(request).out)
+    theories: dict[str, list[dict[str, Any]]] = {}
+    for claim in experiments().values():
+        latest = next(iter(stored.get(claim.id, [])), None)
+        recorded = {preset: state_counts(states.values()) for preset, states in claim.expected.items()}
+        line = {"claim": claim, "latest": latest, "recorded": recorded}
+        theories.setdefault(claim.theory.replace("-", " "), []).append(line)
+    counts = state_counts(state for runs in stored.values() for state in _states(runs[0]))
+    return room_page(request, "claims.html", theories=theories, counts=counts, faults=faults(), ran=bool(stored))
+
+
+def _states(run: StoredRun) -> list[str]:
+    return [] if run.stale or run.judged is None else [str(verdict["state"]) for verdict in run.judged.verdicts]
+
+
+def _claim(request: Request) -> Experiment[Any]:
+    id = f"{request.path_params['theory']}/{request.path_params['claim']}"
+    if id not in experiments():
+        raise HTTPException(404)
+    return experiments()[id]
+
+
+def _run(request: Request, claim: Experiment[Any]) -> StoredRun:
+    for run in runs_of(settings_of(request).out).get(claim.id, []):
+        if run.id == request.path_params["run"]:
+            return run
+    raise HTTPException(404)
+
+
+def _page(request: Request) -> Response:
+    claim = _claim(request)
+    runs = runs_of(settings_of(request).out).get(claim.id, [])
+    mine = [view for view in jobs_of(request).views() if view.is_open and view.request.arguments.get("id") == claim.id]
+    return room_page(
+        request, "claim.html", drawn=True, claim=claim, runs=runs, fields=form_fields(claim), jobs=mine,
+        given=dict(request.query_params), recorded=claim.expected,
+    )  # fmt: skip
+
+
+def _figure(request: Request) -> Response:
+    """The picture and the numbers, asked for by the page once it stands."""
+    claim = _claim(request)
+    run = _run(request, claim)
+    found = drawing(settings_of(request).out, claim, run.run)
+    address = f"/claims/{claim.id}/{run.id}"
+    text = filled("figure.html", drawing=found, figure=Markup(found.svg), address=address, claim=claim)
+    return HTMLResponse(text, headers=DRAWN)
+
+
+def _svg(request: Request) -> Response:
+    claim = _claim(request)
+    found = drawing(settings_of(request).out, claim, _run(request, claim).run)
+    if not found.svg:
+        raise HTTPException(404)
+    return Response(found.svg, media_type="image/svg+xml", headers=_download(claim, "svg") | DRAWN)
+
+
+def _rows(request: Request) -> Response:
+    """All stored rows of the claim, one line each."""
+    claim = _claim(request)
+    _run(request, claim)
+    with tempfile.TemporaryDirectory() as folder:
+        export_rows(settings_of(request).out, [claim.id], Path(folder) / "rows.csv", spreadsheet_safe=True)
+        text = (Path(folder) / "rows.csv").read_bytes()
+    return Response(text, media_type="text/csv", headers=_download(claim, "csv"))
+
+
+def _download(claim: Experiment[Any], suffix: str) -> dict[str, str]:
+    return {"content-disposition": f'attachment; filename="{claim.id.replace("/", "-")}.{suffix}"'}
+
+
+async def _start(request: Request) -> Response:
+    """Check the form, then start the run as a job; what does not fit is said before anything runs."""
+    claim = _claim(request)
+    form = {name: str(value) for name, value in (await request.form()).items()}
+    plan = planned(claim, form)
+    changes = "".join(f", {name}={','.join(map(str, values))}" for name, values in plan.overrides.items())
+    arguments = {
+        "id": claim.id, "preset": plan.preset, "set": dict(plan.overrides), "seeds": plan.seeds,
+        "out": str(settings_of(request).out.absolute()),
+    }  # fmt: skip
+    seeds = f", {plan.seeds} seeds" if plan.seeds else ""
+    asked = JobRequest("claim", f"{claim.id}: {plan.preset}{changes}{seeds}", arguments, page=f"/claims/{claim.id}")
+    id = jobs_of(request).start(asked)
+    return RedirectResponse(f"/jobs/{id}", 303)
+
+
+routes = [
+    Route("/", _overview),
+    Route("/claims/{theory}/{claim}", _page),
+    Route("/claims/{theory}/{claim}/run", _start, methods=["POST"]),
+    Route("/claims/{theory}/{claim}/{run}/figure", _figure),
+    Route("/claims/{theory}/{claim}/{run}/figure.svg", _svg),
+    Route("/claims/{theory}/{claim}/{run}/rows.csv", _rows),
+]

@@ -1,0 +1,150 @@
+"""What every request passes before a room sees it, and what every answer carries.
+
+A page of another site can make a browser send requests here, and can point a name of its own at 127.0.0.1 (DNS
+rebinding). So the name in `Host` must be an address or this machine, and whatever changes something must come from a
+page of this very server (`Origin`). Where other machines can reach the server, the link holds a secret as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import secrets
+import socket
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from whichtoken.workbench.settings import BODY_SECONDS, LARGEST_UPLOAD, ServerSettings, is_loopback
+
+READING = ("GET", "HEAD")
+COOKIE = "whichtoken"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'{inline}; img-src 'self' data: blob:; connect-src 'self'; "
+    "font-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY.format(inline=""),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    # not `no-referrer`: with it browsers send `Origin: null` with a form
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+DRAWN = {"content-security-policy": POLICY.format(inline=" 'unsafe-inline'")}  # figures carry their own style
+
+
+class Gate:
+    """ASGI middleware around the whole application."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, patience: float = BODY_SECONDS) -> None:
+        self.app, self.settings, self.patience = app, settings, patience
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            refusal = self._refusal(scope)
+            answer: ASGIApp = self.app if refusal is None else refusal
+            await answer(scope, self._limited(receive), _with_headers(send))
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not self._known_host(host):
+            return _refused(421, "this address is not served here; open the link that 'whichtoken serve' printed")
+        if not _same_origin(scope["method"], headers, host):
+            return _refused(403, "this request comes from another site, and is refused")
+        if int(headers.get("content-length", "0") or 0) > LARGEST_UPLOAD:
+            return _refused(413, f"that is more than the {LARGEST_UPLOAD // 1_000_000} MB that are taken at a time")
+        return self._without_token(scope, headers) if self.settings.token else None
+
+    def _known_host(self, host: str) -> bool:
+        """An address, or a name of this machine: a name from elsewhere may be another site's."""
+        name = urlsplit(f"//{host}").hostname or ""
+        if is_loopback(self.settings.host):
+            return is_loopback(name)
+        return name in {"localhost", self.settings.host.lower(), socket.gethostname().lower()} or _is_address(name)
+
+    def _without_token(self, scope: Scope, headers: Headers) -> Response | None:
+        """None for whoever has shown the token; whoever shows it now gets a cookie instead."""
+        if _equal(_cookie(headers.get("cookie", "")), self.settings.token):
+            return None
+        query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = query.pop("token", [""])[0]
+        if scope["method"] not in READING or not _equal(given, self.settings.token):
+            return _refused(401, "this workbench needs the link with its token, as 'whichtoken serve' printed it")
+        rest = urlencode(query, doseq=True)
+        path = "/" + scope["path"].lstrip("/")  # two slashes would name another site
+        answer = RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
+        answer.set_cookie(COOKIE, self.settings.token, httponly=True, samesite="strict")
+        return answer
+
+    def _limited(self, receive: Receive) -> Receive:
+        """The body, but never more than is taken at a time, and not from a client that has stopped sending."""
+        received, complete = 0, False
+
+        async def limited() -> Message:
+            nonlocal received, complete
+            if complete:
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), self.patience)
+            except TimeoutError:
+                raise HTTPException(408, "the rest of the request did not arrive; send it again") from None
+            received += len(message.get("body", b""))
+            complete = not message.get("more_body", False)
+            if received > LARGEST_UPLOAD:
+                raise HTTPException(413, f"that is more than the {LARGEST_UPLOAD // 1_000_000} MB that are taken")
+            return message
+
+        return limited
+
+
+def _same_origin(method: str, headers: Headers, host: str) -> bool:
+    origin = headers.get("origin")
+    if origin is not None or method not in READING:
+        return origin == f"http://{host}"
+    site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode", "navigate")
+    return site in ("same-origin", "none") or mode == "navigate"  # a link from elsewhere may lead here
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _cookie(text: str) -> str:
+    try:
+        found = SimpleCookie(text).get(COOKIE)
+    except CookieError:
+        return ""
+    return found.value if found else ""
+
+
+def _equal(given: str, token: str) -> bool:
+    return secrets.compare_digest(given.encode(), token.encode())
+
+
+def _refused(status: int, sentence: str) -> Response:
+    return PlainTextResponse(f"whichtoken: {sentence}\n", status)
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return sending

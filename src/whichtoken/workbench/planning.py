@@ -1,0 +1,159 @@
+"""Forecasts for the planner room: quick ones while a slider moves, exact ones when it rests."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from typing import Any
+
+from whichtoken.errors import UsageError
+from whichtoken.report.planning import MODELS, forecast_rows, protocol
+from whichtoken.theory.sparse_tokens import Plan, Task, erm, plan
+from whichtoken.theory.sparse_tokens.design import LOSS, RIDGE, Design, query_steps
+from whichtoken.theory.sparse_tokens.planner import Forecast
+
+QUICK_POINTS = 1 << 9
+CURVE = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the samples
+LIMITS = {  # least, most and default of each number; the sliders go from the first to the second
+    "length": (2, 1000, 10), "signal_tokens": (1, 100, 1), "strength": (0.1, 12.0, 5.0), "prevalence": (0.01, 0.99, 0.5),
+    "dim": (10, 5000, 500), "samples": (20, 100_000, 2000), "target_error": (0.001, 0.5, None),
+}  # fmt: skip
+WHOLE = {"length", "signal_tokens", "dim", "samples"}
+_known: OrderedDict[StudyNumbers, Plan] = OrderedDict()  # exact plans, whose designs serve their neighbourhood
+_exact = threading.Lock()  # one at a time: each takes seconds of a core
+
+
+@dataclass(frozen=True)
+class StudyNumbers:
+    """The numbers of the sliders."""
+
+    length: int
+    signal_tokens: int
+    strength: float
+    prevalence: float
+    dim: int
+    samples: int
+    target_error: float | None = None
+
+    @classmethod
+    def read(cls, given: Any) -> StudyNumbers:
+        """Numbers from an address; what is not given is as by default."""
+        return cls(**{name: _number(name, given.get(name)) for name in LIMITS})
+
+    @property
+    def task(self) -> Task:
+        return Task(self.length, self.signal_tokens, self.strength, self.prevalence)
+
+    def distance(self, other: StudyNumbers) -> float:
+        """How different two studies are, in the logarithms that the sliders move in."""
+        names = ("length", "signal_tokens", "strength", "prevalence")
+        pairs = [(getattr(self, name), getattr(other, name)) for name in names]
+        pairs.append((self.samples / self.dim, other.samples / other.dim))
+        return sum(abs(math.log(one / two)) for one, two in pairs)
+
+
+def _number(name: str, text: str | None) -> Any:
+    least, most, default = LIMITS[name]
+    if text is None or not str(text).strip():
+        return default
+    try:
+        value = int(text) if name in WHOLE else float(text)
+    except ValueError:
+        kind = "a whole number" if name in WHOLE else "a number"
+        raise UsageError(f"{name.replace('_', ' ')} '{str(text)[:40]}' is not {kind}") from None
+    if not least <= value <= most:
+        raise UsageError(
+            f"{name.replace('_', ' ')} {value:g} is out of range; give a number from {least:g} to {most:g}"
+        )
+    return value
+
+
+@lru_cache(maxsize=4096)
+def quick_forecast(numbers: StudyNumbers) -> dict[str, Any]:
+    """Learning curves by the design of the nearest exact plan: right to a few percent of the error."""
+    _check_tokens(numbers)
+    design = _nearest(numbers)
+    sizes = [max(4, round(multiple * numbers.samples)) for multiple in CURVE]
+    curves = {"attention": [design.error(numbers.task, n / numbers.dim, QUICK_POINTS) for n in sizes]}
+    for model in ("pooled", "vectorized"):
+        curves[model] = [_linear_error(numbers, model, n, RIDGE) for n in sizes]
+    steps = query_steps(numbers.task, design.query_share * numbers.samples / numbers.dim, design.bias_correction)
+    middle = CURVE.index(1.0)
+    return {
+        "approximate": True, "samples": sizes, "curves": _finite(curves), "names": MODELS,
+        "errors": _finite({name: curve[middle] for name, curve in curves.items()}),
+        "alignment": steps.alignment, "trivial": numbers.task.trivial_error,
+    }  # fmt: skip
+
+
+def exact_forecast(numbers: StudyNumbers) -> dict[str, Any]:
+    """The plan as `whichtoken plan` makes it, with its learning curves."""
+    _check_tokens(numbers)
+    with _exact:
+        made = _known.get(numbers)
+        if made is None:
+            made = _known[numbers] = _planned(numbers)
+            quick_forecast.cache_clear()  # what is near can now be told better
+        if len(_known) > 200:
+            _known.popitem(last=False)
+    return _exact_answer(numbers, made)
+
+
+def _planned(numbers: StudyNumbers) -> Plan:
+    try:
+        return plan(**asdict(numbers))
+    except UsageError:
+        raise
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    except ArithmeticError as error:
+        raise UsageError("these numbers are too extreme to compute with; choose more moderate ones") from error
+
+
+def _exact_answer(numbers: StudyNumbers, made: Plan) -> dict[str, Any]:
+    sizes = [max(4, round(multiple * made.samples)) for multiple in CURVE]
+    forecasts = {
+        field.name: found for field in fields(made) if isinstance(found := getattr(made, field.name), Forecast)
+    }
+    curves = {"attention": [made.design.error(numbers.task, n / made.dim, 1 << 12) for n in sizes]}
+    for model in ("pooled", "vectorized"):
+        curves[model] = [_linear_error(numbers, model, n, forecasts[model].ridge) for n in sizes]
+    return {
+        "approximate": False, "samples": sizes, "curves": _finite(curves), "names": MODELS,
+        "errors": _finite({name: forecast.error for name, forecast in forecasts.items()}),
+        "alignment": made.design.alignment, "trivial": numbers.task.trivial_error, "floor": made.bayes_floor,
+        "rows": forecast_rows(made), "protocol": protocol(made), "warnings": list(made.warnings),
+        "planned": made.samples, "design": _finite(asdict(made.design)),
+        "headings": ["model", f"error at {made.samples}", "error, unlimited", "samples for target", "separable up to"],
+    }  # fmt: skip
+
+
+def _linear_error(numbers: StudyNumbers, model: str, samples: int, ridge: float) -> float:
+    found = erm(
+        model=model, **asdict(numbers.task), samples_per_dim=samples / numbers.dim, ridge=ridge, loss=LOSS, accuracy=1e-2
+    )  # fmt: skip
+    return float(found.test_error)
+
+
+def _nearest(numbers: StudyNumbers) -> Design:
+    known = list(_known.items())
+    if not known:
+        return Design(0.45, 1.0, True, math.nan)
+    return min(known, key=lambda item: numbers.distance(item[0]))[1].design
+
+
+def _check_tokens(numbers: StudyNumbers) -> None:
+    if numbers.signal_tokens >= numbers.length:
+        raise UsageError(f"signal tokens {numbers.signal_tokens} must be fewer than length {numbers.length}")
+
+
+def _finite(values: Any) -> Any:
+    """JSON knows no NaN."""
+    if isinstance(values, dict):
+        return {name: _finite(value) for name, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_finite(value) for value in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values

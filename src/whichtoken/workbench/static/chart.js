@@ -1,0 +1,63 @@
+// Lines with uPlot in the page's colours, to be saved as a picture or as numbers.
+import uPlot from "./uplot/uPlot.esm.js";
+
+export const COLOURS = ["#3b82f6", "#f97316", "#10b981", "#a855f7", "#e11d48", "#ca8a04", "#0891b2"];
+const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+function save(name, address) {
+  const link = document.createElement("a");
+  link.download = name; link.href = address; link.click();
+}
+
+/** A chart in `place`. `series`: [{label, dash, band}]; `set(x, columns)` redraws; options: name, xLabel, yLabel, logX, logY. */
+export function chart(place, series, { name = "figure", xLabel = "", yLabel = "", logX = false, logY = false, height = 320 } = {}) {
+  place.classList.add("chart");
+  place.setAttribute("role", "figure");
+  place.setAttribute("aria-label", `${yLabel || name} against ${xLabel}`);
+  let plot = null, shown = [[]], bars = [], floor = null;
+  const canvas = document.createElement("div"), tools = document.createElement("div");
+  tools.className = "tools";
+  place.replaceChildren(canvas, tools);
+  const button = (text, act) => {
+    const made = document.createElement("button");
+    made.type = "button"; made.textContent = text; made.addEventListener("click", act); tools.append(made);
+  };
+  button("PNG", () => {
+    const source = plot.ctx.canvas, copy = document.createElement("canvas"), brush = copy.getContext("2d");
+    copy.width = source.width; copy.height = source.height;
+    brush.fillStyle = style("--paper") || "#fff"; brush.fillRect(0, 0, copy.width, copy.height); brush.drawImage(source, 0, 0);
+    save(`${name}.png`, copy.toDataURL("image/png"));
+  });
+  button("CSV", () => {
+    const head = [xLabel || "x", ...series.map((one) => one.label)].map((text) => `"${text.replaceAll('"', '""')}"`).join(",");
+    const lines = shown[0].map((x, k) => shown.map((column) => column[k] ?? "").join(","));
+    save(`${name}.csv`, URL.createObjectURL(new Blob([[head, ...lines].join("\n") + "\n"], { type: "text/csv" })));
+  });
+  const axis = (label, log) => ({
+    label, stroke: () => style("--quiet"), grid: { stroke: () => style("--line"), width: 1 }, ticks: { stroke: () => style("--line") },
+    labelSize: 22, size: label && !log ? 56 : 50, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif",
+    values: (_, splits) => splits.map((value) => value === null ? "" : Math.abs(value) >= 1e4 || (value && Math.abs(value) < 1e-3) ? value.toExponential(0) : `${+value.toPrecision(3)}`),
+  });
+  const make = () => {
+    plot?.destroy();
+    plot = new uPlot({
+      width: Math.max(240, canvas.clientWidth), height, padding: [8, 12, 0, 0],
+      scales: { x: { time: false, distr: logX ? 3 : 1 }, y: { distr: logY ? 3 : 1, range: logY || floor === null ? undefined : (_, low, high) => [Math.min(floor, low), high + 0.05 * (high - floor || 1)] } },
+      axes: [axis(xLabel, logX), axis(yLabel, logY)],
+      series: [{ label: xLabel || "x" }, ...series.map((one, k) => ({
+        label: one.label, stroke: one.stroke || COLOURS[k % COLOURS.length], width: one.hidden ? 0 : 2, dash: one.dash, points: { show: one.points ?? false, size: 6 },
+        value: (_, value) => value === null ? "–" : `${+value.toPrecision(4)}`, spanGaps: true,
+      }))],
+      bands: bars, cursor: { y: false }, legend: { live: true },
+    }, shown, canvas);
+  };
+  new ResizeObserver(() => plot && plot.setSize({ width: Math.max(240, canvas.clientWidth), height })).observe(canvas);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plot?.redraw());
+  return {
+    set(x, columns, { bands = [], from = null } = {}) {
+      const fresh = !plot; shown = [x, ...columns]; bars = bands; floor = from;
+      if (fresh) make(); else plot.setData(shown);
+    },
+    get plot() { return plot; },
+  };
+}

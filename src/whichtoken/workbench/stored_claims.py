@@ -1,0 +1,142 @@
+"""What the ledger holds, for pages: read once, and again only when the file has changed."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from whichtoken.errors import UsageError, in_one_line
+from whichtoken.lab.discovery import experiments
+from whichtoken.lab.experiment import Experiment
+from whichtoken.lab.ledger import Judged, Ledger, Run
+from whichtoken.lab.record import recorded_runs
+from whichtoken.lab.verdicts import Verdict
+from whichtoken.places import LEDGER_NAME
+from whichtoken.report.sentences import STATES
+
+EMPTY = dict.fromkeys(field.name for field in fields(Verdict))  # for verdicts stored before a field was there
+Stamp = tuple[tuple[int, int], ...]  # time and size of the ledger and of its log
+_drawing = threading.Lock()  # matplotlib's settings belong to the whole process
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """One run and what it came to."""
+
+    id: str
+    run: Run
+    judged: Judged | None
+
+    @property
+    def request(self) -> str:
+        """What was asked for, in a few words."""
+        changes = "".join(f" {name}={','.join(map(str, values))}" for name, values in self.run.overrides.items())
+        return f"{self.run.preset}{changes}{f', {self.run.seeds} seeds' if self.run.seeds else ''}"
+
+    @property
+    def verdicts(self) -> list[dict[str, Any]]:
+        """Its verdicts, each with what is on record."""
+        return beside_record(self.run.experiment, self.run.preset, self.judged.verdicts if self.judged else ())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return state_counts(str(verdict["state"]) for verdict in (self.judged.verdicts if self.judged else ()))
+
+    @property
+    def stale(self) -> str:
+        """Why the verdicts do not speak for the run any more; empty when they do."""
+        version = experiments()[self.run.experiment].version
+        if self.judged is None or self.judged.started != self.run.started:
+            return "not finished: run it again, and only what is missing is computed"
+        if self.judged.version != version:
+            return f"judged for version {self.judged.version} of the claim, now {version}: run it again"
+        return ""
+
+
+def beside_record(experiment: str, preset: str, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Verdicts as pages show them, each with the verdict of the same code on record, if there is one."""
+    run = recorded_runs().get((experiment, preset))
+    recorded = {verdict.code: asdict(verdict) for verdict in run.verdicts} if run else {}
+    return [{**EMPTY, **verdict, "recorded": recorded.get(str(verdict["code"]))} for verdict in verdicts]
+
+
+def state_counts(states: Any) -> dict[str, int]:
+    """How often each state occurs, in the order in which they are always shown."""
+    counts = Counter(states)
+    return {state: counts[state] for state in STATES if counts[state]}
+
+
+def runs_of(out: Path) -> Mapping[str, list[StoredRun]]:
+    """The runs of every known claim: those as declared first, then the latest first; nothing where there is no ledger."""
+    return _runs(out / LEDGER_NAME, stamp(out))
+
+
+def stamp(out: Path) -> Stamp:
+    """What changes whenever the ledger does."""
+    found = []
+    for name in (LEDGER_NAME, f"{LEDGER_NAME}-wal"):
+        try:
+            status = (out / name).stat()
+            found.append((status.st_mtime_ns, status.st_size))
+        except OSError:
+            found.append((0, 0))
+    return tuple(found)
+
+
+@lru_cache(maxsize=2)
+def _runs(path: Path, _: Stamp) -> Mapping[str, list[StoredRun]]:
+    if not path.exists():
+        return {}
+    found: dict[str, list[StoredRun]] = {}
+    with Ledger.reading(path) as ledger:
+        judged = ledger.judged()
+        for run in sorted(ledger.runs(), key=lambda run: bool(run.overrides or run.seeds)):
+            if run.experiment in experiments():
+                id = sha256(repr(run.key).encode()).hexdigest()[:12]
+                found.setdefault(run.experiment, []).append(StoredRun(id, run, judged.get(run.key)))
+    return found
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The figure of a run and the numbers under it."""
+
+    svg: str
+    fault: str
+    numbers: Any  # report.numbers.Numbers
+    rows: int
+    seconds: float
+
+
+def drawing(out: Path, claim: Experiment[Any], run: Run) -> Drawing:
+    """The figure of a run from its stored rows."""
+    return _drawn(out / LEDGER_NAME, stamp(out), claim, run.key, run.started)
+
+
+@lru_cache(maxsize=64)
+def _drawn(path: Path, _: Stamp, claim: Experiment[Any], key: tuple[str, str, str, int], started: str) -> Drawing:
+    from whichtoken.display.figures import svg
+    from whichtoken.lab.results import stored_results
+    from whichtoken.report.numbers import numbers_of
+
+    with _drawing, Ledger.reading(path) as ledger:
+        chosen = [run for run in ledger.runs() if run.key == key and run.started == started]
+        results = stored_results(ledger, chosen)
+        if not results:
+            raise UsageError("this run is of an earlier version of the claim; run it again to see it")
+        [result] = results
+        picture, fault = "", ""
+        if not result.rows:
+            fault = "no finished rows to draw yet"
+        else:
+            try:
+                picture = svg(lambda figure: claim.draw(result.rows, figure), f"{claim.id} {key}")
+            except Exception as error:  # a partial run may lack what the figure shows
+                fault = f"the figure could not be drawn ({in_one_line(error)})"
+        return Drawing(picture, fault, numbers_of(result), len(result.all_rows), result.seconds)

@@ -1,0 +1,63 @@
+"""A workbench in a folder of its own: in this process for its answers, on a port for the browser."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from starlette.testclient import TestClient
+
+from whichtoken.workbench.app import create_app
+from whichtoken.workbench.settings import ServerSettings
+
+HOME = "http://127.0.0.1:8765"
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return ServerSettings(tmp_path / "out")
+
+
+@pytest.fixture
+def client(settings):
+    """Asks as a page of the workbench does; `client.app` is the application."""
+    with TestClient(create_app(settings), HOME, raise_server_exceptions=False, headers={"origin": HOME}) as made:
+        yield made
+
+
+class Served:
+    """`whichtoken serve` as a process of its own, which may be killed and started again on the same folder."""
+
+    def __init__(self, out):
+        self.out, self.process, self.address = out, None, ""
+
+    def start(self, *options):
+        command = [sys.executable, "-m", "whichtoken", "serve", "--out", str(self.out), "--port", "0", *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        line = self.process.stdout.readline()
+        self.address = re.search(r"http://\S+?(?=/(\?|$|\s))", line)[0]
+        self.link = re.search(r"http://\S+", line)[0]
+        return self
+
+    def stop(self, how=signal.SIGINT):
+        self.process.send_signal(how)
+        self.process.stdout.close()
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def served(tmp_path):
+    made = Served(tmp_path / "out").start()
+    yield made
+    with contextlib.suppress(ProcessLookupError):
+        if made.process.poll() is None:
+            made.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch):
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
