@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+from functools import cache
+from importlib.resources import files
 
 from whichtoken.display.text import visible
 
@@ -33,6 +35,12 @@ def page(title: str, body: str, style: str, script: str = "") -> str:
         f'<title>{text(title)}</title>\n<link rel="icon" href="data:,">\n<style>\n{style}\n</style>\n</head>\n'
         f"<body>\n{body}\n{code}</body>\n</html>\n"
     )
+
+
+@cache
+def asset(name: str) -> str:
+    """A file that pages take in: `style.css` (the face of all of them), `table.js` (filter and sort), `figure.js` (PNG)."""
+    return (files("whichtoken.display") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _digest(script: str) -> str:
