@@ -81,7 +81,7 @@ def _filter(decisions: Sequence[Decision]) -> str:
 def _overview(decisions: Sequence[Decision]) -> str:
     """A line per decision, which leads to it."""
     lines = "".join(
-        f'<tr><th scope="row"><a href="#d{number}">{text(decision.title)}</a></th><td>{text(decision.label)}</td>'
+        f'<tr><th scope="row"><a href="#d{number}">{text(decision.name)}</a></th><td>{text(decision.label)}</td>'
         f'<td class="number">{decision.probability:.3f}</td><td>{_change(decision)}</td></tr>'
         for number, decision in enumerate(decisions, 1)
     )
