@@ -21,6 +21,7 @@ STATE = SimpleNamespace(step=900, p=2.0, log_norm=3.0)
 DESCENT = {"final": STATE, "snapshots": (), "selected": np.array([0, 2]), "last_change": 40, "settled": True}
 SAYS = "900 steps, the same tokens selected since step 40; selects 0, 2"
 FORECASTS = {name: SimpleNamespace(error=0.1) for name in ("attention", "pooled", "vectorized")}
+MEASURED = SimpleNamespace(name="majority", accuracy=0.9)
 NUMBERS = {"theory": 0.5, "measured": 0.51, "low": 0.49, "high": 0.53}
 
 # what says in a sentence what it found: fields that the sentence needs, and the sentence
@@ -37,6 +38,10 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     "FactorDescent": (
         {"status": "diverged", "trace": (1, 2, 3), "final": SimpleNamespace(loss=0.25), "message": "too fast"},
         "diverged after 2 steps, loss 0.25: too fast",
+    ),
+    "FitReport": (
+        {"ours": MEASURED, "baseline": None, "majority": MEASURED, "test": 60, "judged_by": "25% held out at random"},
+        "accuracy 0.900 on 60 rows (majority 0.900), judged by 25% held out at random",
     ),
     "Inspection": ({"summary": lambda: ["12 heads", "layer 0"]}, "12 heads; layer 0"),
     "JointRegularizationPath": (
@@ -67,11 +72,8 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "agrees: fair; measured 0.51 (0.49 to 0.53), theory 0.5",
     ),
 }  # fmt: skip
-EXPLANATIONS = {
-    "BagExplanation",
-    "Explanation",
-    "RowExplanation",
-}  # of fitted models, in tests/report/test_hidden_signs.py
+# of fitted models, in tests/report/test_hidden_signs.py
+EXPLANATIONS = {"BagExplanation", "Explanation", "Reasons", "RowExplanation"}
 
 
 def kinds() -> list[Any]:

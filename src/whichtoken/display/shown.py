@@ -7,7 +7,6 @@ A result inherits `Shown`. It may say in one sentence what it found (`_headline`
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
 from numbers import Integral, Real
@@ -87,7 +86,7 @@ def _plain(value: object) -> bool:
 def _number(value: Any) -> str:
     if isinstance(value, Integral):
         return str(int(value))
-    return f"{float(value):.4g}" if math.isfinite(value) else str(float(value))
+    return repr(float(f"{float(value):.4g}"))  # 2.0 stays a float
 
 
 def _array(value: Any) -> str:

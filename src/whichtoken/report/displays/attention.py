@@ -102,7 +102,7 @@ class AttentionDisplay(Display):
             [shown.cells[0] for _, shown in reasons],
             [reason.attention for reason, _ in reasons],
             [shown.support for _, shown in reasons],
-            label=explanation.label,
+            label=view.label,
             noun=view.headings[0],
         ).plot(ax)
 
