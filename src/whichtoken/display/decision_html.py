@@ -69,7 +69,8 @@ def _struck_sentence(decision: Decision) -> str:
 
 
 def _marked(decision: Decision) -> str:
-    return text(decision.separator).join(_mark(piece, decision.strongest) for piece in decision.pieces)
+    most = decision.strongest
+    return text(decision.separator).join(_mark(piece, most) for piece in decision.pieces)
 
 
 def _mark(piece: Piece, strongest: float) -> str:
@@ -80,8 +81,8 @@ def _mark(piece: Piece, strongest: float) -> str:
         words = f"<del>{words}</del>" + (f" <ins>{text(piece.instead)}</ins>" if piece.instead else "")
     share = abs(piece.support) / strongest
     against = ' class="against"' if piece.support < 0 and share >= FAINT else ""
-    opacity = DARKEST * share if share >= FAINT else 0
-    return f'<mark{against} style="--a:{opacity:.2f}" data-note="{text(piece.note)}">{words}</mark>'
+    opacity = f"{DARKEST * share:.2f}" if share >= FAINT else "0"
+    return f'<mark{against} style="--a:{opacity}" data-note="{text(piece.note)}">{words}</mark>'
 
 
 def _table(decision: Decision) -> str:
