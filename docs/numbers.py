@@ -5,8 +5,8 @@ In a page, a number stands between two comments that do not show:
     <!--= mirror-descent/direction full direction.p2 measured .3f -->0.998<!--/-->
     <!--= bench prompt-svm "n=100 T=20 d=1000" "times faster than cvxpy" .0f -->31<!--/-->
 
-The first names a claim, a preset, the code of a verdict, a field of `Verdict` and a format (the code `run` stands for the whole run:
-`points`, `seconds`); the second a benchmark, its case, what is measured and a format.
+The first names a claim, a preset, the code of a verdict, a field of `Verdict` and a format (the code `run` stands for the whole
+run: `points`, `seconds`); the second a benchmark, its case, what is measured and a format.
 """
 
 from __future__ import annotations
