@@ -1,5 +1,7 @@
 """Data inside packages: found where pip put them, read as files."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -23,7 +25,7 @@ def install(folder, package, file, text):
 @pytest.fixture
 def packages(tmp_path, monkeypatch):
     monkeypatch.setenv("WHICHTOKEN_MODELS", str(tmp_path))
-    monkeypatch.setattr("sys.path", [])  # only what is in the folder
+    monkeypatch.setattr("whichtoken.data.packages.sys", SimpleNamespace(path=[]))  # only what is in the folder
     return tmp_path
 
 
