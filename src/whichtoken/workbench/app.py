@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Mount
 
-from whichtoken.workbench import claims, data_room, job_pages, planner
+from whichtoken.workbench import claims, data_room, dynamics, inspect_room, job_pages, planner
 from whichtoken.workbench.gate import Gate
 from whichtoken.workbench.jobs import Jobs
 from whichtoken.workbench.model_shelf import ModelShelf
@@ -45,6 +45,8 @@ def create_app(settings: ServerSettings) -> Starlette:
             *job_pages.routes,
             *planner.routes,
             *data_room.routes,
+            *dynamics.routes,
+            *inspect_room.routes,
             Mount("/static", app=PackagedFiles()),
         ],
         exception_handlers=ERRORS,

@@ -37,9 +37,9 @@ function flip(found) {
   const change = found.counterfactual;
   const tokens = change && change.map((token) => `“${token}”`).join(", ");
   const said = change ? `Without ${tokens} the label changes, and nothing smaller changes it.` : "No deletion changes the label.";
-  const proof = found.certificate || {}, kinds = [["deletions", "deleted"], ["insertions", "inserted"], ["substitutions", "replaced"]];
-  const parts = kinds.filter(([name]) => proof[name] !== undefined).map(([name, verb]) => proof[name] < 0 ? `any number ${verb}` : `fewer than ${proof[name]} ${verb}`);
-  return element("p", said + (parts.length ? ` Certified: with ${parts.join(", ")}, it stays.` : ""));
+  const proof = found.certificate || {}, kinds = [["deletions", "deletion"], ["insertions", "insertion"], ["substitutions", "substitution"]];
+  const parts = kinds.filter(([name]) => proof[name] !== undefined).map(([name, word]) => proof[name] < 0 ? `no number of ${name}` : `${proof[name]} ${proof[name] === 1 ? word : name}`);
+  return element("p", said + (parts.length ? ` Certified: the fewest changes that could flip it are ${parts.join(", ")}.` : ""));
 }
 
 function table(found, rows, heads) {
