@@ -202,10 +202,7 @@ SHARED_NAMES = {
     "reproduce": "a command and the function that it calls",
     "number": "read as `stored.number` beside the other values of a model folder",
     "Explanation": "the protocol, and the explanation of a text that fits it",
-    "summary": "asked of every module that shows explanations, see `report/explanations.py`",
-    "coloured": "asked of every module that shows explanations, see `report/explanations.py`",
-    "reason_lines": "asked of every module that shows explanations, see `report/explanations.py`",
-    "as_html": "asked of every module that shows explanations, see `report/explanations.py`",
+    "view_of": "in each room of estimators, its explanations as people read them",
 }
 
 

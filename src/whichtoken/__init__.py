@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from whichtoken import margin as margin
     from whichtoken import models as models
     from whichtoken import optim as optim
+    from whichtoken import report as report
     from whichtoken import theory as theory
     from whichtoken import training as training
     from whichtoken.estimators import AttentionRegressor, BagClassifier, GroupClassifier, TextClassifier
@@ -34,6 +35,7 @@ _ROOMS = (
     "margin",
     "models",
     "optim",
+    "report",
     "theory",
     "training",
 )

@@ -18,7 +18,7 @@ from whichtoken.estimators.bags.attention import Pooling, Score, loss_and_gradie
 from whichtoken.estimators.bags.maps import linear_map, no_scaling
 from whichtoken.estimators.text.explanation import _attention
 from whichtoken.flows.attention_kernels import weight_gradient
-from whichtoken.flows.cls import token_pull
+from whichtoken.flows.cls_kernels import token_pull
 from whichtoken.flows.joint_path import _Alternation
 from whichtoken.flows.path import Sphere
 from whichtoken.models.attention_function import pool

@@ -42,6 +42,18 @@ def test_moments_are_those_asked_for():
     assert abs(y.mean()) < 0.012
 
 
+def test_neighbours_share_the_variables_asked_for():
+    X, y = GroupSparse(4, 3, relevant=2, direction=[1.0, 2, 2], shared=1).sample(2000, np.random.default_rng(0))
+    for group in range(4):
+        np.testing.assert_array_equal(X[:, group, -1], X[:, (group + 1) % 4, 0])
+    assert len(np.unique(X[0])) == 4 * 2  # each group has two variables of its own
+    np.testing.assert_array_equal(y, np.sign(X[:, 2] @ [1.0, 2, 2]))
+    with pytest.raises(ValueError, match="shared=3 must be a whole number from 0 to 2"):
+        GroupSparse(4, 3, shared=3)
+    with pytest.raises(ValueError, match="shared=1 must be 0"):
+        GroupSparse(4, 3, shared=1, margin=0.1)
+
+
 def test_irrelevant_groups_carry_no_label():
     X, y = GroupSparse(3, 2, relevant=2).sample(100_000, np.random.default_rng(0))
     with_label = np.einsum("n,njd->jd", y, X) / len(y)

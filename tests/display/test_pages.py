@@ -4,8 +4,6 @@ import base64
 import hashlib
 import re
 
-import pytest
-
 from whichtoken.display.html import page, policy, text
 
 
@@ -21,17 +19,3 @@ def test_only_the_script_of_the_page_is_allowed():
     assert re.findall(r"<script>(.*?)</script>", made) == [script]
     assert "<title>&lt;title&gt;</title>" in made
     assert "script-src" not in policy()
-
-
-@pytest.mark.parametrize("kind", ["text", "bag", "table"])
-def test_explanations_share_the_skeleton(kind):
-    from importlib import import_module
-
-    made = import_module(f"whichtoken.report.{kind}_explanation").as_html([])
-    assert f'<meta http-equiv="Content-Security-Policy" content="{policy()}">' in made
-
-
-def test_marks_of_an_explanation_show_hidden_signs():
-    from whichtoken.report.marks import mark
-
-    assert mark("a\u202eb<", 1.0, 1.0, "n\x07").endswith('title="n\\x07">a\\u202eb&lt;</mark>')

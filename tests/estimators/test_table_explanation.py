@@ -13,8 +13,7 @@ import pytest
 from whichtoken import GroupClassifier, cli
 from whichtoken.commands.models import explain_data
 from whichtoken.errors import UsageError
-from whichtoken.report.explanations import presentation_of
-from whichtoken.report.table_explanation import as_html, coloured, reason_lines, summary
+from whichtoken.report.explanations import as_html, coloured, reason_lines
 
 COLUMNS = ["a_1", "a_2", "b_1", "b_2", "c_1", "age"]
 GROUPS = {"a": ["a_1", "a_2"], "b": ["a_2", "b_1", "b_2"], "c": ["c_1"]}  # a_2 counts for the first that is selected
@@ -70,15 +69,16 @@ def test_no_smaller_set_of_groups_changes_the_label(fitted):
             if reason.group in names:
                 for column in reason.columns:
                     other[column.column] = average[column.column]
-        return model.predict(other.to_frame().T)[0] != item.label
+        label = model.predict(other.to_frame().T)[0]
+        return None if label == item.label else label
 
     some = 0
     for (_, row), item in zip(rows.iterrows(), model.explain(rows), strict=True):
         names = [reason.group for reason in item.reasons]
         flips = item.counterfactual
         size = len(names) + 1 if flips is None else len(flips)
-        assert flips is None or changed(row, item, flips)
-        assert not any(changed(row, item, part) for k in range(size) for part in combinations(names, k))
+        assert flips is None or changed(row, item, flips) == item.flips_to
+        assert not any(changed(row, item, part) is not None for k in range(size) for part in combinations(names, k))
         some += flips is not None
     assert some > 10
 
@@ -96,7 +96,7 @@ def test_rows_are_explained_from_tables_alone(fitted, tmp_path):
     model.save(tmp_path / "m")
     X[:3].to_csv(tmp_path / "t.csv", index=False)
     found = explain_data(tmp_path / "m", None, tmp_path / "t.csv")
-    assert [presentation_of(item).summary(item) for item in found] == [summary(item) for item in model.explain(X[:3])]
+    assert [repr(item) for item in found] == [repr(item) for item in model.explain(X[:3])]
     with pytest.raises(
         UsageError, match="holds a group-classifier, which explains the rows of a table; give --file FILE"
     ):
@@ -121,9 +121,10 @@ def test_the_command(fitted, tmp_path, monkeypatch, capsys):
 
     explained = model.explain(X[:3])
     shown = run()
-    assert [shown.count(summary(item)) for item in explained] == [1, 1, 1]
-    assert shown.count("average row") == 3
-    run("--json", "e.json", "--html", "e.html")
+    assert [shown.count(item.view().summary()) for item in explained] == [1, 1, 1]
+    assert "average row" in run("--rows", "1")
+    said = run("--json", "e.json", "--html", "e.html")
+    assert said.splitlines() == ["wrote 3 explanations to e.html", "wrote 3 explanations to e.json"]
     assert json.loads((tmp_path / "e.json").read_text()) == [item.as_json() for item in explained]
     assert (tmp_path / "e.html").read_text() == as_html(explained)
 
@@ -131,21 +132,32 @@ def test_the_command(fitted, tmp_path, monkeypatch, capsys):
 def test_what_is_shown(fitted):
     model, X = fitted
     item = model.explain(X[:1])[0]
-    assert summary(item).startswith(
-        f"row 1: {item.label} (probability {item.probability:.3f}, decision {item.decision:+.3f}); "
+    view = item.view()
+    assert view.summary().startswith(
+        f"row 1: {item.label} (probability {item.probability:.3f}; runner-up {item.runner_up}, "
     )
-    assert coloured(item).plain.count("  ") == 6
-    *groups, average = reason_lines(item)
+    assert coloured(view).plain.count("  ") == 6
+    *groups, average = reason_lines(view)
     assert [line[0] for line in groups] == [reason.group for reason in item.reasons]
-    assert average == ("average row", "", f"{item.bias:+.3f}")
+    assert average == ("average row", "", f"{item.side * item.bias:+.3f}")
     page = as_html([item])
-    assert page.count("<mark") == 6
-    assert f"<td>{item.reasons[0].contribution:+.3f}</td>" in page
+    assert page.count("data-note=") == 6
+    assert f">{item.side * item.reasons[0].contribution:+.3f}</td>" in page
+
+
+def test_a_change_shows_the_averages_that_it_puts_in(fitted):
+    model, X = fitted
+    item = next(item for item in model.explain(X) if item.counterfactual)
+    page = as_html([item])
+    changed = [c for reason in item.reasons if reason.group in item.counterfactual for c in reason.columns]
+    for column in changed:
+        assert f"<del>{column.column} {column.value:.4g}</del> <ins>{column.average:.4g}</ins>" in page
+    assert page.count("<ins>") == len(changed)
 
 
 def test_names_are_escaped_on_the_page():
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.standard_normal((40, 2)), columns=["<b>", "c"])
     page = as_html(GroupClassifier(C=1.0, n_groups=2, random_state=0).fit(X, X["<b>"] > 0).explain(X[:1]))
-    assert "<td>&lt;b&gt;</td>" in page
-    assert page.count("<b>") == 1  # around the summary
+    assert "&lt;b&gt;" in page
+    assert page.count("<b>") - page.count("the label to <b>") == 1  # the name of the program at the top

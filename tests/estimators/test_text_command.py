@@ -42,11 +42,22 @@ def test_fit_predict_explain(command, tmp_path, reviews):
     (record,) = json.loads((tmp_path / "a.json").read_text())
     total = record["bias"] + sum(reason["contribution"] for reason in record["reasons"])
     assert total == pytest.approx(record["decision"])
+    assert explained.stdout.splitlines() == ["wrote 1 explanation to a.html", "wrote 1 explanation to a.json"]
+    assert (
+        {entry["label"] for entry in record["probabilities"]}
+        == {record["label"], record["runner_up"]}
+        == {"bad", "good"}
+    )
     page = (tmp_path / "a.html").read_text()
     assert "&lt;" in page
     assert "<b>dreadful" not in page
     shown = command("explain", "model", "--file", "reviews.csv", "--column", "review")
-    assert shown.stdout.count("contribution") == 240
+    assert [f"document {number}: " in shown.stdout for number in (1, 2, 3, 4)] == [True, True, True, False]
+    assert "and 237 more; --html FILE shows them all" in shown.stdout
+    assert "attention" not in shown.stdout
+    assert (
+        "attention" in command("explain", "model", "--file", "reviews.csv", "--column", "review", "--rows", "1").stdout
+    )
 
 
 def test_rows_of_a_file_are_read_whenever_they_are_needed(tmp_path, reviews, monkeypatch):

@@ -145,7 +145,7 @@ def test_advantage_stays_finite_where_errors_underflow():
 
 QUANTITIES = {
     **dict.fromkeys(("train_loss", "test_error", "advantage", "capacity", "alignment", "deficit"), 0.1),
-    **dict.fromkeys(("adjusted_alignment", "adjusted_norm"), 0.1),
+    **dict.fromkeys(("adjusted_alignment", "adjusted_norm", "query_norm"), 0.1),
     "surface": np.ones(25),
 }
 

@@ -5,9 +5,16 @@ import numpy as np
 import pytest
 
 from whichtoken.data import RelevantTokens
-from whichtoken.flows.cls import cls_descent, cls_flow, key_query_flow, token_pull
+from whichtoken.flows.cls import cls_descent, cls_flow, key_query_flow
+from whichtoken.flows.cls_kernels import token_curvature, token_pull
 from whichtoken.margin import selection_svm
-from whichtoken.theory.trained_embeddings import attend, first_step, relevant_selection, selection_sets
+from whichtoken.theory.trained_embeddings import (
+    attend,
+    first_step,
+    ideal_first_step,
+    relevant_selection,
+    selection_sets,
+)
 
 
 def start(dim=256, lr=2000.0, seed=0, pairs=16, **sizes):
@@ -157,3 +164,52 @@ def test_a_flow_into_a_minimum_says_so():
     embeddings, counts, labels = np.array([[1.0], [-1.0]]), np.array([[1, 1], [1, 1]]), np.array([1, -1])
     with pytest.raises(ArithmeticError, match="comes to rest at arc length"):
         cls_flow(embeddings, np.array([0.5]), np.array([1.0]), counts, labels)
+
+
+def test_curvature_is_the_derivative_of_the_slope_however_sharp_attention_is():
+    # in logarithms of the scale itself the derivative of the pull is that of differences: both at the scale of the point
+    rng = np.random.default_rng(3)
+    data = RelevantTokens(5, 2, 6).sample(4, rng)
+    labels = np.asarray(data.labels, dtype=np.float64)
+    for size, step in ((0.1, 1e-5), (1.0, 1e-5), (30.0, 1e-5)):
+        scores, values = size * rng.standard_normal(10), 5 * rng.standard_normal(10)
+        _, log_scale, _ = pull_of(scores, values, data.counts, labels)
+        counts = data.counts
+        exact = token_curvature(scores, values, counts.indptr, counts.indices, np.log(counts.data), labels, log_scale)
+        ends = [[pull_of(scores + s * step * e, values, counts, labels) for e in np.eye(10)] for s in (1, -1)]
+        ahead, behind = (np.array([pull * np.exp(scale - log_scale) for pull, scale, _ in end]) for end in ends)
+        np.testing.assert_allclose(exact, (ahead - behind) / (2 * step), rtol=1e-4, atol=1e-7 * np.abs(exact).max())
+        np.testing.assert_allclose(exact, exact.T, atol=1e-12 * np.abs(exact).max())
+
+
+def orthonormal_start(lr, seed=0, pairs=32, **sizes):
+    """The limit of infinite dimension: embeddings, p and v orthonormal, a first step without error."""
+    generator = RelevantTokens(**({"length": 8, "relevant": 4, "irrelevant": 24} | sizes))
+    data = generator.sample(pairs, np.random.default_rng(seed))
+    axes = np.eye(generator.size + 2)
+    E, p, v = axes[:-2], axes[-2], axes[-1]
+    return *ideal_first_step(E, p, v, data.counts, data.labels, lr), v, data.counts, data.labels
+
+
+def test_the_flow_of_the_limit_is_followed_at_the_step_size_of_the_theorem():
+    E, p, v, counts, labels = orthonormal_start(4.0 * 64**2 * 8**2)
+    path = cls_flow(E, p, v, counts, labels, arc_length=300.0)
+    assert (relevant_selection(counts, labels) > path.selected).nnz == 0
+    limit = selection_svm(E, counts, path.selected)
+    assert path.cosines(limit.direction)[-1] > 0.9995
+    assert path.evaluations < 5000  # by differences instead of the derivative, ten thousand and more
+
+
+def test_a_start_that_the_first_step_has_ruined_is_followed_at_the_step_size_of_the_theorem():
+    E, p, v, counts, labels = start(1024, lr=4.0 * 64**2 * 8**2, relevant=4, irrelevant=24, length=8, pairs=32, seed=5)
+    path = cls_flow(E, p, v, counts, labels, arc_length=5.0)
+    assert (np.diff(path.log_losses) <= 1e-9).all()
+    assert path.arc[-1] == 5.0
+
+
+def test_what_is_only_too_slow_is_not_called_a_minimum(monkeypatch):
+    monkeypatch.setattr("whichtoken.flows.cls.MOST_EVALUATIONS", 50)
+    with pytest.raises(
+        ArithmeticError, match=r"could not be followed beyond arc length .*: \d+ gradients were not enough"
+    ):
+        cls_flow(*start(), arc_length=300.0)

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from whichtoken.data import AttentionProblem, AttentionTokens
+from whichtoken.errors import UsageError
 from whichtoken.flows.descent import attention_descent
-from whichtoken.flows.joint import joint_descent
+from whichtoken.flows.joint import joint_descent, joint_ratio
 from whichtoken.margin import joint_limit, prompt_svm
 
 PLANE = np.array([[(-2.7, 1.2), (1.4, 2.1), (1.3, -0.1)], [(0.4, -2.2), (-1.1, -0.4), (0.9, 0.1)]])
@@ -203,3 +204,19 @@ def test_flow_grows_as_log_and_as_log_log():
 def test_decoder_rate_is_checked(lr_decoder):
     with pytest.raises(ValueError, match=r"^lr_decoder=\S+ must be a finite positive number$"):
         joint_descent(plane(), np.zeros((2, 2)), p=2.0, lr=0.1, lr_decoder=lr_decoder, steps=1)
+
+
+@pytest.mark.parametrize(("p", "lr", "lr_decoder"), [(1.4, 1.0, 0.3), (1.6, 10.0, 3.0), (2.0, 1.0, 0.3)])
+def test_the_ratio_of_long_runs_is_known_from_their_tokens(p, lr, lr_decoder):
+    for seed in range(3):
+        problem = random_problem(seed)
+        run = joint_descent(problem, np.zeros((8, 8)), p=p, lr=lr, lr_decoder=lr_decoder, steps=10_000)
+        predicted = joint_ratio(problem, run.selected, p=p, lr=lr, lr_decoder=lr_decoder)
+        assert run.final.ratio == pytest.approx(predicted, rel=0.02)
+
+
+def test_tokens_without_a_limit_have_no_ratio():
+    tokens = np.array([[(1.0, 0.0), (0.0, 1.0)], [(1.0, 0.0), (0.0, 1.0)]])
+    problem = AttentionProblem(tokens, tokens[:, 0], np.array([1, -1]), np.zeros(2))
+    with pytest.raises(UsageError, match="cannot be classified"):
+        joint_ratio(problem, [0, 0], p=1.5, lr=1.0, lr_decoder=1.0)

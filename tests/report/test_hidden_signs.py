@@ -9,44 +9,43 @@ import pandas as pd
 import pytest
 
 from whichtoken import BagClassifier, GroupClassifier, TextClassifier
-from whichtoken.report import bag_explanation, table_explanation, text_explanation
+from whichtoken.report.explanations import as_html, coloured, reason_lines
 
 HIDDEN = "\x1b[31m\u202e"
 SEEN = r"\x1b[31m\u202e"
 
 
-def text() -> tuple[Any, Any]:
+def text() -> Any:
     texts = [f"good {HIDDEN} film", "bad film"] * 6
     model = TextClassifier(analyzer=str.split, C=1.0, max_epochs=2, least_count=1, random_state=0)
-    return text_explanation, model.fit(texts, [f"<b>{HIDDEN}", "no"] * 6).explain(texts[:1])
+    return model.fit(texts, [f"<b>{HIDDEN}", "no"] * 6).explain(texts[:1])
 
 
-def bags() -> tuple[Any, Any]:
+def bags() -> Any:
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((24, 3, 2)), np.arange(24) % 2
     model = BagClassifier(C=1.0, inverse_temperature=1.0, refine_steps=0, cv=2).fit(X, y)
-    return bag_explanation, model.explain(X[:1], [HIDDEN])
+    return model.explain(X[:1], [HIDDEN])
 
 
-def groups() -> tuple[Any, Any]:
+def groups() -> Any:
     X = pd.DataFrame(np.random.default_rng(0).standard_normal((40, 2)), columns=[HIDDEN, "other"])
-    return table_explanation, GroupClassifier(C=1.0, cv=2, random_state=0).fit(X, X[HIDDEN] > 0).explain(X[:1])
+    return GroupClassifier(C=1.0, cv=2, random_state=0).fit(X, X[HIDDEN] > 0).explain(X[:1])
 
 
 @pytest.mark.parametrize("make", [text, bags, groups])
 def test_hidden_signs_are_written_as_escapes(make: Any) -> None:
-    module, explanations = make()
-    (item,) = explanations
-    lines = [cell for line in module.reason_lines(item) for cell in line]
-    shown = [module.as_html(explanations), module.summary(item), module.coloured(item).plain, *lines]
+    explanations = make()
+    view = explanations[0].view()
+    lines = [cell for line in reason_lines(view) for cell in line]
+    shown = [as_html(explanations), explanations[0]._repr_html_(), repr(explanations[0]), coloured(view).plain, *lines]
     assert not any(sign in part for part in shown for sign in HIDDEN if sign in "\x1b\u202e")
-    assert SEEN in shown[0]
-    assert SEEN in "".join(shown[1:])
+    assert all(SEEN in part for part in shown[:2])
+    assert SEEN in "".join(shown[2:])
 
 
 def test_colours_of_a_text_stay_with_their_words() -> None:
-    _, (item,) = text()
-    painted = text_explanation.coloured(item)
+    painted = coloured(text()[0].view())
     assert painted.plain == f"good {SEEN} film"
     words = {painted.plain[span.start : span.end] for span in painted.spans}
     assert words <= {"good", SEEN, "film"}

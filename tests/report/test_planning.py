@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from whichtoken.report.planning import _error, forecast_rows, protocol, write_figure
+from whichtoken.report.displays.plan import predicted_error
+from whichtoken.report.planning import forecast_rows, protocol, write_figure
 from whichtoken.theory import sparse_tokens
 
 TASK = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5, "dim": 200}
@@ -48,7 +49,7 @@ def test_small_shares_and_errors_are_not_rounded_to_nothing(planned):
 
 def test_curve_passes_through_the_forecasts(planned):
     for name in ("attention", "pooled", "vectorized"):
-        assert _error(planned, name, 800) == pytest.approx(getattr(planned, name).error, rel=0.03)
+        assert predicted_error(planned, name, 800) == pytest.approx(getattr(planned, name).error, rel=0.03)
 
 
 def test_figure_is_written_in_the_format_of_its_name(planned, tmp_path):

@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from whichtoken.display.shown import Shown
+
 Floats = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class Items:
+class Items(Shown):
     """n sequences of N items together; arrays are kept as they are, without a copy.
 
     Parameters

@@ -16,12 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.attention.items import as_floats, checked_amounts, checked_starts, checked_tokens
 from whichtoken.attention.pooling_kernels import log_weights_of, pool_all, pull_back
+from whichtoken.display.shown import Shown
 
 Floats = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class Pooled:
+class Pooled(Shown):
     """What attention makes of sequences: the result of `softmax_pool`.
 
     Attributes
@@ -47,7 +48,7 @@ class Pooled:
 
 
 @dataclass(frozen=True, eq=False)
-class PoolGradient:
+class PoolGradient(Shown):
     """Slopes of <upstream, outputs>, each of the shape of what it belongs to: the result of `pool_gradient`.
 
     Attributes

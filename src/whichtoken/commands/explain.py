@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,11 +20,15 @@ from whichtoken.commands.options import (
     read_file,
 )
 from whichtoken.display.terminal import console, printable, table
+from whichtoken.display.text import counted, visible
 from whichtoken.files import write_text
 
 if TYPE_CHECKING:
+    from whichtoken.display.decision import Decision
     from whichtoken.estimators import Explanation
-    from whichtoken.report.explanations import Presentation
+
+FIRST = 3  # explanations of a table that are shown
+SHORT = 400  # characters of each
 
 
 def explain(
@@ -54,24 +59,51 @@ def explain(
       whichtoken explain molecules-model --file molecules.csv --column molecule
     """
     from whichtoken.commands.models import explain_data
-    from whichtoken.report.explanations import presentation_of
+    from whichtoken.report.explanations import as_html
 
     check_apart({"--file": file}, {"--html": html, "--json": json_file})
     explanations = explain_data(model, text, file, column, separator=separator, encoding=encoding, rows=rows)
-    presentation = presentation_of(explanations[0])
     if html is not None:
-        write_text(html, presentation.as_html(explanations))
+        write_text(html, as_html(explanations))
     if json_file is not None:
         write_text(json_file, json.dumps([item.as_json() for item in explanations], ensure_ascii=False, indent=1))
-    if html is None and json_file is None:
-        for item in explanations:
-            _print_explanation(item, presentation)
+    written = [path for path in (html, json_file) if path is not None]
+    if written:
+        for path in written:
+            console().print(
+                f"wrote {counted(len(explanations), 'explanation')} to {path}", highlight=False, markup=False
+            )
+    else:
+        _print_explanations(explanations)
 
 
-def _print_explanation(item: Explanation, presentation: Presentation) -> None:
-    out, rows = console(), table(*presentation.HEADINGS)
-    out.print(presentation.summary(item), highlight=False, markup=False, style="bold")
-    out.print(presentation.coloured(item))
-    for line in presentation.reason_lines(item):
+def _print_explanations(explanations: Sequence[Explanation]) -> None:
+    """One in full; of several the first few in short."""
+    if len(explanations) == 1:
+        _print_whole(explanations[0].view())
+        return
+    for number, item in enumerate(explanations[:FIRST], 1):
+        _print_short(item.view(number))
+    left = len(explanations) - FIRST
+    if left > 0:
+        console().print(f"and {left} more; --html FILE shows them all, --json FILE has every number", highlight=False)
+
+
+def _print_whole(decision: Decision) -> None:
+    from whichtoken.report.explanations import coloured, reason_lines
+
+    out, rows = console(), table(*map(visible, decision.headings))
+    out.print(decision.summary(), highlight=False, markup=False, style="bold")
+    out.print(coloured(decision))
+    for line in reason_lines(decision):
         rows.add_row(*map(printable, line))
     out.print(rows)
+
+
+def _print_short(decision: Decision) -> None:
+    from whichtoken.report.explanations import coloured
+
+    out, painted = console(), coloured(decision)
+    out.print(decision.summary(), highlight=False, markup=False, style="bold")
+    out.print(painted if len(painted) <= SHORT else painted[:SHORT].append(" ..."))
+    out.print()

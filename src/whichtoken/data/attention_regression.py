@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
+from whichtoken.display.shown import Shown
+
 Array = NDArray[np.float64]
 Rng = np.random.Generator
 
@@ -23,7 +25,7 @@ LAWS: dict[str, Callable[[tuple[int, int], Rng], Array]] = {  # independent coor
 
 
 @dataclass(frozen=True, eq=False)
-class RegressionProblem:
+class RegressionProblem(Shown):
     """One draw: n training pairs, the truth behind them, and more of the same on request.
 
     Attributes

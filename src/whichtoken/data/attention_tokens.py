@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.display.shown import Shown
+
 
 @dataclass(frozen=True, eq=False)
-class AttentionProblem:
+class AttentionProblem(Shown):
     """What one attention head is trained on, its decoder included.
 
     Attributes
@@ -56,7 +58,7 @@ class AttentionProblem:
 
 
 @dataclass(frozen=True)
-class AttentionTokens:
+class AttentionTokens(Shown):
     """Gaussian tokens, queries and decoder on the unit sphere, labels by a fair coin.
 
     The synthetic data of Julistiono, Tarzanagh, Azizan, arXiv 2410.14581.
@@ -94,7 +96,7 @@ class AttentionTokens:
 
 
 @dataclass(frozen=True, eq=False)
-class MulticlassProblem:
+class MulticlassProblem(Shown):
     """What attention heads are trained on with one decoder per class and cross-entropy.
 
     Parameters
@@ -144,7 +146,7 @@ class MulticlassProblem:
 
 
 @dataclass(frozen=True)
-class MulticlassTokens:
+class MulticlassTokens(Shown):
     """As `AttentionTokens`, with a decoder on the unit sphere for each class and labels by a fair die.
 
     Parameters

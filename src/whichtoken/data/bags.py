@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.data.table_files import LARGEST
+from whichtoken.display.shown import Shown
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Bags:
+class Bags(Shown):
     """n bags of d-dimensional instances.
 
     `tokens` keeps the floating type of the input: half a million float32 instances stay float32.

@@ -12,7 +12,7 @@ class GroupSparse:
     """Samples X of `groups` x `group_dim` normal variables with label sign(sum_k <direction_k, x_(relevant_k)>).
 
     With one relevant group this is the distribution of Zhang, Meng, Cao, arXiv 2504.08638; several relevant groups,
-    correlation between groups and a margin leave its assumptions one at a time.
+    correlation between groups, variables that groups share and a margin leave its assumptions one at a time.
 
     Parameters
     ----------
@@ -29,6 +29,8 @@ class GroupSparse:
     margin : float, default=0.0
         Every sample is moved away from the decision boundary by `margin`: the relevant groups share a shift of y *
         margin along their directions, so that the deciding sum is at least `margin` in size.
+    shared : int, default=0
+        So many last variables of each group are the first of the next one, in a circle. Without correlation and margin.
 
     Examples
     --------
@@ -48,6 +50,7 @@ class GroupSparse:
         sigma: float = 1.0,
         correlation: float = 0.0,
         margin: float = 0.0,
+        shared: int = 0,
     ) -> None:
         for field, value, least in (("groups", groups, 2), ("group_dim", group_dim, 1)):
             if not np.issubdtype(type(value), np.integer) or value < least:
@@ -58,6 +61,12 @@ class GroupSparse:
             raise ValueError(f"correlation={correlation} must lie in [0, 1)")
         if not (np.isfinite(margin) and margin >= 0):
             raise ValueError(f"margin={margin} must be 0 or more and finite")
+        if not np.issubdtype(type(shared), np.integer) or not 0 <= shared < group_dim:
+            raise ValueError(
+                f"shared={shared} must be a whole number from 0 to {group_dim - 1}, one less than group_dim"
+            )
+        if shared and (correlation or margin):
+            raise ValueError(f"shared={shared} must be 0 where groups have a correlation or a margin")
         self.groups = groups
         self.group_dim = group_dim
         self.relevant = _relevant_groups(relevant, groups)  # (k,)
@@ -65,10 +74,11 @@ class GroupSparse:
         self.sigma = sigma
         self.correlation = correlation
         self.margin = margin
+        self.shared = shared
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Draw X of shape (n, groups, group_dim) and y of shape (n,), -1 or +1."""
-        X = rng.standard_normal((n, self.groups, self.group_dim))
+        X = self._variables(n, rng)
         if self.correlation:
             common = rng.standard_normal((n, 1, self.group_dim))
             X = np.sqrt(1 - self.correlation) * X + np.sqrt(self.correlation) * common
@@ -77,6 +87,14 @@ class GroupSparse:
         y = np.where(decision >= 0, 1, -1)
         X[:, self.relevant] += y[:, None, None] * (self.margin / len(self.relevant)) * self.directions
         return X, y
+
+    def _variables(self, n: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        if not self.shared:
+            return rng.standard_normal((n, self.groups, self.group_dim))
+        own = self.group_dim - self.shared
+        starts = own * np.arange(self.groups)
+        places = (starts[:, None] + np.arange(self.group_dim)) % (own * self.groups)  # (groups, group_dim)
+        return rng.standard_normal((n, own * self.groups))[:, places]
 
 
 def _relevant_groups(relevant: int | Sequence[int], groups: int) -> NDArray[np.int64]:

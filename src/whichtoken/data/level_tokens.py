@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from whichtoken.checks import check_count, check_range
 from whichtoken.data.token_counts import TokenCounts, count_ids
+from whichtoken.display.shown import Shown
 
 PAPER_NOISE = (0.45, 0.35, 0.3, 0.25, 0.2, 0.1, 0.05, 0.02)
 
 
 @dataclass(frozen=True)
-class LevelTokens:
+class LevelTokens(Shown):
     """Sequences of independent tokens from the K-level law of a random, balanced label.
 
     Level k has a positive and a negative set of N_k tokens each. With N the sum of the N_k, a token of the label's side and

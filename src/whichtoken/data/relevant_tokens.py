@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from whichtoken.checks import check_count
 from whichtoken.data.token_counts import TokenCounts, count_ids
+from whichtoken.display.shown import Shown
 
 
 @dataclass(frozen=True)
-class RelevantTokens:
+class RelevantTokens(Shown):
     """Pairs of a positive and a negative sequence that differ only in their relevant token.
 
     Assumption 4 of Wu, Shevchenko, Oymak, Mondelli, "Attention with Trained Embeddings Provably Selects Important Tokens".

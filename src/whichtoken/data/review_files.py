@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from whichtoken.checks import check_count
 from whichtoken.data.reading import BLOCK, read_text, readable, reason, shown
 from whichtoken.data.table_files import column_names, stream_table
+from whichtoken.display.shown import Shown
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 
@@ -26,7 +27,7 @@ STARS_SIGN = {1: -1, 2: -1, 3: 0, 4: 1, 5: 1}
 
 
 @dataclass(frozen=True, eq=False)
-class Reviews:
+class Reviews(Shown):
     """Texts with labels of two kinds: what the readers of reviews return.
 
     Attributes

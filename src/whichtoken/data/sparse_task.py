@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass
 
 from whichtoken.checks import check_count, check_range
+from whichtoken.display.shown import Shown
 
 LOSSES = ("logistic", "square", "hinge")
 
 
 @dataclass(frozen=True)
-class Task:
+class Task(Shown):
     """Binary classification of sequences in which few tokens of the positive class carry a weak signal.
 
     A negative sequence is `length` standard Gaussian tokens. A positive one has `strength` times a hidden unit vector

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from whichtoken.checks import check_count
 from whichtoken.data.sparse_positions import check_positions, draw_positions
 from whichtoken.data.sparse_task import Task
+from whichtoken.display.shown import Shown
 
 Array = NDArray[np.float64]
 
@@ -86,7 +87,7 @@ class SparseTokens(Task):
 
 
 @dataclass(frozen=True)
-class TokenStream:
+class TokenStream(Shown):
     """A sample that is never held whole: iterate as often as needed over (tokens, labels) chunks."""
 
     source: SparseTokens

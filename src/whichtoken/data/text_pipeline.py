@@ -20,13 +20,14 @@ from whichtoken.data.stop_words import ENGLISH_STOP_WORDS
 from whichtoken.data.token_counts import TokenCounts
 from whichtoken.data.token_sequences import NGramTable, TokenSequences
 from whichtoken.data.word_split import APOSTROPHES, Places, Words, place_words, split_words
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 
 UNKNOWN = "[UNK]"
 
 
 @dataclass(frozen=True)
-class TokenPlace:
+class TokenPlace(Shown):
     """A token and the characters `text[start:stop]` of the original words that it came from."""
 
     token: int  # column of the counts
@@ -35,7 +36,7 @@ class TokenPlace:
 
 
 @dataclass(frozen=True)
-class TextPipeline:
+class TextPipeline(Shown):
     """How texts become tokens.
 
     The defaults are those of Wu, Shevchenko, Oymak, Mondelli, "Attention with Trained Embeddings Provably Selects Important
@@ -193,7 +194,7 @@ def read_word_pieces(path: Path) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class FittedPipeline:
+class FittedPipeline(Shown):
     """A pipeline whose vocabulary is fixed: counts the tokens of new texts, and finds them in the text."""
 
     pipeline: TextPipeline

@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from whichtoken.display.shown import Shown
+
 LARGEST = np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True, eq=False)
-class TokenCounts:
+class TokenCounts(Shown):
     """How often each token occurs in each document, and the label of each document.
 
     Parameters

@@ -10,10 +10,11 @@ from scipy.sparse import csr_array
 
 from whichtoken.checks import check_count, check_range
 from whichtoken.data.token_counts import TokenCounts, count_ids
+from whichtoken.display.shown import Shown
 
 
 @dataclass(frozen=True)
-class TokenPairs:
+class TokenPairs(Shown):
     """Each sequence holds one left token i, one right token j and irrelevant ones: positive if they match, i = j.
 
     Labels are balanced; a negative sequence has any other right token, and each label is then turned over with probability

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from whichtoken.data.token_counts import count_ids
+from whichtoken.display.shown import Shown
 
 Ints = NDArray[np.int64]
 
@@ -19,7 +20,7 @@ CHUNK = 1 << 21  # tokens worked on together: bounds the temporary arrays to som
 
 
 @dataclass(frozen=True)
-class TokenSequences:
+class TokenSequences(Shown):
     """Numbers of tokens, text after text."""
 
     ids: NDArray[np.int32]  # (all tokens,)
@@ -101,7 +102,7 @@ class TokenSequences:
 
 
 @dataclass(frozen=True)
-class Occurrences:
+class Occurrences(Shown):
     """N-grams in texts, one entry each time that one occurs."""
 
     texts: Ints
@@ -115,7 +116,7 @@ class Occurrences:
 
 
 @dataclass(frozen=True)
-class NGramTable:
+class NGramTable(Shown):
     """Columns of the n-grams of a vocabulary, ready for counting."""
 
     vocabulary: Sequence[str]  # tokens of an n-gram are joined by a space

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.display.decision import Decision
+from whichtoken.display.decision_html import notebook_html
+from whichtoken.display.shown import Shown
 
 
 class Explanation(Protocol):
@@ -31,6 +38,16 @@ class Explanation(Protocol):
         ...
 
     @property
+    def probabilities(self) -> dict[Any, float]:
+        """Of every label, the most probable first."""
+        ...
+
+    @property
+    def runner_up(self) -> Any:
+        """The second most probable label."""
+        ...
+
+    @property
     def decision(self) -> float:
         """The score that decides."""
         ...
@@ -50,6 +67,68 @@ class Explanation(Protocol):
         """The fewest reasons to take away until the label changes; None where no such set is known."""
         ...
 
+    @property
+    def flips_to(self) -> Any:
+        """The label that this leads to; None where there is no such set."""
+        ...
+
+    def view(self, number: int = 1) -> Decision:
+        """As people read it; `number` is that of the sample where it has no name."""
+        ...
+
     def as_json(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""
         ...
+
+
+class Explained(Shown):
+    """What explanations of all kinds have in common: how they show themselves, and to which side a number speaks."""
+
+    label: Any
+    decision: float
+
+    if TYPE_CHECKING:  # at run time, a dataclass would take the property for a default of its field
+
+        @property
+        def probabilities(self) -> dict[Any, float]: ...
+
+        def view(self, number: int = 1) -> Decision: ...
+
+    @property
+    def runner_up(self) -> Any:
+        """The second most probable label."""
+        return next(label for label in self.probabilities if label != self.label)
+
+    @property
+    def side(self) -> int:
+        """By what to multiply a contribution so that it is positive where it speaks for `label`."""
+        return -1 if len(self.probabilities) == 2 and self.decision <= 0 else 1
+
+    def _headline(self) -> str:
+        return self.view().summary()
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self.view())
+
+
+def named_probabilities(explanation: Explained) -> tuple[tuple[str, float], ...]:
+    """Labels as texts with their probabilities, the predicted one first even where another has the same."""
+    pairs = sorted(explanation.probabilities.items(), key=lambda pair: pair[0] != explanation.label)
+    return tuple((str(label), probability) for label, probability in pairs)
+
+
+def ranked(labels: NDArray[Any], probabilities: NDArray[Any]) -> dict[Any, float]:
+    """Probabilities by label, the largest first."""
+    order = np.argsort(-probabilities, kind="stable").tolist()
+    return {plain_label(labels[k]): float(probabilities[k]) for k in order}
+
+
+def plain_label(value: Any) -> Any:
+    """A label as JSON knows it."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def outcome_json(explanation: Explained) -> dict[str, Any]:
+    """What every explanation says of its labels."""
+    listed = [{"label": label, "probability": share} for label, share in explanation.probabilities.items()]
+    return {"label": plain_label(explanation.label), "runner_up": explanation.runner_up, "probabilities": listed}

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, train_test_split
 
+from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted, visible
 from whichtoken.errors import UsageError
 from whichtoken.estimators.cluster_split import even_clusters
@@ -113,7 +114,7 @@ class Workload(Protocol):
 
 
 @dataclass(frozen=True)
-class FitReport:
+class FitReport(Shown):
     """What `whichtoken fit` prints."""
 
     training: int  # rows that the saved model has seen
@@ -125,6 +126,13 @@ class FitReport:
     details: Details  # of ours
     notes: tuple[str, ...] = field(default=())
     folds: int | None = None  # of a cross-validation; the saved model has then seen all rows
+
+    def _headline(self) -> str:
+        beside = [m for m in (self.baseline, self.majority) if m is not None]
+        others = ", ".join(f"{m.name} {m.accuracy:.3f}" for m in beside)
+        return (
+            f"accuracy {self.ours.accuracy:.3f} on {counted(self.test, 'row')} ({others}), judged by {self.judged_by}"
+        )
 
 
 def judged(path: Path, work: Workload, scheme: Scheme, split_by: str | None = None) -> tuple[FitReport, Trained, Rows]:

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from whichtoken.display.shown import Shown
+
 Array = NDArray[np.float64]
 
 DRAWS = 300  # of the bootstrap
@@ -25,7 +27,7 @@ Z = 1.959963984540054
 
 
 @dataclass(frozen=True)
-class Metrics:
+class Metrics(Shown):
     """What a model does on samples that it has not seen."""
 
     name: str
@@ -37,7 +39,7 @@ class Metrics:
 
 
 @dataclass(frozen=True)
-class ClassScore:
+class ClassScore(Shown):
     """How one class is found."""
 
     label: Any
@@ -49,7 +51,7 @@ class ClassScore:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Shown):
     """Probabilities of the predicted labels beside how often these are right, in bins of equal size."""
 
     probability: list[float]
@@ -59,7 +61,7 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Details:
+class Details(Shown):
     """What one number does not say."""
 
     classes: list[ClassScore]

@@ -18,6 +18,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from whichtoken.checks import check_count
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_values as stored
 from whichtoken.estimators.model_folder import OpenedFolder, load_model, save_model
@@ -37,7 +38,7 @@ LOGIT_NORMS = (0.03, 0.1, 0.3)  # what a validation compares: the larger, the fu
 
 
 @dataclass(frozen=True)
-class RegressionChoice:
+class RegressionChoice(Shown):
     """What a fit settled on: damping and length of the logits, with the held-out errors where some were compared."""
 
     alpha: float  # of the last step

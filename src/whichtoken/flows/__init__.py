@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from whichtoken.flows.cls import cls_flow
     from whichtoken.flows.descent import attention_descent
-    from whichtoken.flows.joint import joint_descent
+    from whichtoken.flows.joint import joint_descent, joint_ratio
     from whichtoken.flows.joint_path import joint_regularization_path
     from whichtoken.flows.limits import limit_problem
     from whichtoken.flows.linear import linear_descent
@@ -21,6 +21,7 @@ _HOME = {
     "balanced_chain": "trajectory",
     "cls_flow": "cls",
     "joint_descent": "joint",
+    "joint_ratio": "joint",
     "joint_regularization_path": "joint_path",
     "limit_problem": "limits",
     "linear_descent": "linear",
@@ -33,6 +34,7 @@ __all__ = [
     "balanced_chain",
     "cls_flow",
     "joint_descent",
+    "joint_ratio",
     "joint_regularization_path",
     "limit_problem",
     "linear_descent",

@@ -2,8 +2,8 @@
 
 The loss falls like exp(-|p|) and real time grows like exp(|p|), so the flow runs in arc length, dp/ds = -grad / |grad|, and
 the gradient comes from the log domain: differences to the winning token of each sequence, weights relative to the largest of
-all. It then keeps its digits at a loss of 1e-100. One large first step stretches the embeddings along v, which makes the
-flow stiff; an implicit integrator does not mind.
+all. It then keeps its digits at a loss of 1e-100. One large first step stretches the embeddings along v, and the valley of the
+loss becomes so narrow that only an implicit integrator with the exact derivative of the velocity stays in it.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.integrate import LSODA
+from scipy.integrate import BDF
 
-from whichtoken.attention.losses import log_logistic, log_logistic_slope
-from whichtoken.attention.sequence import NO_NULL, NOBODY, fall_short, lead, weigh_in_logs
 from whichtoken.checks import check_count, check_range
 from whichtoken.data.token_counts import as_counts, as_signs
+from whichtoken.display.shown import Shown
+from whichtoken.flows.cls_kernels import token_curvature, token_pull
 from whichtoken.theory.trained_embeddings.one_step import as_parameters
 from whichtoken.theory.trained_embeddings.selection import secondary_sets, selection_sets
 
 Vector = NDArray[np.float64]
 RECORDS = 16  # recorded points per decade of arc length
-MOST_EVALUATIONS = (
-    100_000  # a diverging flow needs some ten thousand; at a minimum, unit speed goes back and forth for ever
-)
+MOST_EVALUATIONS = 50_000  # hundreds are usual, thousands after a first step that has ruined the start
+STEPS_TO_LOOK = 500  # at a minimum, unit speed goes back and forth for ever: look for one now and then
 FIRST_RECORD = 0.1
-ABSOLUTE_ERROR = 1e-8
+ABSOLUTE_ERROR = 1e-9
+STILL = 1e-6  # part of the state's size that a Newton step towards a minimum may have at most
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class ClsPath:
+class ClsPath(Shown):
     """The way of p: position, loss and gradient at recorded arc lengths.
 
     Attributes
@@ -95,6 +95,10 @@ class ClsPath:
         """Cosine of every increment with a direction, (k - 1,): position is off by O(1/|p|), increment by its square."""
         return self.increments @ _unit(np.asarray(direction, dtype=np.float64))
 
+    def _headline(self) -> str:
+        end = "settled" if self.settled else "not settled"
+        return f"{end} after arc length {self.arc[-1]:.4g}, loss e^{self.log_losses[-1]:.4g}, {len(self.arc)} recorded points"
+
 
 def cls_flow(
     embeddings: ArrayLike,
@@ -105,7 +109,7 @@ def cls_flow(
     *,
     arc_length: float = 300.0,
     tolerance: float = 0.0,
-    relative_error: float = 1e-6,
+    relative_error: float = 1e-5,
 ) -> ClsPath:
     """Follow the gradient flow of p (equation (7)) over a given arc length.
 
@@ -126,7 +130,7 @@ def cls_flow(
     tolerance : float, default=0.0
         End earlier, as soon as the cosine of the last two recorded increments differs from 1 by less than this. 0 goes
         the whole way: a flow can look settled long before it turns (unequal frequencies).
-    relative_error : float, default=1e-06
+    relative_error : float, default=1e-05
         Relative error of the integrator.
 
     Returns
@@ -147,7 +151,13 @@ def cls_flow(
     """
     problem = _Problem.of(embeddings, cls, value, counts, labels)
     arc, states, settled, evaluations = _follow(
-        problem.velocity, np.zeros(problem.dim), arc_length, tolerance, relative_error
+        problem.velocity,
+        np.zeros(problem.dim),
+        arc_length,
+        tolerance,
+        relative_error,
+        turning=problem.turning,
+        at_rest=problem.at_rest,
     )
     return problem.path(arc, states, settled, evaluations)
 
@@ -160,7 +170,7 @@ def key_query_flow(
     labels: ArrayLike,
     *,
     arc_length: float = 300.0,
-    relative_error: float = 1e-6,
+    relative_error: float = 1e-5,
 ) -> ClsPath:
     """Gradient flow of p and W together in softmax(p^T W E_X^T) E_X v, from W = I; positions are those of W^T p.
 
@@ -189,23 +199,38 @@ def key_query_flow(
 
 
 def _follow(
-    velocity: Callable[[float, Vector], Vector], start: Vector, length: float, tolerance: float, relative_error: float
+    velocity: Callable[[float, Vector], Vector],
+    start: Vector,
+    length: float,
+    tolerance: float,
+    relative_error: float,
+    turning: Callable[[float, Vector], Vector] | None = None,
+    at_rest: Callable[[Vector], bool] = lambda state: False,
 ) -> tuple[Vector, Vector, bool, int]:
-    """Arc lengths (k,), states (k, r), whether the direction settled, and the number of evaluations."""
+    """Arc lengths (k,), states (k, r), whether the direction settled, and the number of evaluations.
+
+    `turning` is the derivative of the velocity, by differences where there is none; `at_rest` says whether a state lies at a
+    minimum.
+    """
     check_range("arc_length", length, 0.0, math.inf)
     check_range("tolerance", tolerance, 0.0, 1.0, include_low=True)
     shortest = min(FIRST_RECORD, length / 10)
     records = np.geomspace(shortest, length, math.ceil(RECORDS * math.log10(length / shortest)) + 1)
-    solver = LSODA(velocity, 0.0, start, length, rtol=relative_error, atol=ABSOLUTE_ERROR)
-    states, settled = [start], False
+    solver = BDF(velocity, 0.0, start, length, rtol=relative_error, atol=ABSOLUTE_ERROR, jac=turning)
+    states, settled, steps = [start], False, 0
     for record in records:
         while solver.t < record and solver.status == "running":
-            message = solver.step()
-            if solver.status == "failed":
-                raise ArithmeticError(f"the flow could not be followed beyond arc length {solver.t:.4g}: {message}")
-            if solver.nfev > MOST_EVALUATIONS:
+            message, steps = solver.step(), steps + 1
+            failed, spent = solver.status == "failed", solver.nfev > MOST_EVALUATIONS
+            if (failed or spent or steps % STEPS_TO_LOOK == 0) and at_rest(solver.y):
                 raise ArithmeticError(
-                    f"the flow comes to rest at arc length {solver.t:.4g}: the loss has a minimum at a finite p there"
+                    f"the flow comes to rest at arc length {solver.t:.4g}: the gradient vanishes there, the loss curves "
+                    "upwards in every direction that changes it, and so it has a minimum at a finite p"
+                )
+            if failed or spent:
+                raise ArithmeticError(
+                    f"the flow could not be followed beyond arc length {solver.t:.4g}: "
+                    + (message or f"{solver.nfev:,} gradients were not enough; try a shorter arc_length")
                 )
         states.append(solver.y if solver.t == record else solver.dense_output()(record))
         settled = tolerance > 0 and len(states) > 3 and _turn(states) < tolerance
@@ -278,6 +303,46 @@ class _Problem:
         gradient, _ = self.gradient(state)
         return -_unit(gradient)
 
+    def turning(self, _: float, state: Vector) -> Vector:
+        """Derivative of the velocity, (r, r)."""
+        gradient, curvature = self._slope_and_curvature(state)
+        norm = np.linalg.norm(gradient)
+        if norm == 0.0:
+            return np.zeros_like(curvature)
+        unit = gradient / norm
+        turning: Vector = (np.outer(unit, unit @ curvature) - curvature) / norm
+        return turning
+
+    def at_rest(self, state: Vector) -> bool:
+        """Whether a minimum is next to the state: Newton steps lead to it, and there the loss curves upwards.
+
+        Directions in which all tokens of every sequence keep the same score change nothing and are left out.
+        """
+        first = self.counts.indices[self.counts.indptr[:-1]]
+        differences = self.lift[self.counts.indices] - self.lift[np.repeat(first, np.diff(self.counts.indptr))]
+        _, sizes, directions = np.linalg.svd(differences, full_matrices=False)
+        within = directions[sizes > ROUNDING * sizes[0]].T  # (r, k)
+        near = state
+        for _ in range(3):
+            gradient, curvature = self._slope_and_curvature(near)
+            bends = within.T @ curvature @ within
+            heights, axes = np.linalg.eigh(bends)
+            if heights[0] <= ROUNDING * heights[-1]:
+                return False
+            near = near - within @ (axes @ ((axes.T @ (within.T @ gradient)) / heights))
+        left = np.linalg.norm(self._slope_and_curvature(near)[0])
+        moved = np.linalg.norm(near - state)
+        return bool(moved <= STILL * (1 + np.linalg.norm(state)) and left <= ROUNDING * np.abs(curvature).max())
+
+    def _slope_and_curvature(self, state: Vector) -> tuple[Vector, Vector]:
+        """Gradient (r,) and Hessian (r, r), both over one and the same scale."""
+        pull, log_scale, _ = self._pull(state)
+        counts, scores = self.counts, self.offset + self.lift @ state
+        curvature = token_curvature(
+            scores, self.values, counts.indptr, counts.indices, self.log_counts, self.signs, log_scale
+        )
+        return pull @ self.lift, self.lift.T @ curvature @ self.lift
+
     def log_loss(self, state: Vector) -> float:
         return self._pull(state)[2]
 
@@ -291,54 +356,6 @@ class _Problem:
         directions = np.array([self.velocity(0.0, state) for state in states]) @ self.basis.T
         losses = np.array([self.log_loss(state) for state in states])
         return ClsPath(arc, positions, directions, losses, self.counts, self.embeddings, settled, evaluations)
-
-
-@njit(cache=True, nogil=True)
-def token_pull(
-    scores: Vector,
-    values: Vector,
-    indptr: NDArray[np.int32],
-    tokens: NDArray[np.int32],
-    log_counts: Vector,
-    signs: Vector,
-) -> tuple[Vector, float, float]:
-    """dL / da for every token in the log domain: exp(second) times first, (|S|,); and the log of the loss.
-
-    A sequence whose winner is k contributes r q_s (g_s - f) to the others and minus their sum to k. Nothing cancels however
-    close q_k is to 1, because f itself comes from differences to g_k.
-    """
-    n = len(signs)
-    log_weights, shares = np.empty(len(tokens)), np.empty(len(tokens))
-    highest, shortfalls, log_residuals, log_losses = np.empty((4, n))
-    winners, second = np.full(n, NOBODY), np.full(n, -np.inf)  # largest log q beside the winner's
-    for x in range(n):
-        start, stop = indptr[x], indptr[x + 1]
-        part, logs = tokens[start:stop], log_weights[start:stop]
-        top, null, total = weigh_in_logs(scores, part, log_counts[start:stop], NO_NULL, logs, shares)
-        highest[x], shortfalls[x] = fall_short(values, part, shares, top, null, total)
-        winners[x] = top
-        for e in range(stop - start):
-            if e != top:
-                second[x] = max(second[x], logs[e])
-        margin = signs[x] * (highest[x] - shortfalls[x])
-        log_residuals[x], log_losses[x] = log_logistic_slope(margin), log_logistic(margin)
-    log_scale = (log_residuals + second).max()
-    if log_scale == -np.inf:  # no sequence has two tokens
-        log_scale = 0.0
-    pull = np.zeros(len(scores))
-    for x in range(n):
-        start, total = indptr[x], 0.0
-        for e in range(indptr[x + 1] - start):
-            if e != winners[x]:
-                token = tokens[start + e]
-                weight = math.exp(log_residuals[x] + log_weights[start + e] - log_scale)
-                part_pull = -signs[x] / n * weight * lead(values[token], highest[x], shortfalls[x])
-                pull[token] += part_pull
-                total += part_pull
-        if winners[x] != NOBODY:
-            pull[tokens[start + winners[x]]] -= total
-    peak = log_losses.max()
-    return pull, log_scale, peak + math.log(np.exp(log_losses - peak).mean())
 
 
 def _unit(vectors: Vector) -> Vector:

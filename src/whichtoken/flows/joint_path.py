@@ -18,6 +18,7 @@ from scipy.special import logsumexp
 from whichtoken.attention import Items, pool_outputs
 from whichtoken.attention.losses import LOSSES
 from whichtoken.data.attention_tokens import AttentionProblem
+from whichtoken.display.shown import Shown
 from whichtoken.flows.path import Matrix, Objective, Sphere, checked_radii, lag, log_excess, stationarity
 from whichtoken.theory.mirror_descent import directional_divergence
 
@@ -29,7 +30,7 @@ _SAME = 1e-4  # values of log L that count as the same minimum
 
 
 @dataclass(frozen=True, eq=False)
-class JointRegularizationPath:
+class JointRegularizationPath(Shown):
     """Minimisers of the loss over |W|_p <= R and |v|_p <= ratio * R, one per radius R."""
 
     p: float
@@ -41,6 +42,9 @@ class JointRegularizationPath:
     stationarity: NDArray[np.float64]  # (k,), the larger D_p of W and v to their steepest descent directions
     agreeing: NDArray[np.float64]  # (k,), share of the starts that lead to the same minimum
     selected: NDArray[np.int64]  # (k, n), the token that v scores highest
+
+    def _headline(self) -> str:
+        return f"{len(self.radii)} radii up to {self.radii[-1]:.4g} in the l_{self.p:g} norm, ratio {self.ratio:g}"
 
 
 def joint_regularization_path(

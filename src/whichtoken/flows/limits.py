@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import ArrayLike
 
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.margin import MarginCertificate, key_query_svm
 
@@ -42,7 +43,7 @@ class Geometry:
 
 
 @dataclass(frozen=True, eq=False)
-class LimitProblem:
+class LimitProblem(Shown):
     """Where an optimiser takes the direction of W, as far as it is known.
 
     Attributes
@@ -68,6 +69,9 @@ class LimitProblem:
     statement: str
     source: str
     pace: float
+
+    def _headline(self) -> str:
+        return self.statement
 
 
 def limit_problem(

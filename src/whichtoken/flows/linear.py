@@ -12,6 +12,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.attention.losses import Loss, compiled_log_slope
+from whichtoken.display.shown import Shown
 from whichtoken.flows.mirror_steps import (
     LOG_HUGE,
     DescentState,
@@ -30,11 +31,14 @@ from whichtoken.theory.mirror_descent import mirror_map
 
 
 @dataclass(frozen=True, eq=False)
-class LinearResult:
+class LinearResult(Shown):
     """Where the descent went."""
 
     final: DescentState
     snapshots: tuple[DescentState, ...]  # one per recorded step, in ascending order
+
+    def _headline(self) -> str:
+        return f"{self.final.step} steps of l_{self.final.p:g} mirror descent, norm e^{self.final.log_norm:.3g}"
 
 
 def linear_descent(

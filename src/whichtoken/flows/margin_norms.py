@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.margin import MarginCertificate, key_query_svm
 from whichtoken.margin.geometry import chosen_norm
@@ -25,7 +26,7 @@ NORMS: dict[str, tuple[str, float]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class MarginScale:
+class MarginScale(Shown):
     """The best margins of one selection of tokens, each with its certificate."""
 
     tokens: Matrix  # (n, T, d)

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from whichtoken.display.shown import Shown
 from whichtoken.norms import dual_exponent, power_norm
 from whichtoken.theory.mirror_descent import inverse_mirror_map
 
@@ -27,7 +28,7 @@ _RESCALE_ABOVE = 1e100
 
 
 @dataclass(frozen=True, eq=False)
-class DescentState:
+class DescentState(Shown):
     """The dual variable U after `step` steps, as exp(log_dual_norm) times an array of unit l_q norm."""
 
     step: int

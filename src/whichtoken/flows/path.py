@@ -21,6 +21,7 @@ from scipy.special import logsumexp, softmax
 from whichtoken.attention.losses import Loss, compiled_log_slope
 from whichtoken.attention.sequence import NO_NULL, weigh_in_logs
 from whichtoken.data.attention_tokens import AttentionProblem
+from whichtoken.display.shown import Shown
 from whichtoken.norms import power_norm, signed_power
 from whichtoken.theory.mirror_descent import directional_divergence, inverse_mirror_map, mirror_map
 
@@ -35,7 +36,7 @@ _LBFGS = {"maxiter": 5000, "maxfun": 20000, "maxcor": 30, "ftol": 1e-15, "gtol":
 
 
 @dataclass(frozen=True, eq=False)
-class RegularizationPath:
+class RegularizationPath(Shown):
     """Minimisers of the loss over |W|_p <= R, one per radius R."""
 
     p: float
@@ -45,6 +46,9 @@ class RegularizationPath:
     stationarity: NDArray[np.float64]  # (k,), D_p between W and its steepest descent direction, zero at a minimiser
     agreeing: NDArray[np.float64]  # (k,), share of the starts that lead to the same minimum
     selected: NDArray[np.int64]  # (n,), the token of highest token score: where the path leads
+
+    def _headline(self) -> str:
+        return f"{len(self.radii)} radii up to {self.radii[-1]:.4g} in the l_{self.p:g} norm"
 
 
 def regularization_path(

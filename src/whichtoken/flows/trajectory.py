@@ -14,9 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from whichtoken.attention.losses import Loss, compiled_log_slope
 from whichtoken.checks import check_choice, check_count
 from whichtoken.data.attention_tokens import AttentionProblem, MulticlassProblem
+from whichtoken.display.shown import Shown
 from whichtoken.flows.mirror_steps import checked_rate, checked_record
 from whichtoken.flows.steps.schatten import SchattenMirror
 from whichtoken.flows.steps.settings import READ, STEP, Settings, check_not_negative
+from whichtoken.flows.telling import told
 
 Matrix = NDArray[np.float64]
 Heads = Literal["each", "whole"]
@@ -24,7 +26,7 @@ HUGE = 1e150  # weights whose squares would overflow
 
 
 @dataclass(frozen=True, eq=False)
-class OptimizerState:
+class OptimizerState(Shown):
     """Key-query weights after `step` steps, as exp(log_norm) times an array of unit Frobenius norm."""
 
     step: int
@@ -39,7 +41,7 @@ class OptimizerState:
 
 
 @dataclass(frozen=True, eq=False)
-class OptimizerDescent:
+class OptimizerDescent(Shown):
     """Where an optimiser went and which tokens it selects."""
 
     final: OptimizerState
@@ -51,6 +53,9 @@ class OptimizerDescent:
     def settled(self) -> bool:
         """Whether the selected tokens stayed the same throughout the last quarter of the steps."""
         return 4 * self.last_change <= 3 * self.final.step
+
+    def _headline(self) -> str:
+        return told(self.final.step, self.last_change, self.settled, self.selected)
 
 
 class StepSizes(NamedTuple):

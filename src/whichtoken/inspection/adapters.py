@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from whichtoken.display.shown import Shown
+
 
 @dataclass(frozen=True, eq=False)
-class Heads:
+class Heads(Shown):
     """What an adapter reads: the arguments of softmax attention in one call of a module.
 
     Attributes

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 
 REPEATS = 1000
@@ -16,7 +17,7 @@ FOLDS = 5
 
 
 @dataclass(frozen=True, eq=False)
-class RiskCoverage:
+class RiskCoverage(Shown):
     """Error among the surest picks, for every share of picks that is kept."""
 
     coverage: NDArray[np.float64]

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.inspection.anatomy import anatomy
 from whichtoken.inspection.probe import AttentionProbe
@@ -24,7 +25,7 @@ MEMORY = 4 << 30  # bytes that one batch may need
 
 
 @dataclass(frozen=True, eq=False)
-class CorpusPicks:
+class CorpusPicks(Shown):
     """For each text, layer and head: what one query (the first or the last token) picked."""
 
     token: NDArray[np.int32]  # (texts, layers, heads): position of the pick; -1: nothing to pick

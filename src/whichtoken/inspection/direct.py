@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.inspection.anatomy import Anatomy, anatomy, frozen_norm, is_norm
 from whichtoken.inspection.decision import decision
@@ -24,7 +25,7 @@ from whichtoken.inspection.probe import AttentionProbe
 
 
 @dataclass(frozen=True, eq=False)
-class DirectContributions:
+class DirectContributions(Shown):
     """Direct contributions to the decision (log odds for a classifier)."""
 
     decision: str

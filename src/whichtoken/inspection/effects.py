@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from whichtoken.display.shown import Shown
 from whichtoken.inspection.anatomy import Anatomy, anatomy
 from whichtoken.inspection.decision import decision
 from whichtoken.inspection.picks import Picks
@@ -20,7 +21,7 @@ from whichtoken.inspection.reading import Reading
 
 
 @dataclass(frozen=True, eq=False)
-class PickEffects:
+class PickEffects(Shown):
     """How much weaker the decision becomes, per head of a layer: positive where the picked token spoke for it.
 
     In log odds for a classifier; see `decision`. `removed`: the token's value taken out of the head's output; `masked`: the

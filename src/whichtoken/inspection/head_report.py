@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.inspection.corpus import CorpusPicks
 from whichtoken.inspection.rule import Agreement, BilinearRule, hits_by_position, hits_by_token, pick_rates, share
@@ -24,7 +25,7 @@ NOTHING = Agreement(float("nan"), float("nan"), float("nan"))
 
 
 @dataclass(frozen=True)
-class HeadReport:
+class HeadReport(Shown):
     """What a head does over a corpus; `control` is the same head of the same model with shuffled weights.
 
     Attributes

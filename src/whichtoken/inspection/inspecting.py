@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.inspection.anatomy import anatomy
 from whichtoken.inspection.attribution import token_shares
@@ -32,7 +33,7 @@ RULE_TEXTS = 500
 
 
 @dataclass(frozen=True, eq=False)
-class TextView:
+class TextView(Shown):
     """One text as the page shows it: what each head's query picked, and what the tokens did to the decision."""
 
     number: int  # of the text, from 0
@@ -50,7 +51,7 @@ class TextView:
 
 
 @dataclass(frozen=True, eq=False)
-class Inspection:
+class Inspection(Shown):
     """What `inspect` found; shows itself in a notebook, and as a page with `to_html`.
 
     Attributes
@@ -160,6 +161,9 @@ class Inspection:
         from whichtoken.inspection.html import fragment
 
         return fragment(self)
+
+    def _headline(self) -> str:
+        return "; ".join(self.summary()[:2])
 
 
 def inspect(

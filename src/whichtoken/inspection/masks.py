@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from whichtoken.display.shown import Shown
+
 OLD_MASK = -1e4  # what models wrote for "never" before half precision had them ask for the smallest number
 
 
 @dataclass(frozen=True, eq=False)
-class Mask:
+class Mask(Shown):
     """Which keys each query may pick, and what is added to their scores.
 
     `padding` (batch or 1, 1, 1, keys), True where a key may be picked; `causal`: no key after the query; `window`: only

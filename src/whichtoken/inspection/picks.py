@@ -8,12 +8,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from whichtoken.display.shown import Shown
 from whichtoken.inspection.masks import Mask
 from whichtoken.inspection.reading import Reading
 
 
 @dataclass(frozen=True, eq=False)
-class Picks:
+class Picks(Shown):
     """What each head picked; arrays of shape (batch, heads, queries).
 
     `token` and `runner_up` are positions among the keys; the first of equals is the pick. `runner_up` is -1 and the gap

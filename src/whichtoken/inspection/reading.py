@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from whichtoken.display.shown import Shown
 from whichtoken.inspection.masks import Mask
 
 BLOCK = 1 << 22  # scores held at a time, so that long texts need no square of their length
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class Reading(Shown):
     """Queries, keys and values of the chosen heads, as the scores were computed from them (after rotary positions).
 
     The score of key t for query q is `scale * q @ k_t`, capped at `softcap` where the model does so, plus the bias of the

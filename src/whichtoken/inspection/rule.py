@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.margin import key_query_svm
 
@@ -15,7 +16,7 @@ LEAST_TEXTS = 20
 
 
 @dataclass(frozen=True)
-class Agreement:
+class Agreement(Shown):
     """Share of picks on unseen texts that something predicts, with a 95 % interval (Wilson)."""
 
     share: float
@@ -24,7 +25,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class BilinearRule:
+class BilinearRule(Shown):
     """The max-margin rule of a head and what it explains.
 
     Few texts in many unknowns separate by chance, so that a margin alone proves nothing: what counts is the agreement on

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from whichtoken.display.shown import Shown
 from whichtoken.inspection.attribution import input_embedding
 from whichtoken.inspection.probe import AttentionProbe
 
 
 @dataclass(frozen=True, eq=False)
-class PickStability:
+class PickStability(Shown):
     """Share of repetitions in which a head's pick stays the same token: (layers, heads) each.
 
     Attributes

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.display.shown import Shown
 from whichtoken.inspection.anatomy import Anatomy, linear_weight
 
 
 @dataclass(frozen=True)
-class WeightShape:
+class WeightShape(Shown):
     """Shape of W = scale * W_key^T W_query, (width, width), of rank at most the dimension of the head."""
 
     frobenius: float

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.lab.record import States, recorded_states
 
@@ -30,7 +31,7 @@ Measured = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Predicted:
+class Predicted(Shown):
     """A number from theory with its own numerical error (quadrature, fixed point), not its distance to the truth.
 
     Attributes
@@ -86,7 +87,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Row(Generic[PointT]):
+class Row(Shown, Generic[PointT]):
     """One finished repeat of one point.
 
     Attributes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from whichtoken.data.table_output import check_table_suffix, write_table
 from whichtoken.errors import unknown
 from whichtoken.files import check_place
 from whichtoken.lab.canonical import canonical_json
+from whichtoken.lab.experiment import Row
 from whichtoken.lab.ledger import Ledger
 from whichtoken.places import LEDGER_NAME
 
@@ -33,6 +36,22 @@ def export_rows(out: Path, ids: Iterable[str], to: Path, *, spreadsheet_safe: bo
         frame = pd.DataFrame([_flat(record) for record in ledger.records(wanted or sorted(known))])
     write_table(frame, to, spreadsheet_safe=spreadsheet_safe)
     return len(frame)
+
+
+def rows_as_csv(rows: Iterable[Row[Any]]) -> str:
+    """Rows of one run as CSV, with the columns of `export_rows` but for experiment and version."""
+    flat = [_flat(_record(row)) for row in rows]
+    target = io.StringIO()
+    writer = csv.DictWriter(target, dict.fromkeys(name for line in flat for name in line), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return target.getvalue()
+
+
+def _record(row: Row[Any]) -> dict[str, Any]:
+    fields = {name: getattr(row, name) for name in ("seed", "status", "message", "seconds", "package_version")}
+    predicted = {name: {"value": item.value, "error": item.error} for name, item in row.predicted.items()}
+    return {**fields, "point": vars(row.point), "measured": row.measured, "predicted": predicted}
 
 
 def _flat(record: dict[str, Any]) -> dict[str, Any]:

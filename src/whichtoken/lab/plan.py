@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError, in_one_line, unknown
 from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.experiment import Experiment
@@ -21,7 +22,7 @@ Overrides = Mapping[str, list[Any]]
 
 
 @dataclass(frozen=True)
-class RunTask:
+class RunTask(Shown):
     """One repeat of one point, or (seed None) the prediction of the point. Small, so that it travels well."""
 
     experiment: str
@@ -30,7 +31,7 @@ class RunTask:
 
 
 @dataclass(frozen=True)
-class RunPlan:
+class RunPlan(Shown):
     """What one run of one experiment consists of."""
 
     experiment: Experiment[Any]

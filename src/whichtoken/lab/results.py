@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from whichtoken.display.shown import Shown
+from whichtoken.display.text import counted
 from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Experiment, Row, Rows
@@ -21,7 +24,7 @@ AT_FAULT = "broken: "
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Shown):
     """One run of one experiment, judged.
 
     Attributes
@@ -120,6 +123,16 @@ class Result:
             "verdicts": [asdict(verdict) for verdict in self.verdicts],
             "rows": [row.as_json() for row in self.all_rows],
         }
+
+    def _headline(self) -> str:
+        states = Counter(verdict.state for verdict in self.verdicts)
+        found = (
+            ", ".join(f"{number} {state}" for state, number in states.most_common()) or self.fault or "nothing judged"
+        )
+        failed = f", {self.failed} failed" if self.failed else ""
+        return (
+            f"{self.id} ({self.preset}): {found}; {counted(len(self.all_rows), 'row')}{failed} in {self.seconds:.1f} s"
+        )
 
 
 def judge(plan: RunPlan, stored: Mapping[RunTask, Row[Any]], started: str = "") -> Result:

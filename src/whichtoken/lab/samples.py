@@ -11,13 +11,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whichtoken.display.shown import Shown
+
 POWER = 0.9  # of noticing a deviation as large as the resolution
 FEWEST_SEEDS = 3
 FEWEST_SEEDS_TO_RESAMPLE = 10
 
 
 @dataclass(frozen=True)
-class Interval:
+class Interval(Shown):
     """What was measured, and between which bounds it lies; None where nothing can be said."""
 
     measured: float | None

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from whichtoken.display.shown import Shown
 from whichtoken.lab.samples import Interval, Mean, Sample
 
 CONFIDENCE = 0.95
@@ -19,7 +20,7 @@ State = Literal["agrees", "disagrees", "inconclusive", "not-run"]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(Shown):
     """What became of a claim.
 
     Attributes
@@ -77,9 +78,16 @@ class Verdict:
     level: float | None = None
     look: int = 1
 
+    def _headline(self) -> str:
+        if self.measured is None or self.theory is None:
+            return f"{self.state}: {self.claim}" + (f" ({self.note})" if self.note else "")
+        interval = "" if self.low is None or self.high is None else f" ({self.low:.4g} to {self.high:.4g})"
+        theory = f"theory {self.relation} {self.theory:.4g}".replace("= ", "")
+        return f"{self.state}: {self.claim}; measured {self.measured:.4g}{interval}, {theory}"
+
 
 @dataclass(frozen=True)
-class Claim:
+class Claim(Shown):
     """A statement with its evidence, before the level of its interval is known.
 
     Attributes

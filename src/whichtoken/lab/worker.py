@@ -19,6 +19,7 @@ from functools import cache
 from typing import Any, Literal
 
 from whichtoken import __version__
+from whichtoken.display.shown import Shown
 from whichtoken.errors import in_one_line
 from whichtoken.lab.canonical import plain, random_stream
 from whichtoken.lab.discovery import experiments, find
@@ -31,7 +32,7 @@ PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Shown):
     """What came of a task: a measurement or a prediction, or why there is none."""
 
     status: Literal["ok", "failed"]

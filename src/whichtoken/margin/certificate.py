@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.display.shown import Shown
 from whichtoken.margin.bounds import dual_bound, level_bound
 from whichtoken.margin.constraints import Constraints, Indices
 from whichtoken.margin.geometry import Norm
@@ -26,7 +27,7 @@ Status = Literal["optimal", "infeasible", "unconverged"]
 
 
 @dataclass(frozen=True)
-class MarginCertificate:
+class MarginCertificate(Shown):
     """A max-margin direction between a feasible primal and a feasible dual point.
 
     With constraints <a_k, W> >= b_k the two points are `direction`, scaled until every constraint holds, and
@@ -94,6 +95,12 @@ class MarginCertificate:
         multipliers = np.empty(len(free))
         multipliers[~free], multipliers[free] = self.multipliers, self.equality_multipliers
         return multipliers
+
+    def _headline(self) -> str:
+        if self.status == "infeasible":
+            return "no direction separates the tokens, proven"
+        held = f"{len(self.support)} of {len(self.multipliers)} constraints hold it"
+        return f"{self.status}, margin {self.margin:.6g} (at most {self.dual_bound:.6g}, gap {self.gap:.1e}); {held}"
 
 
 def certify_direction(

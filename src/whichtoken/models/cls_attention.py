@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.attention import pool_outputs
+from whichtoken.display.shown import Shown
 from whichtoken.models.cls_kernels import add_gradient
 from whichtoken.models.cls_model import ClsModel, Floats, binary_labels, count_matrix
 
 
 @dataclass(frozen=True)
-class ClsGradient:
+class ClsGradient(Shown):
     """Loss and gradient in score space: the embeddings' gradient has rank two, A v^T + B p^T."""
 
     loss: float

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from whichtoken.data.token_counts import as_counts, as_signs
+from whichtoken.display.shown import Shown
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class ClsModel(ABC):
+class ClsModel(Shown, ABC):
     """Trained embeddings, a query and a read-out; what happens between them is a subclass's affair.
 
     Parameters

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from whichtoken.display.shown import Shown
 from whichtoken.models.attention_factors import split_heads, unfused
 from whichtoken.models.whitening import Whitening
 from whichtoken.theory.attention_regression import finite_context_error, imbalance
@@ -23,7 +24,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class HeadDiagnostics:
+class HeadDiagnostics(Shown):
     """One head in whitened coordinates: P = W_O W_V S^(1/2) and Q = S^(1/2) W_Q^T W_K S^(1/2), times the logits' factor.
 
     Attributes

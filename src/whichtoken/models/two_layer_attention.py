@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from whichtoken.display.shown import Shown
 from whichtoken.models.cls_model import ClsModel, binary_labels, count_matrix, logistic_loss
 
 Array = NDArray[Any]
@@ -58,7 +59,7 @@ class Layers(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TwoLayerGradient:
+class TwoLayerGradient(Shown):
     """Loss and gradients; only the rows of tokens that occur."""
 
     loss: float

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from whichtoken.data.attention_regression import check_covariance
+from whichtoken.display.shown import Shown
 
 Array = NDArray[np.float64]
 
@@ -23,7 +24,7 @@ class ShrinkageWarning(UserWarning):
 
 
 @dataclass(frozen=True, eq=False)
-class Whitening:
+class Whitening(Shown):
     """z = S^(-1/2) (x - mean), P = A S^(1/2), Q = S^(1/2) B S^(1/2); outputs of the layer are the same in both."""
 
     mean: Array  # (d,)

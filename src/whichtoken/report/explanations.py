@@ -1,51 +1,105 @@
-"""Explanations for people: which module shows which kind of them."""
+"""Explanations for people, on the terminal or as one page that needs nothing else: documents, bags and rows alike."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from whichtoken.display.decision import Decision
+from whichtoken.display.decision_html import LEGEND, STYLE, TOP, decision_html
+from whichtoken.display.html import page, text
+from whichtoken.display.text import counted, visible
+from whichtoken.report.marks import terminal_style
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from whichtoken.estimators import Explanation
 
-
-class Presentation(Protocol):
-    """What a module of this room says about one kind of explanation."""
-
-    @property
-    def HEADINGS(self) -> tuple[str, ...]:  # noqa: N802 (a constant of the module)
-        """Of the table of reasons."""
-        ...
-
-    def summary(self, explanation: Any) -> str:
-        """The decision in one sentence, and what would change it."""
-        ...
-
-    def coloured(self, explanation: Any) -> Text:
-        """The sample in colours, for a terminal."""
-        ...
-
-    def reason_lines(self, explanation: Any) -> list[tuple[str, ...]]:
-        """The strongest reasons, one line each, under `HEADINGS`."""
-        ...
-
-    def as_html(self, explanations: Sequence[Any]) -> str:
-        """A page that needs nothing else."""
-        ...
+MOST_LABELS = 30  # to filter by
 
 
-def presentation_of(explanation: Explanation) -> Presentation:
-    """The module that shows explanations of this kind."""
-    from whichtoken.estimators.bags.explanation import BagExplanation
-    from whichtoken.estimators.groups.explanation import RowExplanation
-    from whichtoken.report import bag_explanation, table_explanation, text_explanation
+def coloured(decision: Decision) -> Text:
+    """What was judged, every part in the colour of what it speaks for, the stronger the brighter."""
+    from rich.text import Text
 
-    match explanation:
-        case BagExplanation():
-            return bag_explanation
-        case RowExplanation():
-            return table_explanation
-        case _:
-            return text_explanation
+    painted, most = Text(), decision.strongest
+    for piece in decision.pieces:
+        style = terminal_style(piece.support, most) if piece.support is not None else ""
+        painted.append(visible(piece.text), f"{style} strike" if piece.struck else style).append(decision.separator)
+    return painted
+
+
+def reason_lines(decision: Decision) -> list[tuple[str, ...]]:
+    """The strongest reasons under `headings`, then what the others and the start add; the last column adds up."""
+    blank = ("",) * (len(decision.headings) - 2)
+    rest = decision.reasons[TOP:]
+    lines = [tuple(map(visible, reason.cells)) for reason in decision.reasons[:TOP]]
+    if rest:
+        lines.append((counted(len(rest), "other"), *blank, f"{sum(reason.support for reason in rest):+.3f}"))
+    if decision.start_name:
+        lines.append((decision.start_name, *blank, f"{decision.start:+.3f}"))
+    return lines
+
+
+def as_html(explanations: Sequence[Explanation]) -> str:
+    """A page that needs nothing else: the decisions one below the other, numbered, with a filter if there are several."""
+    decisions = [item.view(number) for number, item in enumerate(explanations, 1)]
+    several = len(decisions) > 1
+    first = decisions[0]
+    title = f"Which {first.headings[0]}s decided" + (f" in {len(decisions)} {first.kind}s" if several else "")
+    body = [
+        '<header class="top"><b>which<span>token</span></b>'
+        '<span class="quiet">which token does attention pick, why, and how surely</span></header>',
+        f"<main><h1>{text(title)}</h1>{LEGEND}",
+        _filter(decisions) + _overview(decisions) if several else "",
+        *(_article(decision, number) for number, decision in enumerate(decisions, 1)),
+        "</main>",
+    ]
+    style = "\n".join([_asset("style.css"), STYLE, _asset("explanations.css")])
+    return page(title, "\n".join(filter(None, body)), style, _asset("explanations.js"))
+
+
+def _article(decision: Decision, number: int) -> str:
+    place, label = f"d{number}", text(decision.label)
+    heading = f'<h2><a href="#{place}">{text(decision.title)}</a>: {label}</h2>'
+    return f'<article class="decision" id="{place}" data-label="{label}">{decision_html(decision, heading)}</article>'
+
+
+def _filter(decisions: Sequence[Decision]) -> str:
+    """Shown by the script that makes it work."""
+    labels = sorted({decision.label for decision in decisions})
+    options = "".join(f"<option>{text(label)}</option>" for label in labels[:MOST_LABELS])
+    return (
+        '<form class="filter" hidden><label>Find <input type="search" name="find" placeholder="a word"></label>'
+        f'<label>Label <select name="label"><option value="">all</option>{options}</select></label>'
+        f'<output name="count" aria-live="polite">{len(decisions)} shown</output></form>'
+    )
+
+
+def _overview(decisions: Sequence[Decision]) -> str:
+    """A line per decision, which leads to it."""
+    lines = "".join(
+        f'<tr><th scope="row"><a href="#d{number}">{text(decision.title)}</a></th><td>{text(decision.label)}</td>'
+        f'<td class="number">{decision.probability:.3f}</td><td>{_change(decision)}</td></tr>'
+        for number, decision in enumerate(decisions, 1)
+    )
+    columns = (decisions[0].kind, ""), ("label", ""), ("probability", ' class="number"'), ("smallest change", "")
+    head = "".join(f'<th scope="col"{kind}>{name}</th>' for name, kind in columns)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+    return (
+        f'<details class="overview decision" open><summary>All {len(decisions)} at a glance</summary>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Overview">{table}</div></details>'
+    )
+
+
+def _change(decision: Decision) -> str:
+    change = decision.change
+    if not change.parts:
+        return "none"
+    return f"{', '.join(f'<del>{text(part)}</del>' for part in change.parts)} → {text(change.to)}"
+
+
+def _asset(name: str) -> str:
+    return (files("whichtoken.report") / "templates" / name).read_text(encoding="utf-8")

@@ -70,6 +70,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    environment.filters["maths"] = maths
+    environment.filters.update(maths=maths, cut=cut)
     environment.globals.update(number=number, cut=cut, version=__version__, most=MOST_LINES)
     return environment

@@ -1,45 +1,15 @@
-"""Colours of contributions, on the terminal and in a page: green speaks for the decision, red against it."""
+"""Colours of contributions on the terminal: blue speaks for the predicted label, orange against it, as in the pages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from whichtoken.display.html import page, text
-
-FOR, AGAINST = (0, 130, 60), (190, 30, 45)
+FOR, AGAINST = (30, 90, 210), (200, 95, 10)
 FAINT, STRONG = 0.05, 0.3  # shares of the strongest contribution
-DARKEST = 0.6  # opacity of the strongest mark in a page: its text stays readable
-STYLE = (
-    "body{font:16px/1.6 sans-serif;max-width:50em;margin:2em auto;padding:0 1em}"
-    "mark{border-radius:3px;color:inherit;padding:0 .1em}th,td{text-align:left;padding:0 1em 0 0;vertical-align:top}"
-)
 
 
-def strongest(contributions: Iterable[float]) -> float:
-    """The largest of their sizes, by which shares are measured."""
-    return max(map(abs, contributions), default=1.0) or 1.0
-
-
-def terminal_style(contribution: float, strongest: float) -> str:
+def terminal_style(support: float, strongest: float) -> str:
     """The stronger the brighter; no colour for what hardly counts."""
-    share = abs(contribution) / strongest
+    share = abs(support) / strongest
     if share < FAINT:
         return ""
-    red, green, blue = (int(share * part) for part in _colour(contribution))
+    red, green, blue = (int(share * part) for part in (FOR if support > 0 else AGAINST))
     return f"{'bold white ' if share > STRONG else ''}on rgb({red},{green},{blue})"
-
-
-def mark(words: str, contribution: float, strongest: float, note: str) -> str:
-    """A piece of HTML with its colour, and a note on hovering."""
-    colour, alpha = ",".join(map(str, _colour(contribution))), DARKEST * abs(contribution) / strongest
-    return f'<mark style="background:rgba({colour},{alpha:.2f})" title="{text(note)}">{text(words)}</mark>'
-
-
-def explanation_page(title: str, sections: Iterable[tuple[str, str]]) -> str:
-    """An HTML page that needs nothing else, from pairs of a summary (text) and what stands below it (HTML)."""
-    body = "\n".join(f"<section><p><b>{text(summary)}</b></p>{content}</section>" for summary, content in sections)
-    return page(title, body, STYLE)
-
-
-def _colour(contribution: float) -> tuple[int, int, int]:
-    return FOR if contribution > 0 else AGAINST

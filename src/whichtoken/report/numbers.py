@@ -56,9 +56,15 @@ def fixed_fields(result: Result) -> dict[str, Any]:
     return {name: next(iter(levels)) for name, levels in _levels(result).items() if len(levels) == 1}
 
 
-def _levels(result: Result) -> dict[str, set[Any]]:
+def varied_fields(result: Result) -> dict[str, str]:
+    """The values of those that differ."""
+    return {name: ", ".join(map(str, levels)) for name, levels in _levels(result).items() if len(levels) > 1}
+
+
+def _levels(result: Result) -> dict[str, dict[Any, None]]:
+    """The values of each field, in the order of the plan."""
     points = list(result.plan.points.values())
-    return {name: {getattr(point, name) for point in points} for name in (vars(points[0]) if points else ())}
+    return {name: dict.fromkeys(getattr(p, name) for p in points) for name in (vars(points[0]) if points else ())}
 
 
 def _theory(rows: Sequence[Row[Any]], name: str) -> str:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtoken.errors import UsageError
 from whichtoken.files import replacing
-from whichtoken.theory.sparse_tokens import Plan, Task, erm
+from whichtoken.report.displays.plan import MODELS, LearningCurvePlanDisplay
+from whichtoken.theory.sparse_tokens import Plan
 from whichtoken.theory.sparse_tokens.design import LEARNING_RATE, LOSS
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from whichtoken.estimators.bags.planning import StudyPlan
-
-MODELS = {"attention": "attention", "pooled": "mean pooling + linear", "vectorized": "linear on all tokens"}
-CURVE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-CURVE_POINTS = 1 << 12
 
 
 def forecast_rows(plan: Plan) -> list[list[str]]:
@@ -142,52 +136,12 @@ def _floor(plan: Plan) -> str:
 
 def write_figure(plan: Plan | StudyPlan, path: Path) -> None:
     """Draw the learning curves into a file; its ending says in which format."""
-    import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(
-        {"axes.spines.right": False, "axes.spines.top": False, "axes.grid": True, "grid.alpha": 0.2}
-    ):
-        figure = Figure(figsize=(7, 4.2), layout="constrained")
-        axes = figure.subplots()
-        _draw_theory(plan, axes) if isinstance(plan, Plan) else _draw_study(plan, axes)
-        if plan.target_error is not None:
-            axes.axhline(plan.target_error, ls="--", color="C3", label="target")
-        axes.axvline(plan.samples, ls=":", lw=1, color="grey")
-        axes.set(xscale="log", xlabel="labelled sequences", ylabel="predicted test error", ylim=(0, None))
-        axes.legend()
-        with replacing(path) as fresh:
-            try:
-                figure.savefig(fresh)
-            except ValueError as error:  # an ending that names no format
-                raise UsageError(f"--figure {path} cannot be written: {error}") from error
-
-
-def _draw_theory(plan: Plan, axes: Axes) -> None:
-    samples = [max(4, round(multiple * plan.samples)) for multiple in CURVE_MULTIPLES]
-    for name, label in MODELS.items():
-        axes.plot(samples, [_error(plan, name, n) for n in samples], "o-", label=label)
-    axes.axhline(plan.bayes_floor, ls=":", color="grey", label="no classifier is better")
-
-
-def _draw_study(study: StudyPlan, axes: Axes) -> None:
-    low, high = study.pilot.error_interval
-    measured = [[study.pilot.error - low], [high - study.pilot.error]]
-    axes.errorbar([study.pilot.trained_on], [study.pilot.error], measured, fmt="ks", capsize=4, label="cross-validated")
-    points = sorted({study.forecast, *study.learning_curve}, key=lambda point: point.samples)
-    x = [point.samples for point in points]
-    axes.plot(x, [point.error for point in points], "o-", color="C0", label="BagClassifier, 90 % interval")
-    axes.fill_between(x, [point.low for point in points], [point.high for point in points], color="C0", alpha=0.2)
-    if study.fits and study.theory is not None and not study.beats_floor:
-        axes.axhline(study.theory.bayes_floor, ls=":", color="grey", label="no classifier is better, by the theory")
-
-
-def _error(plan: Plan, model: str, samples: int) -> float:
-    """Predicted test error of a model with more or fewer samples; attention keeps the plan's split and temperature."""
-    task = Task(plan.length, plan.signal_tokens, plan.strength, plan.prevalence)
-    if model == "attention":
-        return plan.design.error(task, samples / plan.dim, points=CURVE_POINTS)
-    ridge = getattr(plan, model).ridge
-    return erm(
-        model=model, **asdict(task), samples_per_dim=samples / plan.dim, ridge=ridge, loss=LOSS, accuracy=1e-2
-    ).test_error
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    LearningCurvePlanDisplay.from_plan(plan, ax=figure.subplots())
+    with replacing(path) as fresh:
+        try:
+            figure.savefig(fresh)
+        except ValueError as error:  # an ending that names no format
+            raise UsageError(f"--figure {path} cannot be written: {error}") from error

@@ -14,6 +14,7 @@ from scipy.special import expit
 
 from whichtoken.checks import check_choice, check_range
 from whichtoken.data.sparse_task import LOSSES
+from whichtoken.display.shown import Shown
 from whichtoken.training.support_vectors import support_vectors
 
 Array = NDArray[np.float64]
@@ -23,7 +24,7 @@ TOLERANCE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
-class ConvexHead:
+class ConvexHead(Shown):
     """A trained readout and how close it is to the optimum."""
 
     readout: Array  # (p,)

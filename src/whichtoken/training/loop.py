@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.models.cls_model import logistic_loss
 from whichtoken.progress import terminal_bar
@@ -43,7 +44,7 @@ class EpochEngine(Protocol):
 
 
 @dataclass
-class History:
+class History(Shown):
     """What happened, epoch by epoch."""
 
     losses: list[float] = field(default_factory=list)  # mean over the batches of the epoch
@@ -65,7 +66,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Safeguards:
+class Safeguards(Shown):
     """What watches a run.
 
     Parameters

@@ -6,11 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from whichtoken.display.shown import Shown
+
 Optimizer = Literal["adamw", "sgd", "gd"]
 
 
 @dataclass(frozen=True)
-class TrainingPlan:
+class TrainingPlan(Shown):
     """A training procedure; the defaults are those of Wu, Shevchenko, Oymak, Mondelli for the reviews (appendix E).
 
     Parameters

@@ -19,6 +19,7 @@ from scipy import sparse
 from whichtoken.attention import pool_outputs
 from whichtoken.attention.losses import logistic_slope
 from whichtoken.attention.sequence import NO_NULL, fall_short, fall_short_rows, lead, value_of, weigh
+from whichtoken.display.shown import Shown
 
 Array = NDArray[np.float64]
 
@@ -28,7 +29,7 @@ LEAST_STEPS = 600  # fewer do not bring the value scores to their size, whatever
 
 
 @dataclass(frozen=True)
-class Scores:
+class Scores(Shown):
     """A trained model."""
 
     selection: Array  # a, (|S|, queries)

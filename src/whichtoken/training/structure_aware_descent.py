@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
+from whichtoken.display.shown import Shown
 from whichtoken.models.whitening import Whitening
 from whichtoken.theory.attention_regression import balanced_factors, imbalance
 from whichtoken.theory.attention_regression.context import LOGIT_BOUND
@@ -34,7 +35,7 @@ DIVERGED = 1e3  # times the first loss
 
 
 @dataclass(frozen=True, eq=False)
-class Iterate:
+class Iterate(Shown):
     """One evaluation of loss and gradients, and every quantity that steers the descent."""
 
     iteration: int
@@ -64,7 +65,7 @@ class Iterate:
 
 
 @dataclass(frozen=True, eq=False)
-class FactorDescent:
+class FactorDescent(Shown):
     """A run: where it ended, why, and every iterate."""
 
     final: Iterate  # the last accepted one; after divergence the one of least loss
@@ -77,9 +78,14 @@ class FactorDescent:
         """The iterates that the descent went through."""
         return [iterate for iterate in self.trace if iterate.accepted]
 
+    def _headline(self) -> str:
+        return f"{self.status} after {len(self.trace) - 1} steps, loss {self.final.loss:.6g}" + (
+            f": {self.message}" if self.message else ""
+        )
+
 
 @dataclass(frozen=True, eq=False)
-class AttentionFit:
+class AttentionFit(Shown):
     """A trained layer in raw coordinates, with its context."""
 
     value: Array  # (outputs, d): A
@@ -112,7 +118,7 @@ class AttentionFit:
 
 
 @dataclass(frozen=True)
-class StructureAwareDescent:
+class StructureAwareDescent(Shown):
     """Preconditioned descent on value and key-query matrix of one attention layer (arXiv 2603.01514).
 
     In whitened coordinates, P = A S^(1/2) and Q = S^(1/2) B S^(1/2): a spectral start from the least-squares map, steps

@@ -21,6 +21,7 @@ from whichtoken.attention import pool_weights
 from whichtoken.checks import check_choice, check_range
 from whichtoken.data.bags import Bags
 from whichtoken.data.sparse_task import LOSSES
+from whichtoken.display.shown import Shown
 from whichtoken.theory.sparse_tokens.alignment import constant_score, loss_slope
 from whichtoken.training.convex_head import ConvexHead, fit_head
 
@@ -29,7 +30,7 @@ Chunks: TypeAlias = Iterable[tuple[Array, Array]]
 
 
 @dataclass(frozen=True, eq=False)
-class QuerySteps:
+class QuerySteps(Shown):
     """Query, readout and bias after two gradient steps from zero."""
 
     query: Array  # (d,)
@@ -38,7 +39,7 @@ class QuerySteps:
 
 
 @dataclass(frozen=True, eq=False)
-class TwoStepFit:
+class TwoStepFit(Shown):
     """A trained attention classifier: score = <readout, X^T softmax(inverse_temperature X query)> + bias."""
 
     query: Array  # (d,)

@@ -12,16 +12,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.display.shown import Shown
+
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Counterfactual:
+class Counterfactual(Shown):
     """A provably smallest set of instances without which the decision is another one."""
 
     deleted: tuple[int, ...] | None  # None: no deletion that leaves an instance flips it
     decision: bool  # True: the positive class
     robust_to: int  # deleting this many instances, whichever, flips nothing
+
+    def _headline(self) -> str:
+        label = "positive" if self.decision else "negative"
+        if self.deleted is None:
+            return f"{label}, and no deletion changes it"
+        return f"{label} until instances {', '.join(map(str, self.deleted))} are deleted; no {self.robust_to} deletions change it"
 
 
 def smallest_deletion(scores: Array, values: Array) -> Counterfactual:

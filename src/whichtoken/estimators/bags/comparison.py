@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from whichtoken.data.bags import Bags
+from whichtoken.display.shown import Shown
 from whichtoken.estimators._labels import encode_labels
 from whichtoken.estimators.bags.maps import MAPS
 
@@ -26,7 +27,7 @@ SURE = 2.0  # standard errors by which another map must lower the log loss to be
 
 
 @dataclass(frozen=True)
-class MapComparison:
+class MapComparison(Shown):
     """Cross-validated errors and log losses with each map of the instances."""
 
     chosen: str

@@ -13,6 +13,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
 from whichtoken.data.bags import Bags, LabelledBags
+from whichtoken.display.shown import Shown
 from whichtoken.estimators._labels import encode_labels
 from whichtoken.estimators._scores import signs_of
 from whichtoken.estimators.bags.maps import instance_scaling
@@ -29,7 +30,7 @@ FOLDS = 5
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Shown):
     """The task as the data show it, with the planner's errors beside cross-validated ones; None where nothing can be said."""
 
     samples: int
@@ -48,7 +49,7 @@ class Diagnosis:
 
 
 @dataclass(frozen=True)
-class Localisation:
+class Localisation(Shown):
     """How well instances with a label are found in bags that have some of both kinds."""
 
     attention_auc: float  # over all instances of these bags

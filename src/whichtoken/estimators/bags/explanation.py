@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from whichtoken.display.decision import Decision
+from whichtoken.display.shown import Shown
+from whichtoken.estimators._explanation import Explained, outcome_json, plain_label, ranked
+
 if TYPE_CHECKING:
     from whichtoken.estimators.bags.classifier import BagClassifier
 
 
 @dataclass(frozen=True)
-class InstanceReason:
+class InstanceReason(Shown):
     """What one instance does in one bag."""
 
     instance: int  # from 1, in the order of the bag
@@ -23,7 +27,7 @@ class InstanceReason:
 
 
 @dataclass(frozen=True)
-class BagExplanation:
+class BagExplanation(Explained):
     """Why a bag gets its label: `decision` is the sum of the contributions.
 
     For two classes contributions are positive where they speak for the second class; for more, where they speak for `label`.
@@ -34,11 +38,13 @@ class BagExplanation:
     bag: Any
     label: Any
     probability: float
+    probabilities: dict[Any, float]  # of every label, the most probable first
     decision: float
     reasons: list[InstanceReason]  # the largest contribution first
     certified: bool  # with one query and two classes; otherwise nothing is said about deletions
     counterfactual: list[int] | None  # fewest instances to delete until the label changes; None: no deletion does
     robust_to: int | None  # deleting this many instances, whichever, changes nothing
+    flips_to: Any = None  # the label without the instances of the counterfactual
 
     @property
     def bias(self) -> float:
@@ -47,8 +53,15 @@ class BagExplanation:
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""
-        plain = {name: getattr(self, name) for name in ("bag", "label")}
-        return asdict(self) | {name: v.item() if isinstance(v, np.generic) else v for name, v in plain.items()}
+        return (
+            asdict(self) | outcome_json(self) | {"bag": plain_label(self.bag), "flips_to": plain_label(self.flips_to)}
+        )
+
+    def view(self, number: int = 1) -> Decision:
+        """As people read it."""
+        from whichtoken.estimators.bags.view import view_of
+
+        return view_of(self)
 
 
 def bag_explanations(model: BagClassifier, X: Any, names: Sequence[Any] | None = None) -> list[BagExplanation]:
@@ -71,6 +84,7 @@ def bag_explanations(model: BagClassifier, X: Any, names: Sequence[Any] | None =
                 bag=i + 1 if names is None else names[i],
                 label=model.classes_[code],
                 probability=float(probabilities[i, code]),
+                probabilities=ranked(model.classes_, probabilities[i]),
                 decision=float(scores[i, score]),
                 reasons=[
                     InstanceReason(
@@ -81,6 +95,7 @@ def bag_explanations(model: BagClassifier, X: Any, names: Sequence[Any] | None =
                 certified=certified,
                 counterfactual=None if deleted is None else [k + 1 for k in deleted],
                 robust_to=deletion.robust_to if deletion else None,
+                flips_to=None if deleted is None else model.classes_[1 - code],  # certified for two classes only
             )
         )
     return found

@@ -20,6 +20,7 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from whichtoken.data.bags import Bags
+from whichtoken.display.shown import Shown
 from whichtoken.theory.sparse_tokens.learning_curve import CurveLaw
 from whichtoken.theory.sparse_tokens.pilot import FOLDS as STRENGTH_FOLDS
 
@@ -39,7 +40,7 @@ RULED_OUT = (
 
 
 @dataclass(frozen=True)
-class CurvePoint:
+class CurvePoint(Shown):
     """Predicted error of `BagClassifier` with so many bags, and its 90 % interval."""
 
     samples: int

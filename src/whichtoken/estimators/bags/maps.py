@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.data.bags import Bags
+from whichtoken.display.shown import Shown
 from whichtoken.memory import require_memory
 
 Array = NDArray[np.float64]
@@ -24,7 +25,7 @@ FREQUENCIES = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Scaling:
+class Scaling(Shown):
     """Mean and standard deviation of the instances; constant features have scale 1."""
 
     mean: Array  # (d,)
@@ -32,7 +33,7 @@ class Scaling:
 
 
 @dataclass(frozen=True, eq=False)
-class InstanceMap:
+class InstanceMap(Shown):
     """phi(x) = cos or relu of `weights`^T z + `offsets`, z the standardised instance; without weights, phi(x) = x."""
 
     kind: str  # one of MAPS

@@ -20,6 +20,7 @@ from scipy.stats import beta
 from whichtoken.checks import check_count, check_range
 from whichtoken.data.bags import Bags, as_bags
 from whichtoken.data.sparse_task import Task
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.estimators._labels import encode_labels
 from whichtoken.estimators.bags import forecast
@@ -39,7 +40,7 @@ GIVEN = ("length", "signal_tokens", "strength", "prevalence", "dim")
 
 
 @dataclass(frozen=True)
-class PilotCheck:
+class PilotCheck(Shown):
     """What a cross-validation of the pilot says."""
 
     bags: int
@@ -61,7 +62,7 @@ class PilotCheck:
 
 
 @dataclass(frozen=True)
-class StudyPlan:
+class StudyPlan(Shown):
     """A forecast of `BagClassifier` from a pilot, with the theory's plan beside it where the pilot allows one."""
 
     pilot: PilotCheck
@@ -93,6 +94,9 @@ class StudyPlan:
         reached = self.samples_needed is not None and self.target_error is not None and self.target_error <= floor
         expected = [point.error for point in (self.forecast, *self.learning_curve)]
         return "forecast" if reached or min(expected) < floor else None
+
+    def _headline(self) -> str:
+        return self.recommendation
 
 
 def plan_study(

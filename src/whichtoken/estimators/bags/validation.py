@@ -14,6 +14,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check
 from sklearn.utils.parallel import Parallel, delayed
 
 from whichtoken.data.bags import LabelledBags
+from whichtoken.display.shown import Shown
 from whichtoken.estimators.bags.attention import Pooling, Score, refine
 from whichtoken.estimators.bags.maps import InstanceMap, fourier_map, instance_scaling, linear_map
 from whichtoken.estimators.bags.network import Network
@@ -44,7 +45,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class BagChoice:
+class BagChoice(Shown):
     """How a score was trained, and the validated log losses of the best of each kind (nan where none was validated)."""
 
     instance_map: str

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.display.decision import Decision
+from whichtoken.display.shown import Shown
+from whichtoken.estimators._explanation import Explained, outcome_json, plain_label, ranked
 from whichtoken.estimators._scores import predicted
 
 if TYPE_CHECKING:
@@ -17,16 +20,17 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class ColumnReason:
+class ColumnReason(Shown):
     """What one column does in one row."""
 
     column: str
     value: float
     contribution: float
+    average: float  # of the training rows
 
 
 @dataclass(frozen=True)
-class GroupReason:
+class GroupReason(Shown):
     """What one group does in one row."""
 
     group: Any
@@ -36,7 +40,7 @@ class GroupReason:
 
 
 @dataclass(frozen=True)
-class RowExplanation:
+class RowExplanation(Explained):
     """Why a row gets its label: `decision` is `bias` plus the sum of the contributions.
 
     Contributions are those of the differences to the average training row, whose decision is the bias. For two classes they
@@ -46,16 +50,24 @@ class RowExplanation:
     row: int  # from 1
     label: Any
     probability: float
+    probabilities: dict[Any, float]  # of every label, the most probable first
     decision: float
     bias: float
     reasons: list[GroupReason]  # the largest contribution first
     counterfactual: (
         list[Any] | None
     )  # fewest groups to set to their averages until the label changes; None: no set does
+    flips_to: Any = None  # the label that this leads to
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""
-        return {**asdict(self), "label": self.label.item() if isinstance(self.label, np.generic) else self.label}
+        return asdict(self) | outcome_json(self) | {"flips_to": plain_label(self.flips_to)}
+
+    def view(self, number: int = 1) -> Decision:
+        """As people read it."""
+        from whichtoken.estimators.groups.view import view_of
+
+        return view_of(self)
 
 
 def explain_rows(model: GroupClassifier, X: Any) -> list[RowExplanation]:
@@ -75,8 +87,8 @@ def explain_rows(model: GroupClassifier, X: Any) -> list[RowExplanation]:
 
     def reason(row: int, score: int, place: int) -> GroupReason:
         name, attention, columns = parts[place]
-        numbers = zip(names[columns], table[row, columns], terms[place][row, score], strict=True)
-        each = [ColumnReason(str(column), float(value), float(term)) for column, value, term in numbers]
+        numbers = zip(names[columns], table[row, columns], terms[place][row, score], means[columns], strict=True)
+        each = [ColumnReason(str(column), *map(float, values)) for column, *values in numbers]
         return GroupReason(name, attention, float(added[row, score, place]), each)
 
     found = []
@@ -89,10 +101,12 @@ def explain_rows(model: GroupClassifier, X: Any) -> list[RowExplanation]:
                 row=row + 1,
                 label=model.classes_[code],
                 probability=float(probabilities[row, code]),
+                probabilities=ranked(model.classes_, probabilities[row]),
                 decision=float(scores[row, score]),
                 bias=float(biases[score]),
                 reasons=[reason(row, score, place) for place in order],
                 counterfactual=None if flips is None else [parts[place][0] for place in flips],
+                flips_to=None if flips is None else _label_without(model, scores[row], added[row], flips),
             )
         )
     return found
@@ -118,6 +132,12 @@ def fewest_changes(gains: Array, leads: Array) -> NDArray[np.intp] | None:
         if turned.size:
             sets.append(order[: turned[0] + 1])
     return min(sets, key=len, default=None)
+
+
+def _label_without(model: GroupClassifier, scores: Array, added: Array, flips: NDArray[np.intp]) -> Any:
+    """The label of scores (scores,) less what some parts add to them: a third class may win where a rival was to."""
+    rest = scores - added[:, flips].sum(axis=1)
+    return predicted(rest if len(rest) == 1 else rest[None], model.classes_)[0]
 
 
 def _duels(added: Array, scores: Array, code: int) -> tuple[Array, Array]:

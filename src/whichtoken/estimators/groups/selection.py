@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils.parallel import Parallel, delayed
 
+from whichtoken.display.shown import Shown
 from whichtoken.estimators.groups.attention import full_attention, separate_attention, shared_attention
 from whichtoken.estimators.groups.layout import Layout
 from whichtoken.training.convex_head import logistic_heads
@@ -30,7 +31,7 @@ RANKING_RIDGE = 1e-2
 
 
 @dataclass(frozen=True)
-class GroupChoice:
+class GroupChoice(Shown):
     """Kind of attention, number of groups and inverse ridge of the readout."""
 
     attention: str
@@ -39,7 +40,7 @@ class GroupChoice:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Shown):
     """What the validation saw of fewer groups beside all of them; held-out log losses of the same samples."""
 
     count: int  # of the fewer groups

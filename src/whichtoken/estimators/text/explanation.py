@@ -13,6 +13,9 @@ from scipy import sparse
 
 from whichtoken.attention import pool_weights
 from whichtoken.data.word_split import Places, text_chunks
+from whichtoken.display.decision import Decision
+from whichtoken.display.shown import Shown
+from whichtoken.estimators._explanation import Explained, outcome_json, plain_label, ranked
 from whichtoken.estimators.text.counting import count_documents, texts_of
 from whichtoken.estimators.text.documents import BLOCK
 from whichtoken.estimators.text.validation import decide
@@ -36,7 +39,7 @@ class TokenReason:
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation:
+class Explanation(Explained):
     """Why a document gets its label: `decision` is `bias` plus the sum of the contributions.
 
     A token contributes its attention times (value + bias), and `bias` is what the null token contributes, of value 0: so much
@@ -58,6 +61,13 @@ class Explanation:
     places: Places = field(repr=False)  # in the text: counts[0] of the first token, then counts[1] of the second, ...
     model: TextClassifier = field(repr=False)
     flips: NDArray[np.int64] = field(repr=False)
+    class_probabilities: NDArray[Any] = field(repr=False)  # (n_classes,), in the order of `model.classes_`
+    flips_to: Any = None  # the label without the tokens of the counterfactual
+
+    @property
+    def probabilities(self) -> dict[Any, float]:
+        """Of every label, the most probable first."""
+        return ranked(self.model.classes_, self.class_probabilities)
 
     @property
     def counterfactual(self) -> list[str] | None:
@@ -69,21 +79,28 @@ class Explanation:
         """What each token does, the largest contribution first."""
         return Reasons(self)
 
+    def view(self, number: int = 1) -> Decision:
+        """As people read it, with its number among others."""
+        from whichtoken.estimators.text.view import view_of
+
+        return view_of(self, number)
+
     def as_json(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""
         return {
             "text": self.text,
-            "label": self.label.item() if isinstance(self.label, np.generic) else self.label,
+            **outcome_json(self),
             "probability": self.probability,
             "decision": self.decision,
             "bias": self.bias,
             "reasons": [asdict(reason) for reason in self.reasons],
             "counterfactual": self.counterfactual,
+            "flips_to": plain_label(self.flips_to),
         }
 
 
 @dataclass(frozen=True, eq=False)
-class Reasons(Sequence[TokenReason]):
+class Reasons(Shown, Sequence[TokenReason]):
     """The arrays of an explanation, token by token.
 
     Reasons are made when they are asked for: as many small objects that stay, they would cost more time in Python's garbage
@@ -143,9 +160,11 @@ def explain(model: TextClassifier, X: Any) -> list[Explanation]:
         part[order] for part in (counts.indices, counts.data, attention, contributions)
     )
     starts, stops, ends = _reordered(counts, places, order)
-    probabilities = model._probabilities(outputs)[np.arange(len(chosen)), chosen].tolist()
+    shares = model._probabilities(outputs)
+    probabilities = shares[np.arange(len(chosen)), chosen].tolist()
     linear = model.selection_.shape[1] == 1
     flips = flipping_sets(model, counts) if linear else [np.empty(0, np.int64)] * len(chosen)
+    others = _without(model, counts, flips)
     explanations = []
     for i in range(counts.shape[0]):
         part = slice(counts.indptr[i], counts.indptr[i + 1])
@@ -164,6 +183,8 @@ def explain(model: TextClassifier, X: Any) -> list[Explanation]:
                 Places(starts[spans], stops[spans]),
                 model,
                 flips[i],
+                shares[i],
+                model.classes_[others[i]] if len(flips[i]) else None,
             )
         )
     return explanations
@@ -180,6 +201,17 @@ def _reordered(
     before = (np.cumsum(counts.data) - counts.data)[order]
     source = np.arange(ends[-1]) + np.repeat(before - ends[:-1], sizes)
     return places.starts[source], places.stops[source], ends
+
+
+def _without(model: TextClassifier, counts: sparse.csr_array, flips: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Number of the class of each document without some of its tokens: a third class may win where a rival was to."""
+    rest, width = counts.copy(), counts.shape[1]
+    rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    deleted = [row * width + tokens for row, tokens in enumerate(flips) if len(tokens)]
+    if deleted:
+        rest.data[np.isin(rows * width + counts.indices, np.concatenate(deleted))] = 0
+        rest.eliminate_zeros()
+    return decide(model._outputs(rest))
 
 
 def flipping_sets(model: TextClassifier, counts: sparse.csr_array) -> list[NDArray[np.int64]]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
+from whichtoken.display.shown import Shown
 from whichtoken.estimators.text.documents import Documents
 from whichtoken.estimators.text.values import AttendedDocuments, TextRecipe, fit_twice, run_together
 from whichtoken.training.dual_ascent import ReadoutLoss
@@ -31,7 +32,7 @@ PLENTY = 20_000  # and from which on it says enough in the end
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(Shown):
     """What the validation found."""
 
     C: float

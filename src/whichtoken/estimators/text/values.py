@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from whichtoken.display.shown import Shown
 from whichtoken.estimators.text.documents import BLOCK, Documents, attention_shares, row_blocks
 from whichtoken.training.dual_ascent import (
     TOLERANCE,
@@ -29,7 +30,7 @@ SELECTION_RIDGE = 25.0
 
 
 @dataclass(frozen=True)
-class TextRecipe:
+class TextRecipe(Shown):
     """What a validation chooses."""
 
     C: float

@@ -1,7 +1,8 @@
 """Selection survives a small random start and is lost from a large one.
 
-Claim   Started from zero, or from Xavier numbers scaled down, training selects the relevant group; started from Xavier numbers
-        as they are, it classifies well by another mechanism and does not select.
+Claim   Started from zero, or from Xavier numbers scaled down, training selects the relevant group and v_2, the value on the
+        positions, stays small; started from Xavier numbers as they are, it classifies well by another mechanism, which
+        carries the value on the positions, and does not select.
 Source  Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group-Sparse Classification (arXiv 2504.08638) prove
         selection from zero; what a random start does is measured here.
 """
@@ -15,11 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whichtoken.experiments.group_sparse._training import random_problem, trained_selection
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least, at_most
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+HALF = 0.5  # |v_2| over |v| up to which the value counts as read from the variables
 SELECTED = 0.7  # mean attention from which on a group counts as selected
 
 
@@ -35,6 +37,7 @@ class Point:
 
 class GroupInitialisation(Experiment[Point]):
     id = "group-sparse/initialisation"
+    version = 2
     presets = {
         "quick": (Grid(scale=[0.0, 0.1, 1.0], seeds=5),),
         "full": (Grid(scale=[0.0, 0.03, 0.1, 0.3, 1.0], lr=0.02, steps=1500, batch=200, seeds=6),),
@@ -65,6 +68,14 @@ class GroupInitialisation(Experiment[Point]):
                 bound=0.9,
                 measured=Mean(runs.values("accuracy")),
             )
+            variables, positions = runs.values("value_norm"), runs.values("position_value_norm")
+            share, code = Mean(positions / np.hypot(variables, positions)), f"initialisation.position-value.{scale:g}"
+            if scale < 1:
+                yield at_most(code, f"{start}: |v_2| over |v|, zero in theory from zero", bound=HALF, measured=share)
+            else:
+                yield at_least(
+                    code, f"{start}: |v_2| over |v|, as the positions carry the value", bound=HALF, measured=share
+                )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

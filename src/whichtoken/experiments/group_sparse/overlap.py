@@ -1,7 +1,8 @@
-"""Two relevant groups, or correlated ones: what remains of the selection.
+"""Two relevant groups, correlated ones, or groups that share variables: what remains of the selection.
 
 Claim   With two relevant groups of one direction attention splits evenly between them; with two directions the value moves
         to the positions and routing by content beats what selection alone could reach; correlated groups change little.
+        Groups that share up to half of their variables with a neighbour are still told apart, with more shared they are not.
 Source  Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group-Sparse Classification (arXiv 2504.08638) treat
         one group and independent variables; what lies beyond is measured here.
 """
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whichtoken.experiments.group_sparse._training import TEST_SAMPLES, measured_selection
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, at_least
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, at_least, at_most
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,6 +32,7 @@ class Point:
     group_dim: int = 4
     case: str = "one group"
     correlation: float = 0.0  # of the same variable in two groups
+    shared: int = 0  # variables that a group has in common with the next
     lr: float = 0.05
     steps: int = 500
     batch: int = 200
@@ -38,9 +40,15 @@ class Point:
 
 class Overlap(Experiment[Point]):
     id = "group-sparse/overlap"
+    version = 2
     presets = {
-        "quick": (Grid(case=CASES, steps=400, seeds=5), Grid(correlation=0.7, steps=400, seeds=5)),
+        "quick": (
+            Grid(case=CASES, steps=400, seeds=5),
+            Grid(correlation=0.7, steps=400, seeds=5),
+            Grid(shared=2, steps=300, seeds=10),
+        ),
         "full": (
+            Grid(shared=[1, 2, 3], seeds=16),
             Grid(case=CASES, lr=0.02, steps=1500, batch=200, seeds=6),
             Grid(correlation=[0.3, 0.7], lr=0.02, steps=1500, batch=200, seeds=6),
         ),
@@ -66,13 +74,16 @@ class Overlap(Experiment[Point]):
         }
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
-        for correlation in rows.where(case="one group").levels("correlation"):
+        one = rows.where(case="one group")
+        for correlation in one.where(shared=0).levels("correlation"):
             yield at_least(
                 f"overlap.correlated.{correlation:g}",
                 f"one group, correlation {correlation:g}: attention on the relevant group",
                 bound=0.7,
-                measured=Mean(rows.where(case="one group", correlation=correlation).values("attention")),
+                measured=Mean(one.where(shared=0, correlation=correlation).values("attention")),
             )
+        for shared in filter(None, one.levels("shared")):
+            yield from _sharing_claims(one.where(shared=shared), shared)
         same, different = rows.where(case=CASES[1]), rows.where(case=CASES[2])
         yield agreement(
             "overlap.even-split",
@@ -105,18 +116,39 @@ class Overlap(Experiment[Point]):
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         from whichtoken.display.figures import grouped_bars
 
-        cases = list(dict.fromkeys((row.point.case, row.point.correlation) for row in rows))
-        names = [f"{case}\ncorrelation {rho:g}" if rho else case.replace(", ", "\n") for case, rho in cases]
+        cases = [
+            rows.where(case=case, correlation=rho, shared=shared)
+            for case, rho, shared in dict.fromkeys(
+                (row.point.case, row.point.correlation, row.point.shared) for row in rows
+            )
+        ]
         quantities = {
             "accuracy": "accuracy",
             "attention on the relevant groups": "relevant_attention",
             "|v_2|, value on the positions": "position_value_norm",
         }
-        samples = {
-            label: [rows.where(case=case, correlation=rho).values(quantity) for case, rho in cases]
-            for label, quantity in quantities.items()
-        }
-        grouped_bars(figure.subplots(), names, samples)
+        samples = {label: [runs.values(quantity) for runs in cases] for label, quantity in quantities.items()}
+        grouped_bars(figure.subplots(), [_name(runs[0].point) for runs in cases], samples)
+
+
+def _sharing_claims(runs: Rows[Point], shared: int) -> Iterator[Claim]:
+    what = f"one group, {shared} of {runs[0].point.group_dim} variables shared with each neighbour"
+    attention, code = Mean(runs.values("attention")), f"overlap.shared.{shared}"
+    if shared <= runs[0].point.group_dim // 2:
+        yield at_least(code, f"{what}: attention on the relevant group", bound=0.5, measured=attention)
+    else:
+        yield at_most(
+            code, f"{what}: attention on the relevant group, no longer selected", bound=0.5, measured=attention
+        )
+    yield at_least(
+        f"overlap.shared-accuracy.{shared}", f"{what}: accuracy", bound=0.9, measured=Mean(runs.values("accuracy"))
+    )
+
+
+def _name(point: Point) -> str:
+    if point.correlation:
+        return f"{point.case}\ncorrelation {point.correlation:g}"
+    return f"{point.case}\n{point.shared} shared" if point.shared else point.case.replace(", ", "\n")
 
 
 def _problem(point: Point, rng: np.random.Generator) -> GroupSparse:
@@ -127,7 +159,9 @@ def _problem(point: Point, rng: np.random.Generator) -> GroupSparse:
     first, second = rng.choice(point.groups, size=2, replace=False)
     directions = np.linalg.qr(rng.standard_normal((point.group_dim, 2)))[0].T  # orthonormal rows
     if point.case == CASES[0]:
-        return GroupSparse(point.groups, point.group_dim, int(first), directions[0], correlation=point.correlation)
+        return GroupSparse(
+            point.groups, point.group_dim, int(first), directions[0], correlation=point.correlation, shared=point.shared
+        )
     directions = directions[:1] if point.case == CASES[1] else directions
     return GroupSparse(
         point.groups, point.group_dim, [int(first), int(second)], directions, correlation=point.correlation

@@ -2,10 +2,11 @@
 
 Claim   In joint l_p mirror descent the decoder tends to its max-margin direction, and the key-query matrix to the member
         that |v|_p / |W|_p picks from a one-parameter family: the strict problem at ratio 0, the relaxed one at infinity.
-        Plain gradient flow has |v| ~ log t and |W| ~ log log t, so that it moves towards the relaxed end.
+        Normalised steps tend to a ratio that the two step sizes and the selected tokens give before training. Plain
+        gradient flow has |v| ~ log t and |W| ~ log log t, so that it moves towards the relaxed end.
 Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581): algorithm, two-sample
-        problem, limit of the decoder; the family of limits of W, the constants of the flow, and that attention stays
-        split where the ratio leaves a sequence no demand, are ours.
+        problem, limit of the decoder; the family of limits of W, the ratio, the constants of the flow, and that attention
+        stays split where the ratio leaves a sequence no demand, are ours.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.experiments.mirror_descent import _joint_figure
 from whichtoken.lab import (
     Claim,
     Exact,
@@ -34,7 +36,6 @@ from whichtoken.lab import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from whichtoken.data import AttentionProblem
@@ -47,8 +48,10 @@ SATURATED = 0.99  # attention on the selected token from which on it counts as s
 PLANE = (((-2.7, 1.2), (1.4, 2.1), (1.3, -0.1)), ((0.4, -2.2), (-1.1, -0.4), (0.9, 0.1)))
 PLANE_LABELS = (1, -1)
 PLANE_TOKENS = {1.75: [1, 0], 2.0: [1, 0], 3.0: [0, 0]}  # selected tokens that the authors print
+# Settings (lr, lr_decoder) at which the ratio is judged: for p < 2 steps so long that constraints take turns, else short ones.
+# In between neither law is exact: with p = 1.75 and steps of one, pilots were 30 % below to 3 % above that of long steps.
+LAW = {1.1: (0.1, 0.02), 1.4: (1.0, 0.3), 1.6: (10.0, 3.0), 1.75: (100.0, 40.0), 2.0: (1.0, 1.0), 3.0: (100.0, 100.0)}
 EARLY = 6  # the laws of the flow are fitted from a sixth of the steps on
-RATIO_BINS = 10.0 ** np.arange(-4.0, 2.0)
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,12 @@ PLANE_STUDY = tuple(
 # Step sizes of the decoder for ratios from 1e-5 to 1 (p = 1.1) or 0.1 to 10. For p = 3, |W|_p grows only as the root of
 # the steps: long ones are needed, and do no harm.
 RANDOM_STUDY = (
-    Grid(p=1.1, lr=0.1, lr_decoder=[0.015, 0.02, 0.025], steps=40000, seeds=25),
+    Grid(p=1.1, lr=0.1, lr_decoder=[0.015, 0.025], steps=40000, seeds=25),
+    Grid(p=1.1, lr=0.1, lr_decoder=0.02, steps=100000, seeds=25),
+    Grid(p=1.4, lr=1.0, lr_decoder=0.3, seeds=25),
+    Grid(p=1.6, lr=10.0, lr_decoder=3.0, seeds=25),
+    Grid(p=1.75, lr=100.0, lr_decoder=40.0, seeds=25),
+    Grid(p=3.0, lr=100.0, lr_decoder=100.0, seeds=25),
     Grid(p=1.75, lr_decoder=[0.2, 0.4, 1.0, 2.3], steps=10000, seeds=25),
     Grid(p=2.0, lr_decoder=[0.1, 0.3, 1.0, 3.0, 10.0], seeds=25),
     Grid(p=3.0, lr=1e4, lr_decoder=[1e2, 1e3, 1e4, 1e5, 1e6], seeds=25),
@@ -79,20 +87,22 @@ RANDOM_STUDY = (
 )
 SMALL_STUDY = (
     Grid(p=1.1, lr=0.1, lr_decoder=0.025, steps=40000, seeds=4),
+    Grid(p=1.6, lr=10.0, lr_decoder=3.0, seeds=(4, 16)),
     Grid(p=1.75, lr_decoder=0.4, steps=10000, seeds=4),
-    Grid(p=2.0, lr_decoder=[0.1, 1.0, 3.0], seeds=6),
-    Grid(p=3.0, lr=1e4, lr_decoder=1e4, seeds=4),
-    Grid(p=2.0, rule="flow", lr=0.05, lr_decoder=0.05, seeds=6),
+    Grid(p=2.0, lr_decoder=[0.1, 1.0, 3.0], seeds=(10, 20)),
+    Grid(p=3.0, lr=1e4, lr_decoder=[1e4, 1e6], seeds=(10, 20)),
+    Grid(p=2.0, rule="flow", lr=0.05, lr_decoder=0.05, seeds=(6, 24)),
 )
 
 
 class Joint(Experiment[Point]):
     id = "mirror-descent/joint"
+    version = 2
     presets = {"quick": PLANE_STUDY + SMALL_STUDY, "full": PLANE_STUDY + RANDOM_STUDY, "paper": PLANE_STUDY}
     method_fields = frozenset({"p", "rule", "lr", "lr_decoder", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        from whichtoken.flows.joint import joint_descent
+        from whichtoken.flows.joint import joint_descent, joint_ratio
 
         problem = _problem(point, rng)
         record = np.unique(np.geomspace(point.steps / EARLY, point.steps, 30).astype(int))
@@ -114,7 +124,13 @@ class Joint(Experiment[Point]):
             "cosine_decoder": _cosine(limits["decoder"], decoder),
             **{f"cosine_{name}": _cosine(limits[name], weights) for name in ("family", "strict", "relaxed")},
         }
-        return measured | _laws(descent, limits, point) if point.rule == "flow" else measured
+        if point.rule == "flow":
+            return measured | _laws(descent, limits, point)
+        if LAW.get(point.p) == (point.lr, point.lr_decoder):
+            expected = joint_ratio(problem, descent.selected, p=point.p, lr=point.lr, lr_decoder=point.lr_decoder)
+            measured["ratio_over_law"] = descent.final.ratio / expected
+            measured["ratio_over_steps"] = descent.final.ratio * (point.lr / point.lr_decoder) ** (1 / (point.p - 1))
+        return measured
 
     def predict(self, point: Point) -> Mapping[str, Predicted]:
         """Growth in plain flow, as `joint_flow_growth` explains: of |v|_p with log t, of |W|_p with log log t."""
@@ -126,6 +142,7 @@ class Joint(Experiment[Point]):
         settled = Rows(row for row in random if row.measured["settled"])
         for p in random.levels("p"):
             yield from _judge_family(p, settled.where(p=p), len(random.where(p=p)))
+        yield from _judge_ratio(settled)
         yield from _judge_ends(settled)
         yield from _judge_selection(random)
         for p in rows.where(rule="flow").levels("p"):
@@ -135,10 +152,10 @@ class Joint(Experiment[Point]):
         left, middle, right = figure.subplots(1, 3, width_ratios=[1.1, 1, 1])
         trained, flow = rows.where(rule="normalized"), rows.where(rule="flow")
         if trained:
-            _draw_portrait(trained, left)
-            _draw_cosines(Rows(row for row in trained if row.measured["settled"]), middle)
+            _joint_figure.draw_portrait(trained, left)
+            _joint_figure.draw_cosines(Rows(row for row in trained if row.measured["settled"]), middle)
         if flow:
-            _draw_flow(flow, right)
+            _joint_figure.draw_flow(flow, right)
 
 
 def _problem(point: Point, rng: np.random.Generator) -> AttentionProblem:
@@ -261,6 +278,28 @@ def _judge_family(p: float, settled: Rows[Point], runs: int) -> Iterator[Claim]:
         )
 
 
+def _judge_ratio(settled: Rows[Point]) -> Iterator[Claim]:
+    judged = Rows(row for row in settled if "ratio_over_law" in row.measured)
+    for p in judged.levels("p"):
+        runs = judged.where(p=p)
+        lr, lr_decoder = LAW[p]
+        yield agreement(
+            f"joint.ratio.p{p:g}",
+            f"p = {p:g}, steps of {lr:g} and {lr_decoder:g}: |v| / |W| at the end over what was predicted from the selected "
+            f"tokens ({len(runs)} runs that settled)",
+            theory=1.0,
+            measured=Mean(runs.seed_means("ratio_over_law")),
+            tolerance=0.05,  # the largest deviation of single pilot runs with p >= 1.4 was 2 %, with p = 1.1 it was 5 %
+        )
+        if p < 2.0:
+            yield at_least(
+                f"joint.ratio-of-steps.p{p:g}",
+                f"p = {p:g}: by which factor the ratio exceeds (lr_decoder / lr)^(1/(p-1)), least of all these runs",
+                bound=1.2,
+                measured=Exact(runs.values("ratio_over_steps").min()),
+            )
+
+
 def _judge_ends(settled: Rows[Point]) -> Iterator[Claim]:
     differ = Rows(row for row in settled if row.measured["ratio_end"] > 0.0)
     position = differ.values("ratio") / differ.values("ratio_start")
@@ -295,23 +334,31 @@ def _judge_selection(rows: Rows[Point]) -> Iterator[Claim]:
     yield at_least(
         "joint.settled",
         f"every sequence asks for a lead: share of runs that settle on single tokens ({len(demanding)} runs)",
-        bound=0.9,
-        measured=Resampled(demanding.seed_means("settled"), np.mean),
+        bound=0.95,
+        # a run that ends with tokens that no decoder classifies has failed: it counts as one that does not settle
+        measured=Resampled([*demanding.seed_means("settled"), *[0.0] * len(rows.failed)], np.mean),
     )
     yield at_most(
         "joint.split",
         f"the ratio leaves a sequence no demand: share of runs that still settle (ours; {len(idle)} runs)",
-        bound=0.5,
+        bound=0.4,
         measured=Resampled(idle.seed_means("settled"), np.mean),
     )
 
 
 def _judge_flow(p: float, rows: Rows[Point]) -> Iterator[Claim]:
     kept = Rows(row for row in rows if row.measured["kept_tokens"])
+    yield at_least(
+        f"joint.flow.kept.p{p:g}",
+        f"p = {p:g}, plain flow: share of runs that keep their tokens from a sixth of the time on",
+        bound=0.8,
+        measured=Resampled([*rows.seed_means("kept_tokens"), *[0.0] * len(rows.failed)], np.mean),
+    )
     decoder, weights = (kept.predicted(name) for name in ("decoder_slope", "weight_slope"))
     yield agreement(
         f"joint.flow.decoder.p{p:g}",
-        f"p = {p:g}, plain flow: growth of label margin times |v| per log t ({len(kept)} of {len(rows)} runs settled)",
+        f"p = {p:g}, plain flow: growth of label margin times |v| per log t ({len(kept)} of {len(rows)} runs, those that "
+        f"keep their tokens)",
         theory=decoder.value if decoder else None,
         measured=Mean(kept.values("decoder_slope")),
         tolerance=0.02,
@@ -321,7 +368,7 @@ def _judge_flow(p: float, rows: Rows[Point]) -> Iterator[Claim]:
         f"p = {p:g}, plain flow: growth of relaxed margin times |W| per log log t, corrected for (p - 2) log |W|",
         theory=weights.value if weights else None,
         measured=Mean(kept.values("weight_slope")),
-        tolerance=0.1 * p,
+        tolerance=0.075 * p,  # pilots at these times: 4 % below p for p = 2, 2 % below for p = 3, still rising
     )
     yield at_least(
         f"joint.flow.limit.p{p:g}",
@@ -343,43 +390,3 @@ def _least_cosine(row: Any) -> float:
 
 def _nearer_end(row: Any) -> float:
     return float(max(row.measured["cosine_strict"], row.measured["cosine_relaxed"]))
-
-
-def _draw_portrait(rows: Rows[Point], axes: Axes) -> None:
-    """Over ratio and p: cosine to the strict limit, and how many runs end with attention on single tokens."""
-    ps = sorted(rows.levels("p"))
-    table = np.full((len(ps), len(RATIO_BINS) - 1), np.nan)
-    axes.set(title="Strict limit's cosine, share settled", xlabel="|v| / |W|", xscale="log", yticks=[])
-    for i, p in enumerate(ps):
-        runs = rows.where(p=p)
-        bins = np.digitize(runs.values("ratio"), RATIO_BINS) - 1
-        for j in set(bins.tolist()) & set(range(table.shape[1])):
-            inside = Rows(row for row, found in zip(runs, bins, strict=True) if found == j)
-            settled = inside.values("settled")
-            if settled.any():
-                table[i, j] = inside.values("cosine_strict")[settled].mean()
-            text = f"{table[i, j]:.3f}\n{settled.mean():.0%}" if settled.any() else f"{settled.mean():.0%}"
-            axes.text(np.sqrt(RATIO_BINS[j] * RATIO_BINS[j + 1]), i + 0.5, text, ha="center", va="center", fontsize=8)
-    axes.pcolormesh(RATIO_BINS, np.arange(len(ps) + 1), table, cmap="Blues_r", vmin=0.7, vmax=1.1, alpha=0.6)
-    axes.set_yticks(np.arange(len(ps)) + 0.5, [f"p = {p:g}" for p in ps])
-    axes.grid(False)
-
-
-def _draw_cosines(rows: Rows[Point], axes: Axes) -> None:
-    for name, marker in (("strict", "v"), ("relaxed", "^"), ("family", ".")):
-        distance = np.maximum(1 - rows.values(f"cosine_{name}"), 1e-12)
-        axes.plot(rows.values("ratio"), distance, marker, ms=4, alpha=0.6, label=name)
-    axes.set(xscale="log", yscale="log", title="1 - cosine to three limits", xlabel="|v| / |W|", xlim=(1e-4, 1e2))
-    axes.legend()
-
-
-def _draw_flow(rows: Rows[Point], axes: Axes) -> None:
-    for number, row in enumerate(rows):
-        if row.seed < 4 and row.point.p == rows[0].point.p:
-            times = row.measured["log_times"]
-            axes.plot(times, row.measured["decoder_norms"], "C0-", lw=1, label="|v|" if number == 0 else None)
-            axes.plot(times, row.measured["weight_norms"], "C1-", lw=1, label="|W|" if number == 0 else None)
-    axes.set(xscale="log", yscale="log", title="Plain flow", xlabel="log t")
-    axes.minorticks_off()
-    axes.set_xticks([100, 200, 400, 800], ["100", "200", "400", "800"])
-    axes.legend()

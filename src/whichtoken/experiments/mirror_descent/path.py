@@ -1,9 +1,9 @@
 """The regularisation path leads to the same max-margin direction as mirror descent.
 
 Claim   As the bound R on |W|_p grows, the direction of the best key-query matrix of that norm tends to the max-margin
-        direction that separates the best token of every sequence.
+        direction that separates the best token of every sequence; the divergence falls as R^-2.
 Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581), global regularisation
-        path; the divergence at each R is measured here.
+        path; the rate is ours.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, at_most
+from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, agreement, at_most
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-RADII = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+RADII = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0, 30000.0)
 JUDGED = 300.0  # radius at which the divergence is judged
-FAR = 30.0  # the rate is fitted from this radius on
+FAR = 10000.0  # the rate is fitted from this radius on
+RATE = -2.0  # the scores miss those of the limit by a constant, hence the direction by 1 / R, and D_p is quadratic
+# of the rate: with p = 1.1 single entries are still small against 1 / R at the last radius, pilots gave -1.93 in the mean
+TOLERANCE, TOLERANCE_NEAR_ONE = 0.1, 0.15
 EXPONENTS = [1.1, 1.5, 1.75, 2.0, 3.0]
 
 
@@ -35,8 +38,8 @@ class Point:
 
 class Path(Experiment[Point]):
     id = "mirror-descent/path"
-    version = 2
-    presets = {"quick": (Grid(p=[1.1, 2.0], seeds=4),), "full": (Grid(p=EXPONENTS, seeds=30),)}
+    version = 3
+    presets = {"quick": (Grid(p=[1.5, 2.0], seeds=(4, 8)),), "full": (Grid(p=EXPONENTS, seeds=12),)}
     method_fields = frozenset({"p"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -68,14 +71,15 @@ class Path(Experiment[Point]):
             yield at_most(
                 f"path.limit.p{p:g}",
                 f"p = {p:g}: divergence from the max-margin direction at R = {JUDGED:g}",
-                bound=0.01,
+                bound=0.005,
                 measured=Mean(runs.values("judged")),
             )
-            yield at_most(
+            yield agreement(
                 f"path.rate.p{p:g}",
-                f"p = {p:g}: exponent of the divergence as a power of R (ours)",
-                bound=-1.0,
+                f"p = {p:g}: exponent of the divergence as a power of R, from R = {FAR:g} to {RADII[-1]:g} (ours)",
+                theory=RATE,
                 measured=Mean(runs.values("exponent")),
+                tolerance=TOLERANCE if p >= 1.5 else TOLERANCE_NEAR_ONE,
             )
         if rows:
             yield at_most(

@@ -16,7 +16,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Rows, agreement, at_most
+from whichtoken.lab import (
+    Claim,
+    Experiment,
+    Grid,
+    Mean,
+    Measured,
+    Predicted,
+    Resampled,
+    Rows,
+    agreement,
+    at_least,
+    at_most,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +37,11 @@ if TYPE_CHECKING:
 WINDOW = 20  # near the limit the divergence jitters: a decade ends in a mean over this many steps
 EARLY = 6  # exponents of plain steps are fitted from a sixth of the logarithmic time on
 LONG = 5000  # runs of more steps are for the exponents, shorter ones for what a user reaches
-RECIPES = {("normalized", 2.0): 1e-4, ("geometric", 3.0): 5e-4}  # divergence that a user should reach with few steps
+RECIPES = {("normalized", 2.0): 1e-4, ("geometric", 3.0): 2.5e-4}  # divergence that a user should reach with few steps
+TOLERANCE = 0.1  # of an exponent, and of a difference between two
+# Plain steps live on a logarithmic clock. At the times that are reached, pilots gave -1.07 for p = 1.5, and for p = 3 a linear
+# classifier that is steeper by 0.07.
+TOLERANCES = {("flow", 1.5): 0.12, ("flow", 3.0): 0.15}
 
 
 @dataclass(frozen=True)
@@ -42,7 +58,7 @@ class Point:
     loss: Literal["logistic", "exponential", "linear"] = "logistic"
 
 
-def _study(seeds: int, steps: int, normalized: list[float], plain: list[float]) -> tuple[Grid, ...]:
+def _study(seeds: int | tuple[int, int], steps: int, normalized: list[float], plain: list[float]) -> tuple[Grid, ...]:
     return (
         Grid(loss=["logistic", "exponential", "linear"], seeds=seeds),
         Grid(p=3.0, rule="geometric", lr=0.01, steps=3000, seeds=seeds),
@@ -59,7 +75,7 @@ class Rates(Experiment[Point]):
     id = "mirror-descent/rates"
     version = 2
     presets = {
-        "quick": _study(6, 10000, [2.0, 3.0], [2.0]),
+        "quick": _study((10, 20), 10000, [2.0, 3.0], [2.0]),
         "full": (*_study(30, 30000, [1.1, 2.0, 3.0], [1.5, 2.0, 3.0]), LARGE_STEPS),
     }
     method_fields = frozenset({"p", "rule", "lr", "steps", "loss"})
@@ -109,22 +125,23 @@ class Rates(Experiment[Point]):
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
         for rule, p in sorted({(row.point.rule, row.point.p) for row in rows if row.point.steps > LONG}):
             runs = Rows(row for row in rows.where(rule=rule, p=p) if row.point.steps > LONG and row.measured["settled"])
+            tolerance = TOLERANCES.get((rule, p), TOLERANCE)
             clock = "log t" if rule == "flow" else "k"
             name = "plain" if rule == "flow" else rule
             found = runs.predicted("exponent")
             yield agreement(
                 f"rates.{name}.p{p:g}",
-                f"p = {p:g}, {name} steps: exponent of the divergence in {clock} (ours; {len(runs)} settled runs)",
+                f"p = {p:g}, {name} steps: exponent of the divergence in {clock} (ours; {len(runs)} runs that settled)",
                 theory=found.value if found else None,
                 measured=Mean(runs.values("attention_exponent")),
-                tolerance=0.25 if rule == "flow" else 0.1,
+                tolerance=tolerance,
             )
             yield agreement(
                 f"rates.{name}-linear.p{p:g}",
                 f"p = {p:g}, {name} steps: its difference to that of a linear classifier",
                 theory=0.0,
                 measured=Mean(runs.values("attention_exponent") - runs.values("linear_exponent")),
-                tolerance=0.25 if rule == "flow" else 0.1,
+                tolerance=tolerance,
             )
             if bound := runs.predicted("bound"):
                 yield at_most(
@@ -133,6 +150,13 @@ class Rates(Experiment[Point]):
                     bound=bound.value,
                     measured=Mean(runs.values("attention_exponent")),
                 )
+        long = Rows((row for row in rows if row.point.steps > LONG), rows.failed)
+        yield at_least(
+            "rates.settled",
+            "share of the long runs that settle: their tokens do not change after a twentieth of the steps",
+            bound=0.8,
+            measured=Resampled([*long.seed_means("settled"), *[0.0] * len(long.failed)], np.mean),
+        )
         yield from self._few_steps(Rows(row for row in rows if row.point.steps <= LONG))
 
     def _few_steps(self, rows: Rows[Point]) -> Iterator[Claim]:
@@ -148,7 +172,7 @@ class Rates(Experiment[Point]):
         yield at_most(
             "rates.loss",
             "p = 2: how much exponential or linear loss changes the divergence, relative to logistic",
-            bound=0.1,
+            bound=0.05,
             measured=Mean(rows.where(rule="normalized").per_seed(_change_by_loss)),
         )
 

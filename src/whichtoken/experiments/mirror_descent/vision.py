@@ -2,8 +2,9 @@
 
 Claim   A vision transformer trained by l_1.1 mirror descent classifies pictures as well as one trained by Adam, and has sparser
         queries, keys and values.
-Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581) show curves and histograms
-        for CIFAR-10; sizes for two cores, the digits and all numbers are ours.
+Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581): curves and histograms for
+        CIFAR-10, and in a newer study of 2000 epochs, one run each, last-epoch accuracies of 82.4 % (l_1.1) and 82.6 % (Adam)
+        on CIFAR-10, 55.6 % and 54.7 % on CIFAR-100. Sizes for two cores, the digits and all numbers below are ours.
 """
 
 from __future__ import annotations

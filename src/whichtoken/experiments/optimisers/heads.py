@@ -37,8 +37,8 @@ class Point:
 class MuonHeads(Experiment[Point]):
     id = "optimisers/heads"
     presets = {
-        "quick": (Grid(seen=["each", "whole"], seeds=6),),
-        "full": (Grid(seen=["each", "whole"], heads=[2, 3], steps=16000, seeds=30),),
+        "quick": (Grid(seen=["each", "whole"], seeds=(6, 24)),),
+        "full": (Grid(seen=["each", "whole"], heads=[2, 3], seeds=30),),
     }
     method_fields = frozenset({"seen", "steps"})
 

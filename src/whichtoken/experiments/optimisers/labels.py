@@ -47,9 +47,9 @@ class Labels(Experiment[Point]):
     id = "optimisers/labels"
     presets = {
         "quick": (
-            Grid(classes=4, seeds=8),
-            Grid(noise=0.2, steps=4000, seeds=6),
-            Grid(method="normalized-gd", noise=0.4, steps=2000, seeds=6),
+            Grid(classes=4, seeds=(8, 32)),
+            Grid(noise=0.2, steps=4000, seeds=(6, 24)),
+            Grid(method="normalized-gd", noise=0.4, steps=2000, seeds=(6, 24)),
         ),
         "full": (
             Grid(method=["sign", "muon"], classes=[3, 4, 8], steps=16000, seeds=30),
@@ -98,7 +98,7 @@ class Labels(Experiment[Point]):
                     f"labels.margin.n{noise:g}",
                     f"{noise:.0%} wrong labels: distance of a sequence's label margin from that of its best token or "
                     f"log((1 - e) / e), whichever is less",
-                    bound=0.05,
+                    bound=0.01,
                     measured=Mean(runs.seed_means("miss")),
                 )
                 continue

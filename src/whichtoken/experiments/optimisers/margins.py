@@ -29,7 +29,7 @@ MethodName = Literal[
     "shampoo", "soap", "schatten", "keys-queries", "keys-queries-muon",
 ]  # fmt: skip
 DOMINANCE = 0.05  # by which the share in the own norm should exceed that in every other
-NEIGHBOURS = {"schatten"}  # whose norm lies between two of the map: any lead over them will do
+NEIGHBOURS = {"schatten"}  # whose norm lies between two of the map: a small lead over them will do
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Point:
 class Margins(Experiment[Point]):
     id = "optimisers/margins"
     presets = {
-        "quick": (Grid(method=["normalized-gd", "sign", "coordinate", "adam", "muon", "keys-queries"], seeds=6),),
+        "quick": (Grid(method=["normalized-gd", "sign", "coordinate", "adam", "muon", "keys-queries"], seeds=(6, 24)),),
         "full": (Grid(method=list(METHODS), steps=16000, seeds=30),),
     }
     method_fields = frozenset({"method", "steps"})
@@ -87,14 +87,14 @@ class Margins(Experiment[Point]):
                 f"margins.limit.{name}",
                 f"{method.label}: that share, extrapolated to endless training",
                 theory=1.0,
-                measured=Mean(runs.seed_means(_extrapolated)),
+                measured=Mean([*runs.seed_means(_extrapolated), *[0.0] * len(runs.failed)]),
                 tolerance=0.02,
             )
             yield at_least(
                 f"margins.dominance.{name}",
                 f"{method.label}: lead over the share in the nearest other norm",
-                bound=0.0 if name in NEIGHBOURS else DOMINANCE,
-                measured=Mean(runs.seed_means(_dominance)),
+                bound=0.01 if name in NEIGHBOURS else DOMINANCE,
+                measured=Mean([*runs.seed_means(_dominance), *[0.0] * len(runs.failed)]),
             )
             if method.rate:
                 yield agreement(
@@ -102,7 +102,7 @@ class Margins(Experiment[Point]):
                     f"{method.label}: exponent of the missing share in the number of steps",
                     theory=-1.0,
                     measured=Mean(runs.seed_means(_exponent)),
-                    tolerance=0.15,
+                    tolerance=0.075,
                 )
         if rows:
             yield at_most(

@@ -37,8 +37,8 @@ class Point:
 class SelectedTokens(Experiment[Point]):
     id = "optimisers/tokens"
     presets = {
-        "quick": (Grid(method=COMPARED, start=[1e-3, 1.0], seeds=12),),
-        "full": (Grid(method=COMPARED, start=[1e-3, 1.0], steps=16000, seeds=60),),
+        "quick": (Grid(method=COMPARED, start=[1e-3, 1.0], seeds=(12, 24)),),
+        "full": (Grid(method=COMPARED, start=[1e-3, 1.0], steps=8000, seeds=60),),
     }
     method_fields = frozenset({"method", "steps", "start"})
 

@@ -63,27 +63,24 @@ def versus_theory(
     *,
     relative: float = 0.0,
     absolute: float = 0.0,
-    standard_errors: float = 0.0,
     values: NDArray[np.float64] | None = None,
 ) -> Claim:
     """The claim that the mean of a measured quantity equals the prediction of the same name.
 
     Parameters
     ----------
-    relative, absolute, standard_errors : parts of the tolerance, summed: times the prediction, as it is, and times the
-        standard error of the mean.
+    relative, absolute : parts of the tolerance, summed: times the prediction, and as it is.
     values : what to average instead of the measured quantity itself, a value per row.
     """
     predicted = runs.predicted(name)
     sample = runs.values(name) if values is None else values
-    spread = float(np.std(sample, ddof=1) / np.sqrt(len(sample))) if len(sample) > 1 else 0.0
     theory = None if predicted is None else float(predicted.value)
     return agreement(
         code,
         claim,
         theory=theory,
         measured=Mean(sample),
-        tolerance=relative * abs(theory or 0.0) + absolute + standard_errors * spread,
+        tolerance=relative * abs(theory or 0.0) + absolute,
         theory_error=0.0 if predicted is None else predicted.error,
     )
 

@@ -41,6 +41,8 @@ Array = NDArray[np.float64]
 
 LEARNING_RATE = 0.5  # of bias and query; the alignment does not depend on the latter
 HIGH = 0.8  # alignments above it are predicted to 1 %, those below to 0.02
+# Raw values keep what the labels' luck and finite size do to them: in independent runs at d = 600 cosines lay 1.4 to 4 % off
+RAW_COSINE, RAW_NORM = 0.06, 0.08  # relative
 MANY = 8.0  # samples per dimension from which the approach to 1 is judged
 
 
@@ -58,7 +60,7 @@ class Point:
     reuse: bool = True  # of the samples of the first step in the second
 
 
-def strengths(values: list[float], dim: int, seeds: int) -> Grid:
+def strengths(values: list[float], dim: int, seeds: tuple[int, int]) -> Grid:
     """A rare signal, from too weak to strong enough for a positive alignment, with and without the better bias."""
     return Grid(dim=dim, strength=values, samples_per_dim=4.0, bias_correction=[False, True], seeds=seeds)
 
@@ -97,18 +99,18 @@ def _name(point: Point) -> str:
 class Alignment(Experiment[Point]):
     id = "sparse-tokens/alignment"
     presets = {
-        "quick": (Grid(dim=500, seeds=24), strengths([2.0], dim=250, seeds=32)),
+        "quick": (Grid(dim=500, seeds=(16, 64)), strengths([2.0], dim=250, seeds=(32, 128))),
         "full": (
-            Grid(samples_per_dim=[0.5, 1.0, 2.0, 4.0], seeds=40),
-            Grid(**COMMON, samples_per_dim=[0.5, 2.0], seeds=40),
-            Grid(**COMMON, dim=250, seeds=80),
-            Grid(**COMMON, dim=500, seeds=40),
-            Grid(**COMMON, loss="square", seeds=40),
-            strengths([2.0, 3.0, 5.0], dim=500, seeds=40),
-            Grid(**LARGE_STEP, dim=2000, samples_per_dim=0.5, reuse=[True, False], seeds=100),
-            Grid(dim=200, samples_per_dim=[8.0, 16.0, 32.0], seeds=100),
+            Grid(samples_per_dim=[0.5, 1.0, 2.0, 4.0], seeds=(40, 160)),
+            Grid(**COMMON, samples_per_dim=[0.5, 2.0], seeds=(40, 80)),
+            Grid(**COMMON, dim=250, seeds=(80, 160)),
+            Grid(**COMMON, dim=500, seeds=(40, 160)),
+            Grid(**COMMON, loss="square", seeds=(40, 80)),
+            strengths([2.0, 3.0, 5.0], dim=500, seeds=(40, 160)),
+            Grid(**LARGE_STEP, dim=2000, samples_per_dim=0.5, reuse=[True, False], seeds=(100, 200)),
+            Grid(dim=200, samples_per_dim=[8.0, 16.0, 32.0], seeds=(100, 200)),
         ),
-        "paper": (Grid(samples_per_dim=[0.5, 1.0, 2.0, 4.0], seeds=10),),
+        "paper": (Grid(samples_per_dim=[0.5, 1.0, 2.0, 4.0], seeds=(10, 40)),),
     }
     method_fields = frozenset({"loss", "lr_readout", "bias_correction", "reuse"})
 
@@ -157,7 +159,7 @@ class Alignment(Experiment[Point]):
             yield from _follows_theory(few.where(**vars(point)), point)
         yield at_least(
             "alignment.sign",
-            "share of runs whose sign is that of theta^2 R (1 - R/L) - (L-1)(1-2 pi)/pi",
+            "share of runs in which the query turns towards the signal exactly where theta^2 R (1 - R/L) > (L-1)(1-2 pi)/pi",
             bound=0.9,
             measured=Share([_sign_as_the_rule_says(row.point, row.measured["alignment"]) for row in _plain(few)]),
         )
@@ -187,11 +189,11 @@ def theory(point: Point) -> TwoSteps:
 
 
 def _follows_theory(runs: Rows[Point], point: Point) -> Iterator[Claim]:
-    name = _name(point)
+    name, words = _name(point), _described(point)
     high = abs(theory(point).alignment) > HIGH
     yield versus_theory(
         f"alignment.cosine.{name}",
-        f"{name}: cosine of query and signal",
+        f"cosine of query and signal, at each run's own share of positives ({words})",
         runs,
         "alignment",
         relative=0.01 if high else 0.0,
@@ -200,12 +202,41 @@ def _follows_theory(runs: Rows[Point], point: Point) -> Iterator[Claim]:
     )
     yield versus_theory(
         f"alignment.norm.{name}",
-        f"{name}: norm of the query",
+        f"norm of the query, at each run's own share of positives ({words})",
         runs,
         "query_norm",
         relative=0.03,
         values=runs.values("adjusted_norm"),
     )
+    raw = f"as trained, nothing adjusted ({words})"
+    yield versus_theory(
+        f"alignment.raw-cosine.{name}",
+        f"cosine of query and signal, {raw}",
+        runs,
+        "alignment",
+        relative=RAW_COSINE if high else 0.0,
+        absolute=0.0 if high else 0.04,
+    )
+    yield versus_theory(
+        f"alignment.raw-norm.{name}", f"norm of the query, {raw}", runs, "query_norm", relative=RAW_NORM
+    )
+
+
+def _described(point: Point) -> str:
+    """Task and training in words."""
+    special = {
+        f"{point.loss} loss": point.loss != "logistic",
+        f"first step {point.lr_readout:g}": point.lr_readout != LEARNING_RATE,
+        "bias at the log-odds": point.bias_correction,
+        "second step on fresh samples": not point.reuse,
+    }
+    parts = [
+        f"{point.signal_tokens} of {point.length} tokens with a signal of {point.strength:g}",
+        f"{100 * point.prevalence:g} % positive",
+        f"{point.samples_per_dim:g} samples per dimension, d = {point.dim}",
+        *(word for word, applies in special.items() if applies),
+    ]
+    return "; ".join(parts)
 
 
 def _approach(many: Rows[Point], ending: str) -> Iterator[Claim]:
@@ -217,7 +248,7 @@ def _approach(many: Rows[Point], ending: str) -> Iterator[Claim]:
     constant = runs.predicted("approach_constant")
     yield agreement(
         f"alignment.constant{ending}",
-        f"alpha0 (1 - cosine) at {largest:g} samples per dimension, over C",
+        f"samples per dimension times (1 - cosine) at {largest:g} of them, over the constant C of theory",
         theory=None if constant is None else 1.0,
         measured=Mean(largest * runs.values("deficit") / (1.0 if constant is None else constant.value)),
         tolerance=0.05,

@@ -51,20 +51,29 @@ def _name(point: Point) -> str:
     return f"{point.model}{alignment}.L{point.length}.d{point.dim}"
 
 
+def _described(point: Point) -> str:
+    model = {
+        "attention": f"attention, alignment {point.alignment:g}",
+        "pooled": "mean token",
+        "vectorized": "all tokens",
+    }
+    return f"{model[point.model]}, {point.length} tokens, d = {point.dim}"
+
+
 class Capacity(Experiment[Point]):
     id = "sparse-tokens/capacity"
     presets = {
         "quick": (
-            Grid(dim=50, model=["attention", "pooled"], seeds=32),
-            Grid(dim=10, model="vectorized", seeds=32),
+            Grid(dim=50, model=["attention", "pooled"], seeds=(32, 128)),
+            Grid(dim=10, model="vectorized", seeds=(32, 128)),
         ),
         "full": (
-            Grid(dim=[50, 100], alignment=0.8, seeds=100),
-            Grid(dim=200, alignment=0.8, seeds=30),
-            Grid(alignment=0.0, seeds=80),
-            Grid(model="pooled", seeds=80),
-            Grid(dim=20, model="vectorized", seeds=80),
-            Grid(length=10, strength=3.0, alignment=0.9, dim=150, seeds=60),
+            Grid(dim=[50, 100], alignment=0.8, seeds=(100, 200)),
+            Grid(dim=200, alignment=0.8, seeds=(40, 80)),
+            Grid(alignment=0.0, seeds=(80, 160)),
+            Grid(model="pooled", seeds=(80, 160)),
+            Grid(dim=20, model="vectorized", seeds=(80, 160)),
+            Grid(length=10, strength=3.0, alignment=0.9, dim=150, seeds=(60, 120)),
         ),
     }
 
@@ -96,7 +105,7 @@ class Capacity(Experiment[Point]):
             predicted = runs.predicted("capacity")
             yield agreement(
                 f"capacity.crossing.{name}",
-                f"{name}: samples at which half of the sets are separable, over the prediction",
+                f"samples at which half of the sets stop being separable, over the prediction ({_described(runs[0].point)})",
                 theory=None if predicted is None else 1.0,
                 measured=Resampled(_relative(runs), np.median),
                 tolerance=0.04 * max(1.0, LARGE / _parameters(runs[0].point)),

@@ -43,10 +43,10 @@ OTHER_TASK: dict[str, Any] = {"length": 5, "signal_tokens": 2, "strength": 3.0, 
 class Estimator(Experiment[Point]):
     id = "sparse-tokens/estimator"
     presets = {
-        "quick": (Grid(pooling=["attention", "mean"], seeds=24),),
+        "quick": (Grid(pooling=["attention", "mean"], seeds=(16, 64)),),
         "full": (
-            Grid(pooling=["attention", "mean"], samples_per_dim=[2.0, 4.0, 8.0], seeds=60),
-            Grid(**OTHER_TASK, inverse_temperature=1.5, query_share=0.6, samples_per_dim=6.0, seeds=60),
+            Grid(pooling=["attention", "mean"], samples_per_dim=[2.0, 4.0, 8.0], seeds=(40, 160)),
+            Grid(**OTHER_TASK, inverse_temperature=1.5, query_share=0.6, samples_per_dim=6.0, seeds=(40, 160)),
         ),
     }
     method_fields = frozenset({"pooling", "inverse_temperature", "ridge", "query_share"})

@@ -49,7 +49,7 @@ class Point:
 
 class Surrogate(Experiment[Point]):
     id = "sparse-tokens/surrogate"
-    presets = {"quick": (Grid(dim=100, seeds=30),), "full": (Grid(dim=[100, 200, 400], seeds=60),)}
+    presets = {"quick": (Grid(dim=100, seeds=(30, 120)),), "full": (Grid(dim=[100, 200, 400], seeds=(60, 120)),)}
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import SparseTokens
@@ -117,7 +117,7 @@ def _surfaces_agree(runs: Rows[Point], name: str) -> Iterator[Claim]:
     ):
         yield agreement(
             f"surrogate.{code}.{name}",
-            f"{name}: objective with pinned overlaps over the potential, {what}",
+            f"training objective with pinned overlaps over the potential, {what} (d = {runs[0].point.dim})",
             theory=None if predicted is None else 1.0,
             measured=Mean(values),
             tolerance=0.03,
@@ -125,7 +125,7 @@ def _surfaces_agree(runs: Rows[Point], name: str) -> Iterator[Claim]:
         )
     yield at_least(
         f"surrogate.minimum.{name}",
-        f"{name}: share of runs whose surface is lowest where the potential is, on the grid",
+        f"share of runs (d = {runs[0].point.dim}) whose surface is lowest where the potential is, on the grid",
         bound=0.8,
         measured=Share(runs.values("surface").argmin(axis=1) == CENTRE),
     )

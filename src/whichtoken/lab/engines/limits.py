@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 
 HOUR = 3600.0
@@ -14,7 +15,7 @@ DEFAULTS = {"quick": HOUR, "full": 6 * HOUR, "paper": 48 * HOUR}
 
 
 @dataclass(frozen=True)
-class TimeLimit:
+class TimeLimit(Shown):
     """How long a point may take.
 
     Parameters

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whichtoken.display.shown import Shown
 from whichtoken.theory.group_sparse.problem import Problem, positive
 
 LOSS_CONSTANT = math.sqrt(2 / math.pi) * math.pi**2 / 12  # R E softplus(-R H) for large R, H half-normal
 
 
 @dataclass(frozen=True)
-class LatePhase:
+class LatePhase(Shown):
     """Asymptotic state at the given steps; arrays of the shape of `step`.
 
     Attributes

@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from whichtoken.display.shown import Shown
 from whichtoken.theory.group_sparse.logistic_moments import (
     COARSE_NODES,
     NODES,
@@ -24,7 +25,7 @@ INVERSE_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 
 
 @dataclass(frozen=True)
-class PopulationTrajectory:
+class PopulationTrajectory(Shown):
     """State of population gradient descent; every array has shape (steps + 1,), entry t is after t updates.
 
     Attributes
@@ -70,7 +71,7 @@ class PopulationTrajectory:
 
 
 @dataclass(frozen=True)
-class FirstUpdate:
+class FirstUpdate(Shown):
     """The model after one update from zero: the value vector moves, attention stays uniform.
 
     Attributes

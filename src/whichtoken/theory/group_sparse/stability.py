@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from whichtoken.display.shown import Shown
 from whichtoken.theory.group_sparse.population import population_map
 from whichtoken.theory.group_sparse.problem import Problem
 
@@ -18,7 +19,7 @@ LONGEST_PATH = 1 << 18
 
 
 @dataclass(frozen=True)
-class StabilityBounds:
+class StabilityBounds(Shown):
     """Largest stable learning rates; gradient descent from zero has to stay below all of them.
 
     Attributes

@@ -17,13 +17,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from whichtoken.display.shown import Shown
 from whichtoken.theory.group_sparse.problem import Problem, positive, whole
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class SymmetricTrajectory:
+class SymmetricTrajectory(Shown):
     """State of the reduced map; every array has steps + 1 entries, entry t is after t updates.
 
     Attributes

@@ -20,6 +20,7 @@ from whichtoken.theory.sparse_tokens.limits import (
 from whichtoken.theory.sparse_tokens.pilot import PilotEstimate, estimate_task
 from whichtoken.theory.sparse_tokens.planner import Plan, plan
 from whichtoken.theory.sparse_tokens.readout import Readout, erm
+from whichtoken.theory.sparse_tokens.reuse import ReusedReadout, reused_erm
 from whichtoken.theory.sparse_tokens.separability import capacity
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "PilotEstimate",
     "Plan",
     "Readout",
+    "ReusedReadout",
     "SampledError",
     "Task",
     "TwoSteps",
@@ -42,5 +44,6 @@ __all__ = [
     "exact_error_vectorized",
     "linear_oracle",
     "plan",
+    "reused_erm",
     "two_steps",
 ]

@@ -22,6 +22,7 @@ from scipy.special import expit
 
 from whichtoken.checks import check_choice, check_range
 from whichtoken.data.sparse_task import LOSSES, Task
+from whichtoken.display.shown import Shown
 
 Array = NDArray[np.float64]
 
@@ -30,7 +31,7 @@ TRAPEZOID_NODES = 4001
 
 
 @dataclass(frozen=True)
-class TwoSteps:
+class TwoSteps(Shown):
     """Query and readout after two gradient steps: the result of `two_steps`.
 
     Attributes
@@ -45,6 +46,8 @@ class TwoSteps:
         Cosine of readout and signal.
     readout_norm : float
         Length of the readout.
+    readout_cosine : float
+        Cosine of query and readout.
     bias : float
         Bias of the readout.
     approach_constant : float
@@ -64,6 +67,7 @@ class TwoSteps:
     query_overlap: float
     readout_alignment: float
     readout_norm: float
+    readout_cosine: float
     bias: float
     approach_constant: float
 
@@ -148,6 +152,9 @@ def two_steps(
         query_overlap=overlap,
         readout_alignment=moments.readout_overlap / moments.readout_norm if moments.readout_norm > 0 else 0.0,
         readout_norm=moments.readout_norm,
+        readout_cosine=-gain * moments.across / (norm * moments.readout_norm)
+        if norm * moments.readout_norm > 0
+        else 0.0,
         bias=bias,
         approach_constant=_approach_constant(limit, _readout_noise(task, loss, lr_readout)),
     )
@@ -176,6 +183,7 @@ class _Moments:
     readout_norm: float  # nu_w
     along_signal: float  # A
     along_readout: float  # B
+    across: float  # <query, readout>, in units of the gain
     query_norm2: float  # squared norm of the query's mean, in units of the gain
     query_noise: float  # times 1 / alpha0: squared norm of its fluctuation
 
@@ -183,7 +191,7 @@ class _Moments:
 def _moments(task: Task, loss: str, lr: float, bias: float, reuse: bool, alpha: float) -> _Moments:
     length, strength, pi = task.length, task.strength, task.prevalence
     share = task.signal_tokens / length
-    positive, negative = _slopes_at_zero(loss)
+    positive, negative = slopes_at_zero(loss)
     m = -lr * pi * positive * strength * share
     nu2 = m**2 + _readout_noise(task, loss, lr) / alpha
     own = lr / (alpha * length) if reuse else 0.0
@@ -199,6 +207,7 @@ def _moments(task: Task, loss: str, lr: float, bias: float, reuse: bool, alpha: 
         readout_norm=math.sqrt(nu2),
         along_signal=float(a),
         along_readout=float(b),
+        across=float(a * m**2 + b * nu2),
         query_norm2=float((a**2 + 2 * a * b) * m**2 + b**2 * nu2),
         query_noise=float(pull * m**2 * second + (length - 1) * nu2 * (second + (1 - pi) * weight @ h_negative**2)),
     )
@@ -211,19 +220,19 @@ def _approach_constant(limit: _Moments, readout_noise: float) -> float:
     return noise / (2 * pull2) if pull2 > 0 else math.inf
 
 
-def _slopes_at_zero(loss: str) -> tuple[float, float]:
+def slopes_at_zero(loss: str) -> tuple[float, float]:
     zero = np.zeros(())
     return float(loss_slope(loss, zero, 1.0)), float(loss_slope(loss, zero, -1.0))
 
 
 def _mean_slope_at_zero(loss: str, prevalence: float) -> float:
-    positive, negative = _slopes_at_zero(loss)
+    positive, negative = slopes_at_zero(loss)
     return prevalence * positive + (1 - prevalence) * negative
 
 
 def _readout_noise(task: Task, loss: str, lr: float) -> float:
     """Squared norm of the readout's noise after step one, times samples per dimension."""
-    positive, negative = _slopes_at_zero(loss)
+    positive, negative = slopes_at_zero(loss)
     return lr**2 * (task.prevalence * positive**2 + (1 - task.prevalence) * negative**2) / task.length
 
 

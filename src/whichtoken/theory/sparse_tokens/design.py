@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from whichtoken.data.sparse_task import Task
+from whichtoken.display.shown import Shown
 from whichtoken.theory.sparse_tokens.alignment import TwoSteps, two_steps
 from whichtoken.theory.sparse_tokens.feature_law import attention_law
 from whichtoken.theory.sparse_tokens.readout import solve_readout
@@ -39,7 +40,7 @@ SHARE_BOUNDS = (float(logit(0.05)), float(logit(0.95)))
 
 
 @dataclass(frozen=True)
-class Design:
+class Design(Shown):
     """How to train attention with a given number of samples."""
 
     query_share: float  # of the samples that go into the two gradient steps; the rest trains the readout

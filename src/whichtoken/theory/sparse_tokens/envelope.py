@@ -37,7 +37,7 @@ def envelope(
 
 
 @njit(cache=True, nogil=True)
-def _logistic_prox(t: float, width: float, start: float) -> float:
+def logistic_prox(t: float, width: float, start: float) -> float:
     """Solve u - width * sigmoid(-u) = t by Newton's method, kept inside the bracket [t, t + width]."""
     low, high, u = t, t + width, start
     if not (low <= u <= high):  # also when nothing is known yet: start is nan
@@ -67,7 +67,7 @@ def _logistic_sums(label, weight, query_mean, signal_mean, spread, gauss, query_
         rho, g = spread[i], gauss[i]
         noise = math.sqrt(query_variance * om * om + rho * (m * m + sig * sig))
         r = om * query_mean[i] + m * signal_mean[i] + b + noise * g
-        prox[i] = _logistic_prox(label[i] * r, rho * v, prox[i])  # in the variable y z
+        prox[i] = logistic_prox(label[i] * r, rho * v, prox[i])  # in the variable y z
         slope = -1 / (1 + math.exp(min(prox[i], 700.0)))
         bend = -slope * (1 + slope)
         bend /= 1 + rho * v * bend

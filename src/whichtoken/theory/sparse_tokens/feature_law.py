@@ -27,6 +27,7 @@ from scipy.special import ndtr
 
 from whichtoken.checks import check_choice, check_range
 from whichtoken.data.sparse_task import Task
+from whichtoken.display.shown import Shown
 from whichtoken.theory.sparse_tokens.token_noise import drawn_length, token_chunks
 
 Array = NDArray[np.float64]
@@ -40,7 +41,7 @@ FLOAT_BUDGET = 1 << 23  # token noise per copy
 
 
 @dataclass(frozen=True)
-class FeatureLaw:
+class FeatureLaw(Shown):
     """Weighted nodes of the law; all arrays have shape (nodes,) and weights sum to one over both classes.
 
     Attributes

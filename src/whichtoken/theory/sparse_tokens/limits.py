@@ -21,6 +21,7 @@ from scipy.special import expit, gammaln, log_ndtr, ndtr
 
 from whichtoken.checks import check_range
 from whichtoken.data.sparse_task import Task
+from whichtoken.display.shown import Shown
 from whichtoken.theory.sparse_tokens.likelihood import log_symmetric
 from whichtoken.theory.sparse_tokens.oracle_kernels import attention_mistakes, weighted_sums
 from whichtoken.theory.sparse_tokens.token_noise import Tokens, drawn_length, token_chunks
@@ -37,7 +38,7 @@ TEMPERATURES = np.geomspace(0.25, 4.0, 13)
 
 
 @dataclass(frozen=True)
-class SampledError:
+class SampledError(Shown):
     """Error of a classifier that knows the signal: the result of `bayes_oracle`.
 
     Attributes

@@ -21,6 +21,7 @@ from scipy.stats import kurtosis, t
 
 from whichtoken.checks import check_range
 from whichtoken.data.sparse_task import check_signal_tokens
+from whichtoken.display.shown import Shown
 
 Array = NDArray[np.float64]
 
@@ -32,7 +33,7 @@ INDEPENDENT = 1e-10  # share of a variance below which it is rounding
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Candidate(Shown):
     """A number of signal tokens that the pilot allows, and the strength that goes with it."""
 
     signal_tokens: int
@@ -42,7 +43,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class PilotEstimate:
+class PilotEstimate(Shown):
     """What a pilot sample says about the task: the result of `estimate_task`.
 
     Attributes

@@ -10,6 +10,7 @@ from scipy.optimize import brentq
 
 from whichtoken.checks import check_count, check_range
 from whichtoken.data.sparse_task import Task
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.theory.sparse_tokens.design import LEAST, LOSS, RIDGE, Design, best_design, least_ridge, query_steps
 from whichtoken.theory.sparse_tokens.feature_law import MODELS
@@ -30,7 +31,7 @@ REDESIGNS, CLOSE = 6, 0.02  # designs tried in turn, and the relative gain in sa
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Forecast(Shown):
     """What to expect of one model."""
 
     error: float  # predicted test error with the planned samples
@@ -42,7 +43,7 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Shown):
     """The task as planned for, a forecast per model, the design for attention, limits and warnings: the result of `plan`.
 
     Attributes
@@ -92,6 +93,13 @@ class Plan:
     linear_oracle: float
     attention_oracle: float
     warnings: tuple[str, ...]
+
+    def _headline(self) -> str:
+        names = {"attention": self.attention, "mean pooling": self.pooled, "all tokens": self.vectorized}
+        errors = ", ".join(f"{name} {forecast.error:.3g}" for name, forecast in names.items())
+        return (
+            f"predicted test errors with {self.samples} sequences: {errors}; no classifier below {self.bayes_floor:.3g}"
+        )
 
 
 def plan(

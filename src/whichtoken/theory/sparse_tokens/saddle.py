@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.display.shown import Shown
 from whichtoken.theory.sparse_tokens.envelope import envelope
 from whichtoken.theory.sparse_tokens.feature_law import FeatureLaw
 
@@ -52,7 +53,7 @@ TINY = 1e-300  # keeps logarithms and quotients finite where no sample has a slo
 
 
 @dataclass(frozen=True)
-class SaddlePoint:
+class SaddlePoint(Shown):
     """Overlaps of the readout, and how well they solve the equations."""
 
     query_overlap: float  # om

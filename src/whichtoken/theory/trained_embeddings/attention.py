@@ -13,12 +13,13 @@ from scipy.special import log_expit
 
 from whichtoken.attention import pool_gradient, softmax_pool
 from whichtoken.data.token_counts import as_counts, as_signs
+from whichtoken.display.shown import Shown
 
 Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Attended:
+class Attended(Shown):
     """Softmax attention on a data set, at given scores a_s = p.E_s and values g_s = v.E_s.
 
     Attributes

@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike
 
 from whichtoken.checks import check_count, check_range
 from whichtoken.data.token_counts import as_counts, as_signs
+from whichtoken.display.shown import Shown
 from whichtoken.theory.trained_embeddings.attention import stored_rows
 from whichtoken.theory.trained_embeddings.frequencies import signed_frequency
 
 
 @dataclass(frozen=True)
-class OneStepBounds:
+class OneStepBounds(Shown):
     """Upper bounds that hold with high probability after one step of size lr, for d >= max(256, (2 log(|S|^2/delta))^2).
 
     Attributes
@@ -103,7 +104,7 @@ def loss_bound(counts: Any, labels: ArrayLike, lr: float) -> float:
 
 
 @dataclass(frozen=True)
-class Requirements:
+class Requirements(Shown):
     """What a theorem asks for. Dimensions are given as log10, because they leave the range of numbers.
 
     Attributes

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from whichtoken.data.token_counts import as_counts, as_signs
+from whichtoken.display.shown import Shown
 from whichtoken.theory.trained_embeddings.attention import attend, token_sets
 from whichtoken.theory.trained_embeddings.bounds import Requirements, theorem_requirements
 from whichtoken.theory.trained_embeddings.frequencies import TokenClasses, token_classes
@@ -18,7 +19,7 @@ from whichtoken.theory.trained_embeddings.one_step import as_parameters
 
 
 @dataclass(frozen=True, eq=False)
-class OneRelevantToken:
+class OneRelevantToken(Shown):
     """Assumption 4 on a data set: one completely positive or negative token per sequence, all others irrelevant.
 
     Attributes
@@ -93,7 +94,7 @@ def one_relevant_token(counts: Any, labels: ArrayLike, vocabulary: Sequence[str]
 
 
 @dataclass(frozen=True, eq=False)
-class TheoremConditions:
+class TheoremConditions(Shown):
     """What Theorem 5 assumes, beside what is given.
 
     Attributes

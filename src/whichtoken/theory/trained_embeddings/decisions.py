@@ -19,6 +19,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from whichtoken.display.shown import Shown
 from whichtoken.theory.trained_embeddings.attention import row_maxima, stored_rows
 
 Ints = NDArray[np.int64]
@@ -31,7 +32,7 @@ MOST = 2.0**62  # and this for any larger number of tokens
 
 
 @dataclass(frozen=True)
-class Flips:
+class Flips(Shown):
     """The smallest set of distinct tokens, by document, whose deletion with all their occurrences flips the decision.
 
     Attributes
@@ -64,7 +65,7 @@ class Flips:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(Shown):
     """Changes of single occurrences, by document, of which fewer cannot flip its decision; OUT_OF_REACH: no number can.
 
     Exact where the amounts are the counts. For concave amounts, such as 1 + log c, a lower bound: still no fewer can.

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from whichtoken.data.token_counts import as_counts, as_signs
+from whichtoken.display.shown import Shown
 from whichtoken.theory.trained_embeddings.attention import Vector, stored_rows
 
 # Counts are whole numbers, so zero is exact for equal lengths; with other lengths the sum of y c / T only rounds to it.
@@ -75,7 +76,7 @@ def posterior_difference(counts: Any, labels: ArrayLike) -> Vector:
 
 
 @dataclass(frozen=True, eq=False)
-class TokenClasses:
+class TokenClasses(Shown):
     """Definition 1 on a data set.
 
     Attributes

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from whichtoken.checks import check_range
+from whichtoken.display.shown import Shown
 from whichtoken.theory.trained_embeddings.attention import Vector, attend
 from whichtoken.theory.trained_embeddings.frequencies import signed_frequency
 
 
 @dataclass(frozen=True, eq=False)
-class OneStepError:
+class OneStepError(Shown):
     """How far the first step is from its law E_s + (lr/2) alpha_s v, p unchanged; all lengths are per unit of lr.
 
     Attributes

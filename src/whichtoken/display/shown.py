@@ -1,0 +1,163 @@
+"""How results show themselves: one line in a console, a small table in a notebook, whatever arrays they hold.
+
+A result inherits `Shown`. It may say in one sentence what it found (`_headline`) and which facts are worth a line
+(`_facts`, by default its fields); everything else is the same for all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from itertools import islice
+from numbers import Integral, Real
+from typing import Any
+
+from whichtoken.display.html import text
+from whichtoken.display.text import counted, visible
+
+LONGEST = 200  # characters of a line
+LONGEST_TEXT = 70  # of a text inside it
+FEW = 6  # numbers of an array that are shown rather than counted
+MOST_LINES = 12  # of a table inside a table
+DEEPEST = 2  # tables inside tables
+
+# colours are those of the notebook, light or dark
+STYLE = (
+    "<style>.whichtoken-result table{border-collapse:collapse;font-size:.92em}"
+    ".whichtoken-result :is(th,td){text-align:left;vertical-align:top;padding:.15em 1em .15em 0;background:none;"
+    "border-bottom:1px solid rgba(128,128,128,.3);overflow-wrap:anywhere}"
+    ".whichtoken-result th{font-weight:600}.whichtoken-result p{margin:.2em 0 .5em}</style>"
+)
+
+
+class Shown:
+    """A result with a short `repr` and a table in notebooks."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__repr__" not in cls.__dict__:  # otherwise a dataclass writes its own, which prints every array
+            cls.__repr__ = Shown.__repr__  # type: ignore[method-assign]
+
+    def _headline(self) -> str:
+        """What was found, in one sentence; nothing where the facts speak for themselves."""
+        return ""
+
+    def _facts(self) -> Mapping[str, object]:
+        """Names and values worth a line: the public fields."""
+        fields: Any = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
+        names = [field.name for field in fields if field.repr and not field.name.startswith("_")]
+        return {name: getattr(self, name) for name in names}
+
+    def __repr__(self) -> str:
+        name, headline = type(self).__name__, self._headline()
+        if headline:
+            return f"<{name}: {visible(headline)}>"
+        facts = ", ".join(f"{fact}={brief(value)}" for fact, value in self._facts().items())
+        return f"{name}({_cut(facts, LONGEST)})"
+
+    def _repr_html_(self) -> str:
+        return f'<div class="whichtoken-result">{STYLE}{_html(self, 0)}</div>'
+
+
+def brief(value: object) -> str:
+    """A value in a few characters: what it is where it is short, otherwise what kind of thing and how large."""
+    for applies, say in KINDS:
+        if applies(value):
+            return say(value)
+    return _cut(visible(repr(value), keep=""), LONGEST_TEXT) if _plain(value) else type(value).__name__
+
+
+def _plain(value: object) -> bool:
+    """Whether a value's own `repr` says what it is: one that only gives an address does not."""
+    return type(value).__repr__ is not object.__repr__ and type(value).__module__.split(".")[0] not in (
+        "torch",
+        "numpy",
+    )
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, Integral):
+        return str(int(value))
+    return f"{float(value):.4g}" if math.isfinite(value) else str(float(value))
+
+
+def _array(value: Any) -> str:
+    shape = tuple(int(length) for length in value.shape)
+    kind = str(value.dtype).rpartition(".")[2]
+    if len(shape) == 0 or (
+        len(shape) == 1 and shape[0] <= FEW and kind.rstrip("0123456789") in ("float", "int", "bool")
+    ):
+        return brief(value.tolist())
+    return f"{type(value).__name__} of shape {shape}"
+
+
+def _sequence(value: Any) -> str:
+    short = len(value) <= FEW and all(item is None or isinstance(item, str | bool | Real) for item in value)
+    inside = ", ".join(map(brief, value)) if short else ""
+    if not short or len(inside) > LONGEST_TEXT:
+        return counted(len(value), "item")
+    return f"({inside})" if isinstance(value, tuple) else f"[{inside}]"
+
+
+def _cut(line: str, most: int) -> str:
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+# what is tried in this order
+KINDS: list[tuple[Callable[[Any], bool], Callable[[Any], str]]] = [
+    (lambda value: value is None or isinstance(value, bool), str),
+    (lambda value: isinstance(value, str), lambda value: _cut(visible(repr(str(value)), keep=""), LONGEST_TEXT)),
+    (lambda value: isinstance(value, Real), _number),
+    (lambda value: hasattr(value, "shape") and hasattr(value, "dtype"), _array),
+    (lambda value: hasattr(value, "shape"), lambda value: f"{type(value).__name__} of shape {tuple(value.shape)}"),
+    (lambda value: isinstance(value, Shown), lambda value: _cut(Shown.__repr__(value), LONGEST)),
+    (lambda value: isinstance(value, Mapping), lambda value: counted(len(value), "key")),
+    (lambda value: isinstance(value, Sequence | set | frozenset), _sequence),
+    (lambda value: isinstance(value, Sized), lambda value: f"{type(value).__name__} of {len(value)}"),
+    (
+        lambda value: isinstance(value, type) or callable(value),
+        lambda value: getattr(value, "__name__", type(value).__name__),
+    ),
+]
+
+
+def _html(shown: Shown, depth: int) -> str:
+    headline = shown._headline()
+    title = f"<p><b>{text(type(shown).__name__)}</b>{f': {text(headline)}' if headline else ''}</p>"
+    lines = "".join(
+        f'<tr><th scope="row">{text(_words(name))}</th><td>{_cell(value, depth + 1)}</td></tr>'
+        for name, value in shown._facts().items()
+    )
+    return title + (f"<table>{lines}</table>" if lines else "")
+
+
+def _cell(value: object, depth: int) -> str:
+    """A value of a table: results inside it unfold, a few levels deep."""
+    if depth <= DEEPEST and isinstance(value, Shown):
+        return f"<details><summary>{text(brief(value))}</summary>{_html(value, depth)}</details>"
+    if depth <= DEEPEST and isinstance(value, Sequence) and len(value) and isinstance(value[0], Shown):
+        return f"<details><summary>{text(counted(len(value), 'item'))}</summary>{_rows(value)}</details>"
+    return text(brief(value))
+
+
+def _rows(results: Sequence[Any]) -> str:
+    """Results of one kind below each other."""
+    first = list(islice(results, MOST_LINES))
+    names = list(first[0]._facts())
+    head = "".join(f'<th scope="col">{text(_words(name))}</th>' for name in names)
+    more = len(results) - len(first)
+    note = f"<p>and {more} more</p>" if more else ""
+    return f"<table><tr>{head}</tr>{''.join(_lines(first, names))}</table>{note}"
+
+
+def _lines(results: Sequence[Shown], names: Sequence[str]) -> Iterator[str]:
+    for result in results:
+        facts = result._facts()
+        yield f"<tr>{''.join(f'<td>{text(brief(facts.get(name)))}</td>' for name in names)}</tr>"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

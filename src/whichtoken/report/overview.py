@@ -1,0 +1,98 @@
+"""The pages about all claims: the overview, the disagreements, and how to read a verdict. Functions from runs to HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from whichtoken.lab.discovery import Fault
+from whichtoken.lab.verdicts import Verdict
+from whichtoken.report.frame import LARGEST_PAGE, LINKS, Links, framed, render
+from whichtoken.report.sentences import counted_states, counts, sentence
+from whichtoken.report.studies import Found, Study, anchor, found, leading
+from whichtoken.report.theories import THEORIES, Theory
+
+MOST_ROWS = (None, 40, 20, 5, 1)  # verdicts of each run in the table, the first that fits
+
+
+def overview_page(
+    studies: Sequence[Study],
+    figures: Mapping[tuple[str, int], str] | None = None,
+    faults: Sequence[Fault] = (),
+    links: Links = LINKS,
+    source: str = "",
+) -> str:
+    """The first page: what all this says, a card for each theory, and every claim in a table that filters.
+
+    Parameters
+    ----------
+    studies : runs to speak of.
+    figures : panels (SVG) by claim and number; a card without one has none.
+    faults : claims that could not be loaded or shown.
+    links : what the header leads to.
+    source : where the results come from, in words.
+    """
+    leaders = leading(studies)
+    cards = [_card(theory, studies, leaders, figures or {}) for theory in THEORIES]
+    values: dict[str, Any] = {
+        "counts": counts(v for study in leaders.values() for v in study.verdicts),
+        "cards": [card for card in cards if card],
+        "faults": faults,
+        "source": source,
+    }
+    for most in MOST_ROWS:
+        body = render("overview.html", rows=list(_rows(studies, most)), cut_at=most, **values)
+        if len(body.encode()) < LARGEST_PAGE:
+            break
+    return framed("What holds, and how surely", body, current=links[0][0], links=links, scripts=["table.js"])
+
+
+def disagreements_page(studies: Sequence[Study], links: Links = LINKS) -> str:
+    """Where the papers, or we, are wrong at these sizes, with the numbers."""
+    theories = {theory.id: theory for theory in THEORIES}
+    groups: dict[str, list[tuple[Study, list[Verdict]]]] = {}
+    for study in sorted(studies, key=lambda study: _place(study.experiment.theory)):
+        against = [verdict for verdict in study.verdicts if verdict.state == "disagrees"]
+        if against:
+            groups.setdefault(study.experiment.theory, []).append((study, against))
+    named = {theories[id].name if id in theories else id: group for id, group in groups.items()}
+    body = render("disagreements.html", groups=named, sentence=sentence, anchor=anchor)
+    return framed("Disagreements", body, current="disagreements.html", links=links)
+
+
+def reading_page(links: Links = LINKS) -> str:
+    """How to read a verdict, in two hundred words."""
+    return framed("How to read verdicts", render("reading.html"), current="reading.html", links=links)
+
+
+def _card(
+    theory: Theory, studies: Iterable[Study], leaders: dict[str, Study], figures: Mapping[tuple[str, int], str]
+) -> dict[str, Any] | None:
+    own = [study for study in leaders.values() if study.experiment.theory == theory.id]
+    if not own:
+        return None
+    fails: Found = found(theory.fails, leaders)
+    verdicts = [verdict for study in own for verdict in study.verdicts]
+    return {
+        "theory": theory,
+        "figure": Markup(figures.get(theory.figure, "")),
+        "page": leaders[theory.figure[0]].page if theory.figure[0] in leaders else "",
+        "headlines": [found(headline, leaders) for headline in theory.headlines],
+        "fails": fails,
+        "total": len(verdicts),
+        "told": counted_states(counts(verdicts)),
+    }
+
+
+def _rows(studies: Iterable[Study], most: int | None) -> Iterable[tuple[Study, str, Sequence[Verdict], int]]:
+    for study in sorted(studies, key=lambda study: (_place(study.experiment.theory), study.id)):
+        shown = study.verdicts[:most]
+        yield study, study.experiment.theory.replace("-", " "), shown, len(study.verdicts) - len(shown)
+
+
+def _place(theory: str) -> int:
+    """Theories in the order of the overview; those of users behind them."""
+    order = [known.id for known in THEORIES]
+    return order.index(theory) if theory in order else len(order)

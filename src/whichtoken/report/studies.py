@@ -1,0 +1,124 @@
+"""One run of one claim as pages speak of it: its verdicts and sizes, without its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from whichtoken.lab.discovery import experiments
+from whichtoken.lab.experiment import Experiment
+from whichtoken.lab.record import RecordedRun
+from whichtoken.lab.results import Result
+from whichtoken.lab.verdicts import Verdict
+from whichtoken.report.sentences import counted_states, counts
+from whichtoken.report.theories import Finding
+
+PRESETS = ("paper", "full", "quick")  # the most telling first
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a run came to."""
+
+    experiment: Experiment[Any]
+    preset: str
+    verdicts: Sequence[Verdict]
+    points: int
+    finished: int
+    failed: int
+    seconds: float
+    missing: int = 0
+    started: str = ""
+    fault: str = ""
+    as_declared: bool = True
+
+    @classmethod
+    def of(cls, result: Result) -> Study:
+        return cls(
+            result.experiment, result.preset, result.verdicts, result.points, len(result.rows), result.failed,
+            result.seconds, result.missing, result.started, result.fault, result.plan.as_declared,
+        )  # fmt: skip
+
+    @classmethod
+    def recorded(cls, run: RecordedRun) -> Study:
+        return cls(
+            experiments()[run.experiment], run.preset, run.verdicts, run.points, run.rows - run.failed, run.failed,
+            run.seconds, started=run.date,
+        )  # fmt: skip
+
+    @property
+    def id(self) -> str:
+        return self.experiment.id
+
+    @property
+    def page(self) -> str:
+        return page_name(self.id)
+
+
+def page_name(experiment_id: str) -> str:
+    """File of an experiment's page."""
+    return experiment_id.replace("/", "-") + ".html"
+
+
+def anchor(preset: str, code: str) -> str:
+    """Where a verdict stands on its experiment's page."""
+    return f"{preset}.{code}"
+
+
+def leading(studies: Iterable[Study]) -> dict[str, Study]:
+    """The run that stands for each experiment: of those as declared, the one of the most telling preset."""
+    found: dict[str, Study] = {}
+    for study in sorted(studies, key=_weight):
+        found.setdefault(study.id, study)
+    return found
+
+
+def _weight(study: Study) -> tuple[bool, int]:
+    return not study.as_declared, PRESETS.index(study.preset) if study.preset in PRESETS else len(PRESETS)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finding of the overview with what became of it."""
+
+    sentence: str
+    state: str  # agrees only if all its verdicts do, disagrees if one of them does
+    told: str  # the same in numbers
+    link: str
+
+
+def found(finding: Finding, leaders: dict[str, Study]) -> Found:
+    """Look a finding up among the runs; one that was not run says so."""
+    study = leaders.get(finding.experiment)
+    fitting = [v for v in study.verdicts if fnmatchcase(v.code, finding.pattern)] if study else []
+    if study is None or not fitting:
+        return Found(finding.sentence, "not-run", "not run here", page_name(finding.experiment) if study else "")
+    states = {verdict.state for verdict in fitting}
+    worst = next((s for s in ("disagrees", "inconclusive", "agrees") if s in states), "not-run")
+    told = f"{study.preset}: {counted_states(counts(fitting))}"
+    first = next(verdict for verdict in fitting if verdict.state == worst)
+    return Found(finding.sentence, worst, told, f"{study.page}#{anchor(study.preset, first.code)}")
+
+
+@dataclass(frozen=True)
+class Highlight:
+    """The verdict that stands for a family of claims (codes alike up to the second dot), and how the others came out."""
+
+    verdict: Verdict
+    others: str
+
+
+def highlights(verdicts: Sequence[Verdict], most: int) -> list[Highlight]:
+    """One verdict of each family, the one that speaks most against it; families that disagree come first."""
+    order = ("disagrees", "inconclusive", "agrees", "not-run")
+    families: dict[tuple[str, ...], list[Verdict]] = {}
+    for verdict in verdicts:
+        families.setdefault(tuple(verdict.code.split(".")[:2]), []).append(verdict)
+    chosen = []
+    for family in families.values():
+        worst = min(family, key=lambda verdict: order.index(verdict.state))
+        rest = [verdict for verdict in family if verdict is not worst]
+        chosen.append(Highlight(worst, f"{len(rest)} more alike: {counted_states(counts(rest))}" if rest else ""))
+    return sorted(chosen, key=lambda item: item.verdict.state != "disagrees")[:most]
