@@ -16,7 +16,7 @@ from whichtoken.lab.ledger import Ledger
 from whichtoken.lab.plan import make_plan
 from whichtoken.lab.worker import work
 from whichtoken.places import LEDGER_NAME
-from whichtoken.report.terminal import print_claims
+from whichtoken.report.listing import print_claims
 
 
 def test_reproduce_prints_verdicts_and_writes_json(whichtoken, tmp_path):

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from whichtoken.lab.progress import progress_bar
+from whichtoken.lab.progress import theory_bars
 from whichtoken.progress import terminal_bar
 
 
@@ -27,12 +27,19 @@ def test_a_terminal_sees_what_was_done(terminal):
     assert "2/3 loss 0.25" in terminal.getvalue()
 
 
-def test_failed_points_are_counted(terminal):
-    with progress_bar(4) as tick:
+def test_each_theory_has_a_bar_with_its_failures(terminal):
+    with theory_bars(["one/claim"] * 3 + ["two/claim"]) as tick:
         for failed in (True, False, True):
-            tick("theory/claim", failed)
-    assert "theory/claim" in terminal.getvalue()
-    assert "3/4 2 failed" in terminal.getvalue()
+            tick("one/claim", failed)
+    for text in ("one claim", "3/3 2 failed", "two", "0/1 0 failed", "all claims", "3/4 2 failed"):
+        assert text in terminal.getvalue()
+
+
+def test_one_theory_needs_one_bar(terminal):
+    with theory_bars(["one/claim"] * 2) as tick:
+        tick("one/claim", False)
+    assert "all claims" not in terminal.getvalue()
+    assert "1/2 0 failed" in terminal.getvalue()
 
 
 @pytest.mark.parametrize("total", [0, 5])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,13 @@ def terminal_bar(total: int, before: str, after: str, **fields: Any) -> Iterator
     ------
     update : takes `advance=` or `completed=`, and fields that have changed.
     """
+    with terminal_bars({"": total}, before, after, **fields) as update:
+        yield lambda **changes: update("", **changes)
+
+
+@contextmanager
+def terminal_bars(totals: Mapping[str, int], before: str, after: str, **fields: Any) -> Iterator[Callable[..., None]]:
+    """A bar for each of several parts, as `terminal_bar`; the function yielded takes the name of the part first."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -31,8 +38,8 @@ def terminal_bar(total: int, before: str, after: str, **fields: Any) -> Iterator
     )
 
     console = Console(stderr=True)
-    if not console.is_terminal or not total:
-        yield lambda **changes: None
+    if not console.is_terminal or not any(totals.values()):
+        yield lambda part, **changes: None
         return
     columns = (
         TextColumn(before),
@@ -44,5 +51,5 @@ def terminal_bar(total: int, before: str, after: str, **fields: Any) -> Iterator
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("", total=total, **fields)
-        yield lambda **changes: progress.update(bar, **changes)
+        bars = {part: progress.add_task("", total=total, part=part, **fields) for part, total in totals.items()}
+        yield lambda part, **changes: progress.update(bars[part], **changes)

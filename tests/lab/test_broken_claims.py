@@ -13,8 +13,9 @@ from whichtoken.lab import reproduce
 from whichtoken.lab.discovery import experiments, faults, find
 from whichtoken.lab.worker import work
 from whichtoken.report import write_report
-from whichtoken.report.html import page_name
-from whichtoken.report.terminal import print_claim, print_claims, print_results
+from whichtoken.report.listing import print_claim, print_claims
+from whichtoken.report.studies import page_name
+from whichtoken.report.terminal import print_results
 
 MEAN = (Path(__file__).parents[1] / "toys" / "mean.py").read_text().replace("toy/mean", "toy/broken")
 JUDGE = MEAN[MEAN.index("        theory = rows") : MEAN.index("    def draw")]
@@ -92,7 +93,7 @@ def test_claims_that_fail_are_told_and_the_others_are_judged(folder, tmp_path, c
 
     write_report(tmp_path)
     index = (tmp_path / "report" / "index.html").read_text()
-    assert index.count("Broken: <code>") == len(broken)
+    assert index.count(">broken</td>") == len(broken)
     assert 'class="state agrees"' in index
     for id in ids:
         assert "Broken: <code>" in (tmp_path / "report" / page_name(id)).read_text()
@@ -104,7 +105,7 @@ def test_figure_that_fails_costs_no_page(folder, tmp_path):
     )
     reproduce(["toy/broken", "toy/mean"], seeds=3, out=tmp_path)
     write_report(tmp_path)
-    assert "the figure could not be drawn (SystemExit: 4 (broken.py:" in (
+    assert "The figure could not be drawn (SystemExit: 4 (broken.py:" in (
         (tmp_path / "report" / "toy-broken.html").read_text()
     )
 

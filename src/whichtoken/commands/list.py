@@ -17,7 +17,7 @@ def list_claims(
     out: OutFolder = DEFAULT_FOLDER,
 ) -> None:
     """List the claims, their sources and their states so far."""
-    from whichtoken.report.terminal import print_claim, print_claims
+    from whichtoken.report.listing import print_claim, print_claims
 
     if id:
         from whichtoken.lab.discovery import find

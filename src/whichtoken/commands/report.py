@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from whichtoken.commands.options import OutFolder
-from whichtoken.display.text import visible
 from whichtoken.places import DEFAULT_FOLDER
 
 
-def report(out: OutFolder = DEFAULT_FOLDER) -> None:
+def report(
+    out: OutFolder = DEFAULT_FOLDER,
+    record: Annotated[
+        bool, typer.Option("--record", help="Show the runs on record, at every size, instead of your own.")
+    ] = False,
+) -> None:
     """Write an HTML report from the stored results; nothing is computed again."""
-    from whichtoken.report import write_report
+    from whichtoken.report.html import write_pages
+    from whichtoken.report.terminal import print_summary
 
-    print(f"report: {visible(str(write_report(out)))}")
+    written = write_pages(out, record)
+    print_summary(written.studies, str(written.index), record)

@@ -35,6 +35,7 @@ def reproduce(
             metavar="SECONDS", help="Stop a point that takes longer; default: 1 h (quick), 6 h (full), 48 h (paper)."
         ),
     ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print every verdict with its numbers.")] = False,
     out: OutFolder = DEFAULT_FOLDER,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write verdicts and rows as JSON.")
@@ -57,7 +58,7 @@ def reproduce(
         ids, preset, set=_overrides(set_ or []), seeds=seeds, fresh=fresh, engine=engine, workers=workers,
         timeout=timeout, out=out,
     )  # fmt: skip
-    print_results(results)
+    print_results(results, verbose)
     unloaded = not ids and print_faults()
     if json_file is not None:
         write_text(json_file, json.dumps({"experiments": [result.as_json() for result in results]}, indent=1))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MOST_CHARACTERS = 120_000  # of a figure as lines and texts
 DOTS_PER_INCH = 110  # of the marks of a larger one
+ALMOST_BLACK = "#000001"
 INK = "#010203"  # stands for the page's text colour while matplotlib draws
 COLOURS = (
     "#3b82f6",
@@ -70,6 +71,8 @@ def svg(draw: Callable[[Figure], None], name: str, width: float = 9.0, height: f
     with matplotlib.rc_context(settings):  # type: ignore[arg-type]
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(figure)
+        plain_powers(figure)
+        keep_black(figure)
         text = _as_svg(figure)
         if (
             len(text) > MOST_CHARACTERS
@@ -82,6 +85,14 @@ def svg(draw: Callable[[Figure], None], name: str, width: float = 9.0, height: f
     text = re.sub(r"font:\s*([\d.]+)px [^;\"]*", r"font-size: \1px; font-family: inherit", text)
     # unstyled text would be black in the dark
     return visible(text.replace("<svg ", '<svg fill="currentColor" role="img" ', 1))
+
+
+def keep_black(figure: Figure) -> None:
+    """Let text that is meant to be black be so in the dark too: black is left out of an SVG, and then takes the page's ink."""
+    for axes in figure.axes:
+        for text in axes.texts:
+            if text.get_color() in ("black", "k"):
+                text.set_color(ALMOST_BLACK)
 
 
 def plain_powers(figure: Figure) -> None:

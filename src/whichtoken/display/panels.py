@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from whichtoken.display.figures import COLOURS, DOTS_PER_INCH, INK, STYLE, plain_powers
+from whichtoken.display.figures import COLOURS, DOTS_PER_INCH, INK, STYLE, keep_black, plain_powers
 from whichtoken.display.text import visible
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def panels(draw: Callable[[Figure], None], name: str, label: str = "") -> Panels
         columns = _columns(groups)
         _spread(figure, groups, SIZES.get(columns, SMALLEST))
         plain_powers(figure)
+        keep_black(figure)
         made = [_panel(figure, group, label) for group in groups]
     return Panels([text for text, _ in made], [size for _, size in made], columns)
 
@@ -118,16 +119,14 @@ def _spread(figure: Figure, groups: Sequence[Sequence[Axes]], size: tuple[float,
 
 def _complete(axes: Axes) -> None:
     """Axes that share an axis with a neighbour say themselves what it is, as they may stand alone."""
-    for kind, get, put, tick in (
-        ("x", axes.get_xlabel, axes.set_xlabel, "labelbottom"),
-        ("y", axes.get_ylabel, axes.set_ylabel, "labelleft"),
-    ):
-        siblings = getattr(axes, f"get_shared_{kind}_axes")().get_siblings(axes)
-        if len(siblings) > 1:
-            axes.tick_params(**{tick: True})
-            labels: Iterator[str] = (getattr(other, f"get_{kind}label")() for other in siblings)
-            if not get():
-                put(next(filter(None, labels), ""))
+    side_by_side = axes.get_shared_y_axes().get_siblings(axes)
+    if len(side_by_side) > 1:
+        axes.tick_params(labelleft=True)
+        axes.set_ylabel(axes.get_ylabel() or next(filter(None, (other.get_ylabel() for other in side_by_side)), ""))
+    stacked = axes.get_shared_x_axes().get_siblings(axes)
+    if len(stacked) > 1:
+        axes.tick_params(labelbottom=True)
+        axes.set_xlabel(axes.get_xlabel() or next(filter(None, (other.get_xlabel() for other in stacked)), ""))
 
 
 def _legend_below(axes: Axes, renderer: Any) -> None:
@@ -140,7 +139,7 @@ def _legend_below(axes: Axes, renderer: Any) -> None:
     ticks = axes.xaxis.get_tightbbox(renderer)
     low = axes.transAxes.inverted().transform((0, ticks.y0))[1] if ticks is not None else 0.0
     axes.legend(
-        legend.legend_handles, names, title=legend.get_title().get_text() or None, loc="upper left",
+        [handle for handle in legend.legend_handles if handle is not None], names, title=legend.get_title().get_text() or None, loc="upper left",
         bbox_to_anchor=(-0.02, min(low, 0.0)), ncols=columns, fontsize=9, alignment="left", borderaxespad=0.3,
     )  # fmt: skip
 
@@ -151,7 +150,7 @@ def _panel(figure: Figure, group: Sequence[Axes], label: str) -> tuple[str, tupl
 
     for axes in figure.axes:
         axes.set_visible(axes in group)
-    renderer: Any = FigureCanvasAgg(figure).get_renderer()
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
     _legend_below(group[0], renderer)
     tight = [box for axes in group if (box := axes.get_tightbbox(renderer)) is not None]
     box = Bbox.union(tight).transformed(figure.dpi_scale_trans.inverted()).padded(PADDING)

@@ -14,11 +14,13 @@ from whichtoken.lab.engines import Engine, parse_engine, time_limit
 from whichtoken.lab.experiment import Experiment, Row
 from whichtoken.lab.ledger import Ledger, Run
 from whichtoken.lab.plan import RunPlan, RunTask, check_size, make_plan
-from whichtoken.lab.progress import Tick, progress_bar
+from whichtoken.lab.progress import Tick, theory_bars
 from whichtoken.lab.results import Result, judge_and_store
 from whichtoken.lab.sequential import grown
 from whichtoken.lab.worker import Outcome
 from whichtoken.places import DEFAULT_FOLDER, LEDGER_NAME
+
+Progress = Callable[[int], AbstractContextManager[Tick]]
 
 
 def reproduce(
@@ -32,7 +34,7 @@ def reproduce(
     workers: int | None = None,
     timeout: float | str | None = None,
     out: str | Path = DEFAULT_FOLDER,
-    progress: Callable[[int], AbstractContextManager[Tick]] = progress_bar,
+    progress: Progress | None = None,
 ) -> list[Result]:
     """Check claims: compute the points that the ledger in `out` does not have, and judge.
 
@@ -58,7 +60,7 @@ def reproduce(
     out : str or Path, default="whichtoken-output"
         Folder of the ledger.
     progress : callable, optional
-        Called with the number of points to compute; shows how far they are.
+        Called with the number of points to compute; shows how far they are. Bars on the terminal when not given.
 
     Returns
     -------
@@ -104,7 +106,7 @@ def _compute(
     ledger: Ledger,
     engine: Engine,
     fresh: bool,
-    progress: Callable[[int], AbstractContextManager[Tick]],
+    progress: Progress | None,
 ) -> None:
     """Run the tasks of all plans in one pool, so that no worker waits for the slowest point of one experiment.
 
@@ -114,7 +116,8 @@ def _compute(
     renewed: set[RunTask] = set()  # computed by this very run
     while tasks := [task for plan in plans for task in _missing(plan, ledger, renewed if fresh else None)]:
         unfinished = set(tasks)
-        with progress(len(tasks)) as tick, closing(engine.map(tasks)) as outcomes:
+        bars = progress(len(tasks)) if progress else theory_bars(task.experiment for task in tasks)
+        with bars as tick, closing(engine.map(tasks)) as outcomes:
             for task, outcome in outcomes:
                 _store(ledger, owner[task.experiment], task, outcome)
                 unfinished.discard(task)

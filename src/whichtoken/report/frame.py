@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from whichtoken import __version__
 from whichtoken.display.html import asset, page
 from whichtoken.display.text import visible
-from whichtoken.report.sentences import number
+from whichtoken.report.sentences import in_words, number
 
 MOST_LINES = 60  # of a table: longer ones belong into a file of rows
 MOST_CHARACTERS = 300  # of a text from data
@@ -71,5 +71,5 @@ def _environment() -> Environment:
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
     environment.filters.update(maths=maths, cut=cut)
-    environment.globals.update(number=number, cut=cut, version=__version__, most=MOST_LINES)
+    environment.globals.update(number=number, in_words=in_words, version=__version__, most=MOST_LINES)
     return environment

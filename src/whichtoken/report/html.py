@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from whichtoken.report.studies import PRESETS, Study, page_name
 from whichtoken.report.theories import THEORIES
 
 PARTS = ("figures", "rows")  # folders beside the pages
-LOCAL = "Made from the results in this folder. Most claims here ran at their quick size, which leaves some undecided."
+LOCAL = "Made from the results in this folder. Quick runs leave some claims undecided; full ones decide most of them."
 RECORD = "Made from the record: every claim at every size, as it was run for this version of whichtoken."
 
 
@@ -46,6 +47,19 @@ def write_report(out: Path, record: bool = False) -> Path:
     >>> from whichtoken.report import write_report
     >>> write_report(Path("whichtoken-output"))  # doctest: +SKIP
     """
+    return write_pages(out, record).index
+
+
+@dataclass(frozen=True)
+class Written:
+    """A report: its first page, and the runs that it speaks of."""
+
+    index: Path
+    studies: list[Study]
+
+
+def write_pages(out: Path, record: bool = False) -> Written:
+    """As `write_report`, and return also what the report speaks of."""
     if record:
         return _Writer(out / "record", RECORD).write(_recorded())
     with Ledger.reading(out / LEDGER_NAME) as ledger:
@@ -72,7 +86,7 @@ class _Writer:
         self.panels: dict[tuple[str, int], str] = {}
         self.wrong = list(faults())
 
-    def write(self, claims: Iterable[tuple[Experiment[Any], Iterator[Result | RecordedRun]]]) -> Path:
+    def write(self, claims: Iterable[tuple[Experiment[Any], Iterator[Result | RecordedRun]]]) -> Written:
         _check_folders(self.folder)
         for experiment, runs in claims:
             try:
@@ -87,7 +101,7 @@ class _Writer:
         write_text(self.folder / "reading.html", reading_page())
         index = self.folder / "index.html"
         write_text(index, overview_page(self.studies, self.panels, self.wrong, source=self.source))
-        return index
+        return Written(index, self.studies)
 
     def _views(self, runs: Iterator[Result | RecordedRun]) -> Iterator[RunView]:
         for number, run in enumerate(runs):

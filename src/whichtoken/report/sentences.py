@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from whichtoken.lab.verdicts import Verdict
 
 STATES = ("agrees", "disagrees", "inconclusive", "not-run")
-IN_WORDS = {"agrees": "agree", "disagrees": "disagree", "inconclusive": "are undecided", "not-run": "were not run"}
+IN_WORDS = {"agrees": "agree", "disagrees": "disagree", "inconclusive": "undecided", "not-run": "not run"}
 NEAR_ZERO = 1e-9  # a share of theory is told for theories above it
 
 
@@ -36,18 +36,18 @@ def sentence(verdict: Verdict) -> str:
 
 def counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
     """How many verdicts there are of each state."""
-    found = Counter(verdict.state for verdict in verdicts)
+    found = Counter[str](verdict.state for verdict in verdicts)
     return {state: found[state] for state in STATES if found[state]}
 
 
 def counted_states(found: dict[str, int]) -> str:
-    """The counts in words: 12 agree, 1 disagrees, 3 are undecided."""
-    return ", ".join(f"{number} {_verb(state, number)}" for state, number in found.items()) or "nothing was judged"
+    """The counts in words: 12 agree, 1 disagrees, 3 undecided."""
+    return ", ".join(f"{count} {in_words(state, count)}" for state, count in found.items()) or "nothing was judged"
 
 
-def _verb(state: str, number: int) -> str:
-    one = {"agrees": "agrees", "disagrees": "disagrees", "inconclusive": "is undecided", "not-run": "was not run"}
-    return one[state] if number == 1 else IN_WORDS[state]
+def in_words(state: str, count: int) -> str:
+    """A state as people say it of so many claims."""
+    return state if count == 1 and state in ("agrees", "disagrees") else IN_WORDS[state]
 
 
 def _measured(verdict: Verdict) -> str:

@@ -25,6 +25,7 @@ class Theory:
     id: str  # the part of a claim's id before the slash
     name: str
     question: str
+    about: str  # the same within a sentence
     paper: str
     figure: tuple[str, int]  # a claim, and which panel of its figure
     caption: str
@@ -37,6 +38,7 @@ THEORIES = (
         id="sparse-tokens",
         name="Sparse tokens",
         question="Can attention find a weak signal that hides in a few of many tokens, and how much data does it need?",
+        about="finding a weak signal in a few of many tokens",
         paper="Barnfield, Cui, Lu, High-Dimensional Analysis of Single-Layer Attention for Sparse-Token Classification "
         "(arXiv 2509.25153)",
         figure=("sparse-tokens/errors", 0),
@@ -73,6 +75,7 @@ THEORIES = (
         id="trained-embeddings",
         name="Trained embeddings",
         question="How do embeddings come to know which words matter?",
+        about="embeddings that learn which words matter",
         paper="Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens",
         figure=("trained-embeddings/levels", 1),
         caption="Each dot is a token: what its embedding says after training, against what it really says about the label.",
@@ -108,6 +111,7 @@ THEORIES = (
         id="group-sparse",
         name="Group-sparse selection",
         question="Can a transformer find the one group of variables that matters among many that do not?",
+        about="finding the group of variables that matters",
         paper="Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group-Sparse Classification "
         "(arXiv 2504.08638)",
         figure=("group-sparse/trajectory", 0),
@@ -144,6 +148,7 @@ THEORIES = (
         id="mirror-descent",
         name="Mirror descent",
         question="Training makes attention scores grow without end: in which direction, and who decides?",
+        about="the direction in which training ends",
         paper="Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent: Generalized Max-Margin Token "
         "Selection (arXiv 2410.14581)",
         figure=("mirror-descent/direction", 1),
@@ -180,6 +185,7 @@ THEORIES = (
         id="optimisers",
         name="Optimisers",
         question="Which tokens, and which margin, do Adam, Muon and their relatives choose?",
+        about="the tokens and margins that optimisers choose",
         paper="An atlas of our own, beginning from Tarzanagh, Li, Thrampoulidis, Oymak, Transformers as Support Vector "
         "Machines (arXiv 2308.16898) and Gronich, Vardi (arXiv 2602.16340)",
         figure=("optimisers/margins", 1),
@@ -216,6 +222,7 @@ THEORIES = (
         id="attention-regression",
         name="Attention regression",
         question="Can attention be trained at a steady rate, however badly conditioned the problem?",
+        about="how fast attention can be trained",
         paper="Goel, Soltanolkotabi, Bartlett (arXiv 2603.01514)",
         figure=("attention-regression/convergence", 1),
         caption="Excess error against the number of gradients, each method at its best step size.",

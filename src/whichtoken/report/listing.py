@@ -1,0 +1,132 @@
+"""The list of claims on the terminal. Judges nothing: what it lists was stored by a run, here or for the record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whichtoken import __version__
+from whichtoken.display.terminal import console, printable, table
+from whichtoken.lab.discovery import experiments, faults
+from whichtoken.lab.experiment import Experiment
+from whichtoken.lab.ledger import Judged, Ledger, Run
+from whichtoken.lab.plan import field_types, make_plan, type_name
+from whichtoken.places import LEDGER_NAME
+from whichtoken.report.sentences import number
+from whichtoken.report.terminal import counted, state_text
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+def print_claims(out: Path) -> None:
+    """Every claim, its source and what became of it so far; a claim broken says so in its own line."""
+    latest: dict[str, Text] = {}
+    for run, judged in _stored(out):
+        if run.experiment in experiments():
+            latest.setdefault(run.experiment, _so_far(experiments()[run.experiment], run, judged))
+    listed = table("claim", "source", "so far", "on record")
+    for claim in experiments().values():
+        name = printable(claim.id, "bold") + printable(f"\n{claim.title}")
+        state = latest.get(claim.id) or printable("not run", "dim")
+        listed.add_row(name, printable(claim.source, "dim"), state, _on_record(claim))
+    for fault in faults():
+        listed.add_row(printable(fault.name, "bold"), "", printable(f"broken: {fault.sentence}", "red"), "")
+    console().print(listed)
+
+
+def print_claim(claim: Experiment[Any], out: Path) -> None:
+    """One claim: its fields, its presets with the states on record, and the states of the runs so far."""
+    screen, types = console(), field_types(claim)
+    screen.print(printable(claim.id, "bold"), printable(f" {claim.title}\n\n{claim.claim}"))
+    screen.print(printable(f"{claim.source}\n", "dim"))
+    listed = table("field", "type", "default", "method")
+    for field in fields(claim.point_type):
+        default = "required" if field.default is MISSING else field.default
+        method = "yes" if field.name in claim.method_fields else ""
+        listed.add_row(*map(printable, (field.name, type_name(types[field.name]), default, method)))
+    screen.print(listed)
+    for preset in claim.presets:
+        plan = make_plan(claim, preset)
+        size = plan.fault or f"{len(plan.points)} points, {_span(len(plan.tasks), len(plan.largest.tasks))} rows"
+        screen.print(printable(f"{preset}: ", "bold") + printable(size), highlight=False)
+    screen.print(_recorded_states(claim))
+    for run, judged in _stored(out):
+        if run.experiment == claim.id:
+            screen.print(printable(f"run of {_request(run)}, {run.started[:16].replace('T', ' ')} UTC", "bold"))
+            for line in _verdict_lines(claim, run, judged):
+                screen.print(printable("  ") + line, highlight=False)
+
+
+def _span(least: int, most: int) -> str:
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def _on_record(claim: Experiment[Any]) -> Text:
+    """How many claims of each size came to which state, in lines."""
+    told = printable("")
+    for place, (preset, states) in enumerate(claim.expected.items()):
+        told += printable("\n" if place else "") + printable(f"{preset}: ") + counted(Counter(states.values()))
+    return told
+
+
+def _recorded_states(claim: Experiment[Any]) -> Any:
+    """Each verdict on record, with a column for each size."""
+    listed = table("on record", *claim.expected)
+    codes = dict.fromkeys(code for states in claim.expected.values() for code in states)
+    for code in codes:
+        found = (states.get(code) for states in claim.expected.values())
+        listed.add_row(printable(code), *(state_text(state) if state else "" for state in found))
+    return listed
+
+
+def _stored(out: Path) -> Iterator[tuple[Run, Judged | None]]:
+    """The runs of a folder's ledger, the latest first, each with what it came to."""
+    if not (out / LEDGER_NAME).exists():
+        return
+    with Ledger.reading(out / LEDGER_NAME) as ledger:
+        judged = ledger.judged()
+        for run in ledger.runs():
+            yield run, judged.get(run.key)
+
+
+def _so_far(claim: Experiment[Any], run: Run, judged: Judged | None) -> Text:
+    """What a run came to, in a few words."""
+    name = printable(f"{_request(run)}: ")
+    if stale := _stale(claim, run, judged):
+        return name + printable(stale, "dim")
+    assert judged is not None
+    if judged.fault:
+        return name + printable(f"broken: {judged.fault}", "red")
+    name += counted(Counter(str(verdict["state"]) for verdict in judged.verdicts))
+    other = judged.package_version != __version__
+    return name + printable(f" (by whichtoken {judged.package_version})" if other else "", "dim")
+
+
+def _verdict_lines(claim: Experiment[Any], run: Run, judged: Judged | None) -> Iterator[Text]:
+    if judged is None or _stale(claim, run, judged) or judged.fault:
+        yield _so_far(claim, run, judged)
+    for verdict in judged.verdicts if judged is not None and not _stale(claim, run, judged) else ():
+        noticed = verdict.get("resolution")  # runs of before it was stored have none
+        yield (
+            printable(f"{verdict['code']}: ")
+            + state_text(str(verdict["state"]))
+            + printable("" if noticed is None else f", would notice a deviation of {number(noticed)}", "dim")
+        )
+
+
+def _stale(claim: Experiment[Any], run: Run, judged: Judged | None) -> str:
+    """Why the stored verdicts do not speak for the run any more; empty when they do."""
+    if judged is None or judged.started != run.started:
+        return "not finished; run it again"
+    if judged.version != claim.version:
+        return f"judged for version {judged.version}, now {claim.version}; run it again"
+    return ""
+
+
+def _request(run: Run) -> str:
+    changes = "".join(f" {name}={','.join(map(str, values))}" for name, values in run.overrides.items())
+    return f"{run.preset}{changes}{f' ({run.seeds} seeds)' if run.seeds else ''}"
