@@ -1,8 +1,10 @@
 """A workbench in a folder of its own: in this process for its answers, on a port for the browser."""
 
 import contextlib
+import io
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +13,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from whichtoken.workbench.app import create_app
+from whichtoken.workbench.fit_job import demo_arguments, fit_model
+from whichtoken.workbench.job_files import JobFolder, JobRequest
 from whichtoken.workbench.settings import ServerSettings
 
 HOME = "http://127.0.0.1:8765"
@@ -48,9 +52,26 @@ class Served:
         return self.process.wait(30)
 
 
+@pytest.fixture(scope="session")
+def demo_model(tmp_path_factory):
+    """The shelf with the model that a workbench has at the start, trained once."""
+    folder = tmp_path_factory.mktemp("demo")
+    job = JobFolder.new(folder / "jobs", JobRequest("fit", "demo", demo_arguments(folder / "models")))
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert fit_model(job, job.request.arguments).state == "finished"
+    return folder / "models"
+
+
 @pytest.fixture
-def served(tmp_path):
-    made = Served(tmp_path / "out").start()
+def out(tmp_path, demo_model):
+    """A folder for results, in which the model of the start is there already."""
+    shutil.copytree(demo_model, tmp_path / "out" / "workbench" / "models")
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def served(out):
+    made = Served(out).start()
     yield made
     with contextlib.suppress(ProcessLookupError):
         if made.process.poll() is None:

@@ -183,7 +183,7 @@ def _predictions(request: Request) -> Response:
 
 def _explained_page(request: Request) -> Response:
     """The explanations of the first documents as one page that needs nothing else."""
-    from whichtoken.report.explanations import presentation_of
+    from whichtoken.report.explanations import as_html
 
     card = _card(request)
     shelf = shelf_of(request)
@@ -192,8 +192,7 @@ def _explained_page(request: Request) -> Response:
         found = shelf.estimator(card.id).explain(texts)
     else:
         found = list(shelf.applied(card.id).explain())[:PAGE_DOCUMENTS]
-    text = presentation_of(found[0]).as_html(found)
-    return HTMLResponse(text, headers=_named(f"{card.id}.html") | DRAWN)
+    return HTMLResponse(as_html(found), headers=_named(f"{card.id}.html") | DRAWN)
 
 
 def _compare(request: Request) -> Response:
