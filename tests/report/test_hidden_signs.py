@@ -50,3 +50,10 @@ def test_colours_of_a_text_stay_with_their_words() -> None:
     words = {painted.plain[span.start : span.end] for span in painted.spans}
     assert words <= {"good", SEEN, "film"}
     assert "good" in words
+
+
+def test_the_reasons_of_a_text_show_themselves() -> None:
+    reasons = text()[0].reasons
+    assert repr(reasons) == "<Reasons: 3 tokens, the largest contribution first>"
+    assert repr(reasons[0]).startswith("TokenReason(token='")
+    assert SEEN in reasons._repr_html_()

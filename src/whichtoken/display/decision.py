@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from whichtoken.display.shown import Shown
 from whichtoken.display.text import visible
 
 
 @dataclass(frozen=True)
-class Piece:
+class Piece(Shown):
     """A part of what was judged, in the order in which it is read."""
 
     text: str
@@ -23,7 +24,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Reason:
+class Reason(Shown):
     """A line of the table of reasons."""
 
     cells: tuple[str, ...]  # under the headings, the last one is what it adds
@@ -32,7 +33,7 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class Change:
+class Change(Shown):
     """The smallest change that leads to another label; without parts, why there is none."""
 
     parts: tuple[str, ...]
@@ -50,7 +51,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Decision:
+class Decision(Shown):
     """A label and why it was given."""
 
     kind: str  # what was judged: a document, a bag, a row

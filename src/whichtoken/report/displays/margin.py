@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from whichtoken.display.figures import COLOURS
 from whichtoken.margin import MarginCertificate
-from whichtoken.report.displays.base import QUIET, Display
+from whichtoken.report.displays.base import QUIET, Display, legend_above
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,4 +98,4 @@ class MarginDisplay(Display):
         ax.axhline(self.margin, color=QUIET, lw=1.5, label=f"margin {self.margin:.4g}")
         ax.set(xlabel="pairs of a selected and another token, by lead", ylabel="lead of the selected token")
         ax.set_ylim(min(0.0, 1.1 * float(leads.min())), 1.08 * float(leads.max()))
-        ax.legend(frameon=False)
+        legend_above(ax, 3)
