@@ -3,11 +3,9 @@
 import contextlib
 import io
 import os
-import re
 import shutil
-import signal
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -16,6 +14,9 @@ from whichtoken.workbench.app import create_app
 from whichtoken.workbench.fit_job import demo_arguments, fit_model
 from whichtoken.workbench.job_files import JobFolder, JobRequest
 from whichtoken.workbench.settings import ServerSettings
+
+sys.path.insert(0, str(Path(__file__).parent))
+from serving_process import Served
 
 HOME = "http://127.0.0.1:8765"
 
@@ -30,26 +31,6 @@ def client(settings):
     """Asks as a page of the workbench does; `client.app` is the application."""
     with TestClient(create_app(settings), HOME, raise_server_exceptions=False, headers={"origin": HOME}) as made:
         yield made
-
-
-class Served:
-    """`whichtoken serve` as a process of its own, which may be killed and started again on the same folder."""
-
-    def __init__(self, out):
-        self.out, self.process, self.address = out, None, ""
-
-    def start(self, *options):
-        command = [sys.executable, "-m", "whichtoken", "serve", "--out", str(self.out), "--port", "0", *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        line = self.process.stdout.readline()
-        self.address = re.search(r"http://\S+?(?=/(\?|$|\s))", line)[0]
-        self.link = re.search(r"http://\S+", line)[0]
-        return self
-
-    def stop(self, how=signal.SIGINT):
-        self.process.send_signal(how)
-        self.process.stdout.close()
-        return self.process.wait(30)
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,7 @@ def _socket(settings: ServerSettings) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((settings.host, settings.port))
+        listening.listen()  # before the link is printed: who opens it at once is heard
     except OSError as error:
         listening.close()
         raise UsageError(_why(settings, error)) from error
