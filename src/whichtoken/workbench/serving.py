@@ -10,6 +10,7 @@ import uvicorn
 
 from whichtoken.errors import UsageError
 from whichtoken.workbench.app import create_app
+from whichtoken.workbench.data_room import demo_request
 from whichtoken.workbench.settings import ServerSettings
 
 MOST_CONNECTIONS = 500
@@ -21,9 +22,12 @@ def run_server(settings: ServerSettings, open_browser: bool = False) -> None:
     listening = _socket(settings)
     port = listening.getsockname()[1]
     settings = ServerSettings(settings.out, settings.host, port, settings.token)
+    app = create_app(settings)
+    if not app.state.shelf.cards():
+        app.state.jobs.start(demo_request(app.state.shelf))
     server = uvicorn.Server(
         uvicorn.Config(
-            create_app(settings), log_level="warning", access_log=False, server_header=False, date_header=True,
+            app, log_level="warning", access_log=False, server_header=False, date_header=True,
             limit_concurrency=MOST_CONNECTIONS, timeout_keep_alive=15, timeout_graceful_shutdown=STOP_SECONDS,
             h11_max_incomplete_event_size=64_000, ws="none", proxy_headers=False,
         )
@@ -40,6 +44,7 @@ def _socket(settings: ServerSettings) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((settings.host, settings.port))
+        listening.listen()  # before the link is printed: who opens it at once is heard
     except OSError as error:
         listening.close()
         raise UsageError(_why(settings, error)) from error
