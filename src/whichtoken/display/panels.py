@@ -139,7 +139,8 @@ def _legend_below(axes: Axes, renderer: Any) -> None:
     ticks = axes.xaxis.get_tightbbox(renderer)
     low = axes.transAxes.inverted().transform((0, ticks.y0))[1] if ticks is not None else 0.0
     axes.legend(
-        [handle for handle in legend.legend_handles if handle is not None], names, title=legend.get_title().get_text() or None, loc="upper left",
+        [handle for handle in legend.legend_handles if handle is not None], names,
+        title=legend.get_title().get_text() or None, loc="upper left",
         bbox_to_anchor=(-0.02, min(low, 0.0)), ncols=columns, fontsize=9, alignment="left", borderaxespad=0.3,
     )  # fmt: skip
 
