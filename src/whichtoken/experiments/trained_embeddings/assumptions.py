@@ -58,7 +58,7 @@ class Assumptions(Experiment[Point]):
         "quick": (
             Grid(dropped=[name for name in DROPPED if name not in ("few-dimensions", "key-query")], seeds=(3, 12)),
             Grid(dropped="few-dimensions", dim=24, seeds=(3, 12)),
-            Grid(dropped="key-query", relevant=2, irrelevant=6, seeds=(3, 12)),
+            Grid(dropped="key-query", relevant=2, irrelevant=6, seeds=3),  # ten times slower than the others
         ),
         "full": (
             Grid(dropped=[name for name in DROPPED if name not in ("few-dimensions", "key-query")], seeds=20),
@@ -116,13 +116,13 @@ class Assumptions(Experiment[Point]):
                 bound=0.999,
                 measured=Mean(separable.values("increment")),
             )
-        if rows or rows.failed:
-            separable = Rows(row for row in rows if row.measured["separable"])
+        flows = Rows(*([row for row in part if row.point.dropped != "descent"] for part in (rows, rows.failed)))
+        if flows or flows.failed:
             yield at_least(
                 "assumptions.separable",
-                "share of all runs that came through and whose selection has a max-margin direction",
+                "share of all flows that came through and whose selection has a max-margin direction",
                 bound=0.95,
-                measured=Exact(len(separable) / (len(rows) + len(rows.failed))),
+                measured=Exact(flows.values("separable").sum() / (len(flows) + len(flows.failed))),
             )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:

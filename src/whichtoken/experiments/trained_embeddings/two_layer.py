@@ -130,6 +130,8 @@ class TwoLayer(Experiment[Point]):
             elif source in FILES and missing_reviews(source):
                 yield not_run(f"two-layer.loss.{source}", f"{source}: loss of two layers", missing_reviews(source))
         pairs = rows.where(source="pairs")
+        if not pairs and not pairs.failed:
+            return
         yield at_least(
             "two-layer.pairs.gain",
             "pairs: held-out accuracy of two layers minus that of one",
