@@ -8,9 +8,9 @@ the symbols; g = lr_query / L is the gain of the step on the query, P = 1 - 11^T
     its feature along w1           s . t  -  lr_readout a_y / (alpha L), and so along the query, of which w1 is a part
 
 because X X^T is d times the identity, in high dimension, and d = n / alpha. What is left of the noise is Gaussian, but for two
-linear constraints that q and w1 impose on it: the slopes a_y 1/L and h P t, as vectors over all tokens of all samples, are orthogonal
-to it. In Gordon's comparison (as for `saddle.py`) they take the part of the slopes l1 along them out of the energy, and pull on
-every score in return:
+linear constraints that q and w1 impose on it: the slopes a_y 1/L and h P t, as vectors over all tokens of all samples, are
+orthogonal to it. In Gordon's comparison (as for `saddle.py`) they take the part of the slopes l1 along them out of the energy, and
+pull on every score in return:
 
     psi_1 = (a_y / L) / sqrt(E[a_y^2] / L),    psi_2 = h s.Pt / sqrt(E[h^2 |Pt|^2]),    kappa_k = E[l1 psi_k]
     z = prox(r + V sum_k kappa_k psi_k; rho V)
