@@ -9,7 +9,7 @@ the symbols; g = lr_query / L is the gain of the step on the query, P = 1 - 11^T
 
 because X X^T is d times the identity, in high dimension, and d = n / alpha. What is left of the noise is Gaussian, but for two
 linear constraints that q and w1 impose on it: the slopes a_y 1/L and h P t, as vectors over all tokens of all samples, are
-orthogonal to it. In Gordon's comparison (as for `saddle.py`) they take the part of the slopes l1 along them out of the energy, and
+orthogonal to it. In Gordon's comparison (as in `saddle.py`) they take the part of the slopes l1 along them out of the energy and
 pull on every score in return:
 
     psi_1 = (a_y / L) / sqrt(E[a_y^2] / L),    psi_2 = h s.Pt / sqrt(E[h^2 |Pt|^2]),    kappa_k = E[l1 psi_k]
