@@ -35,6 +35,10 @@ DROPPED = (
 )
 
 
+def _words(dropped: str) -> str:
+    return "all assumptions kept" if dropped == "nothing" else f"without an assumption ({dropped.replace('-', ' ')})"
+
+
 @dataclass(frozen=True)
 class Point:
     dropped: str = "nothing"
@@ -96,7 +100,7 @@ class Assumptions(Experiment[Point]):
             runs = rows.where(dropped=name)
             yield at_least(
                 f"assumptions.selects.{name}",
-                f"{name}: share of runs in which a relevant token wins every sequence",
+                f"{_words(name)}: share of runs in which a relevant token wins every sequence",
                 bound=0.5,
                 measured=Share(runs.values("selected") == 1.0),
             )
@@ -111,7 +115,7 @@ class Assumptions(Experiment[Point]):
             separable = Rows(row for row in runs if row.measured["separable"])
             yield at_least(
                 f"assumptions.limit.{name}",
-                f"{name}: cosine of the last increment and the max-margin direction of what is selected",
+                f"{_words(name)}: cosine of the last increment and the max-margin direction of what is selected",
                 bound=0.999,
                 measured=Mean(separable.values("increment")),
             )
