@@ -57,7 +57,7 @@ class Panels:
         )
 
 
-def panels(draw: Callable[[Figure], None], name: str, label: str = "") -> Panels:
+def panels(draw: Callable[[Figure], None], name: str, label: str = "figure") -> Panels:
     """Draw a figure and cut it into panels.
 
     Parameters
@@ -138,9 +138,9 @@ def _legend_below(axes: Axes, renderer: Any) -> None:
     columns = 2 if len(names) > 3 and max(map(len, names)) <= MOST_LETTERS else 1
     ticks = axes.xaxis.get_tightbbox(renderer)
     low = axes.transAxes.inverted().transform((0, ticks.y0))[1] if ticks is not None else 0.0
+    handles = [handle for handle in legend.legend_handles if handle is not None]
     axes.legend(
-        [handle for handle in legend.legend_handles if handle is not None], names,
-        title=legend.get_title().get_text() or None, loc="upper left",
+        handles, names, title=legend.get_title().get_text() or None, loc="upper left",
         bbox_to_anchor=(-0.02, min(low, 0.0)), ncols=columns, fontsize=9, alignment="left", borderaxespad=0.3,
     )  # fmt: skip
 
