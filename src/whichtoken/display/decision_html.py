@@ -58,14 +58,8 @@ def _bar(name: str, share: float, role: str) -> str:
 
 
 def _change(decision: Decision) -> str:
-    sentence = decision.change.sentence(text) if not decision.change.parts else _struck_sentence(decision)
+    sentence = decision.change.sentence(lambda part: f"<del>{text(part)}</del>", lambda label: f"<b>{text(label)}</b>")
     return f'<p class="change">{sentence[:1].upper()}{sentence[1:]}.</p>'
-
-
-def _struck_sentence(decision: Decision) -> str:
-    change = decision.change
-    parts = ", ".join(f"<del>{text(part)}</del>" for part in change.parts)
-    return f"{change.verb} {parts}{change.after} changes the label to <b>{text(change.to)}</b>, and nothing smaller changes it"
 
 
 def _marked(decision: Decision) -> str:

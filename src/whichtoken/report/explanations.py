@@ -65,7 +65,8 @@ def as_html(explanations: Sequence[Explanation]) -> str:
 
 def _article(decision: Decision, number: int) -> str:
     place, label = f"d{number}", text(decision.label)
-    heading = f'<h2><a href="#{place}">{text(decision.title)}</a>: {label}</h2>'
+    count = "" if decision.name == str(number) else f"{number}. "  # documents and rows have their numbers for names
+    heading = f'<h2>{count}<a href="#{place}">{text(decision.title)}</a>: {label}</h2>'
     return f'<article class="decision" id="{place}" data-label="{label}">{decision_html(decision, heading)}</article>'
 
 

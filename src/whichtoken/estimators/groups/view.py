@@ -43,7 +43,7 @@ def view_of(explanation: RowExplanation) -> Decision:
 
 def _change(explanation: RowExplanation) -> Change:
     if not explanation.counterfactual:
-        return Change((), none="setting groups to their averages does not change it")
+        return Change((), none="setting groups to their averages does not change the label")
     parts = tuple(map(str, explanation.counterfactual))
     return Change(parts, str(explanation.flips_to), "setting", " to the average")
 

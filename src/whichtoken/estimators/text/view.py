@@ -42,8 +42,8 @@ def _change(explanation: Explanation) -> Change:
     if explanation.counterfactual:
         return Change(tuple(explanation.counterfactual), str(explanation.flips_to))
     if explanation.model.selection_.shape[1] > 1:
-        return Change((), none="with several queries, what would change it is not known exactly")
-    return Change((), none="no deletion of tokens changes it")
+        return Change((), none="with several queries, what would change the label is not known exactly")
+    return Change((), none="no deletion of tokens changes the label")
 
 
 def _pieces(text: str | None, reasons: list[TokenReason], side: int, struck: set[str]) -> Iterator[Piece]:
