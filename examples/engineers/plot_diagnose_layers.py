@@ -54,7 +54,7 @@ for axes, numbers, title in (
     (left, peaks, "peak of the logits"),
     (right, imbalances, "imbalance of values and scores"),
 ):
-    picture = axes.imshow(numbers, cmap="magma_r", aspect="auto")
+    picture = axes.imshow(numbers, cmap="magma_r", aspect="auto", norm="log")
     axes.set(xlabel="head", ylabel="layer", title=title)
     figure.colorbar(picture, ax=axes)
 plt.show()

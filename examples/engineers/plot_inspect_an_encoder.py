@@ -31,7 +31,8 @@ maps = {
 }
 figure, panels = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
 for axes, (title, numbers) in zip(panels, maps.items(), strict=True):
-    picture = axes.imshow(numbers, cmap="viridis", aspect="auto")
+    scale = "log" if title.startswith("gap") else None
+    picture = axes.imshow(numbers, cmap="viridis", aspect="auto", norm=scale)
     axes.set(title=title, xlabel="head", ylabel="layer")
     figure.colorbar(picture, ax=axes)
 plt.show()

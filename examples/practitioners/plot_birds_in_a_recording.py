@@ -3,7 +3,7 @@ Which call is the brown creeper's?
 ==================================
 
 A recording is a bag of sounds; all that is known is whether a brown creeper sang somewhere in it. Attention learns from that
-alone which sounds matter. The weight that it gives a sound, over that of an even share, says which one to listen to.
+alone which sounds matter, and what each of them adds to the decision says which one to listen to.
 """
 
 import matplotlib.pyplot as plt
@@ -34,19 +34,23 @@ print(f"logistic regression on the mean sound: {means.score([bag.mean(axis=0) fo
 # One recording with the bird, sound by sound, and how many sounds would have to be deleted before it is denied.
 surety = np.where(present[outside] > 0, model.predict_proba(test)[:, 1], 0)
 number = int(surety.argmax())
-scores, [added] = model.instance_scores(test), model.contributions(test[number : number + 1])
+[added] = model.contributions(test[number : number + 1])
 [flip] = model.counterfactuals(test[number : number + 1])
 print(f"recording {outside[number]}: deleting sounds {list(flip.deleted)} flips the decision, and no smaller set does")
+
+
+def of(sign: int) -> list[np.ndarray]:
+    return [bag for bag, label in zip(test, present[outside], strict=True) if label == sign]
+
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained", width_ratios=(2, 1))
 colours = ["tab:red" if sound in flip.deleted else "lightgray" for sound in range(len(added))]
 left.bar(range(len(added)), added, color=colours)
 left.set(xlabel="sounds of one recording", ylabel="contribution to the decision")
 left.set_title("Red: without these, it would say that there is no bird")
-largest = [
-    [score.max() for score, sign in zip(scores, present[outside], strict=True) if sign == kind] for kind in (1, -1)
-]
-right.hist(largest, bins=np.linspace(0, 12, 13), label=["with the bird", "without"], color=["tab:red", "tab:blue"])
-right.set(xlabel="largest attention / even share", ylabel="recordings")
+left.xaxis.get_major_locator().set_params(integer=True)
+largest = [[added.max() for added in model.contributions(bags)] for bags in (of(1), of(-1))]
+right.hist(largest, bins=15, label=["with the bird", "without"], color=["tab:red", "tab:blue"])
+right.set(xlabel="largest contribution of a sound", ylabel="recordings")
 right.legend(frameon=False)
 plt.show()

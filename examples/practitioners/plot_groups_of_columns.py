@@ -33,7 +33,6 @@ print(
     f"row {X_test.index[row]}: {why.label} ({why.probability:.2f}); at their averages, {why.counterfactual} would flip it"
 )
 
-contributions = model.contributions(X_test)
 groups = [reason.group for reason in model.explain(X_test.iloc[:1])[0].reasons]
 reasons = {reason.group: reason.contribution for reason in why.reasons}
 strength = {group: [] for group in groups}

@@ -51,5 +51,5 @@ for place, (number, added) in enumerate(zip(shown, contributions, strict=True)):
     right.plot(place, added.sum(), "_", color="black", markersize=14)
 right.axhline(0, color="gray", linewidth=0.8)
 right.set(xlabel="new molecules (red: musk)", ylabel="contribution of each shape; bar: their sum", xticks=[])
-right.set_title("A few shapes decide, and the sum is the decision")
+right.set_title("What each shape adds; their sum decides")
 plt.show()

@@ -47,6 +47,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained
 left.plot(ratios, shares, "o-", label=f"linear programs, {dim} dimensions")
 left.axvline(theory, color="black", linestyle=":", label="capacity, by theory")
 left.set(xlabel="samples per dimension", ylabel="share of separable training sets", title="A sharp transition")
+left.set_ylim(-0.25, 1.05)
 left.legend(frameon=False, loc="lower left")
 for name, capacities in curves.items():
     right.plot(strengths, capacities, label=name)
