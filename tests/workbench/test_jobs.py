@@ -134,6 +134,12 @@ def test_what_lies_beside_jobs_is_not_one(tmp_path):
         Jobs(tmp_path).find("../../etc")
 
 
+def test_a_damaged_job_does_not_hide_the_others(tmp_path):
+    good, bad = JobFolder.new(tmp_path, stub()), JobFolder.new(tmp_path, stub())
+    (bad.path / "request.json").write_text("{")
+    assert [view.id for view in Jobs(tmp_path).views()] == [good.id]
+
+
 def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):

@@ -53,6 +53,6 @@ def create_app(settings: ServerSettings) -> Starlette:
         middleware=[Middleware(Gate, settings=settings)],
         lifespan=lifespan,
     )
-    app.state.settings, app.state.uploads = settings, Uploads()
+    app.state.settings, app.state.uploads, app.state.stopping = settings, Uploads(), lambda: False
     app.state.jobs, app.state.shelf = Jobs(settings.home / "jobs"), ModelShelf((settings.home / "models").absolute())
     return app

@@ -19,9 +19,9 @@ from whichtoken.workbench.claim_form import form_fields, planned
 from whichtoken.workbench.gate import DRAWN
 from whichtoken.workbench.job_files import JobRequest
 from whichtoken.workbench.job_pages import jobs_of
-from whichtoken.workbench.pages import filled, room_page
+from whichtoken.workbench.pages import room_page, template_text
 from whichtoken.workbench.settings import ServerSettings
-from whichtoken.workbench.stored_claims import StoredRun, run_view, runs_of, state_counts, stored_rows
+from whichtoken.workbench.stored_claims import StoredRun, rows_of_run, run_view, runs_of, state_counts
 
 
 def settings_of(request: Request) -> ServerSettings:
@@ -85,7 +85,7 @@ def _figure(request: Request) -> Response:
     claim = _claim(request)
     run = _run(request, claim)
     found = run_view(settings_of(request).out, run.run)
-    text = filled("figure.html", view=found, address=f"/claims/{claim.id}/{run.id}")
+    text = template_text("figure.html", view=found, address=f"/claims/{claim.id}/{run.id}")
     return HTMLResponse(text, headers=DRAWN)
 
 
@@ -100,7 +100,7 @@ def _svg(request: Request) -> Response:
 def _rows(request: Request) -> Response:
     """The rows of the run, one line each."""
     claim = _claim(request)
-    text = rows_as_csv(stored_rows(settings_of(request).out, _run(request, claim).run))
+    text = rows_as_csv(rows_of_run(settings_of(request).out, _run(request, claim).run))
     return Response(text, media_type="text/csv", headers=_download(claim, "csv"))
 
 

@@ -26,6 +26,7 @@ from whichtoken.workbench.pages import room_page
 from whichtoken.workbench.planner import uploads_of
 
 PREVIEW = 5  # rows
+LISTED = 100  # documents to choose from
 LEAST_DOCUMENTS = 8
 PAGE_DOCUMENTS = 50  # of the page to download
 
@@ -138,7 +139,7 @@ def _model(request: Request) -> Response:
     card = _card(request)
     others = [other for other in shelf_of(request).cards() if other.id != card.id and other.kind == "text"]
     return room_page(
-        request, "model.html", card=card, documents=shelf_of(request).documents(card.id), others=others,
+        request, "model.html", card=card, documents=shelf_of(request).documents(card.id)[:LISTED], others=others,
         importance=shelf_of(request).importance(card.id),
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +22,7 @@ from whichtoken.workbench.scenes import SCENES, Scene
 MOST_AT_ONCE = 3
 LONGEST_LINE = 1 << 20  # bytes of one piece of news
 PATIENCE = 300.0  # seconds without news after which a scene is stopped
+LOOK = 0.5  # seconds between two looks whether the server stops
 _playing = 0
 
 
@@ -41,10 +42,10 @@ async def _play(request: Request) -> Response:
     knobs = scene.read(request.query_params)
     if _playing >= MOST_AT_ONCE:
         raise HTTPException(503, f"{MOST_AT_ONCE} trainings are being watched already; stop one of them first")
-    return event_stream(_news(scene, knobs))
+    return event_stream(_news(scene, knobs, request.app.state.stopping))
 
 
-async def _news(scene: Scene, knobs: dict[str, Any]) -> AsyncIterator[str]:
+async def _news(scene: Scene, knobs: dict[str, Any], stopping: Callable[[], bool]) -> AsyncIterator[str]:
     """The lines of the scene's process as events; it ends with whoever watches it."""
     global _playing
     _playing += 1
@@ -58,10 +59,10 @@ async def _news(scene: Scene, knobs: dict[str, Any]) -> AsyncIterator[str]:
         )  # fmt: skip
         assert process.stdout is not None
         last = ""
-        while line := await asyncio.wait_for(process.stdout.readline(), PATIENCE):
+        while line := await _line(process.stdout, stopping):
             last, data = json.loads(line)
             yield event(last, data)
-        if last not in ("end", "fault"):
+        if last not in ("end", "fault") and not stopping():
             yield event("fault", {"error": "the training was stopped; its process died, perhaps for want of memory"})
     except (TimeoutError, ValueError):
         yield event("fault", {"error": "the training does not answer and was stopped; try smaller numbers"})
@@ -71,6 +72,21 @@ async def _news(scene: Scene, knobs: dict[str, Any]) -> AsyncIterator[str]:
             with suppress(ProcessLookupError):
                 process.kill()
             await asyncio.shield(process.wait())
+
+
+async def _line(stream: asyncio.StreamReader, stopping: Callable[[], bool]) -> bytes:
+    """The next piece of news; nothing at the end, or when the server stops."""
+    reading = asyncio.ensure_future(stream.readline())
+    try:
+        for _ in range(int(PATIENCE / LOOK)):
+            done, _pending = await asyncio.wait({reading}, timeout=LOOK)
+            if done:
+                return reading.result()
+            if stopping():
+                return b""
+        raise TimeoutError
+    finally:
+        reading.cancel()
 
 
 routes = [

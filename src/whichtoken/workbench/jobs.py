@@ -136,8 +136,12 @@ class Jobs:
         return JobView(id, job.request, state, end.message, end.page or job.request.page)
 
     def views(self, most: int = 50) -> list[JobView]:
-        """The latest jobs."""
-        return [self.view(id) for id in list(known_jobs(self.home))[:most]]
+        """The latest jobs; one whose files are damaged is passed over."""
+        found = []
+        for id in list(known_jobs(self.home))[:most]:
+            with suppress(OSError, ValueError, TypeError, KeyError):
+                found.append(self.view(id))
+        return found
 
     def _check_room(self) -> None:
         if self._closed:

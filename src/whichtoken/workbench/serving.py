@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import webbrowser
+from contextlib import suppress
 
 import uvicorn
 
@@ -35,7 +36,9 @@ def run_server(settings: ServerSettings, open_browser: bool = False) -> None:
     print(f"workbench: {settings.link}\nCtrl-C stops it; what has been computed is kept.", flush=True)
     if open_browser:
         webbrowser.open(settings.link)
-    server.run([listening])
+    app.state.stopping = lambda: server.should_exit  # streams look, and end in time
+    with suppress(KeyboardInterrupt):  # Ctrl-C is how it is stopped
+        server.run([listening])
 
 
 def _socket(settings: ServerSettings) -> socket.socket:

@@ -112,7 +112,7 @@ def run_view(out: Path, run: Run) -> RunView:
     return _view(out / LEDGER_NAME, stamp(out), run.key)
 
 
-def stored_rows(out: Path, run: Run) -> list[Row[Any]]:
+def rows_of_run(out: Path, run: Run) -> list[Row[Any]]:
     """The rows of a run, finished and failed."""
     return _result(out / LEDGER_NAME, run.key).all_rows
 
