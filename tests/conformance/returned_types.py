@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "whichtoken"
+ALSO = ("FitReport",)  # what `whichtoken fit` and `whichtoken evaluate` find
 NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
@@ -49,12 +50,12 @@ def leads_to(node: ast.ClassDef | ast.FunctionDef) -> Iterator[str]:
     _, _, attributes = (ast.get_docstring(node) or "").partition("\nAttributes\n")
     for kind in re.findall(r"^\w+_ : (.+)$", attributes, flags=re.MULTILINE):  # of an estimator
         yield from NAME.findall(kind)
-    yield from (base.id for base in node.bases if isinstance(base, ast.Name))
+    yield from (name for base in node.bases for name in NAME.findall(ast.unparse(base)))
 
 
 def returned_types() -> list[tuple[str, str]]:
     """Module and name of every dataclass that can be reached from what is exported."""
-    known, seen, waiting, found = definitions(), set(), list(exported()), set()
+    known, seen, waiting, found = definitions(), set(), [*exported(), *ALSO], set()
     while waiting:
         name = waiting.pop()
         if name in seen or name.startswith("_"):

@@ -50,3 +50,19 @@ def test_colours_of_a_text_stay_with_their_words() -> None:
     words = {painted.plain[span.start : span.end] for span in painted.spans}
     assert words <= {"good", SEEN, "film"}
     assert "good" in words
+
+
+def test_the_reasons_of_a_text_show_themselves() -> None:
+    reasons = text()[0].reasons
+    assert repr(reasons) == "<Reasons: 3 tokens, the largest contribution first>"
+    assert repr(reasons[0]).startswith("TokenReason(token='")
+    assert SEEN in reasons._repr_html_()
+
+
+def test_no_markup_in_a_label_is_obeyed_by_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    from whichtoken.commands.explain import _print_explanations
+
+    model = TextClassifier(C=1.0, random_state=0).fit(["good film", "bad film"] * 10, ["[red]a[/red]", "[/b]"] * 10)
+    for texts in (["good film"], ["good film", "bad film"]):
+        _print_explanations(model.explain(texts))
+        assert "[red]a[/red]" in capsys.readouterr().out

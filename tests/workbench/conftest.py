@@ -1,17 +1,22 @@
 """A workbench in a folder of its own: in this process for its answers, on a port for the browser."""
 
 import contextlib
+import io
 import os
-import re
-import signal
-import subprocess
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 from whichtoken.workbench.app import create_app
+from whichtoken.workbench.fit_job import demo_arguments, fit_model
+from whichtoken.workbench.job_files import JobFolder, JobRequest
 from whichtoken.workbench.settings import ServerSettings
+
+sys.path.insert(0, str(Path(__file__).parent))
+from serving_process import Served
 
 HOME = "http://127.0.0.1:8765"
 
@@ -28,29 +33,26 @@ def client(settings):
         yield made
 
 
-class Served:
-    """`whichtoken serve` as a process of its own, which may be killed and started again on the same folder."""
-
-    def __init__(self, out):
-        self.out, self.process, self.address = out, None, ""
-
-    def start(self, *options):
-        command = [sys.executable, "-m", "whichtoken", "serve", "--out", str(self.out), "--port", "0", *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        line = self.process.stdout.readline()
-        self.address = re.search(r"http://\S+?(?=/(\?|$|\s))", line)[0]
-        self.link = re.search(r"http://\S+", line)[0]
-        return self
-
-    def stop(self, how=signal.SIGINT):
-        self.process.send_signal(how)
-        self.process.stdout.close()
-        return self.process.wait(30)
+@pytest.fixture(scope="session")
+def demo_model(tmp_path_factory):
+    """The shelf with the model that a workbench has at the start, trained once."""
+    folder = tmp_path_factory.mktemp("demo")
+    job = JobFolder.new(folder / "jobs", JobRequest("fit", "demo", demo_arguments(folder / "models")))
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert fit_model(job, job.request.arguments).state == "finished"
+    return folder / "models"
 
 
 @pytest.fixture
-def served(tmp_path):
-    made = Served(tmp_path / "out").start()
+def out(tmp_path, demo_model):
+    """A folder for results, in which the model of the start is there already."""
+    shutil.copytree(demo_model, tmp_path / "out" / "workbench" / "models")
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def served(out):
+    made = Served(out).start()
     yield made
     with contextlib.suppress(ProcessLookupError):
         if made.process.poll() is None:

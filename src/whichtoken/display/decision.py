@@ -5,14 +5,15 @@ All numbers are turned so that what is positive speaks for the predicted label, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from whichtoken.display.shown import Shown
 from whichtoken.display.text import visible
 
 
 @dataclass(frozen=True)
-class Piece:
+class Piece(Shown):
     """A part of what was judged, in the order in which it is read."""
 
     text: str
@@ -23,7 +24,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Reason:
+class Reason(Shown):
     """A line of the table of reasons."""
 
     cells: tuple[str, ...]  # under the headings, the last one is what it adds
@@ -32,7 +33,7 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class Change:
+class Change(Shown):
     """The smallest change that leads to another label; without parts, why there is none."""
 
     parts: tuple[str, ...]
@@ -41,16 +42,16 @@ class Change:
     after: str = ""  # words after the parts
     none: str = ""
 
-    def sentence(self, shown: Callable[[str], str] = visible) -> str:
-        """In words; `shown` makes a part of it safe."""
+    def sentence(self, part: Callable[[str], str], label: Callable[[str], str]) -> str:
+        """In words; the two functions make the texts from data safe, and show what they are."""
         if not self.parts:
             return self.none
-        parts = ", ".join(map(shown, self.parts))
-        return f"{self.verb} {parts}{self.after} changes it to {shown(self.to)}, and nothing smaller changes it"
+        parts = ", ".join(map(part, self.parts))
+        return f"{self.verb} {parts}{self.after} changes the label to {label(self.to)}, and nothing smaller changes it"
 
 
 @dataclass(frozen=True)
-class Decision:
+class Decision(Shown):
     """A label and why it was given."""
 
     kind: str  # what was judged: a document, a bag, a row
@@ -83,7 +84,7 @@ class Decision:
     @property
     def strongest(self) -> float:
         """The largest size of what a piece adds, by which colours are measured."""
-        return strongest(piece.support for piece in self.pieces if piece.support is not None)
+        return max((abs(piece.support) for piece in self.pieces if piece.support is not None), default=0.0) or 1.0
 
     def verdict(self) -> str:
         """The label with its probability, and the runner-up."""
@@ -92,12 +93,7 @@ class Decision:
 
     def summary(self) -> str:
         """In one sentence: what was judged, the label, and what would change it."""
-        return f"{self.title}: {self.verdict()}; {self.change.sentence(_quoted)}"
-
-
-def strongest(supports: Iterable[float]) -> float:
-    """The largest of their sizes, or 1 where all are nothing."""
-    return max(map(abs, supports), default=1.0) or 1.0
+        return f"{self.title}: {self.verdict()}; {self.change.sentence(_quoted, _quoted)}"
 
 
 def _quoted(part: str) -> str:

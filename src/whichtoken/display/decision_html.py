@@ -9,39 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from whichtoken.display.decision import Decision, Piece, Reason
-from whichtoken.display.html import text
+from whichtoken.display.html import asset, text
 from whichtoken.display.text import counted
 
 TOP = 8  # reasons that are seen at once; the others unfold
 MOST_BARS = 5  # labels with a bar; the others share one
 DARKEST = 0.55  # opacity of the strongest mark: its text stays readable
 FAINT = 0.02  # share of the strongest below which there is no colour
-
-STYLE = """
-.decision mark { color: inherit; border-radius: .2em; padding: .05em .15em; background: rgb(59 130 246 / var(--a, .3));
-  overflow-wrap: anywhere; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
-.decision mark.against { background: rgb(234 118 20 / var(--a, .3)); text-decoration: underline dotted;
-  text-underline-offset: .25em; }
-.decision del { text-decoration: line-through .13em; } .decision ins { text-decoration: none; font-style: italic; }
-.decision mark.against del { text-decoration: line-through .13em; }
-.decision .text { line-height: 1.9; max-width: 46rem; white-space: pre-line; overflow-wrap: anywhere; }
-.decision .text mark[data-note]:hover::after { content: attr(data-note); position: fixed; z-index: 9; left: 50%; bottom: 1rem;
-  transform: translateX(-50%); width: max-content; max-width: min(90vw, 40rem); padding: .5rem .9rem; border-radius: .5rem;
-  background: #111827; color: #fff; font-size: .95rem; line-height: 1.4; box-shadow: 0 0 0 1px rgb(128 128 128 / .5); }
-.decision table { border-collapse: collapse; width: auto; font-size: .92rem; margin: .4rem 0; }
-.decision :is(th, td) { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid rgb(128 128 128 / .3);
-  vertical-align: top; background: none; overflow-wrap: anywhere; white-space: normal; min-width: 3.6rem; }
-.decision [scope="col"]:not(:last-child) { overflow-wrap: normal; } .decision [scope="col"]:last-child { min-width: 5rem; }
-.decision [scope="row"] { min-width: 5.4rem; color: inherit; font-weight: 500; }
-.decision tfoot [scope="row"] { font-weight: 400; }
-.decision .number { text-align: right; font-variant-numeric: tabular-nums; } .decision td.number { white-space: nowrap; }
-.decision .bars { width: 100%; max-width: 32rem; table-layout: fixed; } .decision .bars :is(th, td) { border: 0; }
-.decision .bars th { width: 42%; } .decision .bars .number { width: 3.6rem; padding-right: 0; }
-.decision .bar { display: block; height: .8rem; margin-top: .35rem; border-radius: .2rem; background: rgb(128 128 128 / .55);
-  min-width: 2px; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
-.decision .predicted .bar { background: #3b82f6; } .decision .predicted [scope="row"] { font-weight: 700; }
-.decision .change { margin: .5rem 0; max-width: 46rem; } .decision summary { cursor: pointer; padding: .3rem 0; }
-"""
 
 LEGEND = (
     '<p class="legend decision"><mark>Blue</mark> speaks for the predicted label, <mark class="against">orange with dots</mark>'
@@ -59,7 +33,7 @@ def decision_html(decision: Decision, heading: str = "") -> str:
 def notebook_html(decision: Decision) -> str:
     """The decision as a cell of a notebook shows it."""
     title = f"<p><b>{text(decision.title)}: {text(decision.label)}</b></p>"
-    return f'<div class="decision"><style>{STYLE}</style>{decision_html(decision, title)}{LEGEND}</div>'
+    return f'<div class="decision"><style>{asset("decision.css")}</style>{decision_html(decision, title)}{LEGEND}</div>'
 
 
 def _bars(decision: Decision) -> str:
@@ -84,18 +58,13 @@ def _bar(name: str, share: float, role: str) -> str:
 
 
 def _change(decision: Decision) -> str:
-    sentence = decision.change.sentence(text) if not decision.change.parts else _struck_sentence(decision)
+    sentence = decision.change.sentence(lambda part: f"<del>{text(part)}</del>", lambda label: f"<b>{text(label)}</b>")
     return f'<p class="change">{sentence[:1].upper()}{sentence[1:]}.</p>'
 
 
-def _struck_sentence(decision: Decision) -> str:
-    change = decision.change
-    parts = ", ".join(f"<del>{text(part)}</del>" for part in change.parts)
-    return f"{change.verb} {parts}{change.after} changes the label to <b>{text(change.to)}</b>, and nothing smaller changes it"
-
-
 def _marked(decision: Decision) -> str:
-    return text(decision.separator).join(_mark(piece, decision.strongest) for piece in decision.pieces)
+    most = decision.strongest
+    return text(decision.separator).join(_mark(piece, most) for piece in decision.pieces)
 
 
 def _mark(piece: Piece, strongest: float) -> str:
@@ -106,8 +75,8 @@ def _mark(piece: Piece, strongest: float) -> str:
         words = f"<del>{words}</del>" + (f" <ins>{text(piece.instead)}</ins>" if piece.instead else "")
     share = abs(piece.support) / strongest
     against = ' class="against"' if piece.support < 0 and share >= FAINT else ""
-    opacity = DARKEST * share if share >= FAINT else 0
-    return f'<mark{against} style="--a:{opacity:.2f}" data-note="{text(piece.note)}">{words}</mark>'
+    opacity = f"{DARKEST * share:.2f}" if share >= FAINT else "0"
+    return f'<mark{against} style="--a:{opacity}" data-note="{text(piece.note)}">{words}</mark>'
 
 
 def _table(decision: Decision) -> str:

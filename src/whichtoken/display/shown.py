@@ -7,7 +7,6 @@ A result inherits `Shown`. It may say in one sentence what it found (`_headline`
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
 from numbers import Integral, Real
@@ -18,6 +17,7 @@ from whichtoken.display.text import counted, visible
 
 LONGEST = 200  # characters of a line
 LONGEST_TEXT = 70  # of a text inside it
+LONGEST_CELL = 400  # of a text in a table
 FEW = 6  # numbers of an array that are shown rather than counted
 MOST_LINES = 12  # of a table inside a table
 DEEPEST = 2  # tables inside tables
@@ -27,7 +27,7 @@ STYLE = (
     "<style>.whichtoken-result table{border-collapse:collapse;font-size:.92em}"
     ".whichtoken-result :is(th,td){text-align:left;vertical-align:top;padding:.15em 1em .15em 0;background:none;"
     "border-bottom:1px solid rgba(128,128,128,.3);overflow-wrap:anywhere}"
-    ".whichtoken-result th{font-weight:600}.whichtoken-result p{margin:.2em 0 .5em}</style>"
+    ".whichtoken-result th{font-weight:600;min-width:6em}.whichtoken-result p{margin:.2em 0 .5em}</style>"
 )
 
 
@@ -62,6 +62,11 @@ class Shown:
         return f'<div class="whichtoken-result">{STYLE}{_html(self, 0)}</div>'
 
 
+def facts_html(title: str, facts: Mapping[str, object]) -> str:
+    """Names and values as a table of a notebook."""
+    return f'<div class="whichtoken-result">{STYLE}{_titled(f"<b>{text(title)}</b>", facts, 0)}</div>'
+
+
 def brief(value: object) -> str:
     """A value in a few characters: what it is where it is short, otherwise what kind of thing and how large."""
     for applies, say in KINDS:
@@ -72,16 +77,13 @@ def brief(value: object) -> str:
 
 def _plain(value: object) -> bool:
     """Whether a value's own `repr` says what it is: one that only gives an address does not."""
-    return type(value).__repr__ is not object.__repr__ and type(value).__module__.split(".")[0] not in (
-        "torch",
-        "numpy",
-    )
+    return type(value).__repr__ is not object.__repr__ and not type(value).__module__.startswith(("torch", "numpy"))
 
 
 def _number(value: Any) -> str:
     if isinstance(value, Integral):
         return str(int(value))
-    return f"{float(value):.4g}" if math.isfinite(value) else str(float(value))
+    return repr(float(f"{float(value):.4g}"))  # 2.0 stays a float
 
 
 def _array(value: Any) -> str:
@@ -91,7 +93,7 @@ def _array(value: Any) -> str:
         len(shape) == 1 and shape[0] <= FEW and kind.rstrip("0123456789") in ("float", "int", "bool")
     ):
         return brief(value.tolist())
-    return f"{type(value).__name__} of shape {shape}"
+    return f"{type(value).__name__.removeprefix('nd')} of shape {shape}"
 
 
 def _sequence(value: Any) -> str:
@@ -126,21 +128,38 @@ KINDS: list[tuple[Callable[[Any], bool], Callable[[Any], str]]] = [
 
 def _html(shown: Shown, depth: int) -> str:
     headline = shown._headline()
-    title = f"<p><b>{text(type(shown).__name__)}</b>{f': {text(headline)}' if headline else ''}</p>"
+    title = f"<b>{text(type(shown).__name__)}</b>" + (f": {text(headline)}" if headline else "")
+    return _titled(title, shown._facts(), depth)
+
+
+def _titled(title: str, facts: Mapping[Any, object], depth: int) -> str:
+    """A title (HTML) above a line per fact."""
     lines = "".join(
         f'<tr><th scope="row">{text(_words(name))}</th><td>{_cell(value, depth + 1)}</td></tr>'
-        for name, value in shown._facts().items()
+        for name, value in facts.items()
     )
-    return title + (f"<table>{lines}</table>" if lines else "")
+    return (f"<p>{title}</p>" if title else "") + (f"<table>{lines}</table>" if lines else "")
 
 
 def _cell(value: object, depth: int) -> str:
-    """A value of a table: results inside it unfold, a few levels deep."""
-    if depth <= DEEPEST and isinstance(value, Shown):
-        return f"<details><summary>{text(brief(value))}</summary>{_html(value, depth)}</details>"
-    if depth <= DEEPEST and isinstance(value, Sequence) and len(value) and isinstance(value[0], Shown):
-        return f"<details><summary>{text(counted(len(value), 'item'))}</summary>{_rows(value)}</details>"
-    return text(brief(value))
+    """A value of a table: what has parts unfolds, a few levels deep."""
+    if isinstance(value, str):
+        return text(_cut(value, LONGEST_CELL))
+    if isinstance(value, Sequence) and len(value) == 1 and isinstance(value[0], Shown):
+        return _cell(value[0], depth)
+    inside = _inside(value, depth) if depth <= DEEPEST else ""
+    return f"<details><summary>{text(brief(value))}</summary>{inside}</details>" if inside else text(brief(value))
+
+
+def _inside(value: object, depth: int) -> str:
+    """What unfolds below a value."""
+    if isinstance(value, Shown):
+        return _html(value, depth)
+    if isinstance(value, Mapping):
+        return _titled("", dict(islice(value.items(), MOST_LINES)), depth)
+    if isinstance(value, Sequence) and len(value) and isinstance(value[0], Shown):
+        return _rows(value)
+    return ""
 
 
 def _rows(results: Sequence[Any]) -> str:
@@ -159,5 +178,5 @@ def _lines(results: Sequence[Shown], names: Sequence[str]) -> Iterator[str]:
         yield f"<tr>{''.join(f'<td>{text(brief(facts.get(name)))}</td>' for name in names)}</tr>"
 
 
-def _words(name: str) -> str:
-    return name.replace("_", " ")
+def _words(name: object) -> str:
+    return str(name).replace("_", " ")

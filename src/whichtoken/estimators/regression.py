@@ -22,6 +22,7 @@ from whichtoken.checks import check_count
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_values as stored
+from whichtoken.estimators._fitted_summary import FittedSummary
 from whichtoken.estimators.model_folder import OpenedFolder, load_model, save_model
 from whichtoken.models.whitening import Whitening
 from whichtoken.training.structure_aware_descent import (
@@ -49,7 +50,7 @@ class RegressionChoice(Shown):
     losses: dict[float, float]  # held-out mean square error by logit_norm; empty without `cv`
 
 
-class AttentionRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """One attention head that predicts a label as A times the attention mean of its context.
 
     The training tokens are the context unless `predict` is given another. It approaches least squares and does not beat

@@ -9,9 +9,10 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Mount
 
-from whichtoken.workbench import claims, job_pages, planner
+from whichtoken.workbench import claims, data_room, dynamics, inspect_room, job_pages, planner
 from whichtoken.workbench.gate import Gate
 from whichtoken.workbench.jobs import Jobs
+from whichtoken.workbench.model_shelf import ModelShelf
 from whichtoken.workbench.packaged_files import PackagedFiles
 from whichtoken.workbench.pages import ERRORS
 from whichtoken.workbench.settings import ServerSettings
@@ -43,11 +44,15 @@ def create_app(settings: ServerSettings) -> Starlette:
             *claims.routes,
             *job_pages.routes,
             *planner.routes,
+            *data_room.routes,
+            *dynamics.routes,
+            *inspect_room.routes,
             Mount("/static", app=PackagedFiles()),
         ],
         exception_handlers=ERRORS,
         middleware=[Middleware(Gate, settings=settings)],
         lifespan=lifespan,
     )
-    app.state.settings, app.state.jobs, app.state.uploads = settings, Jobs(settings.home / "jobs"), Uploads()
+    app.state.settings, app.state.uploads, app.state.stopping = settings, Uploads(), lambda: False
+    app.state.jobs, app.state.shelf = Jobs(settings.home / "jobs"), ModelShelf((settings.home / "models").absolute())
     return app

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -14,14 +12,16 @@ from starlette.routing import Route
 
 from whichtoken.lab.discovery import experiments, faults
 from whichtoken.lab.experiment import Experiment
-from whichtoken.lab.export import export_rows
+from whichtoken.lab.export import rows_as_csv
+from whichtoken.report.frame import render
+from whichtoken.report.theories import THEORIES
 from whichtoken.workbench.claim_form import form_fields, planned
 from whichtoken.workbench.gate import DRAWN
 from whichtoken.workbench.job_files import JobRequest
 from whichtoken.workbench.job_pages import jobs_of
-from whichtoken.workbench.pages import filled, room_page
+from whichtoken.workbench.pages import room_page, template_text
 from whichtoken.workbench.settings import ServerSettings
-from whichtoken.workbench.stored_claims import StoredRun, drawing, runs_of, state_counts
+from whichtoken.workbench.stored_claims import StoredRun, rows_of_run, run_view, runs_of, state_counts
 
 
 def settings_of(request: Request) -> ServerSettings:
@@ -37,9 +37,19 @@ def _overview(request: Request) -> Response:
         latest = next(iter(stored.get(claim.id, [])), None)
         recorded = {preset: state_counts(states.values()) for preset, states in claim.expected.items()}
         line = {"claim": claim, "latest": latest, "recorded": recorded}
-        theories.setdefault(claim.theory.replace("-", " "), []).append(line)
+        theories.setdefault(claim.theory, []).append(line)
+    known = {theory.id: theory for theory in THEORIES}
+    order = [*(id for id in known if id in theories), *(id for id in theories if id not in known)]
     counts = state_counts(state for runs in stored.values() for state in _states(runs[0]))
-    return room_page(request, "claims.html", theories=theories, counts=counts, faults=faults(), ran=bool(stored))
+    return room_page(
+        request,
+        "claims.html",
+        theories={id: theories[id] for id in order},
+        known=known,
+        counts=counts,
+        faults=faults(),
+        ran=bool(stored),
+    )
 
 
 def _states(run: StoredRun) -> list[str]:
@@ -74,28 +84,28 @@ def _figure(request: Request) -> Response:
     """The picture and the numbers, asked for by the page once it stands."""
     claim = _claim(request)
     run = _run(request, claim)
-    found = drawing(settings_of(request).out, claim, run.run)
-    address = f"/claims/{claim.id}/{run.id}"
-    text = filled("figure.html", drawing=found, figure=Markup(found.svg), address=address, claim=claim)
+    found = run_view(settings_of(request).out, run.run)
+    text = template_text("figure.html", view=found, address=f"/claims/{claim.id}/{run.id}")
     return HTMLResponse(text, headers=DRAWN)
 
 
 def _svg(request: Request) -> Response:
     claim = _claim(request)
-    found = drawing(settings_of(request).out, claim, _run(request, claim).run)
-    if not found.svg:
+    found = run_view(settings_of(request).out, _run(request, claim).run)
+    if found.figure is None:
         raise HTTPException(404)
-    return Response(found.svg, media_type="image/svg+xml", headers=_download(claim, "svg") | DRAWN)
+    return Response(found.figure.standalone(), media_type="image/svg+xml", headers=_download(claim, "svg") | DRAWN)
 
 
 def _rows(request: Request) -> Response:
-    """All stored rows of the claim, one line each."""
+    """The rows of the run, one line each."""
     claim = _claim(request)
-    _run(request, claim)
-    with tempfile.TemporaryDirectory() as folder:
-        export_rows(settings_of(request).out, [claim.id], Path(folder) / "rows.csv", spreadsheet_safe=True)
-        text = (Path(folder) / "rows.csv").read_bytes()
+    text = rows_as_csv(rows_of_run(settings_of(request).out, _run(request, claim).run))
     return Response(text, media_type="text/csv", headers=_download(claim, "csv"))
+
+
+def _reading(request: Request) -> Response:
+    return room_page(request, "reading.html", body=Markup(render("reading.html")))
 
 
 def _download(claim: Experiment[Any], suffix: str) -> dict[str, str]:
@@ -120,6 +130,7 @@ async def _start(request: Request) -> Response:
 
 routes = [
     Route("/", _overview),
+    Route("/reading", _reading),
     Route("/claims/{theory}/{claim}", _page),
     Route("/claims/{theory}/{claim}/run", _start, methods=["POST"]),
     Route("/claims/{theory}/{claim}/{run}/figure", _figure),

@@ -61,7 +61,8 @@ class Gate:
             return _refused(421, "this address is not served here; open the link that 'whichtoken serve' printed")
         if not _same_origin(scope["method"], headers, host):
             return _refused(403, "this request comes from another site, and is refused")
-        if int(headers.get("content-length", "0") or 0) > LARGEST_UPLOAD:
+        size = headers.get("content-length", "0")
+        if not size.isdecimal() or int(size[:20]) > LARGEST_UPLOAD:
             return _refused(413, f"that is more than the {LARGEST_UPLOAD // 1_000_000} MB that are taken at a time")
         return self._without_token(scope, headers) if self.settings.token else None
 

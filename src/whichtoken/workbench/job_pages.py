@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -78,7 +78,7 @@ def _events(request: Request) -> Response:
         raise HTTPException(503, "too many pages follow jobs at once; close some of them")
     last = request.headers.get("last-event-id", "")
     offset = int(last) if last.isdecimal() else 0
-    return event_stream(_follow(jobs_of(request), _id(request), offset))
+    return event_stream(_follow(jobs_of(request), _id(request), offset, request.app.state.stopping))
 
 
 def event_stream(events: AsyncIterator[str]) -> StreamingResponse:
@@ -92,13 +92,13 @@ def event(kind: str, data: object, id: int | None = None) -> str:
     return f"{place}event: {kind}\ndata: {json.dumps(data, allow_nan=False)}\n\n"
 
 
-async def _follow(jobs: Jobs, id: str, offset: int) -> AsyncIterator[str]:
+async def _follow(jobs: Jobs, id: str, offset: int, stopping: Callable[[], bool]) -> AsyncIterator[str]:
     """Progress from a place in its file on, then the end: the same for every tab, and after a reload."""
     global _streams
     _streams += 1
     try:
         silent, said = 0.0, ""
-        while True:
+        while not stopping():
             view = await asyncio.to_thread(jobs.view, id)
             for place, news in await asyncio.to_thread(_news, jobs, id, offset):
                 offset, silent = place, 0.0

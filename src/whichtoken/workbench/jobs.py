@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from whichtoken.files import cannot_write
 from whichtoken.workbench.job_files import NAME, JobEnd, JobFolder, JobRequest, JobState, known_jobs
 from whichtoken.workbench.settings import MOST_WAITING
 
+COMMAND = (sys.executable, "-m", "whichtoken.workbench.job_process")
 GRACE = 8.0  # seconds a job has to stop by itself
 
 
@@ -36,13 +38,17 @@ class JobView:
 
 
 class Jobs:
-    """Runs one job at a time: the ledger takes one writer, and the machine is the user's own."""
+    """Runs one job at a time: the ledger takes one writer, and the machine is the user's own.
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
+    `command` is the program that works on a job, whose folder it gets as its last argument.
+    """
+
+    def __init__(self, home: Path, command: Sequence[str] = COMMAND) -> None:
+        self.home, self.command = home, command
         self._lock = threading.RLock()
         self._waiting: deque[JobFolder] = deque()
         self._running: tuple[JobFolder, subprocess.Popen[bytes]] | None = None
+        self._cancelled: set[str] = set()
         self._closed = False
 
     def start(self, request: JobRequest) -> str:
@@ -63,6 +69,7 @@ class Jobs:
                 raise UsageError("this job cannot go on, because its files were not kept; start it again in its room")
             self._check_room()
             job.reopen()
+            self._cancelled.discard(id)
             self._enqueue(job)
 
     def cancel(self, id: str) -> None:
@@ -73,6 +80,7 @@ class Jobs:
                 self._waiting.remove(job)
                 job.finish(JobEnd("cancelled", "cancelled before it began"))
                 return
+            self._cancelled.add(id)
             pid = self._running[1].pid if self._running and self._running[0] is job else job.pid
         if pid is not None:
             with suppress(ProcessLookupError):
@@ -128,8 +136,12 @@ class Jobs:
         return JobView(id, job.request, state, end.message, end.page or job.request.page)
 
     def views(self, most: int = 50) -> list[JobView]:
-        """The latest jobs."""
-        return [self.view(id) for id in list(known_jobs(self.home))[:most]]
+        """The latest jobs; one whose files are damaged is passed over."""
+        found = []
+        for id in list(known_jobs(self.home))[:most]:
+            with suppress(OSError, ValueError, TypeError, KeyError):
+                found.append(self.view(id))
+        return found
 
     def _check_room(self) -> None:
         if self._closed:
@@ -147,7 +159,7 @@ class Jobs:
                 return
             job = self._waiting.popleft()
             try:
-                process = _process(job)
+                process = _process(self.command, job)
             except OSError as error:
                 with suppress(UsageError):
                     job.finish(JobEnd("failed", str(cannot_write(job.path, error))))
@@ -161,15 +173,18 @@ class Jobs:
         with self._lock:
             if job.end is None and not self._closed:
                 with suppress(UsageError, OSError):
-                    job.finish(JobEnd("failed", _died(status, job)))
+                    if job.id in self._cancelled:  # before it could hear of it
+                        job.finish(JobEnd("cancelled", "stopped; what was finished is kept"))
+                    else:
+                        job.finish(JobEnd("failed", _died(status, job)))
             self._running = None
             self._start_next()
 
 
-def _process(job: JobFolder) -> subprocess.Popen[bytes]:
+def _process(command: Sequence[str], job: JobFolder) -> subprocess.Popen[bytes]:
     with (job.path / "log.txt").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "whichtoken.workbench.job_process", str(job.path)],
+            [*command, str(job.path)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1"},
         )  # fmt: skip

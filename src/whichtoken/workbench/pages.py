@@ -24,7 +24,7 @@ SENTENCES = {
 }
 
 
-def filled(template: str, **values: Any) -> str:
+def template_text(template: str, **values: Any) -> str:
     """A template of this room as text."""
     return _environment().get_template(template).render(**values)
 
@@ -34,7 +34,7 @@ def room_page(
 ) -> HTMLResponse:
     """A page in the frame; `drawn` for those with figures, which carry their own style."""
     room = next((path for path in ROOMS if path != "/" and request.url.path.startswith(path)), "/")
-    return HTMLResponse(filled(template, room=room, rooms=ROOMS, **values), status, DRAWN if drawn else None)
+    return HTMLResponse(template_text(template, room=room, rooms=ROOMS, **values), status, DRAWN if drawn else None)
 
 
 async def usage_error(request: Request, error: Exception) -> Response:

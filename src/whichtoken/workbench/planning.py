@@ -10,12 +10,13 @@ from functools import lru_cache
 from typing import Any
 
 from whichtoken.errors import UsageError
-from whichtoken.report.planning import MODELS, forecast_rows, protocol
+from whichtoken.report.displays.plan import MODELS
+from whichtoken.report.planning import forecast_rows, protocol
 from whichtoken.theory.sparse_tokens import Plan, Task, erm, plan
 from whichtoken.theory.sparse_tokens.design import LOSS, RIDGE, Design, query_steps
 from whichtoken.theory.sparse_tokens.planner import Forecast
 
-QUICK_POINTS = 1 << 9
+QUICK_POINTS = 1 << 10
 CURVE = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the samples
 LIMITS = {  # least, most and default of each number; the sliders go from the first to the second
     "length": (2, 1000, 10), "signal_tokens": (1, 100, 1), "strength": (0.1, 12.0, 5.0), "prevalence": (0.01, 0.99, 0.5),
@@ -73,7 +74,7 @@ def _number(name: str, text: str | None) -> Any:
 
 @lru_cache(maxsize=4096)
 def quick_forecast(numbers: StudyNumbers) -> dict[str, Any]:
-    """Learning curves by the design of the nearest exact plan: right to a few percent of the error."""
+    """Learning curves by the design of the nearest exact plan: right to about a tenth of the error."""
     _check_tokens(numbers)
     design = _nearest(numbers)
     sizes = [max(4, round(multiple * numbers.samples)) for multiple in CURVE]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import socket
 import webbrowser
+from contextlib import suppress
 
 import uvicorn
 
 from whichtoken.errors import UsageError
 from whichtoken.workbench.app import create_app
+from whichtoken.workbench.data_room import demo_request
 from whichtoken.workbench.settings import ServerSettings
 
 MOST_CONNECTIONS = 500
@@ -21,9 +23,12 @@ def run_server(settings: ServerSettings, open_browser: bool = False) -> None:
     listening = _socket(settings)
     port = listening.getsockname()[1]
     settings = ServerSettings(settings.out, settings.host, port, settings.token)
+    app = create_app(settings)
+    if not app.state.shelf.cards():
+        app.state.jobs.start(demo_request(app.state.shelf))
     server = uvicorn.Server(
         uvicorn.Config(
-            create_app(settings), log_level="warning", access_log=False, server_header=False, date_header=True,
+            app, log_level="warning", access_log=False, server_header=False, date_header=True,
             limit_concurrency=MOST_CONNECTIONS, timeout_keep_alive=15, timeout_graceful_shutdown=STOP_SECONDS,
             h11_max_incomplete_event_size=64_000, ws="none", proxy_headers=False,
         )
@@ -31,7 +36,9 @@ def run_server(settings: ServerSettings, open_browser: bool = False) -> None:
     print(f"workbench: {settings.link}\nCtrl-C stops it; what has been computed is kept.", flush=True)
     if open_browser:
         webbrowser.open(settings.link)
-    server.run([listening])
+    app.state.stopping = lambda: server.should_exit  # streams look, and end in time
+    with suppress(KeyboardInterrupt):  # Ctrl-C is how it is stopped
+        server.run([listening])
 
 
 def _socket(settings: ServerSettings) -> socket.socket:
@@ -40,6 +47,7 @@ def _socket(settings: ServerSettings) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((settings.host, settings.port))
+        listening.listen()  # before the link is printed: who opens it at once is heard
     except OSError as error:
         listening.close()
         raise UsageError(_why(settings, error)) from error

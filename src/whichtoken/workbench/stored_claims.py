@@ -9,16 +9,20 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whichtoken.errors import UsageError, in_one_line
+from whichtoken.errors import UsageError
 from whichtoken.lab.discovery import experiments
-from whichtoken.lab.experiment import Experiment
-from whichtoken.lab.ledger import Judged, Ledger, Run
+from whichtoken.lab.experiment import Row
+from whichtoken.lab.ledger import Judged, Ledger, Run, RunKey
 from whichtoken.lab.record import recorded_runs
 from whichtoken.lab.verdicts import Verdict
 from whichtoken.places import LEDGER_NAME
 from whichtoken.report.sentences import STATES
+
+if TYPE_CHECKING:
+    from whichtoken.lab.results import Result
+    from whichtoken.report.experiment_page import RunView
 
 EMPTY = dict.fromkeys(field.name for field in fields(Verdict))  # for verdicts stored before a field was there
 Stamp = tuple[tuple[int, int], ...]  # time and size of the ledger and of its log
@@ -103,40 +107,29 @@ def _runs(path: Path, _: Stamp) -> Mapping[str, list[StoredRun]]:
     return found
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """The figure of a run and the numbers under it."""
-
-    svg: str
-    fault: str
-    numbers: Any  # report.numbers.Numbers
-    rows: int
-    seconds: float
+def run_view(out: Path, run: Run) -> RunView:
+    """What the report shows of a run: its figure, its numbers."""
+    return _view(out / LEDGER_NAME, stamp(out), run.key)
 
 
-def drawing(out: Path, claim: Experiment[Any], run: Run) -> Drawing:
-    """The figure of a run from its stored rows."""
-    return _drawn(out / LEDGER_NAME, stamp(out), claim, run.key, run.started)
+def rows_of_run(out: Path, run: Run) -> list[Row[Any]]:
+    """The rows of a run, finished and failed."""
+    return _result(out / LEDGER_NAME, run.key).all_rows
 
 
 @lru_cache(maxsize=64)
-def _drawn(path: Path, _: Stamp, claim: Experiment[Any], key: tuple[str, str, str, int], started: str) -> Drawing:
-    from whichtoken.display.figures import svg
-    from whichtoken.lab.results import stored_results
-    from whichtoken.report.numbers import numbers_of
+def _view(path: Path, _: Stamp, key: RunKey) -> RunView:
+    from whichtoken.report.experiment_page import view_of
 
-    with _drawing, Ledger.reading(path) as ledger:
-        chosen = [run for run in ledger.runs() if run.key == key and run.started == started]
-        results = stored_results(ledger, chosen)
-        if not results:
-            raise UsageError("this run is of an earlier version of the claim; run it again to see it")
-        [result] = results
-        picture, fault = "", ""
-        if not result.rows:
-            fault = "no finished rows to draw yet"
-        else:
-            try:
-                picture = svg(lambda figure: claim.draw(result.rows, figure), f"{claim.id} {key}")
-            except Exception as error:  # a partial run may lack what the figure shows
-                fault = f"the figure could not be drawn ({in_one_line(error)})"
-        return Drawing(picture, fault, numbers_of(result), len(result.all_rows), result.seconds)
+    with _drawing:
+        return view_of(_result(path, key), 0, path.parent)
+
+
+def _result(path: Path, key: RunKey) -> Result:
+    from whichtoken.lab.results import stored_results
+
+    with Ledger.reading(path) as ledger:
+        results = stored_results(ledger, [run for run in ledger.runs() if run.key == key])
+    if not results:
+        raise UsageError("this run is of an earlier version of the claim; run it again to see it")
+    return results[0]

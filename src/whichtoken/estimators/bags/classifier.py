@@ -15,6 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from whichtoken.checks import check_choice
 from whichtoken.data.bags import Bags, LabelledBags, as_bags, is_ragged
+from whichtoken.estimators._fitted_summary import FittedSummary
 from whichtoken.estimators._labels import encode_labels
 from whichtoken.estimators._scores import predicted, probabilities, signs_of
 from whichtoken.estimators.bags.attention import Pooling, Score
@@ -36,7 +37,7 @@ Array = NDArray[np.float64]
 TRAININGS = ("joint", "two-step")
 
 
-class BagClassifier(ClassifierMixin, BaseEstimator):
+class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
     """Attention pooling: score = sum_h <w_h, X^T softmax(X q_h)> + b for a bag X of instances.
 
     Queries start from two gradient steps (Barnfield, Cui, Lu, arXiv 2509.25153), the readout is convex, and both may be

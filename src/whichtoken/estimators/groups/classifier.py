@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from whichtoken.checks import check_range
 from whichtoken.data.bags import check_values
+from whichtoken.estimators._fitted_summary import FittedSummary
 from whichtoken.estimators._labels import checked_clusters, encode_labels
 from whichtoken.estimators._scores import predicted, probabilities, signs_of
 from whichtoken.estimators.groups.layout import Layout, parse_groups
@@ -45,7 +46,7 @@ Splits = list[tuple[NDArray[np.intp], NDArray[np.intp]]]
 COUNTS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 
 
-class GroupClassifier(ClassifierMixin, SelectorMixin, BaseEstimator):
+class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
     """Group selection by attention over positions, after the one-layer transformer of Zhang, Meng, Cao (arXiv 2504.08638).
 
     Attention ranks the groups, a cross-validation says how many are kept (all of them, unless fewer predict as well), and a

@@ -16,6 +16,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from whichtoken.checks import check_choice, check_count, check_range
+from whichtoken.estimators._fitted_summary import FittedSummary
 from whichtoken.estimators.text.counting import (
     count_documents,
     encode_classes,
@@ -25,7 +26,7 @@ from whichtoken.estimators.text.counting import (
     token_names,
 )
 from whichtoken.estimators.text.documents import CELLS, Documents
-from whichtoken.estimators.text.importance import token_statistics
+from whichtoken.estimators.text.importance import strongest_tokens, token_statistics
 from whichtoken.estimators.text.learning import LearningSettings, Memory, fit_documents, update_model
 from whichtoken.estimators.text.tokens import Vocabulary
 from whichtoken.estimators.text.validation import decide, held_out_splits
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 
-class TextClassifier(ClassifierMixin, BaseEstimator):
+class TextClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
     """Documents to labels by the one-layer `<cls>` attention model, on token counts.
 
     Every token s has a selection score a_s, which decides how much attention it gets, and a value g_s, which says what it
@@ -297,6 +298,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
         check_is_fitted(self)
         return certificates(self, count_documents(self, X))
+
+    def _fitted_facts(self) -> dict[str, object]:
+        return {**super()._fitted_facts(), "strongest tokens": ", ".join(strongest_tokens(self))}
 
     def export(self, kind: Literal["json", "sql"] = "json") -> str:
         """The scorer as JSON, or as a SQL query on a table `token_counts(document, token, count)`."""

@@ -15,6 +15,7 @@ from whichtoken.attention import pool_weights
 from whichtoken.data.word_split import Places, text_chunks
 from whichtoken.display.decision import Decision
 from whichtoken.display.shown import Shown
+from whichtoken.display.text import counted
 from whichtoken.estimators._explanation import Explained, outcome_json, plain_label, ranked
 from whichtoken.estimators.text.counting import count_documents, texts_of
 from whichtoken.estimators.text.documents import BLOCK
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 
     from whichtoken.estimators.text.classifier import TextClassifier
 
+FIRST = 10  # reasons that a notebook shows
+
 
 @dataclass(slots=True)
-class TokenReason:
+class TokenReason(Shown):
     """What one token does in one document."""
 
     token: str
@@ -108,6 +111,12 @@ class Reasons(Shown, Sequence[TokenReason]):
     """
 
     of: Explanation
+
+    def _headline(self) -> str:
+        return f"{counted(len(self), 'token')}, the largest contribution first"
+
+    def _facts(self) -> dict[str, object]:
+        return {"first": self[:FIRST]}
 
     def __len__(self) -> int:
         return len(self.of.columns)

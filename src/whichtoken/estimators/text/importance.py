@@ -48,6 +48,12 @@ def importance(model: TextClassifier) -> pd.DataFrame:
     return _sorted(_table(model))
 
 
+def strongest_tokens(model: TextClassifier, count: int = 8) -> list[str]:
+    """The tokens that would weigh most in a document, for or against any class."""
+    strength = np.exp(model.selection_ - model.selection_.max()) * np.abs(model.values_).max(axis=2)  # (|S|, n_queries)
+    return [model.token_names_[token] for token in np.argsort(-strength.max(axis=1), kind="stable")[:count]]
+
+
 def bootstrap_importance(model: TextClassifier, X: Any, y: Any, repeats: int, level: float) -> pd.DataFrame:
     """`importance` with percentile intervals over fits on documents drawn anew within each class; C and vocabulary stay."""
     if X is None or y is None:

@@ -74,9 +74,9 @@ class Ablation(Experiment[Point]):
     version = 3
     presets = {
         "quick": (
-            Grid(start="saddle", variant=list(UNPENALISED), tokens=200, seeds=10),
             Grid(variant=list(VARIANTS), condition=[10.0], tokens=200, seeds=10),
             Grid(start=list(get_args(Start)), condition=[10.0], tokens=200, seeds=(10, 40)),
+            Grid(start="saddle", variant=list(UNPENALISED), tokens=200, seeds=10),
         ),
         "full": (
             Grid(variant=list(VARIANTS), condition=[10.0, 100.0], seeds=20),

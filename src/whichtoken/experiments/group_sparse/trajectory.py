@@ -60,8 +60,8 @@ def _late(groups: int, sigma: float = 1.0) -> Grid:
 
 
 def _trained_late(groups: int, seeds: int) -> Grid:
-    """All blocks trained; at these rates the power law needs 2800 steps to the loss at which sizes are compared."""
-    return Grid(method="late", groups=groups, lr=RATES[groups], steps=3400, batch=100, seeds=seeds)
+    """All blocks trained; at these rates the exact map needs 3000 steps to the loss at which sizes are compared."""
+    return Grid(method="late", groups=groups, lr=RATES[groups], steps=4200, batch=100, seeds=seeds)
 
 
 class Trajectory(Experiment[Point]):
@@ -278,8 +278,8 @@ def _trained_laws(rows: Rows[Point]) -> Iterator[Claim]:
                 f"{groups} groups, all blocks trained: {what} after {runs[0].point.steps} steps against the power law",
                 theory=theory,
                 measured=Mean(runs.values(name)),
-                # pilots on other seeds: the law is 1 to 3 % off so early, a run strays by 1 to 3 %
-                tolerance=0.08 * (theory or 0.0),
+                # pilots on other seeds: value 1 % above the law so early, loss 5 %
+                tolerance=0.1 * (theory or 0.0),
             )
     if len(rows.levels("groups")) < 2:
         return

@@ -2,8 +2,8 @@
 
 Claim   In joint l_p mirror descent the decoder tends to its max-margin direction, and the key-query matrix to the member
         that |v|_p / |W|_p picks from a one-parameter family: the strict problem at ratio 0, the relaxed one at infinity.
-        Normalised steps tend to a ratio that the two step sizes and the selected tokens give before training. Plain
-        gradient flow has |v| ~ log t and |W| ~ log log t, so that it moves towards the relaxed end.
+        Normalised steps tend to a ratio that follows from the two step sizes and the selected tokens. Plain gradient
+        flow has |v| ~ log t and |W| ~ log log t, so that it moves towards the relaxed end.
 Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581): algorithm, two-sample
         problem, limit of the decoder; the family of limits of W, the ratio, the constants of the flow, and that attention
         stays split where the ratio leaves a sequence no demand, are ours.
@@ -83,7 +83,7 @@ RANDOM_STUDY = (
     Grid(p=1.75, lr_decoder=[0.2, 0.4, 1.0, 2.3], steps=10000, seeds=25),
     Grid(p=2.0, lr_decoder=[0.1, 0.3, 1.0, 3.0, 10.0], seeds=25),
     Grid(p=3.0, lr=1e4, lr_decoder=[1e2, 1e3, 1e4, 1e5, 1e6], seeds=25),
-    Grid(p=[2.0, 3.0], rule="flow", lr=0.05, lr_decoder=0.05, seeds=25),
+    Grid(p=[2.0, 3.0], rule="flow", lr=0.05, lr_decoder=0.05, seeds=50),
 )
 SMALL_STUDY = (
     Grid(p=1.1, lr=0.1, lr_decoder=0.025, steps=40000, seeds=10),

@@ -173,7 +173,7 @@ class Rates(Experiment[Point]):
         yield at_most(
             "rates.loss",
             "p = 2: how much exponential or linear loss changes the divergence, relative to logistic",
-            bound=0.05,
+            bound=0.1,
             measured=Mean(rows.where(rule="normalized").per_seed(_change_by_loss)),
         )
 

@@ -66,7 +66,7 @@ def _name(point: Point) -> str:
     )
 
 
-class AttentionMap(Experiment[Point]):
+class AmplifiedTokens(Experiment[Point]):
     id = "sparse-tokens/attention-map"
     presets = {
         "quick": (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from whichtoken.report.displays.base import AGAINST, FOR, Display, named
+from whichtoken.report.displays.base import AGAINST, FOR, Display, legend_above, named
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,7 +102,7 @@ class AttentionDisplay(Display):
             [shown.cells[0] for _, shown in reasons],
             [reason.attention for reason, _ in reasons],
             [shown.support for _, shown in reasons],
-            label=explanation.label,
+            label=view.label,
             noun=view.headings[0],
         ).plot(ax)
 
@@ -121,4 +121,4 @@ class AttentionDisplay(Display):
         ax.grid(visible=False, axis="y")
         ax.margins(x=0.12)
         ax.set(xlabel="share of the attention (numbers: what it adds)", ylabel=self.noun, xlim=(0, None))
-        ax.legend(frameon=False, loc="lower right")
+        legend_above(ax)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from whichtoken.display.figures import COLOURS
 from whichtoken.display.text import visible
@@ -52,12 +52,19 @@ class Display(ABC):
         ax.grid(visible=True, alpha=0.2)
         ax.spines[["top", "right"]].set_visible(False)
         self._draw(ax)
-        self.ax_, self.figure_ = ax, ax.get_figure(root=True)
+        self.ax_, self.figure_ = ax, cast("Figure", ax.figure)
         return self
 
     @abstractmethod
     def _draw(self, ax: Axes) -> None:
         """Fill the axes."""
+
+
+def legend_above(ax: Axes, columns: int = 2) -> None:
+    """A legend that never lies on the data."""
+    ax.legend(
+        frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.3, fontsize="small"
+    )
 
 
 def named(name: object) -> str:

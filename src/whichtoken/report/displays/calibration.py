@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from whichtoken.display.figures import COLOURS
 from whichtoken.estimators.metrics import Calibration, calibration_of, wilson
-from whichtoken.report.displays.base import QUIET, Display
+from whichtoken.report.displays.base import QUIET, Display, legend_above
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,4 +121,4 @@ class ProbabilityDisplay(Display):
             xlim=(least, 1.02),
             ylim=(least, 1.02),
         )
-        ax.legend(frameon=False, loc="upper left")
+        legend_above(ax)

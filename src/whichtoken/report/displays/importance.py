@@ -27,6 +27,8 @@ class ImportanceDisplay(Display):
         What positive bars speak for; None where strengths have no sign.
     what : str, default="importance"
         What is measured, for the axis.
+    noun : str, default="token"
+        What the names are.
 
     Attributes
     ----------

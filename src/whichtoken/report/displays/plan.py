@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
 
 from whichtoken.display.figures import COLOURS
-from whichtoken.report.displays.base import QUIET, Display
+from whichtoken.report.displays.base import QUIET, Display, legend_above
 from whichtoken.theory.sparse_tokens import Plan, Task, erm
 from whichtoken.theory.sparse_tokens.design import LOSS
 
@@ -112,11 +114,11 @@ class LearningCurvePlanDisplay(Display):
 
     def _draw(self, ax: Axes) -> None:
         for place, (name, points) in enumerate(self.curves.items()):
-            x, y, *interval = zip(*points, strict=True)
-            style: dict[str, Any] = {"color": COLOURS[place], "marker": MARKERS[place % len(MARKERS)], "label": name}
-            ax.plot(x, y, **style)
+            x, y, *interval = np.array(points, dtype=np.float64).T
+            ax.plot(x, y, color=COLOURS[place], marker=MARKERS[place % len(MARKERS)], label=name)
             if interval:
-                ax.fill_between(x, *interval, color=COLOURS[place], alpha=0.2, linewidth=0)
+                low, high = interval
+                ax.fill_between(x, low, high, color=COLOURS[place], alpha=0.2, linewidth=0)
         if self.measured is not None:
             size, error, low, high = self.measured
             reach = [[error - low], [high - error]]
@@ -127,7 +129,10 @@ class LearningCurvePlanDisplay(Display):
             ax.axhline(self.target, ls="--", color=COLOURS[4], label="target")
         ax.axvline(self.samples, ls=":", lw=1, color=QUIET)
         ax.set(xscale="log", xlabel="labelled sequences", ylabel="predicted test error", ylim=(0, None))
-        ax.legend(frameon=False)
+        sizes = sorted({int(point[0]) for points in self.curves.values() for point in points})
+        ax.set_xticks(sizes, [f"{size}" for size in sizes])
+        ax.minorticks_off()
+        legend_above(ax)
 
 
 def predicted_error(plan: Plan, model: str, samples: int) -> float:

@@ -41,7 +41,7 @@ export function chart(place, series, { name = "figure", xLabel = "", yLabel = ""
   const make = () => {
     plot?.destroy();
     plot = new uPlot({
-      width: Math.max(240, canvas.clientWidth), height, padding: [8, 12, 0, 0],
+      width: Math.max(240, canvas.clientWidth), height, padding: [8, 24, 0, 0],
       scales: { x: { time: false, distr: logX ? 3 : 1 }, y: { distr: logY ? 3 : 1, range: logY || floor === null ? undefined : (_, low, high) => [Math.min(floor, low), high + 0.05 * (high - floor || 1)] } },
       axes: [axis(xLabel, logX), axis(yLabel, logY)],
       series: [{ label: xLabel || "x" }, ...series.map((one, k) => ({

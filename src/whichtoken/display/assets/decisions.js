@@ -1,5 +1,5 @@
-"use strict";
-const form = document.querySelector("form.filter");
+// Explanations that can be searched; what is folded is printed, too.
+const form = document.querySelector("form.filters");
 if (form) {
   const articles = [...document.querySelectorAll("article.decision")];
   const texts = articles.map((article) => article.textContent.toLowerCase());

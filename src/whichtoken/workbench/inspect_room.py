@@ -1,0 +1,100 @@
+"""The inspect room: which token each head of a transformer picks, how surely, and does it matter."""
+
+from __future__ import annotations
+
+import csv
+import io
+from importlib.util import find_spec
+from pathlib import Path
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from whichtoken.errors import UsageError
+from whichtoken.workbench.gate import DRAWN
+from whichtoken.workbench.inspect_job import NUMBERS, PAGE
+from whichtoken.workbench.job_files import JobRequest
+from whichtoken.workbench.job_pages import jobs_of
+from whichtoken.workbench.pages import room_page
+from whichtoken.workbench.planner import uploads_of
+
+MOST_TEXTS = 500
+
+
+def _page(request: Request) -> Response:
+    jobs = [view for view in jobs_of(request).views() if view.request.kind == "inspect"]
+    return room_page(
+        request, "inspect.html", missing=_missing(), jobs=jobs[:5], given=request.query_params
+    )  # fmt: skip
+
+
+def _missing() -> str:
+    """What to do before a model can be read; empty when nothing is."""
+    there = find_spec("transformers") is not None  # importing it would take seconds
+    return "" if there else "models of Hugging Face need transformers: pip install 'whichtoken[transformers]'"
+
+
+async def _start(request: Request) -> Response:
+    async with request.form(max_files=1, max_fields=10, max_part_size=5_000_000) as form:
+        typed = str(form.get("folder") or "").strip()
+        if not typed:
+            raise UsageError("name the folder of a model first; it holds config.json, the weights and the tokenizer")
+        folder = Path(typed).expanduser()
+        column, label = str(form.get("column") or "text"), str(form.get("label") or "")
+        pasted = str(form.get("pasted") or "")
+        if pasted.strip():
+            path = uploads_of(request).keep(_table(pasted), ".csv")
+            column, label = "text", ""
+        else:
+            path = await uploads_of(request).take(form.get("file"))
+    from whichtoken.inspection.loading import check_folder
+
+    check_folder(folder)
+    arguments = {
+        "folder": str(folder.absolute()), "texts": str(path), "column": column, "label": label, "most": MOST_TEXTS
+    }  # fmt: skip
+    asked = JobRequest("inspect", f"inspect {folder.name[:60]}", arguments)
+    return RedirectResponse(f"/jobs/{await run_in_threadpool(jobs_of(request).start, asked)}", 303)
+
+
+def _table(pasted: str) -> bytes:
+    table = io.StringIO()
+    writer = csv.writer(table)
+    writer.writerows([["text"], *([line.strip()] for line in pasted.splitlines() if line.strip())])
+    return table.getvalue().encode()
+
+
+def _file(request: Request, name: str) -> Path:
+    try:
+        path = jobs_of(request).find(request.path_params["id"]).path / name
+    except KeyError:
+        raise HTTPException(404) from None
+    if not path.is_file():
+        raise HTTPException(404)
+    return path
+
+
+def _result(request: Request) -> Response:
+    _file(request, NUMBERS)
+    view = jobs_of(request).view(request.path_params["id"])
+    return room_page(request, "inspection.html", job=view)
+
+
+def _numbers(request: Request) -> Response:
+    return FileResponse(_file(request, NUMBERS), media_type="application/json")
+
+
+def _whole_page(request: Request) -> Response:
+    return FileResponse(_file(request, PAGE), media_type="text/html", headers=DRAWN, filename="inspection.html")
+
+
+routes = [
+    Route("/inspect", _page),
+    Route("/inspect/start", _start, methods=["POST"]),
+    Route("/inspect/{id}", _result),
+    Route("/inspect/{id}/numbers.json", _numbers),
+    Route("/inspect/{id}/page.html", _whole_page),
+]

@@ -1,0 +1,199 @@
+"""Trained models of the data room: each in a folder of its own, with its scores and the data it was trained on."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whichtoken.errors import UsageError
+from whichtoken.files import cannot_write, write_text
+
+if TYPE_CHECKING:
+    from whichtoken.estimators.applying import Applied
+
+KINDS = {"text": "documents", "bags": "bags of instances", "groups": "a table with groups of columns"}
+NAME = re.compile(r"[a-z0-9-]{1,40}")
+MOST_DOCUMENTS = 500  # of the training file that are listed and predicted
+MOST_TOKENS = 1000  # of the importance table
+MOST_CHARACTERS = 20_000  # of a text to explain
+DEMO = "demo"
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What the shelf knows of one model."""
+
+    id: str
+    title: str
+    kind: str
+    label: str  # column
+    column: str | None  # of the texts or of the bags
+    data: str  # name of the file in the folder
+    created: str
+    report: dict[str, Any]
+
+    @property
+    def scores(self) -> list[dict[str, Any]]:
+        """Ours, the baseline and the most frequent class."""
+        return [self.report[name] for name in ("ours", "baseline", "majority") if self.report.get(name)]
+
+
+class ModelShelf:
+    """All models of one workbench."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def cards(self) -> list[ModelCard]:
+        """Every finished model, the latest first, the demonstration last."""
+        try:
+            names = [entry.name for entry in self.home.iterdir() if NAME.fullmatch(entry.name)]
+        except OSError:
+            return []
+        found = [card for name in names if (card := self._read(name)) is not None]
+        return sorted(found, key=lambda card: (card.id != DEMO, card.created), reverse=True)
+
+    def card(self, id: str) -> ModelCard:
+        """One model; KeyError where there is none."""
+        found = self._read(id) if NAME.fullmatch(id) else None
+        if found is None:
+            raise KeyError(id)
+        return found
+
+    def folder(self, id: str) -> Path:
+        return self.home / id
+
+    def put(self, card: ModelCard) -> None:
+        """Write the card down, after everything else is there."""
+        write_text(self.folder(card.id) / "card.json", json.dumps(asdict(card), indent=1, allow_nan=False))
+
+    def new_folder(self, id: str) -> Path:
+        """A private folder for a model that is about to be trained."""
+        try:
+            self.folder(id).mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise cannot_write(self.folder(id), error) from error
+        return self.folder(id)
+
+    def _read(self, id: str) -> ModelCard | None:
+        try:
+            return ModelCard(**json.loads((self.folder(id) / "card.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def estimator(self, id: str) -> Any:
+        """The trained model."""
+        return _loaded(self.folder(self.card(id).id) / "model", self.card(id).created)
+
+    def applied(self, id: str) -> Applied:
+        """The model on the first rows of its own data."""
+        card = self.card(id)
+        return _applied(self.folder(id), card.data, card.column, card.created)
+
+    def documents(self, id: str) -> list[dict[str, Any]]:
+        """The first rows of the data: text, true label, predicted label and its probability."""
+        card = self.card(id)
+        return _documents(self.folder(id), card.data, card.column, card.label, card.created)
+
+    def explanation(self, id: str, place: int) -> dict[str, Any]:
+        """Why a row of the data gets its label."""
+        card = self.card(id)
+        if card.kind == "text":
+            return self.explained_text(id, self.documents(id)[place]["text"])
+        return _explanations(self.folder(id), card.data, card.column, card.created)[place]
+
+    def explained_text(self, id: str, text: str) -> dict[str, Any]:
+        """Why a text gets its label, and how many changes it withstands."""
+        model = self.estimator(id)
+        if not hasattr(model, "vocabulary_"):
+            raise UsageError("this model reads no texts; choose one of its rows instead")
+        if len(text) > MOST_CHARACTERS:
+            raise UsageError(
+                f"a text of {len(text)} characters is longer than the {MOST_CHARACTERS} that are explained"
+            )
+        if not text.strip():
+            raise UsageError("the text is empty; write one with words in it")
+        [found] = model.explain([text])
+        return {**found.as_json(), "classes": _plain(model.classes_), "certificate": _certificate(model, text)}
+
+    def importance(self, id: str) -> dict[str, Any]:
+        """What each token means to the model, the most important first."""
+        return _importance(self.folder(self.card(id).id) / "model", self.card(id).created)
+
+    def archive(self, id: str) -> bytes:
+        """The model folder as a zip file."""
+        folder, packed = self.folder(self.card(id).id) / "model", io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in sorted(folder.rglob("*")):
+                if path.is_file():
+                    archive.write(path, f"{id}/{path.relative_to(folder)}")
+        return packed.getvalue()
+
+
+@lru_cache(maxsize=8)
+def _loaded(folder: Path, _: str) -> Any:
+    from whichtoken.estimators import load_estimator
+
+    return load_estimator(folder)
+
+
+@lru_cache(maxsize=8)
+def _applied(folder: Path, data: str, column: str | None, created: str) -> Applied:
+    from whichtoken.estimators.applying import apply_to_table
+    from whichtoken.estimators.model_folder import read_folder
+
+    opened = read_folder(folder / "model")
+    return apply_to_table(opened, _loaded(folder / "model", created), folder / data, column, rows=MOST_DOCUMENTS)
+
+
+@lru_cache(maxsize=8)
+def _documents(folder: Path, data: str, column: str | None, label: str, created: str) -> list[dict[str, Any]]:
+    found = _applied(folder, data, column, created)
+    probabilities = found.probabilities()
+    chosen = probabilities.argmax(axis=1)
+    names = [str(name) for name in found.classes]
+    lines = []
+    for place, (_, row) in enumerate(found.table.iterrows()):
+        text = str(row[column]) if column is not None else f"row {place + 1}"
+        true = str(row[label]) if label in found.table.columns else ""
+        lines.append(
+            {"text": text, "true": true, "said": names[chosen[place]], "probability": float(probabilities[place].max())}
+        )
+    return lines
+
+
+@lru_cache(maxsize=4)
+def _explanations(folder: Path, data: str, column: str | None, created: str) -> Sequence[dict[str, Any]]:
+    found = _applied(folder, data, column, created)
+    return [{**item.as_json(), "classes": _plain(found.classes)} for item in found.explain()]
+
+
+@lru_cache(maxsize=8)
+def _importance(folder: Path, created: str) -> dict[str, Any]:
+    model = _loaded(folder, created)
+    if not hasattr(model, "token_importance"):
+        return {"columns": [], "rows": [], "total": 0}
+    table = model.token_importance()
+    shown = table.head(MOST_TOKENS)
+    rows = [[_plain(cell) for cell in row] for row in shown.itertuples(index=False)]
+    return {"columns": [str(name) for name in table.columns], "rows": rows, "total": len(table)}
+
+
+def _certificate(model: Any, text: str) -> dict[str, int]:
+    """How many changes of words the decision withstands; nothing where the model has several queries."""
+    try:
+        table = model.certificates([text])
+    except (ValueError, NotImplementedError):
+        return {}
+    return {str(name): int(table[name].iloc[0]) for name in table.columns if table[name].dtype.kind in "iu"}
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value
