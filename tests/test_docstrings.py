@@ -13,8 +13,18 @@ pytestmark = pytest.mark.xdist_group("docstrings")  # one worker loads torch and
 
 SOURCE = Path(__file__).parents[1] / "src" / "whichtoken"
 TITLES = "Parameters|Attributes|Returns|Raises|Notes|References|Examples"
-# examples that need a network, a cluster or minutes: shown, not run
-NOT_RUN = {"DaskEngine", "Result", "download_imdb", "read_imdb", "reproduce", "write_report"}
+# examples that need a network, a package of data, a cluster or minutes: shown, not run
+NOT_RUN = {
+    "DaskEngine",
+    "Result",
+    "download_imdb",
+    "packaged_model",
+    "read_bags",
+    "read_imdb",
+    "read_movie_reviews",
+    "reproduce",
+    "write_report",
+}
 
 
 def exports():

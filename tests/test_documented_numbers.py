@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-spec = importlib.util.spec_from_file_location("numbers_of_the_pages", ROOT / "docs" / "numbers.py")
+spec = importlib.util.spec_from_file_location("numbers_of_the_pages", ROOT / "docs" / "make_numbers.py")
 numbers = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(numbers)
 
@@ -14,7 +14,7 @@ spec.loader.exec_module(numbers)
 @pytest.mark.parametrize("page", numbers.pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_numbers_are_those_on_record(page):
     text = page.read_text(encoding="utf-8")
-    assert numbers.renewed(text) == text, "run `python docs/numbers.py`"
+    assert numbers.renewed(text) == text, "run `python docs/make_numbers.py`"
 
 
 def test_a_stale_number_is_renewed_and_the_rest_stays():

@@ -42,7 +42,7 @@ def test_every_room_has_a_type():
     assert set(ROOMS) | {"TextClassifier"} <= set(dir(whichtoken))
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").rglob("*.py")), ids=lambda path: path.name)
 def test_examples_import_only_what_is_exported(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("whichtoken"):

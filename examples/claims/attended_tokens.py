@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Point:
-    length: int = 10_000
+    length: int = 100_000
     spread: float = 1.0
 
 
 class AttendedTokens(Experiment[Point]):
     id = "mine/attended-tokens"
-    presets = {"quick": (Grid(spread=[0.5, 1.0, 1.5], seeds=20),)}
-    expected = {"quick": {f"attended.s{spread}": "agrees" for spread in (0.5, 1.0, 1.5)}}
+    presets = {
+        "quick": (Grid(spread=[0.5, 1.0, 1.5], seeds=20),),
+        "full": (Grid(spread=[0.5, 1.0, 1.5], seeds=100),),
+    }
+    expected = {preset: {f"attended.s{spread}": "agrees" for spread in (0.5, 1.0, 1.5)} for preset in ("quick", "full")}
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         weights = np.exp(point.spread * rng.standard_normal(point.length))

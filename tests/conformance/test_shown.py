@@ -32,7 +32,7 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "Counterfactual": (
         {"deleted": (2, 5), "decision": True, "robust_to": 1},
-        "positive until instances 2, 5 are deleted; no 1 deletions change it",
+        "positive until instances 2, 5 are deleted; no smaller deletion changes it",
     ),
     "DescentResult": (DESCENT, SAYS),
     "FactorDescent": (

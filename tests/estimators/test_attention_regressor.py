@@ -53,6 +53,28 @@ def test_predicts_from_another_context():
         model.predict(tokens, context=X[:, :4])
 
 
+@pytest.mark.parametrize("center", [True, False])
+def test_a_context_of_another_covariance_is_told(center):
+    X, y, tokens, clean = regression(2)
+    model = AttentionRegressor(center=center).fit(X, y)
+    rng = np.random.default_rng(1)
+    for size in (40, 200, 1000):  # the same law, also in short contexts: no warning, which would be an error here
+        model.predict(tokens, context=X[rng.choice(1000, size)])
+    spread = np.var(clean, axis=0).sum()
+    for other in (X * 3.0, X * [1, 1, 1, 1, 5.0], X @ np.linalg.qr(rng.standard_normal((5, 5)))[0]):
+        with pytest.warns(
+            UserWarning, match="context has another .*covariance than the training tokens.*leave context out"
+        ):
+            found = model.predict(tokens, context=other)
+        assert np.mean(np.sum((found - model.predict(tokens)) ** 2, axis=1)) > 0.01 * spread
+    shifted = X + 3.0
+    if center:  # its mean is subtracted
+        np.testing.assert_allclose(model.predict(tokens, context=shifted), model.predict(tokens), atol=1e-9)
+    else:
+        with pytest.warns(UserWarning, match="another mean or covariance"):
+            model.predict(tokens, context=shifted)
+
+
 def test_divergence_is_a_warning_and_leaves_the_best_iterate():
     X, y, _, _ = regression(2)
     model = AttentionRegressor(step=50.0, backtrack=False, alpha=0.0, start_samples=10)

@@ -76,10 +76,10 @@ def test_sentences(model, data):
     said = single.view().summary()
     assert said.startswith(f"bag {single.bag}: {single.label} (probability ")
     assert said.endswith(
-        f"deleting instance '{single.counterfactual[0]}' changes it to '{single.flips_to}', and nothing smaller changes it"
+        f"deleting instance '{single.counterfactual[0]}' changes the label to '{single.flips_to}', and nothing smaller changes it"
     )
     stuck = next(item for item in found if item.counterfactual is None)
-    assert stuck.view().summary().endswith("no deletion of instances changes it")
+    assert stuck.view().summary().endswith("no deletion of instances changes the label")
     assert coloured(single.view()).plain.split() == [str(k + 1) for k in range(len(single.reasons))]
     page = as_html(found)
     assert page.count("<article") == 90

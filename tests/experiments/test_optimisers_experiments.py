@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from whichtoken.data import AttentionTokens, MulticlassTokens
-from whichtoken.experiments.optimisers._methods import METHODS, OWN_NORMS, Method, train_with
+from whichtoken.experiments.optimisers._methods import METHODS, OWN_NORMS, Method, all_runs, train_with
 from whichtoken.experiments.optimisers.labels import attention_of, single_token_is_best, with_wrong_labels
 from whichtoken.experiments.optimisers.margins import Margins, Point
 from whichtoken.experiments.optimisers.momentum import three_tokens
@@ -100,3 +100,9 @@ def test_failed_runs_count_against_the_share():
     failed = [Row(Point(method="sign"), 3, "failed", "cannot be separated", {}, 0.0, "0")]
     claims = {claim.code: claim.settle(0.95).measured for claim in Margins().judge(Rows(good, failed))}
     assert claims["margins.own.sign"] == pytest.approx(0.75)
+
+
+def test_a_run_that_failed_counts_with_its_worst_value():
+    rows = [Row(Point(), seed, "ok", "", {"share": 1.0}, 0.0, "0") for seed in range(3)]
+    lost = Row(Point(), 3, "failed", "no limit", {}, 0.0, "0")
+    assert all_runs(Rows(rows, [lost]), "share", failed=-1.0).tolist() == [1.0, 1.0, 1.0, -1.0]

@@ -28,7 +28,7 @@ def test_a_surplus_of_two_per_cent_makes_an_irrelevant_token_as_important_as_a_c
 
 def test_signs_are_counted_per_token_of_the_clear_levels_and_apart_for_each_kind_of_labels():
     signs = {False: [0, 0, 0, 0.5, 1, 1, 1, 1], True: [0, 0, 0, 1, 1, 1, 1, 1]}
-    measured = {"pearson_value": 0.9, "pearson_selection": 0.9}
+    measured = {"pearson_value": 0.9, "pearson_selection": 0.9, "selection": np.arange(9.0), "scores": np.arange(9.0)}
     rows = Rows(
         Row(Point(balanced=balanced), 0, "ok", "", {**measured, "signs": signs[balanced]}, 0.0, "0")
         for balanced in (False, True)

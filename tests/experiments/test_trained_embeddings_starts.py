@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -9,14 +10,18 @@ import pytest
 from whichtoken.data import RelevantTokens
 from whichtoken.experiments.trained_embeddings._corpora import missing_reviews, review_counts
 from whichtoken.experiments.trained_embeddings._labelled_reviews import labelled_reviews
+from whichtoken.experiments.trained_embeddings._resuming import resuming
 from whichtoken.experiments.trained_embeddings._starts import first_step_on, limit_of, start_of
 from whichtoken.experiments.trained_embeddings.selection_conditions import Point as Conditions
 from whichtoken.experiments.trained_embeddings.selection_conditions import tightness
 from whichtoken.experiments.trained_embeddings.selection_window import MIDDLE, Point, SelectionWindow
+from whichtoken.experiments.trained_embeddings.theorem import Point as TheoremPoint
+from whichtoken.experiments.trained_embeddings.theorem import Theorem
 from whichtoken.lab import Rows
 from whichtoken.lab.experiment import Row
 from whichtoken.lab.verdicts import settle
 from whichtoken.theory.trained_embeddings import relevant_selection, selection_margin, signed_frequency
+from whichtoken.training import TrainingPlan, start_cls, train_cls
 
 
 def test_steps_differ_only_where_they_should():
@@ -30,7 +35,7 @@ def test_steps_differ_only_where_they_should():
     assert abs(starts["flat"].cls @ starts["flat"].value) < 1e-15
     away = np.linalg.norm(starts["actual"].embeddings - starts["ideal"].embeddings) / np.linalg.norm(law)
     assert 0 < away < 0.2
-    with pytest.raises(ValueError, match="step='other' must be one of actual, ideal, flat"):
+    with pytest.raises(ValueError, match="step='other' must be one of actual, ideal, flat, limit"):
         first_step_on(data, 8, 1.0, "other", np.random.default_rng(0))
 
 
@@ -49,7 +54,7 @@ def test_a_middling_first_step_fails_on_one_label():
 
 @pytest.mark.parametrize(("failures", "state"), [(0, "agrees"), (1, "disagrees")])
 def test_one_run_that_fails_under_the_proven_condition_refutes_it(failures, state):
-    measured = {"one_label": False, "cosine_with_value": 0.0, "loss_limit": 0.01}
+    measured = {"one_label": False, "cosine_with_value": 0.0, "loss_limit": 0.01, "lost": 1, "predicted_lost": 1}
     safe = [measured | {"complete": seed >= failures, "first_loss": 0.005} for seed in range(24)]
     unsafe = measured | {"complete": False, "first_loss": 0.02}
     rows = Rows(Row(Point(), seed, "ok", "", row, 0.0, "0") for seed, row in enumerate([*safe, unsafe]))
@@ -97,3 +102,57 @@ def test_only_the_max_margin_direction_is_tight_on_its_support():
     bent /= np.linalg.norm(bent)
     margin = selection_margin(start.embeddings @ bent, start.data.counts, relevant)
     assert tightness(start, limit._replace(direction=bent, margin=margin))["support_distance"] > 1e-3
+
+
+def test_the_limit_is_orthonormal_and_its_step_has_no_error():
+    data = RelevantTokens().sample(8, np.random.default_rng(0))
+    start = first_step_on(data, 0, 100.0, "limit", np.random.default_rng(1))
+    rows = np.vstack([start.initial, start.cls, start.value])
+    np.testing.assert_array_equal(rows @ rows.T, np.eye(len(rows)))
+    np.testing.assert_allclose(start.embeddings @ start.value, 50.0 * signed_frequency(data.counts, data.labels))
+
+
+def test_one_run_that_loses_a_token_or_fails_refutes_the_theorem():
+    point = TheoremPoint(pairs=8, length=4, relevant=2, irrelevant=6)
+    found = Theorem().run(point, np.random.default_rng(0))
+
+    def states(*measured, failed=0):
+        rows = Rows(
+            [Row(point, seed, "ok", "", each, 0.0, "0") for seed, each in enumerate(measured)],
+            [Row(point, 9, "failed", "", {}, 0.0, "0")] * failed,
+        )
+        return {verdict.code: verdict.state for verdict in settle(list(Theorem().judge(rows)))}
+
+    good = states(found, found)
+    assert {code for code, state in good.items() if state != "agrees"} == {"theorem.lemma19-hypothesis"}
+    assert states(found, found | {"selected": 0.9})["theorem.selects"] == "disagrees"
+    assert states(found, failed=1)["theorem.selects"] == "disagrees"
+
+
+@dataclass(frozen=True)
+class Long:
+    epochs: int = 100
+
+
+def test_a_killed_training_goes_on_inside_its_point(monkeypatch, tmp_path):
+    monkeypatch.setenv("WHICHTOKEN_CHECKPOINTS", str(tmp_path))
+    counts, labels = [[1, 0, 1], [0, 1, 1]], [1, -1]
+
+    def trained(interrupt):
+        rng = np.random.default_rng(0)
+        model = start_cls(3, 4, rng)
+        with resuming(Long(), rng) as guards:
+            plan = TrainingPlan(epochs=40 if interrupt else 100, drops=(), batch_size=1)
+            history = train_cls(model, counts, labels, plan, rng, guards=guards)
+            if interrupt:
+                raise KeyboardInterrupt
+        return history.losses, model.embeddings
+
+    whole = trained(interrupt=False)
+    with pytest.raises(KeyboardInterrupt):
+        trained(interrupt=True)
+    assert len(list(tmp_path.iterdir())) == 1
+    resumed = trained(interrupt=False)
+    assert resumed[0] == whole[0]
+    np.testing.assert_array_equal(resumed[1], whole[1])
+    assert not list(tmp_path.iterdir())

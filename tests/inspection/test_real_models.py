@@ -36,4 +36,11 @@ def test_a_missing_package_is_said_with_the_command_to_get_it():
         packaged_model("no-such-package")
 
 
+def test_loading_a_folder_draws_no_bar(tmp_path, capfd):
+    families.tiny_classifier().save_pretrained(tmp_path)
+    capfd.readouterr()
+    load_transformer(tmp_path)
+    assert "Loading" not in capfd.readouterr().err
+
+
 assert families.transformers

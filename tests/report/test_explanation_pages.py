@@ -117,6 +117,13 @@ def test_counts_without_a_text_show_their_tokens() -> None:
     assert len(marks(as_html([item]))) == 4
 
 
+def test_a_page_of_many_says_how_many_it_shows(two: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whichtoken.report.explanations.MOST_ON_A_PAGE", 2)
+    page = as_html(two.explain(["dull", "superb", "awful"]))
+    assert "These are the first 2 of 3." in page
+    assert page.count("<article") == 2
+
+
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_documents_are_readable_everywhere(visit: Any, pages: dict[str, Path], width: int, theme: str) -> None:

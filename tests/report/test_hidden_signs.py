@@ -57,3 +57,12 @@ def test_the_reasons_of_a_text_show_themselves() -> None:
     assert repr(reasons) == "<Reasons: 3 tokens, the largest contribution first>"
     assert repr(reasons[0]).startswith("TokenReason(token='")
     assert SEEN in reasons._repr_html_()
+
+
+def test_no_markup_in_a_label_is_obeyed_by_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    from whichtoken.commands.explain import _print_explanations
+
+    model = TextClassifier(C=1.0, random_state=0).fit(["good film", "bad film"] * 10, ["[red]a[/red]", "[/b]"] * 10)
+    for texts in (["good film"], ["good film", "bad film"]):
+        _print_explanations(model.explain(texts))
+        assert "[red]a[/red]" in capsys.readouterr().out

@@ -1,11 +1,16 @@
 """The report: complete, self-contained, escaped, from the ledger alone."""
 
+import base64
+import csv
+import hashlib
 import re
 import shutil
 import time
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import pytest
 
@@ -67,20 +72,30 @@ def report(written, tmp_path):
     return tmp_path / "report"
 
 
-def test_pages_load_nothing_from_elsewhere_and_run_no_script(report):
-    pages = sorted(path.name for path in report.iterdir())
-    assert pages == ["index.html", "toy-faults.html", "toy-mean.html"]
-    for path in report.iterdir():
+PAGES = ["disagreements.html", "index.html", "reading.html", "toy-faults.html", "toy-mean.html"]
+
+
+def test_pages_load_nothing_from_elsewhere_and_every_link_leads_somewhere(report):
+    assert sorted(path.name for path in report.glob("*.html")) == PAGES
+    for path in report.glob("*.html"):
         page = Page(path.read_text())
-        assert "script" not in page.tags
-        outside = [target for target in page.loads if not re.match(r"(#|data:|[a-z-]+\.html$)", target)]
-        assert outside == []
+        for target in page.loads:
+            name, _, place = target.partition("#")
+            if target.startswith("data:") or (not name and "=" in place):  # the icon, and filters of the table
+                continue
+            assert not re.match(r"\w+:|//", target), target
+            linked = report / name if name else path
+            assert linked.is_file(), target
+            assert not place or f'id="{unquote(place)}"' in linked.read_text(), target
 
 
-def test_policy_lets_nothing_in_and_no_script_run(report):
-    for path in report.iterdir():
+def test_policy_lets_nothing_in_and_only_the_script_of_the_page_run(report):
+    for path in report.glob("*.html"):
         [content] = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', path.read_text())
         rules = dict(rule.strip().split(" ", 1) for rule in content.split(";"))
+        scripts = re.findall(r"<script>(.*?)</script>", path.read_text(), re.DOTALL)
+        hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+        assert rules.pop("script-src", "") == "".join(f"'sha256-{digest}'" for digest in hashes)
         assert rules == {
             "default-src": "'none'",
             "style-src": "'unsafe-inline'",
@@ -92,10 +107,9 @@ def test_policy_lets_nothing_in_and_no_script_run(report):
 
 def test_index_leads_to_every_experiment(report):
     index = (report / "index.html").read_text()
-    assert 'href="toy-mean.html"' in index
-    assert 'href="toy-faults.html"' in index
+    assert 'href="toy-mean.html#quick.mean.shift"' in index
     assert "the mean is the shift" in index
-    assert "12 of 15 rows failed" in index
+    assert 'href="toy-faults.html#quick.faults.zero"' in index
 
 
 def test_page_shows_claim_figure_numbers_failures_and_command(report):
@@ -113,10 +127,11 @@ def test_page_shows_claim_figure_numbers_failures_and_command(report):
 
 def test_every_kind_of_run_has_its_section_and_the_declared_one_leads(report):
     page = (report / "toy-mean.html").read_text()
-    assert page.index("<h2>quick</h2>") < page.index("with factor=1.2")
+    assert page.index('aria-label="quick"') < page.index("<h2>quick with factor=1.2 (4 seeds)</h2>")
     assert "--set factor=1.2 --seeds 4" in page
     assert 'class="state disagrees"' in page
     assert 'class="state disagrees"' not in (report / "index.html").read_text()
+    assert "There is none" in (report / "disagreements.html").read_text()
 
 
 def test_text_is_escaped(report):
@@ -127,10 +142,26 @@ def test_text_is_escaped(report):
 
 def test_report_needs_no_recomputation(report, toys, tmp_path):
     write_report(tmp_path)
-    once = {path.name: path.read_text() for path in report.iterdir()}
+    once = contents(report)
     write_report(tmp_path)
     assert not toys.exists(), "no point ran"
-    assert {path.name: path.read_text() for path in report.iterdir()} == once
+    assert contents(report) == once
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_rows_and_figures_lie_beside_the_page(report):
+    rows = list(csv.DictReader((report / "rows" / "toy-faults-quick.csv").read_text().splitlines()))
+    assert len(rows) == 15
+    messages = [row["message"] for row in rows if row["point.fault"] == "raise"]
+    assert all("a planted fault in [/bold]" in message for message in messages)
+    page = (report / "toy-mean.html").read_text()
+    for name in ("rows/toy-mean-quick.csv", "figures/toy-mean-quick.svg", "rows/toy-mean-1.csv"):
+        assert (report / name).is_file()
+        assert f'href="{name}" download' in page
+    ElementTree.fromstring((report / "figures" / "toy-mean-quick.svg").read_text())
 
 
 def test_numbers_skip_what_was_not_measured(tmp_path, monkeypatch):
@@ -185,12 +216,12 @@ def test_work_grows_with_the_rows_and_pages_stay_small(tmp_path):
 
 
 def test_page_of_many_runs_lists_those_it_has_no_room_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("whichtoken.report.html.LARGEST_PAGE", 100_000)
+    monkeypatch.setattr("whichtoken.report.experiment_page.LARGEST_PAGE", 100_000)
     fill(tmp_path / LEDGER_NAME, points=40, seeds=2, runs=8)
     page = write_report(tmp_path).with_name("toy-mean.html")
     text = page.read_text()
     assert page.stat().st_size < 100_000
-    shown = text.count("<h3>Numbers</h3>")
+    shown = text.count("<summary>Numbers</summary>")
     assert 0 < shown < 8
     assert f"{8 - shown} runs have no section here" in text
     assert text.count("whichtoken reproduce toy/mean --preset quick --set draws=") == 8
@@ -213,9 +244,7 @@ def test_texts_from_data_do_not_fill_a_page(tmp_path):
 def test_wide_tables_and_many_verdicts_are_limited_and_say_so(tmp_path, monkeypatch):
     toy = type(find("toy/mean"))
     monkeypatch.setattr(toy, "run", lambda self, point, rng: {"mean": 1.0, **{f"n{k}": k for k in range(200)}})
-    claims = [
-        at_least(f"mean.{k}", "large " * 100, bound=0.0, measured=Exact(1.0)) for k in range(299)
-    ]  # and one on record
+    claims = [at_least(f"mean.{k}", "large " * 100, bound=0.0, measured=Exact(1.0)) for k in range(300)]
     monkeypatch.setattr(toy, "judge", lambda self, rows: iter(claims))
     reproduce(["toy/mean"], out=tmp_path)
     page = write_report(tmp_path).with_name("toy-mean.html")
@@ -228,6 +257,6 @@ def test_wide_tables_and_many_verdicts_are_limited_and_say_so(tmp_path, monkeypa
 def test_place_that_cannot_be_written_is_found_before_the_work(written, tmp_path, monkeypatch):
     shutil.copy(written / LEDGER_NAME, tmp_path)
     (tmp_path / "report").write_text("a file in the way")
-    monkeypatch.setattr("whichtoken.report.html._experiment_page", lambda *arguments: pytest.fail("worked before"))
+    monkeypatch.setattr("whichtoken.report.html.experiment_page", lambda *arguments: pytest.fail("worked before"))
     with pytest.raises(UsageError, match="report cannot be written: file exists"):
         write_report(tmp_path)

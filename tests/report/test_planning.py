@@ -17,16 +17,38 @@ def planned():
 
 
 def test_table_and_protocol_show_the_numbers_of_the_plan(planned):
-    rows = forecast_rows(planned)
-    assert [row[0] for row in rows] == ["attention", "mean pooling + linear", "linear on all tokens"]
-    assert rows[0][1] == f"{planned.attention.error:.3g}"
-    assert rows[1][3] == "never"
+    rows = {row[0]: row for row in forecast_rows(planned)}
+    assert list(rows) == [
+        "attention, all samples for both",
+        "BagClassifier",
+        "attention, samples split",
+        "mean pooling + linear",
+        "linear on all tokens",
+    ]
+    assert rows["attention, samples split"][1] == f"{planned.attention.error:.3g}"
+    assert rows["attention, all samples for both"][1:4:2] == [
+        f"{planned.reuse.error:.3g}",
+        str(planned.reuse.samples_needed),
+    ]
+    assert rows["BagClassifier"][3] == str(planned.bag_classifier.samples_needed)
+    assert rows["mean pooling + linear"][3] == "never"
     text = protocol(planned)
-    assert f"needs {planned.attention.samples_needed} sequences" in text
     assert f"{planned.bayes_floor:.3g}" in text
     assert "1 token of a positive sequence carries" in text
-    assert "gradient steps of size 0.5" in text
-    assert "read-out of ridge 0.01" in text
+
+
+@pytest.mark.parametrize(
+    ("way", "field", "sentence"),
+    [
+        ("BagClassifier", "bag_classifier", "BagClassifier, trained on all 800 sequences"),
+        ("reuse", "reuse", "gradient steps of size 0.5 on 800 sequences"),
+        ("split", "attention", "read-out of ridge 0.01 on the remaining"),
+    ],
+)
+def test_protocol_says_how_to_train_as_recommended(planned, way, field, sentence):
+    text = protocol(replace(planned, recommended=way))
+    assert sentence in text
+    assert f"needs {getattr(planned, field).samples_needed} sequences this way" in text
 
 
 def test_small_shares_and_errors_are_not_rounded_to_nothing(planned):
@@ -41,10 +63,10 @@ def test_small_shares_and_errors_are_not_rounded_to_nothing(planned):
     text = protocol(tiny)
     assert "0.3 % of the sequences are positive" in text
     assert "2 tokens of a positive sequence carry" in text
-    assert "1.23e-05 for attention" in text
+    assert "1.23e-05 with the samples split" in text
     assert "better than 1e-07," in text
     assert "any error below 2e-05, as far as is known" in protocol(replace(tiny, bayes_floor_error=1e-5))
-    assert forecast_rows(tiny)[0][1] == "1.23e-05"
+    assert forecast_rows(tiny)[2][1] == "1.23e-05"
 
 
 def test_curve_passes_through_the_forecasts(planned):

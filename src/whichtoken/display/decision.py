@@ -5,7 +5,7 @@ All numbers are turned so that what is positive speaks for the predicted label, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from whichtoken.display.shown import Shown
@@ -42,12 +42,12 @@ class Change(Shown):
     after: str = ""  # words after the parts
     none: str = ""
 
-    def sentence(self, shown: Callable[[str], str] = visible) -> str:
-        """In words; `shown` makes a part of it safe."""
+    def sentence(self, part: Callable[[str], str], label: Callable[[str], str]) -> str:
+        """In words; the two functions make the texts from data safe, and show what they are."""
         if not self.parts:
             return self.none
-        parts = ", ".join(map(shown, self.parts))
-        return f"{self.verb} {parts}{self.after} changes it to {shown(self.to)}, and nothing smaller changes it"
+        parts = ", ".join(map(part, self.parts))
+        return f"{self.verb} {parts}{self.after} changes the label to {label(self.to)}, and nothing smaller changes it"
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Decision(Shown):
     @property
     def strongest(self) -> float:
         """The largest size of what a piece adds, by which colours are measured."""
-        return strongest(piece.support for piece in self.pieces if piece.support is not None)
+        return max((abs(piece.support) for piece in self.pieces if piece.support is not None), default=0.0) or 1.0
 
     def verdict(self) -> str:
         """The label with its probability, and the runner-up."""
@@ -93,12 +93,7 @@ class Decision(Shown):
 
     def summary(self) -> str:
         """In one sentence: what was judged, the label, and what would change it."""
-        return f"{self.title}: {self.verdict()}; {self.change.sentence(_quoted)}"
-
-
-def strongest(supports: Iterable[float]) -> float:
-    """The largest of their sizes, or 1 where all are nothing."""
-    return max(map(abs, supports), default=1.0) or 1.0
+        return f"{self.title}: {self.verdict()}; {self.change.sentence(_quoted, _quoted)}"
 
 
 def _quoted(part: str) -> str:

@@ -58,18 +58,13 @@ def _bar(name: str, share: float, role: str) -> str:
 
 
 def _change(decision: Decision) -> str:
-    sentence = decision.change.sentence(text) if not decision.change.parts else _struck_sentence(decision)
+    sentence = decision.change.sentence(lambda part: f"<del>{text(part)}</del>", lambda label: f"<b>{text(label)}</b>")
     return f'<p class="change">{sentence[:1].upper()}{sentence[1:]}.</p>'
 
 
-def _struck_sentence(decision: Decision) -> str:
-    change = decision.change
-    parts = ", ".join(f"<del>{text(part)}</del>" for part in change.parts)
-    return f"{change.verb} {parts}{change.after} changes the label to <b>{text(change.to)}</b>, and nothing smaller changes it"
-
-
 def _marked(decision: Decision) -> str:
-    return text(decision.separator).join(_mark(piece, decision.strongest) for piece in decision.pieces)
+    most = decision.strongest
+    return text(decision.separator).join(_mark(piece, most) for piece in decision.pieces)
 
 
 def _mark(piece: Piece, strongest: float) -> str:
@@ -80,8 +75,8 @@ def _mark(piece: Piece, strongest: float) -> str:
         words = f"<del>{words}</del>" + (f" <ins>{text(piece.instead)}</ins>" if piece.instead else "")
     share = abs(piece.support) / strongest
     against = ' class="against"' if piece.support < 0 and share >= FAINT else ""
-    opacity = DARKEST * share if share >= FAINT else 0
-    return f'<mark{against} style="--a:{opacity:.2f}" data-note="{text(piece.note)}">{words}</mark>'
+    opacity = f"{DARKEST * share:.2f}" if share >= FAINT else "0"
+    return f'<mark{against} style="--a:{opacity}" data-note="{text(piece.note)}">{words}</mark>'
 
 
 def _table(decision: Decision) -> str:

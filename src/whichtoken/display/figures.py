@@ -20,15 +20,8 @@ MOST_CHARACTERS = 120_000  # of a figure as lines and texts
 DOTS_PER_INCH = 110  # of the marks of a larger one
 ALMOST_BLACK = "#000001"
 INK = "#010203"  # stands for the page's text colour while matplotlib draws
-COLOURS = (
-    "#3b82f6",
-    "#f97316",
-    "#10b981",
-    "#a855f7",
-    "#e11d48",
-    "#ca8a04",
-    "#0891b2",
-)  # read well on white and on black
+# told apart by every kind of eye, and from a light and a dark page (tests/display/test_colours.py)
+COLOURS = ("#2f80ed", "#e06c00", "#00a37a", "#c05fa5", "#e50045", "#9326ff", "#117338")
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 

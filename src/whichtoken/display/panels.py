@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from whichtoken.display.figures import COLOURS, DOTS_PER_INCH, INK, STYLE, keep_black, plain_powers
 from whichtoken.display.text import visible
 
@@ -57,7 +59,7 @@ class Panels:
         )
 
 
-def panels(draw: Callable[[Figure], None], name: str, label: str = "") -> Panels:
+def panels(draw: Callable[[Figure], None], name: str, label: str = "figure") -> Panels:
     """Draw a figure and cut it into panels.
 
     Parameters
@@ -138,8 +140,9 @@ def _legend_below(axes: Axes, renderer: Any) -> None:
     columns = 2 if len(names) > 3 and max(map(len, names)) <= MOST_LETTERS else 1
     ticks = axes.xaxis.get_tightbbox(renderer)
     low = axes.transAxes.inverted().transform((0, ticks.y0))[1] if ticks is not None else 0.0
+    handles = [handle for handle in legend.legend_handles if handle is not None]
     axes.legend(
-        [handle for handle in legend.legend_handles if handle is not None], names, title=legend.get_title().get_text() or None, loc="upper left",
+        handles, names, title=legend.get_title().get_text() or None, loc="upper left",
         bbox_to_anchor=(-0.02, min(low, 0.0)), ncols=columns, fontsize=9, alignment="left", borderaxespad=0.3,
     )  # fmt: skip
 
@@ -154,14 +157,22 @@ def _panel(figure: Figure, group: Sequence[Axes], label: str) -> tuple[str, tupl
     _legend_below(group[0], renderer)
     tight = [box for axes in group if (box := axes.get_tightbbox(renderer)) is not None]
     box = Bbox.union(tight).transformed(figure.dpi_scale_trans.inverted()).padded(PADDING)
-    text = _svg(figure, box)
-    if len(text) > MOST_CHARACTERS:
+    heavy = sum(map(_weight, group)) > MOST_CHARACTERS
+    text = "" if heavy else _svg(figure, box)
+    if heavy or len(text) > MOST_CHARACTERS:
         for axes in group:
             for artist in (*axes.lines, *axes.collections, *axes.patches):
                 artist.set_rasterized(True)
         text = _svg(figure, box)
     title = visible(" ".join(filter(None, (label, group[0].get_title(loc="left") or group[0].get_title()))))
     return _for_a_page(text, title), (box.width * POINTS, box.height * POINTS)
+
+
+def _weight(axes: Axes) -> int:
+    """About how many characters the marks of axes take, without drawing them: one mark takes ninety."""
+    marked = (line for line in axes.lines if line.get_marker() not in ("None", "", " ", None))
+    dots = sum(np.size(line.get_xdata()) for line in marked)
+    return 90 * (dots + sum(np.size(found.get_offsets()) // 2 for found in axes.collections))
 
 
 def _svg(figure: Figure, box: Bbox) -> str:

@@ -77,10 +77,7 @@ def brief(value: object) -> str:
 
 def _plain(value: object) -> bool:
     """Whether a value's own `repr` says what it is: one that only gives an address does not."""
-    return type(value).__repr__ is not object.__repr__ and type(value).__module__.split(".")[0] not in (
-        "torch",
-        "numpy",
-    )
+    return type(value).__repr__ is not object.__repr__ and not type(value).__module__.startswith(("torch", "numpy"))
 
 
 def _number(value: Any) -> str:

@@ -20,13 +20,13 @@ def console() -> Console:
 
 
 def table(*columns: str, title: str | None = None) -> Any:
-    """An empty table with these headings; cells that are too wide are folded."""
+    """An empty table with these headings, in which no markup is obeyed; cells that are too wide are folded."""
     from rich import box
     from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for column in columns:
-        made.add_column(column, overflow="fold")
+        made.add_column(printable(column), overflow="fold")
     return made
 
 

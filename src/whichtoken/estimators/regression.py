@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from dataclasses import asdict, dataclass, replace
@@ -35,6 +36,8 @@ Array = NDArray[np.float64]
 
 KIND = "attention-regressor"
 FITTED = ("n_features_in", "feature_names_in", "outputs", "choice", "status", "message", "n_iter")
+MATERIAL = 0.01  # squared relative error of the map on another context from which on it is told
+UNLIKELY = 10.0  # times the error that as many tokens of the right covariance have on average
 LOGIT_NORMS = (0.03, 0.1, 0.3)  # what a validation compares: the larger, the further from a linear map
 
 
@@ -161,13 +164,30 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         return self
 
     def predict(self, X: ArrayLike, context: ArrayLike | None = None) -> Array:
-        """Outputs (m,) or (m, outputs) of queries X (m, d), which attend to the training tokens or to `context` (n, d)."""
+        """Outputs (m,) or (m, outputs) of queries X (m, d), which attend to the training tokens or to `context` (n, d).
+
+        A context has to have the covariance of the training tokens: the layer multiplies by it. One that clearly has another
+        gives a `UserWarning`.
+        """
         check_is_fitted(self)
         queries = validate_data(self, X, dtype=np.float64, reset=False)
-        if context is not None:
-            context = check_array(context, dtype=np.float64, input_name="context")
-        outputs = self.fit_.predict(queries, context)
+        tokens: Array | None = None if context is None else check_array(context, dtype=np.float64, input_name="context")
+        outputs = self.fit_.predict(queries, tokens)
+        if tokens is not None:
+            self._warn_of_other_moments(tokens)
         return outputs[:, 0] if self.coef_.ndim == 1 else outputs
+
+    def _warn_of_other_moments(self, context: Array) -> None:
+        error, expected = self.fit_.context_mismatch(context)
+        if error > max(MATERIAL, UNLIKELY * expected):
+            moments = "covariance" if self.fit_.center else "mean or covariance"
+            warnings.warn(
+                f"context has another {moments} than the training tokens, which puts these predictions off by about"
+                f" {100 * math.sqrt(error):.0f} % of their spread; use tokens from where the training tokens come from, or"
+                " leave context out",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder: safetensors and JSON. The training tokens, which are the context, travel with it."""

@@ -125,7 +125,7 @@ def joint_ratio(
     lr_decoder: float,
     small_steps: bool | None = None,
 ) -> float:
-    """The ratio |v|_p / |W|_p that normalised joint steps tend to, known before training from the selected tokens.
+    """The ratio |v|_p / |W|_p that normalised joint steps tend to, from the selected tokens and the step sizes alone.
 
     Both blocks gain a share of every step, |U|_q = growth * lr * k, so that the ratio is (growth_v lr_decoder / (growth_W
     lr))^(1/(p-1)). Small steps lose nothing: both shares are 1. For p < 2 steps grow with W until single constraints take
@@ -164,7 +164,7 @@ def joint_ratio(
     True
     """
     if p >= 2.0 if small_steps is None else small_steps:
-        return float(lr_decoder / lr) ** (1.0 / (p - 1.0))
+        return math.pow(lr_decoder / lr, 1.0 / (p - 1.0))
     tokens = np.asarray(selected, dtype=np.int64)
     chosen = problem.labels[:, None] * problem.tokens[np.arange(len(tokens)), tokens]  # (n, d)
     leads = selection_constraints(problem.tokens, problem.queries, tokens, 1.0).dense  # (m, d^2)

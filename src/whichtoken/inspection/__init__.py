@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from whichtoken.inspection.inspecting import Inspection, inspect
     from whichtoken.inspection.loading import load_tokenizer, load_transformer
     from whichtoken.inspection.monitor import AttentionMonitor
+    from whichtoken.inspection.packaged import packaged_model
     from whichtoken.inspection.picks import Picks
     from whichtoken.inspection.probe import AttentionProbe
     from whichtoken.inspection.stability import PickStability, pick_stability
@@ -37,6 +38,7 @@ _HOME = {
     "inspect": "inspecting",
     "load_transformer": "loading",
     "load_tokenizer": "loading",
+    "packaged_model": "packaged",
     "pick_effects": "effects",
     "pick_stability": "stability",
     "token_shares": "attribution",
@@ -59,6 +61,7 @@ __all__ = [
     "inspect",
     "load_tokenizer",
     "load_transformer",
+    "packaged_model",
     "pick_effects",
     "pick_stability",
     "token_shares",

@@ -56,10 +56,11 @@ def load_transformer(folder: str | Path, *, classifier: bool | None = None, **op
     )
     safe = bool(list(folder.glob(WEIGHTS[0])))
     try:
-        model = getattr(transformers_package(), name).from_pretrained(
-            folder, trust_remote_code=False, local_files_only=True, use_safetensors=safe,
-            **({} if safe else {"weights_only": True}), **options,
-        )  # fmt: skip
+        with without_bars():
+            model = getattr(transformers_package(), name).from_pretrained(
+                folder, trust_remote_code=False, local_files_only=True, use_safetensors=safe,
+                **({} if safe else {"weights_only": True}), **options,
+            )  # fmt: skip
     except UsageError:
         raise
     except Exception as error:  # broken files speak through many kinds of errors
@@ -101,18 +102,29 @@ def load_tokenizer(folder: str | Path) -> Any:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Without transformers' progress bars and reports, which are not for the reader of a result."""
+def without_bars() -> Iterator[None]:
+    """Without transformers' progress bars: a folder on this machine loads in a moment."""
     logging = transformers_package().utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
+    bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without transformers' progress bars and reports, which are not for the reader of a result."""
+    logging = transformers_package().utils.logging
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with without_bars():
+            yield
+    finally:
+        logging.set_verbosity(level)
 
 
 def transformers_package() -> Any:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from whichtoken.estimators import Explanation
 
 MOST_LABELS = 30  # to filter by
+MOST_ON_A_PAGE = 500  # explanations: a page of more opens slowly
 
 
 def coloured(decision: Decision) -> Text:
@@ -44,7 +45,8 @@ def reason_lines(decision: Decision) -> list[tuple[str, ...]]:
 
 def as_html(explanations: Sequence[Explanation]) -> str:
     """A page that needs nothing else: the decisions one below the other, numbered, with a filter if there are several."""
-    decisions = [item.view(number) for number, item in enumerate(explanations, 1)]
+    decisions = [item.view(number) for number, item in enumerate(explanations[:MOST_ON_A_PAGE], 1)]
+    left = len(explanations) - len(decisions)
     several = len(decisions) > 1
     first = decisions[0]
     title = f"Which {first.headings[0]}s decided" + (f" in {len(decisions)} {first.kind}s" if several else "")
@@ -52,6 +54,7 @@ def as_html(explanations: Sequence[Explanation]) -> str:
         '<header class="top"><b class="brand">which<span>token</span></b>'
         '<span class="quiet">which token does attention pick, why, and how surely</span></header>',
         f"<main><h1>{text(title)}</h1>{LEGEND}",
+        f"<p>These are the first {len(decisions)} of {len(explanations)}.</p>" if left else "",
         _filter(decisions) + _overview(decisions) if several else "",
         *(_article(decision, number) for number, decision in enumerate(decisions, 1)),
         "</main>",
@@ -62,7 +65,8 @@ def as_html(explanations: Sequence[Explanation]) -> str:
 
 def _article(decision: Decision, number: int) -> str:
     place, label = f"d{number}", text(decision.label)
-    heading = f'<h2><a href="#{place}">{text(decision.title)}</a>: {label}</h2>'
+    count = "" if decision.name == str(number) else f"{number}. "  # documents and rows have their numbers for names
+    heading = f'<h2>{count}<a href="#{place}">{text(decision.title)}</a>: {label}</h2>'
     return f'<article class="decision" id="{place}" data-label="{label}">{decision_html(decision, heading)}</article>'
 
 

@@ -158,8 +158,9 @@ def _order(run: Run) -> tuple[bool, int]:
 def _check_folders(folder: Path) -> None:
     """Make the folders, and find out before the work whether pages can be written there."""
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         for part in PARTS:
-            (folder / part).mkdir(parents=True, exist_ok=True)
+            (folder / part).mkdir(exist_ok=True)
     except OSError as error:
         raise cannot_write(folder, error) from error
     check_place(folder / "index.html")

@@ -9,12 +9,18 @@ from markupsafe import Markup
 
 from whichtoken.lab.discovery import Fault
 from whichtoken.lab.verdicts import Verdict
-from whichtoken.report.frame import LARGEST_PAGE, LINKS, Links, framed, render
+from whichtoken.report.frame import LARGEST_PAGE, LINKS, MOST_LINES, Links, framed, render
 from whichtoken.report.sentences import counted_states, counts, sentence
 from whichtoken.report.studies import Found, Study, anchor, found, leading
 from whichtoken.report.theories import THEORIES, Theory
 
-MOST_ROWS = (None, 40, 20, 5, 1)  # verdicts of each run in the table, the first that fits
+MOST_ROWS = (
+    MOST_LINES,
+    40,
+    20,
+    5,
+    1,
+)  # verdicts of each run in the table: the first number for which the page is light
 
 
 def overview_page(
@@ -43,7 +49,7 @@ def overview_page(
         "source": source,
     }
     for most in MOST_ROWS:
-        body = render("overview.html", rows=list(_rows(studies, most)), cut_at=most, **values)
+        body = render("overview.html", rows=list(_rows(studies, most)), **values)
         if len(body.encode()) < LARGEST_PAGE:
             break
     return framed("What holds, and how surely", body, current=links[0][0], links=links, scripts=["table.js"])
@@ -86,7 +92,7 @@ def _card(
     }
 
 
-def _rows(studies: Iterable[Study], most: int | None) -> Iterable[tuple[Study, str, Sequence[Verdict], int]]:
+def _rows(studies: Iterable[Study], most: int) -> Iterable[tuple[Study, str, Sequence[Verdict], int]]:
     for study in sorted(studies, key=lambda study: (_place(study.experiment.theory), study.id)):
         shown = study.verdicts[:most]
         yield study, study.experiment.theory.replace("-", " "), shown, len(study.verdicts) - len(shown)

@@ -10,18 +10,26 @@ from whichtoken.errors import UsageError
 from whichtoken.files import replacing
 from whichtoken.report.displays.plan import MODELS, LearningCurvePlanDisplay
 from whichtoken.theory.sparse_tokens import Plan
-from whichtoken.theory.sparse_tokens.design import LEARNING_RATE, LOSS
+from whichtoken.theory.sparse_tokens.design import LEARNING_RATE, LOSS, Design, SharedDesign
 
 if TYPE_CHECKING:
     from whichtoken.estimators.bags.planning import StudyPlan
+
+WAYS = {"reuse": "attention, all samples for both", "bag_classifier": "BagClassifier"}
+RECOMMENDED = {"split": "attention", "reuse": "reuse", "BagClassifier": "bag_classifier"}  # fields of a plan
 
 
 def forecast_rows(plan: Plan) -> list[list[str]]:
     """A line per model: predicted error, error with unlimited data, samples for the target, separable up to.
 
-    All samples are those of the whole study, also where attention spends part of them on its query.
+    All samples are those of the whole study, also where attention spends part of them on its query. Attention has a line for
+    each way to train it, and all of them tend to one error with unlimited data.
     """
     lines = []
+    for name, label in WAYS.items():
+        way, limit = getattr(plan, name), plan.attention.unlimited_error
+        needed = "" if plan.target_error is None else f"{way.samples_needed or 'never'}"
+        lines.append([label, _shown(way.error), _shown(limit), needed, ""])
     for name, label in MODELS.items():
         forecast = getattr(plan, name)
         needed = "" if plan.target_error is None else f"{forecast.samples_needed or 'never'}"
@@ -32,27 +40,39 @@ def forecast_rows(plan: Plan) -> list[list[str]]:
 
 def protocol(plan: Plan) -> str:
     """The plan in sentences that can be pasted into a study protocol."""
-    design = plan.design
     one = plan.signal_tokens == 1
     carry = f"{plan.signal_tokens} token{'' if one else 's'} of a positive sequence {'carries' if one else 'carry'}"
-    query = round(design.query_share * plan.samples)
     sentences = [
         f"Each of {plan.samples} sequences has {plan.length} tokens in {plan.dim} dimensions; {carry} a signal of"
         f" {plan.strength:.3g} noise standard deviations, and {100 * plan.prevalence:.3g} % of the sequences are positive.",
-        f"Attention is trained with two gradient steps of size {_steps(plan)} on {query} sequences, on read-out and bias,"
-        " then on the query"
-        f" (predicted cosine with the signal {design.alignment:.3f}), inverse temperature {design.inverse_temperature:.2f}"
-        f"{', bias at the log-odds of the prevalence' if design.bias_correction else ''}, and a {LOSS} read-out"
-        f" of ridge {design.ridge:g} on the remaining {plan.samples - query}.",
-        f"Predicted test error: {_shown(plan.attention.error)} for attention, {_shown(plan.pooled.error)} for mean pooling"
-        f" and {_shown(plan.vectorized.error)} for a linear model on all tokens; {_floor(plan)},"
+        _training(plan),
+        f"Predicted test error: {_shown(plan.bag_classifier.error)} for BagClassifier, {_shown(plan.reuse.error)} for two-step"
+        f" attention on all samples, {_shown(plan.attention.error)} with the samples split, {_shown(plan.pooled.error)} for mean"
+        f" pooling and {_shown(plan.vectorized.error)} for a linear model on all tokens; {_floor(plan)},"
         f" no linear one better than {plan.linear_oracle:.3g}.",
     ]
-    if plan.target_error is not None and plan.attention.samples_needed is not None:
-        sentences.append(
-            f"A test error of {plan.target_error:g} needs {plan.attention.samples_needed} sequences with attention."
-        )
+    needed = getattr(plan, RECOMMENDED[plan.recommended]).samples_needed
+    if plan.target_error is not None and needed is not None:
+        split = plan.attention.samples_needed
+        otherwise = f", {split} with the samples split" if split and plan.recommended != "split" else ""
+        sentences.append(f"A test error of {plan.target_error:g} needs {needed} sequences this way{otherwise}.")
     return "\n".join(sentences)
+
+
+def _training(plan: Plan) -> str:
+    """How to train, as recommended."""
+    if plan.recommended == "BagClassifier":
+        return f"Recommended: BagClassifier, trained on all {plan.samples} sequences; it chooses its own settings."
+    shared, design = plan.shared_design, plan.design
+    chosen = shared if plan.recommended == "reuse" else design
+    query = plan.samples if plan.recommended == "reuse" else round(design.query_share * plan.samples)
+    rest = "the same sequences" if plan.recommended == "reuse" else f"the remaining {plan.samples - query}"
+    return (
+        f"Recommended: attention, trained with two gradient steps of size {_steps(chosen)} on {query} sequences, on read-out and"
+        f" bias, then on the query (predicted cosine with the signal {chosen.alignment:.3f}), inverse temperature"
+        f" {chosen.inverse_temperature:.2f}{', bias at the log-odds of the prevalence' if chosen.bias_correction else ''}, and a"
+        f" {LOSS} read-out of ridge {chosen.ridge:g} on {rest}."
+    )
 
 
 def study_lines(study: StudyPlan) -> list[str]:
@@ -120,8 +140,8 @@ def _shown(error: float) -> str:
     return "unknown" if math.isnan(error) else f"{error:.3g}"
 
 
-def _steps(plan: Plan) -> str:
-    rate = plan.design.learning_rate
+def _steps(design: Design | SharedDesign) -> str:
+    rate = design.learning_rate
     return f"{LEARNING_RATE:g}" if rate == LEARNING_RATE else f"{LEARNING_RATE:g} ({rate:g} for the read-out)"
 
 

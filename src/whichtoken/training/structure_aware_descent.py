@@ -116,6 +116,30 @@ class AttentionFit(Shown):
         predicted: Array = self.label_mean + outputs.numpy()
         return predicted
 
+    def context_mismatch(self, context: ArrayLike) -> tuple[float, float]:
+        """How far the layer's linear map on a context (n, d) is from that on the training tokens, and how far n more would be.
+
+        Squared, relative to the size of the map. On a long context of covariance C, in whitened coordinates, the layer computes
+        P C Q^T z in place of P Q^T z; without centring it also adds P times the mean of the context.
+        """
+        P, Q = self.descent.final.P, self.descent.final.Q
+        moments = []
+        for tokens in (np.asarray(context, dtype=np.float64), self.context):
+            points = tokens @ self.whitening.inverse_root
+            moments.append((points.mean(axis=0), np.cov(points.T, bias=True).reshape(len(Q), len(Q))))
+        (mean, covariance), (own_mean, own_covariance) = moments
+        size, of_values = float(np.sum((P @ Q.T) ** 2)), float(np.sum(P**2))
+        if size == 0.0:
+            return 0.0, 0.0
+        error = float(np.sum((P @ (covariance - own_covariance) @ Q.T) ** 2))
+        expected = (
+            of_values * float(np.sum(Q**2)) + size
+        )  # n times the mean of |P (C - I) Q^T|_F^2 for n Gaussian tokens
+        if not self.center:
+            error += float(np.sum((P @ (mean - own_mean)) ** 2))
+            expected += of_values
+        return error / size, expected / size / len(np.asarray(context))
+
 
 @dataclass(frozen=True)
 class StructureAwareDescent(Shown):

@@ -62,7 +62,7 @@ def fit_attention(
     lr_bias: float = 0.5,
     lr_query: float = 0.5,
     inverse_temperature: float = 1.0,
-    bias_correction: bool = False,
+    bias_correction: bool | None = None,
 ) -> TwoStepFit:
     """Train query, readout and bias.
 
@@ -124,7 +124,7 @@ def two_step_query(
     lr_bias: float = 0.5,
     lr_query: float = 0.5,
     inverse_temperature: float = 1.0,
-    bias_correction: bool = False,
+    bias_correction: bool | None = None,
     fresh: Chunks | None = None,
 ) -> QuerySteps:
     """Take a gradient step on readout and bias, then one on the query.
@@ -139,9 +139,10 @@ def two_step_query(
         Step sizes.
     inverse_temperature : float, default=1.0
         beta inside the softmax.
-    bias_correction : bool, default=False
-        Put the bias at the best constant score before the second step, which keeps the query of a rare, weak signal
-        from turning away from it. Not defined for the hinge loss.
+    bias_correction : bool, optional
+        Put the bias at the best constant score before the second step, which keeps the query of a rare, weak signal from
+        turning away from it, and the luck of the labels from scattering it. Not defined for the hinge loss; by default
+        it is made for the others. False is the protocol of the source.
     fresh : as `samples`, optional
         Other samples for the second step; the same ones by default.
 
@@ -167,7 +168,8 @@ def two_step_query(
             f"not a {type(samples).__name__}"
         )
     readout, mean_slope, prevalence = _first_step(samples, loss, lr_readout)
-    bias = constant_score(prevalence, loss) if bias_correction else -lr_bias * mean_slope
+    corrected = loss != "hinge" if bias_correction is None else bias_correction
+    bias = constant_score(prevalence, loss) if corrected else -lr_bias * mean_slope
     total, count = np.zeros_like(readout), 0
     for tokens, labels in samples if fresh is None else fresh:
         total += query_slope(_bags(tokens), readout, partial(_slopes_at, loss, bias, labels))

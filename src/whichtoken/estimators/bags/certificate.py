@@ -29,7 +29,10 @@ class Counterfactual(Shown):
         label = "positive" if self.decision else "negative"
         if self.deleted is None:
             return f"{label}, and no deletion changes it"
-        return f"{label} until instances {', '.join(map(str, self.deleted))} are deleted; no {self.robust_to} deletions change it"
+        these = "instance {} is" if len(self.deleted) == 1 else "instances {} are"
+        return (
+            f"{label} until {these.format(', '.join(map(str, self.deleted)))} deleted; no smaller deletion changes it"
+        )
 
 
 def smallest_deletion(scores: Array, values: Array) -> Counterfactual:

@@ -30,7 +30,6 @@ SHARES = (0.25, 0.45, 0.8)  # of the pilot that are trained on
 FOLDS, REPEATS = 5, 2
 DRAWS = 20_000
 LEVEL = 0.9
-REUSE = 1.0  # all bags for query and readout do as well as the best split of as many, on the average of simulated tasks
 DISCREPANCY = 0.2  # of the theory's log-odds, as simulated, with the tails of Student's t with 4 degrees of freedom
 RUN_TO_RUN = 0.1  # deviation of the log-odds of the error between training runs, as simulated
 EXPONENT = (math.log(0.6), 0.5)  # of power laws: mean and deviation of its logarithm

@@ -280,7 +280,7 @@ class StudyCurve:
     def _by_theory(self, sizes: Array) -> Array:
         assert self.task is not None
         assert self.estimate is not None
-        laws = curve_laws(self.task, self.estimate, tuple(forecast.REUSE * sizes), self.known_prevalence)
+        laws = curve_laws(self.task, self.estimate, tuple(sizes), self.known_prevalence)
         return forecast.theory_curves(list(laws), np.random.default_rng(self.seed))
 
 

@@ -49,8 +49,8 @@ def _change(explanation: BagExplanation) -> Change:
         verb = "deleting instance" + ("s" if len(explanation.counterfactual) > 1 else "")
         return Change(tuple(map(str, explanation.counterfactual)), str(explanation.flips_to), verb)
     if not explanation.certified:
-        return Change((), none="what would change it is known exactly for one query and two classes only")
-    return Change((), none="no deletion of instances changes it")
+        return Change((), none="what would change the label is known exactly for one query and two classes only")
+    return Change((), none="no deletion of instances changes the label")
 
 
 def _note(reason: InstanceReason, side: int) -> str:

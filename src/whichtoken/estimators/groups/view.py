@@ -23,7 +23,7 @@ def view_of(explanation: RowExplanation) -> Decision:
         start=side * explanation.bias,
         start_name="average row",
         change=_change(explanation),
-        pieces=tuple(_pieces(explanation, struck)),
+        pieces=tuple(_pieces(explanation, side, struck)),
         headings=("group", "attention", f"adds to {explanation.label}"),
         reasons=tuple(
             Reason(
@@ -43,15 +43,15 @@ def view_of(explanation: RowExplanation) -> Decision:
 
 def _change(explanation: RowExplanation) -> Change:
     if not explanation.counterfactual:
-        return Change((), none="setting groups to their averages does not change it")
+        return Change((), none="setting groups to their averages does not change the label")
     parts = tuple(map(str, explanation.counterfactual))
     return Change(parts, str(explanation.flips_to), "setting", " to the average")
 
 
-def _pieces(explanation: RowExplanation, struck: set[object]) -> Iterator[Piece]:
+def _pieces(explanation: RowExplanation, side: int, struck: set[object]) -> Iterator[Piece]:
     for reason in explanation.reasons:
         for column in reason.columns:
-            support = explanation.side * column.contribution
+            support = side * column.contribution
             note = f"{column.column}: {column.value:.4g}, on average {column.average:.4g}; adds {support:+.3f}"
             words = f"{column.column} {column.value:.4g}"
             yield Piece(words, support, note, reason.group in struck, f"{column.average:.4g}")

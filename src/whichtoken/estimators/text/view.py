@@ -24,7 +24,7 @@ def view_of(explanation: Explanation, number: int) -> Decision:
         start=side * explanation.bias,
         start_name="no token" if explanation.bias else "",
         change=_change(explanation),
-        pieces=tuple(_pieces(explanation, reasons, struck)),
+        pieces=tuple(_pieces(explanation.text, reasons, side, struck)),
         headings=("token", "count", "attention", f"adds to {explanation.label}"),
         reasons=tuple(
             Reason(
@@ -42,16 +42,15 @@ def _change(explanation: Explanation) -> Change:
     if explanation.counterfactual:
         return Change(tuple(explanation.counterfactual), str(explanation.flips_to))
     if explanation.model.selection_.shape[1] > 1:
-        return Change((), none="with several queries, what would change it is not known exactly")
-    return Change((), none="no deletion of tokens changes it")
+        return Change((), none="with several queries, what would change the label is not known exactly")
+    return Change((), none="no deletion of tokens changes the label")
 
 
-def _pieces(explanation: Explanation, reasons: list[TokenReason], struck: set[str]) -> Iterator[Piece]:
+def _pieces(text: str | None, reasons: list[TokenReason], side: int, struck: set[str]) -> Iterator[Piece]:
     """The text cut where its strongest reason changes; of counts, the tokens alone."""
-    pieces = [Piece(reason.token, *_numbers(reason, explanation.side, struck)) for reason in reasons]
-    text = explanation.text
+    numbers = [_numbers(reason, side, struck) for reason in reasons]
     if text is None:
-        yield from pieces
+        yield from (Piece(reason.token, *marked) for reason, marked in zip(reasons, numbers, strict=True))
         return
     owner: list[int | None] = [None] * len(text)  # the strongest reason at each character
     for place in range(len(reasons) - 1, -1, -1):
@@ -61,8 +60,7 @@ def _pieces(explanation: Explanation, reasons: list[TokenReason], struck: set[st
     for stop in range(1, len(text) + 1):
         if stop == len(text) or owner[stop] != owner[start]:
             number = owner[start]
-            words = text[start:stop]
-            yield Piece(words) if number is None else Piece(words, *_numbers(reasons[number], explanation.side, struck))
+            yield Piece(text[start:stop]) if number is None else Piece(text[start:stop], *numbers[number])
             start = stop
 
 

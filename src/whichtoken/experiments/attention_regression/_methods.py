@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,12 @@ import numpy as np
 from whichtoken.lab import Measured
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from whichtoken.experiments.attention_regression.convergence import Point
     from whichtoken.training.structure_aware_descent import StructureAwareDescent
+
+    Array = NDArray[np.float64]
 
 # Step sizes tried for each method; an entry "<method>-raw" works on (A, B) instead of the whitened (P, Q).
 GRIDS: dict[str, tuple[float, ...]] = {
@@ -32,6 +37,7 @@ POPULATION_GRIDS = GRIDS | {
     "adam-raw": (0.001, 0.01, 0.03, 0.1),
 }
 OURS = ("gram", "gram-quarter", "covariance")
+WRONG = 0.2  # relative error of the map from which the rate on tokens is measured
 ACCURATE = 1e-6  # squared relative error of the least accurate direction
 
 
@@ -87,6 +93,43 @@ def run_tokens(point: Point, rng: np.random.Generator) -> Measured:
         path = _path(point, solver, objective, data.whitening, P, Q, lr)
         curves[f"{lr:g}"] = [data.stored(*path[count][:2]) for count in counts if count < len(path)]
     return {"curves": curves, "counts": counts}
+
+
+def run_rate(point: Point, rng: np.random.Generator) -> Measured:
+    """Excess after every step on tokens, from factors of a map that is wrong in all directions alike."""
+    from whichtoken.data import AttentionRegression
+    from whichtoken.experiments.attention_regression._excess import TrainingSet
+    from whichtoken.theory.attention_regression import balanced_factors, excess_floor
+    from whichtoken.training.factor_objectives import TokenObjective
+    from whichtoken.training.structure_aware_descent import StructureAwareDescent
+
+    problem = AttentionRegression(
+        point.dim, tokens=point.tokens, covariance=point.covariance, target=point.target, noise=point.noise
+    ).sample(rng)
+    data = TrainingSet(problem, rng)
+    goal, wrong = problem.target @ data.whitening.root, rng.standard_normal(problem.target.shape)
+    wrong *= WRONG * np.linalg.norm(goal) / np.linalg.norm(wrong)
+    step, short = GRIDS["gram-quarter"][0], 0.1
+    solver = StructureAwareDescent(step=step, iterations=point.budget - 1, tolerance=0.0, logit_norm=short)
+    P, Q = balanced_factors(goal + wrong, short)
+    path = solver.minimise(TokenObjective(data.Z, data.Y), P, Q).accepted
+    dampings = [iterate.damping for iterate in path]
+    floor = 2 * excess_floor("stored", problem.whitened_target, point.noise, point.tokens, short)
+    errors = (float(np.sum(error**2)) for error in _damped_errors(goal, wrong, dampings, step))
+    return {
+        "excess": [data.stored(iterate.P, iterate.Q) for iterate in path],
+        "predicted": [(error + floor) / data.size for error in errors],
+    }
+
+
+def _damped_errors(goal: Array, wrong: Array, dampings: list[float], step: float) -> Iterator[Array]:
+    """Error of the limit's map after each step, to first order: damping slows the directions of small singular values."""
+    left, sizes, right = np.linalg.svd(goal)
+    error = left.T @ wrong @ right.T
+    for damping in dampings:
+        yield error
+        weights = sizes / (sizes + damping * sizes[0])
+        error = error * (1.0 - step * (weights[:, None] + weights[None, :]))
 
 
 def _rates(grids: dict[str, tuple[float, ...]], method: str) -> tuple[float, ...]:

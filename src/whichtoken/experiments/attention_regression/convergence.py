@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.experiments.attention_regression._methods import GRIDS, run_population, run_tokens
+from whichtoken.experiments.attention_regression._methods import GRIDS, run_population, run_rate, run_tokens
 from whichtoken.lab import (
     Claim,
+    Exact,
     Experiment,
     Grid,
     Mean,
@@ -40,12 +41,13 @@ if TYPE_CHECKING:
 
 RIVALS = ("gradient", "gradient-raw", "muon", "lbfgs", "alternating", "gauss-newton")
 ADAMS = ("adam", "adam-raw")
+RATE_STEPS = 3  # by which the excess is still well above the floor
 NEAR = 1.2  # times the best excess: the floor counts as reached
 
 
 @dataclass(frozen=True)
 class Point:
-    setting: Literal["population", "tokens"] = "population"
+    setting: Literal["population", "tokens", "rate"] = "population"  # rate: step by step on tokens, from a wrong map
     dim: int = 8
     tokens: int = 160  # of which the start of the population runs is made
     noise: float = 0.0
@@ -80,6 +82,14 @@ def on_tokens(
     ]  # fmt: skip
 
 
+def rate_on_tokens(conditions: Sequence[float], seeds: int, tokens: int = 800) -> Grid:
+    """Little noise and short logits, so that there is a way to go to the floor."""
+    return Grid(
+        setting="rate", dim=6, tokens=tokens, noise=0.01, target=list(conditions), method="gram-quarter",
+        budget=20, seeds=seeds,
+    )  # fmt: skip
+
+
 BUDGETS = {"gram": 40, "covariance": 100, "adam": 100, "adam-raw": 100, "gradient": 50, "gradient-raw": 50, "muon": 60,
            "lbfgs": 80, "alternating": 40, "gauss-newton": 40, "last-layer": 1}  # fmt: skip
 POPULATION_BUDGETS = {"gradient-raw": 1000, "adam-raw": 1000, "lbfgs": 200, "alternating": 50, "gauss-newton": 50}
@@ -87,14 +97,16 @@ POPULATION_BUDGETS = {"gradient-raw": 1000, "adam-raw": 1000, "lbfgs": 200, "alt
 
 class Convergence(Experiment[Point]):
     id = "attention-regression/convergence"
-    version = 2
+    version = 3
     presets = {
         "quick": (
+            rate_on_tokens([1.0, 100.0], 10, tokens=400),
             *population("gram-quarter", 8, 30),
             *population("covariance", 6, 700, (1.0, 10.0, 100.0)),
             *on_tokens(200, 4, [10.0], {"gram": 20, "adam": 40, "adam-raw": 40, "last-layer": 1}, 10, "same"),
         ),
         "full": (
+            rate_on_tokens([1.0, 10.0, 100.0, 1000.0], 20),
             *population("gram-quarter", 10, 40),
             *population("gram", 10, 20),
             *population("covariance", 5, 9000),
@@ -110,10 +122,13 @@ class Convergence(Experiment[Point]):
     method_fields = frozenset({"method", "start", "budget"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        if point.setting == "rate":
+            return run_rate(point, rng)
         return run_population(point, rng) if point.setting == "population" else run_tokens(point, rng)
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
         yield from _population_claims(rows.where(setting="population"))
+        yield from _rate_claims(rows.where(setting="rate"))
         same = rows.where(setting="tokens", start="same")
         yield from _adam_claims(same)
         yield from _rival_claims(same)
@@ -134,7 +149,8 @@ def _population_claims(rows: Rows[Point]) -> Iterator[Claim]:
                 bound=bound,
                 measured=Mean(runs.per_seed(lambda repeat: max(_arrival(row) for row in repeat))),
             )
-    if runs := Rows(row for row in rows.where(method="gram-quarter") if row.measured["factor"] is not None):
+    quarter = rows.where(method="gram-quarter")
+    if runs := Rows(row for row in quarter if row.measured["factor"] is not None):
         theory = gram_rate([1.0], 0.25)
         yield agreement(
             "convergence.gram-quarter.factor",
@@ -143,17 +159,61 @@ def _population_claims(rows: Rows[Point]) -> Iterator[Claim]:
             measured=Mean(runs.per_seed(lambda repeat: float(np.mean(repeat.values("factor"))))),
             tolerance=0.02 * theory,
         )
-    growing = Rows(
-        row for row in rows.where(method="covariance", covariance=1.0) if row.point.target > 1 and _arrived(row)
-    )
-    if growing:
+        yield at_most(
+            "convergence.gram-quarter.left-out",
+            "step 0.25: runs too short for a factor, which do not count in it",
+            bound=0.0,
+            measured=Exact(len(quarter) - len(runs)),
+        )
+    conditioned = [row for row in rows.where(method="covariance", covariance=1.0) if row.point.target > 1]
+    if conditioned:
+        arrived = Rows(filter(_arrived, conditioned))
         yield agreement(
             "convergence.covariance.growth",
-            "covariance preconditioner: iterations as a power of the target's condition number",
+            "covariance preconditioner, runs that arrive: iterations as a power of the target's condition number",
             theory=1.0,
-            measured=log_slope(growing, "target", "iterations"),
+            measured=log_slope(arrived, "target", "iterations"),
             tolerance=0.1,
         )
+        yield at_most(
+            "convergence.covariance.left-out",
+            "covariance preconditioner: runs that do not arrive within their budget and do not count in that power",
+            bound=0.0,
+            measured=Exact(len(conditioned) - len(arrived)),
+        )
+
+
+def _rate_claims(rows: Rows[Point]) -> Iterator[Claim]:
+    """The geometric rate on the tokens themselves: what of it is left, and where it ends."""
+    limit = gram_rate([1.0], 0.25)
+    for k in rows.levels("target"):
+        runs, what = rows.where(target=k), f"tokens, condition number {k:g}, step 0.25"
+        factors = Mean([_factor(row.measured["excess"]) for row in runs])
+        yield agreement(
+            f"convergence.tokens.geometric.k{k:g}",
+            f"{what}: excess factor per step over the first {RATE_STEPS}, against that of the limit",
+            theory=limit,
+            measured=factors,
+            tolerance=0.1 * limit,
+        )
+        yield agreement(
+            f"convergence.tokens.damped.k{k:g}",
+            f"{what}: the same factor over the one that damping leaves, to first order and down to the floor",
+            theory=1.0,
+            measured=Mean([_factor(row.measured["excess"]) / _factor(row.measured["predicted"]) for row in runs]),
+            tolerance=0.1,
+        )
+        yield at_least(
+            f"convergence.tokens.ends.k{k:g}",
+            f"{what}: excess after {runs[0].point.budget - 1} steps over that five steps before; the descent has ended at its"
+            " floor, where a geometric rate would go on to 0.001",
+            bound=0.8,
+            measured=Mean([row.measured["excess"][-1] / row.measured["excess"][-6] for row in runs]),
+        )
+
+
+def _factor(path: Sequence[float]) -> float:
+    return float((path[RATE_STEPS] / path[0]) ** (1 / RATE_STEPS))
 
 
 def _adam_claims(rows: Rows[Point]) -> Iterator[Claim]:

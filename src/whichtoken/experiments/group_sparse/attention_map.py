@@ -75,7 +75,7 @@ class AttentionMap(Experiment[Point]):
             Grid(seeds=10),
             Grid(groups=16, group_dim=8, relevant=5, lr=0.01, steps=3000, seeds=5),
             _late(8), _late(16), _late(32), _late(64),
-            *(_at_theorem_scale(groups, seeds=6) for groups in RATES),
+            *(_at_theorem_scale(groups, seeds=5) for groups in RATES),
         ),
     }  # fmt: skip
     method_fields = frozenset({"method", "lr", "steps", "batch"})
@@ -112,7 +112,7 @@ class AttentionMap(Experiment[Point]):
         for row in exact:
             yield agreement(
                 f"attention-map.power.D{row.point.groups}",
-                f"D = {row.point.groups}, W_11 frozen: power of the step in the attention on the other groups",
+                f"{row.point.groups} groups, W_11 frozen: power of the step in the attention on the other groups",
                 theory=-2 / 3,
                 measured=Exact(row.measured["power"]),
                 tolerance=0.03,
@@ -213,7 +213,7 @@ def _theorem_claims(rows: Rows[Point]) -> Iterator[Claim]:
         theory = None if predicted is None else float(predicted.value)
         yield agreement(
             f"attention-map.theorem.D{groups}",
-            f"D = {groups}, all blocks trained for D^3/lr steps: attention on the other groups against the"
+            f"{groups} groups, all blocks trained for D^3/lr steps: attention on the other groups against the"
             " symmetry-reduced map",
             theory=theory,
             measured=Mean(runs.values("leakage")),
@@ -271,23 +271,23 @@ def _bend(repeat: Rows[Point]) -> float | None:
 
 
 def _concentrates(runs: Rows[Point], code: str) -> Iterator[Claim]:
-    predicted = runs.predicted("attention")
+    predicted, words = runs.predicted("attention"), f"{runs[0].point.groups} groups"
     yield agreement(
         f"attention-map.attention.{code}",
-        f"{code}: mean attention on the relevant group against the symmetry-reduced map",
+        f"{words}: mean attention on the relevant group against the symmetry-reduced map",
         theory=None if predicted is None else float(predicted.value),
         measured=Mean(runs.values("attention")),
         tolerance=0.03,
     )
     yield at_least(
         f"attention-map.every-query.{code}",
-        f"{code}: mean attention on the relevant group of the query that attends to it least",
+        f"{words}: mean attention on the relevant group of the query that attends to it least",
         bound=0.5,
         measured=Mean(runs.values("weakest_query")),
     )
     yield at_most(
         f"attention-map.alike.{code}",
-        f"{code}: difference between the queries",
+        f"{words}: difference between the queries",
         bound=0.05,
         measured=Mean(runs.values("query_spread")),
     )
@@ -304,14 +304,14 @@ def _draw_map(rows: Rows[Point], axes: Axes) -> None:
     weights = np.mean([row.measured["map"] for row in rows.where(groups=groups)], axis=0)
     image = axes.imshow(weights, vmin=0, vmax=1, cmap="viridis")
     axes.figure.colorbar(image, ax=axes)
-    axes.set(title=f"Mean attention after training, D = {groups}", xlabel="query group", ylabel="key group")
+    axes.set(title=f"Mean attention after training, {groups} groups", xlabel="query group", ylabel="key group")
     axes.grid(False)
 
 
 def _draw_leakage(rows: Rows[Point], axes: Axes) -> None:
     for row in rows:
         steps = np.array(row.measured["steps"])
-        (line,) = axes.plot(steps, row.measured["leakage_curve"], label=f"D = {row.point.groups}")
+        (line,) = axes.plot(steps, row.measured["leakage_curve"], label=f"{row.point.groups} groups")
         if (law := row.predicted.get("leakage_curve")) is not None:
             late_steps = steps >= 100
             axes.plot(steps[late_steps], np.array(law.value)[late_steps], ls="--", color=line.get_color())

@@ -60,8 +60,8 @@ def _late(groups: int, sigma: float = 1.0) -> Grid:
 
 
 def _trained_late(groups: int, seeds: int) -> Grid:
-    """All blocks trained; at these rates the power law needs 2800 steps to the loss at which sizes are compared."""
-    return Grid(method="late", groups=groups, lr=RATES[groups], steps=3400, batch=100, seeds=seeds)
+    """All blocks trained; at these rates the exact map needs 3000 steps to the loss at which sizes are compared."""
+    return Grid(method="late", groups=groups, lr=RATES[groups], steps=4200, batch=100, seeds=seeds)
 
 
 class Trajectory(Experiment[Point]):
@@ -225,13 +225,20 @@ def _batches(point: Point, rng: np.random.Generator) -> Measured:
     }
 
 
+def _words(point: Point) -> str:
+    """The task for people: 16 groups, fresh batches, scale 0.5."""
+    batches = {"batches": ", fresh batches", "antithetic": ", batches of mirrored pairs"}.get(point.method, "")
+    return f"{point.groups} groups{batches}" + ("" if point.sigma == 1 else f", scale {point.sigma:g}")
+
+
 def _follows_the_map(runs: Rows[Point], code: str) -> Iterator[Claim]:
+    words = _words(runs[0].point)
     for name, what in QUANTITIES.items():
         predicted = runs.predicted(name)
         theory = None if predicted is None else float(predicted.value)
         yield agreement(
             f"trajectory.{name}.{code}",
-            f"{code}: {what} against the symmetry-reduced map",
+            f"{words}: {what} against the symmetry-reduced map",
             theory=theory,
             theory_error=predicted.error if predicted else 0.0,
             measured=Mean(runs.values(name)),
@@ -240,10 +247,10 @@ def _follows_the_map(runs: Rows[Point], code: str) -> Iterator[Claim]:
     # a plain batch leaves noise in v_2, mirrored pairs cancel it exactly
     largest = 1e-12 if code.startswith("antithetic") else 0.05
     stray = Mean(runs.values("position_value_norm"))
-    yield at_most(f"trajectory.stray.{code}", f"{code}: |v_2|, zero in theory", bound=largest, measured=stray)
+    yield at_most(f"trajectory.stray.{code}", f"{words}: |v_2|, zero in theory", bound=largest, measured=stray)
     for name, what in (("value", "v_1 with the true direction"), ("position", "W_22 with its predicted direction")):
         cosine = Mean(runs.values(f"{name}_cosine"))
-        yield at_least(f"trajectory.{name}-cosine.{code}", f"{code}: cosine of {what}", bound=0.999, measured=cosine)
+        yield at_least(f"trajectory.{name}-cosine.{code}", f"{words}: cosine of {what}", bound=0.999, measured=cosine)
 
 
 def _late_laws(runs: Rows[Point], code: str) -> Iterator[Claim]:
@@ -252,7 +259,7 @@ def _late_laws(runs: Rows[Point], code: str) -> Iterator[Claim]:
         theory = None if predicted is None else float(predicted.value)
         yield agreement(
             f"trajectory.late-{name}.{code}",
-            f"{code}: {what} of the exact map at step {runs[0].point.steps} against the power law",
+            f"{_words(runs[0].point)}: {what} of the exact map at step {runs[0].point.steps} against the power law",
             theory=theory,
             measured=Exact(runs.values(name)[0]),
             tolerance=0.03 * (theory or 0.0),
@@ -268,19 +275,19 @@ def _trained_laws(rows: Rows[Point]) -> Iterator[Claim]:
             theory = None if predicted is None else float(predicted.value)
             yield agreement(
                 f"trajectory.trained-{name}.D{groups}",
-                f"D = {groups}, all blocks trained: {what} after {runs[0].point.steps} steps against the power law",
+                f"{groups} groups, all blocks trained: {what} after {runs[0].point.steps} steps against the power law",
                 theory=theory,
                 measured=Mean(runs.values(name)),
-                # pilots on other seeds: the law is 1 to 3 % off so early, a run strays by 1 to 3 %
-                tolerance=0.08 * (theory or 0.0),
+                # pilots on other seeds: value 1 % above the law so early, loss 5 %
+                tolerance=0.1 * (theory or 0.0),
             )
     if len(rows.levels("groups")) < 2:
         return
     power = log_slope(rows, "groups", "time_to_loss")
     what = f"all blocks trained: power of D in the steps to a loss of {TRAINED_LOSS:g}, in units of 1/lr"
     sizes = rows.levels("groups")
-    predicted = [rows.where(groups=groups).predicted("time_to_loss") for groups in sizes]
-    times = [float(found.value) for found in predicted if found is not None]
+    exact = [rows.where(groups=groups).predicted("time_to_loss") for groups in sizes]
+    times = [float(found.value) for found in exact if found is not None]
     yield agreement(
         "trajectory.trained-groups-power",
         f"{what}, against that of the exact map",
@@ -318,7 +325,7 @@ def _draw_training(rows: Rows[Point], axes: Axes) -> None:
         for name in ("attention", "loss"):
             curves = [row.measured[f"{name}_curve"] for row in runs]
             steps = runs[0].measured["steps"]
-            band(axes, steps, curves, label=f"{name}, D = {groups}")
+            band(axes, steps, curves, label=f"{name}, {groups} groups")
             if (theory := runs.predicted(f"{name}_curve")) is not None:
                 axes.plot(steps, theory.value, ls=":", lw=2.5, color=axes.lines[-1].get_color())
     axes.set(title="Fresh batches (lines) on the population map (dots)", xlabel="step", ylim=(0, 1))
@@ -329,8 +336,7 @@ def _draw_training(rows: Rows[Point], axes: Axes) -> None:
 def _draw_late_phase(rows: Rows[Point], axes: Axes) -> None:
     for row in rows:
         steps = row.measured["steps"]
-        suffix = "" if row.point.sigma == 1 else f", sigma = {row.point.sigma:g}"
-        (line,) = axes.plot(steps, row.measured["loss_curve"], label=f"D = {row.point.groups}{suffix}")
+        (line,) = axes.plot(steps, row.measured["loss_curve"], label=_words(row.point))
         if (law := row.predicted.get("loss_curve")) is not None:
             late = np.array(steps) >= 100
             axes.plot(np.array(steps)[late], np.array(law.value)[late], ls="--", color=line.get_color())

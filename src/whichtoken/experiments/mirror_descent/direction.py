@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 EXPONENTS = (1.1, 1.75, 2.0, 3.0)  # the geometries whose limits are compared
 SMALL = 2  # dimension of the problems whose limit is also found by search, without a solver
-TRIED = 200_000  # directions of a search, which is then refined
+ROUNDS, TRIED = 40, 5000  # of a search: each round tries as many directions, closer and closer to the best
 SMALL_GAP = 1e-6  # duality gap from which on a limit counts as known
 PLANE = np.array([[1, 2], [3, 4]])  # the two entries of W whose plane the trajectories are drawn in, as in the source
 
@@ -70,7 +70,7 @@ def _searched(exponents: list[float], seeds: int) -> tuple[Grid, ...]:
 
 class MirrorDirection(Experiment[Point]):
     id = "mirror-descent/direction"
-    version = 3
+    version = 4
     presets = {
         "quick": (*_study((10, 40)), *_searched([2.0], 3)),
         "full": (*_study(100), *_searched([1.75, 2.0, 3.0], 10)),
@@ -175,20 +175,18 @@ def _share_by_search(problem: Any, descent: Any, p: float, rng: np.random.Genera
     Brute force: it shares no code with the solver of the limit.
     """
 
-    def margins(weights: NDArray[np.float64]) -> NDArray[np.float64]:  # (k, d, d) -> (k,)
+    def margins(weights: NDArray[np.float64]) -> Any:  # (k, d, d) -> (k,)
         scores = np.einsum("ntd,kde,ne->knt", problem.tokens, weights, problem.queries)
         leads = [scores[:, i, [k]] - np.delete(scores[:, i], k, axis=1) for i, k in enumerate(descent.selected)]
-        sizes = (np.abs(weights) ** p).sum(axis=(1, 2)) ** (1 / p)
-        return np.concatenate(leads, axis=1).min(axis=1) / sizes
+        return np.concatenate(leads, axis=1).min(axis=1) / (np.abs(weights) ** p).sum(axis=(1, 2)) ** (1 / p)
 
-    shape = descent.final.direction.shape
-    best, spread = np.zeros(shape), 1.0
-    for _ in range(40):
-        tried = best + spread * rng.standard_normal((TRIED // 40, *shape))
-        found = margins(np.concatenate([best[None] if best.any() else tried[:1], tried]))
-        best = best if best.any() and not found[1:].max() > found[0] else tried[found[1:].argmax()]
-        best, spread = best / np.abs(best).max(), spread * 0.75
-    return float(margins(descent.final.direction[None])[0] / margins(best[None])[0])
+    trained = descent.final.direction
+    best = rng.standard_normal(trained.shape)
+    for spread in 0.75 ** np.arange(ROUNDS):
+        tried = best + spread * np.abs(best).max() * rng.standard_normal((TRIED, *trained.shape))
+        tried[0] = best
+        best = tried[margins(tried).argmax()]
+    return float(margins(trained[None])[0] / margins(best[None])[0])
 
 
 def _cosine(a: Any, b: Any) -> float:

@@ -34,7 +34,7 @@ class Point:
     steps: int = 2000
 
 
-def _study(starts: list[float], seeds: int | tuple[int, int]) -> tuple[Grid, ...]:
+def _study(starts: list[float], seeds: int) -> tuple[Grid, ...]:
     return (
         Grid(p=1.1, lr=0.01, steps=4000, start=starts, seeds=seeds),
         Grid(p=[1.75, 2.0], start=starts, seeds=seeds),
@@ -44,7 +44,7 @@ def _study(starts: list[float], seeds: int | tuple[int, int]) -> tuple[Grid, ...
 
 class MirrorInitialisation(Experiment[Point]):
     id = "mirror-descent/initialisation"
-    presets = {"quick": _study([0.0, 1.0], (20, 40)), "full": _study([0.0, 0.1, 0.3, 1.0, 3.0], 100)}
+    presets = {"quick": _study([0.0, 1.0], 20), "full": _study([0.0, 0.1, 0.3, 1.0, 3.0], 100)}
     method_fields = frozenset({"p", "start", "lr", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

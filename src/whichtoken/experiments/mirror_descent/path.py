@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, agreement, at_most
+from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Resampled, Rows, agreement, at_most
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,7 @@ class Point:
 class Path(Experiment[Point]):
     id = "mirror-descent/path"
     version = 3
-    presets = {"quick": (Grid(p=[1.5, 2.0], seeds=(4, 8)),), "full": (Grid(p=EXPONENTS, seeds=12),)}
+    presets = {"quick": (Grid(p=[1.5, 2.0], seeds=(10, 20)),), "full": (Grid(p=EXPONENTS, seeds=20),)}
     method_fields = frozenset({"p"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -72,13 +72,14 @@ class Path(Experiment[Point]):
                 f"path.limit.p{p:g}",
                 f"p = {p:g}: divergence from the max-margin direction at R = {JUDGED:g}",
                 bound=0.005,
-                measured=Mean(runs.values("judged")),
+                measured=Mean([*runs.values("judged"), *[1.0] * len(runs.failed)]),
             )
             yield agreement(
                 f"path.rate.p{p:g}",
-                f"p = {p:g}: exponent of the divergence as a power of R, from R = {FAR:g} to {RADII[-1]:g} (ours)",
+                f"p = {p:g}: exponent of the divergence as a power of R, from R = {FAR:g} to {RADII[-1]:g}, median (ours)",
                 theory=RATE,
-                measured=Mean(runs.values("exponent")),
+                # a median, for where an entry of W changes sign on the way the exponent is not that of a power law
+                measured=Resampled([*runs.values("exponent"), *[0.0] * len(runs.failed)], np.median),
                 tolerance=TOLERANCE if p >= 1.5 else TOLERANCE_NEAR_ONE,
             )
         if rows:

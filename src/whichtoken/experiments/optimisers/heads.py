@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.experiments.optimisers._methods import draw_problem
+from whichtoken.experiments.optimisers._methods import all_runs, draw_problem
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Row, Rows, at_least
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class MuonHeads(Experiment[Point]):
                     f"heads.own.{seen}.h{heads}",
                     f"{heads} heads, Muon on {name}: share of the largest margin of its own problem",
                     bound=0.95,
-                    measured=Mean([*runs.seed_means(_own), *[0.0] * len(runs.failed)]),
+                    measured=Mean(all_runs(runs, _own)),
                 )
             both = rows.where(heads=heads)
             yield at_least(

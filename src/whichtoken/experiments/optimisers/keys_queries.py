@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.experiments.optimisers._methods import Method, draw_problem, train_with
+from whichtoken.experiments.optimisers._methods import Method, all_runs, draw_problem, train_with
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Row, Rows, at_least, at_most
 
 if TYPE_CHECKING:
@@ -82,20 +82,20 @@ class KeysQueries(Experiment[Point]):
                     f"keys-queries.own.{name}",
                     f"{name} on K and Q: share of the largest {norm} margin",
                     bound=0.9,
-                    measured=Mean([*runs.seed_means(partial(_share, norm=norm)), *[0.0] * len(runs.failed)]),
+                    measured=Mean(all_runs(runs, partial(_share, norm=norm))),
                 )
                 yield at_least(
                     f"keys-queries.dominance.{name}",
                     f"{name} on K and Q: lead of the {norm} share over that in the nearest other norm",
                     bound=0.05,
-                    measured=Mean([*runs.seed_means(partial(_lead, norm=norm)), *[0.0] * len(runs.failed)]),
+                    measured=Mean(all_runs(runs, partial(_lead, norm=norm))),
                 )
             else:
                 yield at_most(
                     f"keys-queries.none.{name}",
                     f"{name} on K and Q: largest share in any of the norms",
                     bound=0.9,
-                    measured=Mean(runs.seed_means(lambda row: max(row.measured["shares"].values()))),
+                    measured=Mean(all_runs(runs, lambda row: max(row.measured["shares"].values()), failed=1.0)),
                 )
         by_depth = rows.where(method="gd")
         depths = sorted(by_depth.levels("depth"))

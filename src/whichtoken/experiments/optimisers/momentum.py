@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.experiments.optimisers._methods import METHODS, Method, draw_problem, train_with
+from whichtoken.experiments.optimisers._methods import METHODS, Method, all_runs, draw_problem, train_with
 from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Row, Rows, agreement, at_most
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def study(seeds: int | tuple[int, int], steps: int) -> tuple[Grid, ...]:
 
 class Momentum(Experiment[Point]):
     id = "optimisers/momentum"
+    version = 2
     presets = {"quick": study((6, 24), 8000), "full": study(30, 16000)}
     method_fields = frozenset({"method", "momentum", "lr", "lr_power", "steps"})
 
@@ -98,7 +99,7 @@ class Momentum(Experiment[Point]):
                     f"momentum.reaches.{code}",
                     f"{words}: share of the {METHODS[method].norm} margin, extrapolated to endless training",
                     theory=1.0,
-                    measured=Mean(runs.seed_means(_extrapolated)),
+                    measured=Mean(all_runs(runs, _extrapolated)),
                     tolerance=0.02,
                 )
             if expected > REMEMBERS:
@@ -106,7 +107,7 @@ class Momentum(Experiment[Point]):
                     f"momentum.misses.{code}",
                     f"{words}: share of the {METHODS[method].norm} margin, extrapolated to endless training",
                     bound=0.8,
-                    measured=Mean(runs.seed_means(_extrapolated)),
+                    measured=Mean(all_runs(runs, _extrapolated, failed=1.0)),
                 )
         for steps in rows.where(problem="three tokens").levels("steps"):
             (row,) = rows.where(problem="three tokens", steps=steps)[:1]

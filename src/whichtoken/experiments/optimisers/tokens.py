@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.experiments.optimisers._methods import METHODS, draw_problem, train_with
+from whichtoken.experiments.optimisers._methods import METHODS, all_runs, draw_problem, train_with
 from whichtoken.experiments.optimisers.margins import MethodName
 from whichtoken.lab import Claim, Experiment, Grid, Measured, Resampled, Rows, Share, at_least, at_most
 
@@ -68,7 +68,7 @@ class SelectedTokens(Experiment[Point]):
                     f"tokens.best.{method}.start{start:g}",
                     f"start of size {start:g}, {METHODS[method].label}: share of sequences whose best token is selected",
                     bound=0.7,
-                    measured=Resampled([*own.seed_means("best"), *[0.0] * len(own.failed)], np.mean),
+                    measured=Resampled(all_runs(own, "best"), np.mean),
                 )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:

@@ -99,7 +99,7 @@ def _name(point: Point) -> str:
 class Alignment(Experiment[Point]):
     id = "sparse-tokens/alignment"
     presets = {
-        "quick": (Grid(dim=500, seeds=(16, 64)), strengths([2.0], dim=250, seeds=(32, 128))),
+        "quick": (Grid(dim=500, seeds=(16, 32)), strengths([2.0], dim=250, seeds=(32, 64))),
         "full": (
             Grid(samples_per_dim=[0.5, 1.0, 2.0, 4.0], seeds=(40, 160)),
             Grid(**COMMON, samples_per_dim=[0.5, 2.0], seeds=(40, 80)),

@@ -64,7 +64,7 @@ class Capacity(Experiment[Point]):
     id = "sparse-tokens/capacity"
     presets = {
         "quick": (
-            Grid(dim=50, model=["attention", "pooled"], seeds=(32, 128)),
+            Grid(dim=50, model=["attention", "pooled"], seeds=(32, 64)),
             Grid(dim=10, model="vectorized", seeds=(32, 128)),
         ),
         "full": (

@@ -286,7 +286,8 @@ def _follow_theory(runs: Rows[Point], name: str) -> Iterator[Claim]:
 
 def _described(point: Point) -> str:
     """The training of a point in words."""
-    model = {"attention": "attention", "pooled": "a linear model on the mean token", "vectorized": "one on all tokens"}
+    linear = "a linear model on"
+    model = {"attention": "attention", "pooled": f"{linear} the mean token", "vectorized": f"{linear} all tokens"}
     query = {"given": f", query of cosine {point.alignment:g} given"}.get(point.query, "")
     samples = f"{point.samples_per_dim:g} samples per dimension"
     if not point.split:
@@ -321,8 +322,8 @@ def _reuse(curves: Rows[Point]) -> Iterator[Claim]:
             if not repeats:
                 continue
             fresh, again = (some.values("test_error")[:repeats] for some in (split, reuse))
-            expected = [some.predicted("test_error") for some in (reuse, split)]
-            ratio = None if None in expected else float(expected[0].value / expected[1].value)  # type: ignore[union-attr]
+            expected, base = (some.predicted("test_error") for some in (reuse, split))
+            ratio = None if expected is None or base is None else float(expected.value / base.value)
             yield agreement(
                 f"errors.reuse.{loss}{ending}",
                 f"{loss} loss{ending}: test error of a readout trained on the query's own samples, over that with fresh ones",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from whichtoken.flows.cls import ClsPath
 
 Vector = NDArray[np.float64]
-STEPS = ("actual", "ideal", "flat")
+STEPS = ("actual", "ideal", "flat", "limit")
 
 
 class Sizes(Protocol):
@@ -59,16 +59,27 @@ def random_parameters(tokens: int, dim: int, rng: np.random.Generator) -> tuple[
     return E, p, v / np.linalg.norm(v)
 
 
-def first_step_on(data: TokenCounts, dim: int, lr: float, step: str, rng: np.random.Generator) -> Start:
-    """Random parameters and one step: "actual", "ideal" (without its error), or "flat" (ideal, and p orthogonal to v).
+def orthonormal_parameters(tokens: int) -> tuple[Vector, Vector, Vector]:
+    """The limit of infinite dimension, in as few coordinates as it needs."""
+    axes = np.eye(tokens + 2)
+    return axes[:tokens], axes[-2], axes[-1]
 
-    In the limit d -> infinity the three are one; at d in the thousands p.v times the large first step is not small.
+
+def first_step_on(data: TokenCounts, dim: int, lr: float, step: str, rng: np.random.Generator) -> Start:
+    """Random parameters and one step: "actual", "ideal" (without its error), "flat" (ideal, and p orthogonal to v), or "limit".
+
+    In the limit d -> infinity the first three are one, and it is the last: embeddings, p and v orthonormal, whatever `dim` says.
+    At d in the thousands p.v times the large first step is not small.
     """
     from whichtoken.theory.trained_embeddings import first_step, ideal_first_step
 
     if step not in STEPS:
         raise ValueError(f"step={step!r} must be one of {', '.join(STEPS)}")
-    E, p, v = random_parameters(data.counts.shape[1], dim, rng)
+    E, p, v = (
+        orthonormal_parameters(data.counts.shape[1])
+        if step == "limit"
+        else random_parameters(data.counts.shape[1], dim, rng)
+    )
     if step == "flat":
         p = p - (p @ v) * v
     move = first_step if step == "actual" else ideal_first_step

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whichtoken.experiments.trained_embeddings._importance import draw_importance, importance_shown
+from whichtoken.experiments.trained_embeddings._resuming import resuming
 from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, agreement, at_least
 
 if TYPE_CHECKING:
@@ -46,13 +47,14 @@ class Point:
 
 class Levels(Experiment[Point]):
     id = "trained-embeddings/levels"
-    version = 3
+    version = 4
     presets = {
         "quick": (
             Grid(dim=128, lr=1e-3, epochs=60, drop=40, seeds=5),
             Grid(dim=128, lr=1e-3, epochs=60, drop=40, train_value=[False, True], balanced=True, seeds=5),
         ),
         "full": (Grid(train_value=[False, True], balanced=[False, True], seeds=8),),
+        "paper": (Grid(train_value=True, balanced=[False, True], seeds=3),),  # n is not stated there: 4000 is ours
     }
     method_fields = frozenset({"dim", "epochs", "drop", "lr", "weight_decay", "train_value", "balanced"})
 
@@ -73,7 +75,8 @@ class Levels(Experiment[Point]):
             drops=(point.drop,),
             train_value=point.train_value,
         )
-        train_cls(model, data.counts, data.labels, plan, rng)
+        with resuming(point, rng) as guards:
+            train_cls(model, data.counts, data.labels, plan, rng, guards=guards)
         scores, values = model.scores()
         posterior = posterior_difference(data.counts, data.labels)
         right, as_seen = (np.sign(values) == np.sign(truth) for truth in (law.token_classes, posterior))
@@ -114,6 +117,12 @@ class Levels(Experiment[Point]):
                 f"{about}: share of tokens with noise up to {CLEAR} whose E.v has the right sign",
                 bound=1.0,
                 measured=Mean([_clear_share(row.measured["signs"]) for row in runs]),
+            )
+            yield at_least(
+                f"levels.order.{name}",
+                f"{about}: least rise of the mean E.p from one level of importance to the next, irrelevant tokens first",
+                bound=0.0,
+                measured=Mean([np.diff(row.measured["selection"]).min() for row in runs]),
             )
         if not rows:
             return

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from whichtoken.experiments.trained_embeddings._corpora import FILES, missing_reviews, review_counts
-from whichtoken.experiments.trained_embeddings._starts import random_parameters
+from whichtoken.experiments.trained_embeddings._starts import Vector, random_parameters
 from whichtoken.lab import (
     Claim,
     Exact,
@@ -50,6 +50,7 @@ class Point:
 
 class OneStep(Experiment[Point]):
     id = "trained-embeddings/one-step"
+    version = 2
     presets = {
         "quick": (Grid(dim=[64, 256, 1024], value=["random", "axis"], seeds=16),),
         "full": (
@@ -70,9 +71,12 @@ class OneStep(Experiment[Point]):
         E, p, v = random_parameters(data.counts.shape[1], point.dim, rng)
         if point.value == "axis":
             v = np.eye(1, point.dim)[0]
+        overlaps, lengths = _overlaps_and_lengths(E, p, v)
         error = one_step_error(E, p, v, data.counts, data.labels)
         E, p = first_step(E, p, v, data.counts, data.labels, point.lr)
         return {
+            "overlap": overlaps,
+            "start_norm": lengths,
             "relative_error": error.relative,
             "cls_error": error.cls,
             "largest_error": float(error.per_token.max()),
@@ -110,6 +114,12 @@ class OneStep(Experiment[Point]):
                     measured=Exact(max(_ratios(runs, name))),
                 )
             yield at_most(
+                f"one-step.start-bound.{source}",
+                f"{source}: largest ratio of inner products and norms at the start to the bounds of equation (14)",
+                bound=1.0,
+                measured=Exact(max(runs.values("overlap").max(), runs.values("start_norm").max())),
+            )
+            yield at_most(
                 f"one-step.loss-bound.{source}",
                 f"{source}: loss after one step minus Lemma 12's bound, which asks for a far larger dim",
                 bound=0.0,
@@ -143,6 +153,13 @@ def _data(point: Point, rng: np.random.Generator) -> TokenCounts:
     if point.source != "levels":
         raise ValueError(f"source={point.source!r} must be one of {', '.join(SOURCES)}")
     return LevelTokens(length=point.length).sample(point.sequences, rng)
+
+
+def _overlaps_and_lengths(E: Vector, p: Vector, v: Vector) -> tuple[float, float]:
+    """Largest |E.v|, |E.p|, |p.v| and largest |E|, |p| over their bounds in equation (14), which fail with probability 5 %."""
+    bound = np.sqrt(2 * np.log(len(E) ** 2 / 0.05) / E.shape[1])
+    overlap = max(np.abs(E @ v).max(), np.abs(E @ p).max(), abs(p @ v))
+    return float(overlap / bound), float(max(np.linalg.norm(E, axis=1).max(), np.linalg.norm(p)) / 2)
 
 
 def _rates(runs: Rows[Point], suffix: str) -> Iterator[Claim]:

@@ -4,8 +4,8 @@ Claim   With self-attention, skip connection and LayerNorm in front, embeddings 
         the training loss falls far below that of one layer; where only pairs of tokens tell the label, the two-layer model
         follows the pairs and one layer cannot.
 Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens, Figures 1 and 4,
-        model (36) (there 2048 dimensions and 500 epochs, loss of order 10^-5 against 10^-1; here a reduced size); the last
-        part is its closing conjecture, on a generator of ours.
+        model (36), loss of order 10^-5 against 10^-1 (`--preset paper`: its 2048 dimensions and 500 epochs on Yelp, a reduced
+        size on IMDB); the last part is its closing conjecture, on a generator of ours.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from whichtoken.experiments.trained_embeddings._corpora import FILES, missing_reviews
 from whichtoken.experiments.trained_embeddings._importance import draw_importance, importance_shown
 from whichtoken.experiments.trained_embeddings._labelled_reviews import SOURCES, labelled_reviews
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least, at_most, not_run
+from whichtoken.experiments.trained_embeddings._resuming import resuming
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, at_least, at_most, not_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from whichtoken.training.plan import TrainingPlan
 
 HELD_OUT = 0.2
+CONVERGED = 100  # epochs from which on a loss is compared with that of the paper
+AS_IN_THE_PAPER: dict[str, Any] = {"epochs": 500, "drops": [(100, 200)], "train_value": True, "held_out": 0.0}
 NAMES = {1: "one layer", 2: "two layers"}
 
 
@@ -41,25 +45,43 @@ class Point:
     drops: tuple[int, ...] = (8, 12)
     batch_size: int = 128
     lr: float = 1e-2
+    train_value: bool = False
+    held_out: float = HELD_OUT  # share; 0 trains on everything
 
 
 class TwoLayer(Experiment[Point]):
     id = "trained-embeddings/two-layer"
-    version = 2
+    version = 3
     presets = {
         "quick": (
-            Grid(source="synthetic", layers=[1, 2], reviews=600, dim=64, batch_size=32, seeds=3),
-            Grid(source="pairs", layers=[1, 2], reviews=1000, dim=64, epochs=40, drops=[(30,)], batch_size=64, seeds=6),
+            Grid(source="synthetic", layers=[1, 2], reviews=600, dim=64, batch_size=32, seeds=(3, 6)),
+            Grid(
+                source="pairs",
+                layers=[1, 2],
+                reviews=1000,
+                dim=64,
+                epochs=40,
+                drops=[(30,)],
+                batch_size=64,
+                seeds=(6, 12),
+            ),
         ),
         "full": (
-            Grid(source="yelp", layers=[1, 2], seeds=3),
+            Grid(
+                source="yelp", layers=[1, 2], dim=64, epochs=CONVERGED, drops=[(100,)], train_value=True, seeds=(3, 5)
+            ),
             Grid(source="imdb", layers=[1, 2], reviews=5000, seeds=3),
             Grid(
                 source="pairs", layers=[1, 2], reviews=1000, dim=64, epochs=40, drops=[(30,)], batch_size=64, seeds=20
             ),
         ),
+        "paper": (
+            Grid(source="yelp", layers=[1, 2], dim=[64, 256, 2048], seeds=3, **AS_IN_THE_PAPER),
+            # 2048 dimensions and 500 epochs would take more than 15 hours per repeat: dimension and schedule are ours
+            Grid(source="imdb", layers=[1, 2], **AS_IN_THE_PAPER | {"epochs": 200, "drops": [(40, 80)]}, seeds=3),
+        ),
     }
-    method_fields = frozenset({"layers", "dim", "epochs", "drops", "batch_size", "lr"})
+    method_fields = frozenset({"layers", "dim", "epochs", "drops", "batch_size", "lr", "train_value", "held_out"})
 
     def absent(self, point: Point) -> str:
         return missing_reviews(point.source)
@@ -75,15 +97,21 @@ class TwoLayer(Experiment[Point]):
         pairs = point.source == "pairs"
         data = law.sample(point.reviews, rng) if pairs else labelled_reviews(point.source, point.reviews, rng)
         order = rng.permutation(len(data))
-        held = int(HELD_OUT * len(data))
+        held = int(point.held_out * len(data))
         test, train = data.subset(order[:held]), data.subset(order[held:])
-        plan = TrainingPlan(lr=point.lr, epochs=point.epochs, batch_size=point.batch_size, drops=point.drops)
+        plan = TrainingPlan(
+            lr=point.lr,
+            epochs=point.epochs,
+            batch_size=point.batch_size,
+            drops=point.drops,
+            train_value=point.train_value,
+        )
         model, losses = _trained(point, train, plan, rng)
         scores, values = model.scores()
         measured = {
             "loss": model.loss(train.counts, train.labels),
             "losses": losses,
-            "held_out_accuracy": float(np.mean(model.decision(test.counts) * test.labels > 0)),
+            "held_out_accuracy": float(np.mean(model.decision(test.counts) * test.labels > 0)) if held else None,
         }
         if not pairs:
             return measured | importance_shown(posterior_difference(train.counts, train.labels), scores, values, rng)
@@ -97,10 +125,13 @@ class TwoLayer(Experiment[Point]):
         for source in SOURCES:
             runs = rows.where(source=source)
             if runs:
-                yield from _on_reviews(runs, source)
+                yield from _on_reviews(runs.where(dim=max(runs.levels("dim"))), source)
+                yield from _by_dim(runs.where(layers=2), source)
             elif source in FILES and missing_reviews(source):
                 yield not_run(f"two-layer.loss.{source}", f"{source}: loss of two layers", missing_reviews(source))
         pairs = rows.where(source="pairs")
+        if not pairs and not pairs.failed:
+            return
         yield at_least(
             "two-layer.pairs.gain",
             "pairs: held-out accuracy of two layers minus that of one",
@@ -125,9 +156,9 @@ class TwoLayer(Experiment[Point]):
         pairs = rows.where(source="pairs")
         grid = figure.subplots(len(shown) + bool(pairs), 3, squeeze=False)
         for source, axes in zip(shown, grid, strict=False):
-            deepest = max(rows.where(source=source), key=lambda row: row.point.layers)
+            deepest = max(rows.where(source=source), key=lambda row: (row.point.layers, row.point.dim))
             draw_importance(deepest, axes[0], axes[1], f"{source}, {NAMES[deepest.point.layers]}")
-            _draw_losses(rows.where(source=source), axes[2])
+            _draw_losses(rows.where(source=source, dim=deepest.point.dim), axes[2])
         if pairs:
             for axes, layers in zip(grid[-1], pairs.levels("layers"), strict=False):
                 outputs = pairs.where(layers=layers)[0].measured["pair_outputs"]
@@ -147,9 +178,11 @@ def _trained(point: Point, train: Any, plan: TrainingPlan, rng: np.random.Genera
     vocabulary = train.counts.shape[1]
     if point.layers == 1:
         model = ClsAttention.start(vocabulary, point.dim, rng)
-        return model, train_cls(model, train.counts, train.labels, plan, rng).losses
+        with resuming(point, rng) as guards:
+            return model, train_cls(model, train.counts, train.labels, plan, rng, guards=guards).losses
     deep = TwoLayerAttention.start(vocabulary, point.dim, rng)
-    return deep, train_two_layer(deep, train.counts, train.labels, plan, rng).losses
+    with resuming(point, rng) as guards:
+        return deep, train_two_layer(deep, train.counts, train.labels, plan, rng, guards=guards).losses
 
 
 def _on_reviews(runs: Rows[Point], source: str) -> Iterator[Claim]:
@@ -160,12 +193,14 @@ def _on_reviews(runs: Rows[Point], source: str) -> Iterator[Claim]:
         bound=0.5,
         measured=Mean(runs.per_seed(lambda repeat: _two_and_one(repeat, "loss", np.divide))),
     )
-    yield at_most(
-        f"two-layer.loss-order.{source}",
-        f"{source}: training loss of two layers, of order 10^-5 in the paper",
-        bound=1e-4,
-        measured=Mean(deep.values("loss")),
-    )
+    if min(deep.levels("epochs"), default=0) >= CONVERGED:
+        yield agreement(
+            f"two-layer.loss-order.{source}",
+            f"{source}: decimal logarithm of the training loss of two layers, which the paper says is of order 10^-5",
+            theory=-5.0,
+            measured=Mean(np.log10(deep.values("loss"))),
+            tolerance=0.5,  # what rounds to that order
+        )
     yield at_least(
         f"two-layer.value.{source}",
         f"{source}: correlation of E.v with the posterior difference, two layers",
@@ -178,6 +213,39 @@ def _on_reviews(runs: Rows[Point], source: str) -> Iterator[Claim]:
         bound=0.45,
         measured=Mean(deep.values("pearson_selection")),
     )
+
+
+def _by_dim(deep: Rows[Point], source: str) -> Iterator[Claim]:
+    """What the dimension changes, from the smallest to the largest."""
+    dims = sorted(deep.levels("dim"))
+    if len(dims) < 2:
+        return
+    about = f"{source}, two layers, dim {dims[-1]} instead of {dims[0]}"
+
+    def change(name: str) -> NDArray[np.float64]:
+        return deep.per_seed(lambda repeat: _between(repeat.where(dim=dims[0]), repeat.where(dim=dims[-1]), name))
+
+    yield agreement(
+        f"two-layer.dim-loss.{source}",
+        f"{about}: change of the decimal logarithm of the training loss",
+        theory=0.0,
+        measured=Mean(change("loss")),
+        tolerance=0.5,  # the same order
+    )
+    yield agreement(
+        f"two-layer.dim-value.{source}",
+        f"{about}: change of the correlation of E.v with the posterior difference",
+        theory=0.0,
+        measured=Mean(change("pearson_value")),
+        tolerance=0.1,
+    )
+
+
+def _between(few: Rows[Point], many: Rows[Point], name: str) -> float | None:
+    if not few or not many:
+        return None
+    before, after = few[0].measured[name], many[0].measured[name]
+    return float(np.log10(after / before) if name == "loss" else after - before)
 
 
 def _two_and_one(repeat: Rows[Point], name: str, combine: Any) -> float | None:

@@ -95,7 +95,7 @@ class MarginDisplay(Display):
         places, leads, held = np.arange(1, len(order) + 1), self.leads[order], self.held[order]
         ax.plot(places[~held], leads[~held], "o", color=COLOURS[0], ms=5, label="other pairs")
         ax.plot(places[held], leads[held], "D", color=COLOURS[1], ms=7, label="pairs that hold the direction")
-        ax.axhline(self.margin, color=QUIET, lw=1.5, label=f"margin {self.margin:.4g}")
+        ax.axhline(self.margin, color=QUIET, lw=1.5, label=f"margin {self.margin:.4g}, at most {self.bound:.4g}")
         ax.set(xlabel="pairs of a selected and another token, by lead", ylabel="lead of the selected token")
         ax.set_ylim(min(0.0, 1.1 * float(leads.min())), 1.08 * float(leads.max()))
-        legend_above(ax, 3)
+        legend_above(ax)

@@ -18,10 +18,15 @@ if TYPE_CHECKING:
 
     from whichtoken.estimators.bags.planning import StudyPlan
 
-MODELS = {"attention": "attention", "pooled": "mean pooling + linear", "vectorized": "linear on all tokens"}
+MODELS = {
+    "attention": "attention, samples split",
+    "pooled": "mean pooling + linear",
+    "vectorized": "linear on all tokens",
+}
+SHARED = "attention, all samples for both"
 CURVE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 CURVE_POINTS = 1 << 12
-MARKERS = "os^"
+MARKERS = "os^D"
 
 
 class LearningCurvePlanDisplay(Display):
@@ -53,8 +58,8 @@ class LearningCurvePlanDisplay(Display):
     >>> from whichtoken.theory.sparse_tokens import plan
     >>> study = plan(length=10, signal_tokens=1, strength=5.0, prevalence=0.5, dim=200, samples=800)
     >>> shown = LearningCurvePlanDisplay.from_plan(study)
-    >>> shown.ax_.get_xlabel(), list(shown.curves)
-    ('labelled sequences', ['attention', 'mean pooling + linear', 'linear on all tokens'])
+    >>> shown.ax_.get_xlabel(), list(shown.curves)[:2]
+    ('labelled sequences', ['attention, all samples for both', 'attention, samples split'])
     """
 
     def __init__(
@@ -90,7 +95,8 @@ class LearningCurvePlanDisplay(Display):
     @classmethod
     def _of_theory(cls, plan: Plan) -> Self:
         sizes = [max(4, round(multiple * plan.samples)) for multiple in CURVE_MULTIPLES]
-        curves = {label: [(n, predicted_error(plan, name, n)) for n in sizes] for name, label in MODELS.items()}
+        models = {"shared": SHARED, **MODELS}
+        curves = {label: [(n, predicted_error(plan, name, n)) for n in sizes] for name, label in models.items()}
         return cls(curves, samples=plan.samples, target=plan.target_error, floor=plan.bayes_floor)
 
     @classmethod
@@ -109,7 +115,7 @@ class LearningCurvePlanDisplay(Display):
     def _draw(self, ax: Axes) -> None:
         for place, (name, points) in enumerate(self.curves.items()):
             x, y, *interval = np.array(points, dtype=np.float64).T
-            ax.plot(x, y, color=COLOURS[place], marker=MARKERS[place % 3], label=name)
+            ax.plot(x, y, color=COLOURS[place], marker=MARKERS[place % len(MARKERS)], label=name)
             if interval:
                 low, high = interval
                 ax.fill_between(x, low, high, color=COLOURS[place], alpha=0.2, linewidth=0)
@@ -130,10 +136,11 @@ class LearningCurvePlanDisplay(Display):
 
 
 def predicted_error(plan: Plan, model: str, samples: int) -> float:
-    """Predicted test error of a model with more or fewer samples; attention keeps the plan's split and temperature."""
+    """Predicted test error of a model with more or fewer samples; attention keeps the plan's design."""
     task = Task(plan.length, plan.signal_tokens, plan.strength, plan.prevalence)
-    if model == "attention":
-        return plan.design.error(task, samples / plan.dim, points=CURVE_POINTS)
+    if model in ("attention", "shared"):
+        design = plan.design if model == "attention" else plan.shared_design
+        return design.error(task, samples / plan.dim, points=CURVE_POINTS)
     ridge = getattr(plan, model).ridge
     return erm(
         model=model, **asdict(task), samples_per_dim=samples / plan.dim, ridge=ridge, loss=LOSS, accuracy=1e-2

@@ -30,7 +30,7 @@ from whichtoken.theory.attention_regression.factors import (
     limit_map,
     population_loss,
 )
-from whichtoken.theory.attention_regression.floors import excess_floor, start_error
+from whichtoken.theory.attention_regression.floors import excess_floor, start_error, start_floor
 from whichtoken.theory.attention_regression.rates import chain_rate, covariance_rate, gram_rate, iterations_to
 
 __all__ = [
@@ -47,4 +47,5 @@ __all__ = [
     "limit_map",
     "population_loss",
     "start_error",
+    "start_floor",
 ]

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, logit
 
 from whichtoken.data.sparse_task import Task
@@ -17,6 +17,7 @@ from whichtoken.display.shown import Shown
 from whichtoken.theory.sparse_tokens.alignment import TwoSteps, two_steps
 from whichtoken.theory.sparse_tokens.feature_law import attention_law
 from whichtoken.theory.sparse_tokens.readout import solve_readout
+from whichtoken.theory.sparse_tokens.reuse import Training
 from whichtoken.theory.sparse_tokens.saddle import SOLVED
 from whichtoken.theory.sparse_tokens.token_noise import kept_points
 
@@ -54,6 +55,22 @@ class Design(Shown):
         """Test error of this way to train, also with another task or number of samples than it was made for."""
         rule = (self.query_share, self.inverse_temperature, self.bias_correction)
         return design_error(task, samples_per_dim, *rule, points, learning_rate=self.learning_rate, ridge=self.ridge)
+
+
+@dataclass(frozen=True)
+class SharedDesign:
+    """How to train attention with all samples, for the query and again for the readout."""
+
+    inverse_temperature: float  # inverse temperature times norm of the query
+    bias_correction: bool  # put the bias at the log-odds of the prevalence before the step on the query
+    alignment: float  # cosine of query and signal that results
+    learning_rate: float = LEARNING_RATE  # of the step on the readout
+    ridge: float = RIDGE
+
+    def error(self, task: Task, samples_per_dim: float, points: int = POINTS) -> float:
+        """Test error of this way to train, also with another task or number of samples than it was made for."""
+        rule = (self.inverse_temperature, self.ridge, self.bias_correction, self.learning_rate)
+        return Training(task, samples_per_dim, *rule).solve(points)[0]
 
 
 def query_steps(
@@ -137,9 +154,36 @@ def best_design(task: Task, samples_per_dim: float, refine: bool = True) -> Desi
     return design(x, least_ridge(lambda ridge: design(x, ridge).error(task, samples_per_dim), task))
 
 
+@lru_cache(maxsize=16)
+def best_shared_design(task: Task, samples_per_dim: float, refine: bool = True) -> SharedDesign:
+    """Least test error over the temperature; without `refine` only a grid is searched."""
+    correct, rate = _query_rule(task, samples_per_dim)
+    alignment = query_steps(task, samples_per_dim, correct, rate).alignment
+
+    def error(log_temperature: float, points: int = POINTS, ridge: float = RIDGE) -> float:
+        design = SharedDesign(math.exp(log_temperature), correct, alignment, rate, ridge)
+        found = design.error(task, samples_per_dim, points)
+        return math.inf if math.isnan(found) else found
+
+    warmer = min(1.0, STRONG / max(task.strength, STRONG))
+    grid = np.log(TEMPERATURES if warmer == 1 else (TEMPERATURES[0] * warmer, *TEMPERATURES))
+    errors = [error(x, GRID_POINTS) for x in grid]
+    best = int(np.argmin(errors))
+    x = float(grid[best])
+    if refine:
+        between = (float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)]))
+        refined = float(
+            minimize_scalar(error, bounds=between, method="bounded", options={"xatol": 0.1, "maxiter": 8}).x
+        )
+        x = min(x, refined, key=lambda candidate: error(candidate, CHECK_POINTS))
+    ridge = least_ridge(lambda value: error(x, ridge=value), task)
+    return SharedDesign(math.exp(x), correct, alignment, rate, ridge)
+
+
 def _query_rule(task: Task, samples_per_dim: float) -> tuple[bool, float]:
     """Whether to correct the bias, and how long the first step is to be."""
-    rules = [(correct, rate) for rate in LEARNING_RATES for correct in (False, True)]
+    # with correction first: where theory sees no difference a finite sample does, for the luck of its labels no longer counts
+    rules = [(correct, rate) for rate in LEARNING_RATES for correct in (True, False)]
     best, best_alignment = rules[0], -math.inf
     for correct, rate in rules:
         alignment = query_steps(task, samples_per_dim, correct, rate).alignment

@@ -1,4 +1,4 @@
-"""The error of attention at several sizes over the tasks that a pilot allows, before anything is trained."""
+"""The error of `BagClassifier` at several sizes over the tasks that a pilot allows, before anything is trained."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from whichtoken.data.sparse_task import Task
-from whichtoken.theory.sparse_tokens.design import LEAST, best_design
+from whichtoken.theory.sparse_tokens.design import LEAST, best_shared_design
 from whichtoken.theory.sparse_tokens.pilot import PilotEstimate
+from whichtoken.theory.sparse_tokens.ways import bag_error
 
 Array = NDArray[np.float64]
 
@@ -31,11 +32,12 @@ def curve_laws(
     task: Task, estimate: PilotEstimate, samples: Sequence[float], known_prevalence: bool = False
 ) -> Iterator[CurveLaw]:
     """A law for each number of signal tokens that the pilot allows; each size has the design that is best for the task."""
-    designs = [best_design(task, size / estimate.dim, False) for size in samples]
+    designs = [best_shared_design(task, size / estimate.dim, False) for size in samples]
 
     def log_odds(variant: Task) -> Array:
         errors = [design.error(variant, size / estimate.dim) for design, size in zip(designs, samples, strict=True)]
-        return np.asarray(logit(np.maximum(np.nan_to_num(errors, nan=variant.trivial_error), LEAST)))
+        known = np.clip(np.nan_to_num(errors, nan=variant.trivial_error), LEAST, variant.trivial_error)
+        return np.asarray(logit([bag_error(variant, error) for error in known]))
 
     prevalence_steps = np.zeros(len(designs))
     if not known_prevalence:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
 from scipy.optimize import brentq
@@ -12,21 +12,35 @@ from whichtoken.checks import check_count, check_range
 from whichtoken.data.sparse_task import Task
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
-from whichtoken.theory.sparse_tokens.design import LEAST, LOSS, RIDGE, Design, best_design, least_ridge, query_steps
+from whichtoken.theory.sparse_tokens.design import (
+    LEAST,
+    LOSS,
+    RIDGE,
+    Design,
+    SharedDesign,
+    best_design,
+    best_shared_design,
+    least_ridge,
+    query_steps,
+)
 from whichtoken.theory.sparse_tokens.feature_law import MODELS
 from whichtoken.theory.sparse_tokens.limits import attention_oracle, bayes_oracle, linear_oracle
 from whichtoken.theory.sparse_tokens.readout import erm
 from whichtoken.theory.sparse_tokens.separability import capacity
 from whichtoken.theory.sparse_tokens.token_noise import kept_points
+from whichtoken.theory.sparse_tokens.ways import POINTS, Way, bag_error, recommended, shared_target
 
 ACCURACY = 1e-2
 LEAST_SAMPLES = 4
 UNLIMITED = 1e5  # samples per weight that stand for all the data in the world
 ROOT_POINTS = 1 << 12
+NEARBY = 4  # times the samples, within which a design stays good
 ORACLE_POINTS = 1 << 11
 CAPACITY_POINTS = 1 << 15  # that of a strong signal is known to a tenth only, and would take seconds otherwise
 SMALL_DIM = 50
 FEW = 50  # sequences of the rarer class per stage, below which training does visibly worse than the theory says
+SHARED = "shared"  # attention with all samples for query and readout, where a model is asked for
+DESIGNERS: dict[str, Callable[..., Design | SharedDesign]] = {"attention": best_design, SHARED: best_shared_design}
 REDESIGNS, CLOSE = 6, 0.02  # designs tried in turn, and the relative gain in samples below which no other is
 
 
@@ -55,9 +69,15 @@ class Plan(Shown):
     target_error : float or None
         Wanted test error, if there is one.
     design : Design
-        Temperature, ridge and split of the samples to use for attention.
+        Temperature, ridge and split of the samples to use for attention whose query and readout have samples of their own.
+    shared_design : SharedDesign
+        Temperature and ridge to use for attention whose query and readout are both trained on all samples.
     attention, pooled, vectorized : Forecast
-        Predicted error, samples needed and capacity of each model.
+        Predicted error, samples needed and capacity of each model; attention with the samples split.
+    reuse, bag_classifier : Way
+        Predicted error and samples needed of attention with all samples for query and readout, and of `BagClassifier`.
+    recommended : str
+        How to train attention: "split", "reuse" or "BagClassifier".
     bayes_floor : float
         No classifier does better.
     bayes_floor_error : float
@@ -85,9 +105,13 @@ class Plan(Shown):
     samples: int
     target_error: float | None
     design: Design
+    shared_design: SharedDesign
     attention: Forecast
     pooled: Forecast
     vectorized: Forecast
+    reuse: Way
+    bag_classifier: Way
+    recommended: str
     bayes_floor: float
     bayes_floor_error: float
     linear_oracle: float
@@ -119,14 +143,14 @@ def plan(
     length, signal_tokens, strength, prevalence, dim : numbers
         The task, in units of the noise. `whichtoken.estimators.plan_study` estimates it from a pilot sample.
     samples : int, optional
-        Sequences in total; by default what attention needs for the target.
+        Sequences in total; by default what the recommended way to train attention needs for the target.
     target_error : float, optional
         Wanted test error.
 
     Returns
     -------
     Plan
-        Forecasts for attention, mean pooling and a linear model, the design to use, limits and warnings.
+        Forecasts for attention, trained in three ways, mean pooling and a linear model, designs, limits and warnings.
 
     Raises
     ------
@@ -159,23 +183,31 @@ def plan(
     task, width = Task(length, signal_tokens, strength, prevalence), dim
     floor = bayes_oracle(**asdict(task))
     _check_target(task, target_error, floor.error)
-    needed = {model: _samples_needed(task, width, model, target_error) for model in MODELS}
+    needed = {model: _samples_needed(task, width, model, target_error) for model in (SHARED, *MODELS)}
     if samples is None:
         samples = _first_known(needed, task, target_error)
-    design = best_design(task, samples / width)
+    design, shared = best_design(task, samples / width), best_shared_design(task, samples / width)
     attention, pooled, vectorized = (
         _forecast(task, width, model, samples, design, needed[model], floor.error) for model in MODELS
     )
     forecasts = {"attention": attention, "pooled": pooled, "vectorized": vectorized}
+    together, _ = _bounded(shared.error(task, samples / width, POINTS), task, floor.error)
+    reuse = Way(together, needed[SHARED])
+    bags_needed = _bags_needed(task, width, needed[SHARED], shared_target(task, target_error))
+    bag_classifier = Way(min(bag_error(task, together), task.trivial_error), bags_needed)
     return Plan(
         **asdict(task),
         dim=width,
         samples=samples,
         target_error=target_error,
         design=design,
+        shared_design=shared,
         attention=attention,
         pooled=pooled,
         vectorized=vectorized,
+        reuse=reuse,
+        bag_classifier=bag_classifier,
+        recommended=recommended(attention.error, reuse.error, bag_classifier.error),
         bayes_floor=floor.error,
         bayes_floor_error=floor.standard_error,
         linear_oracle=linear_oracle(**asdict(task)),
@@ -222,13 +254,14 @@ def _samples_needed(task: Task, dim: int, model: str, target: float | None) -> i
     if target is None:
         return None
 
-    def excess(log_alpha: float, design: Design | None) -> float:
+    def excess(log_alpha: float, design: Design | SharedDesign | None) -> float:
         alpha = math.exp(log_alpha)
         error = design.error(task, alpha, points=ROOT_POINTS) if design else _error(task, model, alpha, None)
         return math.inf if math.isnan(error) else math.log(max(error, LEAST) / target)
 
-    def design(log_alpha: float, refine: bool) -> Design | None:
-        return best_design(task, math.exp(log_alpha), refine) if model == "attention" else None
+    def design(log_alpha: float, refine: bool) -> Design | SharedDesign | None:
+        designer = DESIGNERS.get(model)
+        return designer(task, math.exp(log_alpha), refine) if designer else None
 
     most = math.log(_unlimited(task, model))
     if excess(most, design(most, refine=True)) > 0:
@@ -236,7 +269,7 @@ def _samples_needed(task: Task, dim: int, model: str, target: float | None) -> i
     least = high = math.log(LEAST_SAMPLES / dim)
     while high < most and excess(high, design(high, refine=False)) > 0:
         high += math.log(2)
-    for _ in range(REDESIGNS if model == "attention" else 1):
+    for _ in range(REDESIGNS if model in DESIGNERS else 1):
         chosen, low = design(high, refine=True), high - math.log(2)
         if excess(high, chosen) > 0:  # the design behind `high` is better still
             break
@@ -246,8 +279,23 @@ def _samples_needed(task: Task, dim: int, model: str, target: float | None) -> i
     return math.ceil(dim * math.exp(max(high, least)) - 1e-6)
 
 
+def _bags_needed(task: Task, dim: int, shared: int | None, target: float | None) -> int | None:
+    """Bags for the error that the two steps must have, a little less than what `shared` samples give them."""
+    if shared is None or target is None:
+        return None
+    design, low = best_shared_design(task, shared / dim), math.log(shared / dim)
+
+    def excess(log_alpha: float) -> float:
+        return math.log(max(design.error(task, math.exp(log_alpha), points=ROOT_POINTS), LEAST) / target)
+
+    high = low + math.log(NEARBY)
+    if not excess(high) < 0:  # far away, where another design is better
+        return _samples_needed(task, dim, SHARED, target)
+    return math.ceil(dim * math.exp(brentq(excess, low, high, xtol=5e-3) if excess(low) > 0 else low) - 1e-6)
+
+
 def _first_known(needed: dict[str, int | None], task: Task, target_error: float | None) -> int:
-    """The samples to plan with: attention's, or those of a linear model where only that reaches the target."""
+    """The samples to plan with: attention's, shared or split, or a linear model's where only that reaches the target."""
     for count in needed.values():
         if count is not None:
             return count

@@ -7,10 +7,10 @@ the symbols; g = lr_query / L is the gain of the step on the query, P = 1 - 11^T
     scores of a training sample    tau X q / |q|  -  tau g h P t / (alpha |q|)     with q and w1 as the others make them
     its feature along w1           s . t  -  lr_readout a_y / (alpha L), and so along the query, of which w1 is a part
 
-because X X^T is alpha n times the identity, in high dimension. What is left of the noise is Gaussian, but for two linear
-constraints that q and w1 impose on it: the slopes a_y 1/L and h P t, as vectors over all tokens of all samples, are orthogonal
-to it. In Gordon's comparison (as for `saddle.py`) they take the part of the slopes l1 along them out of the energy, and pull on
-every score in return:
+because X X^T is d times the identity, in high dimension, and d = n / alpha. What is left of the noise is Gaussian, but for two
+linear constraints that q and w1 impose on it: the slopes a_y 1/L and h P t, as vectors over all tokens of all samples, are
+orthogonal to it. In Gordon's comparison (as in `saddle.py`) they take the part of the slopes l1 along them out of the energy and
+pull on every score in return:
 
     psi_1 = (a_y / L) / sqrt(E[a_y^2] / L),    psi_2 = h s.Pt / sqrt(E[h^2 |Pt|^2]),    kappa_k = E[l1 psi_k]
     z = prox(r + V sum_k kappa_k psi_k; rho V)
@@ -191,9 +191,8 @@ class Training:
         prox = np.full(law.label.size, np.nan)
         along, beside, third = law.signal
         off = max(math.sqrt(1 - along**2), NOTHING)
-        toward = (
-            start.signal_overlap / off
-        )  # what a readout of fresh samples has of the signal, on both axes off the query
+        # start from what a readout of fresh samples has of the signal, on both axes off the query
+        toward = start.signal_overlap / off
         overlaps = [start.query_overlap, toward * beside, toward * third]
         first = [*overlaps, *start.state[2:], 0.0, 0.0]
         for method in ("hybr", "lm"):  # the first is quicker, the second comes from farther away

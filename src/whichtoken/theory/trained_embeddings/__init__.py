@@ -32,12 +32,14 @@ from whichtoken.theory.trained_embeddings.bounds import (
 from whichtoken.theory.trained_embeddings.conditions import (
     OneRelevantToken,
     TheoremConditions,
+    loss_limit,
     one_relevant_token,
     relevant_selection,
     rival_selections,
     theorem_conditions,
 )
 from whichtoken.theory.trained_embeddings.decisions import Certificate, Flips, certify, minimal_deletions
+from whichtoken.theory.trained_embeddings.explain import TheoremExplanation, explain_theorem, lost_label
 from whichtoken.theory.trained_embeddings.frequencies import (
     TokenClasses,
     posterior_difference,
@@ -53,10 +55,12 @@ from whichtoken.theory.trained_embeddings.one_step import (
 from whichtoken.theory.trained_embeddings.selection import (
     dominant_share,
     local_optimality,
+    remaining_sets,
     secondary_sets,
     selection_margin,
     selection_sets,
 )
+from whichtoken.theory.trained_embeddings.unique import Rival, UniqueSelection, smallest_rival, unique_selection
 
 __all__ = [
     "Attended",
@@ -66,28 +70,37 @@ __all__ = [
     "OneStepBounds",
     "OneStepError",
     "Requirements",
+    "Rival",
     "TheoremConditions",
+    "TheoremExplanation",
     "TokenClasses",
+    "UniqueSelection",
     "attend",
     "certify",
     "dominant_share",
+    "explain_theorem",
     "first_step",
     "ideal_first_step",
     "local_optimality",
     "loss_bound",
+    "loss_limit",
+    "lost_label",
     "minimal_deletions",
     "one_relevant_token",
     "one_step_bounds",
     "one_step_error",
     "posterior_difference",
     "relevant_selection",
+    "remaining_sets",
     "rival_selections",
     "secondary_sets",
     "selection_margin",
     "selection_sets",
     "signed_frequency",
+    "smallest_rival",
     "theorem_conditions",
     "theorem_requirements",
     "token_classes",
+    "unique_selection",
     "unique_selection_requirements",
 ]

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
 
+from whichtoken.attention.losses import log_logistic
 from whichtoken.checks import check_count, check_range
 from whichtoken.data.token_counts import as_counts, as_signs
 from whichtoken.display.shown import Shown
 from whichtoken.theory.trained_embeddings.attention import stored_rows
 from whichtoken.theory.trained_embeddings.frequencies import signed_frequency
+
+Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -95,12 +99,24 @@ def loss_bound(counts: Any, labels: ArrayLike, lr: float) -> float:
     >>> loss_bound(counts, labels, lr=20.0) < loss_bound(counts, labels, lr=5.0)
     True
     """
+    return math.exp(log_loss_bound(counts, labels, lr))
+
+
+def log_loss_bound(counts: Any, labels: ArrayLike, lr: float) -> float:
+    """Logarithm of `loss_bound`, which underflows at the step size of the theorem."""
     check_range("lr", lr, 0.0, math.inf)
+    margins = lr * first_margins(counts, labels) - 1 / (22 * lr)
+    logs = [log_logistic(margin) for margin in margins]
+    return float(logsumexp(logs)) - math.log(len(logs))
+
+
+def first_margins(counts: Any, labels: ArrayLike) -> Vector:
+    """y f(X) / lr after a first step without errors, in the limit of infinite dimension: half the mean of y alpha, (n,)."""
     counts, signs = as_counts(counts), as_signs(labels)
     alpha, rows = signed_frequency(counts, signs), stored_rows(counts)
     lengths = np.maximum(np.asarray(counts.sum(axis=1)), 1)
-    means = np.bincount(rows, counts.data * alpha[counts.indices], minlength=len(signs)) / lengths
-    return float(np.logaddexp(0.0, -lr / 2 * signs * means + 1 / (22 * lr)).mean())
+    means: Vector = np.bincount(rows, counts.data * alpha[counts.indices], minlength=len(signs)) / lengths
+    return signs * means / 2
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from whichtoken.data.token_counts import as_counts, as_signs
 from whichtoken.display.shown import Shown
-from whichtoken.theory.trained_embeddings.attention import attend, token_sets
+from whichtoken.theory.trained_embeddings.attention import attend, row_maxima, stored_rows, token_sets
 from whichtoken.theory.trained_embeddings.bounds import Requirements, theorem_requirements
 from whichtoken.theory.trained_embeddings.frequencies import TokenClasses, token_classes
 from whichtoken.theory.trained_embeddings.one_step import as_parameters
@@ -106,8 +106,8 @@ class TheoremConditions(Shown):
     sizes_met : bool
         Whether the step and the dimension at hand reach them.
     loss, loss_limit : float
-        L(E^1, p^1) and 1/(2n): below it the flow cannot drop a relevant token (proof of Lemma 14). This is the
-        condition that does the work; it can hold when the sizes are far from equation (10).
+        L(E^1, p^1) and what it has to stay below, so that the flow cannot drop a relevant token: see `loss_limit`. This is
+        the condition that does the work; it can hold when the sizes are far from equation (10).
 
     Examples
     --------
@@ -159,15 +159,51 @@ def theorem_conditions(
     >>> import numpy as np
     >>> from whichtoken.theory.trained_embeddings import theorem_conditions
     >>> found = theorem_conditions(np.zeros((3, 2)), np.zeros(2), np.ones(2), [[1, 0, 1], [0, 1, 1]], [1, -1], lr=1.0)
-    >>> found.loss_met, round(found.loss, 4), found.loss_limit
-    (False, 0.6931, 0.25)
+    >>> found.loss_met, round(found.loss, 4), round(found.loss_limit, 4)
+    (False, 0.6931, 0.3466)
     """
     E, p, v = as_parameters(embeddings, cls, value)
     counts = as_counts(counts)
     n, length = counts.shape[0], int(np.max(counts.sum(axis=1)))
     needed = theorem_requirements(n, length, E.shape[0], lr=lr)
     loss = float(attend(E @ p, E @ v, counts, labels).losses.mean())
-    return TheoremConditions(one_relevant_token(counts, labels), needed, needed.met(lr, E.shape[1]), loss, 1 / (2 * n))
+    limit = loss_limit(E @ v, counts, labels)
+    return TheoremConditions(one_relevant_token(counts, labels), needed, needed.met(lr, E.shape[1]), loss, limit)
+
+
+def loss_limit(values: ArrayLike, counts: Any, labels: ArrayLike) -> float:
+    """Least loss of a p that attends to no relevant token in some sequence: min over X of log(1 + exp(-max_j y g_j)) / n.
+
+    A flow only descends, so it loses no relevant token from a loss below that. The 1/(2n) of the proof of Lemma 14 is below it
+    only while the values of all other tokens are below 0.4327.
+
+    Parameters
+    ----------
+    values : array_like of shape (|S|,)
+        g_s = v.E_s of every token.
+    counts : sparse or dense, shape (n, |S|)
+        How often each token occurs in each sequence.
+    labels : array_like of shape (n,)
+        -1 or +1.
+
+    Returns
+    -------
+    float
+        The limit.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.trained_embeddings import loss_limit
+    >>> round(loss_limit([9.0, -9.0, 0.0], [[1, 0, 1], [0, 1, 1]], [1, -1]), 4)  # log(2) / 2
+    0.3466
+    >>> round(loss_limit([9.0, -9.0, 1.0], [[1, 0, 1], [0, 1, 1]], [1, -1]), 4)  # the third token speaks for the first label
+    0.1566
+    """
+    counts, signs = as_counts(counts), as_signs(labels).astype(np.float64)
+    others = ~token_classes(counts, signs).relevant[counts.indices]
+    gamma = signs[stored_rows(counts)] * np.asarray(values, dtype=np.float64)[counts.indices]
+    best = row_maxima(np.where(others, gamma, -np.inf), counts.indptr)
+    return float(np.logaddexp(0.0, -best).min() / len(signs))
 
 
 def relevant_selection(counts: Any, labels: ArrayLike) -> sparse.csr_array:

@@ -1,4 +1,4 @@
-"""Numbers of the pages come from the record: `python docs/numbers.py` writes them in, `--check` says which are stale.
+"""Numbers of the pages come from the record: `python docs/make_numbers.py` writes them in, `--check` says which are stale.
 
 In a page, a number stands between two comments that do not show:
 
