@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -19,9 +21,9 @@ from whichtoken.workbench.claim_form import form_fields, planned
 from whichtoken.workbench.gate import DRAWN
 from whichtoken.workbench.job_files import JobRequest
 from whichtoken.workbench.job_pages import jobs_of
-from whichtoken.workbench.pages import room_page, template_text
+from whichtoken.workbench.pages import ROOMS, room_page, template_text
 from whichtoken.workbench.settings import ServerSettings
-from whichtoken.workbench.stored_claims import StoredRun, rows_of_run, run_view, runs_of, state_counts
+from whichtoken.workbench.stored_claims import Stamp, StoredRun, rows_of_run, run_view, runs_of, stamp, state_counts
 
 
 def settings_of(request: Request) -> ServerSettings:
@@ -31,7 +33,14 @@ def settings_of(request: Request) -> ServerSettings:
 
 
 def _overview(request: Request) -> Response:
-    stored = runs_of(settings_of(request).out)
+    out = settings_of(request).out
+    return HTMLResponse(_overview_text(out, stamp(out)))
+
+
+@lru_cache(maxsize=2)
+def _overview_text(out: Path, _: Stamp) -> str:
+    """The first page, made once for each state of the ledger."""
+    stored = runs_of(out)
     theories: dict[str, list[dict[str, Any]]] = {}
     for claim in experiments().values():
         latest = next(iter(stored.get(claim.id, [])), None)
@@ -40,16 +49,10 @@ def _overview(request: Request) -> Response:
         theories.setdefault(claim.theory, []).append(line)
     known = {theory.id: theory for theory in THEORIES}
     order = [*(id for id in known if id in theories), *(id for id in theories if id not in known)]
-    counts = state_counts(state for runs in stored.values() for state in _states(runs[0]))
-    return room_page(
-        request,
-        "claims.html",
-        theories={id: theories[id] for id in order},
-        known=known,
-        counts=counts,
-        faults=faults(),
-        ran=bool(stored),
-    )
+    return template_text(
+        "claims.html", room="/", rooms=ROOMS, theories={id: theories[id] for id in order}, known=known, faults=faults(),
+        counts=state_counts(state for runs in stored.values() for state in _states(runs[0])), ran=bool(stored),
+    )  # fmt: skip
 
 
 def _states(run: StoredRun) -> list[str]:
