@@ -5,6 +5,7 @@ import io
 import json
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -15,6 +16,8 @@ from whichtoken.lab.ledger import Ledger
 from whichtoken.lab.plan import make_plan
 from whichtoken.places import LEDGER_NAME
 from whichtoken.workbench.app import create_app
+from whichtoken.workbench.inspect_job import inspect_folder
+from whichtoken.workbench.job_files import JobFolder, JobRequest
 from whichtoken.workbench.planning import StudyNumbers, quick_forecast
 from whichtoken.workbench.scenes import SCENES
 from whichtoken.workbench.settings import MOST_UPLOADS, ServerSettings
@@ -257,6 +260,27 @@ def test_a_folder_that_is_no_model_is_a_sentence(client, tmp_path):
         answer = client.post("/inspect/start", files={"folder": (None, folder), "pasted": (None, "a text")})
         assert answer.status_code == 400
         assert "folder" in answer.json()["error"]
+
+
+def test_a_transformer_is_inspected_and_its_numbers_are_kept(client, settings, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "inspection"))
+    families = pytest.importorskip("families")
+    families.tiny_classifier().save_pretrained(tmp_path / "model")
+    families.tiny_tokenizer().save_pretrained(tmp_path / "model")
+    (tmp_path / "texts.csv").write_text("text\n" + "the very good film\na bad plot\n" * 10)
+    arguments = {
+        "folder": str(tmp_path / "model"),
+        "texts": str(tmp_path / "texts.csv"),
+        "column": "text",
+        "label": "",
+        "most": 500,
+    }
+    job = JobFolder.new(settings.home / "jobs", JobRequest("inspect", "inspect model", arguments))
+    job.finish(inspect_folder(job, arguments))
+    found = client.get(f"/inspect/{job.id}/numbers.json").json()
+    assert (found["texts"], len(found["heads"])) == (20, 8)
+    assert client.get(f"/inspect/{job.id}").status_code == 200
+    assert "attachment" in client.get(f"/inspect/{job.id}/page.html").headers["content-disposition"]
 
 
 def test_fifty_at_once_are_all_answered(trained):

@@ -4,7 +4,10 @@ import json
 import re
 import shutil
 import signal
+import socket
+from contextlib import ExitStack
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from serving_process import Served
@@ -200,6 +203,18 @@ def test_the_keyboard_reaches_every_room(visit, bench):
     stops = visit(bench.address + "/planner").tab_stops(most=12)
     assert stops[0] == "a Skip to the content"
     assert [f"a {name}" for name in ("Claims", "Planner", "Your data", "Dynamics", "Inspect", "Jobs")] == stops[2:8]
+
+
+def test_slow_clients_do_not_hold_the_others(bench):
+    """Half a request on thirty connections, half an upload on another, and pages are answered all the same."""
+    host, port = bench.address.removeprefix("http://").split(":")
+    head = (
+        f"POST /data/hand-over HTTP/1.1\r\nHost: {host}:{port}\r\nOrigin: {bench.address}\r\nContent-Length: 5000\r\n"
+    )
+    with ExitStack() as stack:
+        for half in [b"GET / HTTP/1.1\r\nHost: 127"] * 30 + [head.encode() + b"Content-Type: text/plain\r\n\r\nhalf"]:
+            stack.enter_context(socket.create_connection((host, int(port)))).sendall(half)
+        assert urlopen(f"{bench.address}/jobs", timeout=10).status == 200
 
 
 def test_a_link_with_a_token_opens_the_workbench(visit, out):

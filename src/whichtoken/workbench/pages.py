@@ -17,7 +17,8 @@ from whichtoken.report.frame import cut, maths
 from whichtoken.report.sentences import number
 from whichtoken.workbench.gate import DRAWN
 
-ROOMS = {"/": "Claims", "/planner": "Planner", "/data": "Your data", "/dynamics": "Dynamics", "/inspect": "Inspect"}
+ROOMS = {"/": "Claims", "/planner": "Planner", "/data": "Your data", "/dynamics": "Dynamics", "/inspect": "Inspect",
+         "/jobs": "Jobs"}  # fmt: skip
 SENTENCES = {
     404: "there is nothing at this address; it may have been removed, or the link is incomplete",
     405: "this address does not take that kind of request",

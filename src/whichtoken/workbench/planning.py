@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
 from whichtoken.errors import UsageError
-from whichtoken.report.displays.plan import MODELS
-from whichtoken.report.planning import forecast_rows, protocol
+from whichtoken.report.displays.plan import MODELS, predicted_error
+from whichtoken.report.planning import WAYS, forecast_rows, protocol
 from whichtoken.theory.sparse_tokens import Plan, Task, erm, plan
-from whichtoken.theory.sparse_tokens.design import LOSS, RIDGE, Design, query_steps
-from whichtoken.theory.sparse_tokens.planner import Forecast
+from whichtoken.theory.sparse_tokens.design import LOSS, RIDGE, Design, SharedDesign, query_steps
+from whichtoken.theory.sparse_tokens.ways import bag_error
 
-QUICK_POINTS = 1 << 10
+QUICK_POINTS = 1 << 9
+LONG = 300  # tokens, beyond which fewer points keep the time
+QUICK_CURVE = (0.25, 1.0, 4.0)
 CURVE = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the samples
+SHOWN = {**WAYS, **MODELS}  # fields of a plan, by what they are called
 LIMITS = {  # least, most and default of each number; the sliders go from the first to the second
     "length": (2, 1000, 10), "signal_tokens": (1, 100, 1), "strength": (0.1, 12.0, 5.0), "prevalence": (0.01, 0.99, 0.5),
     "dim": (10, 5000, 500), "samples": (20, 100_000, 2000), "target_error": (0.001, 0.5, None),
@@ -74,17 +77,22 @@ def _number(name: str, text: str | None) -> Any:
 
 @lru_cache(maxsize=4096)
 def quick_forecast(numbers: StudyNumbers) -> dict[str, Any]:
-    """Learning curves by the design of the nearest exact plan: right to about a tenth of the error."""
+    """Learning curves by the designs of the nearest exact plan: right to about a tenth of the error."""
     _check_tokens(numbers)
-    design = _nearest(numbers)
-    sizes = [max(4, round(multiple * numbers.samples)) for multiple in CURVE]
-    curves = {"attention": [design.error(numbers.task, n / numbers.dim, QUICK_POINTS) for n in sizes]}
+    split, shared = _nearest(numbers)
+    sizes = [max(4, round(multiple * numbers.samples)) for multiple in QUICK_CURVE]
+    points = QUICK_POINTS if numbers.length <= LONG else QUICK_POINTS // 2
+    curves = {
+        "reuse": [shared.error(numbers.task, n / numbers.dim, points) for n in sizes],
+        "attention": [split.error(numbers.task, n / numbers.dim, points) for n in sizes],
+    }
     for model in ("pooled", "vectorized"):
-        curves[model] = [_linear_error(numbers, model, n, RIDGE) for n in sizes]
-    steps = query_steps(numbers.task, design.query_share * numbers.samples / numbers.dim, design.bias_correction)
-    middle = CURVE.index(1.0)
+        curves[model] = [_linear_error(numbers, model, n) for n in sizes]
+    curves = _with_bags(numbers.task, curves)
+    middle = QUICK_CURVE.index(1.0)
+    steps = query_steps(numbers.task, numbers.samples / numbers.dim, shared.bias_correction)
     return {
-        "approximate": True, "samples": sizes, "curves": _finite(curves), "names": MODELS,
+        "approximate": True, "samples": sizes, "curves": _finite(curves), "names": SHOWN,
         "errors": _finite({name: curve[middle] for name, curve in curves.items()}),
         "alignment": steps.alignment, "trivial": numbers.task.trivial_error,
     }  # fmt: skip
@@ -116,34 +124,36 @@ def _planned(numbers: StudyNumbers) -> Plan:
 
 def _exact_answer(numbers: StudyNumbers, made: Plan) -> dict[str, Any]:
     sizes = [max(4, round(multiple * made.samples)) for multiple in CURVE]
-    forecasts = {
-        field.name: found for field in fields(made) if isinstance(found := getattr(made, field.name), Forecast)
-    }
-    curves = {"attention": [made.design.error(numbers.task, n / made.dim, 1 << 12) for n in sizes]}
-    for model in ("pooled", "vectorized"):
-        curves[model] = [_linear_error(numbers, model, n, forecasts[model].ridge) for n in sizes]
+    curves = {name: [predicted_error(made, name, n) for n in sizes] for name in MODELS}
+    curves["reuse"] = [predicted_error(made, "shared", n) for n in sizes]
     return {
-        "approximate": False, "samples": sizes, "curves": _finite(curves), "names": MODELS,
-        "errors": _finite({name: forecast.error for name, forecast in forecasts.items()}),
-        "alignment": made.design.alignment, "trivial": numbers.task.trivial_error, "floor": made.bayes_floor,
+        "approximate": False, "samples": sizes, "curves": _finite(_with_bags(numbers.task, curves)), "names": SHOWN,
+        "errors": _finite({name: getattr(made, name).error for name in SHOWN}),
+        "alignment": made.shared_design.alignment, "trivial": numbers.task.trivial_error, "floor": made.bayes_floor,
         "rows": forecast_rows(made), "protocol": protocol(made), "warnings": list(made.warnings),
-        "planned": made.samples, "design": _finite(asdict(made.design)),
         "headings": ["model", f"error at {made.samples}", "error, unlimited", "samples for target", "separable up to"],
     }  # fmt: skip
 
 
-def _linear_error(numbers: StudyNumbers, model: str, samples: int, ridge: float) -> float:
+def _with_bags(task: Task, curves: dict[str, list[float]]) -> dict[str, list[float]]:
+    """The curves with that of `BagClassifier`, which follows from attention on all samples, in the order that is shown."""
+    bags = [bag_error(task, error) for error in curves["reuse"]]
+    return {name: bags if name == "bag_classifier" else curves[name] for name in SHOWN}
+
+
+def _linear_error(numbers: StudyNumbers, model: str, samples: int) -> float:
     found = erm(
-        model=model, **asdict(numbers.task), samples_per_dim=samples / numbers.dim, ridge=ridge, loss=LOSS, accuracy=1e-2
+        model=model, **asdict(numbers.task), samples_per_dim=samples / numbers.dim, ridge=RIDGE, loss=LOSS, accuracy=1e-2
     )  # fmt: skip
     return float(found.test_error)
 
 
-def _nearest(numbers: StudyNumbers) -> Design:
+def _nearest(numbers: StudyNumbers) -> tuple[Design, SharedDesign]:
     known = list(_known.items())
     if not known:
-        return Design(0.45, 1.0, True, math.nan)
-    return min(known, key=lambda item: numbers.distance(item[0]))[1].design
+        return Design(0.45, 1.0, True, math.nan), SharedDesign(1.0, True, math.nan)
+    found = min(known, key=lambda item: numbers.distance(item[0]))[1]
+    return found.design, found.shared_design
 
 
 def _check_tokens(numbers: StudyNumbers) -> None:

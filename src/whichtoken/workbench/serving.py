@@ -11,7 +11,7 @@ import uvicorn
 
 from whichtoken.errors import UsageError
 from whichtoken.workbench.app import create_app
-from whichtoken.workbench.data_room import demo_request
+from whichtoken.workbench.data_room import starting_jobs
 from whichtoken.workbench.settings import ServerSettings
 
 MOST_CONNECTIONS = 500
@@ -24,8 +24,8 @@ def run_server(settings: ServerSettings, open_browser: bool = False) -> None:
     port = listening.getsockname()[1]
     settings = ServerSettings(settings.out, settings.host, port, settings.token)
     app = create_app(settings)
-    if not app.state.shelf.cards():
-        app.state.jobs.start(demo_request(app.state.shelf))
+    for asked in starting_jobs(app.state.shelf):
+        app.state.jobs.start(asked)
     server = uvicorn.Server(
         uvicorn.Config(
             app, log_level="warning", access_log=False, server_header=False, date_header=True,

@@ -35,7 +35,7 @@ class ServerSettings:
 
     @classmethod
     def at(cls, out: Path, host: str, port: int) -> ServerSettings:
-        """ServerSettings for an address; one that other machines can reach gets a token."""
+        """The settings for an address; one that other machines can reach gets a token."""
         return cls(out, host, port, "" if is_loopback(host) else secrets.token_urlsafe(32))
 
     @property

@@ -2,6 +2,7 @@
 import uPlot from "./uplot/uPlot.esm.js";
 
 export const COLOURS = ["#3b82f6", "#f97316", "#10b981", "#a855f7", "#e11d48", "#ca8a04", "#0891b2"];
+export const QUIET = "#8a93a3";  // theory and limits, readable on white and on black
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function save(name, address) {

@@ -1,5 +1,5 @@
 // Watch training: lines against the step with theory's under them, a map or bars at the chosen step, time slider and play.
-import { chart, COLOURS } from "./chart.js";
+import { chart, COLOURS, QUIET } from "./chart.js";
 
 const form = document.getElementById("knobs"), said = document.getElementById("said"), show = document.getElementById("show");
 const time = document.getElementById("time"), play = document.getElementById("play"), stop = document.getElementById("stop"), stepShown = document.getElementById("step");
@@ -50,9 +50,9 @@ function begin(found) {
   about = found; frames = []; follow = true;
   show.hidden = false; map.hidden = !about.map; barsPlace.hidden = !about.bars;
   const series = about.lines.map((label) => ({ label }));
-  if (about.theory) series.push({ label: "theory", dash: [6, 5], stroke: "#8a93a3" });
+  if (about.theory) series.push({ label: "theory", dash: [6, 5], stroke: QUIET });
   lines = chart(document.getElementById("lines"), series, { name: form.dataset.scene, xLabel: about.x, yLabel: about.y, logX: !!about.log, logY: !!about.logY });
-  if (about.bars) bars = chart(barsPlace, [{ label: about.bars.name, points: true }, { label: about.bars.theory_name, dash: [6, 5], stroke: "#8a93a3" }], { name: `${form.dataset.scene}-levels`, xLabel: about.bars.x, yLabel: about.bars.y, height: 260 });
+  if (about.bars) bars = chart(barsPlace, [{ label: about.bars.name, points: true }, { label: about.bars.theory_name, dash: [6, 5], stroke: QUIET }], { name: `${form.dataset.scene}-levels`, xLabel: about.bars.x, yLabel: about.bars.y, height: 260 });
 }
 function end(text, bad = false) {
   source?.close(); source = null; stop.hidden = true; form.querySelector("button.main").disabled = false;

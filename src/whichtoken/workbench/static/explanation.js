@@ -35,8 +35,11 @@ function sentence(found, before) {
 
 function flip(found) {
   const change = found.counterfactual;
-  const tokens = change && change.map((token) => `“${token}”`).join(", ");
-  const said = change ? `Without ${tokens} the label changes, and nothing smaller changes it.` : "No deletion changes the label.";
+  const kind = found.reasons[0]?.instance !== undefined ? "instance" : found.reasons[0]?.group !== undefined ? "group" : "token";
+  const named = change && change.map((part) => kind === "instance" ? `instance ${part}` : `“${part}”`).join(", ");
+  const said = kind === "group"
+    ? (change ? `With ${named} at the average the label changes, and nothing smaller changes it.` : "Setting groups to their average changes nothing.")
+    : (change ? `Without ${named} the label changes, and nothing smaller changes it.` : "No deletion changes the label.");
   const proof = found.certificate || {}, kinds = [["deletions", "deletion"], ["insertions", "insertion"], ["substitutions", "substitution"]];
   const parts = kinds.filter(([name]) => proof[name] !== undefined).map(([name, word]) => proof[name] < 0 ? `no number of ${name}` : `${proof[name]} ${proof[name] === 1 ? word : name}`);
   return element("p", said + (parts.length ? ` Certified: the fewest changes that could flip it are ${parts.join(", ")}.` : ""));

@@ -1,10 +1,9 @@
 // Sliders that redraw as they move (approximately), and exactly when they rest; the address keeps the numbers.
 import { ask, say } from "./frame.js";
-import { chart } from "./chart.js";
+import { chart, QUIET } from "./chart.js";
 
 const form = document.getElementById("numbers"), mark = document.getElementById("mark"), exactPart = document.getElementById("exact");
 const fields = [...form.querySelectorAll("input[type=number]")];
-const models = ["attention", "pooled", "vectorized"];
 let curve = null, asked = 0, moving = null, waiting = null;
 
 const numbers = () => new URLSearchParams(fields.filter((field) => field.value !== "").map((field) => [field.name, field.value]));
@@ -21,14 +20,14 @@ function toSlider(slider, value) {
 }
 
 function show(found) {
-  const labels = models.map((model) => ({ label: found.names[model], points: true }));
-  labels.push({ label: "no classifier is better", dash: [4, 4] }, { label: "constant answer", dash: [2, 6] });
+  const models = Object.keys(found.names), labels = models.map((model) => ({ label: found.names[model], points: true }));
+  labels.push({ label: "no classifier is better", dash: [6, 4], stroke: QUIET }, { label: "constant answer", dash: [2, 6], stroke: QUIET });
   curve ??= chart(document.getElementById("curve"), labels, { name: "learning-curve", xLabel: "labelled sequences", yLabel: "predicted test error", logX: true });
   const flat = (value) => found.samples.map(() => value ?? null);
   curve.set(found.samples, [...models.map((model) => found.curves[model]), flat(found.floor), flat(found.trivial)], { from: 0 });
   for (const model of models) {
-    const value = found.errors[model];
-    document.getElementById(`error-${model}`).textContent = value === null ? "unknown" : (found.approximate ? "≈ " : "") + value.toPrecision(3);
+    const value = found.errors[model], tile = document.getElementById(`error-${model}`);
+    if (tile) tile.textContent = value === null ? "unknown" : (found.approximate ? "≈ " : "") + value.toPrecision(3);
   }
   document.getElementById("alignment").textContent = (found.approximate ? "≈ " : "") + found.alignment.toFixed(3);
   mark.textContent = found.approximate ? "approximate, while you move" : "exact";
