@@ -9,6 +9,7 @@ from whichtoken.data.sparse_task import Task
 from whichtoken.theory.sparse_tokens.alignment import TwoSteps, two_steps
 from whichtoken.theory.sparse_tokens.feature_law import FeatureLaw, attention_law
 from whichtoken.theory.sparse_tokens.finite_size import exact_error, exact_error_vectorized
+from whichtoken.theory.sparse_tokens.forecasts import Plan
 from whichtoken.theory.sparse_tokens.limits import (
     OracleError,
     SampledError,
@@ -18,7 +19,7 @@ from whichtoken.theory.sparse_tokens.limits import (
     linear_oracle,
 )
 from whichtoken.theory.sparse_tokens.pilot import PilotEstimate, estimate_task
-from whichtoken.theory.sparse_tokens.planner import Plan, plan
+from whichtoken.theory.sparse_tokens.planner import plan
 from whichtoken.theory.sparse_tokens.readout import Readout, erm
 from whichtoken.theory.sparse_tokens.reuse import ReusedReadout, reused_erm
 from whichtoken.theory.sparse_tokens.separability import capacity
