@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.stats import t
 
 from whichtoken import BagClassifier
-from whichtoken.data import SparseTokens, read_bags
+from whichtoken.data import SparseTokens, read_bag_set
 from whichtoken.lab.benchmark import Measure
 from whichtoken.theory.sparse_tokens import bayes_floor
 
@@ -83,7 +83,7 @@ def _sparse_tokens() -> Iterator[Measure]:
 
 def _real(name: str, kind: str, least: float, published: str) -> Iterator[Measure]:
     """Accuracies over repeated folds with the map that suits the set and with none, beside ABMIL's in the first folds."""
-    X, y = read_bags(name)
+    X, y = read_bag_set(name)
     case = f"{name}, {len(y)} bags, {REPEATS} x {FOLDS}-fold"
     right: dict[str, list[float]] = {kind: [], "linear": []}
     seconds: list[tuple[float, float]] = []

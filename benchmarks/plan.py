@@ -22,7 +22,7 @@ from scipy.stats import binomtest
 from sklearn.model_selection import RepeatedStratifiedKFold, train_test_split
 
 from whichtoken import BagClassifier
-from whichtoken.data import SparseTokens, read_bags
+from whichtoken.data import SparseTokens, read_bag_set
 from whichtoken.estimators.bags.forecast import CrossValidated
 from whichtoken.estimators.bags.planning import GIVEN, StudyCurve
 from whichtoken.lab.benchmark import Measure
@@ -118,7 +118,7 @@ def _real_bags(name: str) -> tuple[list[Array], Array]:
         pictures, digits = load_digits(return_X_y=True)
         chosen = np.isin(digits, (3, 8))
         return list(pictures[chosen].reshape(-1, 8, 8)), np.where(digits[chosen] == 8, 1.0, -1.0)
-    return read_bags(name)
+    return read_bag_set(name)
 
 
 def _case(name: str, curve: StudyCurve, samples: int, truth: float) -> Case:

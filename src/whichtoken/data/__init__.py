@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from whichtoken.data.group_sparse import GroupSparse
     from whichtoken.data.imdb_download import download_imdb
     from whichtoken.data.level_tokens import LevelTokens
-    from whichtoken.data.packages import read_bags, read_movie_reviews
+    from whichtoken.data.packages import read_bag_set, read_movie_reviews
     from whichtoken.data.relevant_tokens import RelevantTokens
     from whichtoken.data.review_files import Reviews, read_imdb
     from whichtoken.data.review_sentences import synthetic_reviews
@@ -45,7 +45,7 @@ _HOME = {
     "TokenPairs": "token_pairs",
     "download_imdb": "imdb_download",
     "prepare": "text_pipeline",
-    "read_bags": "packages",
+    "read_bag_set": "packages",
     "read_imdb": "review_files",
     "read_movie_reviews": "packages",
     "write_table": "table_output",
@@ -70,7 +70,7 @@ __all__ = [
     "TokenPairs",
     "download_imdb",
     "prepare",
-    "read_bags",
+    "read_bag_set",
     "read_imdb",
     "read_movie_reviews",
     "synthetic_reviews",

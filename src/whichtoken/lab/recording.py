@@ -112,14 +112,14 @@ def _copy(result: Result, ledger: Ledger) -> None:
             ledger.put(version, RunTask(result.id, texts[id(row.point)], row.seed), row)
 
 
-def main(arguments: list[str]) -> int:
-    left = record(Path(arguments[0]))
+def record_and_tell(out: str | Path) -> None:
+    """Put the runs of a folder on record, and print what came of it."""
+    left = record(Path(out))
     for line in left:
         print(f"not recorded, {line}")
     size = sum(path.stat().st_size for path in record_folder().rglob("*") if path.is_file())
     print(f"{len(recorded_runs())} runs on record, {size / 2**20:.1f} MiB")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    record_and_tell(sys.argv[1])

@@ -82,7 +82,7 @@ class CheckedOptimizer(Optimizer):
 
     def _with_momentum(self, params: Sequence[Tensor], directions: list[Tensor], momentum: float) -> list[Tensor]:
         """momentum * (previous direction) + direction, kept as state; the directions themselves without momentum."""
-        if momentum == 0:
+        if momentum == 0 or not params:
             return directions
         for param in params:
             if "momentum_buffer" not in self.state[param]:

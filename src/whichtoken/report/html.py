@@ -18,7 +18,7 @@ from whichtoken.lab.results import Result, stored_results
 from whichtoken.places import DEFAULT_FOLDER, LEDGER_NAME
 from whichtoken.report.experiment_page import RunView, experiment_page, view_of, view_of_record
 from whichtoken.report.overview import disagreements_page, overview_page, reading_page
-from whichtoken.report.studies import PRESETS, Study, page_name
+from whichtoken.report.studies import Study, page_name, place_of
 from whichtoken.report.theories import THEORIES
 
 PARTS = ("figures", "rows")  # folders beside the pages
@@ -138,7 +138,7 @@ def _runs_on_record(id: str, kept: dict[str, RecordedRun]) -> Iterator[Result | 
     if rows_file(id).is_file():
         with recorded_ledger(id) as ledger:
             with_rows = {result.preset: result for result in stored_results(ledger) if result.plan.as_declared}
-    for preset in sorted(kept, key=lambda preset: PRESETS.index(preset) if preset in PRESETS else len(PRESETS)):
+    for preset in sorted(kept, key=place_of):
         yield with_rows.get(preset, kept[preset])
 
 
@@ -152,7 +152,7 @@ def _runs_by_experiment(ledger: Ledger) -> dict[str, list[Run]]:
 
 
 def _order(run: Run) -> tuple[bool, int]:
-    return bool(run.overrides or run.seeds), PRESETS.index(run.preset) if run.preset in PRESETS else len(PRESETS)
+    return bool(run.overrides or run.seeds), place_of(run.preset)
 
 
 def _check_folders(folder: Path) -> None:

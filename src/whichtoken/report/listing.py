@@ -16,7 +16,7 @@ from whichtoken.lab.ledger import Judged, Ledger, Run
 from whichtoken.lab.plan import field_types, make_plan, type_name
 from whichtoken.places import LEDGER_NAME
 from whichtoken.report.sentences import number
-from whichtoken.report.terminal import counted, state_text
+from whichtoken.report.terminal import coloured_counts, state_text
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -69,7 +69,7 @@ def _on_record(claim: Experiment[Any]) -> Text:
     """How many claims of each size came to which state, in lines."""
     told = printable("")
     for place, (preset, states) in enumerate(claim.expected.items()):
-        told += printable("\n" if place else "") + printable(f"{preset}: ") + counted(Counter(states.values()))
+        told += printable("\n" if place else "") + printable(f"{preset}: ") + coloured_counts(Counter(states.values()))
     return told
 
 
@@ -101,7 +101,7 @@ def _so_far(claim: Experiment[Any], run: Run, judged: Judged | None) -> Text:
     assert judged is not None
     if judged.fault:
         return name + printable(f"broken: {judged.fault}", "red")
-    name += counted(Counter(str(verdict["state"]) for verdict in judged.verdicts))
+    name += coloured_counts(Counter(str(verdict["state"]) for verdict in judged.verdicts))
     other = judged.package_version != __version__
     return name + printable(f" (by whichtoken {judged.package_version})" if other else "", "dim")
 

@@ -30,7 +30,9 @@ def sentence(verdict: Verdict) -> str:
     'Measured 0.5033 (0.4654 to 0.5413); theory says 0.5; an error of 16 % would have been noticed.'
     """
     if verdict.state == "not-run" or verdict.measured is None:
-        return verdict.note.capitalize() + "." if verdict.note else "Nothing was measured."
+        if verdict.state in ("agrees", "disagrees"):
+            return "The record has the state alone."
+        return verdict.note[:1].upper() + verdict.note[1:] + "." if verdict.note else "Nothing was measured."
     return f"Measured {_measured(verdict)}; {_theory(verdict)}{_noticed(verdict)}."
 
 

@@ -76,7 +76,12 @@ def leading(studies: Iterable[Study]) -> dict[str, Study]:
 
 
 def _weight(study: Study) -> tuple[bool, int]:
-    return not study.as_declared, PRESETS.index(study.preset) if study.preset in PRESETS else len(PRESETS)
+    return not study.as_declared, place_of(study.preset)
+
+
+def place_of(preset: str) -> int:
+    """Where a size stands among those told; one that a user has made stands behind them."""
+    return PRESETS.index(preset) if preset in PRESETS else len(PRESETS)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def print_results(results: Sequence[Result], verbose: bool = False) -> None:
             screen.print(_verdict_table(result))
     listed = table("claim", "verdicts", "time")
     for result in results:
-        listed.add_row(_name(result), counted(counts(result.verdicts)), f"{result.seconds:.1f} s")
+        listed.add_row(_name(result), coloured_counts(counts(result.verdicts)), f"{result.seconds:.1f} s")
     screen.print(listed)
     for result in results:
         for line in _troubles(result):
@@ -55,7 +55,9 @@ def print_summary(studies: Iterable[Study], page: str, record: bool = False) -> 
         verdicts = [verdict for study in leaders if study.experiment.theory == theory.id for verdict in study.verdicts]
         if verdicts:
             told = f": of {len(verdicts)} claims about {theory.about}, "
-            screen.print(printable(theory.name, "bold") + printable(told) + counted(counts(verdicts)), highlight=False)
+            screen.print(
+                printable(theory.name, "bold") + printable(told) + coloured_counts(counts(verdicts)), highlight=False
+            )
     found = counts(verdict for study in leaders for verdict in study.verdicts)
     screen.print(printable(f"In all {sum(found.values())} claims: {counted_states(found)}."), highlight=False)
     screen.print(printable("report: ", "bold") + printable(page), highlight=False, soft_wrap=True)
@@ -76,7 +78,7 @@ def print_faults() -> bool:
     return bool(faults())
 
 
-def counted(found: Mapping[str, int]) -> Text:
+def coloured_counts(found: Mapping[str, int]) -> Text:
     """The counts of states in their colours: 12 agree, 1 disagrees."""
     told = printable("")
     present = [state for state in STATES if found.get(state)]

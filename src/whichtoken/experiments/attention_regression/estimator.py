@@ -35,6 +35,7 @@ class Point:
 
 class RegressorFloor(Experiment[Point]):
     id = "attention-regression/estimator"
+    version = 2
     presets = {
         "quick": (Grid(tokens=[200, 1200], seeds=12),),
         "full": (Grid(tokens=[250, 1000, 4000], condition=[1.0, 10.0, 100.0], seeds=20),),

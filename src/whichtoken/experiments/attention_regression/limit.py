@@ -40,6 +40,7 @@ class Point:
 
 class Limit(Experiment[Point]):
     id = "attention-regression/limit"
+    version = 2
     presets = {
         "quick": (
             Grid(logit_norm=[0.5, 0.75, 1.6], context=[100, 400, 1600], tokens=12_800, seeds=10),

@@ -78,7 +78,7 @@ def one_head(preset: str, conditions: list[float], seeds: int, **sizes: Any) -> 
 
 class Transformer(Experiment[Point]):
     id = "attention-regression/transformer"
-    version = 2
+    version = 3
     presets = {
         "quick": (
             *characters(

@@ -32,6 +32,7 @@ class Point:
 
 class GroupClassifierLaw(Experiment[Point]):
     id = "group-sparse/estimator"
+    version = 2
     presets = {
         "quick": (Grid(samples_per_variable=[4.0, float(MANY)], seeds=8),),
         "full": (Grid(groups=[4, 6], samples_per_variable=[4.0, float(MANY)], seeds=12),),

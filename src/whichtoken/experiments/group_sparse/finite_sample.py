@@ -32,6 +32,7 @@ class Point:
 
 class FiniteSample(Experiment[Point]):
     id = "group-sparse/finite-sample"
+    version = 2
     presets = {
         "quick": (Grid(samples_per_variable=[0.5, 2.0, 16.0], seeds=5),),
         "full": (

@@ -33,6 +33,7 @@ class Point:
 
 class Images(Experiment[Point]):
     id = "group-sparse/images"
+    version = 2
     presets = {
         "quick": (Grid(noise=["fresh", "fixed"], seeds=5),),
         "full": (

@@ -37,6 +37,7 @@ class Point:
 
 class Cone(Experiment[Point]):
     id = "mirror-descent/cone"
+    version = 2
     presets = {
         "quick": (Grid(p=[1.1, 2.0, 3.0], divergence=[INSIDE, OUTSIDE], seeds=(10, 40)),),
         "full": (

@@ -44,6 +44,7 @@ def _study(starts: list[float], seeds: int) -> tuple[Grid, ...]:
 
 class MirrorInitialisation(Experiment[Point]):
     id = "mirror-descent/initialisation"
+    version = 2
     presets = {"quick": _study([0.0, 1.0], 20), "full": _study([0.0, 0.1, 0.3, 1.0, 3.0], 100)}
     method_fields = frozenset({"p", "start", "lr", "steps"})
 

@@ -83,6 +83,7 @@ LARGE = {
 
 class ReviewGeometries(Experiment[Point]):
     id = "mirror-descent/reviews"
+    version = 2
     presets = {
         "quick": _study(ONE_RATE, (3, 6)),
         "full": (*_study(RATES, 3, **IMDB), *_study(CLS_RATES, 3, block="post-cls", **IMDB)),

@@ -34,6 +34,7 @@ class Point:
 
 class Sparsity(Experiment[Point]):
     id = "mirror-descent/sparsity"
+    version = 2
     presets = {"quick": (Grid(p=EXPONENTS, seeds=(10, 20)),), "full": (Grid(p=EXPONENTS, seeds=100),)}
     method_fields = frozenset({"p", "steps"})
 

@@ -70,6 +70,7 @@ LARGE = {
 
 class Vision(Experiment[Point]):
     id = "mirror-descent/vision"
+    version = 2
     presets = {
         "quick": _study(ONE_RATE, 3),
         "full": (*_study(RATES, 6, **DIGITS), *_study(RATES, 3, **CIFAR)),

@@ -50,6 +50,7 @@ class Point:
 
 class AdamGeometry(Experiment[Point]):
     id = "optimisers/adam"
+    version = 2
     presets = {
         "quick": (
             Grid(beta2=[0.9, 0.99], seeds=(10, 20)),

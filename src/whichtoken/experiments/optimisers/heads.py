@@ -36,6 +36,7 @@ class Point:
 
 class MuonHeads(Experiment[Point]):
     id = "optimisers/heads"
+    version = 2
     presets = {
         "quick": (Grid(seen=["each", "whole"], seeds=(6, 24)),),
         "full": (Grid(seen=["each", "whole"], heads=[2, 3], seeds=30),),

@@ -43,6 +43,7 @@ class Point:
 
 class KeysQueries(Experiment[Point]):
     id = "optimisers/keys-queries"
+    version = 2
     presets = {
         "quick": (Grid(method=["gd", "muon", "adam"], seeds=(6, 24)), Grid(depth=[1, 2], seeds=(6, 24))),
         "full": (

@@ -45,6 +45,7 @@ class Point:
 
 class Labels(Experiment[Point]):
     id = "optimisers/labels"
+    version = 2
     presets = {
         "quick": (
             Grid(classes=4, seeds=(8, 32)),

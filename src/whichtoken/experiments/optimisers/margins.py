@@ -56,6 +56,7 @@ class Point:
 
 class Margins(Experiment[Point]):
     id = "optimisers/margins"
+    version = 2
     presets = {
         "quick": (
             Grid(method=["normalized-gd", "sign", "coordinate", "adam", "muon", "keys-queries"], seeds=(12, 24)),

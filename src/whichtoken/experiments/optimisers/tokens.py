@@ -36,6 +36,7 @@ class Point:
 
 class SelectedTokens(Experiment[Point]):
     id = "optimisers/tokens"
+    version = 2
     presets = {
         "quick": (Grid(method=COMPARED, start=[1e-3, 1.0], seeds=(12, 24)),),
         "full": (Grid(method=COMPARED, start=[1e-3, 1.0], steps=8000, seeds=60),),

@@ -98,6 +98,7 @@ def _name(point: Point) -> str:
 
 class Alignment(Experiment[Point]):
     id = "sparse-tokens/alignment"
+    version = 2
     presets = {
         "quick": (Grid(dim=500, seeds=(16, 32)), strengths([2.0], dim=250, seeds=(32, 64))),
         "full": (

@@ -57,6 +57,7 @@ class Point:
 
 class Boundary(Experiment[Point]):
     id = "sparse-tokens/boundary"
+    version = 2
     presets = {
         "quick": (
             Grid(length=1000, sparsity=[0.7, 0.9], excess=[0.4, 2.2], seeds=(10, 20)),

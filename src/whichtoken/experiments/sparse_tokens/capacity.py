@@ -62,6 +62,7 @@ def _described(point: Point) -> str:
 
 class Capacity(Experiment[Point]):
     id = "sparse-tokens/capacity"
+    version = 2
     presets = {
         "quick": (
             Grid(dim=50, model=["attention", "pooled"], seeds=(32, 64)),

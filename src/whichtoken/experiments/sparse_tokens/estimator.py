@@ -42,6 +42,7 @@ OTHER_TASK: dict[str, Any] = {"length": 5, "signal_tokens": 2, "strength": 3.0, 
 
 class Estimator(Experiment[Point]):
     id = "sparse-tokens/estimator"
+    version = 2
     presets = {
         "quick": (Grid(pooling=["attention", "mean"], seeds=(16, 64)),),
         "full": (

@@ -47,6 +47,7 @@ class Point:
 
 class Regimes(Experiment[Point]):
     id = "sparse-tokens/regimes"
+    version = 2
     presets = {
         "quick": (
             Grid(inverse_temperature=[0.5, 1.0, 2.0], alignment=[0.0, 0.1, 0.2, 0.4, 0.8], dim=100, seeds=(8, 64)),

@@ -49,6 +49,7 @@ class Point:
 
 class Surrogate(Experiment[Point]):
     id = "sparse-tokens/surrogate"
+    version = 2
     presets = {"quick": (Grid(dim=100, seeds=(30, 120)),), "full": (Grid(dim=[100, 200, 400], seeds=(60, 120)),)}
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

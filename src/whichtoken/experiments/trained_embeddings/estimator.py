@@ -31,6 +31,7 @@ class Point:
 
 class TextClassifierFrequencies(Experiment[Point]):
     id = "trained-embeddings/estimator"
+    version = 2
     presets = {
         "quick": (Grid(seeds=4),),
         "full": (Grid(sequences=[1000, 4000], seeds=6),),

@@ -34,6 +34,7 @@ from scipy.optimize import root
 from whichtoken.attention import pool_weights
 from whichtoken.checks import check_choice, check_range
 from whichtoken.data.sparse_task import Task
+from whichtoken.display.shown import Shown
 from whichtoken.theory.sparse_tokens.alignment import TwoSteps, loss_slope, slopes_at_zero, two_steps
 from whichtoken.theory.sparse_tokens.envelope import logistic_prox
 from whichtoken.theory.sparse_tokens.feature_law import attention_law
@@ -52,7 +53,7 @@ NOTHING = 1e-9  # length of an axis that is none
 
 
 @dataclass(frozen=True)
-class ReusedReadout:
+class ReusedReadout(Shown):
     """Prediction for query and readout trained on the same samples, in the limit of large dimension.
 
     Attributes
