@@ -35,7 +35,7 @@ test: .venv/installed-dev
 
 # Every example instead of today's third, and the site, whose warnings are errors.
 test-all: docs
-	WHICHTOKEN_EXAMPLES=all $(MAKE) test
+	TESTS_EXAMPLES=all $(MAKE) test
 
 # Examples whose data or model is not installed are shown without having run; a second build runs only what has changed.
 docs: .venv/installed-docs
