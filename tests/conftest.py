@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 
 from browser import chromium, visit  # noqa: F401  fixtures of the tests that look at pages
+from whichtoken.kernel_cache import save_kernels_in_turn
 
 TOYS = Path(__file__).parent / "toys"
 PACKAGE = Path(__file__).parents[1] / "src" / "whichtoken"
@@ -28,6 +29,8 @@ CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 os.environ.setdefault("MPLCONFIGDIR", str(CACHES / "matplotlib"))
 if not os.access(PACKAGE, os.W_OK):
     os.environ.setdefault("NUMBA_CACHE_DIR", str(CACHES / "numba"))
+
+save_kernels_in_turn()  # test workers compile the same kernels at the same moments
 
 # Real data are for the tests that ask for them, under another name that the workers of a parallel run inherit.
 os.environ.setdefault("TESTS_REAL_DATA", os.environ.get("WHICHTOKEN_DATA", ""))

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from whichtoken import __version__
 from whichtoken.display.shown import Shown
 from whichtoken.errors import in_one_line
+from whichtoken.kernel_cache import save_kernels_in_turn
 from whichtoken.lab.canonical import plain, random_stream
 from whichtoken.lab.discovery import experiments, find
 from whichtoken.lab.experiment import Experiment, Predicted
@@ -63,6 +64,7 @@ def get_ready(driver: int | None = None) -> None:
     if driver is not None:
         keep_quiet()
         leave_with(driver)
+    save_kernels_in_turn()
     with suppress(Exception):
         experiments()
 
