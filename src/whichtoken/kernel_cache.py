@@ -41,7 +41,7 @@ def save_kernels_in_turn() -> None:
     from filelock import FileLock
     from numba.core.caching import IndexDataCacheFile
 
-    save = IndexDataCacheFile.save
+    save: Any = IndexDataCacheFile.save
     if hasattr(save, "__wrapped__"):
         return
 
@@ -50,4 +50,4 @@ def save_kernels_in_turn() -> None:
         with FileLock(os.path.join(self._cache_path, "kernels.lock")):
             save(self, key, data)
 
-    IndexDataCacheFile.save = in_turn
+    IndexDataCacheFile.save = in_turn  # type: ignore[method-assign]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, at_least
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, Share, agreement, at_least
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ class Point:
 
 class TextClassifierFrequencies(Experiment[Point]):
     id = "trained-embeddings/estimator"
-    version = 2
+    version = 3
     presets = {
         "quick": (Grid(seeds=4),),
         "full": (Grid(sequences=[1000, 4000], seeds=6),),
@@ -56,9 +56,10 @@ class TextClassifierFrequencies(Experiment[Point]):
         error = np.sqrt(np.maximum(shares, 1e-300) / (point.sequences * point.length))
         clear = np.abs(frequency) > CLEAR * error
         values = strong.values_[:, 0, 0]
+        right = np.sign(chosen.values_[clear, 0, 0]) == np.sign(frequency[clear])
         return {
             "cosine": float(frequency @ values / np.linalg.norm(frequency) / np.linalg.norm(values)),
-            "signs": float(np.mean(np.sign(chosen.values_[clear, 0, 0]) == np.sign(frequency[clear]))),
+            "signs": float(right.mean()) if clear.any() else None,
             "clear": int(clear.sum()),
         }
 
@@ -74,7 +75,13 @@ class TextClassifierFrequencies(Experiment[Point]):
             "estimator.signs",
             f"share of tokens, {CLEAR:g} standard errors from zero, whose value has the sign of the signed frequency, C chosen",
             bound=0.95,
-            measured=Mean(rows.values("signs")),
+            measured=Mean([row.measured["signs"] for row in rows if row.measured["clear"]]),
+        )
+        yield at_least(
+            "estimator.clear",
+            f"share of runs that have a token {CLEAR:g} standard errors from zero",
+            bound=0.5,
+            measured=Share(rows.values("clear") > 0),
         )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
@@ -82,6 +89,7 @@ class TextClassifierFrequencies(Experiment[Point]):
 
         axes = figure.subplots()
         points_with_errors(axes, rows, "sequences", "cosine", f"cosine, C = {STRONG:g}")
-        points_with_errors(axes, rows, "sequences", "signs", "right signs, C chosen")
+        with_tokens = Rows(row for row in rows if row.measured["clear"])
+        points_with_errors(axes, with_tokens, "sequences", "signs", "right signs, C chosen")
         axes.set(xlabel="sequences", title="Values of the text classifier and signed frequencies")
         axes.legend()
