@@ -1,5 +1,9 @@
 """Losses, their slopes and logarithms: against many digits, and against each other."""
 
+import os
+import subprocess
+import sys
+
 import mpmath
 import numpy as np
 import pytest
@@ -42,3 +46,34 @@ def test_logarithms_go_on_where_the_loss_is_below_every_float(name):
 def test_loss_and_slope_come_from_one_exponential():
     for margin in MARGINS:
         assert logistic_with_slope(margin) == (LOSSES["logistic"].value(margin), LOSSES["logistic"].slope(margin))
+
+
+FORMS = """
+import sys
+import numpy as np
+from whichtoken.attention.losses import LOSSES, compiled_log_slope, log_logistic, log_logistic_slope, logistic
+loss = LOSSES["logistic"]
+if sys.argv[1] == "arrays":
+    over_arrays = [float(form(np.ones(2))[0]) for form in (loss.value, loss.log_value, loss.log_slope)]
+    print(over_arrays, compiled_log_slope("logistic")(1.0))
+else:
+    print([logistic(1.0), log_logistic(1.0), log_logistic_slope(1.0)], log_logistic_slope(1.0))
+"""
+
+
+@pytest.mark.parametrize("order", [("arrays", "scalars"), ("scalars", "arrays")])
+def test_a_scalar_loss_can_be_called_whatever_form_another_process_compiled_first(order, tmp_path):
+    """One cache for the forms of a function would give Python the form of the arrays, which it cannot call."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", FORMS, form],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for form in order
+    )
+    assert first == second

@@ -158,9 +158,11 @@ LOSSES = {
 LOG_SLOPES = {name: loss.scalar_log_slope for name, loss in LOSSES.items() if loss.scalar_log_slope is not None}
 
 
+# The forms for arrays and for C are small functions around the scalar ones, and are not cached: numba keeps what it compiles
+# from one Python function in one place, and would hand out a form that Python cannot call where the scalar one is asked for.
 @cache
 def _over_arrays(scalar: Any) -> Any:
-    return vectorize(cache=True)(scalar.py_func)  # type: ignore[no-untyped-call]
+    return vectorize(lambda margin: scalar(margin))  # type: ignore[no-untyped-call]
 
 
 def _log_size(numbers: Floats) -> Floats:
@@ -182,20 +184,21 @@ def compiled_log_slope(loss: Loss) -> Any:
             raise ValueError(
                 f"loss={loss!r} must be one of {', '.join(LOG_SLOPES)} or a function that gives log |l'(m)|"
             )
-        return _compiled(LOG_SLOPES[loss].py_func, True)
+        return _compiled(LOG_SLOPES[loss])
     if not callable(loss):
         raise ValueError(f"loss={loss!r} must be one of {', '.join(LOG_SLOPES)} or a function that gives log |l'(m)|")
-    function = _compiled(getattr(loss, "py_func", loss), False)
+    function = _compiled(loss)
     if math.isnan(value := function(0.0)):
         raise ValueError(f"loss={loss!r} must return log |l'(m)| as a number, it returns {value} at m = 0")
     return function
 
 
 @cache
-def _compiled(function: LogSlope, keep: bool) -> Any:
+def _compiled(function: LogSlope) -> Any:
     # a C function has the same type whatever it computes, so that kernels are compiled once for all losses
     try:
-        return cfunc("float64(float64)", cache=keep)(function)
+        scalar = function if hasattr(function, "py_func") else njit(function)
+        return cfunc("float64(float64)")(lambda margin: scalar(margin))
     except (NumbaError, AttributeError, TypeError, ValueError) as error:
         reason = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
         raise ValueError(
