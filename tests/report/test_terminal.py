@@ -95,6 +95,7 @@ def test_single_numbers_are_compared_by_state_alone():
     [
         (EQUAL, f"{INTERVAL}; theory says 0.042; an error of 4 % would have been noticed."),
         (replace(EQUAL, theory=0.0), f"{INTERVAL}; theory says 0; an error of 0.00168 would have been noticed."),
+        (replace(EQUAL, state="inconclusive"), f"{INTERVAL}; theory says 0.042."),
         (replace(EQUAL, relation="≤", resolution=0.0), f"{INTERVAL}; claimed: at most 0.042."),
         (replace(EQUAL, low=0.0426, high=0.0426, resolution=None), "Measured 0.0426 (exactly); theory says 0.042."),
         (replace(EQUAL, low=None, high=None, resolution=None),
@@ -125,6 +126,10 @@ def test_finding_agrees_only_if_all_its_verdicts_do(result):
     verdicts = [replace(EQUAL, code=f"mean.{k}", state=state) for k, state in enumerate(["agrees", "inconclusive"])]
     leaders = {"toy/mean": replace(Study.of(result), verdicts=verdicts)}
     assert found(Finding("so", "toy/mean", "mean.*"), leaders).state == "inconclusive"
+    leaders["toy/half"] = replace(
+        leaders["toy/mean"], verdicts=[verdicts[0], replace(EQUAL, code="mean.2", state="not-run")]
+    )
+    assert found(Finding("so", "toy/half", "mean.*"), leaders).state == "not-run"
     assert found(Finding("so", "toy/mean", "mean.0"), leaders).link == "toy-mean.html#quick.mean.0"
     assert found(Finding("so", "toy/mean", "other.*"), leaders).state == "not-run"
 

@@ -83,5 +83,7 @@ class TextClassifierFrequencies(Experiment[Point]):
         axes = figure.subplots()
         points_with_errors(axes, rows, "sequences", "cosine", f"cosine, C = {STRONG:g}")
         points_with_errors(axes, rows, "sequences", "signs", "right signs, C chosen")
-        axes.set(xlabel="sequences", title="Values of the text classifier and signed frequencies")
+        axes.set(
+            xlabel="training sequences", ylim=(0, 1.05), title="Values of the text classifier and signed frequencies"
+        )
         axes.legend()
