@@ -11,7 +11,7 @@ from whichtoken.lab.discovery import find
 from whichtoken.lab.record import RecordedRun, recorded_runs
 from whichtoken.lab.verdicts import Verdict
 from whichtoken.lab.worker import work
-from whichtoken.report.sentences import counted_states, number, sentence
+from whichtoken.report.sentences import counted_states, in_words, number, sentence
 from whichtoken.report.studies import Study, found, highlights, leading
 from whichtoken.report.terminal import print_results, print_summary
 from whichtoken.report.theories import THEORIES, Finding
@@ -60,7 +60,8 @@ def test_other_states_are_told(result, on_record, capsys, state, kind):
     assert [item.kind for item in differences(result)] == ([kind] if kind else [])
     print_results([result])
     shown = capsys.readouterr().out
-    assert (f"mean.shift was {state} (" in shown) == bool(kind)
+    assert (f"mean.shift was {in_words(state, 1)} (" in shown) == bool(kind)
+    assert ("decided now: mean.shift was undecided (" in shown) == (state == "inconclusive")
     assert ("1 of 1 verdicts are not as on record." in shown) == bool(kind)
 
 
