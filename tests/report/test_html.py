@@ -108,7 +108,7 @@ def test_policy_lets_nothing_in_and_only_the_script_of_the_page_run(report):
 def test_index_leads_to_every_experiment(report):
     index = (report / "index.html").read_text()
     assert 'href="toy-mean.html#quick.mean.shift"' in index
-    assert "the mean is the shift" in index
+    assert "The mean is the shift" in index
     assert 'href="toy-faults.html#quick.faults.zero"' in index
 
 

@@ -11,7 +11,7 @@ from whichtoken.lab.discovery import find
 from whichtoken.lab.record import RecordedRun, recorded_runs
 from whichtoken.lab.verdicts import Verdict
 from whichtoken.lab.worker import work
-from whichtoken.report.sentences import counted_states, number, sentence
+from whichtoken.report.sentences import counted_states, in_words, number, sentence
 from whichtoken.report.studies import Study, found, highlights, leading
 from whichtoken.report.terminal import print_results, print_summary
 from whichtoken.report.theories import THEORIES, Finding
@@ -60,7 +60,8 @@ def test_other_states_are_told(result, on_record, capsys, state, kind):
     assert [item.kind for item in differences(result)] == ([kind] if kind else [])
     print_results([result])
     shown = capsys.readouterr().out
-    assert (f"mean.shift was {state} (" in shown) == bool(kind)
+    assert (f"mean.shift was {in_words(state, 1)} (" in shown) == bool(kind)
+    assert ("decided now: mean.shift was undecided (" in shown) == (state == "inconclusive")
     assert ("1 of 1 verdicts are not as on record." in shown) == bool(kind)
 
 
@@ -95,6 +96,7 @@ def test_single_numbers_are_compared_by_state_alone():
     [
         (EQUAL, f"{INTERVAL}; theory says 0.042; an error of 4 % would have been noticed."),
         (replace(EQUAL, theory=0.0), f"{INTERVAL}; theory says 0; an error of 0.00168 would have been noticed."),
+        (replace(EQUAL, state="inconclusive"), f"{INTERVAL}; theory says 0.042."),
         (replace(EQUAL, relation="≤", resolution=0.0), f"{INTERVAL}; claimed: at most 0.042."),
         (replace(EQUAL, low=0.0426, high=0.0426, resolution=None), "Measured 0.0426 (exactly); theory says 0.042."),
         (replace(EQUAL, low=None, high=None, resolution=None),
@@ -125,6 +127,10 @@ def test_finding_agrees_only_if_all_its_verdicts_do(result):
     verdicts = [replace(EQUAL, code=f"mean.{k}", state=state) for k, state in enumerate(["agrees", "inconclusive"])]
     leaders = {"toy/mean": replace(Study.of(result), verdicts=verdicts)}
     assert found(Finding("so", "toy/mean", "mean.*"), leaders).state == "inconclusive"
+    leaders["toy/half"] = replace(
+        leaders["toy/mean"], verdicts=[verdicts[0], replace(EQUAL, code="mean.2", state="not-run")]
+    )
+    assert found(Finding("so", "toy/half", "mean.*"), leaders).state == "not-run"
     assert found(Finding("so", "toy/mean", "mean.0"), leaders).link == "toy-mean.html#quick.mean.0"
     assert found(Finding("so", "toy/mean", "other.*"), leaders).state == "not-run"
 

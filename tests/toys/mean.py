@@ -38,7 +38,7 @@ class ShiftedMean(Experiment[Point]):
             theory=theory.value if theory else None,
             theory_error=theory.error if theory else 0.0,
             measured=Mean(rows.values("mean")),
-            tolerance=0.1,
+            tolerance=0.11,  # the whole interval, about 0.07 each side of the mean, has to lie within it
         )
 
     def draw(self, rows, figure):

@@ -22,7 +22,7 @@ ALMOST_BLACK = "#000001"
 INK = "#010203"  # stands for the page's text colour while matplotlib draws
 # told apart by every kind of eye, and from a light and a dark page (tests/display/test_colours.py)
 COLOURS = ("#2f80ed", "#e06c00", "#00a37a", "#c05fa5", "#e50045", "#9326ff", "#117338")
-
+QUIET = "#808894"  # lines to compare with, seen on white and on black
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 STYLE: dict[str, Any] = {
@@ -65,6 +65,7 @@ def svg(draw: Callable[[Figure], None], name: str, width: float = 9.0, height: f
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(figure)
         plain_powers(figure)
+        printed_norms(figure)
         keep_black(figure)
         text = _as_svg(figure)
         if (
@@ -106,6 +107,33 @@ def plain_powers(figure: Figure) -> None:
                 axis.set_minor_locator(NullLocator())
             else:
                 axis.set_minor_formatter(FuncFormatter(lambda value, _: _power(value)))
+
+
+def printed_norms(figure: Figure) -> None:
+    """Write norms in titles, labels and legends as they are printed; names of ticks ask for `printed` themselves."""
+    for axes in figure.axes:
+        legend = axes.get_legend()
+        # not by findobj, which makes all ticks, and takes longer than the drawing
+        for text in (
+            axes.title,
+            axes.xaxis.label,
+            axes.yaxis.label,
+            *axes.texts,
+            *(legend.get_texts() if legend else ()),
+        ):
+            text.set_text(printed(text.get_text()))
+        axes.set_title(printed(axes.get_title(loc="left")), loc="left")
+
+
+def printed(text: str) -> str:
+    """Norms in a text as they are printed: l_1.1 and l_inf with a script l and the index below."""
+    if "$" in text:  # a formula already, or what a user wrote
+        return text
+    return re.sub(r"\bl_(inf\b|\d+(?:\.\d+)?|[a-z]\b)", lambda found: _norm(found[1]), text)
+
+
+def _norm(index: str) -> str:
+    return rf"$\ell_{{{index.replace('inf', chr(92) + 'infty')}}}$"
 
 
 def _power(value: float) -> str:
@@ -169,6 +197,6 @@ def grouped_bars(axes: Axes, names: Sequence[str], samples: Mapping[str, Sequenc
         means = [float(group.mean()) if len(group) else 0.0 for group in values]
         axes.bar(places, means, 0.92 * width, alpha=0.75, label=label)
         axes.plot(np.repeat(places, [len(group) for group in values]), np.concatenate(values), ".", color=INK, ms=3)
-    axes.set_xticks(range(len(names)), names)
+    axes.set_xticks(range(len(names)), list(map(printed, names)))
     axes.grid(False, axis="x")
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(samples), fontsize=9)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.display.figures import COLOURS, DOTS_PER_INCH, INK, STYLE, keep_black, plain_powers
+from whichtoken.display.figures import COLOURS, DOTS_PER_INCH, INK, STYLE, keep_black, plain_powers, printed_norms
 from whichtoken.display.text import visible
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def panels(draw: Callable[[Figure], None], name: str, label: str = "figure") -> 
         columns = _columns(groups)
         _spread(figure, groups, SIZES.get(columns, SMALLEST))
         plain_powers(figure)
+        printed_norms(figure)
         keep_black(figure)
         made = [_panel(figure, group, label) for group in groups]
     return Panels([text for text, _ in made], [size for _, size in made], columns)

@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from whichtoken.display.figures import svg
+import numpy as np
+
+from whichtoken.display.figures import COLOURS, QUIET, svg
 from whichtoken.display.html import page, text
+from whichtoken.estimators.metrics import Calibration, wilson
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 STYLE = (
@@ -54,7 +58,7 @@ def evaluation_html(report: Mapping[str, Any]) -> str:
     calibration = details["calibration"]
     parts += [
         f"<h3>Calibration</h3><p>Error of the probabilities {calibration['error']:.3f}, beyond what chance gives.</p>",
-        svg(partial(draw_calibration, calibration=calibration), "calibration", 5.0, 4.2),
+        svg(partial(_calibration_figure, calibration=Calibration(**calibration)), "calibration", 5.0, 4.2),
         "<h3>Where it abstains</h3>",
         rows_html(
             ["least probability", "share answered", "accuracy on these"],
@@ -73,16 +77,23 @@ def rows_html(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
-def draw_calibration(figure: Figure, calibration: Mapping[str, Any]) -> None:
-    """How often predicted labels are right, against their probability; on the diagonal both are the same."""
-    axes = figure.subplots()
-    axes.plot([0, 1], [0, 1], ls="--", lw=1, color="gray")
-    axes.plot(calibration["probability"], calibration["right"], "o-")
-    least = min([*calibration["probability"], *calibration["right"]])
+def draw_calibration(axes: Axes, calibration: Calibration, name: str) -> None:
+    """How often predicted labels are right, with 95 % intervals, against their probability; on the diagonal both are alike."""
+    said, right = calibration.probability, calibration.right
+    ends = np.array([wilson(share, count) for share, count in zip(right, calibration.rows, strict=True)])
+    axes.plot([0, 1], [0, 1], ls="--", lw=1, color=QUIET, label="exactly right")
+    reach = np.abs(ends.T - np.array(right))
+    axes.errorbar(said, right, reach, fmt="o-", capsize=3, color=COLOURS[0], label=name)
+    least = max(0.0, min([*said, *ends[:, 0]]) - 0.03)
     axes.set(
-        xlabel="probability of the predicted label", ylabel="share that is right", xlim=(least - 0.02, 1.02),
-        ylim=(least - 0.02, 1.02),
+        xlabel="probability of the predicted label", ylabel="share that is right", xlim=(least, 1.02), ylim=(least, 1.02)
     )  # fmt: skip
+
+
+def _calibration_figure(figure: Figure, calibration: Calibration) -> None:
+    axes = figure.subplots()
+    draw_calibration(axes, calibration, "predicted labels")
+    axes.legend()
 
 
 def _line(model: Mapping[str, Any]) -> list[str]:

@@ -187,16 +187,20 @@ def _finite(verdict: Verdict) -> Verdict:
 def _claims(plan: RunPlan, rows: Rows[Any], reason: str, nothing_stored: bool) -> list[Claim]:
     """The claims of the experiment, and those on record that it could not make."""
     on_record = plan.experiment.expected.get(plan.preset, {})
+    title = plan.experiment.title
+    before = recorded_runs().get((plan.experiment.id, plan.preset)) if on_record else None
+    words = {verdict.code: verdict.claim or title for verdict in before.verdicts} if before else {}
     if nothing_stored and reason:
         codes = list(on_record) or [plan.experiment.id.split("/")[1]]
-        return [not_run(code, plan.experiment.title, reason) for code in codes]
+        return [not_run(code, words.get(code, title), reason) for code in codes]
     claims = list(plan.experiment.judge(rows))
     judged = {claim.code for claim in claims}
     unfinished = bool(reason or rows.failed or len(rows) < len(plan.tasks))
     for code in on_record if plan.as_declared and unfinished else ():
         if code not in judged:  # a claim on record does not vanish because none of its rows finished
-            empty = Claim(code, plan.experiment.title, None, Mean([]), "equal", note="no finished rows to judge")
-            claims.append(not_run(code, plan.experiment.title, reason) if reason else empty)
+            claim = words.get(code, title)
+            empty = Claim(code, claim, None, Mean([]), "equal", note="no finished rows to judge")
+            claims.append(not_run(code, claim, reason) if reason else empty)
     return claims
 
 

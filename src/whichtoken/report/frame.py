@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from whichtoken import __version__
 from whichtoken.display.html import asset, page
-from whichtoken.display.text import visible
+from whichtoken.display.text import counted, visible
 from whichtoken.report.sentences import in_words, number
 
 MOST_LINES = 60  # of a table: longer ones belong into a file of rows
@@ -55,9 +55,29 @@ def cut(value: object, most: int = MOST_CHARACTERS) -> str:
 
 
 def maths(text: str) -> Markup:
-    """Norms and names in code as they are printed: l_1.1 with a script l and its index below, `Name` in type."""
-    safe = re.sub(r"\bl_(\d+(?:\.\d+)?|\w)", r"ℓ<sub>\1</sub>", str(escape(visible(text))))
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", safe))
+    """Formulas and names in code as they are printed: l_1.1 and |W|_p with the index below, R^-2 raised, `Name` in type."""
+    parts = re.split(r"`([^`]+)`", str(escape(visible(text))))  # every second one is code
+    return Markup("".join(f"<code>{part}</code>" if place % 2 else _printed(part) for place, part in enumerate(parts)))
+
+
+def claim_text(text: str) -> Markup:
+    """A claim as the sentence that it begins: with a capital, unless a symbol comes first, which would be another one."""
+    word = re.match(r"[a-z]{2,}(?![\w.*^|])(?!\s*=)|a(?= )", text)
+    return maths(cut(text[:1].upper() + text[1:] if word else text))
+
+
+def ended(text: Markup) -> Markup:
+    """A text with the full stop that it lacks."""
+    return text if text.endswith(("?", "!", ".")) else text + "."
+
+
+def _printed(text: str) -> str:
+    """Indices and powers of single letters, norms and numbers; names of several letters stay as they are."""
+    low = re.sub(r"(?<!\w)([A-Za-z]|\|\w\|)_(inf\b|\d+(?:\.\d+)?|[A-Za-z](?!\w))", r"\1<sub>\2</sub>", text)
+    both = re.sub(
+        r"(?<=[\w)|>])(?:\^|\*\*)(-?\d+(?:[./]\d+)?|\((?:[^()]|\([^()]*\))*\)|[A-Za-z](?!\w))", r"<sup>\1</sup>", low
+    )
+    return re.sub(r"\bl<sub>", "ℓ<sub>", both).replace("<sub>inf<", "<sub>∞<")
 
 
 @cache
@@ -70,6 +90,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    environment.filters.update(maths=maths, cut=cut)
-    environment.globals.update(number=number, in_words=in_words, version=__version__, most=MOST_LINES)
+    environment.filters.update(maths=maths, cut=cut, claim=claim_text, ended=ended)
+    environment.globals.update(number=number, in_words=in_words, counted=counted, version=__version__, most=MOST_LINES)
     return environment

@@ -14,6 +14,7 @@ from whichtoken.lab.discovery import experiments, faults
 from whichtoken.lab.experiment import Experiment
 from whichtoken.lab.ledger import Judged, Ledger, Run
 from whichtoken.lab.plan import field_types, make_plan, type_name
+from whichtoken.lab.record import recorded_runs
 from whichtoken.places import LEDGER_NAME
 from whichtoken.report.sentences import number
 from whichtoken.report.terminal import coloured_counts, state_text
@@ -76,10 +77,12 @@ def _on_record(claim: Experiment[Any]) -> Text:
 def _recorded_states(claim: Experiment[Any]) -> Any:
     """Each verdict on record, with a column for each size."""
     listed = table("on record", *claim.expected)
-    codes = dict.fromkeys(code for states in claim.expected.values() for code in states)
-    for code in codes:
+    runs = [run for (name, _), run in recorded_runs().items() if name == claim.id]
+    words = {verdict.code: verdict.claim for run in runs for verdict in run.verdicts if verdict.claim}
+    for code in dict.fromkeys(code for states in claim.expected.values() for code in states):
         found = (states.get(code) for states in claim.expected.values())
-        listed.add_row(printable(code), *(state_text(state) if state else "" for state in found))
+        name = printable(code) + printable(f"\n{words[code]}" if code in words else "", "dim")
+        listed.add_row(name, *(state_text(state) if state else "" for state in found))
     return listed
 
 
@@ -110,7 +113,8 @@ def _verdict_lines(claim: Experiment[Any], run: Run, judged: Judged | None) -> I
     if judged is None or _stale(claim, run, judged) or judged.fault:
         yield _so_far(claim, run, judged)
     for verdict in judged.verdicts if judged is not None and not _stale(claim, run, judged) else ():
-        noticed = verdict.get("resolution")  # runs of before it was stored have none
+        # of a verdict that agrees; runs of before it was stored have none
+        noticed = verdict.get("resolution") if verdict["state"] == "agrees" else None
         yield (
             printable(f"{verdict['code']}: ")
             + state_text(str(verdict["state"]))

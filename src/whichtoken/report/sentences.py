@@ -70,9 +70,15 @@ def _theory(verdict: Verdict) -> str:
 
 
 def _noticed(verdict: Verdict) -> str:
-    """Of an equality, the error that would have been seen; a bound is passed or not."""
+    """Of an equality that holds, the error that would have been seen; a bound is passed or not."""
     size = verdict.resolution
-    if verdict.relation != "=" or not size or not math.isfinite(size) or verdict.theory is None:
+    if (
+        verdict.state != "agrees"
+        or verdict.relation != "="
+        or not size
+        or not math.isfinite(size)
+        or verdict.theory is None
+    ):
         return ""
     share = size / abs(verdict.theory) if abs(verdict.theory) > NEAR_ZERO else 1.0
     error = f"{100 * share:.2g} %" if share < 1.0 else number(size)

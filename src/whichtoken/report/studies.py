@@ -101,7 +101,7 @@ def found(finding: Finding, leaders: dict[str, Study]) -> Found:
     if study is None or not fitting:
         return Found(finding.sentence, "not-run", "not run here", page_name(finding.experiment) if study else "")
     states = {verdict.state for verdict in fitting}
-    worst = next((s for s in ("disagrees", "inconclusive", "agrees") if s in states), "not-run")
+    worst = next(state for state in ("disagrees", "inconclusive", "not-run", "agrees") if state in states)
     told = f"{study.preset}: {counted_states(counts(fitting))}"
     first = next(verdict for verdict in fitting if verdict.state == worst)
     return Found(finding.sentence, worst, told, f"{study.page}#{anchor(study.preset, first.code)}")

@@ -24,7 +24,7 @@ DIFFERENCES = {
     "vanished": ("gone", "red"),
     "weaker": ("undecided now", "yellow"),
     "apart": ("moved", "yellow"),
-    "other state": ("other state", "dim"),
+    "other state": ("decided now", "dim"),
 }
 
 
@@ -89,8 +89,8 @@ def coloured_counts(found: Mapping[str, int]) -> Text:
 
 
 def state_text(state: str) -> Text:
-    """A state in its colour."""
-    return printable(state, STATE_STYLE.get(state, ""))
+    """A state in words and in its colour."""
+    return printable(in_words(state, 1), STATE_STYLE.get(state, ""))
 
 
 def _name(result: Result) -> Text:
@@ -125,10 +125,12 @@ def _troubles(result: Result) -> Iterator[Text]:
 
 def _difference(result: Result, found: Difference) -> Text:
     name, style = DIFFERENCES[found.kind]
-    line = printable(name, style) + printable(f": {found.code} was {found.was}{_interval(found.recorded)}")
+    if found.kind == "other state" and found.verdict is not None and found.verdict.state == "inconclusive":
+        name = DIFFERENCES["weaker"][0]
+    line = printable(name, style) + printable(f": {found.code} was {in_words(found.was, 1)}{_interval(found.recorded)}")
     if found.verdict is None:
         return line + printable(f", now {result.id} does not give it")
-    line += printable(f", now {found.verdict.state}{_interval(found.verdict)}")
+    line += printable(f", now {in_words(found.verdict.state, 1)}{_interval(found.verdict)}")
     return line + printable(f"\n    {found.verdict.claim}. {sentence(found.verdict)}", "dim")
 
 

@@ -1,5 +1,7 @@
 // Tables that filter and sort: <table data-filter> gets a form above it. <th data-choice> becomes a list of what its column
-// holds, <th data-sort> a button; one field searches all the text. The address keeps the choice: #state=disagrees&text=rate.
+// holds, <th data-sort> a button; one field searches all the text. The address keeps the choice: #state=disagrees&text=rate. A long table
+// begins with its first rows until something is chosen or all are asked for, so that it is no wall.
+const FIRST = 40;
 for (const table of document.querySelectorAll("table[data-filter]")) {
   const body = table.tBodies[0], rows = [...body.rows], heads = [...table.tHead.rows[0].cells];
   const cell = (row, column) => row.cells[column].dataset.value || row.cells[column].textContent.trim();
@@ -20,7 +22,8 @@ for (const table of document.querySelectorAll("table[data-filter]")) {
     if (!("choice" in head.dataset)) return;
     const select = document.createElement("select");
     select.append(new Option("any", ""));
-    for (const value of [...new Set(rows.map((row) => cell(row, column)))].sort()) select.append(new Option(value, value));
+    const choices = new Map(rows.map((row) => [cell(row, column), row.cells[column].textContent.trim()]));
+    for (const [value, text] of [...choices].sort()) select.append(new Option(text, value));
     select.dataset.column = column;
     add(head.dataset.choice, head.textContent.trim(), select);
   });
@@ -30,17 +33,19 @@ for (const table of document.querySelectorAll("table[data-filter]")) {
   form.append(reset, said);
   table.closest(".scroll, body").before(form);
 
-  const texts = rows.map((row) => row.textContent.toLowerCase());
+  const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
+  let all = rows.length <= FIRST;
   const show = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const chosen = [...fields.values()].filter((field) => field.dataset.column && field.value);
+    const cut = !all && !words.length && !chosen.length;
     let shown = 0;
-    rows.forEach((row, number) => {
-      const fits = words.every((word) => texts[number].includes(word)) && chosen.every((field) => cell(row, field.dataset.column) === field.value);
-      row.hidden = !fits;
-      shown += fits;
-    });
-    said.textContent = shown === rows.length ? `${rows.length} in all` : `${shown} of ${rows.length}`;
+    for (const row of body.rows) {
+      const fits = words.every((word) => texts.get(row).includes(word)) && chosen.every((field) => cell(row, field.dataset.column) === field.value);
+      row.hidden = !fits || (cut && shown >= FIRST);
+      shown += !row.hidden;
+    }
+    said.textContent = shown === rows.length ? `${rows.length} in all` : `${cut ? "the first " : ""}${shown} of ${rows.length}`;
   };
   const remember = () => {
     const kept = new URLSearchParams();
@@ -55,7 +60,7 @@ for (const table of document.querySelectorAll("table[data-filter]")) {
     form.scrollIntoView();
   };
   form.addEventListener("input", () => { show(); remember(); });
-  form.addEventListener("reset", () => setTimeout(() => { show(); remember(); }));
+  form.addEventListener("reset", () => { all = true; setTimeout(() => { show(); remember(); }); });
   form.addEventListener("submit", (event) => event.preventDefault());
   window.addEventListener("hashchange", recall);
 
@@ -72,6 +77,7 @@ for (const table of document.querySelectorAll("table[data-filter]")) {
       const order = new Intl.Collator("en", { numeric: true });
       const sorted = [...rows].sort((one, other) => order.compare(cell(one, column), cell(other, column)) * (down ? -1 : 1));
       body.append(...sorted);
+      show();
     });
   });
   show();

@@ -36,6 +36,20 @@ POPULATION_GRIDS = GRIDS | {
     "gradient-raw": (0.05, 0.15, 0.4, 0.8, 1.6),
     "adam-raw": (0.001, 0.01, 0.03, 0.1),
 }
+WORDS = {
+    "gram": "Gram preconditioning, step 0.5",
+    "gram-quarter": "Gram preconditioning, step 0.25",
+    "covariance": "covariance preconditioning",
+    "gradient": "gradient descent, whitened",
+    "gradient-raw": "gradient descent",
+    "adam": "Adam, whitened",
+    "adam-raw": "Adam",
+    "muon": "Muon, whitened",
+    "lbfgs": "L-BFGS, whitened",
+    "alternating": "alternating least squares",
+    "gauss-newton": "Gauss-Newton",
+    "last-layer": "last layer alone",
+}
 OURS = ("gram", "gram-quarter", "covariance")
 WRONG = 0.2  # relative error of the map from which the rate on tokens is measured
 ACCURATE = 1e-6  # squared relative error of the least accurate direction

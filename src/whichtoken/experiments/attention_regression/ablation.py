@@ -50,8 +50,27 @@ VARIANTS: Mapping[Variant, Mapping[str, Any]] = {
     "no-renormalisation": {"rescale": False},
     "no-centring": {"center": False},
 }
-HELPFUL = ("no-gram", "no-damping", "no-renormalisation", "no-centring")  # parts without which it should be worse
-HARMLESS = ("no-balance", "no-backtracking")
+WORDS: Mapping[Variant, str] = {
+    "full": "full method",
+    "no-gram": "without Gram matrices",
+    "no-gram-no-penalty": "without Gram matrices and penalty",
+    "no-balance": "without balance",
+    "no-damping": "without damping",
+    "no-damping-no-backtracking": "without damping and backtracking",
+    "no-backtracking": "without backtracking",
+    "no-renormalisation": "without renormalisation",
+    "no-centring": "without centring",
+}
+STARTS: Mapping[Start, str] = {
+    "spectral": "spectral start", "random": "random start", "saddle": "start at a saddle", "flipped": "start with wrong signs",
+}  # fmt: skip
+HELPFUL: tuple[Variant, ...] = (
+    "no-gram",
+    "no-damping",
+    "no-renormalisation",
+    "no-centring",
+)  # parts without which it should be worse
+HARMLESS: tuple[Variant, ...] = ("no-balance", "no-backtracking")
 UNPENALISED: tuple[Variant, Variant] = ("no-gram", "no-gram-no-penalty")
 SUCCESS = 2.0  # times the predicted floor
 CHECKPOINTS = (3, 12, 40)
@@ -138,13 +157,13 @@ class Ablation(Experiment[Point]):
         for variant in parts.levels("variant"):
             excess = np.array([row.measured["excess"] for row in parts.where(variant=variant, condition=k)])
             if len(excess):
-                left.plot(CHECKPOINTS, np.median(excess, axis=0), marker="o", label=variant)
+                left.plot(CHECKPOINTS, np.median(excess, axis=0), marker="o", label=WORDS[variant])
         left.set(xscale="log", yscale="log", xlabel="iterations", title=f"Median excess, condition numbers {k:g}")
         starts = rows.where(variant="full", size=1.0)
         for start in starts.levels("start"):
             levels = starts.where(start=start).levels("condition")
             shares = [starts.where(start=start, condition=k).values("success").mean() for k in levels]
-            right.plot(levels, shares, marker="o", label=start)
+            right.plot(levels, shares, marker="o", label=STARTS[start])
         right.set(xscale="log", xlabel="condition number", title="Share of runs at the floor after 40 iterations")
         for axes in (left, right):
             if axes.has_data():
@@ -199,7 +218,7 @@ def _part_claims(rows: Rows[Point], k: float) -> Iterator[Claim]:
         if rows.where(variant=variant):
             yield at_least(
                 f"ablation.{variant}.k{k:g}",
-                f"condition numbers {k:g}, {variant}: median excess after 3 steps, in multiples of the full method's",
+                f"condition numbers {k:g}, {WORDS[variant]}: median excess after 3 steps, in multiples of the full method's",
                 bound=1.2,
                 measured=Resampled(rows.per_seed(against_full(variant, 0)), np.median),
             )
@@ -207,7 +226,7 @@ def _part_claims(rows: Rows[Point], k: float) -> Iterator[Claim]:
         if rows.where(variant=variant):
             yield at_most(
                 f"ablation.{variant}.k{k:g}",
-                f"condition numbers {k:g}, {variant}: median excess after 40 steps, in multiples of the full method's",
+                f"condition numbers {k:g}, {WORDS[variant]}: median excess after 40 steps, in multiples of the full method's",
                 bound=1.1,
                 measured=Resampled(rows.per_seed(against_full(variant, 2)), np.median),
             )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.experiments.attention_regression._methods import GRIDS, run_population, run_rate, run_tokens
+from whichtoken.experiments.attention_regression._methods import GRIDS, WORDS, run_population, run_rate, run_tokens
 from whichtoken.lab import (
     Claim,
     Exact,
@@ -239,7 +239,7 @@ def _rival_claims(rows: Rows[Point]) -> Iterator[Claim]:
         if rows.where(method=method):
             yield at_most(
                 f"convergence.rival.{method}",
-                f"gradients to the common floor over those of {method}, all condition numbers",
+                f"gradients to the common floor over those of {WORDS[method]}, all condition numbers",
                 bound=1.0,
                 measured=Resampled(_per_problem(rows, partial(_ratio, rivals=(method,))), np.median),
             )
@@ -257,7 +257,7 @@ def _rival_claims(rows: Rows[Point]) -> Iterator[Claim]:
         if rows.where(method=method):
             yield at_most(
                 f"convergence.floor.{method}",
-                f"excess at the end over that of {method}",
+                f"excess at the end over that of {WORDS[method]}",
                 bound=1.1,
                 measured=Mean(_per_problem(rows, partial(_floor_ratio, rival=method))),
             )
@@ -355,11 +355,11 @@ def _draw_population(rows: Rows[Point], axes: Axes) -> None:
             runs = Rows(row for row in rows.where(method=method, **{other: 1.0}) if _arrived(row))
             levels = sorted({condition(row.point) for row in runs})
             medians = [np.median([_arrival(row) for row in runs if condition(row.point) == level]) for level in levels]
-            label = method if style == "-" else None
+            label = WORDS[method] if style == "-" else None
             axes.plot(levels, medians, style, marker="os"[index // 7], ms=4, color=f"C{index % 7}", label=label)
     axes.set(
-        xscale="log", yscale="log", xlabel="condition number (dashed: of the covariance)", ylabel="median iterations",
-        title="Limit: iterations to 1e-6 in every direction",
+        xscale="log", yscale="log", xlabel="condition number of the target (dashed: covariance)", ylabel="median iterations",
+        title="Infinite context: iterations to an error of 1e-6",
     )  # fmt: skip
     if axes.has_data():
         axes.legend(fontsize=8)
@@ -374,10 +374,10 @@ def _draw_tokens(rows: Rows[Point], axes: Axes) -> None:
         shortest = min(map(len, curves))
         medians = np.median([curve[:shortest] for curve in curves], axis=0)
         style = "-" if index < 7 else "--"
-        axes.plot(runs[0].measured["counts"][:shortest], medians, style, label=method, marker=".", ms=4)
+        axes.plot(runs[0].measured["counts"][:shortest], medians, style, label=WORDS[method], marker=".", ms=4)
     axes.set(
         xscale="symlog", yscale="log", xlabel="gradient evaluations",
         title=f"Tokens, condition numbers {k:g}: median excess, best step size",
     )  # fmt: skip
     if axes.has_data():
-        axes.legend(fontsize=8, ncols=2)
+        axes.legend(fontsize=8)

@@ -99,7 +99,9 @@ class Limit(Experiment[Point]):
         for axes, centred in zip(figure.subplots(1, 2), (False, True), strict=True):
             for index, norm in enumerate(rows.where(centred=centred).levels("logit_norm")):
                 runs = rows.where(centred=centred, logit_norm=norm)
-                points_with_errors(axes, runs, "context", "scaled_error", f"|Q| = {norm:g}", color=f"C{index}")
+                points_with_errors(
+                    axes, runs, "context", "scaled_error", f"logits of length |Q| = {norm:g}", color=f"C{index}"
+                )
                 if (predicted := runs.predicted("scaled_error")) is not None:
                     axes.axhline(predicted.value, color=f"C{index}", lw=1)
             axes.set(

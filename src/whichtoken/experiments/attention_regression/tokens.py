@@ -110,7 +110,7 @@ class TokenLoss(Experiment[Point]):
             axes.plot(
                 [place + 0.1 * index for place, some in found for _ in some],
                 [row.measured["excess"] for _, some in found for row in some],
-                ".", label=f"{'centred' if center else 'plain'}, |Q| = {norm:g}",
+                ".", label=f"{'centred' if center else 'plain'}, logits of length {norm:g}",
             )  # fmt: skip
         axes.set_xticks(
             np.arange(len(cases)) + 0.15, [law if mean == 0 else f"{law}, mean {mean:g}" for law, mean in cases]

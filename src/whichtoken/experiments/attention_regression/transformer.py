@@ -36,6 +36,7 @@ VARIANTS = {
     "whitened": "whitened inputs and no Gram matrices",
     "chain": "whitened inputs and Gram matrices of the chain",
 }
+HEADS = {"chain": "structure-aware", "adam": "Adam"}  # of one head
 RATES = {
     "quick": {"adamw": [0.02, 0.06, 0.18], "sgd": [0.2, 0.6, 1.8], "adam": [0.01, 0.03, 0.1]},
     "full": {"adamw": [0.02, 0.04, 0.08, 0.16], "sgd": [0.2, 0.4, 0.8, 1.6], "adam": [0.003, 0.01, 0.03, 0.1]},
@@ -279,13 +280,18 @@ def _wrong_factors(target: Array, whitening: Whitening, rng: np.random.Generator
     return [left @ share / scale, *(factor @ whitening.inverse_root for factor in inputs)]
 
 
+def _described(method: str) -> str:
+    base, _, variant = method.partition("-")
+    return f"{BASES[base]} with {VARIANTS[variant]}" if variant else f"{BASES[base]} alone"
+
+
 def _gain_claims(rows: Rows[Point]) -> Iterator[Claim]:
     for base, name in BASES.items():
-        for variant, what in VARIANTS.items():
+        for variant in VARIANTS:
             if runs := rows.where(method=f"{base}-{variant}"):
                 yield at_most(
                     f"transformer.{base}-{variant}",
-                    f"{name} with {what}: validation loss minus that of {name} alone, each at its best step size",
+                    f"{_described(f'{base}-{variant}')}: validation loss minus that of {name} alone, each at its best step size",
                     bound=-GAIN,
                     measured=Mean(_differences(runs, rows.where(method=base))),
                 )
@@ -346,7 +352,9 @@ def _draw_characters(rows: Rows[Point], axes: Axes) -> None:
     for steps in rows.levels("steps"):
         for method in rows.where(steps=steps).levels("method"):
             runs = Rows(row for row in rows.where(steps=steps, method=method) if not row.measured["diverged"])
-            points_with_errors(axes, runs, "lr", "loss", label=f"{method}, {steps} steps", ls="-", lw=1, ms=4)
+            points_with_errors(
+                axes, runs, "lr", "loss", label=f"{_described(method)}, {steps} steps", ls="-", lw=1, ms=4
+            )
     axes.set(xscale="log", xlabel="step size", title="Characters: validation loss, in nats")
     if axes.has_data():
         axes.legend(fontsize=8)
@@ -359,7 +367,7 @@ def _draw_head(rows: Rows[Point], axes: Axes) -> None:
             curves = [np.median(list(runs.where(lr=lr).values("errors")), axis=0) for lr in runs.levels("lr")]
             if curves:
                 best = min(curves, key=lambda curve: float(curve[-1]))
-                label = f"{method}, condition numbers {k:g}"
+                label = f"{HEADS[method]}, condition numbers {k:g}"
                 axes.plot(range(1, len(best) + 1), best, style, color=f"C{index}", label=label)
     axes.set(yscale="log", xlabel="step", title="One head: median error of the map")
     if axes.has_data():

@@ -320,7 +320,7 @@ def _draw_leakage(rows: Rows[Point], axes: Axes) -> None:
         yscale="log",
         title="Attention on the other groups, power law dashed",
         xlabel="step",
-        ylabel="1 - attention",
+        ylabel="share of the attention",
     )
     if rows:  # a legend of nothing is a warning
         axes.legend()

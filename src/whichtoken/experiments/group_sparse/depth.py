@@ -81,21 +81,21 @@ class Depth(Experiment[Point]):
             runs = rows.where(parts=parts)
             yield at_least(
                 f"depth.accuracy.{_code(parts)}",
-                f"{parts}: accuracy",
+                f"{_words(parts)}: accuracy",
                 bound=0.9,
                 measured=Mean(runs.values("accuracy")),
             )
             if parts in ("residual", "two layers, residual"):
                 yield at_most(
                     f"depth.bypassed.{_code(parts)}",
-                    f"{parts}: attention on the relevant group from input to output, as accuracy does without it",
+                    f"{_words(parts)}: attention on the relevant group from input to output, as accuracy does without it",
                     bound=0.7,
                     measured=Mean(runs.values("rollout")),
                 )
             else:
                 yield at_least(
                     f"depth.selects.{_code(parts)}",
-                    f"{parts}: attention on the relevant group from input to output",
+                    f"{_words(parts)}: attention on the relevant group from input to output",
                     bound=0.6,
                     measured=Mean(runs.values("rollout")),
                 )
@@ -112,7 +112,15 @@ class Depth(Experiment[Point]):
         samples = {
             label: [rows.where(parts=name).values(quantity) for name in names] for label, quantity in quantities.items()
         }
-        grouped_bars(figure.subplots(), [name.replace(", ", ",\n") for name in names], samples)
+        grouped_bars(
+            figure.subplots(),
+            [_words(name).replace(", ", ",\n").replace("model of", "model\nof") for name in names],
+            samples,
+        )
+
+
+def _words(parts: str) -> str:
+    return "the model of the theory" if parts == "theory" else parts
 
 
 def _code(parts: str) -> str:

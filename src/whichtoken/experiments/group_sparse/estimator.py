@@ -73,7 +73,7 @@ class GroupClassifierLaw(Experiment[Point]):
         few = [row for row in rows if row.point.samples_per_variable < MANY and row.predicted]
         yield at_most(
             "estimator.few-samples",
-            "the same with fewer samples: irrelevant groups, which noise favours, take some of it",
+            "attention on the relevant group over the population law, fewer samples: groups that noise favours take some of it",
             bound=1.0,
             measured=Mean([row.measured["attention"] / row.predicted["attention"].value for row in few]),
         )

@@ -221,5 +221,7 @@ def draw(runs: dict[str, Rows[Any]], quantities: dict[str, Callable[[Measured], 
         for method, rows in chosen.items():
             above = 1.0 - np.cumsum(np.mean(list(rows.values(f"{name}_histogram")), axis=0))
             panels[name].plot(BINS[1:-1], above[:-1], label=METHODS[method])
-        panels[name].set(title=name.capitalize(), xlabel="|w| / largest initial", yscale="log", ylim=(1e-4, 1))
-    panels[PROJECTIONS[0]].set_ylabel("share of entries above")
+        panels[name].set(
+            title=name.capitalize(), xlabel="entry over the largest initial one", yscale="log", ylim=(1e-4, 1)
+        )
+    panels[PROJECTIONS[0]].set_ylabel("share of larger entries")

@@ -11,14 +11,16 @@ from whichtoken.lab import Rows
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+
 RATIO_BINS = 10.0 ** np.arange(-4.0, 2.0)
+RATIO = "length of the decoder over that of W, |v| / |W|"
 
 
 def draw_portrait(rows: Rows[Any], axes: Axes) -> None:
     """Over ratio and p: cosine to the strict limit, and how many runs end with attention on single tokens."""
     ps = sorted(rows.levels("p"))
     table = np.full((len(ps), len(RATIO_BINS) - 1), np.nan)
-    axes.set(title="Strict limit's cosine, share settled", xlabel="|v| / |W|", xscale="log", yticks=[])
+    axes.set(title="Cosine to the strict limit, and share of runs settled", xlabel=RATIO, xscale="log", yticks=[])
     for i, p in enumerate(ps):
         runs = rows.where(p=p)
         bins = np.digitize(runs.values("ratio"), RATIO_BINS) - 1
@@ -35,10 +37,14 @@ def draw_portrait(rows: Rows[Any], axes: Axes) -> None:
 
 
 def draw_cosines(rows: Rows[Any], axes: Axes) -> None:
-    for name, marker in (("strict", "v"), ("relaxed", "^"), ("family", ".")):
+    for name, words, marker in (
+        ("strict", "strict problem", "v"),
+        ("relaxed", "relaxed problem", "^"),
+        ("family", "member of the family at that ratio", "."),
+    ):
         distance = np.maximum(1 - rows.values(f"cosine_{name}"), 1e-12)
-        axes.plot(rows.values("ratio"), distance, marker, ms=4, alpha=0.6, label=name)
-    axes.set(xscale="log", yscale="log", title="1 - cosine to three limits", xlabel="|v| / |W|", xlim=(1e-4, 1e2))
+        axes.plot(rows.values("ratio"), distance, marker, ms=4, alpha=0.6, label=words)
+    axes.set(xscale="log", yscale="log", title="Distance from three limits, 1 - cosine", xlabel=RATIO, xlim=(1e-4, 1e2))
     axes.legend()
 
 
@@ -46,9 +52,11 @@ def draw_flow(rows: Rows[Any], axes: Axes) -> None:
     for number, row in enumerate(rows):
         if row.seed < 4 and row.point.p == rows[0].point.p:
             times = row.measured["log_times"]
-            axes.plot(times, row.measured["decoder_norms"], "C0-", lw=1, label="|v|" if number == 0 else None)
-            axes.plot(times, row.measured["weight_norms"], "C1-", lw=1, label="|W|" if number == 0 else None)
-    axes.set(xscale="log", yscale="log", title="Plain flow", xlabel="log t")
+            axes.plot(times, row.measured["decoder_norms"], "C0-", lw=1, label="decoder, |v|" if number == 0 else None)
+            axes.plot(
+                times, row.measured["weight_norms"], "C1-", lw=1, label="key-query matrix, |W|" if number == 0 else None
+            )
+    axes.set(xscale="log", yscale="log", title="Plain flow: how lengths grow", xlabel="logarithm of the time")
     axes.minorticks_off()
     axes.set_xticks([100, 200, 400, 800], ["100", "200", "400", "800"])
     axes.legend()

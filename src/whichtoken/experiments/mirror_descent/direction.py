@@ -143,7 +143,8 @@ class MirrorDirection(Experiment[Point]):
                 )
                 yield at_least(
                     f"direction.nearest.p{p:g}",
-                    f"p = {p:g}: the same of the run where it is least, so that in every run the own limit is the nearest",
+                    f"p = {p:g}: by how much the nearest limit of another p is farther in the run where it is least, so that "
+                    "in every run the own limit is the nearest",
                     bound=0.0,
                     measured=Exact(min([*map(_advantage, runs), *[-1.0] * len(runs.failed)])),
                 )
@@ -216,7 +217,7 @@ def _draw_cross_table(rows: Rows[Point], axes: Axes) -> None:
     for (i, j), value in np.ndenumerate(table):
         colour = "white" if dark[i, j] else "black"
         axes.text(j + 0.5, i + 0.5, f"{value:.4f}", ha="center", va="center", color=colour)
-    axes.set(title="Mean divergence", xlabel="limit of l_q", ylabel="trained with l_p")
+    axes.set(title="Mean divergence from each limit", xlabel="max-margin limit in l_q, q", ylabel="trained in l_p, p")
     axes.set_xticks(np.arange(len(EXPONENTS)) + 0.5, [f"{q:g}" for q in EXPONENTS])
     axes.set_yticks(np.arange(len(ps)) + 0.5, [f"{p:g}" for p in ps])
     axes.invert_yaxis()
@@ -246,5 +247,9 @@ def _draw_trajectories(rows: Rows[Point], axes: Axes) -> None:
         (line,) = axes.plot(*np.transpose(row.measured["trajectory"]), lw=1, label=f"p = {row.point.p:g}")
         axes.plot(*row.measured["destination"], "*", ms=11, color=line.get_color())
     (a, b), (c, d) = PLANE.tolist()
-    axes.set(title="W / |W| on its way (star)", xlabel=f"entry ({a}, {b})", ylabel=f"entry ({c}, {d})")
+    axes.set(
+        title="Two entries of the direction W / |W|, limit as a star",
+        xlabel=f"entry ({a}, {b}) of W / |W|",
+        ylabel=f"entry ({c}, {d}) of W / |W|",
+    )
     axes.legend()

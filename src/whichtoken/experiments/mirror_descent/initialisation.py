@@ -96,7 +96,7 @@ class MirrorInitialisation(Experiment[Point]):
         left.set(
             title="Sequences that select their best token", xlabel="standard deviation of the start", ylabel="share"
         )
-        right.set(title="Runs in which all do", xlabel="standard deviation of the start")
+        right.set(title="Runs in which all do", xlabel="standard deviation of the start", ylabel="share")
         left.legend()
 
 

@@ -265,14 +265,14 @@ def _judge_family(p: float, settled: Rows[Point], runs: int) -> Iterator[Claim]:
     if p in (1.75, 2.0) and len(settled):
         yield at_least(
             f"joint.worst.p{p:g}",
-            f"p = {p:g}: smallest of these cosines",
+            f"p = {p:g}: smallest cosine of a settled run, W or v, to the member at the measured ratio",
             bound=NEAR,
             measured=Exact(float(min(map(_least_cosine, settled)))),
         )
     elif p not in (1.75, 2.0):
         yield at_least(
             f"joint.share.p{p:g}",
-            f"p = {p:g}: share of these cosines above {NEAR}",
+            f"p = {p:g}: share of settled runs whose cosine to the member at the measured ratio is above {NEAR}",
             bound=0.9,
             measured=Resampled(settled.seed_means(lambda row: _least_cosine(row) >= NEAR), np.mean),
         )
@@ -294,7 +294,7 @@ def _judge_ratio(settled: Rows[Point]) -> Iterator[Claim]:
         if p < 2.0:
             yield at_least(
                 f"joint.ratio-of-steps.p{p:g}",
-                f"p = {p:g}: by which factor the ratio exceeds (lr_decoder / lr)^(1/(p-1)), least of all these runs",
+                f"p = {p:g}: by which factor |v| / |W| exceeds (decoder step / step)^(1/(p-1)), least of all settled runs",
                 bound=1.2,
                 measured=Exact(runs.values("ratio_over_steps").min()),
             )

@@ -100,5 +100,11 @@ class JointPath(Experiment[Point]):
             for p in rows.levels("p"):
                 curves = np.array([row.measured[name] for row in rows.where(p=p)])
                 axes.plot(RADII, np.median(curves, axis=0), "o-", label=f"p = {p:g}")
-            axes.set(xscale="log", yscale="log", title=words.capitalize(), xlabel="R", ylabel="median divergence")
+            axes.set(
+                xscale="log",
+                yscale="log",
+                title=words.capitalize(),
+                xlabel="bound R on the length of W",
+                ylabel="median divergence from its limit",
+            )
             axes.legend()

@@ -98,7 +98,15 @@ class Path(Experiment[Point]):
             leads = np.outer(runs.values("margin"), RADII)
             right.plot(leads.ravel(), runs.values("log_excess").ravel(), ".", label=f"p = {p:g}")
         left.set(
-            xscale="log", yscale="log", title="Divergence from the limit", xlabel="R", ylabel="median over problems"
+            xscale="log",
+            yscale="log",
+            title="Divergence from the limit",
+            xlabel="bound R on the length of W",
+            ylabel="median over problems",
         )
-        right.set(title="Loss above its infimum", xlabel="R times the margin of the limit", ylabel="log(L - L_inf)")
+        right.set(
+            title="Loss above its infimum",
+            xlabel="bound R times the margin of the limit",
+            ylabel="log of (loss - infimum)",
+        )
         left.legend()

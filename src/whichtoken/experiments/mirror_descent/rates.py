@@ -180,7 +180,10 @@ class Rates(Experiment[Point]):
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2, sharey=True)
         long = Rows(row for row in rows if row.point.steps > LONG) or rows
-        for axes, name, label in ((left, "normalized", "step k"), (right, "flow", "log t")):
+        for axes, name, label in (
+            (left, "normalized", "number of steps k"),
+            (right, "flow", "logarithm of the time, log t"),
+        ):
             _draw_curves(Rows(row for row in long if row.point.rule == name), axes)
             axes.set(xscale="log", yscale="log", xlabel=label)
         left.set(title="Normalised steps", ylabel="median divergence from the limit")

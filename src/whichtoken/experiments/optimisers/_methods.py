@@ -55,7 +55,13 @@ METHODS = {
         "Muon on K and Q", "muon", {"lr": 0.2, "lr_power": 0.5, "momentum": 0.0}, "spectral", 2, False
     ),
 }
+PRINTED = {"l1": "l_1", "l2": "l_2", "linf": "l_inf"}
 OWN_NORMS = {"schatten-1.5": ("schatten", 1.5)}  # beside those of the map
+
+
+def printed_norm(name: str) -> str:
+    """A norm as pages print it: linf is l_inf, with its index below."""
+    return PRINTED.get(name, name)
 
 
 def draw_problem(

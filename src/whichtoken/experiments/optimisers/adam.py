@@ -173,7 +173,7 @@ def _draw_phases(rows: Rows[Point], axes: Axes) -> None:
         runs = rows.where(beta2=beta2)
         axes.plot(runs.values("ratio"), runs.values("linf"), "o", ms=3, label=f"beta2 = {beta2:g}")
     axes.axvline(1.0, color="black", lw=0.8)
-    axes.set(xscale="log", xlabel="lr * margin / (log(1 / beta2) / 2)", ylabel="share of the l_inf margin")
+    axes.set(xscale="log", xlabel="step size times margin, over log(1 / beta2) / 2", ylabel="share of the l_inf margin")
     axes.set(title="Constant step size, eps = 0")
     axes.legend(fontsize="small")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.experiments.optimisers._methods import Method, all_runs, draw_problem, train_with
+from whichtoken.experiments.optimisers._methods import Method, all_runs, draw_problem, printed_norm, train_with
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Row, Rows, at_least, at_most
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ TRAINED: dict[str, tuple[str, dict[str, Any], str]] = {
     "sign": ("sign", {"lr": 0.06}, ""),
     "adam": ("adam", {"lr": 0.06, "betas": (0.9, 0.9), "eps": 0.0}, ""),
 }
+WORDS = {"gd": "gradient descent", "muon": "Muon", "sign": "sign descent", "adam": "Adam"}
 
 
 @dataclass(frozen=True)
@@ -81,20 +82,20 @@ class KeysQueries(Experiment[Point]):
             if norm:
                 yield at_least(
                     f"keys-queries.own.{name}",
-                    f"{name} on K and Q: share of the largest {norm} margin",
+                    f"{WORDS[name]} on K and Q: share of the largest {norm} margin",
                     bound=0.9,
                     measured=Mean(all_runs(runs, partial(_share, norm=norm))),
                 )
                 yield at_least(
                     f"keys-queries.dominance.{name}",
-                    f"{name} on K and Q: lead of the {norm} share over that in the nearest other norm",
+                    f"{WORDS[name]} on K and Q: lead of the {norm} share over that in the nearest other norm",
                     bound=0.05,
                     measured=Mean(all_runs(runs, partial(_lead, norm=norm))),
                 )
             else:
                 yield at_most(
                     f"keys-queries.none.{name}",
-                    f"{name} on K and Q: largest share in any of the norms",
+                    f"{WORDS[name]} on K and Q: largest share in any of the norms",
                     bound=0.9,
                     measured=Mean(all_runs(runs, lambda row: max(row.measured["shares"].values()), failed=1.0)),
                 )
@@ -109,18 +110,25 @@ class KeysQueries(Experiment[Point]):
             )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        from whichtoken.display.figures import printed
+
         left, right = figure.subplots(1, 2)
         for name in rows.where(depth=2).levels("method"):
             runs = rows.where(depth=2, method=name)
             shares = {
                 norm: np.mean([row.measured["shares"][norm] for row in runs]) for norm in runs[0].measured["shares"]
             }
-            left.plot(list(shares), list(shares.values()), "o-", label=f"{name} on K and Q")
+            left.plot(
+                [printed(printed_norm(norm)) for norm in shares],
+                list(shares.values()),
+                "o-",
+                label=f"{WORDS[name]} on K and Q",
+            )
         left.set(ylim=(0.0, 1.05), ylabel="mean share of the largest margin", title="In which norm?")
         left.legend()
         depths = sorted(rows.where(method="gd").levels("depth"))
         right.boxplot([rows.where(method="gd", depth=depth).values("rank") for depth in depths], tick_labels=depths)
-        right.set(xlabel="number of factors", ylabel="effective rank of W", title="Gradient descent")
+        right.set(xlabel="number of factors", ylabel="effective rank of the map", title="Gradient descent")
 
 
 def _share(row: Row[Point], norm: str) -> float:

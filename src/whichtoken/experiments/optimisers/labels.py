@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.experiments.optimisers._methods import METHODS, START, Method, all_runs, draw_problem, train_with
+from whichtoken.experiments.optimisers._methods import (
+    METHODS,
+    START,
+    Method,
+    all_runs,
+    draw_problem,
+    printed_norm,
+    train_with,
+)
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, at_least, at_most
 
 if TYPE_CHECKING:
@@ -108,8 +116,8 @@ class Labels(Experiment[Point]):
             alone = Rows(row for row in runs if row.measured["share"] is not None)
             yield agreement(
                 f"labels.limit.{code}",
-                f"{METHODS[method].label}, {words}: share of the {METHODS[method].norm} margin, extrapolated ({len(alone)} of "
-                f"{len(runs)} problems, those in which a single token is best for every sequence)",
+                f"{METHODS[method].label}, {words}: share of the {printed_norm(METHODS[method].norm)} margin, "
+                f"extrapolated ({len(alone)} of {len(runs)} problems, those in which a single token is best for every sequence)",
                 theory=1.0,
                 measured=Mean(alone.seed_means("extrapolated")),
                 tolerance=0.02,

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.experiments.optimisers._methods import METHODS, OWN_NORMS, all_runs, draw_problem, train_with
+from whichtoken.experiments.optimisers._methods import (
+    METHODS,
+    OWN_NORMS,
+    all_runs,
+    draw_problem,
+    printed_norm,
+    train_with,
+)
 from whichtoken.lab import (
     Claim,
     Exact,
@@ -95,7 +102,7 @@ class Margins(Experiment[Point]):
             lost = f", {len(runs.failed)} failed" if runs.failed else ""
             yield at_least(
                 f"margins.own.{name}",
-                f"{method.label}: share of the largest {method.norm} margin ({len(runs)} runs{lost})",
+                f"{method.label}: share of the largest {printed_norm(method.norm)} margin ({len(runs)} runs{lost})",
                 bound=0.93 if method.factors > 1 else 0.95,
                 measured=Mean(all_runs(runs, _own)),
             )
@@ -159,6 +166,7 @@ def _exponent(row: Row[Point]) -> float:
 
 def draw_map(rows: Rows[Point], axes: Axes) -> None:
     """Methods over norms: mean share of the best margin."""
+    from whichtoken.display.figures import printed
     from whichtoken.flows.margin_norms import NORMS
 
     names = rows.levels("method")
@@ -175,7 +183,7 @@ def draw_map(rows: Rows[Point], axes: Axes) -> None:
             j + 0.5, i + 0.5, f"{value:.3f}", ha="center", va="center", color="black" if value > 0.6 else "white",
             weight="bold" if own else "normal",
         )  # fmt: skip
-    axes.set_xticks(np.arange(len(NORMS)) + 0.5, list(NORMS))
+    axes.set_xticks(np.arange(len(NORMS)) + 0.5, [printed(printed_norm(name)) for name in NORMS])
     axes.set_yticks(np.arange(len(names)) + 0.5, [METHODS[name].label for name in names])
     axes.set(title="Share of the largest margin (bold: own norm)")
     axes.invert_yaxis()
@@ -190,5 +198,11 @@ def _draw_curves(rows: Rows[Point], axes: Axes) -> None:
         runs = rows.where(method=name)
         missing = 1.0 - np.mean([row.measured["curves"][norm] for row in runs], axis=0)
         axes.plot(runs[0].measured["clock"], missing, marker="o", ms=3, label=METHODS[name].label)
-    axes.set(xscale="log", yscale="log", title="Missing share, own norm", xlabel="step", ylabel="1 - share")
+    axes.set(
+        xscale="log",
+        yscale="log",
+        title="Missing share, own norm",
+        xlabel="step",
+        ylabel="share of the largest margin still missing",
+    )
     axes.legend(fontsize="small")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.experiments.optimisers._methods import METHODS, Method, all_runs, draw_problem, train_with
+from whichtoken.experiments.optimisers._methods import METHODS, Method, all_runs, draw_problem, printed_norm, train_with
 from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Row, Rows, agreement, at_most
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Momentum(Experiment[Point]):
             if expected < FORGETS:
                 yield agreement(
                     f"momentum.reaches.{code}",
-                    f"{words}: share of the {METHODS[method].norm} margin, extrapolated to endless training",
+                    f"{words}: share of the {printed_norm(METHODS[method].norm)} margin, extrapolated to endless training",
                     theory=1.0,
                     measured=Mean(all_runs(runs, _extrapolated)),
                     tolerance=0.02,
@@ -105,15 +105,16 @@ class Momentum(Experiment[Point]):
             if expected > REMEMBERS:
                 yield at_most(
                     f"momentum.misses.{code}",
-                    f"{words}: share of the {METHODS[method].norm} margin, extrapolated to endless training",
+                    f"{words}: share of the {printed_norm(METHODS[method].norm)} margin, extrapolated to endless training",
                     bound=0.8,
                     measured=Mean(all_runs(runs, _extrapolated, failed=1.0)),
                 )
         for steps in rows.where(problem="three tokens").levels("steps"):
             (row,) = rows.where(problem="three tokens", steps=steps)[:1]
+            used = METHODS[row.point.method]
             yield at_most(
                 f"momentum.three-tokens.k{steps}",
-                f"one sequence of three tokens, {row.point.method}, {steps} steps: share of the {METHODS[row.point.method].norm} "
+                f"one sequence of three tokens, {used.label}, {steps} steps: share of the {printed_norm(used.norm)} "
                 f"margin (duality gap {row.measured['gap']:.0e})",
                 bound=0.92,
                 measured=Exact(row.measured["share"]),
@@ -141,7 +142,11 @@ class Momentum(Experiment[Point]):
         small = rows.where(problem="three tokens")
         axes.plot(small.values("ratio"), small.values("share"), "k*", ms=9, label="three tokens")
         axes.axvline(1.0, color="black", lw=0.8)
-        axes.set(xscale="log", xlabel="lr * margin / log(1 / momentum)", ylabel="share of the own norm's margin")
+        axes.set(
+            xscale="log",
+            xlabel="step size times margin, over log(1 / momentum)",
+            ylabel="share of the own norm's margin",
+        )
         axes.set(title="Momentum with steps of constant size")
         axes.legend()
 

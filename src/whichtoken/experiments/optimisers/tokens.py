@@ -77,14 +77,15 @@ class SelectedTokens(Experiment[Point]):
         for axes, start in zip(panels, rows.levels("start"), strict=True):
             runs = rows.where(start=start)
             names = runs.levels("method")
+            labels = [METHODS[name].label for name in names]
             table = np.array([[agreement_of(runs, one, other) for other in names] for one in names])
             axes.pcolormesh(table, cmap="viridis", vmin=0.0, vmax=1.0, edgecolors="none")
             for (i, j), value in np.ndenumerate(table):
                 colour = "black" if value > 0.6 else "white"
                 axes.text(j + 0.5, i + 0.5, f"{value:.2f}", ha="center", va="center", color=colour, fontsize="small")
-            axes.set_xticks(np.arange(len(names)) + 0.5, names, rotation=45, ha="right")
-            axes.set_yticks(np.arange(len(names)) + 0.5, names)
-            axes.set(title=f"Same tokens, start {start:g}")
+            axes.set_xticks(np.arange(len(names)) + 0.5, labels, rotation=45, ha="right")
+            axes.set_yticks(np.arange(len(names)) + 0.5, labels)
+            axes.set(title=f"Share of sequences with the same token, start {start:g}")
             axes.grid(False)
 
 

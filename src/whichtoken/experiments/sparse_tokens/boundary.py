@@ -103,7 +103,7 @@ class Boundary(Experiment[Point]):
             runs = below.where(sparsity=sparsity, length=max(below.levels("length")))
             yield at_least(
                 f"boundary.below.beta{sparsity:g}",
-                f"beta {sparsity:g}, 0.4 times the boundary: error of attention at L = {runs[0].point.length}",
+                f"sparsity {sparsity:g}, 0.4 times the boundary: error of attention at L = {runs[0].point.length}",
                 bound=0.35,
                 measured=Mean(runs.values("attention")),
             )
@@ -121,8 +121,13 @@ class Boundary(Experiment[Point]):
             ):
                 if runs:
                     points_with_errors(axes, runs, field, name, label, color=f"C{colour}", ms=4, ls="-", lw=1)
-        left.set(title=f"2.2 times the boundary, L = {longest}", xlabel="sparsity beta", ylabel="error", ylim=(0, 0.55))
-        right.set(title="The same at the sparsest signal, by length", xlabel="length", xscale="log")
+        left.set(
+            title=f"2.2 times the boundary, L = {longest}",
+            xlabel="sparsity beta: L^(1 - beta) signal tokens of L",
+            ylabel="error",
+            ylim=(0, 0.55),
+        )
+        right.set(title="The same at the sparsest signal, by length", xlabel="length L", xscale="log")
         legend(left, fontsize=8)
 
 
@@ -137,24 +142,26 @@ def _above(runs: Rows[Point], code: str) -> Iterator[Claim]:
         repeats = min(len(shortest), len(longest))
         yield at_most(
             f"boundary.above.{code}",
-            f"{code}, 2.2 times the boundary: change of attention's error from L = {lengths[0]} to {lengths[-1]}",
+            f"sparsity {runs[0].point.sparsity:g}, 2.2 times the boundary: change of attention's error "
+            f"from L = {lengths[0]} to {lengths[-1]}",
             bound=0.0,
             measured=Mean(longest[:repeats] - shortest[:repeats]),
         )
 
 
 def _comparisons(runs: Rows[Point], code: str) -> Iterator[Claim]:
-    ours = runs.values("attention")
+    point, ours = runs[0].point, runs.values("attention")
+    words = f"sparsity {point.sparsity:g}, L = {point.length}"
     for other in ("criticism", "largest", "mean"):
         yield at_least(
             f"boundary.{other}.{code}",
-            f"{code}, 2.2 times the boundary: error of the {DETECTORS[other]} minus attention's",
+            f"{words}, 2.2 times the boundary: error of the {DETECTORS[other]} minus attention's",
             bound=0.0,
             measured=Mean(runs.values(other) - ours),
         )
     yield at_most(
         f"boundary.optimal.{code}",
-        f"{code}, 2.2 times the boundary: error of attention minus the likelihood ratio's",
+        f"{words}, 2.2 times the boundary: error of attention minus the likelihood ratio's",
         bound=0.03,
         measured=Mean(ours - runs.values("likelihood")),
     )

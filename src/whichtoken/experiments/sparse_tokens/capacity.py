@@ -118,14 +118,20 @@ class Capacity(Experiment[Point]):
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()
-        for name, runs in _groups(rows):
+        for _, runs in _groups(rows):
             ordered = np.sort(_relative(runs))
             share = 1 - np.arange(len(ordered)) / len(ordered)
-            axes.step(np.append(ordered, ordered[-1]), np.append(share, 0), where="pre", lw=1.5, label=name)
+            axes.step(
+                np.append(ordered, ordered[-1]),
+                np.append(share, 0),
+                where="pre",
+                lw=1.5,
+                label=_described(runs[0].point),
+            )
         axes.axvline(1, color="grey", ls=":")
         axes.axhline(0.5, color="grey", lw=0.8)
         axes.set(title="Share of training sets that a linear readout separates", ylim=(0, 1.02))
-        axes.set(xlabel="samples over dimension times predicted capacity")
+        axes.set(xlabel="samples, over the number at which theory sees the end")
         legend(axes, fontsize=8)
 
 
@@ -181,8 +187,10 @@ def _relative(runs: Rows[Point]) -> Array:
 def _order(code: str, rows: Rows[Point], more: dict[str, Any], fewer: dict[str, Any]) -> Iterator[Claim]:
     """The claim that one model separates more samples than another, in the task that both were measured in."""
     runs = (rows.where(**model) for model in (more, fewer))
-    above, below = (some.where(dim=max(some.levels("dim"), default=0)).values("capacity") for some in runs)
+    more_runs, fewer_runs = (some.where(dim=max(some.levels("dim"), default=0)) for some in runs)
+    above, below = more_runs.values("capacity"), fewer_runs.values("capacity")
     if repeats := min(len(above), len(below)):
-        claim = f"{code.replace('-', ' ')}: difference of capacities"
+        names = [_described(some[0].point) for some in (more_runs, fewer_runs)]
+        claim = f"samples per dimension that can be separated: {names[0]}, minus {names[1]}"
         difference = Mean(above[:repeats] - below[:repeats])
         yield at_least(f"capacity.order.{code}", claim, bound=0.0, measured=difference)

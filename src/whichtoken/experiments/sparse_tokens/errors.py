@@ -355,7 +355,7 @@ def _approach(runs: Rows[Point], model: str, ending: str) -> Iterator[Claim]:
             values=scaled,
         )
     if samples >= 32:
-        claim = f"least squares, {model}{ending}: the same against its limit, so that the excess falls as one over the samples"
+        claim = f"least squares, {model}{ending}: samples per dimension times excess error, against its limit for many samples"
         code = f"errors.approach.{model}{ending}"
         yield versus_theory(code, claim, some, "approach_constant", relative=0.1, values=scaled)
 

@@ -110,7 +110,7 @@ class Planned(Experiment[Point]):
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()
-        names = list(dict.fromkeys(_name(row.point) for row in rows))
+        names = {_name(row.point): _short(row.point) for row in rows}
         for shift, (way, label) in enumerate(WAYS.items()):
             runs = rows.where(way=way)
             for place, name in enumerate(names):
@@ -125,8 +125,8 @@ class Planned(Experiment[Point]):
                     ratio.mean(), place + 0.2 * (shift - 1), xerr=2 * error, fmt="o", color=f"C{shift}", label=here
                 )
         axes.axvline(1, color="grey", ls=":")
-        axes.set_yticks(range(len(names)), names, fontsize=8)
-        axes.set(title="Trained as planned", xlabel="test error over the predicted one")
+        axes.set_yticks(range(len(names)), list(names.values()), fontsize=8)
+        axes.set(title="Trained as planned, with two standard errors", xlabel="test error over the predicted one")
         legend(axes)
 
 
@@ -134,6 +134,13 @@ def _described(point: Point) -> str:
     return (
         f"{point.signal_tokens} of {point.length} tokens with a signal of {point.strength:g}, {100 * point.prevalence:g} %"
         f" positive, {point.samples_per_dim:g} samples per dimension, d = {point.dim}"
+    )
+
+
+def _short(point: Point) -> str:
+    return (
+        f"{point.signal_tokens} of {point.length} tokens,\nsignal {point.strength:g}, {100 * point.prevalence:g} % positive,\n"
+        f"{point.samples_per_dim:g} samples per dimension"
     )
 
 

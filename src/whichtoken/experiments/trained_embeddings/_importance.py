@@ -43,7 +43,8 @@ def importance_shown(
 
 def draw_importance(row: Row[Any], left: Axes, right: Axes, title: str) -> None:
     """Selection score and value of tokens against their posterior difference, as in Figures 1 to 4."""
-    for axes, name, label in ((left, "scores", "selection E.p"), (right, "values", "value E.v")):
+    for axes, name, label in ((left, "scores", "attention score, E·p"), (right, "values", "vote for a label, E·v")):
         axes.plot(row.measured["posterior"], row.measured[name], ".", ms=2, alpha=0.4)
-        axes.set(xlabel="posterior difference", ylabel=label, xticks=(-1, -0.5, 0, 0.5, 1))
+        axes.set(xlabel="what the token really says about the label", ylabel=label, xticks=(-1, -0.5, 0, 0.5, 1))
     left.set_title(title)
+    right.set_title(title)

@@ -133,9 +133,9 @@ class Assumptions(Experiment[Point]):
             left.plot(runs.values("selected"), np.full(len(runs), place), "o", alpha=0.5)
             found = [1 - row.measured["increment"] for row in runs if row.measured["separable"]]
             right.plot(np.maximum(found, 1e-16), np.full(len(found), place), "o", alpha=0.5)
-        left.set_yticks(range(len(names)), names)
-        left.set(title="Sequences with a relevant token selected", xlabel="share", xlim=(-0.03, 1.03))
-        right.set(title="Increment and max-margin direction", xlabel="1 - cosine", xscale="log")
+        left.set_yticks(range(len(names)), [WORDS[name] for name in names])
+        left.set(title="Sequences with a relevant token selected", xlabel="share of them in a run", xlim=(-0.03, 1.03))
+        right.set(title="Last step and max-margin direction", xlabel="1 - cosine of the two", xscale="log")
 
 
 def _start(point: Point, rng: np.random.Generator) -> Start:

@@ -143,11 +143,11 @@ class ClsDirection(Experiment[Point]):
             _median(left, runs, "cosines", "arc", label)
             _median(middle, runs, "increments", "arc", label)
             _median(right, runs, "dominant", "dominant_arc", label)
-        left.set(title="p and its limit", ylabel="1 - cosine, median")
-        middle.set(title="Increment and limit")
-        right.set(title="Not by pairs (Lemma 17)", ylabel="share of the gradient")
+        left.set(title="The <cls> vector and its limit", ylabel="1 - cosine of the two, median")
+        middle.set(title="Its last step and the limit", ylabel="1 - cosine of the two, median")
+        right.set(title="Gradient not from pairs (Lemma 17)", ylabel="share of the gradient, median")
         for axes in (left, middle, right):
-            axes.set(xscale="log", yscale="log", xlabel="arc length")
+            axes.set(xscale="log", yscale="log", xlabel="way of the vector so far (arc length)")
         left.legend()
 
 
@@ -229,7 +229,13 @@ def _rest(measured: Measured) -> float:
 
 def _kinds(rows: Rows[Point]) -> dict[str, Rows[Point]]:
     def name(point: Point) -> str:
-        base = "one irrelevant" if point.irrelevant == 1 else "equal" if point.equal else "unequal"
+        base = (
+            "one irrelevant token"
+            if point.irrelevant == 1
+            else "equal frequencies"
+            if point.equal
+            else "frequencies 1/rank"
+        )
         return base if point.step == "actual" else f"{base}, {point.step}"
 
     names = list(dict.fromkeys(name(row.point) for row in rows))

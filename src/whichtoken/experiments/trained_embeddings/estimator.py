@@ -91,5 +91,7 @@ class TextClassifierFrequencies(Experiment[Point]):
         points_with_errors(axes, rows, "sequences", "cosine", f"cosine, C = {STRONG:g}")
         with_tokens = Rows(row for row in rows if row.measured["clear"])
         points_with_errors(axes, with_tokens, "sequences", "signs", "right signs, C chosen")
-        axes.set(xlabel="sequences", title="Values of the text classifier and signed frequencies")
+        axes.set(
+            xlabel="training sequences", ylim=(0, 1.05), title="Values of the text classifier and signed frequencies"
+        )
         axes.legend()

@@ -83,17 +83,19 @@ class SelectionConditions(Experiment[Point]):
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
         largest = rows.where(dim=max(rows.levels("dim"), default=None))
         for name, equal in (("equal", True), ("unequal", False)):
-            runs = largest.where(equal=equal)
+            runs, words = largest.where(equal=equal), "equal frequencies" if equal else "frequencies 1/rank"
+            if not (runs or runs.failed):
+                continue
             for family in ("one_more", "all_but_one", "shortest"):
                 yield at_most(
                     f"conditions.hypothesis.{family.replace('_', '-')}.{name}",
-                    f"{name}: norm of the relevant-only solution over that of the shortest rival {FAMILIES[family]}",
+                    f"{words}: norm of the relevant-only solution over that of the shortest rival {FAMILIES[family]}",
                     bound=1.0,
                     measured=Mean(runs.values("norm") / runs.values(family) if runs else []),
                 )
             yield at_least(
                 f"conditions.conclusion.{name}",
-                f"{name}: share of flows that select the relevant tokens and nothing else",
+                f"{words}: share of flows that select the relevant tokens and nothing else",
                 bound=1.0,
                 measured=Exact(_share_of_all(runs)),
             )

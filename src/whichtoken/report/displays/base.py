@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FOR, AGAINST = COLOURS[:2]  # blue and orange, as in the pages: told apart by everybody, on white and on black
-QUIET = "#808894"  # lines to compare with
 LONGEST_NAME = 28
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from whichtoken.display.figures import COLOURS
-from whichtoken.estimators.metrics import Calibration, calibration_of, wilson
-from whichtoken.report.displays.base import QUIET, Display, legend_above
+from whichtoken.estimators.evaluation_page import draw_calibration
+from whichtoken.estimators.metrics import Calibration, calibration_of
+from whichtoken.report.displays.base import Display, legend_above
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,17 +108,5 @@ class ProbabilityDisplay(Display):
         return cls(calibration_of(shares.max(axis=1), right), name=name).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
-        said, right, rows = self.calibration.probability, self.calibration.right, self.calibration.rows
-        ends = np.array([wilson(share, count) for share, count in zip(right, rows, strict=True)])
-        reach = np.abs(ends.T - np.array(right))
-        ax.plot([0, 1], [0, 1], ls="--", lw=1, color=QUIET, label="exactly right")
-        name = f"{self.name}, error {self.calibration.error:.3f}"
-        ax.errorbar(said, right, reach, fmt="o-", capsize=3, color=COLOURS[0], label=name)
-        least = max(0.0, min([*said, *ends[:, 0]]) - 0.03)
-        ax.set(
-            xlabel="probability of the predicted label",
-            ylabel="share that is right",
-            xlim=(least, 1.02),
-            ylim=(least, 1.02),
-        )
+        draw_calibration(ax, self.calibration, f"{self.name}, error {self.calibration.error:.3f}")
         legend_above(ax)

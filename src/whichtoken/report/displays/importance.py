@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from whichtoken.report.displays.base import AGAINST, FOR, QUIET, Display, named
+from whichtoken.display.figures import QUIET
+from whichtoken.report.displays.base import AGAINST, FOR, Display, named
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

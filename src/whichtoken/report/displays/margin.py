@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from whichtoken.display.figures import COLOURS
+from whichtoken.display.figures import COLOURS, QUIET
 from whichtoken.margin import MarginCertificate
-from whichtoken.report.displays.base import QUIET, Display, legend_above
+from whichtoken.report.displays.base import Display, legend_above
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from whichtoken.display.figures import COLOURS
-from whichtoken.report.displays.base import QUIET, Display, legend_above
+from whichtoken.display.figures import COLOURS, QUIET
+from whichtoken.report.displays.base import Display, legend_above
 from whichtoken.theory.sparse_tokens import Plan, Task, erm
 from whichtoken.theory.sparse_tokens.design import LOSS
 
