@@ -74,6 +74,7 @@ class TestClaims:
             ({"seeds": "-3"}, "seeds"),
             ({"preset": "huge"}, "preset"),
             ({"seeds": "999999999"}, "rows"),
+            ({"seeds": "9" * 5000}, "rows"),
         ],
     )
     def test_what_does_not_fit_is_said_before_anything_runs(self, client, form, word):
@@ -144,7 +145,16 @@ class TestPlanner:
 
     @pytest.mark.parametrize(
         "asked",
-        ["strength=nan", "length=2.5", "dim=1e9", "signal_tokens=20&length=10", "prevalence=<script>", "samples=-1"],
+        [
+            "strength=nan",
+            "length=2.5",
+            "dim=1e9",
+            "signal_tokens=20&length=10",
+            "prevalence=<script>",
+            "samples=-1",
+            f"length={'9' * 400}",
+            f"samples={'9' * 5000}",
+        ],
     )
     def test_numbers_out_of_range_are_a_sentence(self, client, asked):
         for kind in ("quick", "exact"):
@@ -161,6 +171,20 @@ class TestData:
         assert "&lt;script&gt;" in answer.text
         assert "<script>alert" not in answer.text
         assert "<option selected>review</option>" in answer.text
+
+    @pytest.mark.parametrize(
+        ("table", "word"),
+        [
+            (b"a,a\n1,2\n", "columns named 'a'"),
+            (b"a,b\n", "no rows"),
+            (b",".join(b"a%d" % k for k in range(2001)) + b"\n" + b"1," * 2000 + b"1\n", "2001"),
+        ],
+    )
+    def test_a_table_that_cannot_be_used_is_a_sentence_without_our_name_for_it(self, client, table, word):
+        answer = client.post("/data/hand-over", files={"file": ("mine.csv", table)})
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith("the file has")
+        assert word in answer.json()["error"]
 
     @pytest.mark.parametrize(
         ("name", "content"), [("a.exe", b"x"), ("a.csv", b""), ("../../a.csv.sh", b"x"), ("model.pkl", b"x")]
@@ -207,7 +231,19 @@ class TestData:
         assert "most frequent class" in text
         assert trained.post("/data/models/demo/explain", json={"row": 0}).status_code == 200
 
-    @pytest.mark.parametrize("body", [b"{", b"[]", b'{"row": 9999}', b'{"row": -1}', b'{"text": ""}', b"{}"])
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"{",
+            b"[]",
+            b'{"row": 9999}',
+            b'{"row": -1}',
+            b'{"text": ""}',
+            b"{}",
+            b'{"text": "good \\ud800"}',
+            b"[" * 100_000,
+        ],
+    )
     def test_a_wrong_question_is_a_sentence(self, trained, body):
         answer = trained.post("/data/models/demo/explain", content=body)
         assert answer.status_code == 400
@@ -256,7 +292,7 @@ class TestDynamics:
 
 
 def test_a_folder_that_is_no_model_is_a_sentence(client, tmp_path):
-    for folder in ("", str(tmp_path / "none"), "/etc/passwd"):
+    for folder in ("", str(tmp_path / "none"), "/etc/passwd", "~nobody-of-this-name/model", "x" * 5000, "a\0b"):
         answer = client.post("/inspect/start", files={"folder": (None, folder), "pasted": (None, "a text")})
         assert answer.status_code == 400
         assert "folder" in answer.json()["error"]

@@ -61,16 +61,16 @@ class StudyNumbers:
 
 def _number(name: str, text: str | None) -> Any:
     least, most, default = LIMITS[name]
-    if text is None or not str(text).strip():
+    if text is None or not text.strip():
         return default
     try:
         value = int(text) if name in WHOLE else float(text)
     except ValueError:
         kind = "a whole number" if name in WHOLE else "a number"
-        raise UsageError(f"{name.replace('_', ' ')} '{str(text)[:40]}' is not {kind}") from None
+        raise UsageError(f"{name.replace('_', ' ')} '{text[:40]}' is not {kind}") from None
     if not least <= value <= most:
         raise UsageError(
-            f"{name.replace('_', ' ')} {value:g} is out of range; give a number from {least:g} to {most:g}"
+            f"{name.replace('_', ' ')} {text.strip()[:40]} is out of range; give a number from {least:g} to {most:g}"
         )
     return value
 
