@@ -3,18 +3,23 @@
 import concurrent.futures
 import io
 import json
+import re
 import time
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 from whichtoken.lab import reproduce
+from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Row
-from whichtoken.lab.ledger import Ledger
+from whichtoken.lab.ledger import Judged, Ledger, Run
 from whichtoken.lab.plan import make_plan
+from whichtoken.lab.record import recorded_runs
 from whichtoken.places import LEDGER_NAME
+from whichtoken.report.theories import THEORIES
 from whichtoken.workbench.app import create_app
 from whichtoken.workbench.inspect_job import inspect_folder
 from whichtoken.workbench.job_files import JobFolder, JobRequest
@@ -97,10 +102,38 @@ class TestClaims:
         assert "10 rows" in part.text
         assert "agrees" in client.get("/").text
 
+    def test_the_record_stands_beside_what_was_not_judged_here(self, client, settings):
+        """A claim that was never run, and one whose run was broken off, both say what is on record."""
+        with Ledger.writing(settings.out / LEDGER_NAME) as ledger:
+            ledger.put_run(Run("sparse-tokens/errors", "quick", {}, None, "2026-01-01T00:00:00"))
+        overview = client.get("/").text
+        line = overview.split('<span class="quiet">sparse-tokens/errors</span>')[1].split("</li>")[0]
+        assert "not finished" in line
+        assert "on record, quick" in line
+        assert "on record, full" in line
+        assert "Where it fails." in overview
+        for claim in ("errors", "alignment"):
+            verdict = recorded_runs()[f"sparse-tokens/{claim}", "quick"].verdicts[0]
+            assert f"<code>{verdict.code}</code>" in client.get(f"/claims/sparse-tokens/{claim}").text
+
+    def test_the_figure_of_a_theory_is_drawn_from_rows_and_its_headlines_from_verdicts(self, client, settings):
+        id, panel = THEORIES[0].figure
+        recorded = [asdict(verdict) for verdict in recorded_runs()[id, "quick"].verdicts]
+        run = Run(id, "quick", {}, None, "2026-01-01T00:00:00")
+        wrong = [{**verdict, "state": "disagrees"} for verdict in recorded]
+        with Ledger.writing(settings.out / LEDGER_NAME) as ledger:
+            ledger.put_run(run)
+            ledger.put_verdicts(run, Judged(run.started, experiments()[id].version, wrong, ""))
+        text = client.get("/").text
+        told = text.split(THEORIES[0].headlines[0].sentence)[1].split("</li>")[0]
+        assert re.search(r">quick: \d+ disagree<", told)  # all of them, as judged here, not as on record
+        address = text.split('data-fragment="')[1].split('"')[0]
+        assert address.endswith(f"/panel/{panel}")
+        assert "run the claim to its end" in client.get(address).json()["error"]  # this run has no rows
+        assert client.get(address.replace("/panel/0", "/panel/x")).status_code == 404
+
     def test_first_paint_is_quick_with_a_hundred_thousand_rows(self, client, settings):
         reproduce(["toy/mean"], out=settings.out, workers=1)
-        from whichtoken.lab.discovery import experiments
-
         plan = make_plan(experiments()["toy/mean"], "full", {"draws": list(range(1, 41))})
         with Ledger.writing(settings.out / LEDGER_NAME) as ledger:
             ledger._connection.execute("PRAGMA synchronous=OFF")

@@ -56,9 +56,13 @@ function watch(card) {
   source.addEventListener("state", (event) => { state.textContent = JSON.parse(event.data).state; });
 }
 
+const whenSeen = new IntersectionObserver((entries) => {  // a figure is drawn for whoever scrolls to it
+  for (const entry of entries) if (entry.isIntersecting) { whenSeen.unobserve(entry.target); fetchPart(entry.target); }
+}, { rootMargin: "200px" });
 for (const place of document.querySelectorAll("[data-fragment]")) {
   const details = place.closest("details[data-lazy]");
   if (details) details.addEventListener("toggle", () => details.open && fetchPart(place));
+  else if ("seen" in place.dataset) whenSeen.observe(place);
   else fetchPart(place);
 }
 for (const card of document.querySelectorAll('[data-job][data-open="yes"]')) watch(card);
