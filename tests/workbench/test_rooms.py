@@ -165,6 +165,8 @@ class TestPlanner:
         assert (quick["approximate"], exact["approximate"]) == (True, False)
         for name, error in exact["errors"].items():
             assert quick["errors"][name] == pytest.approx(error, rel=0.1)
+        for name, samples in exact["capacities"].items():
+            assert quick["capacities"][name] == pytest.approx(samples, rel=0.1)
         assert "2000 sequences" in exact["protocol"]
 
     def test_a_moving_slider_is_answered_in_time(self):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from whichtoken.lab.discovery import experiments
@@ -65,7 +65,9 @@ def _card(
         return TheoryCard(id, None, lines, [], None, "")
 
     def looked_up(finding: Finding) -> tuple[Found, str]:
-        return found(finding, leaders), finding.experiment
+        item, here = found(finding, leaders), any(map(_speaks, stored.get(finding.experiment, [])))
+        told = item.told if here or item.state == "not-run" else f"{item.told}, on record"
+        return replace(item, told=told), finding.experiment
 
     claim, panel = theory.figure
     figure = f"/claims/{claim}/{stored[claim][0].id}/panel/{panel}" if stored.get(claim) else ""
@@ -74,12 +76,17 @@ def _card(
 
 def _studies(stored: Stored) -> Iterable[Study]:
     """What was judged in this folder; of a claim that was not, what is on record."""
-    judged = {id: [run for run in runs if run.judged and not run.stale] for id, runs in stored.items()}
+    judged = {id: list(filter(_speaks, runs)) for id, runs in stored.items()}
     for id, runs in judged.items():
         yield from (_study(experiments()[id], run) for run in runs)
     for (id, _), run in recorded_runs().items():
         if id in experiments() and not judged.get(id):
             yield Study.recorded(run)
+
+
+def _speaks(run: StoredRun) -> bool:
+    """Whether its verdicts are there and hold for the claim as it is now."""
+    return run.judged is not None and not run.stale
 
 
 def _study(claim: Experiment[Any], run: StoredRun) -> Study:
