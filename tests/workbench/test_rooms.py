@@ -1,6 +1,7 @@
 """What each room answers, without a browser."""
 
 import concurrent.futures
+import contextlib
 import io
 import json
 import re
@@ -9,6 +10,7 @@ import zipfile
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
@@ -21,6 +23,7 @@ from whichtoken.lab.record import recorded_runs
 from whichtoken.places import LEDGER_NAME
 from whichtoken.report.theories import THEORIES
 from whichtoken.workbench.app import create_app
+from whichtoken.workbench.fit_job import fit_model
 from whichtoken.workbench.inspect_job import inspect_folder
 from whichtoken.workbench.job_files import JobFolder, JobRequest
 from whichtoken.workbench.planning import StudyNumbers, quick_forecast
@@ -291,6 +294,39 @@ class TestData:
         assert "text,label" in trained.get("/data/models/demo/predictions.csv").text.splitlines()[0]
         page = trained.get("/data/models/demo/page.html")
         assert page.headers["content-disposition"].startswith("attachment")
+
+    @pytest.mark.parametrize(
+        ("kind", "columns", "reason"),
+        [
+            ("groups", "size_width,size_height,colour_red,colour_blue", "group"),
+            ("bags", "bag,width,height,red", "instance"),
+        ],
+    )  # fmt: skip
+    def test_a_table_becomes_a_model_that_explains_its_rows(self, client, monkeypatch, kind, columns, reason):
+        """From the upload over the columns and the training to the page, an explanation and the downloads."""
+        rng = np.random.default_rng(0)
+        lines = [f"{columns},label"]
+        for row in range(48):
+            label = row // 2 % 2  # two rows make a bag
+            first, *others = rng.normal(size=4) + np.array([0, 3, 0, 0]) * label
+            first = first if kind == "groups" else row // 2
+            lines.append(",".join(map(str, [first, *others, ("no", "yes")[label]])))
+        asked = []
+        monkeypatch.setattr(client.app.state.jobs, "start", lambda request: asked.append(request) or "none")
+        page = client.post("/data/hand-over", files={"file": ("t.csv", "\n".join(lines).encode())})
+        file = re.search(r'name="file" value="([^"]+)"', page.text)[1]
+        client.post("/data/fit", data={"file": file, "kind": kind, "column": "bag", "label": "label", "prefix": "_"})
+        [job] = asked
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert fit_model(JobFolder.new(client.app.state.jobs.home, job), job.arguments).state == "finished"
+        assert "held-out rows" in client.get(job.page).text
+        found = client.post(f"{job.page}/explain", json={"row": 1}).json()
+        assert found["label"] in ("no", "yes")
+        assert reason in found["reasons"][0]
+        header = client.get(f"{job.page}/predictions.csv").text.splitlines()[0]
+        assert "predicted" in header
+        assert client.get(f"{job.page}/page.html").status_code == 200
+        assert client.post(f"{job.page}/explain", json={"text": "a text"}).status_code == 400
 
     def test_a_model_that_is_not_there(self, trained):
         for path in (

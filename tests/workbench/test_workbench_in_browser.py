@@ -8,6 +8,7 @@ import socket
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.request import urlopen
+from xml.etree import ElementTree
 
 import pytest
 from serving_process import Served
@@ -15,7 +16,8 @@ from serving_process import Served
 from whichtoken.workbench.job_files import JobEnd, JobFolder, JobRequest
 
 pytestmark = pytest.mark.xdist_group("browser")
-ROOMS = ("/", "/claims/toy/mean", "/planner", "/data", "/data/models/demo?row=1", "/dynamics", "/inspect", "/jobs")
+PLAN = "/planner?samples=1500"  # one address for all: an exact plan takes seconds, and is kept
+ROOMS = ("/", "/claims/toy/mean", PLAN, "/data", "/data/models/demo?row=1", "/dynamics", "/inspect", "/jobs")
 SLOW = "/claims/toy/faults?preset=full&set.pause=0.4"
 WAIT = 60_000
 TOYS = Path(__file__).parents[1] / "toys"
@@ -97,7 +99,7 @@ def test_a_server_stopped_in_mid_job_offers_to_go_on(visit, served):
 
 
 def test_the_planner_redraws_as_a_slider_moves_and_keeps_its_numbers(visit, bench):
-    made = visit(bench.address + "/planner?samples=1500")
+    made = visit(bench.address + PLAN)
     made.page.wait_for_selector("#mark:text-is('exact')", timeout=WAIT)
     before = made.page.inner_text("#error-attention")
     made.page.focus("[aria-label='strength slider']")
@@ -110,6 +112,12 @@ def test_the_planner_redraws_as_a_slider_moves_and_keeps_its_numbers(visit, benc
     assert "1500 sequences" in made.page.inner_text("#protocol")
     strength = re.search(r"strength=([\d.]+)", made.page.url)[1]
     assert float(strength) < 5
+    with made.page.expect_download() as saved:
+        made.page.get_by_role("button", name="SVG").click()
+    drawing = ElementTree.parse(saved.value.path()).getroot()
+    lines = drawing.findall("{http://www.w3.org/2000/svg}polyline")
+    assert len(lines) == 7  # five models, the best that is possible, a constant answer
+    assert all(len(line.get("points").split()) == 5 for line in lines)
     again = visit(made.page.url)
     assert again.page.input_value("#field-strength") == strength
 
@@ -200,7 +208,7 @@ def test_heads_of_a_transformer_are_chosen_on_a_map(visit, bench):
 
 
 def test_the_keyboard_reaches_every_room(visit, bench):
-    stops = visit(bench.address + "/planner").tab_stops(most=12)
+    stops = visit(bench.address + PLAN).tab_stops(most=12)
     assert stops[0] == "a Skip to the content"
     assert [f"a {name}" for name in ("Claims", "Planner", "Your data", "Dynamics", "Inspect", "Jobs")] == stops[2:8]
 
