@@ -43,17 +43,12 @@ def settled(made):
 
 
 @pytest.mark.parametrize(("path", "theme"), list(zip(ROOMS, ("light", "dark") * 4, strict=True)))
-def test_rooms_fit_a_phone_and_hinder_nobody(visit, bench, path, theme):
+def test_rooms_fit_a_phone_and_a_desk_and_hinder_nobody(visit, bench, path, theme):
     made = settled(visit(bench.address + path, width=360, theme=theme))
     assert made.overflow() == 0
     assert made.violations() == []
-
-
-def test_rooms_fit_a_desk(visit, bench):
-    made = visit(bench.address, width=1400)
-    for path in ROOMS:
-        made.page.goto(bench.address + path)
-        assert settled(made).overflow() == 0
+    made.page.set_viewport_size({"width": 1400, "height": 900})
+    assert made.overflow() == 0
 
 
 def test_a_run_is_started_followed_in_two_tabs_and_finished(visit, bench):
@@ -79,7 +74,9 @@ def test_a_run_survives_a_reload_is_cancelled_and_goes_on(visit, bench):
     made.page.get_by_role("button", name="Cancel").click()
     made.page.wait_for_selector(".job-state.cancelled", timeout=WAIT)
     made.page.get_by_role("button", name="Go on").click()
-    made.page.wait_for_selector(".job-state.finished", timeout=WAIT)
+    made.page.wait_for_selector(".job-state:text-is('running')", timeout=WAIT)
+    made.page.get_by_role("button", name="Cancel").click()  # that it finishes is shown below, after a restart
+    made.page.wait_for_selector(".job-state.cancelled", timeout=WAIT)
 
 
 def test_a_server_stopped_in_mid_job_offers_to_go_on(visit, served):
