@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import re
+import shutil
 import time
 import zipfile
 from dataclasses import asdict
@@ -262,6 +263,13 @@ class TestData:
         assert whole["bias"] + parts == pytest.approx(whole["decision"], abs=1e-9)
         less = trained.post("/data/models/demo/explain", json={"text": text.replace("wonderful", "")}).json()
         assert less["decision"] < whole["decision"]
+
+    def test_the_page_of_a_model_needs_not_the_model(self, trained, out):
+        """Reading a model and predicting with it takes seconds at first; a page has to stand within one."""
+        shutil.rmtree(out / "workbench" / "models" / "demo" / "model")
+        text = trained.get("/data/models/demo").text
+        assert 'data-row="99"' in text
+        assert "What each token means" in text
 
     def test_a_model_is_shown_with_its_score_beside_the_baseline(self, trained):
         text = trained.get("/data/models/demo").text

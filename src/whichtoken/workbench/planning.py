@@ -155,7 +155,7 @@ def _linear_error(numbers: StudyNumbers, model: str, samples: int) -> float:
 def _quick_capacities(numbers: StudyNumbers, split: Design) -> dict[str, float | None]:
     """Samples up to which each model separates its training set; None where that takes longer than a slider moves."""
 
-    def found(model: str, **query: float) -> float:
+    def found(model: str, **query: Any) -> float:
         return capacity(model=model, **asdict(numbers.task), **query, accuracy=1e-2, points=QUICK_POINTS)
 
     pooled, attention = found("pooled"), math.inf
