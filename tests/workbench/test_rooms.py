@@ -336,6 +336,14 @@ class TestData:
         assert client.get(f"{job.page}/page.html").status_code == 200
         assert client.post(f"{job.page}/explain", json={"text": "a text"}).status_code == 400
 
+    @pytest.mark.parametrize("report", [None, {}, {"training": 3, "ours": {}}])
+    def test_a_damaged_model_does_not_hide_the_others(self, trained, out, report):
+        card = json.loads((out / "workbench" / "models" / "demo" / "card.json").read_text())
+        (out / "workbench" / "models" / "broken").mkdir()
+        (out / "workbench" / "models" / "broken" / "card.json").write_text(json.dumps({**card, "report": report}))
+        assert "synthetic reviews" in trained.get("/data").text
+        assert trained.get("/data/models/broken").status_code == 404
+
     def test_a_model_that_is_not_there(self, trained):
         for path in (
             "/data/models/none",

@@ -142,10 +142,13 @@ def test_text_of_a_user_is_text(visit, bench):
 
 def test_a_word_is_struck_with_the_keyboard_and_the_decision_moves(visit, bench):
     made = visit(bench.address + "/data/models/demo")
-    made.page.fill("#text", "A wonderful film with a superb cast")
+    made.page.fill("#text", "A wonderful \u202e film with a superb cast")
     made.page.keyboard.press("Tab")
     made.page.keyboard.press("Enter")
     made.page.wait_for_selector(".words button:text-is('wonderful')")
+    assert (
+        made.page.inner_text(".words") == "A wonderful \\u202e film with a superb cast"
+    )  # nothing turns the reading round
     before = made.page.inner_text("#answer .lead")
     made.page.focus(".words button:text-is('wonderful')")
     made.page.keyboard.press("Space")

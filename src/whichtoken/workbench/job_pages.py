@@ -33,8 +33,8 @@ def jobs_of(request: Request) -> Jobs:
 def _id(request: Request) -> str:
     id = str(request.path_params["id"])
     try:
-        jobs_of(request).find(id)
-    except KeyError:
+        jobs_of(request).view(id)
+    except (OSError, ValueError, TypeError, KeyError):  # none of that name, or its files are damaged
         raise HTTPException(404) from None
     return id
 

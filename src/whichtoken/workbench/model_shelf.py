@@ -85,8 +85,9 @@ class ModelShelf:
 
     def _read(self, id: str) -> ModelCard | None:
         try:
-            return ModelCard(**json.loads((self.folder(id) / "card.json").read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            card = ModelCard(**json.loads((self.folder(id) / "card.json").read_text(encoding="utf-8")))
+            return card if card.report["training"] and card.report["ours"]["accuracy"] is not None else None
+        except (OSError, ValueError, TypeError, KeyError):  # one damaged card hides no other
             return None
 
     def estimator(self, id: str) -> Any:
