@@ -7,6 +7,7 @@ from starlette.testclient import TestClient
 
 from whichtoken.workbench.app import create_app
 from whichtoken.workbench.gate import Gate
+from whichtoken.workbench.job_files import JobEnd, JobFolder, JobRequest
 from whichtoken.workbench.settings import LARGEST_UPLOAD, ServerSettings
 
 HOME = "http://127.0.0.1:8765"
@@ -18,7 +19,18 @@ def test_names_of_this_machine_are_served(client, host):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example:8765", "localhost.evil.example", "", "10.0.0.7", "a:b:c"]
+    "host",
+    [
+        "evil.example",
+        "127.0.0.1.evil.example:8765",
+        "localhost.evil.example",
+        "",
+        "10.0.0.7",
+        "a:b:c",
+        "[::1",
+        "evil.example@127.0.0.1",
+        "127.0.0.1/evil.example",
+    ],
 )
 def test_other_names_are_refused(client, host):
     """A site can point a name of its own at 127.0.0.1, and would then read our answers as its own."""
@@ -83,6 +95,14 @@ def test_paths_stay_inside(client, path):
 def test_other_methods_are_refused(client, method):
     assert client.request(method, "/claims/toy/mean").status_code == 405
     assert client.request(method, "/jobs").status_code == 405
+
+
+def test_a_place_in_a_stream_that_no_file_has_is_no_fault(client, settings):
+    job = JobFolder.new(settings.home / "jobs", JobRequest("fit", "a job", {}))
+    job.finish(JobEnd("finished"))
+    for place in ("9" * 5000, "-1", "x", "9" * 15):
+        answer = client.get(f"/jobs/{job.id}/events", headers={"last-event-id": place})
+        assert answer.text.startswith("event: end")
 
 
 def test_cancelling_is_no_link(client):

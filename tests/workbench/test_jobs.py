@@ -140,6 +140,14 @@ def test_a_damaged_job_does_not_hide_the_others(tmp_path):
     assert [view.id for view in Jobs(tmp_path).views()] == [good.id]
 
 
+@pytest.mark.parametrize("text", ["{", "[]", '{"kind": "fit"}'])
+def test_the_address_of_a_damaged_job_leads_nowhere(client, settings, text):
+    job = JobFolder.new(settings.home / "jobs", stub())
+    (job.path / "request.json").write_text(text)
+    for page in ("", "/state", "/log", "/events"):
+        assert client.get(f"/jobs/{job.id}{page}").status_code == 404
+
+
 def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):

@@ -1,21 +1,30 @@
 """What each room answers, without a browser."""
 
 import concurrent.futures
+import contextlib
 import io
 import json
+import re
+import shutil
 import time
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from whichtoken.lab import reproduce
+from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Row
-from whichtoken.lab.ledger import Ledger
+from whichtoken.lab.ledger import Judged, Ledger, Run
 from whichtoken.lab.plan import make_plan
+from whichtoken.lab.record import recorded_runs
 from whichtoken.places import LEDGER_NAME
+from whichtoken.report.theories import THEORIES
 from whichtoken.workbench.app import create_app
+from whichtoken.workbench.fit_job import fit_model
 from whichtoken.workbench.inspect_job import inspect_folder
 from whichtoken.workbench.job_files import JobFolder, JobRequest
 from whichtoken.workbench.planning import StudyNumbers, quick_forecast
@@ -74,6 +83,7 @@ class TestClaims:
             ({"seeds": "-3"}, "seeds"),
             ({"preset": "huge"}, "preset"),
             ({"seeds": "999999999"}, "rows"),
+            ({"seeds": "9" * 5000}, "rows"),
         ],
     )
     def test_what_does_not_fit_is_said_before_anything_runs(self, client, form, word):
@@ -96,10 +106,38 @@ class TestClaims:
         assert "10 rows" in part.text
         assert "agrees" in client.get("/").text
 
+    def test_the_record_stands_beside_what_was_not_judged_here(self, client, settings):
+        """A claim that was never run, and one whose run was broken off, both say what is on record."""
+        with Ledger.writing(settings.out / LEDGER_NAME) as ledger:
+            ledger.put_run(Run("sparse-tokens/errors", "quick", {}, None, "2026-01-01T00:00:00"))
+        overview = client.get("/").text
+        line = overview.split('<span class="quiet">sparse-tokens/errors</span>')[1].split("</li>")[0]
+        assert "not finished" in line
+        assert "on record, quick" in line
+        assert "on record, full" in line
+        assert "Where it fails." in overview
+        for claim in ("errors", "alignment"):
+            verdict = recorded_runs()[f"sparse-tokens/{claim}", "quick"].verdicts[0]
+            assert f"<code>{verdict.code}</code>" in client.get(f"/claims/sparse-tokens/{claim}").text
+
+    def test_the_figure_of_a_theory_is_drawn_from_rows_and_its_headlines_from_verdicts(self, client, settings):
+        id, panel = THEORIES[0].figure
+        recorded = [asdict(verdict) for verdict in recorded_runs()[id, "quick"].verdicts]
+        run = Run(id, "quick", {}, None, "2026-01-01T00:00:00")
+        wrong = [{**verdict, "state": "disagrees"} for verdict in recorded]
+        with Ledger.writing(settings.out / LEDGER_NAME) as ledger:
+            ledger.put_run(run)
+            ledger.put_verdicts(run, Judged(run.started, experiments()[id].version, wrong, ""))
+        text = client.get("/").text
+        told = text.split(THEORIES[0].headlines[0].sentence)[1].split("</li>")[0]
+        assert re.search(r">quick: \d+ disagree<", told)  # all of them, as judged here, not as on record
+        address = text.split('data-fragment="')[1].split('"')[0]
+        assert address.endswith(f"/panel/{panel}")
+        assert "run the claim to its end" in client.get(address).json()["error"]  # this run has no rows
+        assert client.get(address.replace("/panel/0", "/panel/x")).status_code == 404
+
     def test_first_paint_is_quick_with_a_hundred_thousand_rows(self, client, settings):
         reproduce(["toy/mean"], out=settings.out, workers=1)
-        from whichtoken.lab.discovery import experiments
-
         plan = make_plan(experiments()["toy/mean"], "full", {"draws": list(range(1, 41))})
         with Ledger.writing(settings.out / LEDGER_NAME) as ledger:
             ledger._connection.execute("PRAGMA synchronous=OFF")
@@ -131,6 +169,8 @@ class TestPlanner:
         assert (quick["approximate"], exact["approximate"]) == (True, False)
         for name, error in exact["errors"].items():
             assert quick["errors"][name] == pytest.approx(error, rel=0.1)
+        for name, samples in exact["capacities"].items():
+            assert quick["capacities"][name] == pytest.approx(samples, rel=0.1)
         assert "2000 sequences" in exact["protocol"]
 
     def test_a_moving_slider_is_answered_in_time(self):
@@ -144,7 +184,16 @@ class TestPlanner:
 
     @pytest.mark.parametrize(
         "asked",
-        ["strength=nan", "length=2.5", "dim=1e9", "signal_tokens=20&length=10", "prevalence=<script>", "samples=-1"],
+        [
+            "strength=nan",
+            "length=2.5",
+            "dim=1e9",
+            "signal_tokens=20&length=10",
+            "prevalence=<script>",
+            "samples=-1",
+            f"length={'9' * 400}",
+            f"samples={'9' * 5000}",
+        ],
     )
     def test_numbers_out_of_range_are_a_sentence(self, client, asked):
         for kind in ("quick", "exact"):
@@ -161,6 +210,20 @@ class TestData:
         assert "&lt;script&gt;" in answer.text
         assert "<script>alert" not in answer.text
         assert "<option selected>review</option>" in answer.text
+
+    @pytest.mark.parametrize(
+        ("table", "word"),
+        [
+            (b"a,a\n1,2\n", "columns named 'a'"),
+            (b"a,b\n", "no rows"),
+            (b",".join(b"a%d" % k for k in range(2001)) + b"\n" + b"1," * 2000 + b"1\n", "2001"),
+        ],
+    )
+    def test_a_table_that_cannot_be_used_is_a_sentence_without_our_name_for_it(self, client, table, word):
+        answer = client.post("/data/hand-over", files={"file": ("mine.csv", table)})
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith("the file has")
+        assert word in answer.json()["error"]
 
     @pytest.mark.parametrize(
         ("name", "content"), [("a.exe", b"x"), ("a.csv", b""), ("../../a.csv.sh", b"x"), ("model.pkl", b"x")]
@@ -201,13 +264,32 @@ class TestData:
         less = trained.post("/data/models/demo/explain", json={"text": text.replace("wonderful", "")}).json()
         assert less["decision"] < whole["decision"]
 
+    def test_the_page_of_a_model_needs_not_the_model(self, trained, out):
+        """Reading a model and predicting with it takes seconds at first; a page has to stand within one."""
+        shutil.rmtree(out / "workbench" / "models" / "demo" / "model")
+        text = trained.get("/data/models/demo").text
+        assert 'data-row="99"' in text
+        assert "What each token means" in text
+
     def test_a_model_is_shown_with_its_score_beside_the_baseline(self, trained):
         text = trained.get("/data/models/demo").text
         assert "TF-IDF" in text
         assert "most frequent class" in text
         assert trained.post("/data/models/demo/explain", json={"row": 0}).status_code == 200
 
-    @pytest.mark.parametrize("body", [b"{", b"[]", b'{"row": 9999}', b'{"row": -1}', b'{"text": ""}', b"{}"])
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"{",
+            b"[]",
+            b'{"row": 9999}',
+            b'{"row": -1}',
+            b'{"text": ""}',
+            b"{}",
+            b'{"text": "good \\ud800"}',
+            b"[" * 100_000,
+        ],
+    )
     def test_a_wrong_question_is_a_sentence(self, trained, body):
         answer = trained.post("/data/models/demo/explain", content=body)
         assert answer.status_code == 400
@@ -220,6 +302,47 @@ class TestData:
         assert "text,label" in trained.get("/data/models/demo/predictions.csv").text.splitlines()[0]
         page = trained.get("/data/models/demo/page.html")
         assert page.headers["content-disposition"].startswith("attachment")
+
+    @pytest.mark.parametrize(
+        ("kind", "columns", "reason"),
+        [
+            ("groups", "size_width,size_height,colour_red,colour_blue", "group"),
+            ("bags", "bag,width,height,red", "instance"),
+        ],
+    )  # fmt: skip
+    def test_a_table_becomes_a_model_that_explains_its_rows(self, client, monkeypatch, kind, columns, reason):
+        """From the upload over the columns and the training to the page, an explanation and the downloads."""
+        rng = np.random.default_rng(0)
+        lines = [f"{columns},label"]
+        for row in range(48):
+            label = row // 2 % 2  # two rows make a bag
+            first, *others = rng.normal(size=4) + np.array([0, 3, 0, 0]) * label
+            first = first if kind == "groups" else row // 2
+            lines.append(",".join(map(str, [first, *others, ("no", "yes")[label]])))
+        asked = []
+        monkeypatch.setattr(client.app.state.jobs, "start", lambda request: asked.append(request) or "none")
+        page = client.post("/data/hand-over", files={"file": ("t.csv", "\n".join(lines).encode())})
+        file = re.search(r'name="file" value="([^"]+)"', page.text)[1]
+        client.post("/data/fit", data={"file": file, "kind": kind, "column": "bag", "label": "label", "prefix": "_"})
+        [job] = asked
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert fit_model(JobFolder.new(client.app.state.jobs.home, job), job.arguments).state == "finished"
+        assert "held-out rows" in client.get(job.page).text
+        found = client.post(f"{job.page}/explain", json={"row": 1}).json()
+        assert found["label"] in ("no", "yes")
+        assert reason in found["reasons"][0]
+        header = client.get(f"{job.page}/predictions.csv").text.splitlines()[0]
+        assert "predicted" in header
+        assert client.get(f"{job.page}/page.html").status_code == 200
+        assert client.post(f"{job.page}/explain", json={"text": "a text"}).status_code == 400
+
+    @pytest.mark.parametrize("report", [None, {}, {"training": 3, "ours": {}}])
+    def test_a_damaged_model_does_not_hide_the_others(self, trained, out, report):
+        card = json.loads((out / "workbench" / "models" / "demo" / "card.json").read_text())
+        (out / "workbench" / "models" / "broken").mkdir()
+        (out / "workbench" / "models" / "broken" / "card.json").write_text(json.dumps({**card, "report": report}))
+        assert "synthetic reviews" in trained.get("/data").text
+        assert trained.get("/data/models/broken").status_code == 404
 
     def test_a_model_that_is_not_there(self, trained):
         for path in (
@@ -256,7 +379,7 @@ class TestDynamics:
 
 
 def test_a_folder_that_is_no_model_is_a_sentence(client, tmp_path):
-    for folder in ("", str(tmp_path / "none"), "/etc/passwd"):
+    for folder in ("", str(tmp_path / "none"), "/etc/passwd", "~nobody-of-this-name/model", "x" * 5000, "a\0b"):
         answer = client.post("/inspect/start", files={"folder": (None, folder), "pasted": (None, "a text")})
         assert answer.status_code == 400
         assert "folder" in answer.json()["error"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -137,7 +138,7 @@ def transformers_package() -> Any:
 
 def check_folder(folder: Path) -> None:
     """Refuse what is no folder, before anything heavy is imported."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # unlike Path.is_dir, also answers for a name that is too long
         raise UsageError(f"{folder} is not a folder; give the folder with config.json, the weights and the tokenizer")
 
 

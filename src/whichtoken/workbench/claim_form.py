@@ -13,6 +13,8 @@ from whichtoken.errors import UsageError
 from whichtoken.lab.experiment import Experiment
 from whichtoken.lab.plan import RunPlan, field_types, make_plan, type_name
 
+MOST_DIGITS = 20  # read of a whole number: one that long is too large anyway, and Python reads no more than 4300
+
 
 @dataclass(frozen=True)
 class Field:
@@ -49,10 +51,12 @@ def planned(experiment: Experiment[Any], form: Mapping[str, str]) -> RunPlan:
     """The run that a template_text form asks for; fields left empty keep what the preset says."""
     preset, seeds = form.get("preset", "quick"), form.get("seeds", "").strip()
     if seeds and not seeds.isdecimal():
-        raise UsageError(f"seeds='{seeds}' is not a whole number of at least 1; leave it empty for the preset's own")
+        raise UsageError(
+            f"seeds='{seeds[:40]}' is not a whole number of at least 1; leave it empty for the preset's own"
+        )
     known = {field.name for field in form_fields(experiment)}
     values = {name: value.strip() for name in known if (value := form.get(f"set.{name}", "")).strip()}
-    return make_plan(experiment, preset, values, int(seeds) if seeds else None)
+    return make_plan(experiment, preset, values, int(seeds[:MOST_DIGITS]) if seeds else None)
 
 
 def _choices(kind: Any) -> tuple[str, ...]:

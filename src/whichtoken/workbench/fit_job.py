@@ -43,6 +43,8 @@ def fit_model(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
         datetime.now(UTC).isoformat(timespec="seconds"), _json(report),
     )  # fmt: skip
     shelf.put(card)
+    shelf.documents(id)  # kept beside it, so that its page opens at once
+    shelf.importance(id)
     ours = report.ours
     low, high = ours.intervals["accuracy"]
     return JobEnd("finished", f"accuracy {ours.accuracy:.3f} ({low:.3f} to {high:.3f}) on {report.test} held-out rows")

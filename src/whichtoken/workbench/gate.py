@@ -68,7 +68,7 @@ class Gate:
 
     def _known_host(self, host: str) -> bool:
         """An address, or a name of this machine: a name from elsewhere may be another site's."""
-        name = urlsplit(f"//{host}").hostname or ""
+        name = _name(host)
         if is_loopback(self.settings.host):
             return is_loopback(name)
         return name in {"localhost", self.settings.host.lower(), socket.gethostname().lower()} or _is_address(name)
@@ -114,6 +114,15 @@ def _same_origin(method: str, headers: Headers, host: str) -> bool:
         return origin == f"http://{host}"
     site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode", "navigate")
     return site in ("same-origin", "none") or mode == "navigate"  # a link from elsewhere may lead here
+
+
+def _name(host: str) -> str:
+    """The name or address in `Host`, without its port; nothing for what no browser sends."""
+    try:
+        parts = urlsplit(f"//{host}")
+    except ValueError:  # half an IPv6 address
+        return ""
+    return parts.hostname or "" if parts.netloc == host and "@" not in host else ""
 
 
 def _is_address(name: str) -> bool:

@@ -20,6 +20,7 @@ from whichtoken.workbench.stored_claims import beside_record
 POLL = 0.2  # seconds between two looks at the progress of a job
 BEAT = 15.0  # seconds after which a silent stream shows that it lives
 MOST_STREAMS = 100
+MOST_DIGITS = 15  # of a place in a file
 _streams = 0
 
 
@@ -32,8 +33,8 @@ def jobs_of(request: Request) -> Jobs:
 def _id(request: Request) -> str:
     id = str(request.path_params["id"])
     try:
-        jobs_of(request).find(id)
-    except KeyError:
+        jobs_of(request).view(id)
+    except (OSError, ValueError, TypeError, KeyError):  # none of that name, or its files are damaged
         raise HTTPException(404) from None
     return id
 
@@ -77,7 +78,7 @@ def _events(request: Request) -> Response:
     if _streams >= MOST_STREAMS:
         raise HTTPException(503, "too many pages follow jobs at once; close some of them")
     last = request.headers.get("last-event-id", "")
-    offset = int(last) if last.isdecimal() else 0
+    offset = int(last[:MOST_DIGITS]) if last.isdecimal() else 0
     return event_stream(_follow(jobs_of(request), _id(request), offset, request.app.state.stopping))
 
 

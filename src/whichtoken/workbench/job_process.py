@@ -33,8 +33,14 @@ def work_on(folder: Path) -> None:
         except KeyboardInterrupt:
             end = JobEnd("cancelled", "stopped; what was finished is kept")
         except Exception as error:
-            end = JobEnd("failed", in_one_line(error))
+            end = JobEnd("failed", _said(error, job.request.arguments.get("path")))
         job.finish(end)
+
+
+def _said(error: Exception, path: str | None) -> str:
+    """What went wrong; a file that was handed over has a name here that says nothing to the user."""
+    sentence = in_one_line(error)
+    return sentence.replace(path, "the file") if path else sentence
 
 
 def _function(kind: str) -> Work:

@@ -6,7 +6,8 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -84,8 +85,9 @@ class ModelShelf:
 
     def _read(self, id: str) -> ModelCard | None:
         try:
-            return ModelCard(**json.loads((self.folder(id) / "card.json").read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            card = ModelCard(**json.loads((self.folder(id) / "card.json").read_text(encoding="utf-8")))
+            return card if card.report["training"] and card.report["ours"]["accuracy"] is not None else None
+        except (OSError, ValueError, TypeError, KeyError):  # one damaged card hides no other
             return None
 
     def estimator(self, id: str) -> Any:
@@ -125,7 +127,7 @@ class ModelShelf:
 
     def importance(self, id: str) -> dict[str, Any]:
         """What each token means to the model, the most important first."""
-        return _importance(self.folder(self.card(id).id) / "model", self.card(id).created)
+        return _importance(self.folder(id), self.card(id).created)
 
     def archive(self, id: str) -> bytes:
         """The model folder as a zip file."""
@@ -153,8 +155,27 @@ def _applied(folder: Path, data: str, column: str | None, created: str) -> Appli
     return apply_to_table(opened, _loaded(folder / "model", created), folder / data, column, rows=MOST_DOCUMENTS)
 
 
+def _kept(path: Path, created: str, make: Callable[[], Any]) -> Any:
+    """What was computed when the model was trained: a page that shows it needs neither the model nor its libraries."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["created"] == created:
+            return kept["found"]
+    found = make()
+    with suppress(UsageError):  # a place that cannot be written: then it is computed again
+        write_text(path, json.dumps({"created": created, "found": found}))
+    return found
+
+
 @lru_cache(maxsize=8)
 def _documents(folder: Path, data: str, column: str | None, label: str, created: str) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = _kept(
+        folder / "documents.json", created, lambda: _predicted(folder, data, column, label, created)
+    )
+    return made
+
+
+def _predicted(folder: Path, data: str, column: str | None, label: str, created: str) -> list[dict[str, Any]]:
     found = _applied(folder, data, column, created)
     probabilities = found.probabilities()
     chosen = probabilities.argmax(axis=1)
@@ -177,6 +198,13 @@ def _explanations(folder: Path, data: str, column: str | None, created: str) -> 
 
 @lru_cache(maxsize=8)
 def _importance(folder: Path, created: str) -> dict[str, Any]:
+    made: dict[str, Any] = _kept(
+        folder / "importance.json", created, lambda: _token_importance(folder / "model", created)
+    )
+    return made
+
+
+def _token_importance(folder: Path, created: str) -> dict[str, Any]:
     model = _loaded(folder, created)
     if not hasattr(model, "token_importance"):
         return {"columns": [], "rows": [], "total": 0}

@@ -12,12 +12,14 @@ from typing import Any
 from whichtoken.errors import UsageError
 from whichtoken.report.displays.plan import MODELS, predicted_error
 from whichtoken.report.planning import WAYS, forecast_rows, protocol
-from whichtoken.theory.sparse_tokens import Plan, Task, erm, plan
+from whichtoken.theory.sparse_tokens import Plan, Task, capacity, erm, plan
 from whichtoken.theory.sparse_tokens.design import LOSS, RIDGE, Design, SharedDesign, query_steps
 from whichtoken.theory.sparse_tokens.ways import bag_error
 
 QUICK_POINTS = 1 << 9
 LONG = 300  # tokens, beyond which fewer points keep the time
+LONG_CAPACITY = 100  # tokens, beyond which attention's capacity waits for the exact plan
+TRUSTED_CAPACITY = 100  # samples per dimension, beyond which few points say nothing of it
 QUICK_CURVE = (0.25, 1.0, 4.0)
 CURVE = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the samples
 SHOWN = {**WAYS, **MODELS}  # fields of a plan, by what they are called
@@ -61,16 +63,16 @@ class StudyNumbers:
 
 def _number(name: str, text: str | None) -> Any:
     least, most, default = LIMITS[name]
-    if text is None or not str(text).strip():
+    if text is None or not text.strip():
         return default
     try:
         value = int(text) if name in WHOLE else float(text)
     except ValueError:
         kind = "a whole number" if name in WHOLE else "a number"
-        raise UsageError(f"{name.replace('_', ' ')} '{str(text)[:40]}' is not {kind}") from None
+        raise UsageError(f"{name.replace('_', ' ')} '{text[:40]}' is not {kind}") from None
     if not least <= value <= most:
         raise UsageError(
-            f"{name.replace('_', ' ')} {value:g} is out of range; give a number from {least:g} to {most:g}"
+            f"{name.replace('_', ' ')} {text.strip()[:40]} is out of range; give a number from {least:g} to {most:g}"
         )
     return value
 
@@ -95,6 +97,7 @@ def quick_forecast(numbers: StudyNumbers) -> dict[str, Any]:
         "approximate": True, "samples": sizes, "curves": _finite(curves), "names": SHOWN,
         "errors": _finite({name: curve[middle] for name, curve in curves.items()}),
         "alignment": steps.alignment, "trivial": numbers.task.trivial_error,
+        "capacities": _quick_capacities(numbers, split),
     }  # fmt: skip
 
 
@@ -130,6 +133,7 @@ def _exact_answer(numbers: StudyNumbers, made: Plan) -> dict[str, Any]:
         "approximate": False, "samples": sizes, "curves": _finite(_with_bags(numbers.task, curves)), "names": SHOWN,
         "errors": _finite({name: getattr(made, name).error for name in SHOWN}),
         "alignment": made.shared_design.alignment, "trivial": numbers.task.trivial_error, "floor": made.bayes_floor,
+        "capacities": _finite({name: getattr(made, name).capacity for name in MODELS}),
         "rows": forecast_rows(made), "protocol": protocol(made), "warnings": list(made.warnings),
         "headings": ["model", f"error at {made.samples}", "error, unlimited", "samples for target", "separable up to"],
     }  # fmt: skip
@@ -146,6 +150,23 @@ def _linear_error(numbers: StudyNumbers, model: str, samples: int) -> float:
         model=model, **asdict(numbers.task), samples_per_dim=samples / numbers.dim, ridge=RIDGE, loss=LOSS, accuracy=1e-2
     )  # fmt: skip
     return float(found.test_error)
+
+
+def _quick_capacities(numbers: StudyNumbers, split: Design) -> dict[str, float | None]:
+    """Samples up to which each model separates its training set; None where that takes longer than a slider moves."""
+
+    def found(model: str, **query: Any) -> float:
+        return capacity(model=model, **asdict(numbers.task), **query, accuracy=1e-2, points=QUICK_POINTS)
+
+    pooled, attention = found("pooled"), math.inf
+    if numbers.length <= LONG_CAPACITY:
+        samples_per_dim = split.query_share * numbers.samples / numbers.dim
+        steps = query_steps(numbers.task, samples_per_dim, split.bias_correction, split.learning_rate)
+        attention = found("attention", alignment=steps.alignment, inverse_temperature=split.inverse_temperature)
+    return {
+        "attention": attention * numbers.dim / (1 - split.query_share) if attention < TRUSTED_CAPACITY else None,
+        "pooled": pooled * numbers.dim, "vectorized": pooled * numbers.length * numbers.dim,
+    }  # fmt: skip
 
 
 def _nearest(numbers: StudyNumbers) -> tuple[Design, SharedDesign]:

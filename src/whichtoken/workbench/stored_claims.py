@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from whichtoken.lab.results import Result
     from whichtoken.report.experiment_page import RunView
 
-EMPTY = dict.fromkeys(field.name for field in fields(Verdict))  # for verdicts stored before a field was there
+VERDICT_FIELDS = tuple(field.name for field in fields(Verdict))
+EMPTY = dict.fromkeys(VERDICT_FIELDS)  # for verdicts stored before a field was there
 Stamp = tuple[tuple[int, int], ...]  # time and size of the ledger and of its log
 _drawing = threading.Lock()  # matplotlib's settings belong to the whole process
 
@@ -68,6 +69,12 @@ def beside_record(experiment: str, preset: str, verdicts: Iterable[Mapping[str, 
     run = recorded_runs().get((experiment, preset))
     recorded = {verdict.code: asdict(verdict) for verdict in run.verdicts} if run else {}
     return [{**EMPTY, **verdict, "recorded": recorded.get(str(verdict["code"]))} for verdict in verdicts]
+
+
+def on_record(experiment: str) -> dict[str, list[dict[str, Any]]]:
+    """The verdicts on record of a claim, by preset."""
+    runs = {preset: run for (id, preset), run in recorded_runs().items() if id == experiment}
+    return {preset: [asdict(verdict) for verdict in run.verdicts] for preset, run in runs.items()}
 
 
 def state_counts(states: Any) -> dict[str, int]:

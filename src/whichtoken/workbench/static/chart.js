@@ -1,9 +1,11 @@
 // Lines with uPlot in the page's colours, to be saved as a picture or as numbers.
 import uPlot from "./uplot/uPlot.esm.js";
+import { svgOf } from "./svg.js";
 
 export const COLOURS = ["#3b82f6", "#f97316", "#10b981", "#a855f7", "#e11d48", "#ca8a04", "#0891b2"];
 export const QUIET = "#8a93a3";  // theory and limits, readable on white and on black
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const colour = (line, place) => line.stroke || COLOURS[place % COLOURS.length];
 
 function save(name, address) {
   const link = document.createElement("a");
@@ -29,6 +31,11 @@ export function chart(place, series, { name = "figure", xLabel = "", yLabel = ""
     brush.fillStyle = style("--paper") || "#fff"; brush.fillRect(0, 0, copy.width, copy.height); brush.drawImage(source, 0, 0);
     save(`${name}.png`, copy.toDataURL("image/png"));
   });
+  button("SVG", () => {
+    const lines = series.map((one, k) => ({ ...one, colour: colour(one, k) }));
+    const drawn = svgOf(plot, lines, { xLabel, yLabel, ink: style("--ink"), rule: style("--line"), paper: style("--paper") });
+    save(`${name}.svg`, URL.createObjectURL(new Blob([drawn], { type: "image/svg+xml" })));
+  });
   button("CSV", () => {
     const head = [xLabel || "x", ...series.map((one) => one.label)].map((text) => `"${text.replaceAll('"', '""')}"`).join(",");
     const lines = shown[0].map((x, k) => shown.map((column) => column[k] ?? "").join(","));
@@ -46,7 +53,7 @@ export function chart(place, series, { name = "figure", xLabel = "", yLabel = ""
       scales: { x: { time: false, distr: logX ? 3 : 1 }, y: { distr: logY ? 3 : 1, range: logY || floor === null ? undefined : (_, low, high) => [Math.min(floor, low), high + 0.05 * (high - floor || 1)] } },
       axes: [axis(xLabel, logX), axis(yLabel, logY)],
       series: [{ label: xLabel || "x" }, ...series.map((one, k) => ({
-        label: one.label, stroke: one.stroke || COLOURS[k % COLOURS.length], width: one.hidden ? 0 : 2, dash: one.dash, points: { show: one.points ?? false, size: 6 },
+        label: one.label, stroke: colour(one, k), width: one.hidden ? 0 : 2, dash: one.dash, points: { show: one.points ?? false, size: 6 },
         value: (_, value) => value === null ? "–" : `${+value.toPrecision(4)}`, spanGaps: true,
       }))],
       bands: bars, cursor: { y: false }, legend: { live: true },

@@ -1,9 +1,8 @@
 // One explanation: coloured words that can be struck, the sum that makes the decision, the smallest change that flips it.
-import { ask, say } from "./frame.js";
+import { ask, element, say, visible } from "./frame.js";
 
 export const explain = (model, asked) => ask(`/data/models/${model}/explain`, { method: "POST", headers: { "content-type": "application/json", accept: "application/json" }, body: JSON.stringify(asked) });
 
-const element = (tag, text = "", kind = "") => { const made = document.createElement(tag); made.textContent = text; if (kind) made.className = kind; return made; };
 const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(3);
 
 function paint(made, value, most) {
@@ -48,7 +47,7 @@ function flip(found) {
 function table(found, rows, heads) {
   const made = element("table", "", "numbers"), head = made.createTHead().insertRow(), body = made.createTBody();
   for (const text of heads) head.append(element("th", text));
-  for (const row of rows) { const line = body.insertRow(); for (const cell of row) line.insertCell().textContent = cell; }
+  for (const row of rows) { const line = body.insertRow(); for (const cell of row) line.insertCell().textContent = visible(cell); }
   const box = element("div", "", "scroll"); box.tabIndex = 0; box.setAttribute("role", "region"); box.setAttribute("aria-label", "Contributions"); box.append(made);
   return box;
 }
@@ -75,7 +74,7 @@ export function showExplanation(place, model, found) {
       const line = element("p", "", "words"), most = Math.max(...first.reasons.map((reason) => Math.abs(reason.contribution)), 0);
       for (const [start, stop, reason] of pieces(first)) {
         const text = first.text.slice(start, stop);
-        if (!reason) { line.append(text); continue; }
+        if (!reason) { line.append(visible(text)); continue; }
         const word = element("button", text); word.type = "button"; word.dataset.start = start;
         word.title = `${reason.token}: attention ${reason.attention.toFixed(3)}, contribution ${signed(reason.contribution)}`;
         word.setAttribute("aria-pressed", struck.has(start));

@@ -16,11 +16,23 @@ export async function fetchPart(place) {
   }
 }
 
+/** A user's text with control and bidi characters written as escapes, as the server's pages have it: none reverses the reading. */
+export const visible = (text) => String(text).replace(/(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, (sign) => {
+  const code = sign.codePointAt(0).toString(16);
+  return code.length <= 2 ? `\\x${code.padStart(2, "0")}` : code.length <= 4 ? `\\u${code.padStart(4, "0")}` : `\\U${code.padStart(8, "0")}`;
+});
+export const element = (tag, text = "", kind = "") => {
+  const made = document.createElement(tag);
+  made.textContent = visible(text);
+  if (kind) made.className = kind;
+  return made;
+};
+
 export function say(place, sentence, bad = false) {
   const note = document.createElement("p");
   note.className = bad ? "note bad" : "note";
   note.setAttribute("role", bad ? "alert" : "status");
-  note.textContent = sentence;
+  note.textContent = visible(sentence);
   place.replaceChildren(note);
 }
 
@@ -56,9 +68,13 @@ function watch(card) {
   source.addEventListener("state", (event) => { state.textContent = JSON.parse(event.data).state; });
 }
 
+const whenSeen = new IntersectionObserver((entries) => {  // a figure is drawn for whoever scrolls to it
+  for (const entry of entries) if (entry.isIntersecting) { whenSeen.unobserve(entry.target); fetchPart(entry.target); }
+}, { rootMargin: "200px" });
 for (const place of document.querySelectorAll("[data-fragment]")) {
   const details = place.closest("details[data-lazy]");
   if (details) details.addEventListener("toggle", () => details.open && fetchPart(place));
+  else if ("seen" in place.dataset) whenSeen.observe(place);
   else fetchPart(place);
 }
 for (const card of document.querySelectorAll('[data-job][data-open="yes"]')) watch(card);

@@ -1,8 +1,7 @@
 // Layers by heads; choose a head and see its picks on the texts, how surely, and what they did to the decision.
-import { ask, say } from "./frame.js";
+import { ask, element, say } from "./frame.js";
 
 const place = document.getElementById("inspection");
-const element = (tag, text = "", kind = "") => { const made = document.createElement(tag); made.textContent = text; if (kind) made.className = kind; return made; };
 const shown = (value, digits = 2) => value === null || value === undefined ? "–" : value.toFixed(digits);
 let found, chosen, maps, texts, facts;
 

@@ -29,6 +29,9 @@ function show(found) {
     const value = found.errors[model], tile = document.getElementById(`error-${model}`);
     if (tile) tile.textContent = value === null ? "unknown" : (found.approximate ? "≈ " : "") + value.toPrecision(3);
   }
+  for (const [model, samples] of Object.entries(found.capacities)) {
+    document.getElementById(`capacity-${model}`).textContent = samples === null ? "separable: computed when you let go" : `separable up to ${(found.approximate ? "≈ " : "")}${+samples.toPrecision(2)}`;
+  }
   document.getElementById("alignment").textContent = (found.approximate ? "≈ " : "") + found.alignment.toFixed(3);
   mark.textContent = found.approximate ? "approximate, while you move" : "exact";
   mark.className = found.approximate ? "quiet" : "agrees state";
