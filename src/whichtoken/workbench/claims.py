@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from whichtoken.errors import UsageError
 from whichtoken.lab.discovery import experiments, faults
 from whichtoken.lab.experiment import Experiment
 from whichtoken.lab.export import rows_as_csv
@@ -98,10 +97,11 @@ def _recorded(claim: Experiment[Any], runs: list[StoredRun]) -> dict[str, dict[s
 def _panel(request: Request) -> Response:
     """One panel of a figure, for the card of its theory."""
     found = run_view(settings_of(request).out, _run(request, _claim(request)).run)
-    panel = int(request.path_params["panel"])
-    if found.figure is None or panel >= len(found.figure.svgs):
-        raise UsageError("there are too few finished rows for this figure; run the claim to its end")
-    return HTMLResponse(found.figure.svgs[panel], headers=DRAWN)
+    drawn = {str(number): svg for number, svg in enumerate(found.figure.svgs if found.figure else [])}
+    missing = Markup('<p class="quiet">{}</p>').format(
+        found.no_figure or "This panel needs rows that are not there yet."
+    )
+    return HTMLResponse(drawn.get(request.path_params["panel"], missing), headers=DRAWN)
 
 
 def _figure(request: Request) -> Response:
@@ -158,7 +158,7 @@ routes = [
     Route("/claims/{theory}/{claim}", _page),
     Route("/claims/{theory}/{claim}/run", _start, methods=["POST"]),
     Route("/claims/{theory}/{claim}/{run}/figure", _figure),
-    Route("/claims/{theory}/{claim}/{run}/panel/{panel:int}", _panel),
+    Route("/claims/{theory}/{claim}/{run}/panel/{panel}", _panel),
     Route("/claims/{theory}/{claim}/{run}/figure.svg", _svg),
     Route("/claims/{theory}/{claim}/{run}/rows.csv", _rows),
 ]

@@ -13,7 +13,7 @@ export function svgOf(plot, lines, look) {
   for (const [value, words] of ticks(plot.axes[0])) { rule(x(value), top, x(value), top + tall); text(words, [x(value), top + tall + 16], 'text-anchor="middle"'); }
   for (const [value, words] of ticks(plot.axes[1])) { rule(left, y(value), left + wide, y(value)); text(words, [left - 6, +y(value) + 4], 'text-anchor="end"'); }
   const places = columns.map((column) => column.map((value, k) => value === null || value === undefined ? null : `${x(xs[k])},${y(value)}`).filter((place) => place !== null));
-  for (const { series: [high, low], fill } of plot.bands) parts.push(`<polygon points="${[...places[high - 1], ...places[low - 1].toReversed()].join(" ")}" fill="${plain(typeof fill === "function" ? fill(plot) : fill)}"/>`);
+  for (const { series: [high, low], fill } of plot.bands) parts.push(`<polygon points="${[...places[high - 1], ...[...places[low - 1]].reverse()].join(" ")}" fill="${plain(typeof fill === "function" ? fill(plot) : fill)}"/>`);
   const shown = lines.map((line, k) => ({ ...line, places: places[k] })).filter((line) => !line.hidden);
   shown.forEach((line, k) => {
     const stroke = `stroke="${line.colour}" stroke-width="2"${line.dash ? ` stroke-dasharray="${line.dash.join(" ")}"` : ""}`, row = top + tall + 58 + ROW * k;
