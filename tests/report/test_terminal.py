@@ -9,9 +9,9 @@ from whichtoken.lab import reproduce
 from whichtoken.lab.comparison import differences, overlap
 from whichtoken.lab.discovery import find
 from whichtoken.lab.record import RecordedRun, recorded_runs
-from whichtoken.lab.verdicts import Verdict
+from whichtoken.lab.verdicts import Verdict, in_words
 from whichtoken.lab.worker import work
-from whichtoken.report.sentences import counted_states, in_words, number, sentence
+from whichtoken.report.sentences import counted_states, number, sentence
 from whichtoken.report.studies import Study, found, highlights, leading
 from whichtoken.report.terminal import print_results, print_summary
 from whichtoken.report.theories import THEORIES, Finding
@@ -158,3 +158,15 @@ def test_demonstration_ends_with_families_counts_report_and_what_to_try(capsys):
     assert f"In all {sum(len(study.verdicts) for study in leading(studies).values())} claims: " in shown
     assert "report: out/report/index.html" in shown
     assert "whichtoken report --record" in shown
+
+
+def test_result_in_a_notebook_says_what_was_claimed_and_found(result):
+    disagreeing = replace(EQUAL, code="mean.other", claim="another claim", state="disagrees")
+    shown = replace(result, verdicts=[*result.verdicts, disagreeing])
+    page = shown._repr_html_()
+    places = [
+        page.index(words)
+        for words in ("Averaging draws", "another claim", "disagrees; measured", "the mean is the shift")
+    ]
+    assert places == sorted(places), "the claim first, then what speaks against it"
+    assert repr(shown).startswith("<Result: toy/mean (quick): 1 agrees, 1 disagrees; 10 rows in ")

@@ -20,7 +20,7 @@ FAINT = 0.02  # share of the strongest below which there is no colour
 LEGEND = (
     '<p class="legend decision"><mark>Blue</mark> speaks for the predicted label, <mark class="against">orange with dots</mark>'
     " against it; the stronger the colour, the more it adds. <mark><del>Struck through</del></mark>: without it, or with the"
-    " average in its place, the label changes. Point at a word for its numbers; the tables have the same.</p>"
+    " average in its place, the label changes. Point at one for its numbers; the tables have the same.</p>"
 )
 
 

@@ -26,6 +26,7 @@ QUIET = "#808894"  # lines to compare with, seen on white and on black
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 STYLE: dict[str, Any] = {
+    **{f"boxplot.{part}props.color": INK for part in ("box", "whisker", "cap")},  # not black, which the dark swallows
     "axes.edgecolor": INK,
     "axes.facecolor": "none",
     "axes.grid": True,

@@ -18,9 +18,11 @@ from whichtoken.lab.plan import RunPlan, RunTask, make_plan
 from whichtoken.lab.record import recorded_ledger, recorded_runs, rows_file
 from whichtoken.lab.samples import Mean
 from whichtoken.lab.sequential import grown
-from whichtoken.lab.verdicts import Claim, Verdict, not_run, settle
+from whichtoken.lab.verdicts import Claim, Verdict, in_words, not_run, settle
 
 AT_FAULT = "broken: "
+MOST_SHOWN = 12  # verdicts in a notebook
+SPEAKS_AGAINST = ("disagrees", "inconclusive", "agrees", "not-run")
 
 
 @dataclass(frozen=True)
@@ -127,12 +129,22 @@ class Result(Shown):
     def _headline(self) -> str:
         states = Counter(verdict.state for verdict in self.verdicts)
         found = (
-            ", ".join(f"{number} {state}" for state, number in states.most_common()) or self.fault or "nothing judged"
+            ", ".join(f"{number} {in_words(state, number)}" for state, number in states.most_common())
+            or self.fault
+            or "nothing judged"
         )
         failed = f", {self.failed} failed" if self.failed else ""
         return (
             f"{self.id} ({self.preset}): {found}; {counted(len(self.all_rows), 'row')}{failed} in {self.seconds:.1f} s"
         )
+
+    def _facts(self) -> Mapping[str, object]:
+        """The claim, then what became of each part of it, what speaks against it first."""
+        worst_first = sorted(self.verdicts, key=lambda verdict: SPEAKS_AGAINST.index(verdict.state))
+        more = len(worst_first) - MOST_SHOWN
+        found = {verdict.claim or verdict.code: verdict._found() for verdict in worst_first[:MOST_SHOWN]}
+        rest = {"and": f"{counted(more, 'more verdict')}, in its list of verdicts"} if more > 0 else {}
+        return {self.experiment.title: self.experiment.claim} | found | rest
 
 
 def judge(plan: RunPlan, stored: Mapping[RunTask, Row[Any]], started: str = "") -> Result:

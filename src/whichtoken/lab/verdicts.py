@@ -17,6 +17,12 @@ from whichtoken.lab.samples import Interval, Mean, Sample
 CONFIDENCE = 0.95
 RELATIONS: dict[str, Literal["=", "≤", "≥", ""]] = {"equal": "=", "at least": "≥", "at most": "≤", "not run": ""}
 State = Literal["agrees", "disagrees", "inconclusive", "not-run"]
+IN_WORDS = {"agrees": "agree", "disagrees": "disagree", "inconclusive": "undecided", "not-run": "not run"}
+
+
+def in_words(state: str, count: int) -> str:
+    """A state as people say it of so many claims."""
+    return state if count == 1 and state in ("agrees", "disagrees") else IN_WORDS[state]
 
 
 @dataclass(frozen=True)
@@ -79,11 +85,18 @@ class Verdict(Shown):
     look: int = 1
 
     def _headline(self) -> str:
+        return f"{in_words(self.state, 1)}: {self.claim}{self._numbers()}"
+
+    def _found(self) -> str:
+        """The headline without the claim."""
+        return in_words(self.state, 1) + self._numbers()
+
+    def _numbers(self) -> str:
         if self.measured is None or self.theory is None:
-            return f"{self.state}: {self.claim}" + (f" ({self.note})" if self.note else "")
+            return f" ({self.note})" if self.note else ""
         interval = "" if self.low is None or self.high is None else f" ({self.low:.4g} to {self.high:.4g})"
         theory = f"theory {self.relation} {self.theory:.4g}".replace("= ", "")
-        return f"{self.state}: {self.claim}; measured {self.measured:.4g}{interval}, {theory}"
+        return f"; measured {self.measured:.4g}{interval}, {theory}"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from markupsafe import Markup, escape
 from whichtoken import __version__
 from whichtoken.display.html import asset, page
 from whichtoken.display.text import counted, visible
-from whichtoken.report.sentences import in_words, number
+from whichtoken.lab.verdicts import in_words
+from whichtoken.report.sentences import number
 
 MOST_LINES = 60  # of a table: longer ones belong into a file of rows
 MOST_CHARACTERS = 300  # of a text from data

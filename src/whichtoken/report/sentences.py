@@ -6,10 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from whichtoken.lab.verdicts import Verdict
+from whichtoken.lab.verdicts import Verdict, in_words
 
 STATES = ("agrees", "disagrees", "inconclusive", "not-run")
-IN_WORDS = {"agrees": "agree", "disagrees": "disagree", "inconclusive": "undecided", "not-run": "not run"}
 NEAR_ZERO = 1e-9  # a share of theory is told for theories above it
 
 
@@ -45,11 +44,6 @@ def counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
 def counted_states(found: dict[str, int]) -> str:
     """The counts in words: 12 agree, 1 disagrees, 3 undecided."""
     return ", ".join(f"{count} {in_words(state, count)}" for state, count in found.items()) or "nothing was judged"
-
-
-def in_words(state: str, count: int) -> str:
-    """A state as people say it of so many claims."""
-    return state if count == 1 and state in ("agrees", "disagrees") else IN_WORDS[state]
 
 
 def _measured(verdict: Verdict) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from whichtoken.display.terminal import console, printable, table
 from whichtoken.lab.comparison import Difference, differences
 from whichtoken.lab.discovery import faults
-from whichtoken.lab.verdicts import Verdict
-from whichtoken.report.sentences import STATES, counted_states, counts, in_words, number, sentence
+from whichtoken.lab.verdicts import Verdict, in_words
+from whichtoken.report.sentences import STATES, counted_states, counts, number, sentence
 from whichtoken.report.studies import Study, leading
 from whichtoken.report.theories import THEORIES
 

@@ -58,7 +58,7 @@ class Design(Shown):
 
 
 @dataclass(frozen=True)
-class SharedDesign:
+class SharedDesign(Shown):
     """How to train attention with all samples, for the query and again for the readout."""
 
     inverse_temperature: float  # inverse temperature times norm of the query

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from scipy.special import expit, logit
 
 from whichtoken.data.sparse_task import Task
+from whichtoken.display.shown import Shown
 
 # BagClassifier descends on query and readout together and chooses its own settings. That is as good as the two steps where
 # few tokens carry the signal, and loses where many do: log-odds of its error over theirs, fitted on 50 simulated tasks of 5 to
@@ -18,7 +19,7 @@ ALIKE = 0.02  # relative difference of errors that is none
 
 
 @dataclass(frozen=True)
-class Way:
+class Way(Shown):
     """What to expect of one way to train attention."""
 
     error: float  # predicted test error with the planned samples

@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 
 from whichtoken.checks import check_count, check_range
 from whichtoken.data.token_counts import as_counts, as_signs
+from whichtoken.display.shown import Shown
 from whichtoken.theory.trained_embeddings.attention import attend
 from whichtoken.theory.trained_embeddings.bounds import Requirements, first_margins, theorem_requirements
 from whichtoken.theory.trained_embeddings.conditions import OneRelevantToken, loss_limit, one_relevant_token
@@ -24,7 +25,7 @@ ROOM = 2.0  # at least_lr itself the loss reaches its limit in infinite dimensio
 
 
 @dataclass(frozen=True, eq=False)
-class TheoremExplanation:
+class TheoremExplanation(Shown):
     """Theorem 5 on a data set, at a dimension and a first step.
 
     Attributes

@@ -12,6 +12,7 @@ from scipy.optimize import nnls
 
 from whichtoken.checks import check_count
 from whichtoken.data.token_counts import as_counts, as_signs
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.theory.trained_embeddings.attention import attend, stored_rows
 from whichtoken.theory.trained_embeddings.conditions import loss_limit, one_relevant_token
@@ -24,7 +25,7 @@ FREE, TIED, APART = 0, 1, 2
 
 
 @dataclass(frozen=True, eq=False)
-class UniqueSelection:
+class UniqueSelection(Shown):
     """What makes a flow that has a direction in the limit select the relevant tokens and nothing else.
 
     Attributes
@@ -106,7 +107,7 @@ def unique_selection(
 
 
 @dataclass(frozen=True, eq=False)
-class Rival:
+class Rival(Shown):
     """The shortest max-margin solution of a selection with all relevant tokens and at least one other.
 
     Attributes
