@@ -19,6 +19,7 @@ from typing import Any
 
 from whichtoken.files import replacing, write_text
 from whichtoken.lab.canonical import canonical_json
+from whichtoken.lab.discovery import experiments
 from whichtoken.lab.ledger import FAILED_PREDICTION, Judged, Ledger, Run
 from whichtoken.lab.plan import RunTask
 from whichtoken.lab.record import VERDICTS, RecordedRun, record_folder, recorded_ledger, recorded_runs, rows_file
@@ -42,7 +43,7 @@ def record(out: Path) -> list[str]:
                 left.append(f"{result.id} {result.preset}: {result.fault or f'{result.missing} rows missing'}")
             else:
                 complete[result.id].append(result)
-    runs = dict(recorded_runs())
+    runs = {key: run for key, run in recorded_runs().items() if _is_present(run)}
     for experiment, results in complete.items():
         runs |= {(result.id, result.preset): _summary(result) for result in results}
         _keep_rows(experiment, [result for result in results if result.preset in KEPT_ROWS])
@@ -61,6 +62,12 @@ def write_verdicts(runs: Mapping[tuple[str, str], RecordedRun]) -> None:
     json.loads(text)
     write_text(record_folder() / VERDICTS, text)
     recorded_runs.cache_clear()
+
+
+def _is_present(run: RecordedRun) -> bool:
+    """Whether a run on record is of the claim as it is now."""
+    experiment = experiments().get(run.experiment)
+    return experiment is not None and run.preset in experiment.presets and run.version == experiment.version
 
 
 def _is_own(result: Result) -> bool:
