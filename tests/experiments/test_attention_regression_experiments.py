@@ -11,7 +11,7 @@ from whichtoken.lab.plan import make_plan
 @pytest.mark.parametrize(
     ("name", "field", "accepted"),
     [
-        ("convergence", "setting", "'population' or 'tokens'"),
+        ("convergence", "setting", "'population', 'tokens' or 'rate'"),
         ("convergence", "start", "'same' or 'own'"),
         ("ablation", "variant", "'full', 'no-gram', .* or 'no-centring'"),
         ("ablation", "start", "'spectral', 'random', 'saddle' or 'flipped'"),
