@@ -86,4 +86,4 @@ def test_a_claim_of_ones_own_is_found_and_agrees(whichtoken, monkeypatch):
     monkeypatch.setenv("WHICHTOKEN_EXPERIMENTS", str(EXAMPLES / "claims"))
     done = whichtoken("reproduce", "mine/attended-tokens")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("agrees") == 3
+    assert "3 agree" in done.stdout
