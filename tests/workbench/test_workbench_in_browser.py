@@ -134,6 +134,7 @@ def test_text_of_a_user_is_text(visit, bench):
     made.page.wait_for_selector("text=See the result", timeout=WAIT)
     made.page.click("text=See the result")
     assert made.page.inner_text("h1") == "<img src=x onerror=alert(1)>"
+    made.page.wait_for_load_state("networkidle")  # the rows answer once the script is there
     made.page.click("[data-row='1']")
     made.page.wait_for_selector(".words button")
     assert "<script>" in made.page.inner_text(".words")

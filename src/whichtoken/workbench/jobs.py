@@ -118,10 +118,9 @@ class Jobs:
         """What became of it so far."""
         if any(job.id == other.id for other in self._waiting):
             return "waiting"
-        running = self._running
-        if running is not None and running[0].id == job.id and running[1].poll() is None:
-            return "running"
-        end = job.end
+        running, end = self._running, job.end
+        if running is not None and running[0].id == job.id and (running[1].poll() is None or end is None):
+            return "running"  # also between its last breath and the words on how it ended
         if end is not None:
             return end.state
         return "running" if job.is_alive else "interrupted"
