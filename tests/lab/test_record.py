@@ -70,6 +70,12 @@ def test_recording_one_preset_leaves_the_others(empty_record, small, tmp_path):
         assert {run.preset for run in ledger.runs()} == {"full", "paper"}
 
 
+def test_rows_of_paper_alone_come_back(empty_record, small, tmp_path):
+    reproduce([CLAIM], "paper", out=tmp_path / "out", workers=1)
+    record_and_tell(tmp_path / "out")
+    assert [result.preset for result in recorded_results()] == ["paper"]
+
+
 def test_unfinished_runs_are_named_and_left(empty_record, small, tmp_path, capsys, monkeypatch):
     reproduce([CLAIM], "full", out=tmp_path / "out", workers=1)
     monkeypatch.setattr(

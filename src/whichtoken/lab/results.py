@@ -229,8 +229,8 @@ def stored_results(ledger: Ledger, runs: Iterable[Run] | None = None) -> list[Re
 def recorded_results() -> list[Result]:
     """Every run whose rows are on record, judged from them."""
     found = []
-    for experiment, preset in recorded_runs():
-        if preset == "full" and rows_file(experiment).is_file():
+    for experiment in sorted({experiment for experiment, _ in recorded_runs()}):
+        if rows_file(experiment).is_file():
             with recorded_ledger(experiment) as ledger:
                 found += stored_results(ledger)
     return found
