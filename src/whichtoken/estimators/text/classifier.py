@@ -343,9 +343,9 @@ class TextClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         return tags
 
     def _check_parameters(self) -> None:
-        for name in ("ngrams", "least_count", "n_queries", "max_epochs", "batch_size", "min_class", "dim"):
-            if name != "dim" or self.dim is not None:
-                check_count(name, getattr(self, name), 1)
+        optional = () if self.dim is None else ("dim",)
+        for name in ("ngrams", "least_count", "n_queries", "max_epochs", "batch_size", "min_class", *optional):
+            check_count(name, getattr(self, name), 1)
         if self.ngrams > 3:
             raise ValueError(f"ngrams={self.ngrams} must be 1, 2 or 3")
         if isinstance(self.cv, float | int):
@@ -396,6 +396,5 @@ class TextClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
 
     def _probabilities(self, outputs: Array) -> Array:
         scaled = self.choice_.temperature * outputs
-        if len(self.classes_) == 2:
-            return np.hstack([expit(-scaled), expit(scaled)])
-        return np.asarray(softmax(scaled, axis=1))
+        two = len(self.classes_) == 2
+        return np.hstack([expit(-scaled), expit(scaled)]) if two else np.asarray(softmax(scaled, axis=1))
