@@ -1,4 +1,4 @@
-"""Structure-aware descent trains attention at a geometric rate, whatever the conditioning.
+"""In the limit of many tokens structure-aware descent trains attention at a geometric rate, whatever the conditioning.
 
 Claim   With Gram preconditioning the loss of the long-context limit shrinks by (1 - 2 step)^2 per iteration for any condition
         number of target and covariance, with the covariance alone in proportion to it; on tokens, structure-aware descent
