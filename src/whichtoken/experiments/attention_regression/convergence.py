@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.experiments.attention_regression._methods import GRIDS, WORDS, run_population, run_rate, run_tokens
+from whichtoken.experiments.attention_regression._methods import (
+    GRIDS,
+    WORDS,
+    arrival,
+    arrived,
+    run_population,
+    run_rate,
+    run_tokens,
+)
 from whichtoken.lab import (
     Claim,
     Exact,
@@ -36,7 +44,6 @@ from whichtoken.lab import (
 from whichtoken.theory.attention_regression import gram_rate
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 RIVALS = ("gradient", "gradient-raw", "muon", "lbfgs", "alternating", "gauss-newton")
@@ -49,6 +56,7 @@ NEAR = 1.2  # times the best excess: the floor counts as reached
 class Point:
     setting: Literal["population", "tokens", "rate"] = "population"  # rate: step by step on tokens, from a wrong map
     dim: int = 8
+    outputs: int = 0  # as many as features
     tokens: int = 160  # of which the start of the population runs is made
     noise: float = 0.0
     target: float = 1.0  # condition numbers
@@ -66,6 +74,11 @@ def population(
         Grid(method=method, target=list(conditions), budget=budget, seeds=seeds),
         Grid(method=method, covariance=list(conditions[1:]), budget=budget, seeds=seeds),
     ]
+
+
+def narrow(seeds: int) -> Grid:
+    """Fewer outputs than features: one factor alone moves the directions that no output asks for."""
+    return Grid(method="gram-quarter", outputs=[2, 5], target=[1.0, 10.0], budget=40, seeds=seeds)
 
 
 def on_tokens(
@@ -97,7 +110,7 @@ POPULATION_BUDGETS = {"gradient-raw": 1000, "adam-raw": 1000, "lbfgs": 200, "alt
 
 class Convergence(Experiment[Point]):
     id = "attention-regression/convergence"
-    version = 3
+    version = 4
     presets = {
         "quick": (
             rate_on_tokens([1.0, 100.0], 10, tokens=400),
@@ -127,7 +140,8 @@ class Convergence(Experiment[Point]):
         return run_population(point, rng) if point.setting == "population" else run_tokens(point, rng)
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
-        yield from _population_claims(rows.where(setting="population"))
+        yield from _population_claims(rows.where(setting="population", outputs=Point.outputs))
+        yield from _narrow_claims(Rows(row for row in rows.where(setting="population") if row.point.outputs))
         yield from _rate_claims(rows.where(setting="rate"))
         same = rows.where(setting="tokens", start="same")
         yield from _adam_claims(same)
@@ -135,9 +149,11 @@ class Convergence(Experiment[Point]):
         yield from _start_claims(rows.where(setting="tokens"))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        from whichtoken.experiments.attention_regression._convergence_figure import draw_population, draw_tokens
+
         left, right = figure.subplots(1, 2)
-        _draw_population(rows.where(setting="population"), left)
-        _draw_tokens(rows.where(setting="tokens", start="same"), right)
+        draw_population(rows.where(setting="population", outputs=Point.outputs), left)
+        draw_tokens(rows.where(setting="tokens", start="same"), right)
 
 
 def _population_claims(rows: Rows[Point]) -> Iterator[Claim]:
@@ -147,7 +163,7 @@ def _population_claims(rows: Rows[Point]) -> Iterator[Claim]:
                 f"convergence.{method}.iterations",
                 f"step {GRIDS[method][0]:g}: iterations to 1e-6 in every direction, worst of all condition numbers",
                 bound=bound,
-                measured=Mean(runs.per_seed(lambda repeat: max(_arrival(row) for row in repeat))),
+                measured=Mean(runs.per_seed(lambda repeat: max(arrival(row) for row in repeat))),
             )
     quarter = rows.where(method="gram-quarter")
     if runs := Rows(row for row in quarter if row.measured["factor"] is not None):
@@ -167,20 +183,37 @@ def _population_claims(rows: Rows[Point]) -> Iterator[Claim]:
         )
     conditioned = [row for row in rows.where(method="covariance", covariance=1.0) if row.point.target > 1]
     if conditioned:
-        arrived = Rows(filter(_arrived, conditioned))
+        there = Rows(filter(arrived, conditioned))
         yield agreement(
             "convergence.covariance.growth",
             "covariance preconditioner, runs that arrive: iterations as a power of the target's condition number",
             theory=1.0,
-            measured=log_slope(arrived, "target", "iterations"),
+            measured=log_slope(there, "target", "iterations"),
             tolerance=0.1,
         )
         yield at_most(
             "convergence.covariance.left-out",
             "covariance preconditioner: runs that do not arrive within their budget and do not count in that power",
             bound=0.0,
-            measured=Exact(len(conditioned) - len(arrived)),
+            measured=Exact(len(conditioned) - len(there)),
         )
+
+
+def _narrow_claims(rows: Rows[Point]) -> Iterator[Claim]:
+    if rows:
+        theory = gram_rate([1.0], 0.25, dim=2)  # any more features than singular values
+        yield agreement(
+            "convergence.narrow.factor",
+            "fewer outputs than features, step 0.25: loss factor per iteration, all condition numbers",
+            theory=theory,
+            measured=Mean(rows.per_seed(_mean_factor)),
+            tolerance=0.02 * theory,
+        )
+
+
+def _mean_factor(repeat: Rows[Point]) -> float:
+    """A run too short for a factor counts with 1: it has not shrunk its loss."""
+    return float(np.mean([1.0 if row.measured["factor"] is None else row.measured["factor"] for row in repeat]))
 
 
 def _rate_claims(rows: Rows[Point]) -> Iterator[Claim]:
@@ -270,7 +303,7 @@ def _start_claims(rows: Rows[Point]) -> Iterator[Claim]:
         return
     floors = {(row.point.target, row.seed): _floor(row) for row in rows.where(start="same", method="gram")}
 
-    def arrived(method: str, within: int) -> list[bool]:
+    def at_floor(method: str, within: int) -> list[bool]:
         return [
             any(value <= NEAR * floors[row.point.target, row.seed] for curve in row.measured["curves"].values()
                 for value in curve[: within + 1])
@@ -281,22 +314,14 @@ def _start_claims(rows: Rows[Point]) -> Iterator[Claim]:
         "convergence.own.gram",
         "share of runs at the floor after at most one step from the spectral start of all tokens",
         bound=0.8,
-        measured=Share(arrived("gram", 1)),
+        measured=Share(at_floor("gram", 1)),
     )
     yield at_most(
         "convergence.own.adam",
         "share of runs in which Adam reaches that floor from a random start",
         bound=0.2,
-        measured=Share(arrived("adam", 10_000)),
+        measured=Share(at_floor("adam", 10_000)),
     )
-
-
-def _arrived(row: Row[Point]) -> bool:
-    return row.measured["iterations"] is not None
-
-
-def _arrival(row: Row[Point]) -> float:
-    return float(row.measured["iterations"] if _arrived(row) else row.point.budget)
 
 
 def _floor(row: Row[Point]) -> float:
@@ -343,41 +368,3 @@ def _floor_ratio(repeat: Rows[Point], rival: str) -> float | None:
 
 def _best_rate(row: Row[Point]) -> float:
     return float(_gradients(row, NEAR * _floor(row))[1] or "nan")
-
-
-def _draw_population(rows: Rows[Point], axes: Axes) -> None:
-    styles: dict[str, Callable[[Point], float]] = {
-        "-": lambda point: point.target,
-        "--": lambda point: point.covariance,
-    }
-    for index, method in enumerate(rows.levels("method")):
-        for (style, condition), other in zip(styles.items(), ("covariance", "target"), strict=True):
-            runs = Rows(row for row in rows.where(method=method, **{other: 1.0}) if _arrived(row))
-            levels = sorted({condition(row.point) for row in runs})
-            medians = [np.median([_arrival(row) for row in runs if condition(row.point) == level]) for level in levels]
-            label = WORDS[method] if style == "-" else None
-            axes.plot(levels, medians, style, marker="os"[index // 7], ms=4, color=f"C{index % 7}", label=label)
-    axes.set(
-        xscale="log", yscale="log", xlabel="condition number of the target (dashed: covariance)", ylabel="median iterations",
-        title="Infinite context: iterations to an error of 1e-6",
-    )  # fmt: skip
-    if axes.has_data():
-        axes.legend(fontsize=8)
-
-
-def _draw_tokens(rows: Rows[Point], axes: Axes) -> None:
-    k = max(rows.levels("target"), default=1.0)
-    hardest = rows.where(target=k)
-    for index, method in enumerate(hardest.levels("method")):
-        runs = hardest.where(method=method)
-        curves = [min(row.measured["curves"].values(), key=min) for row in runs]
-        shortest = min(map(len, curves))
-        medians = np.median([curve[:shortest] for curve in curves], axis=0)
-        style = "-" if index < 7 else "--"
-        axes.plot(runs[0].measured["counts"][:shortest], medians, style, label=WORDS[method], marker=".", ms=4)
-    axes.set(
-        xscale="symlog", yscale="log", xlabel="gradient evaluations",
-        title=f"Tokens, condition numbers {k:g}: median excess, best step size",
-    )  # fmt: skip
-    if axes.has_data():
-        axes.legend(fontsize=8)
