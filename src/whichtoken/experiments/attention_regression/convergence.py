@@ -113,22 +113,30 @@ class Convergence(Experiment[Point]):
     version = 4
     presets = {
         "quick": (
-            rate_on_tokens([1.0, 100.0], 10, tokens=400),
+            rate_on_tokens([1.0, 10.0], 24, tokens=400),
             *population("gram-quarter", 8, 30),
-            *population("covariance", 6, 700, (1.0, 10.0, 100.0)),
-            *on_tokens(200, 4, [10.0], {"gram": 20, "adam": 40, "adam-raw": 40, "last-layer": 1}, 10, "same"),
+            narrow(6),
+            Grid(method="covariance", target=10.0, budget=200, seeds=16),
+            Grid(method="covariance", target=100.0, budget=700, seeds=16),
+            *on_tokens(200, 4, [1.0], {"gram": 20, "last-layer": 1}, 16, "same"),
         ),
         "full": (
-            rate_on_tokens([1.0, 10.0, 100.0, 1000.0], 20),
+            rate_on_tokens([1.0, 10.0], 24),
+            rate_on_tokens([100.0, 1000.0], 80),
             *population("gram-quarter", 10, 40),
+            narrow(10),
             *population("gram", 10, 20),
-            *population("covariance", 5, 9000),
+            Grid(method="covariance", target=[1.0, 10.0, 100.0, 1000.0], budget=9000, seeds=8),
+            Grid(method="covariance", covariance=[10.0, 100.0, 1000.0], budget=9000, seeds=2),  # for the picture
             *(
                 grid
                 for method, budget in POPULATION_BUDGETS.items()
-                for grid in population(method, 3, budget, (1.0, 100.0))
+                for grid in population(method, 2, budget, (1.0, 100.0))
             ),
-            *on_tokens(800, 6, [1.0, 10.0, 100.0], BUDGETS, 10, "same"),
+            *on_tokens(
+                800, 6, [1.0], {method: BUDGETS[method] for method in ("gram", *ADAMS, "last-layer")}, 10, "same"
+            ),
+            *on_tokens(800, 6, [10.0, 100.0], BUDGETS, 10, "same"),
             *on_tokens(800, 6, [10.0], {"gram": 10, "adam": 60}, 10, "own"),
         ),
     }

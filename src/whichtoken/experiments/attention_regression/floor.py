@@ -53,19 +53,23 @@ class Point:
     iterations: int = 20
 
 
-def _narrow(outputs: list[int], noise: list[float], seeds: int) -> Grid:
+def _narrow(outputs: list[int], noise: float, seeds: int, tokens: int = 800) -> Grid:
     """Heads of fewer outputs, trained until their subspace has turned."""
-    return Grid(outputs=outputs, noise=noise, condition=3.0, iterations=100, seeds=seeds)
+    return Grid(outputs=outputs, noise=noise, tokens=tokens, condition=3.0, iterations=100, seeds=seeds)
 
 
 class Floor(Experiment[Point]):
     id = "attention-regression/floor"
     version = 4
     presets = {
-        "quick": (Grid(tokens=[200, 800], condition=[1.0, 10.0], seeds=(16, 32)), _narrow([1, 6], [0.01], seeds=10)),
+        "quick": (  # many features: less luck in a run
+            Grid(dim=16, outputs=16, tokens=1600, condition=[1.0, 10.0], seeds=20),
+            _narrow([1, 6], 0.1, seeds=12, tokens=400),
+        ),
         "full": (
-            Grid(tokens=[250, 500, 1000, 2000, 4000], condition=[1.0, 10.0, 100.0], seeds=20),
-            _narrow([1, 2, 4, 6], [0.01, 0.1], seeds=20),
+            Grid(tokens=[250, 500, 1000, 2000, 4000], condition=[1.0, 10.0, 100.0], seeds=40),
+            _narrow([1, 2, 4, 6], 0.01, seeds=60),
+            _narrow([1, 2, 4, 6], 0.1, seeds=30),
         ),
     }
     method_fields = frozenset({"iterations"})
@@ -103,13 +107,14 @@ class Floor(Experiment[Point]):
         rows = Rows((row for row in rows if not _is_narrow(row.point)), rows.failed)
         for kind, context in KINDS.items():
             slopes = [log_slope(rows.where(condition=k), "tokens", kind).values for k in rows.levels("condition")]
-            yield agreement(
-                f"floor.slope.{kind}",
-                f"{context}: exponent of the excess in n, all condition numbers",
-                theory=-1.0,
-                measured=Mean(np.concatenate([[], *slopes])),
-                tolerance=0.1,
-            )
+            if len(rows.levels("tokens")) > 1:
+                yield agreement(
+                    f"floor.slope.{kind}",
+                    f"{context}: exponent of the excess in n, all condition numbers",
+                    theory=-1.0,
+                    measured=Mean(np.concatenate([[], *slopes])),
+                    tolerance=0.1,
+                )
             longest = Rows(row for row in rows if row.point.tokens >= MANY)
             yield agreement(
                 f"floor.constant.{kind}",

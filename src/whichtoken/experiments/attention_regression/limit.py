@@ -44,8 +44,10 @@ class Limit(Experiment[Point]):
     version = 3
     presets = {
         "quick": (
-            Grid(logit_norm=[0.5, 0.75, 1.6], context=[100, 400, 1600], tokens=12_800, seeds=10),
-            Grid(logit_norm=[0.5], context=[1600], centred=True, tokens=12_800, seeds=10),
+            Grid(logit_norm=[0.5, 0.75], context=100, tokens=3200, seeds=28),
+            Grid(logit_norm=[0.5, 0.75], context=[400, 1600], tokens=12_800, seeds=28),
+            Grid(logit_norm=1.6, context=[100, 400, 1600], tokens=6400, seeds=10),
+            Grid(logit_norm=0.5, context=400, centred=True, tokens=25_600, seeds=28),
         ),
         "full": (
             Grid(logit_norm=[0.1, 0.5, 0.75, 1.0, 1.25, 1.6], context=[100, 400, 1600, 6400], seeds=20),
@@ -73,7 +75,7 @@ class Limit(Experiment[Point]):
         return {
             "error": error,
             "scaled_error": point.context * error,
-            "brute_error": point.context * _brute_force(point, rng),
+            "brute_error": point.context * _brute_force(point, rng) if _is_brute(point) else None,
             "peak": float(np.linalg.norm(Q, 2)),
         }
 
@@ -143,12 +145,12 @@ def _brute_force(point: Point, rng: np.random.Generator) -> float:
     return float(np.mean(errors))
 
 
+def _is_brute(point: Point) -> bool:
+    return point.logit_norm <= SHORT and point.context >= FEWEST_TOKENS
+
+
 def _brute_claims(rows: Rows[Point]) -> Iterator[Claim]:
-    short = Rows(
-        row
-        for row in rows
-        if row.point.logit_norm <= SHORT and row.point.context >= FEWEST_TOKENS and "scaled_error" in row.predicted
-    )
+    short = Rows(row for row in rows if _is_brute(row.point) and "scaled_error" in row.predicted)
     if short:
         yield agreement(
             "limit.brute-force",

@@ -49,10 +49,13 @@ class Detection(Experiment[Point]):
     id = "sparse-tokens/detection"
     version = 2  # predictions from more draws
     presets = {
-        "quick": (Grid(rule=list(RULES), length=[10, 100, 1000], tuning=500, draws=2000, seeds=(8, 64)),),
+        "quick": (
+            Grid(rule=list(RULES), length=[10, 100], tuning=500, draws=2000, seeds=(8, 64)),
+            Grid(rule=list(RULES), length=1000, tuning=500, draws=2000, seeds=8),
+        ),
         "full": (
             Grid(rule=list(RULES), length=[10, 100, 1000], tuning=2000, draws=4000, seeds=(10, 40)),
-            Grid(rule=list(RULES), length=10_000, tuning=500, draws=2000, seeds=10),
+            Grid(rule=list(RULES), length=10_000, tuning=500, draws=2000, seeds=8),
         ),
     }
 
