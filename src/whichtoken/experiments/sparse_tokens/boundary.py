@@ -100,7 +100,8 @@ class Boundary(Experiment[Point]):
         for sparsity in above.levels("sparsity"):
             yield from _above(above.where(sparsity=sparsity), f"beta{sparsity:g}")
         for sparsity in below.levels("sparsity"):
-            runs = below.where(sparsity=sparsity, length=max(below.levels("length")))
+            runs = below.where(sparsity=sparsity)
+            runs = runs.where(length=max(runs.levels("length")))
             yield at_least(
                 f"boundary.below.beta{sparsity:g}",
                 f"sparsity {sparsity:g}, 0.4 times the boundary: error of attention at L = {runs[0].point.length}",
