@@ -94,8 +94,8 @@ class Ablation(Experiment[Point]):
     presets = {
         "quick": (
             Grid(variant=[v for v in VARIANTS if v != "no-damping"], condition=100.0, tokens=200, seeds=10),
-            Grid(variant="no-damping", condition=100.0, tokens=200, seeds=20),
-            Grid(start=["spectral", "random", "saddle"], condition=100.0, tokens=200, seeds=36),
+            Grid(variant="no-damping", condition=100.0, tokens=200, seeds=36),
+            Grid(start=["spectral", "saddle"], condition=100.0, tokens=200, seeds=36),
             Grid(start="saddle", variant=list(UNPENALISED), condition=100.0, tokens=200, seeds=10),
         ),
         "full": (

@@ -64,7 +64,8 @@ class Floor(Experiment[Point]):
     presets = {
         "quick": (  # many features: less luck in a run
             Grid(dim=16, outputs=16, tokens=1600, condition=[1.0, 10.0], seeds=20),
-            _narrow([1, 6], 0.1, seeds=12, tokens=400),
+            _narrow([1], 0.01, seeds=10, tokens=400),
+            _narrow([6], 0.1, seeds=12, tokens=400),
         ),
         "full": (
             Grid(tokens=[250, 500, 1000, 2000, 4000], condition=[1.0, 10.0, 100.0], seeds=40),

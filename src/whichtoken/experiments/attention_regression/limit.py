@@ -44,10 +44,10 @@ class Limit(Experiment[Point]):
     version = 3
     presets = {
         "quick": (
-            Grid(logit_norm=[0.5, 0.75], context=100, tokens=3200, seeds=28),
-            Grid(logit_norm=[0.5, 0.75], context=[400, 1600], tokens=12_800, seeds=28),
+            Grid(logit_norm=[0.5, 0.75], context=100, tokens=3200, seeds=20),
+            Grid(logit_norm=[0.5, 0.75], context=[400, 1600], tokens=12_800, seeds=20),
             Grid(logit_norm=1.6, context=[100, 400, 1600], tokens=6400, seeds=10),
-            Grid(logit_norm=0.5, context=400, centred=True, tokens=25_600, seeds=28),
+            Grid(logit_norm=0.5, context=400, centred=True, tokens=25_600, seeds=20),
         ),
         "full": (
             Grid(logit_norm=[0.1, 0.5, 0.75, 1.0, 1.25, 1.6], context=[100, 400, 1600, 6400], seeds=20),

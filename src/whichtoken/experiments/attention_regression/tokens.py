@@ -48,12 +48,12 @@ class TokenLoss(Experiment[Point]):
     version = 4
     presets = {
         "quick": (
-            Grid(law=list(MOMENTS), logit_norm=SHORT, dim=MANY, seeds=24),
+            Grid(law=["gaussian", "sign", "laplace"], logit_norm=SHORT, dim=MANY, tokens=1200, seeds=18),
             Grid(law=list(HEAVY), logit_norm=[1.0, SHORT], tokens=400, seeds=8),
             Grid(mean=2.0, center=[True, False], logit_norm=0.3, tokens=400, seeds=8),
         ),
         "full": (
-            Grid(law=list(MOMENTS), logit_norm=SHORT, dim=MANY, seeds=60),
+            Grid(law=list(MOMENTS), logit_norm=SHORT, dim=MANY, tokens=1600, seeds=32),
             Grid(law=ALL_LAWS, logit_norm=[1.0, 0.3, SHORT], seeds=20),
             Grid(law=ALL_LAWS, logit_norm=1.0, center=False, seeds=20),
             Grid(mean=2.0, center=[True, False], logit_norm=[1.0, 0.3], seeds=20),

@@ -38,7 +38,7 @@ VARIANTS = {
 }
 HEADS = {"chain": "structure-aware", "adam": "Adam"}  # of one head
 RATES = {
-    "quick": {"adam": [0.01, 0.03, 0.1]},
+    "quick": {"adam": [0.003, 0.01, 0.03]},
     "full": {"adamw": [0.02, 0.04, 0.08, 0.16], "sgd": [0.2, 0.4, 0.8, 1.6], "adam": [0.003, 0.01, 0.03, 0.1]},
 }
 GAIN = 0.02  # nats; less would not be worth another optimiser
