@@ -38,7 +38,7 @@ class RegressorFloor(Experiment[Point]):
     version = 2
     presets = {
         "quick": (Grid(dim=16, tokens=1600, seeds=16),),  # many features: less luck in a run
-        "full": (Grid(tokens=[250, 1000, 4000], condition=[1.0, 10.0, 100.0], seeds=40),),
+        "full": (Grid(tokens=[250, 1000, 4000], condition=[1.0, 10.0, 100.0], seeds=32),),
     }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

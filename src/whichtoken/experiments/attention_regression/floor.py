@@ -68,8 +68,8 @@ class Floor(Experiment[Point]):
             _narrow([6], 0.1, seeds=12, tokens=400),
         ),
         "full": (
-            Grid(tokens=[250, 500, 1000, 2000, 4000], condition=[1.0, 10.0, 100.0], seeds=40),
-            _narrow([1, 2, 4, 6], 0.01, seeds=60),
+            Grid(tokens=[250, 500, 1000, 2000, 4000], condition=[1.0, 10.0, 100.0], seeds=32),
+            _narrow([1, 2, 4, 6], 0.01, seeds=40),
             _narrow([1, 2, 4, 6], 0.1, seeds=30),
         ),
     }

@@ -75,9 +75,9 @@ class AmplifiedTokens(Experiment[Point]):
             Grid(**AWAY, dim=100, seeds=64),
         ),
         "full": (
-            Grid(inverse_temperature=[1.0, 2.0], positions=list(POSITIONS), seeds=(40, 80)),
-            Grid(**OTHER_TASK, inverse_temperature=1.5, positions=list(POSITIONS), seeds=(40, 80)),
-            Grid(**AWAY, seeds=(40, 80)),
+            Grid(inverse_temperature=[1.0, 2.0], positions=list(POSITIONS), seeds=(32, 96)),
+            Grid(**OTHER_TASK, inverse_temperature=1.5, positions=list(POSITIONS), seeds=(32, 96)),
+            Grid(**AWAY, seeds=(32, 96)),
         ),
     }  # fmt: skip
     method_fields = frozenset({"inverse_temperature"})

@@ -61,12 +61,12 @@ class Boundary(Experiment[Point]):
     presets = {
         "quick": (
             Grid(length=1000, sparsity=[0.7, 0.9], excess=[0.4, 2.2], seeds=10),
-            Grid(sparsity=[0.7, 0.9], excess=2.2, seeds=10),
+            Grid(sparsity=0.7, excess=2.2, seeds=10),
         ),
         "full": (
             Grid(length=[1000, 10_000], sparsity=SPARSITIES, excess=[0.4, 2.2], seeds=20),
-            Grid(length=100_000, sparsity=SPARSITIES, excess=2.2, tuning=60, draws=60, seeds=(8, 16)),
-            Grid(length=1_000_000, sparsity=[0.7, 0.9], excess=2.2, tuning=30, draws=30, seeds=6),
+            Grid(length=100_000, sparsity=SPARSITIES, excess=2.2, tuning=60, draws=60, seeds=8),
+            Grid(length=1_000_000, sparsity=[0.7, 0.9], excess=2.2, tuning=30, draws=30, seeds=4),
         ),
     }  # fmt: skip
 

@@ -69,11 +69,11 @@ class Capacity(Experiment[Point]):
             Grid(dim=10, model="vectorized", seeds=40),
         ),
         "full": (
-            Grid(dim=[50, 100], alignment=0.8, seeds=(64, 128)),
-            Grid(dim=200, alignment=0.8, seeds=(24, 48)),
-            Grid(alignment=0.0, seeds=(64, 128)),
-            Grid(model="pooled", seeds=(64, 128)),
-            Grid(dim=20, model="vectorized", seeds=(64, 128)),
+            Grid(dim=[50, 100], alignment=0.8, seeds=(48, 96)),
+            Grid(dim=200, alignment=0.8, seeds=(20, 40)),
+            Grid(alignment=0.0, seeds=(48, 96)),
+            Grid(model="pooled", seeds=(48, 96)),
+            Grid(dim=20, model="vectorized", seeds=(48, 96)),
             Grid(length=10, strength=3.0, alignment=0.9, dim=150, seeds=(32, 64)),
         ),
     }

@@ -55,7 +55,7 @@ class Detection(Experiment[Point]):
         ),
         "full": (
             Grid(rule=list(RULES), length=[10, 100, 1000], tuning=2000, draws=4000, seeds=(10, 40)),
-            Grid(rule=list(RULES), length=10_000, tuning=500, draws=2000, seeds=8),
+            Grid(rule=list(RULES), length=10_000, tuning=500, draws=2000, seeds=6),
         ),
     }
 
