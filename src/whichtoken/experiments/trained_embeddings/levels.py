@@ -117,7 +117,7 @@ class Levels(Experiment[Point]):
                 f"{about}: share of tokens with noise up to {CLEAR}, of all runs, whose E.v has the right sign",
                 bound=1.0,
                 measured=Exact(
-                    np.mean([_clear_share(row.measured["signs"]) for row in runs])
+                    float(np.mean([_clear_share(row.measured["signs"]) for row in runs]))
                 ),  # one is enough to refute
             )
             yield at_least(

@@ -53,7 +53,7 @@ class OneStep(Experiment[Point]):
     id = "trained-embeddings/one-step"
     version = 3
     presets = {
-        "quick": (Grid(dim=[64, 256, 1024], value=["random", "axis"], seeds=16),),
+        "quick": (Grid(dim=[64, 256, 1024], value=["random", "axis"], seeds=(16, 64)),),
         "full": (
             Grid(dim=[64, 256, 1024, 4096, 16384], value=["random", "axis"], seeds=16),
             Grid(source="yelp", dim=[64, 256, 1024, 4096, 16384], seeds=8),
@@ -75,7 +75,7 @@ class OneStep(Experiment[Point]):
         overlaps, lengths = _overlaps_and_lengths(E, p, v)
         error = one_step_error(E, p, v, data.counts, data.labels)
         brute_force = {}
-        if point.source == "levels" and point.dim == BRUTE_FORCE_DIM:
+        if point.source == "levels" and point.value == "random" and point.dim == BRUTE_FORCE_DIM:
             some = data.subset(np.arange(min(BRUTE_FORCE_SEQUENCES, len(data))))
             closed, (tokens, cls) = (
                 one_step_error(E, p, v, some.counts, some.labels),
