@@ -76,14 +76,14 @@ class AttentionMap(Experiment[Point]):
     version = 3
     presets = {
         "quick": (
-            Grid(lr=0.05, steps=600, seeds=5),
+            Grid(lr=0.05, steps=600, seeds=4),
             _late(8), _late(16), _late(32),
-            *map(_map_at_theorem_scale, MAP_SIZES),
-            _at_theorem_scale(4, seeds=6), _at_theorem_scale(6, seeds=6),
+            *map(_map_at_theorem_scale, MAP_SIZES[:3]),
+            _at_theorem_scale(4, seeds=5), _at_theorem_scale(6, seeds=5),
         ),
         "full": (
-            Grid(seeds=10),
-            Grid(groups=16, group_dim=8, relevant=5, lr=0.01, steps=3000, seeds=5),
+            Grid(seeds=(5, 10)),
+            Grid(groups=16, group_dim=8, relevant=5, lr=0.01, steps=3000, seeds=(4, 8)),
             _late(8), _late(16), _late(32), _late(64),
             *map(_map_at_theorem_scale, MAP_SIZES),
             *(_at_theorem_scale(groups, seeds=(5, 20)) for groups in RATES),

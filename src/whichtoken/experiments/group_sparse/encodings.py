@@ -41,8 +41,9 @@ class Encodings(Experiment[Point]):
     id = "group-sparse/encodings"
     version = 2
     presets = {
-        "quick": (Grid(encoding=["sine", "one-hot-scaled", "random", "none"], steps=400, seeds=5),),
-        "full": (Grid(encoding=FAMILIES + LEARNED, lr=0.02, steps=1500, batch=200, seeds=5),),
+        # attention with random encodings differs from run to run by 0.2: seconds do not decide about its mean
+        "quick": (Grid(encoding=["sine", "one-hot-scaled", "none"], steps=400, seeds=4),),
+        "full": (Grid(encoding=FAMILIES + LEARNED, lr=0.02, steps=1500, batch=200, seeds=(5, 20)),),
     }
     method_fields = frozenset({"encoding", "lr", "steps", "batch"})
 

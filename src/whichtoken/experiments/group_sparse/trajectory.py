@@ -69,12 +69,12 @@ class Trajectory(Experiment[Point]):
     id = "group-sparse/trajectory"
     version = 3
     presets = {
-        "quick": (Grid(method=["batches", "antithetic"], seeds=8), _late(8), _late(16), _late(32)),
+        "quick": (Grid(method="batches", seeds=14), Grid(method="antithetic", seeds=6), _late(8), _late(16), _late(32)),
         "full": (
-            Grid(method=["batches", "antithetic"], batch=1000, seeds=10),
-            Grid(groups=16, group_dim=8, lr=0.01, steps=1200, batch=1000, seeds=5),
+            Grid(method=["batches", "antithetic"], batch=1000, seeds=(8, 16)),
+            Grid(groups=16, group_dim=8, lr=0.01, steps=1200, batch=1000, seeds=4),
             _late(8), _late(16), _late(32), _late(64), _late(16, sigma=0.5),
-            *(_trained_late(groups, seeds=5) for groups in RATES),
+            *(_trained_late(groups, seeds=4) for groups in RATES),
         ),
     }  # fmt: skip
     method_fields = frozenset({"method", "lr", "steps", "batch"})

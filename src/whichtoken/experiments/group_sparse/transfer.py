@@ -53,13 +53,13 @@ class Transfer(Experiment[Point]):
     id = "group-sparse/transfer"
     version = 2
     presets = {
-        "quick": (Grid(seeds=8), Grid(same_group=False, seeds=4)),
+        "quick": (Grid(seeds=10), Grid(same_group=False, seeds=3)),
         "full": (
-            Grid(pretraining=15.0, seeds=20),
-            Grid(margin=0.0, pretraining=15.0, seeds=10),
-            Grid(same_group=False, pretraining=15.0, seeds=5),
-            Grid(groups=[8, 32], pretraining=15.0, seeds=10),
-            Grid(group_dim=[4, 16], pretraining=15.0, seeds=10),
+            Grid(pretraining=15.0, seeds=(10, 20)),
+            Grid(same_group=False, pretraining=15.0, seeds=4),
+            Grid(groups=8, pretraining=15.0, seeds=8),
+            Grid(groups=32, pretraining=15.0, seeds=8),  # a minute a run
+            Grid(group_dim=[4, 16], pretraining=15.0, seeds=(5, 10)),
         ),
     }
     method_fields = frozenset({"pretraining", "pretraining_lr", "batch"})

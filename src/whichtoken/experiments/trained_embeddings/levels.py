@@ -50,10 +50,11 @@ class Levels(Experiment[Point]):
     version = 4
     presets = {
         "quick": (
-            Grid(dim=128, lr=1e-3, epochs=60, drop=40, seeds=5),
-            Grid(dim=128, lr=1e-3, epochs=60, drop=40, train_value=[False, True], balanced=True, seeds=5),
+            Grid(dim=128, lr=1e-3, epochs=60, drop=40, seeds=4),
+            Grid(dim=128, lr=1e-3, epochs=60, drop=40, balanced=True, seeds=8),
+            Grid(dim=128, lr=1e-3, epochs=60, drop=40, train_value=True, balanced=True, seeds=4),
         ),
-        "full": (Grid(train_value=[False, True], balanced=[False, True], seeds=8),),
+        "full": (Grid(dim=1024, train_value=[False, True], balanced=[False, True], seeds=5),),
         "paper": (Grid(train_value=True, balanced=[False, True], seeds=3),),  # n is not stated there: 4000 is ours
     }
     method_fields = frozenset({"dim", "epochs", "drop", "lr", "weight_decay", "train_value", "balanced"})

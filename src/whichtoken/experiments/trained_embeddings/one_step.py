@@ -53,10 +53,11 @@ class OneStep(Experiment[Point]):
     id = "trained-embeddings/one-step"
     version = 3
     presets = {
-        "quick": (Grid(dim=[64, 256, 1024], value=["random", "axis"], seeds=(16, 64)),),
+        "quick": (Grid(dim=[64, 256, 1024], seeds=64),),
         "full": (
-            Grid(dim=[64, 256, 1024, 4096, 16384], value=["random", "axis"], seeds=16),
-            Grid(source="yelp", dim=[64, 256, 1024, 4096, 16384], seeds=8),
+            Grid(dim=[64, 256, 1024, 4096], value=["random", "axis"], seeds=32),
+            Grid(dim=16384, seeds=16),
+            Grid(source="yelp", dim=[64, 256, 1024, 4096], seeds=8),
             Grid(source="imdb", dim=[64, 256, 1024, 4096], seeds=8),
         ),
     }

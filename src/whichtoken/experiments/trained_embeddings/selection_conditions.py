@@ -46,7 +46,7 @@ class SelectionConditions(Experiment[Point]):
     id = "trained-embeddings/selection-conditions"
     version = 4
     presets = {
-        "quick": (Grid(equal=[True, False], dim=[64, 256], seeds=(6, 12)),),
+        "quick": (Grid(equal=[True, False], dim=64, seeds=3), Grid(equal=[True, False], dim=256, seeds=12)),
         "full": (Grid(equal=[True, False], dim=[64, 256, 1024], seeds=24),),
     }
     method_fields = frozenset({"lr", "step", "arc_length"})

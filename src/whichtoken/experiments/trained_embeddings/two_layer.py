@@ -54,7 +54,7 @@ class TwoLayer(Experiment[Point]):
     version = 3
     presets = {
         "quick": (
-            Grid(source="synthetic", layers=[1, 2], reviews=600, dim=64, batch_size=32, seeds=(3, 6)),
+            Grid(source="synthetic", layers=[1, 2], reviews=600, dim=64, batch_size=32, seeds=3),
             Grid(
                 source="pairs",
                 layers=[1, 2],
@@ -63,14 +63,12 @@ class TwoLayer(Experiment[Point]):
                 epochs=40,
                 drops=[(30,)],
                 batch_size=64,
-                seeds=(6, 12),
+                seeds=8,
             ),
         ),
         "full": (
-            Grid(
-                source="yelp", layers=[1, 2], dim=64, epochs=CONVERGED, drops=[(100,)], train_value=True, seeds=(3, 5)
-            ),
-            Grid(source="imdb", layers=[1, 2], reviews=5000, seeds=3),
+            Grid(source="yelp", layers=[1, 2], dim=64, epochs=CONVERGED, drops=[(100,)], train_value=True, seeds=3),
+            Grid(source="imdb", layers=[1, 2], reviews=5000, dim=64, seeds=3),
             Grid(
                 source="pairs", layers=[1, 2], reviews=1000, dim=64, epochs=40, drops=[(30,)], batch_size=64, seeds=20
             ),
