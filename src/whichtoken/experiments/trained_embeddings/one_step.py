@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from whichtoken.data import TokenCounts
 
 SOURCES = ("levels", *FILES)
-BRUTE_FORCE_DIM, BRUTE_FORCE_SEQUENCES = 64, 200  # so that sequences x length x dim numbers are few
+BRUTE_FORCE_DIM, BRUTE_FORCE_SEQUENCES = 64, 50  # so that sequences x length x dim numbers are few
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class OneStep(Experiment[Point]):
     id = "trained-embeddings/one-step"
     version = 3
     presets = {
-        "quick": (Grid(dim=[64, 256, 1024], seeds=64),),
+        "quick": (Grid(dim=[64, 256, 1024], value=["random", "axis"], seeds=64),),
         "full": (
             Grid(dim=[64, 256, 1024, 4096], value=["random", "axis"], seeds=32),
             Grid(dim=16384, seeds=16),

@@ -44,7 +44,7 @@ class ReviewImportance(Experiment[Point]):
     id = "trained-embeddings/reviews"
     version = 3
     presets = {
-        "quick": (Grid(source="synthetic", reviews=3000, dim=64, epochs=20, seeds=6),),
+        "quick": (Grid(source="synthetic", reviews=3000, dim=64, epochs=20, seeds=10),),
         "full": (
             Grid(source="imdb", seeds=3),
             Grid(source="yelp", epochs=120, drops=[(40, 80)], seeds=5),
