@@ -49,9 +49,9 @@ class Overlap(Experiment[Point]):
             Grid(shared=2, steps=300, seeds=24),
         ),
         "full": (
-            Grid(shared=[1, 2, 3], seeds=(16, 64)),
-            Grid(case=CASES, lr=0.02, steps=1500, batch=200, seeds=(6, 24)),
-            Grid(correlation=[0.3, 0.7], lr=0.02, steps=1500, batch=200, seeds=(6, 24)),
+            Grid(shared=[1, 2, 3], seeds=(16, 32)),
+            Grid(case=CASES, lr=0.02, steps=1500, batch=200, seeds=(6, 12)),
+            Grid(correlation=[0.3, 0.7], lr=0.02, steps=1500, batch=200, seeds=(6, 12)),
         ),
     }
     method_fields = frozenset({"lr", "steps", "batch"})

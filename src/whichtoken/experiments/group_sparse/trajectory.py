@@ -74,7 +74,7 @@ class Trajectory(Experiment[Point]):
             Grid(method=["batches", "antithetic"], batch=1000, seeds=(8, 16)),
             Grid(groups=16, group_dim=8, lr=0.01, steps=1200, batch=1000, seeds=4),
             _late(8), _late(16), _late(32), _late(64), _late(16, sigma=0.5),
-            *(_trained_late(groups, seeds=4) for groups in RATES),
+            *(_trained_late(groups, seeds=6) for groups in RATES),
         ),
     }  # fmt: skip
     method_fields = frozenset({"method", "lr", "steps", "batch"})
@@ -168,7 +168,7 @@ def _population(point: Point) -> Measured:
 
 
 def _trained_into_late_phase(point: Point, rng: np.random.Generator) -> Measured:
-    every = max(1, point.steps // 40)
+    every = max(1, point.steps // 12)  # a look at 20 000 samples costs as much as 100 steps
     states = train_all_blocks(point.groups, point.group_dim, point.lr, point.steps, point.batch, rng, every)
     steps, losses = [state.step for state in states], [state.loss for state in states]
     return {

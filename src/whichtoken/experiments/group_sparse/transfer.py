@@ -55,11 +55,10 @@ class Transfer(Experiment[Point]):
     presets = {
         "quick": (Grid(seeds=10), Grid(same_group=False, seeds=3)),
         "full": (
-            Grid(pretraining=15.0, seeds=(10, 20)),
+            Grid(pretraining=15.0, seeds=(8, 16)),
             Grid(same_group=False, pretraining=15.0, seeds=4),
-            Grid(groups=8, pretraining=15.0, seeds=8),
-            Grid(groups=32, pretraining=15.0, seeds=8),  # a minute a run
-            Grid(group_dim=[4, 16], pretraining=15.0, seeds=(5, 10)),
+            Grid(groups=[8, 32], seeds=6),  # with 32 groups half a minute a run
+            Grid(group_dim=[4, 16], pretraining=15.0, seeds=4),
         ),
     }
     method_fields = frozenset({"pretraining", "pretraining_lr", "batch"})
