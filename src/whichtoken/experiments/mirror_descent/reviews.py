@@ -83,7 +83,7 @@ LARGE = {
 
 class ReviewGeometries(Experiment[Point]):
     id = "mirror-descent/reviews"
-    version = 2
+    version = 3
     presets = {
         "quick": _study(ONE_RATE, (3, 6)),
         "full": (*_study(RATES, 3, **IMDB), *_study(CLS_RATES, 3, block="post-cls", **IMDB)),
@@ -97,7 +97,7 @@ class ReviewGeometries(Experiment[Point]):
 
     def absent(self, point: Point) -> str:
         if point.source != "imdb" or find_data(*IMDB_FILES):
-            return ""
+            return comparison.too_large(point.width)
         return (
             f"IMDB reviews not found; set WHICHTOKEN_DATA to a folder with {IMDB_FILES[0]} (columns split, label, text) "
             f"or {IMDB_FILES[1]}, which whichtoken.data.download_imdb(folder) fetches"
