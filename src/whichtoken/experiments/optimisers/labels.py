@@ -128,7 +128,7 @@ class Labels(Experiment[Point]):
             if classes > 2:
                 yield at_least(
                     f"labels.split.{code}",
-                    f"{METHODS[method].label}, {words}: share of all sequences that settle on one token exactly where one is best",
+                    f"{METHODS[method].label}, {words}: share of all sequences settled on one token exactly where one is best",
                     bound=0.8,
                     measured=Mean(all_runs(runs, _as_predicted)),
                 )
