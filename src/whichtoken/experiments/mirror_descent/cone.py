@@ -41,12 +41,13 @@ class Cone(Experiment[Point]):
     version = 3
     presets = {
         "quick": (
-            Grid(p=[1.1, 2.0, 3.0], seeds=(20, 80)),
-            Grid(p=[1.1, 2.0, 3.0], divergence=OUTSIDE, seeds=(10, 40)),
+            Grid(p=[1.1, 2.0, 3.0], seeds=(20, 40)),
+            Grid(p=[1.1, 2.0, 3.0], divergence=OUTSIDE, seeds=(10, 20)),
         ),
         "full": (
             Grid(p=[1.1, 1.75, 2.0, 3.0], seeds=(100, 800)),
-            Grid(p=[1.1, 1.75, 2.0, 3.0], divergence=[INSIDE, 0.2, 0.4, 0.6, OUTSIDE], norm=[10.0, 100.0], seeds=50),
+            Grid(p=[1.1, 1.75, 2.0, 3.0], divergence=OUTSIDE, seeds=50),
+            Grid(p=[1.1, 1.75, 2.0, 3.0], divergence=[INSIDE, 0.2, 0.4, 0.6, OUTSIDE], norm=[10.0, 100.0], seeds=20),
         ),
     }
     method_fields = frozenset({"p", "divergence", "norm", "lr", "steps"})

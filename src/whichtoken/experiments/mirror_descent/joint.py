@@ -75,24 +75,23 @@ PLANE_STUDY = tuple(
 # Step sizes of the decoder for ratios from 1e-5 to 1 (p = 1.1) or 0.1 to 10. For p = 3, |W|_p grows only as the root of
 # the steps: long ones are needed, and do no harm.
 RANDOM_STUDY = (
-    Grid(p=1.1, lr=0.1, lr_decoder=[0.015, 0.025], steps=40000, seeds=25),
+    Grid(p=1.1, lr=0.1, lr_decoder=[0.015, 0.025], steps=40000, seeds=(25, 100)),
     Grid(p=1.1, lr=0.1, lr_decoder=0.02, steps=100000, seeds=25),
-    Grid(p=1.4, lr=1.0, lr_decoder=0.3, seeds=25),
-    Grid(p=1.6, lr=10.0, lr_decoder=3.0, seeds=25),
+    Grid(p=1.4, lr=1.0, lr_decoder=0.3, seeds=(25, 100)),
+    Grid(p=1.6, lr=10.0, lr_decoder=3.0, seeds=(25, 100)),
     Grid(p=1.75, lr=100.0, lr_decoder=40.0, seeds=25),
-    Grid(p=3.0, lr=100.0, lr_decoder=100.0, seeds=25),
+    Grid(p=3.0, lr=100.0, lr_decoder=100.0, seeds=(25, 100)),
     Grid(p=1.75, lr_decoder=[0.2, 0.4, 1.0, 2.3], steps=10000, seeds=25),
-    Grid(p=2.0, lr_decoder=[0.1, 0.3, 1.0, 3.0, 10.0], seeds=25),
-    Grid(p=3.0, lr=1e4, lr_decoder=[1e2, 1e3, 1e4, 1e5, 1e6], seeds=25),
+    Grid(p=2.0, lr_decoder=[0.1, 0.3, 1.0, 3.0, 10.0], seeds=(25, 100)),
+    Grid(p=3.0, lr=1e4, lr_decoder=[1e2, 1e3, 1e4, 1e5, 1e6], seeds=(25, 100)),
     Grid(p=[2.0, 3.0], rule="flow", lr=0.05, lr_decoder=0.05, seeds=50),
 )
+# An exact share of at least 0.9 takes eighty problems: the exponents with such a claim are for `full`.
 SMALL_STUDY = (
-    Grid(p=1.1, lr=0.1, lr_decoder=0.025, steps=40000, seeds=10),
-    Grid(p=1.6, lr=10.0, lr_decoder=3.0, seeds=(4, 16)),
-    Grid(p=1.75, lr_decoder=0.4, steps=10000, seeds=4),
-    Grid(p=2.0, lr_decoder=[0.1, 1.0, 10.0], seeds=(10, 20)),
-    Grid(p=3.0, lr=1e4, lr_decoder=[1e4, 1e6], seeds=(10, 20)),
-    Grid(p=2.0, rule="flow", lr=0.05, lr_decoder=0.05, seeds=(6, 24)),
+    Grid(p=1.75, lr=100.0, lr_decoder=40.0, seeds=6),
+    Grid(p=2.0, lr_decoder=[0.1, 1.0], seeds=(10, 20)),
+    Grid(p=2.0, lr_decoder=10.0, seeds=(20, 40)),
+    Grid(p=2.0, rule="flow", lr=0.05, lr_decoder=0.05, seeds=(20, 80)),
 )
 
 
@@ -273,10 +272,15 @@ def _judge_family(p: float, settled: Rows[Point], runs: int) -> Iterator[Claim]:
     elif p not in (1.75, 2.0):
         yield at_least(
             f"joint.share.p{p:g}",
-            f"p = {p:g}: share of problems with a cosine above {NEAR} to the member at the measured ratio in every settled run",
+            f"p = {p:g}: share of settled runs whose cosine to the member at the measured ratio is above {NEAR}",
             bound=0.9,
-            measured=Share(settled.per_seed(lambda repeat: float(min(map(_least_cosine, repeat)))) >= NEAR),
+            measured=_share(settled.seed_means(lambda row: _least_cosine(row) >= NEAR)),
         )
+
+
+def _share(values: NDArray[np.float64]) -> Share | Resampled:
+    """Of runs, by problem: exact where every problem has all of them or none, for a bootstrap of ones has no width."""
+    return Share(values > 0.0) if np.isin(values, (0.0, 1.0)).all() else Resampled(values, np.mean)
 
 
 def _judge_ratio(settled: Rows[Point]) -> Iterator[Claim]:

@@ -47,19 +47,19 @@ class Point:
     batch: int = 16
 
 
-def _study(rates: dict[str, list[float]], seeds: int, **sizes: Any) -> tuple[Grid, ...]:
+def _study(rates: dict[str, list[float]], seeds: int | tuple[int, int], **sizes: Any) -> tuple[Grid, ...]:
     """Both methods on their own step sizes, as many for each."""
     return tuple(Grid(method=method, lr=lrs, seeds=seeds, **sizes) for method, lrs in rates.items())
 
 
 ONE_RATE = {"l1.1": [0.1], "adam": [1e-2]}
-RATES = {"l1.1": [0.03, 0.1, 0.3, 1.0], "adam": [3e-4, 1e-3, 3e-3, 1e-2]}
+RATES = {"l1.1": [0.1, 0.3, 1.0], "adam": [1e-3, 3e-3, 1e-2]}
 DIGITS = {
-    "patch": 2, "width": 32, "layers": 2, "hidden": 64, "train": 800, "validation": 400, "test": 500, "epochs": 12,
+    "patch": 2, "width": 32, "layers": 2, "hidden": 64, "train": 800, "validation": 400, "test": 500, "epochs": 8,
 }  # fmt: skip
 CIFAR = {
-    "pictures": "cifar", "side": 32, "patch": 8, "width": 32, "heads": 4, "layers": 2, "hidden": 64, "train": 5000,
-    "validation": 1500, "test": 4000, "epochs": 6, "batch": 32,
+    "pictures": "cifar", "side": 32, "patch": 8, "width": 32, "heads": 4, "layers": 2, "hidden": 64, "train": 3000,
+    "validation": 1000, "test": 3000, "epochs": 4, "batch": 32,
 }  # fmt: skip
 # as the authors, on the training pictures of the file, a tenth of them kept for validation
 LARGE = {
@@ -72,8 +72,8 @@ class Vision(Experiment[Point]):
     id = "mirror-descent/vision"
     version = 3
     presets = {
-        "quick": _study(ONE_RATE, 3),
-        "full": (*_study(RATES, 6, **DIGITS), *_study(RATES, 3, **CIFAR)),
+        "quick": _study(ONE_RATE, (4, 16)),
+        "full": (*_study(RATES, (6, 12), **DIGITS), *_study(RATES, 5, **CIFAR)),
         "paper": _study({"l1.1": [0.05], "adam": [1e-4]}, 3, **LARGE),
     }
     method_fields = frozenset({"method", "lr"})
