@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,6 +25,7 @@ from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_lea
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from whichtoken.data.review_files import Reviews
     from whichtoken.data.token_codes import TokenCodes
     from whichtoken.models.sentiment_transformer import SentimentTransformer
 
@@ -219,11 +222,17 @@ def _synthetic(sizes: tuple[int, ...], rng: np.random.Generator) -> list[Split]:
     return [synthetic_reviews(size, rng) for size in sizes]
 
 
-def _imdb(sizes: tuple[int, ...], rng: np.random.Generator) -> list[Split]:
-    """Training and validation reviews from the training half of IMDB, test reviews from the other."""
+@cache
+def _read(path: Path) -> Reviews:
+    """Once in every process: a run of minutes reads the same file for each of its rows."""
     from whichtoken.data.review_files import read_imdb
 
-    reviews = read_imdb(data_file(*IMDB_FILES))
+    return read_imdb(path)
+
+
+def _imdb(sizes: tuple[int, ...], rng: np.random.Generator) -> list[Split]:
+    """Training and validation reviews from the training half of IMDB, test reviews from the other."""
+    reviews = _read(data_file(*IMDB_FILES))
     drawn: list[Split] = []
     for name, wanted in (("train", sizes[:2]), ("test", sizes[2:])):
         half = reviews.part(name)
