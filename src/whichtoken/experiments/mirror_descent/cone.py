@@ -41,7 +41,7 @@ class Cone(Experiment[Point]):
     version = 3
     presets = {
         "quick": (
-            Grid(p=[1.1, 2.0, 3.0], seeds=(20, 40)),
+            Grid(p=[1.1, 2.0, 3.0], seeds=20),
             Grid(p=[1.1, 2.0, 3.0], divergence=OUTSIDE, seeds=(10, 20)),
         ),
         "full": (

@@ -41,7 +41,7 @@ class Path(Experiment[Point]):
     version = 3
     presets = {
         "quick": (Grid(p=2.0, seeds=(10, 20)),),
-        "full": (Grid(p=EXPONENTS[:-1], seeds=(20, 40)), Grid(p=EXPONENTS[-1], seeds=(12, 24))),
+        "full": (Grid(p=EXPONENTS[:-1], seeds=20), Grid(p=EXPONENTS[-1], seeds=12)),
     }
     method_fields = frozenset({"p"})
 

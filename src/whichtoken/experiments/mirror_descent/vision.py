@@ -53,7 +53,7 @@ def _study(rates: dict[str, list[float]], seeds: int | tuple[int, int], **sizes:
 
 
 ONE_RATE = {"l1.1": [0.1], "adam": [1e-2]}
-RATES = {"l1.1": [0.1, 0.3, 1.0], "adam": [1e-3, 3e-3, 1e-2]}
+RATES = {"l1.1": [0.03, 0.1, 0.3], "adam": [1e-3, 3e-3, 1e-2]}
 DIGITS = {
     "patch": 2, "width": 32, "layers": 2, "hidden": 64, "train": 800, "validation": 400, "test": 500, "epochs": 8,
 }  # fmt: skip
@@ -72,7 +72,7 @@ class Vision(Experiment[Point]):
     id = "mirror-descent/vision"
     version = 3
     presets = {
-        "quick": _study(ONE_RATE, (4, 16)),
+        "quick": _study(ONE_RATE, (4, 8)),
         "full": (*_study(RATES, (6, 12), **DIGITS), *_study(RATES, 5, **CIFAR)),
         "paper": _study({"l1.1": [0.05], "adam": [1e-4]}, 3, **LARGE),
     }
