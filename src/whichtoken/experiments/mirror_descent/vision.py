@@ -73,7 +73,7 @@ class Vision(Experiment[Point]):
     version = 3
     presets = {
         "quick": _study(ONE_RATE, (4, 8)),
-        "full": (*_study(RATES, (6, 12), **DIGITS), *_study(RATES, 5, **CIFAR)),
+        "full": (*_study(RATES, 8, **DIGITS), *_study(RATES, 5, **CIFAR)),
         "paper": _study({"l1.1": [0.05], "adam": [1e-4]}, 3, **LARGE),
     }
     method_fields = frozenset({"method", "lr"})
