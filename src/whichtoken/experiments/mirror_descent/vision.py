@@ -54,6 +54,7 @@ def _study(rates: dict[str, list[float]], seeds: int | tuple[int, int], **sizes:
 
 ONE_RATE = {"l1.1": [0.1], "adam": [1e-2]}
 RATES = {"l1.1": [0.03, 0.1, 0.3], "adam": [1e-3, 3e-3, 1e-2]}
+CIFAR_RATES = {"l1.1": [0.1, 0.3, 1.0], "adam": [1e-3, 3e-3, 1e-2]}
 DIGITS = {
     "patch": 2, "width": 32, "layers": 2, "hidden": 64, "train": 800, "validation": 400, "test": 500, "epochs": 8,
 }  # fmt: skip
@@ -73,7 +74,7 @@ class Vision(Experiment[Point]):
     version = 3
     presets = {
         "quick": _study(ONE_RATE, (4, 8)),
-        "full": (*_study(RATES, 8, **DIGITS), *_study(RATES, 5, **CIFAR)),
+        "full": (*_study(RATES, 8, **DIGITS), *_study(CIFAR_RATES, 5, **CIFAR)),
         "paper": _study({"l1.1": [0.05], "adam": [1e-4]}, 3, **LARGE),
     }
     method_fields = frozenset({"method", "lr"})
