@@ -79,7 +79,7 @@ class AttentionMap(Experiment[Point]):
             Grid(lr=0.05, steps=600, seeds=4),
             _late(8), _late(16), _late(32),
             *map(_map_at_theorem_scale, MAP_SIZES[:3]),
-            _at_theorem_scale(4, seeds=4), _at_theorem_scale(6, seeds=4),
+            _at_theorem_scale(4, seeds=8), _at_theorem_scale(6, seeds=8),
         ),
         "full": (
             Grid(seeds=(5, 10)),

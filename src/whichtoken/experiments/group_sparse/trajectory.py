@@ -69,7 +69,7 @@ class Trajectory(Experiment[Point]):
     id = "group-sparse/trajectory"
     version = 3
     presets = {
-        "quick": (Grid(method="batches", seeds=14), Grid(method="antithetic", seeds=5), _late(8), _late(16), _late(32)),
+        "quick": (Grid(method=["batches", "antithetic"], seeds=12), _late(8), _late(16), _late(32)),
         "full": (
             Grid(method=["batches", "antithetic"], batch=1000, seeds=(8, 16)),
             Grid(groups=16, group_dim=8, lr=0.01, steps=1200, batch=1000, seeds=4),

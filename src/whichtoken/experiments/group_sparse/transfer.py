@@ -53,7 +53,7 @@ class Transfer(Experiment[Point]):
     id = "group-sparse/transfer"
     version = 2
     presets = {
-        "quick": (Grid(seeds=8), Grid(same_group=False, seeds=3)),
+        "quick": (Grid(seeds=10), Grid(same_group=False, seeds=3)),
         "full": (
             Grid(pretraining=15.0, seeds=(8, 16)),
             Grid(same_group=False, pretraining=15.0, seeds=4),
