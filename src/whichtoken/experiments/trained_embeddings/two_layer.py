@@ -54,7 +54,7 @@ class TwoLayer(Experiment[Point]):
     version = 3
     presets = {
         "quick": (
-            Grid(source="synthetic", layers=[1, 2], reviews=600, dim=64, batch_size=32, seeds=3),
+            Grid(source="synthetic", layers=[1, 2], reviews=600, dim=64, batch_size=32, seeds=6),
             Grid(
                 source="pairs",
                 layers=[1, 2],
