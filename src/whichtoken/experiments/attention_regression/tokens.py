@@ -1,7 +1,7 @@
 """Short logits on centred tokens do without the Gaussian assumption.
 
-Claim   Centred attention with short logits needs only second moments: its excess stays small for uniform, sign, Laplace and
-        Student tokens and for any mean, while long logits fail on heavy tails and plain tokens on a mean that is not zero.
+Claim   Centred attention with short logits ends at a floor that the fourth and sixth moments of its tokens give, be they
+        Gaussian, uniform, signs or Laplace, and of any mean; long logits fail on heavy tails, plain tokens on a mean.
 Source  Derived here; Goel, Soltanolkotabi, Bartlett (arXiv 2603.01514) assume Gaussian tokens of mean zero.
 """
 

@@ -93,9 +93,9 @@ class Errors(Experiment[Point]):
     presets = {
         "quick": (
             Grid(dim=200, samples_per_dim=[1.0, 2.0], seeds=96),
-            Grid(dim=200, samples_per_dim=[1.0, 2.0], model="pooled", seeds=32),
+            Grid(dim=200, samples_per_dim=[1.0, 2.0], model="pooled", seeds=48),
             Grid(dim=100, samples_per_dim=[1.0, 2.0], model="vectorized", seeds=32),
-            approach([8.0], seeds=240),
+            approach([8.0], seeds=360),
         ),
         "full": (
             Grid(**SMALL_RIDGE, samples_per_dim=[0.5, 1.0, 2.0, 4.0], model=["attention", "pooled"], seeds=(24, 96)),
