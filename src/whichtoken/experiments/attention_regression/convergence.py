@@ -116,8 +116,8 @@ class Convergence(Experiment[Point]):
             rate_on_tokens([1.0, 10.0], 16, tokens=400),
             *population("gram-quarter", 8, 30),
             narrow(6),
-            Grid(method="covariance", target=10.0, budget=200, seeds=16),
-            Grid(method="covariance", target=100.0, budget=700, seeds=16),
+            Grid(method="covariance", target=10.0, budget=200, seeds=(16, 32)),
+            Grid(method="covariance", target=100.0, budget=700, seeds=(16, 32)),
             *on_tokens(200, 4, [1.0], {"gram": 20, "last-layer": 1}, 16, "same"),
         ),
         "full": (

@@ -50,7 +50,7 @@ class TokenLoss(Experiment[Point]):
         "quick": (
             Grid(law=["gaussian", "sign", "laplace"], logit_norm=SHORT, dim=MANY, tokens=1200, seeds=18),
             Grid(law=list(HEAVY), logit_norm=[1.0, SHORT], tokens=400, seeds=8),
-            Grid(mean=2.0, center=[True, False], logit_norm=0.3, tokens=400, seeds=8),
+            Grid(mean=2.0, center=[True, False], logit_norm=0.3, tokens=400, seeds=(8, 32)),
         ),
         "full": (
             Grid(law=list(MOMENTS), logit_norm=SHORT, dim=MANY, tokens=1600, seeds=32),

@@ -34,7 +34,7 @@ class GroupClassifierLaw(Experiment[Point]):
     id = "group-sparse/estimator"
     version = 2
     presets = {
-        "quick": (Grid(samples_per_variable=float(MANY), seeds=8), Grid(samples_per_variable=4.0, seeds=5)),
+        "quick": (Grid(samples_per_variable=float(MANY), seeds=(8, 16)), Grid(samples_per_variable=4.0, seeds=5)),
         "full": (Grid(groups=[4, 6], samples_per_variable=[4.0, float(MANY)], seeds=8),),
     }
 

@@ -41,8 +41,8 @@ class Cone(Experiment[Point]):
     version = 3
     presets = {
         "quick": (
-            Grid(p=[1.1, 2.0, 3.0], seeds=20),
-            Grid(p=[1.1, 2.0, 3.0], divergence=OUTSIDE, seeds=(10, 20)),
+            Grid(p=[1.1, 2.0, 3.0], seeds=(20, 80)),
+            Grid(p=[1.1, 2.0, 3.0], divergence=OUTSIDE, seeds=(10, 80)),
         ),
         "full": (
             Grid(p=[1.1, 1.75, 2.0, 3.0], seeds=(100, 800)),

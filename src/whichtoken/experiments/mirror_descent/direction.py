@@ -71,7 +71,7 @@ class MirrorDirection(Experiment[Point]):
     id = "mirror-descent/direction"
     version = 4
     presets = {
-        "quick": (*_study(EXPONENTS[:3], (10, 20)), *_searched([2.0], 3)),  # p = 3 is decided by hundreds of runs
+        "quick": (*_study(EXPONENTS[:3], (10, 80)), *_searched([2.0], 3)),  # p = 3 is decided by hundreds of runs
         "full": (*_study(EXPONENTS, (100, 400)), *_searched([1.75, 2.0, 3.0], 10)),
         "paper": _study(EXPONENTS[1:], 100),
     }

@@ -46,7 +46,7 @@ class MirrorInitialisation(Experiment[Point]):
     id = "mirror-descent/initialisation"
     version = 2
     presets = {
-        "quick": _study([0.0, 1.0], (20, 40))[:-1],  # p = 3 is decided by more runs than `quick` has
+        "quick": _study([0.0, 1.0], (20, 160))[:-1],  # p = 3 is decided by more runs than `quick` has
         "full": (*_study([0.0], (100, 400)), *_study([1.0], 100), *_study([0.1, 0.3, 3.0], 40)),
     }
     method_fields = frozenset({"p", "start", "lr", "steps"})

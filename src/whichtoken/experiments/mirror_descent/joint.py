@@ -91,8 +91,8 @@ SMALL_STUDY = (
     Grid(p=1.75, lr=100.0, lr_decoder=40.0, seeds=6),
     Grid(p=2.0, lr=100.0, seeds=10),  # a ratio of 0.01: the strict end
     Grid(p=2.0, seeds=(10, 20)),
-    Grid(p=2.0, lr_decoder=10.0, seeds=(20, 40)),
-    Grid(p=2.0, rule="flow", lr=0.05, lr_decoder=0.05, seeds=(20, 40)),
+    Grid(p=2.0, lr_decoder=10.0, seeds=(20, 80)),
+    Grid(p=2.0, rule="flow", lr=0.05, lr_decoder=0.05, seeds=(20, 80)),
 )
 
 

@@ -38,7 +38,7 @@ class MuonHeads(Experiment[Point]):
     id = "optimisers/heads"
     version = 2
     presets = {
-        "quick": (Grid(seen=["each", "whole"], seeds=(6, 24)),),
+        "quick": (Grid(seen=["each", "whole"], seeds=(6, 48)),),
         "full": (Grid(seen=["each", "whole"], heads=[2, 3], seeds=30),),
     }
     method_fields = frozenset({"seen", "steps"})

@@ -68,7 +68,7 @@ class Margins(Experiment[Point]):
     presets = {
         "quick": (
             # keys and queries have claims of their own, at more steps
-            Grid(method=["normalized-gd", "sign", "coordinate", "adam", "muon"], seeds=(12, 24)),
+            Grid(method=["normalized-gd", "sign", "coordinate", "adam", "muon"], seeds=(12, 48)),
         ),
         "full": (
             Grid(method=[name for name in METHODS if name not in DEAR], steps=16000, seeds=(30, 60)),

@@ -71,7 +71,7 @@ class AmplifiedTokens(Experiment[Point]):
     version = 2  # places drawn all at once
     presets = {
         "quick": (
-            Grid(dim=100, positions=list(POSITIONS), seeds=72),
+            Grid(dim=100, positions=list(POSITIONS), seeds=(72, 144)),
             Grid(**AWAY, dim=100, seeds=64),
         ),
         "full": (

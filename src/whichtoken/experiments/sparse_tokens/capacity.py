@@ -65,8 +65,8 @@ class Capacity(Experiment[Point]):
     version = 2
     presets = {
         "quick": (
-            Grid(dim=50, model=["attention", "pooled"], seeds=32),
-            Grid(dim=10, model="vectorized", seeds=32),
+            Grid(dim=50, model=["attention", "pooled"], seeds=(32, 128)),
+            Grid(dim=10, model="vectorized", seeds=(32, 128)),
         ),
         "full": (
             Grid(dim=[50, 100], alignment=0.8, seeds=(48, 96)),

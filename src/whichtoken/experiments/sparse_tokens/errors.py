@@ -92,7 +92,7 @@ class Errors(Experiment[Point]):
     version = 2  # reuse has a theory of its own
     presets = {
         "quick": (
-            Grid(dim=200, samples_per_dim=[1.0, 2.0], seeds=96),
+            Grid(dim=200, samples_per_dim=[1.0, 2.0], seeds=(96, 192)),
             Grid(dim=200, samples_per_dim=[1.0, 2.0], model="pooled", seeds=48),
             Grid(dim=100, samples_per_dim=[1.0, 2.0], model="vectorized", seeds=32),
             approach([8.0], seeds=360),

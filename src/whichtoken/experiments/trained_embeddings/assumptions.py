@@ -60,7 +60,7 @@ class Assumptions(Experiment[Point]):
             # half to two thirds of the runs with chance frequencies or few dimensions succeed: seconds do not decide on
             # which side of the bound that is
             Grid(dropped=["nothing", "descent"], seeds=5),
-            Grid(dropped=["start-norm", "start-along-value"], seeds=24),
+            Grid(dropped=["start-norm", "start-along-value"], seeds=(24, 48)),
             Grid(dropped="two-relevant", seeds=12),
             Grid(dropped="key-query", relevant=2, irrelevant=6, seeds=3),  # ten times slower than the others
         ),

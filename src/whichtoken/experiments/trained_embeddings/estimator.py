@@ -33,7 +33,7 @@ class TextClassifierFrequencies(Experiment[Point]):
     id = "trained-embeddings/estimator"
     version = 3
     presets = {
-        "quick": (Grid(seeds=5),),
+        "quick": (Grid(seeds=(5, 10)),),
         "full": (Grid(sequences=[1000, 4000], seeds=10),),
     }
 
