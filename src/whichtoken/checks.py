@@ -16,7 +16,7 @@ def check_count(name: str, value: float, least: int) -> None:
 
 def check_integer(name: str, value: Any, least: int) -> None:
     """Refuse anything but an integer of at least `least`: 4.0 can neither index nor be the size of an array."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name}={_shown(value)} must be a whole number of at least {least}")
 
 
