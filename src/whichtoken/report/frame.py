@@ -1,4 +1,4 @@
-"""The frame around every page of the report, and the engine that fills templates. The workbench serves the same pages."""
+"""The frame around every page of the report, and how its templates are filled. The workbench serves the same pages."""
 
 from __future__ import annotations
 
