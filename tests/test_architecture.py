@@ -16,6 +16,7 @@ GROUND = {
     "errors",
     "files",
     "kernel_cache",
+    "lazy",
     "machine",
     "memory",
     "norms",

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
+from collections.abc import Collection
+from numbers import Integral, Real
 from typing import Any
 
 
 def check_count(name: str, value: float, least: int) -> None:
     """Refuse anything but a whole number of at least `least`."""
     if not (_is_number(value) and math.isfinite(value) and value == int(value) and value >= least):
+        raise ValueError(f"{name}={_shown(value)} must be a whole number of at least {least}")
+
+
+def check_integer(name: str, value: Any, least: int) -> None:
+    """Refuse anything but an integer of at least `least`: 4.0 can neither index nor be the size of an array."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name}={_shown(value)} must be a whole number of at least {least}")
 
 
@@ -25,7 +32,7 @@ def check_range(
         raise ValueError(f"{name}={_shown(value)} must lie in {interval}")
 
 
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: str, choices: Collection[str]) -> None:
     """Refuse a name that is not in the list."""
     if value not in choices:
         raise ValueError(f"{name}={value!r} must be one of {', '.join(choices)}")

@@ -26,7 +26,7 @@ from scipy import sparse
 from whichtoken.data import TokenCodes, TokenCounts, labelled_pictures
 from whichtoken.data.bag_files import read_bags
 from whichtoken.data.bag_tables import read_bag_table
-from whichtoken.data.count_cache import load_counts, save_counts
+from whichtoken.data.count_cache import read_counts, save_counts
 from whichtoken.data.image_patches import CIFAR_FILE, cifar_images
 from whichtoken.data.labelled_pictures import cifar_pictures
 from whichtoken.data.reading import read_text
@@ -116,7 +116,7 @@ READERS = [
     Reader("pieces.txt", text(PIECES), read_word_pieces),
     Reader("codes.txt", text(PIECES), lambda path: TokenCodes(9, vocabulary=path)),
     Reader("tokenizer.json", text(TOKENIZER), FileTokenizer.read),
-    Reader("counts.npz", counts, load_counts),
+    Reader("counts.npz", counts, read_counts),
     Reader(CIFAR_FILE, pictures, lambda path: cifar_images(folder=path.parent)),
     Reader(CIFAR_FILE, pictures, lambda path: cifar_pictures("train", path.parent)),
     Reader("run.safetensors", lambda path: save_checkpoint(path, {"a": np.zeros(3)}, {"b": 1}), load_checkpoint),

@@ -392,7 +392,7 @@ def double_class(parameters: dict[str, Any]) -> None:
         ("text", lambda p: p["tokens"].reverse(), "'tokens' are not in their order"),
         ("text", lambda p: p["tokens"].pop(), "not float64 of shape"),
         ("text", lambda p: p["tokens"].__setitem__(1, p["tokens"][0]), "'tokens' names the same thing twice"),
-        ("text", lambda p: p["choice"].update(temperature=-1), "'temperature' is -1, outside 0 to inf"),
+        ("text", lambda p: p["choice"].update(temperature=-1), "'temperature' is -1, not a finite number above 0"),
         ("text", lambda p: p["settings"].update(sublinear="no"), "'sublinear' is neither true nor false"),
         ("text", lambda p: p["settings"].update(word_pieces="/etc/passwd"), "unknown field 'word_pieces'"),
         ("text", lambda p: p["tokenizer"].update(word_pieces="/etc/passwd"), "'word_pieces' is not a list of texts"),

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 
-from whichtoken.errors import UsageError
 from whichtoken.inspection import AttentionMonitor, AttentionProbe
 from whichtoken.inspection.monitor import AttentionWarning
 
@@ -76,5 +75,5 @@ def test_the_trainer_callback_logs(tmp_path):
 
 
 def test_wrong_settings_are_one_sentence():
-    with pytest.raises(UsageError, match="every=0 must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match="every=0 must be a whole number of at least 1"):
         AttentionMonitor(families.FAMILIES["bert"](), every=0)

@@ -86,7 +86,7 @@ def test_importance_turns_to_the_label_that_is_asked_for(texts: Any) -> None:
         shown = ImportanceDisplay.from_estimator(texts, label=label, ax=Figure().subplots())
         strengths = dict(zip(shown.names, shown.strengths, strict=True))
         assert sign * strengths["good"] > 0 > sign * strengths["bad"]
-    with pytest.raises(ValueError, match="label='no' is none of the classes '\\+', '-'"):
+    with pytest.raises(ValueError, match="label='no' is not one of the classes '\\+', '-'"):
         ImportanceDisplay.from_estimator(texts, label="no")
 
 

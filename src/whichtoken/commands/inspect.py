@@ -1,4 +1,4 @@
-"""`whichtoken inspect`: which token each head of a transformer picks, how surely, and does it matter."""
+"""whichtoken inspect: which token each head of a transformer picks, how surely, and does it matter."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from typing import Annotated
 
 import typer
 
+from whichtoken.commands.options import Separator, check_apart, new_file, positive_number, read_file
+from whichtoken.files import write_text
+
 
 def inspect_model(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL_FOLDER", help="Folder with config.json, weights and tokenizer.")
     ],
-    texts: Annotated[Path, typer.Option(metavar="FILE", help="Table of texts: .csv, .tsv, .parquet or .jsonl.")],
+    texts: Annotated[
+        Path, typer.Option(metavar="FILE", callback=read_file, help="Table of texts: .csv, .tsv, .parquet or .jsonl.")
+    ],
     column: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the texts.")] = "text",
     label: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column with labels to compare the picks with.")
     ] = None,
     layer: Annotated[int | None, typer.Option(metavar="L", help="Layer to look at closely, from 0.")] = None,
     head: Annotated[int | None, typer.Option(metavar="H", help="Head to look at closely, from 0.")] = None,
-    most: Annotated[int, typer.Option(metavar="N", help="Read at most this many texts.")] = 500,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
+    most: Annotated[int, typer.Option(metavar="N", parser=positive_number, help="Read at most this many texts.")] = 500,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", callback=new_file, help="Write an HTML page.")] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write every number as JSON.")
+        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write every number as JSON.")
     ] = None,
-    separator: Annotated[
-        str | None, typer.Option(metavar="CHARACTER", help="Separator of a .csv or .tsv file, if unusual.")
-    ] = None,
+    separator: Separator = None,
 ) -> None:
     """Show which token each head of a transformer picks, how surely, and whether it matters.
 
@@ -36,13 +39,10 @@ def inspect_model(
     """
     import json
 
-    from whichtoken.files import check_place, write_text
-    from whichtoken.inspection.command import read_texts
+    from whichtoken.data.review_files import read_texts
     from whichtoken.inspection.loading import check_folder, load_tokenizer, load_transformer, quiet
 
-    for place in (html, json_file):
-        if place is not None:
-            check_place(place)
+    check_apart({"--texts": texts}, {"--html": html, "--json": json_file})
     check_folder(model)
     found, labels = read_texts(texts, column, label, most, separator)
     from whichtoken.inspection import inspect  # torch: only once the arguments are known to be good

@@ -174,7 +174,8 @@ ClassWeight = Annotated[
     typer.Option("--class-weight", metavar="balanced", parser=class_weight, help="Give every class the same weight."),
 ]
 Encoding = Annotated[
-    str | None, typer.Option("--encoding", metavar="NAME", parser=text_encoding, help="Of a text file; default UTF-8.")
+    str | None,
+    typer.Option("--encoding", metavar="NAME", parser=text_encoding, help="Encoding of a text file; default: UTF-8."),
 ]
 RowCount = Annotated[
     int | None,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
+from whichtoken.checks import check_choice
 from whichtoken.display.shown import Shown
 
 Array = NDArray[np.float64]
@@ -126,8 +127,7 @@ class AttentionRegression:
                 raise ValueError(f"{field}={count} must be at least 1")
         if not 0.0 <= noise < math.inf:
             raise ValueError(f"noise={noise} must be finite and not negative")
-        if law not in LAWS:
-            raise ValueError(f"law={law!r} must be one of {', '.join(LAWS)}")
+        check_choice("law", law, LAWS)
         self.covariance = _condition_or_matrix("covariance", covariance, (dim, dim))
         self.target = _condition_or_matrix("target", target, (self.outputs, dim))
         if not isinstance(self.covariance, float):

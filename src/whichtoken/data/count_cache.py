@@ -21,7 +21,7 @@ def cached_counts(path: Path, compute: Callable[[], TokenCounts], *inputs: Any) 
     """The counts in `path` if they were made from the same inputs; otherwise computed, and written there."""
     fingerprint = _fingerprint(inputs)
     if path.is_file():
-        stored, made_from = _read(path)
+        stored, made_from = read_counts(path)
         if made_from == fingerprint:
             return stored
     data = compute()
@@ -45,12 +45,8 @@ def save_counts(path: Path, data: TokenCounts, fingerprint: str = "") -> None:
         np.savez(file, **arrays)
 
 
-def load_counts(path: Path) -> TokenCounts:
-    """Counts written by `save_counts`."""
-    return _read(path)[0]
-
-
-def _read(path: Path) -> tuple[TokenCounts, str]:
+def read_counts(path: Path) -> tuple[TokenCounts, str]:
+    """What `save_counts` wrote: the counts, and the fingerprint of what they were made from."""
     try:
         arrays = read_arrays(path, ["data", "indices", "indptr", "shape", "labels", "fingerprint"], ["vocabulary"])
         with readable(path, "token counts"):

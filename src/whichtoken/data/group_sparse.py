@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whichtoken.checks import check_integer
+
 
 class GroupSparse:
     """Samples X of `groups` x `group_dim` normal variables with label sign(sum_k <direction_k, x_(relevant_k)>).
@@ -53,8 +55,7 @@ class GroupSparse:
         shared: int = 0,
     ) -> None:
         for field, value, least in (("groups", groups, 2), ("group_dim", group_dim, 1)):
-            if not np.issubdtype(type(value), np.integer) or value < least:
-                raise ValueError(f"{field}={value} must be a whole number of at least {least}")
+            check_integer(field, value, least)
         if not (np.isfinite(sigma) and sigma > 0):
             raise ValueError(f"sigma={sigma} must be positive and finite")
         if not 0 <= correlation < 1:

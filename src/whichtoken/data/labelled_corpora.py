@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
 
+from whichtoken.checks import check_choice
 from whichtoken.data.data_folder import VARIABLE
 from whichtoken.errors import UsageError
 
@@ -18,6 +19,8 @@ HEADER = 3  # lines of names, kinds and roles
 
 def read_corpus(name: str, part: str) -> tuple[list[str], list[str]]:
     """Texts and labels of the `part` "train" or "test" of one of `CORPORA`."""
+    check_choice("name", name, CORPORA)
+    check_choice("part", part, ("train", "test"))
     lines = _text(f"{name}-{part}.tab").split("\n")[HEADER:]
     rows = [line.split("\t") for line in lines if line.strip()]
     return [row[1] for row in rows], [row[0] for row in rows]

@@ -1,6 +1,6 @@
 """The one border between users' files and the product: whatever is wrong with a file is one sentence with its name.
 
-Every reader opens and parses inside `readable`, and takes bytes through `open_bytes`, so that damage, wrong kinds of file,
+Every reader opens and parses inside `readable`, and texts come through `open_text`, so that damage, wrong kinds of file,
 endless ones and those that would fill the memory are met once, here.
 """
 

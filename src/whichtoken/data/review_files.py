@@ -88,6 +88,25 @@ def read_reviews(
     return Reviews(texts, signs, None if split is None else np.asarray(splits), classes)
 
 
+def read_texts(
+    path: Path, text: str, label: str | None, most: int, separator: str | None = None
+) -> tuple[list[str], list[str] | None]:
+    """At most `most` texts of any such table, from its beginning, and their labels where a column is named."""
+    path = Path(path)
+    texts: list[str] = []
+    labels: list[str] = []
+    for piece in stream_table(path, [text] if label is None else [text, label], separator=separator):
+        rows = piece[: most - len(texts)]
+        if label is not None:
+            labels += label_names(path, rows[label], label, len(texts))
+        texts += text_values(path, rows[text], text, len(texts))
+        if len(texts) >= most:
+            break
+    if not texts:
+        raise UsageError(f"{shown(path)} has no rows")
+    return texts, labels if label is not None else None
+
+
 def read_imdb(path: Path) -> Reviews:
     """The IMDB reviews of Maas et al. (2011): folder aclImdb, its tar.gz, the CSV of 50 000 rows, or Parquet.
 

@@ -114,7 +114,7 @@ def _alike(column: str, present: Sequence[Any] | Counter[Any]) -> str:
     return f"{hint}columns: {', '.join(map(shown, names[:12]))}"
 
 
-def numbers(path: Path, piece: pd.DataFrame, columns: Sequence[str], what: str = "features") -> NDArray[np.float64]:
+def numbers(path: Path, piece: pd.DataFrame, columns: Sequence[str]) -> NDArray[np.float64]:
     """Columns of a table as finite numbers, (rows, columns); a cell that is none is named in the error."""
     try:
         values = piece[list(columns)].to_numpy(dtype=np.float64)
@@ -128,7 +128,7 @@ def numbers(path: Path, piece: pd.DataFrame, columns: Sequence[str], what: str =
         wanted = f"be below {LARGEST:g} in size; rescale the column" if huge else "be finite numbers"
         raise UsageError(
             f"{shown(path)}: column '{shown(columns[place])}' holds {said} in row"
-            f" {piece.index[row] + 1}; {what} must {wanted}"
+            f" {piece.index[row] + 1}; features must {wanted}"
         )
     return values
 

@@ -1,14 +1,24 @@
-"""A test of whole clusters of rows, with every class on both sides where that can be."""
+"""Splits that spread the classes evenly and keep clusters of rows whole."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 TRIES = 50  # of which the most even one is taken
+
+
+def stratified_folds(
+    labels: NDArray[Any], folds: int, clusters: NDArray[Any] | None, seed: int
+) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Rows to train on and rows to judge on, for each fold."""
+    kind = StratifiedKFold if clusters is None else StratifiedGroupKFold
+    yield from kind(folds, shuffle=True, random_state=seed).split(labels, labels, clusters)
 
 
 def even_clusters(

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, train_test_split
+from sklearn.model_selection import train_test_split
 
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted, visible
 from whichtoken.errors import UsageError
-from whichtoken.estimators.cluster_split import even_clusters
+from whichtoken.estimators.cluster_split import even_clusters, stratified_folds
 from whichtoken.estimators.metrics import Details, HeldOut, Metrics, details_of, metrics_of
 
 if TYPE_CHECKING:
@@ -300,14 +300,11 @@ def _common_splits(
     if scheme.folds > units:
         what = "groups" if clusters is not None else "rows of the rarest class"
         raise UsageError(f"{path}: {scheme.folds} folds need as many {what}; there are {units}")
-    kind = StratifiedKFold if clusters is None else StratifiedGroupKFold
-    splitters = (
-        kind(scheme.folds, shuffle=True, random_state=(scheme.seed + repeat) % LARGEST_SEED)
-        for repeat in range(scheme.repeats)
-    )
+    seeds = [(scheme.seed + repeat) % LARGEST_SEED for repeat in range(scheme.repeats)]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # it is said in the notes
-        return [[pair for pair in splitter.split(labels, labels, clusters) if len(pair[1])] for splitter in splitters]
+        folds = [stratified_folds(labels, scheme.folds, clusters, seed) for seed in seeds]
+        return [[pair for pair in pairs if len(pair[1])] for pairs in folds]
 
 
 def _one_split(

@@ -41,11 +41,12 @@ def section(where: str, stored: Any, names: Sequence[str], optional: Sequence[st
     return stored
 
 
-def number(where: str, value: Any, low: float, high: float = np.inf, *, include_low: bool = False) -> float:
-    """A finite number above `low`, at most `high`."""
+def number(where: str, value: Any, low: float, *, include_low: bool = False) -> float:
+    """A finite number above `low`, or `low` itself if it is included."""
     real = isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
-    if not real or not (low < value <= high or (include_low and value == low)):
-        raise UsageError(f"'{where}' is {shown(repr(value)[:60])}, outside {low:g} to {high:g}")
+    if not real or not (value > low or (include_low and value == low)):
+        wanted = f"of at least {low:g}" if include_low else f"above {low:g}"
+        raise UsageError(f"'{where}' is {shown(repr(value)[:60])}, not a finite number {wanted}")
     return float(value)
 
 

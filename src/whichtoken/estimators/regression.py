@@ -284,7 +284,7 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         if np.abs(root @ inverse_root - np.eye(dim)).max() > 1e-3:
             raise UsageError("array 'inverse_root' is not the inverse of 'root'")
         if fitted["status"] not in ("converged", "iterations", "diverged") or not isinstance(fitted["message"], str):
-            raise UsageError("'status' is none of converged, iterations, diverged")
+            raise UsageError("'status' is not one of converged, iterations, diverged")
         choice = stored.section("choice", fitted["choice"], ["alpha", "logit_norm", "losses"])
         self.choice_ = RegressionChoice(
             stored.number("alpha", choice["alpha"], 0, include_low=True),

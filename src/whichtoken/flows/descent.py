@@ -12,18 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 from whichtoken.attention.losses import Loss
 from whichtoken.checks import check_choice
 from whichtoken.data.attention_tokens import AttentionProblem, MulticlassProblem
-from whichtoken.display.shown import Shown
 from whichtoken.flows.joint import run_descent
 from whichtoken.flows.mirror_steps import DescentState, Rule
+from whichtoken.flows.selecting import Selecting
 from whichtoken.flows.steps import optimizer_settings
 from whichtoken.flows.steps.schatten import SchattenMirror
 from whichtoken.flows.steps.settings import Settings
-from whichtoken.flows.telling import told
 from whichtoken.flows.trajectory import OptimizerDescent, StepSizes, follow_optimizer
 
 
 @dataclass(frozen=True, eq=False)
-class DescentResult(Shown):
+class DescentResult(Selecting):
     """Where the descent went and which tokens it selects."""
 
     final: DescentState
@@ -32,12 +31,8 @@ class DescentResult(Shown):
     last_change: int  # the first step from which on the selected tokens stayed the same
 
     @property
-    def settled(self) -> bool:
-        """Whether the selected tokens stayed the same throughout the last quarter of the steps."""
-        return 4 * self.last_change <= 3 * self.final.step
-
-    def _headline(self) -> str:
-        return told(self.final.step, self.last_change, self.settled, self.selected)
+    def _steps(self) -> int:
+        return self.final.step
 
 
 @overload

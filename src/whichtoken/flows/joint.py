@@ -23,7 +23,7 @@ from whichtoken.flows.mirror_steps import (
     checked_rule,
     descent_state,
 )
-from whichtoken.flows.telling import told
+from whichtoken.flows.selecting import Selecting
 from whichtoken.margin import joint_limit, prompt_svm
 from whichtoken.margin.constraints import selection_constraints
 from whichtoken.norms import dual_exponent, power_norm, row_norms
@@ -47,7 +47,7 @@ class JointState(Shown):
 
 
 @dataclass(frozen=True, eq=False)
-class JointResult(Shown):
+class JointResult(Selecting):
     """Where the descent of both went and which tokens it selects."""
 
     final: JointState
@@ -56,12 +56,8 @@ class JointResult(Shown):
     last_change: int  # the first step from which on the selected tokens stayed the same
 
     @property
-    def settled(self) -> bool:
-        """Whether the selected tokens stayed the same throughout the last quarter of the steps."""
-        return 4 * self.last_change <= 3 * self.final.weights.step
-
-    def _headline(self) -> str:
-        return told(self.final.weights.step, self.last_change, self.settled, self.selected)
+    def _steps(self) -> int:
+        return self.final.weights.step
 
 
 def joint_descent(

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from whichtoken.checks import check_choice
 from whichtoken.display.shown import Shown
 from whichtoken.norms import dual_exponent, power_norm
 from whichtoken.theory.mirror_descent import inverse_mirror_map
@@ -60,8 +61,7 @@ def descent_state(
 
 def checked_rule(rule: str) -> int:
     """Number of a rule."""
-    if rule not in RULES:
-        raise ValueError(f"rule={rule!r} must be one of {', '.join(RULES)}")
+    check_choice("rule", rule, RULES)
     return RULES[rule]
 
 

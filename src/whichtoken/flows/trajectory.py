@@ -16,9 +16,9 @@ from whichtoken.checks import check_choice, check_count
 from whichtoken.data.attention_tokens import AttentionProblem, MulticlassProblem
 from whichtoken.display.shown import Shown
 from whichtoken.flows.mirror_steps import checked_rate, checked_record
+from whichtoken.flows.selecting import Selecting
 from whichtoken.flows.steps.schatten import SchattenMirror
 from whichtoken.flows.steps.settings import READ, STEP, Settings, check_not_negative
-from whichtoken.flows.telling import told
 
 Matrix = NDArray[np.float64]
 Heads = Literal["each", "whole"]
@@ -41,7 +41,7 @@ class OptimizerState(Shown):
 
 
 @dataclass(frozen=True, eq=False)
-class OptimizerDescent(Shown):
+class OptimizerDescent(Selecting):
     """Where an optimiser went and which tokens it selects."""
 
     final: OptimizerState
@@ -50,12 +50,8 @@ class OptimizerDescent(Shown):
     last_change: int  # the first step from which on the selected tokens stayed the same
 
     @property
-    def settled(self) -> bool:
-        """Whether the selected tokens stayed the same throughout the last quarter of the steps."""
-        return 4 * self.last_change <= 3 * self.final.step
-
-    def _headline(self) -> str:
-        return told(self.final.step, self.last_change, self.settled, self.selected)
+    def _steps(self) -> int:
+        return self.final.step
 
 
 class StepSizes(NamedTuple):

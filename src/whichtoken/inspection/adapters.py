@@ -169,7 +169,6 @@ class NamedProjections(Adapter):
     """
 
     NAMES = (("query", "key", "value"), ("q_lin", "k_lin", "v_lin"))
-    MASKS = ("attention_mask", "mask")
 
     def matches(self, module: nn.Module) -> bool:
         plain = getattr(module, "position_embedding_type", "absolute") in ("absolute", None)

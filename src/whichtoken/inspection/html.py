@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from numpy.typing import NDArray
+
+from whichtoken.display.templates import template_engine
 
 if TYPE_CHECKING:
     from whichtoken.inspection.inspecting import Inspection, TextView
@@ -143,14 +146,9 @@ def _word(view: TextView, k: int, counts: NDArray[np.int64], pick: int, rival: i
     return Word(view.tokens[k], view.special[k], style, "; ".join(hints), mark)
 
 
+@cache
 def _environment() -> Environment:
-    found = Environment(
-        loader=PackageLoader("whichtoken.inspection"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    found = template_engine("whichtoken.inspection")
     found.filters["percent"] = lambda value: f"{100 * value:.0f} %" if np.isfinite(value) else "–"
     found.filters["number"] = lambda value, places=2: (
         f"{value:.{places}f}" if value is not None and np.isfinite(value) else "–"

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from whichtoken.errors import UsageError
+from whichtoken.checks import check_integer
 from whichtoken.inspection.probe import AttentionProbe
 
 BLOW_UP = 100.0  # the logit at which MuonClip begins to clip
@@ -68,8 +68,7 @@ class AttentionMonitor:
 
     def __init__(self, model: nn.Module, every: int = 50, texts: int = 4, queries: int = 8) -> None:
         for name, value in (("every", every), ("texts", texts), ("queries", queries)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UsageError(f"{name}={value!r} must be a whole number of at least 1")
+            check_integer(name, value, 1)
         self.every, self.texts, self.queries = every, texts, queries
         self.history: list[AttentionState] = []
         self.step = 0

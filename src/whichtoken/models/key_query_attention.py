@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from whichtoken.checks import check_choice
+
 LOSSES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {  # l(m) and log |l'(m)|
     "logistic": (lambda margin: -logsigmoid(margin), lambda margin: logsigmoid(-margin)),
     "exponential": (lambda margin: torch.exp(-margin), lambda margin: -margin),
@@ -59,8 +61,7 @@ class KeyQueryAttention(torch.nn.Module):
         super().__init__()
         if dim < 1:
             raise ValueError(f"dim={dim} must be at least 1")
-        if loss not in LOSSES:
-            raise ValueError(f"loss={loss!r} must be one of {', '.join(LOSSES)}")
+        check_choice("loss", loss, LOSSES)
         self.loss_name = loss  # the functions themselves could not be pickled
         self.weight = torch.nn.Parameter(torch.zeros(dim, dim, dtype=dtype, device=device))
         self.decoder = torch.nn.Parameter(torch.zeros(dim, dtype=dtype, device=device))

@@ -181,7 +181,7 @@ def _backward(layers: Layers, heads: HeadSums, pulls: Array, d: int) -> tuple[Ar
     """Gradients for dL/df = `pulls` (b,): of G (symmetrised), of the projections (b, u, 3), and of the sums of p and v."""
     attention, projections, inverse = layers.attention, layers.projections, layers.inverse
     top = np.argmax(layers.weights, axis=1)[:, None]
-    # relative to the row attended most, as in `cls_kernels.attend`
+    # relative to the row attended most, whose own difference is then exactly zero
     gaps = layers.values - np.take_along_axis(layers.values, top, axis=1)
     d_values = pulls[:, None] * layers.weights
     d_scores = d_values * (gaps - np.einsum("bi,bi->b", layers.weights, gaps)[:, None])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from whichtoken.lazy import on_demand
 
 if TYPE_CHECKING:
     from whichtoken.optim.mirror_descent import MirrorDescent
@@ -22,9 +23,4 @@ __all__ = [
     "matched_lr",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    # imported when asked for: torch takes seconds to load
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__, __dir__ = on_demand(__name__, _HOME)

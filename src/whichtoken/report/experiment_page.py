@@ -17,7 +17,7 @@ from whichtoken.lab.experiment import Experiment, Row
 from whichtoken.lab.results import Result
 from whichtoken.lab.verdicts import Verdict
 from whichtoken.places import DEFAULT_FOLDER
-from whichtoken.report.frame import LARGEST_PAGE, LINKS, Links, framed, render
+from whichtoken.report.frame import LARGEST_PAGE, framed, render
 from whichtoken.report.numbers import Numbers, fixed_fields, numbers_of, varied_fields
 from whichtoken.report.sentences import counts, sentence
 from whichtoken.report.studies import Highlight, Study, anchor, highlights
@@ -88,7 +88,7 @@ def run_section(view: RunView, first: bool = True, anchors: bool = True) -> str:
     )  # fmt: skip
 
 
-def experiment_page(experiment: Experiment[Any], views: Iterable[RunView], links: Links = LINKS) -> str:
+def experiment_page(experiment: Experiment[Any], views: Iterable[RunView]) -> str:
     """The page of a claim from its runs, the leading one first; runs that would make it heavy are listed."""
     sections: list[str] = []
     left_out: list[RunView] = []
@@ -105,7 +105,7 @@ def experiment_page(experiment: Experiment[Any], views: Iterable[RunView], links
     body = render(
         "experiment.html", experiment=experiment, sections=Markup("\n".join(sections)), left_out=others
     )  # fmt: skip
-    return framed(experiment.title, body, links=links, scripts=["details.js", "figure.js"])
+    return framed(experiment.title, body, scripts=["details.js", "figure.js"])
 
 
 def interval_picture(verdict: Verdict) -> Markup:

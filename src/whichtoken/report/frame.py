@@ -1,4 +1,4 @@
-"""The frame around every page of the report, and the engine that fills templates. The workbench serves the same pages."""
+"""The frame around every page of the report, and how its templates are filled. The workbench serves the same pages."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from whichtoken import __version__
 from whichtoken.display.html import asset, page
+from whichtoken.display.templates import template_engine
 from whichtoken.display.text import counted, visible
 from whichtoken.lab.verdicts import in_words
 from whichtoken.report.sentences import number
@@ -20,15 +21,14 @@ MOST_LINES = 60  # of a table: longer ones belong into a file of rows
 MOST_CHARACTERS = 300  # of a text from data
 LARGEST_PAGE = 380_000  # bytes, so that it opens at once anywhere
 
-Links = tuple[tuple[str, str], ...]  # address, text
-LINKS: Links = (
+LINKS = (  # of the header, the first is home: address, text
     ("index.html", "Overview"),
     ("disagreements.html", "Disagreements"),
     ("reading.html", "How to read verdicts"),
 )
 
 
-def framed(title: str, body: str, *, current: str = "", links: Links = LINKS, scripts: Iterable[str] = ()) -> str:
+def framed(title: str, body: str, *, current: str = "", scripts: Iterable[str] = ()) -> str:
     """A whole page.
 
     Parameters
@@ -36,10 +36,9 @@ def framed(title: str, body: str, *, current: str = "", links: Links = LINKS, sc
     title : text of the browser's tab.
     body : HTML of the main part.
     current : address of the link that leads here.
-    links : what the header leads to; the first is home.
     scripts : names of files in `display/assets` that the page runs.
     """
-    inside = render("frame.html", body=Markup(body), current=current, links=links)
+    inside = render("frame.html", body=Markup(body), current=current, links=LINKS)
     return page(f"{title} · whichtoken", inside, asset("style.css"), "\n".join(map(asset, scripts)))
 
 
@@ -83,14 +82,7 @@ def _printed(text: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("whichtoken.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: visible(value) if type(value) is str else value,
-    )
+    environment = template_engine("whichtoken.report")
     environment.filters.update(maths=maths, cut=cut, claim=claim_text, ended=ended)
     environment.globals.update(number=number, in_words=in_words, counted=counted, version=__version__, most=MOST_LINES)
     return environment

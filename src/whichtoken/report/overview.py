@@ -9,25 +9,19 @@ from markupsafe import Markup
 
 from whichtoken.lab.discovery import Fault
 from whichtoken.lab.verdicts import Verdict
-from whichtoken.report.frame import LARGEST_PAGE, LINKS, MOST_LINES, Links, framed, render
+from whichtoken.report.frame import LARGEST_PAGE, LINKS, MOST_LINES, framed, render
 from whichtoken.report.sentences import counted_states, counts, sentence
 from whichtoken.report.studies import Found, Study, anchor, found, leading
 from whichtoken.report.theories import THEORIES, Theory
 
-MOST_ROWS = (
-    MOST_LINES,
-    40,
-    20,
-    5,
-    1,
-)  # verdicts of each run in the table: the first number for which the page is light
+# verdicts of each run in the table: the first number for which the page is light
+MOST_ROWS = (MOST_LINES, 40, 20, 5, 1)
 
 
 def overview_page(
     studies: Sequence[Study],
     figures: Mapping[tuple[str, int], str] | None = None,
     faults: Sequence[Fault] = (),
-    links: Links = LINKS,
     source: str = "",
 ) -> str:
     """The first page: what all this says, a card for each theory, and every claim in a table that filters.
@@ -37,7 +31,6 @@ def overview_page(
     studies : runs to speak of.
     figures : panels (SVG) by claim and number; a card without one has none.
     faults : claims that could not be loaded or shown.
-    links : what the header leads to.
     source : where the results come from, in words.
     """
     leaders = leading(studies)
@@ -52,10 +45,10 @@ def overview_page(
         body = render("overview.html", rows=list(_rows(studies, most)), **values)
         if len(body.encode()) < LARGEST_PAGE:
             break
-    return framed("What holds, and how surely", body, current=links[0][0], links=links, scripts=["table.js"])
+    return framed("What holds, and how surely", body, current=LINKS[0][0], scripts=["table.js"])
 
 
-def disagreements_page(studies: Sequence[Study], links: Links = LINKS) -> str:
+def disagreements_page(studies: Sequence[Study]) -> str:
     """Where the papers, or we, are wrong at these sizes, with the numbers."""
     theories = {theory.id: theory for theory in THEORIES}
     groups: dict[str, list[tuple[Study, list[Verdict]]]] = {}
@@ -65,12 +58,12 @@ def disagreements_page(studies: Sequence[Study], links: Links = LINKS) -> str:
             groups.setdefault(study.experiment.theory, []).append((study, against))
     named = {theories[id].name if id in theories else id: group for id, group in groups.items()}
     body = render("disagreements.html", groups=named, sentence=sentence, anchor=anchor)
-    return framed("Disagreements", body, current="disagreements.html", links=links)
+    return framed("Disagreements", body, current="disagreements.html")
 
 
-def reading_page(links: Links = LINKS) -> str:
+def reading_page() -> str:
     """How to read a verdict, in two hundred words."""
-    return framed("How to read verdicts", render("reading.html"), current="reading.html", links=links)
+    return framed("How to read verdicts", render("reading.html"), current="reading.html")
 
 
 def _card(

@@ -58,7 +58,7 @@ class SolvedValues:
     gap: float  # to the minimum, at most, relative to the objective
 
 
-def solve_values(problem: RidgeProblem, seed: int = 0, tolerance: float = TOLERANCE) -> SolvedValues:
+def solve_values(problem: RidgeProblem, tolerance: float = TOLERANCE) -> SolvedValues:
     """The minimiser, up to `tolerance` times the objective."""
     shares, tokens = problem.shares, problem.shares.shape[1]
     spread = np.ones(tokens + 1) if problem.spread is None else problem.spread
@@ -69,7 +69,7 @@ def solve_values(problem: RidgeProblem, seed: int = 0, tolerance: float = TOLERA
     bias, gap = _ascend(
         shares.indptr.astype(np.int64), shares.indices.astype(np.int32, copy=False), shares.data, rows.copy(),
         problem.signs, problem.bounds, spread, mean, values, problem.bias, problem.loss == "logistic", tolerance,
-        MOST_PASSES, seed,
+        MOST_PASSES,
     )  # fmt: skip
     if gap > tolerance:
         return _newton(problem, rows, spread, mean, start, tolerance)
@@ -129,14 +129,14 @@ def _newton(
 @njit(cache=True, **KERNEL)
 def _ascend(
     indptr: Any, indices: Any, data: Any, rows: Any, signs: Any, bounds: Any, spread: Any, mean: Any, values: Any,
-    bias: float, logistic: bool, tolerance: float, most: int, seed: int,
+    bias: float, logistic: bool, tolerance: float, most: int,
 ) -> tuple[float, float]:  # fmt: skip
     """Move the values to the minimiser, in at most so many passes over all documents; return the bias and the relative gap.
 
     Relative to the mean every share is dense. What all documents have in common is kept in one number: the values are
     g_s - common spread_s mean_s while the ascent runs, and a document with shares q meets `common` times q.(spread mean).
     """
-    np.random.seed(seed)  # noqa: NPY002 (the generator of compiled code, of this thread alone)
+    np.random.seed(0)  # noqa: NPY002 (the generator of compiled code, of this thread alone)
     start, start_bias, common = values.copy(), bias, 0.0
     curvatures, duals, meets = np.empty(len(signs)), np.zeros(len(signs)), np.zeros(len(signs))
     of_mean = spread[len(mean)]

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from whichtoken.checks import check_choice
 from whichtoken.display.shown import Shown
 
 Optimizer = Literal["adamw", "sgd", "gd"]
@@ -56,8 +57,7 @@ class TrainingPlan(Shown):
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
-        if self.optimizer not in get_args(Optimizer):
-            raise ValueError(f"optimizer={self.optimizer!r} must be one of {', '.join(get_args(Optimizer))}")
+        check_choice("optimizer", self.optimizer, get_args(Optimizer))
         for name, positive in (("lr", True), ("eps", True), ("drop_factor", True), ("weight_decay", False)):
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0 or (positive and value == 0):

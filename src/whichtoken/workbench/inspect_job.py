@@ -13,8 +13,8 @@ NUMBERS, PAGE = "inspection.json", "inspection.html"
 
 def inspect_folder(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     """Load the model, run it over the texts, and keep every number and the page."""
+    from whichtoken.data.review_files import read_texts
     from whichtoken.files import write_text
-    from whichtoken.inspection.command import read_texts
     from whichtoken.inspection.loading import check_folder, load_tokenizer, load_transformer, quiet
 
     folder = Path(arguments["folder"])

@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from whichtoken import __version__
+from whichtoken.display.templates import template_engine
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError, in_one_line
 from whichtoken.report.frame import cut, maths
@@ -69,14 +70,7 @@ ERRORS: dict[Any, Any] = {UsageError: usage_error, HTTPException: http_error, Ex
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("whichtoken.workbench"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: visible(value) if type(value) is str else value,
-    )
+    environment = template_engine("whichtoken.workbench")
     environment.filters["maths"] = maths
     environment.globals.update(version=__version__, number=number, cut=cut)
     return environment

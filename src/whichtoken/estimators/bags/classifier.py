@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from whichtoken.checks import check_choice
+from whichtoken.checks import check_choice, check_integer
 from whichtoken.data.bags import Bags, LabelledBags, as_bags, is_ragged
 from whichtoken.estimators._fitted_summary import FittedSummary
 from whichtoken.estimators._labels import encode_labels
@@ -280,8 +280,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         if not (hasattr(self.cv, "split") or isinstance(self.cv, Iterable)):
             least_values.append(("cv", 2))
         for name, least in least_values:
-            if not isinstance(getattr(self, name), int | np.integer) or getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)!r} must be a whole number of at least {least}")
+            check_integer(name, getattr(self, name), least)
         check_choice("instance_map", self.instance_map, MAPS)
         check_choice("training", self.training, TRAININGS)
         if self.inverse_temperature is not None and not 0 <= self.inverse_temperature < np.inf:

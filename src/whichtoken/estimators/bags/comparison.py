@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from whichtoken.data.bags import Bags
 from whichtoken.display.shown import Shown
 from whichtoken.estimators._labels import encode_labels
 from whichtoken.estimators.bags.maps import MAPS
+from whichtoken.estimators.cluster_split import stratified_folds
 
 if TYPE_CHECKING:
     from whichtoken.estimators.bags.classifier import BagClassifier
@@ -54,8 +54,7 @@ def compare_maps(model: BagClassifier, bags: Bags, y: ArrayLike, groups: NDArray
     folds = min(FOLDS, int(np.bincount(codes, minlength=len(classes)).min()))
     if folds < 2:
         raise ValueError("compare_maps needs at least two bags of each class")
-    splitter = (StratifiedKFold if groups is None else StratifiedGroupKFold)(folds, shuffle=True, random_state=0)
-    splits = list(splitter.split(codes, codes, groups))
+    splits = list(stratified_folds(codes, folds, groups, seed=0))
     wrong: dict[str, Array] = {}
     losses: dict[str, Array] = {}
     for kind in MAPS:

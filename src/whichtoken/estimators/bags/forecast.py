@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, xlog1py, xlogy
 from scipy.stats import binom
 from sklearn.base import clone
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+from sklearn.model_selection import StratifiedKFold
 
 from whichtoken.data.bags import Bags
 from whichtoken.display.shown import Shown
@@ -81,9 +81,7 @@ class CrossValidated:
         return total
 
 
-def cross_validated(
-    model: Any, bags: Bags, codes: NDArray[np.intp], groups: NDArray[Any] | None = None, seed: int = 0
-) -> CrossValidated:
+def cross_validated(model: Any, bags: Bags, codes: NDArray[np.intp], seed: int) -> CrossValidated:
     """Train on parts of the pilot and try on bags that were left out; each bag is tried as often at every size."""
     fewest = int(np.bincount(codes).min())
     folds = min(FOLDS, fewest)
@@ -91,10 +89,9 @@ def cross_validated(
         raise ValueError(f"a pilot needs at least two bags of each class; one class has {fewest}")
     wrong = np.zeros((len(SHARES), len(codes)))
     sizes = np.zeros(len(SHARES))
-    splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
     for repeat in range(REPEATS):
         rng = np.random.default_rng([seed, repeat])
-        for inside, outside in splitter(folds, shuffle=True, random_state=repeat).split(codes, codes, groups):
+        for inside, outside in StratifiedKFold(folds, shuffle=True, random_state=repeat).split(codes, codes):
             order, test = _nested(inside, codes, rng), bags.subset(outside)
             for k, share in enumerate(SHARES):
                 rows = order[: max(4, min(len(order), round(share * len(codes))))]

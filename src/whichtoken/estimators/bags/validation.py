@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
+from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
 from whichtoken.data.bags import LabelledBags
@@ -19,6 +19,7 @@ from whichtoken.estimators.bags.attention import Pooling, Score, refine
 from whichtoken.estimators.bags.maps import InstanceMap, fourier_map, instance_scaling, linear_map
 from whichtoken.estimators.bags.network import Network
 from whichtoken.estimators.bags.training import Queries, Recipe, train
+from whichtoken.estimators.cluster_split import stratified_folds
 
 Rows = NDArray[np.intp]
 Made = TypeVar("Made")
@@ -110,8 +111,7 @@ def validation_splits(data: LabelledBags, cv: Any, groups: NDArray[Any] | None, 
         count = int(min(cv, (signs > 0).sum(), (signs < 0).sum(), len(rows) if kept is None else len(np.unique(kept))))
         if count < 2:
             return []
-        splitter = (StratifiedKFold if kept is None else StratifiedGroupKFold)(count, shuffle=True, random_state=seed)
-        parts = [(rows[inside], rows[outside]) for inside, outside in splitter.split(rows, signs, kept)]
+        parts = [(rows[inside], rows[outside]) for inside, outside in stratified_folds(signs, count, kept, seed)]
     else:
         parts = list(check_cv(cv).split(data.signs, data.signs, groups))
     # groups and weights may leave a part with one class, or with nothing to judge on

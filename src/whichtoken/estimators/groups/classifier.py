@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from whichtoken.checks import check_range
+from whichtoken.checks import check_choice, check_integer, check_range
 from whichtoken.data.bags import check_values
 from whichtoken.estimators._fitted_summary import FittedSummary
 from whichtoken.estimators._labels import checked_clusters, encode_labels
@@ -260,8 +260,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         return parse_groups(self.groups, self.covariates, self.n_features_in_, getattr(self, "feature_names_in_", None))
 
     def _check_parameters(self, layout: Layout) -> None:
-        if self.attention not in ("auto", *ATTENTIONS):
-            raise ValueError(f"attention={self.attention!r} must be one of auto, {', '.join(ATTENTIONS)}")
+        check_choice("attention", self.attention, ("auto", *ATTENTIONS))
         if self.attention == "shared" and not layout.equal:
             raise ValueError("attention='shared' needs groups of equal size; use 'separate', or 'auto'")
         if self.n_groups is not None and not 1 <= self.n_groups <= len(layout.names):
@@ -273,8 +272,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
             check_range("C", self.C, 0.0, np.inf)
         if self.class_weight is not None and self.attention == "full":
             raise ValueError("attention='full' takes no class_weight; use 'separate', or 'auto'")
-        if not isinstance(self.cv, int | np.integer) or self.cv < 2:
-            raise ValueError(f"cv={self.cv!r} must be a whole number of at least 2")
+        check_integer("cv", self.cv, 2)
         for name in self.keep or ():
             if name not in layout.names:
                 raise ValueError(f"keep: there is no group {name!r}; groups: {', '.join(map(str, layout.names))}")

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils.parallel import Parallel, delayed
 
 from whichtoken.display.shown import Shown
+from whichtoken.estimators.cluster_split import stratified_folds
 from whichtoken.estimators.groups.attention import full_attention, separate_attention, shared_attention
 from whichtoken.estimators.groups.layout import Layout
 from whichtoken.training.convex_head import logistic_heads
@@ -120,8 +120,7 @@ def validation_folds(codes: Rows, folds: int, clusters: NDArray[Any] | None, see
     most = min(folds, int(np.bincount(codes).min()), len(codes) if clusters is None else len(np.unique(clusters)))
     if most < 2:
         return []
-    splitter = (StratifiedKFold if clusters is None else StratifiedGroupKFold)(most, shuffle=True, random_state=seed)
-    parts = splitter.split(codes, codes, clusters)
+    parts = stratified_folds(codes, most, clusters, seed)
     # whole clusters may leave a part without a class
     return [(inside, outside) for inside, outside in parts if len(np.unique(codes[inside])) == codes.max() + 1]
 

@@ -100,7 +100,7 @@ def _as_json(value: Any) -> Any:
 def _choice_from_json(described: Any) -> GroupChoice:
     part = stored.section("choice", described, ["attention", "count", "C"])
     if part["attention"] not in ("kept", *ATTENTIONS):
-        raise UsageError(f"'attention' is none of kept, {', '.join(ATTENTIONS)}")
+        raise UsageError(f"'attention' is not one of kept, {', '.join(ATTENTIONS)}")
     return GroupChoice(part["attention"], stored.count("count", part["count"]), stored.number("C", part["C"], 0))
 
 

@@ -59,11 +59,9 @@ class Display(ABC):
         """Fill the axes."""
 
 
-def legend_above(ax: Axes, columns: int = 2) -> None:
+def legend_above(ax: Axes) -> None:
     """A legend that never lies on the data."""
-    ax.legend(
-        frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.3, fontsize="small"
-    )
+    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.3, fontsize="small")
 
 
 def named(name: object) -> str:

@@ -93,7 +93,7 @@ class ImportanceDisplay(Display):
         classes = model.classes_.tolist()
         label = classes[-1] if label is None else label
         if label not in classes:
-            raise ValueError(f"label={label!r} is none of the classes {', '.join(map(repr, classes))}")
+            raise ValueError(f"label={label!r} is not one of the classes {', '.join(map(repr, classes))}")
         table = model.token_importance()
         side = -1 if len(classes) == 2 and label == classes[0] else 1  # of two classes the table has the second
         rows = table[table["class"] == (classes[-1] if len(classes) == 2 else label)].head(top)

@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from whichtoken.checks import check_integer
 from whichtoken.display.shown import Shown
 from whichtoken.theory.group_sparse.logistic_moments import (
     COARSE_NODES,
@@ -18,7 +19,7 @@ from whichtoken.theory.group_sparse.logistic_moments import (
     half_normal_moments,
     quadrature_rule,
 )
-from whichtoken.theory.group_sparse.problem import Problem, positive, whole
+from whichtoken.theory.group_sparse.problem import Problem, positive
 
 Array = NDArray[np.float64]
 INVERSE_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
@@ -142,7 +143,7 @@ def population_map(
     """
     problem = Problem.checked(groups, sigma, encoding_norm2)
     positive("lr", lr)
-    whole("steps", steps, 0)
+    check_integer("steps", steps, 0)
     fine, coarse = (
         _iterate(groups, lr, steps, sigma, problem.encoding_norm2, *_rule(nodes)) for nodes in (NODES, COARSE_NODES)
     )

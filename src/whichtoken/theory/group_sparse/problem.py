@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
-import numpy as np
+from whichtoken.checks import check_integer
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,9 @@ class Problem:
     @classmethod
     def checked(cls, groups: int, sigma: float, encoding_norm2: float | None) -> Self:
         """Fill in the norm of the sine encodings, (groups + 1)/2, and refuse what no formula covers."""
-        whole("groups", groups, 2)
+        check_integer("groups", groups, 2)
         norm2 = (groups + 1) / 2 if encoding_norm2 is None else encoding_norm2
         return cls(groups, positive("sigma", sigma), positive("encoding_norm2", norm2))
-
-
-def whole(name: str, value: int, least: int) -> None:
-    """Raise ValueError unless `value` is a whole number of at least `least`."""
-    if not np.issubdtype(type(value), np.integer) or value < least:
-        raise ValueError(f"{name}={value} must be a whole number of at least {least}")
 
 
 def positive(name: str, value: float) -> float:

@@ -17,8 +17,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from whichtoken.checks import check_integer
 from whichtoken.display.shown import Shown
-from whichtoken.theory.group_sparse.problem import Problem, positive, whole
+from whichtoken.theory.group_sparse.problem import Problem, positive
 
 Array = NDArray[np.float64]
 
@@ -110,7 +111,7 @@ def symmetric_map(
     problem = Problem.checked(groups, sigma, encoding_norm2)
     positive("lr", lr)
     for name, value, least in (("group_dim", group_dim, 1), ("steps", steps, 0), ("samples", samples, 1)):
-        whole(name, value, least)
+        check_integer(name, value, least)
     rates = lr * np.array([1.0, 1.0, 1.0 / max(group_dim - 1, 1)] + [problem.encoding_norm2**2] * 5)
     states, seen = np.zeros((steps + 1, 8)), np.empty((steps + 1, 5))
     for t in range(steps + 1):

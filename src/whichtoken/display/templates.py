@@ -1,0 +1,19 @@
+"""The engine that fills HTML templates, the same for every room that has some."""
+
+from __future__ import annotations
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from whichtoken.display.text import visible
+
+
+def template_engine(package: str) -> Environment:
+    """The templates of a package. Every text that is put into them is escaped, and hidden signs are seen."""
+    return Environment(
+        loader=PackageLoader(package),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,  # markup of our own stays as it is
+    )
