@@ -57,7 +57,7 @@ test-lowest test-newest: test-%: .venv-%/installed
 CONSTRAINTS ?= constraints.txt constraints-lowest.txt constraints-newest.txt
 release-check: PYTHON := python3.11
 release-check:
-	$(PYTHON) tests/release/check.py $(CONSTRAINTS)
+	$(PYTHON) tests/release/check.py --keep dist $(CONSTRAINTS)
 
 torture: .venv/installed-dev
 	TORTURE_TABLE=$(OUT)/torture.json $(BIN)/pytest -q tests/torture

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -115,6 +116,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("wheel", "sdist"), help="try one of them")
     parser.add_argument("--tests", nargs="+", default=[], help="tests of the sdist to run, instead of collecting all")
     parser.add_argument("--python", default=sys.executable, help="the Python of the environments; default this one")
+    parser.add_argument("--keep", type=Path, help="folder for the two files, once they have passed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="whichtoken-release-") as folder:
         scratch = Path(folder)
@@ -129,6 +131,10 @@ def main() -> None:
                 else:
                     check_sdist(options.python, sdist, ROOT / name, scratch, options.tests)
                 print(f"{what}, {name}: passed in {(time.perf_counter() - started) / 60:.0f} min", flush=True)
+        if options.keep:
+            options.keep.mkdir(parents=True, exist_ok=True)
+            for file in (wheel, sdist):
+                shutil.copy2(file, options.keep)
 
 
 if __name__ == "__main__":
