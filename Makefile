@@ -3,9 +3,10 @@
 #   make test   install with the developers' tools, then ruff, mypy and the whole test suite
 # one for readers:
 #   make docs      build the documentation site, with its gallery, in docs/_build/html
-# and three for patient people:
+# and four for patient people:
 #   make record    run every claim at its full and paper size and keep verdicts and rows in record/; hours, and resumable
 #   make test-all  the suite with every example, and the documentation site
+#   make release-check  build sdist and wheel, and try both in empty environments; before a release
 #   make torture   kill, fill, truncate and lie to everything, for minutes; ends with a table of what survived
 PYTHON ?= python3
 BIN := .venv/bin
@@ -16,7 +17,7 @@ OUT ?= whichtoken-output
 WHICHTOKEN_DATA ?= $(wildcard $(abspath ../shared/data))
 export WHICHTOKEN_DATA
 
-.PHONY: demo docs record test test-all test-lowest test-newest torture bench clean
+.PHONY: demo docs record test test-all test-lowest test-newest release-check torture bench clean
 
 demo: .venv/installed
 	$(BIN)/whichtoken reproduce --out $(OUT); status=$$?; $(BIN)/whichtoken report --out $(OUT) && exit $$status
@@ -52,6 +53,12 @@ test-lowest test-newest: test-%: .venv-%/installed
 	$(PYTHON) -m venv --clear .venv-$*
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --prefer-binary -c constraints-$*.txt -e ".[dev]"
 	touch $@
+
+# The lowest versions are those of Python 3.11. For another: PYTHON=python3.13 CONSTRAINTS=constraints.txt.
+CONSTRAINTS ?= constraints.txt constraints-lowest.txt constraints-newest.txt
+release-check: PYTHON := python3.11
+release-check:
+	$(PYTHON) tests/release/check.py --keep dist $(CONSTRAINTS)
 
 torture: .venv/installed-dev
 	TORTURE_TABLE=$(OUT)/torture.json $(BIN)/pytest -q tests/torture

@@ -22,6 +22,17 @@ def test_the_citation_has_the_version_and_the_five_papers():
     assert len(cited) == 5
 
 
+def test_the_changelog_begins_with_this_version():
+    first = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert first[1] == whichtoken.__version__
+
+
+def test_every_licence_that_is_shipped_is_listed():
+    listed = (ROOT / "THIRD_PARTY.md").read_text(encoding="utf-8")
+    shipped = [path.parent for room in ("src", "tests") for path in (ROOT / room).rglob("LICENSE*")]
+    assert [folder for folder in shipped if f"`{folder.relative_to(ROOT)}/`" not in listed] == []
+
+
 def test_every_extra_of_the_documentation_is_pinned():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     pinned = {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from whichtoken import training as training
     from whichtoken.estimators import AttentionRegressor, BagClassifier, GroupClassifier, TextClassifier
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 ensure_kernel_cache()  # before anything imports numba
 

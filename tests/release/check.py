@@ -1,0 +1,141 @@
+"""Build the sdist and the wheel, and try each where nothing else is installed: `make release-check`.
+
+For every list of constraints: two empty environments, one with the wheel and one with the sdist, in which `smoke.py` does what
+a stranger would do first, in a folder outside the repository. Then the wheel's environment gets the extra `data`, and the sdist's
+the extra `dev`, with which the tests of the unpacked sdist are collected, or run where `--tests` names some.
+
+It lies in tests/ because it is a test, which travels with the sdist; it is a script because it takes minutes and gigabytes, and
+because a Python without any package can run it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SMOKE = Path(__file__).with_name("smoke.py")
+LISTS = ("constraints.txt", "constraints-lowest.txt", "constraints-newest.txt")
+NOT_SHIPPED = (".ci/", ".github/", ".pre-commit-config.yaml")  # of use in a checkout alone
+
+# what the user of this machine has set must not help
+HELPFUL = ("PYTHONPATH", "VIRTUAL_ENV", "WHICHTOKEN_DATA", "WHICHTOKEN_MODELS", "WHICHTOKEN_EXPERIMENTS")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in HELPFUL}
+
+
+def run(*command: object, folder: Path) -> None:
+    subprocess.run([str(part) for part in command], cwd=folder, env=ENVIRONMENT, check=True)
+
+
+def empty_environment(python: str, folder: Path) -> Path:
+    """The Python of a new environment."""
+    run(python, "-m", "venv", folder, folder=folder.parent)
+    return folder / "bin" / "python"
+
+
+def install(python: Path, what: str, constraints: Path) -> None:
+    """Install with pip; modules are compiled when they are imported, as most of torch never is."""
+    run(
+        python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--prefer-binary",
+        "-c", constraints, what, folder=python.parent,
+    )  # fmt: skip
+
+
+def build(python: str, scratch: Path) -> tuple[Path, Path]:
+    """The wheel and the sdist; the wheel is built from the sdist, so that this holds all that is needed."""
+    tools = empty_environment(python, scratch / "tools")
+    install(tools, "build", ROOT / "constraints.txt")
+    run(tools, "-m", "build", "--outdir", scratch / "dist", ROOT, folder=scratch)
+    [wheel], [sdist] = (scratch / "dist").glob("*.whl"), (scratch / "dist").glob("*.tar.gz")
+    return wheel, sdist
+
+
+def check_contents(wheel: Path, sdist: Path) -> None:
+    """Nothing that is in the repository is forgotten, and nothing else slips in."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        print("not a checkout: contents not compared")
+        return
+    tracked = {name for name in listed.stdout.split("\0") if name and not name.startswith(NOT_SHIPPED)}
+    with tarfile.open(sdist) as archive:
+        packed = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    complain("sdist", packed - {"PKG-INFO"}, tracked)
+
+    package = {name.removeprefix("src/") for name in tracked if name.startswith("src/")}
+    package |= {f"whichtoken/_{name}" for name in tracked if name.startswith("benchmarks/")}
+    package.add("whichtoken/_record/verdicts.json")
+    with zipfile.ZipFile(wheel) as archive:
+        complain("wheel", {name for name in archive.namelist() if ".dist-info/" not in name}, package)
+
+
+def complain(what: str, packed: set[str], expected: set[str]) -> None:
+    if packed != expected:
+        raise SystemExit(f"{what}: missing {sorted(expected - packed)}, not expected {sorted(packed - expected)}")
+    print(f"{what}: {len(packed)} files, as in the repository")
+
+
+def try_out(python: Path, scratch: Path, *what: str) -> None:
+    """Run the smoke test in an empty folder; -I keeps the repository and the user's own packages out of the way."""
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        run(python, "-I", SMOKE, *what, folder=Path(folder))
+
+
+def check_wheel(python: str, wheel: Path, constraints: Path, scratch: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        installed = empty_environment(python, Path(folder) / "wheel")
+        install(installed, str(wheel), constraints)
+        try_out(installed, scratch)
+        install(installed, f"{wheel}[data]", constraints)
+        try_out(installed, scratch, "data")
+
+
+def check_sdist(python: str, sdist: Path, constraints: Path, scratch: Path, tests: list[str]) -> None:
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        installed = empty_environment(python, Path(folder) / "sdist")
+        install(installed, str(sdist), constraints)
+        try_out(installed, scratch)
+        install(installed, f"{sdist}[dev]", constraints)
+        with tarfile.open(sdist) as archive:
+            archive.extractall(folder, filter="data")
+        [sources] = Path(folder).glob("whichtoken-*")
+        chosen = ["-q", *tests] if tests else ["-qq", "--collect-only"]
+        run(installed, "-m", "pytest", "-p", "no:cacheprovider", *chosen, folder=sources)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Build the sdist and the wheel, and try both in empty environments.")
+    parser.add_argument("constraints", nargs="*", default=LISTS, help=f"lists of versions; default {', '.join(LISTS)}")
+    parser.add_argument("--only", choices=("wheel", "sdist"), help="try one of them")
+    parser.add_argument("--tests", nargs="+", default=[], help="tests of the sdist to run, instead of collecting all")
+    parser.add_argument("--python", default=sys.executable, help="the Python of the environments; default this one")
+    parser.add_argument("--keep", type=Path, help="folder for the two files, once they have passed")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="whichtoken-release-") as folder:
+        scratch = Path(folder)
+        wheel, sdist = build(options.python, scratch)
+        check_contents(wheel, sdist)
+        for name in options.constraints:
+            for what in (options.only,) if options.only else ("wheel", "sdist"):
+                started = time.perf_counter()
+                print(f"{what}, {name}", flush=True)
+                if what == "wheel":
+                    check_wheel(options.python, wheel, ROOT / name, scratch)
+                else:
+                    check_sdist(options.python, sdist, ROOT / name, scratch, options.tests)
+                print(f"{what}, {name}: passed in {(time.perf_counter() - started) / 60:.0f} min", flush=True)
+        if options.keep:
+            options.keep.mkdir(parents=True, exist_ok=True)
+            for file in (wheel, sdist):
+                shutil.copy2(file, options.keep)
+
+
+if __name__ == "__main__":
+    main()
