@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.experiments.trained_embeddings._corpora import CORPORA, FILES, missing_reviews, review_counts
+from whichtoken.experiments.trained_embeddings._corpora import CORPORA, missing_reviews, review_counts
 from whichtoken.experiments.trained_embeddings._starts import Vector, random_parameters
 from whichtoken.lab import (
     Claim,
