@@ -46,6 +46,7 @@ class Point:
 class Depth(Experiment[Point]):
     id = "group-sparse/depth"
     version = 2
+    spot = Point(groups=4, steps=50, batch=50)
     presets = {
         "quick": (Grid(parts=["theory", "residual", "layer norm"], steps=300, seeds=(4, 8)),),
         "full": (Grid(parts=list(PARTS), steps=1000, batch=150, seeds=(5, 10)),),

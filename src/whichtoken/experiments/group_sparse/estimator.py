@@ -33,6 +33,7 @@ class Point:
 class GroupClassifierLaw(Experiment[Point]):
     id = "group-sparse/estimator"
     version = 2
+    spot = Point(samples_per_variable=2.0)
     presets = {
         "quick": (Grid(samples_per_variable=float(MANY), seeds=(8, 16)), Grid(samples_per_variable=4.0, seeds=5)),
         "full": (Grid(groups=[4, 6], samples_per_variable=[4.0, float(MANY)], seeds=8),),

@@ -42,6 +42,7 @@ class Point:
 class Overlap(Experiment[Point]):
     id = "group-sparse/overlap"
     version = 2
+    spot = Point(groups=4, shared=1, steps=50, batch=50)
     presets = {
         "quick": (
             Grid(case=CASES, steps=400, seeds=4),

@@ -36,6 +36,7 @@ class Point:
 
 class JointPath(Experiment[Point]):
     id = "mirror-descent/joint-path"
+    spot = Point(sequences=2, length=3, dim=4)
     presets = {
         "quick": (Grid(sequences=4, length=4, dim=6, seeds=10),),
         # a path with p < 2 takes several times as long as the others

@@ -82,6 +82,7 @@ LARGE = {
 class ReviewGeometries(Experiment[Point]):
     id = "mirror-descent/reviews"
     version = 3
+    spot = Point(epochs=1, reviews=80, validation=40, test=40)
     presets = {
         "quick": _study(ONE_RATE, (3, 6)),
         "full": _study(RATES, 4, **IMDB),

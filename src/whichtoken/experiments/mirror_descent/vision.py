@@ -72,6 +72,7 @@ LARGE = {
 class Vision(Experiment[Point]):
     id = "mirror-descent/vision"
     version = 3
+    spot = Point(epochs=1, train=80, validation=40, test=40)
     presets = {
         "quick": _study(ONE_RATE, (4, 8)),
         "full": (*_study(RATES, 8, **DIGITS), *_study(CIFAR_RATES, 5, **CIFAR)),

@@ -32,6 +32,7 @@ class Point:
 class TextClassifierFrequencies(Experiment[Point]):
     id = "trained-embeddings/estimator"
     version = 3
+    spot = Point(sequences=100, length=16)
     presets = {
         "quick": (Grid(seeds=(5, 10)),),
         "full": (Grid(sequences=[1000, 4000], seeds=10),),

@@ -48,6 +48,7 @@ class Point:
 class Levels(Experiment[Point]):
     id = "trained-embeddings/levels"
     version = 4
+    spot = Point(sequences=200, length=32, dim=32, epochs=4, drop=2)
     presets = {
         "quick": (
             Grid(dim=128, lr=1e-3, epochs=60, drop=40, seeds=4),

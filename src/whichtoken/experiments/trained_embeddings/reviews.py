@@ -43,6 +43,7 @@ class Point:
 class ReviewImportance(Experiment[Point]):
     id = "trained-embeddings/reviews"
     version = 3
+    spot = Point(source="synthetic", reviews=200, dim=16, epochs=2, drops=(1,))
     presets = {
         "quick": (Grid(source="synthetic", reviews=3000, dim=64, epochs=20, seeds=10),),
         "full": (

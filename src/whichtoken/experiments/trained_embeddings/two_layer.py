@@ -52,6 +52,7 @@ class Point:
 class TwoLayer(Experiment[Point]):
     id = "trained-embeddings/two-layer"
     version = 3
+    spot = Point(source="synthetic", reviews=100, dim=16, epochs=2, drops=(1,), batch_size=32)
     presets = {
         "quick": (
             Grid(source="synthetic", layers=[1, 2], reviews=600, dim=64, batch_size=32, seeds=6),
