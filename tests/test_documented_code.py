@@ -123,9 +123,8 @@ def test_code_runs_from_top_to_bottom(page, monkeypatch, tmp_path):
     exec("import numpy as np\nrng = np.random.default_rng(0)\n" + BROUGHT.get(page.name, ""), names)
     for number, (code, reason) in enumerate(blocks(page, "python"), 1):
         if reason is None:
-            file = (
-                tmp_path / f"{page.stem}_block_{number}.py"
-            )  # compiled kernels are kept beside the file they are from
+            # compiled kernels are kept beside the file they are from
+            file = tmp_path / f"{page.stem}_block_{number}.py"
             file.write_text(code)
             exec(compile(code, file, "exec"), names)
 

@@ -34,9 +34,8 @@ def test_every_format_gives_the_same_bags(pilot, tmp_path, kind):
         case _:
             shuffled.to_csv(path, index=False, sep="\t" if kind == "tsv" else ",")
     found = read_bags(path)
-    np.testing.assert_allclose(
-        found.bags.tokens.reshape(pilot[0].shape), pilot[0], rtol=1e-9, atol=1e-9
-    )  # pandas writes ten digits into JSON
+    # pandas writes ten digits into JSON
+    np.testing.assert_allclose(found.bags.tokens.reshape(pilot[0].shape), pilot[0], rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(found.labels.astype(float), pilot[1])
 
 

@@ -79,9 +79,8 @@ def logistic_labels(X, readout, seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_weak_groups_that_all_matter_are_all_kept(seed):
     X = np.random.default_rng(seed).standard_normal((400, 32))
-    truth = np.random.default_rng(seed + 10).choice(
-        [-0.5, 0.5], 32
-    )  # each group has length 1, a few per cent of accuracy
+    # each group has length 1, a few per cent of accuracy
+    truth = np.random.default_rng(seed + 10).choice([-0.5, 0.5], 32)
     model = GroupClassifier(IDS, random_state=0).fit(X, logistic_labels(X, truth, seed + 20))
     assert sorted(model.selected_groups_) == list(range(8))
     assert model.comparison_.fewer > model.comparison_.whole

@@ -59,9 +59,8 @@ def test_probabilities_are_calibrated_on_documents_that_were_not_seen(data):
     flipped = right.copy()
     flipped[groups == 0] = ~right[groups == 0]
     again = PickConfidence(score, flipped, groups).probabilities()
-    assert np.array_equal(
-        again[groups == 0], confidence.probabilities()[groups == 0]
-    )  # never fitted on its own document
+    # never fitted on its own document
+    assert np.array_equal(again[groups == 0], confidence.probabilities()[groups == 0])
 
 
 @pytest.mark.parametrize(

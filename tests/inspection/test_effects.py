@@ -127,9 +127,8 @@ def test_shares_and_biases_add_up_to_the_decision(name):
     with selections_held(model) as embedded:
         logit = model(**TEXT).logits[0, -1, 5]
         [gradient] = torch.autograd.grad(logit, embedded)
-    assert (gradient * embedded[0]).sum().item() == pytest.approx(
-        logits[5].item(), rel=1e-6
-    )  # norms in single precision
+    # norms in single precision
+    assert (gradient * embedded[0]).sum().item() == pytest.approx(logits[5].item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["bert", "albert", "distilbert", "gpt2", "llama"])

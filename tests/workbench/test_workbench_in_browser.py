@@ -147,9 +147,8 @@ def test_a_word_is_struck_with_the_keyboard_and_the_decision_moves(visit, bench)
     made.page.keyboard.press("Tab")
     made.page.keyboard.press("Enter")
     made.page.wait_for_selector(".words button:text-is('wonderful')")
-    assert (
-        made.page.inner_text(".words") == "A wonderful \\u202e film with a superb cast"
-    )  # nothing turns the reading round
+    # nothing turns the reading round
+    assert made.page.inner_text(".words") == "A wonderful \\u202e film with a superb cast"
     before = made.page.inner_text("#answer .lead")
     made.page.focus(".words button:text-is('wonderful')")
     made.page.keyboard.press("Space")

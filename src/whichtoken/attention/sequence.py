@@ -27,9 +27,8 @@ EXACT: dict[str, Any] = {"nogil": True, "forceinline": True, "fastmath": False, 
 
 # outside of these bounds shared exponentials begin to lose what is e^-650 below the winner: a sequence takes its own reference
 LEAST_TOTAL, MOST_TOTAL = 1e-18, 1e18
-NO_NULL = (
-    -math.inf
-)  # a kernel that passes it must not be compiled with `ninf` (fastmath=True): infinities are then undefined
+# a kernel that passes it must not be compiled with `ninf` (fastmath=True): infinities are then undefined
+NO_NULL = -math.inf
 NOBODY = -1  # the winner of a sequence without tokens, or in which the null token wins
 
 

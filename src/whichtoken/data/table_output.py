@@ -81,9 +81,8 @@ def _json_lines(table: pd.DataFrame, path: Path) -> None:
     import pandas as pd
 
     names = [str(name) for name in table.columns]
-    columns = [
-        table.iloc[:, place].tolist() for place in range(len(names))
-    ]  # as Python's own numbers, which keep all digits
+    # as Python's own numbers, which keep all digits
+    columns = [table.iloc[:, place].tolist() for place in range(len(names))]
     with path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
         for cells in zip(*columns, strict=True):
             row = {

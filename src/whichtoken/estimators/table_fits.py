@@ -149,9 +149,8 @@ class _BagWork:
 class GroupRoles:
     """Which columns of a table play which part."""
 
-    groups: (
-        Mapping[str, Sequence[str]] | str
-    )  # names of columns by group, or the sign before which a column names its group
+    # names of columns by group, or the sign before which a column names its group
+    groups: Mapping[str, Sequence[str]] | str
     label: str = "label"
     covariates: Sequence[str] = ()
     split_by: str | None = None  # what belongs together

@@ -37,9 +37,8 @@ class Geometry:
     p: float
     statement: str
     source: str = ""
-    forgets: float = (
-        math.inf
-    )  # by how much an average of gradients falls a step, in logarithms, once gradients are gone
+    # by how much an average of gradients falls a step, in logarithms, once gradients are gone
+    forgets: float = math.inf
 
 
 @dataclass(frozen=True, eq=False)

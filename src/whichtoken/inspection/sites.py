@@ -39,10 +39,9 @@ def find_sites(model: nn.Module, adapters: Sequence[Adapter] = ()) -> list[Site]
 
 
 def _numbered(model: nn.Module, found: list[tuple[str, nn.Module, Adapter | None]]) -> list[Site]:
-    depth = getattr(getattr(model, "config", None), "num_hidden_layers", None)
-    shared = getattr(
-        getattr(model, "config", None), "num_hidden_groups", None
-    )  # ALBERT: groups of layers share weights
+    config = getattr(model, "config", None)
+    depth = getattr(config, "num_hidden_layers", None)
+    shared = getattr(config, "num_hidden_groups", None)  # ALBERT: groups of layers share weights
     if shared is None or not isinstance(depth, int):
         return [Site(name, module, adapter, (i,)) for i, (name, module, adapter) in enumerate(found)]
     each = len(found) // shared  # attention modules of a group, called one after the other

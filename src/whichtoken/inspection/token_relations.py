@@ -8,6 +8,7 @@ correlation with the labels in random order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,14 +26,12 @@ PERMUTATIONS = 1999
 class Relations:
     """Rank correlations of a head's pick rates over tokens; not a number where there are too few."""
 
-    frequency: float = float("nan")
-    label_correlation: float = float(
-        "nan"
-    )  # with the posterior difference of the token, in standard errors; frequency held
-    signed_frequency: float = float(
-        "nan"
-    )  # with |signed frequency|, the size of its first gradient step; frequency not held
-    p_value: float = float("nan")  # of label_correlation
+    frequency: float = math.nan
+    # with the posterior difference of the token, in standard errors; frequency held
+    label_correlation: float = math.nan
+    # with |signed frequency|, the size of its first gradient step; frequency not held
+    signed_frequency: float = math.nan
+    p_value: float = math.nan  # of label_correlation
 
 
 class TokenRelations:

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
 # Below the first, a number is zero; above the second, it is not; in between, floats cannot tell.
 DOUBT = (1e-6, 1e-4)
-DOUBT_OF_SQUARES = (
-    1e-9,
-    1e-6,
-)  # tight rows depend on each other by their multipliers, up to the error of singular vectors
+# tight rows depend on each other by their multipliers, up to the error of singular vectors
+DOUBT_OF_SQUARES = (1e-9, 1e-6)
 
 
 def face_dimension(

@@ -132,9 +132,8 @@ class AttentionFit(Shown):
         if size == 0.0:
             return 0.0, 0.0
         error = float(np.sum((P @ (covariance - own_covariance) @ Q.T) ** 2))
-        expected = (
-            of_values * float(np.sum(Q**2)) + size
-        )  # n times the mean of |P (C - I) Q^T|_F^2 for n Gaussian tokens
+        # n times the mean of |P (C - I) Q^T|_F^2 for n Gaussian tokens
+        expected = of_values * float(np.sum(Q**2)) + size
         if not self.center:
             error += float(np.sum((P @ (mean - own_mean)) ** 2))
             expected += of_values

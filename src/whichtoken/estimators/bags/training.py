@@ -70,9 +70,8 @@ class Queries:
         """Unit query after a gradient step on a readout, then one on the query, both zero so far and added to `scores`."""
         bags, signs, (mean, scale) = self.data.bags, self.data.signs, (self.scaling.mean, self.scaling.scale)
         slopes = -self.first_shares * expit(-signs * (scores + first_bias))
-        readout = (
-            -READOUT_STEP * (readout_slope(bags, slopes) - slopes.sum() * mean) / scale**2
-        )  # of instances as they are
+        # of instances as they are, not as they are scaled
+        readout = -READOUT_STEP * (readout_slope(bags, slopes) - slopes.sum() * mean) / scale**2
         bias = second_bias - readout @ mean
         direction = (
             -query_slope(bags, readout, lambda means: -self.second_shares * expit(-signs * (scores + means + bias)))

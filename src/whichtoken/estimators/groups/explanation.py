@@ -54,9 +54,8 @@ class RowExplanation(Explained):
     decision: float
     bias: float
     reasons: list[GroupReason]  # the largest contribution first
-    counterfactual: (
-        list[Any] | None
-    )  # fewest groups to set to their averages until the label changes; None: no set does
+    # fewest groups to set to their averages until the label changes; None: no set does
+    counterfactual: list[Any] | None
     flips_to: Any = None  # the label that this leads to
 
     def as_json(self) -> dict[str, Any]:
