@@ -21,9 +21,10 @@ export WHICHTOKEN_DATA
 demo: .venv/installed
 	$(BIN)/whichtoken reproduce --out $(OUT); status=$$?; $(BIN)/whichtoken report --out $(OUT) && exit $$status
 
-# Every preset of every claim; what is finished is not computed again. PRESETS=full leaves the others as they are on record.
+# Every preset of every claim; what is finished or on record is not computed again. PRESETS=full leaves the others as they are.
 PRESETS ?= quick full paper
 record: .venv/installed-dev
+	$(BIN)/python -m whichtoken.lab.recording $(OUT)-record --begin
 	for preset in $(PRESETS); do $(BIN)/whichtoken reproduce --preset $$preset --out $(OUT)-record; test $$? -lt 2 || exit 2; done
 	$(BIN)/python -m whichtoken.lab.recording $(OUT)-record
 

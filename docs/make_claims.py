@@ -9,6 +9,7 @@ code 1 if a code is on no record, a function does not import, or a recorded verd
 
 from __future__ import annotations
 
+import json
 import sys
 import tomllib
 from collections import Counter
@@ -22,7 +23,7 @@ from typing import Any
 
 from whichtoken.files import write_text
 from whichtoken.lab.discovery import experiments
-from whichtoken.lab.record import recorded_states
+from whichtoken.lab.record import POWER, record_folder, recorded_states
 
 HERE = Path(__file__).parent
 DATA, PAGE = HERE / "claims.toml", HERE / "claims.md"
@@ -142,7 +143,35 @@ def render(claims: dict[str, Any]) -> str:
             _table(source["statements"], "where"),
         ]
     parts += ["## Ours, beyond the sources\n", _table(claims["ours"])]
+    if noticed := recorded_json(POWER):
+        parts += [_power(noticed, recorded_json("insensitive.json"))]
     return "\n".join(parts)
+
+
+def recorded_json(name: str) -> dict[str, Any]:
+    """A file of the record; empty before it is first made."""
+    path = record_folder() / name
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _power(noticed: dict[str, dict[str, list[Any]]], excused: dict[str, dict[str, str]]) -> str:
+    """Of the verdicts that agree, how many would not if theory were wrong by a little, and which equalities still would."""
+    lines = ["## What the verdicts would notice\n"]
+    lines += [
+        "Each prediction is changed, the recorded rows of `full` stay, and the claim is judged again: of the verdicts that"
+    ]
+    lines += ["agree, so many would not. A bound is made harder to keep by that much of it.\n"]
+    lines += ["| verdicts that agree | number | notice 5 % | notice 10 % |", "|---|---|---|---|"]
+    for name, kinds in (("equalities", {"equal"}), ("bounds", {"at least", "at most"})):
+        found = [item for codes in noticed.values() for item in codes.values() if item[0] in kinds]
+        lines.append(f"| {name} | {len(found)} | {sum(item[1] for item in found)} | {sum(item[2] for item in found)} |")
+    listed = [
+        (f"{claim}: {code}", why) for claim, codes in sorted(excused.items()) for code, why in sorted(codes.items())
+    ]
+    if listed:
+        lines += ["\nEqualities that do not notice a tenth, and why:\n", "| verdict | why |", "|---|---|"]
+        lines += [f"| `{name}` | {why} |" for name, why in listed]
+    return "\n".join(lines) + "\n"
 
 
 def _summary(claims: dict[str, Any]) -> str:

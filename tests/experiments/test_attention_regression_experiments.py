@@ -1,11 +1,15 @@
 import numpy as np
 import pytest
 
+from whichtoken.data.attention_regression import LAWS
 from whichtoken.errors import UsageError
 from whichtoken.experiments.attention_regression.limit import Limit, Point
+from whichtoken.experiments.attention_regression.tokens import MOMENTS, law_floor
+from whichtoken.experiments.attention_regression.tokens import Point as TokenPoint
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Row, Rows
 from whichtoken.lab.plan import make_plan
+from whichtoken.theory.attention_regression import excess_floor
 
 
 @pytest.mark.parametrize(
@@ -42,3 +46,22 @@ def test_only_logits_beyond_the_bound_break_the_law(logit_norm, beyond):
     codes = {claim.code for claim in Limit().judge(Rows(rows))}
     assert (f"limit.breakdown.plain.q{logit_norm:g}" in codes) == beyond
     assert (f"limit.coverage.plain.q{logit_norm:g}.n20" in codes) != beyond
+
+
+def test_brute_force_measures_what_the_layer_does():
+    """Two ways to the same error, from other draws and through other code."""
+    point = Point(context=400, tokens=80_000)
+    measured = Limit().run(point, np.random.default_rng(0))
+    assert measured["brute_error"] == pytest.approx(measured["scaled_error"], rel=0.1)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "uniform", "sign", "laplace"])
+def test_moments_of_a_law_are_those_of_its_tokens(law):
+    tokens = LAWS[law]((1000, 1000), np.random.default_rng(0))
+    np.testing.assert_allclose(MOMENTS[law], [np.mean(tokens**4), np.mean(tokens**6)], rtol=0.03)
+
+
+def test_floor_of_gaussian_tokens_is_that_of_the_theory():
+    point = TokenPoint(logit_norm=0.01)
+    theory = 2 * excess_floor("stored", np.eye(point.dim), point.noise, point.tokens, point.logit_norm) / point.dim
+    assert law_floor(point) == pytest.approx(theory, rel=1e-3)

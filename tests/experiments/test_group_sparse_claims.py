@@ -40,6 +40,20 @@ def test_logistic_regression_would_fail_the_claims_about_transfer():
     assert states["transfer.level.all-variables.D16.d8"] == "agrees"
 
 
+def test_a_ratio_of_measured_means_is_as_unsure_as_both_of_them():
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(2000):
+        above, below = rng.normal(20.0, 4.0, 12), rng.normal(10.0, 3.0, 12)
+        found.append(
+            (np.mean(above) / np.mean(below), np.std(transfer._ratio_of_means(above, below), ddof=1) / 12**0.5)
+        )
+    ratios, errors = np.array(found).T
+    assert np.mean(errors) == pytest.approx(np.std(ratios), rel=0.06)
+    known = 4.0 / 10.0 / 12**0.5  # what a denominator without scatter would give
+    assert np.mean(errors) > 1.5 * known
+
+
 def test_the_first_steps_favour_the_group_that_training_finds():
     for seed in range(3):
         rng = np.random.default_rng(seed)

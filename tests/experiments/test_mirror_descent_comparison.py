@@ -8,10 +8,11 @@ import torch
 from torch import nn
 
 from whichtoken.experiments.mirror_descent import _comparison as comparison
+from whichtoken.experiments.mirror_descent.joint import _share as near_share
 from whichtoken.experiments.mirror_descent.reviews import Point, ReviewGeometries
 from whichtoken.experiments.mirror_descent.vision import Point as Picture
 from whichtoken.experiments.mirror_descent.vision import Vision, _moved
-from whichtoken.lab import Row, Rows, reproduce
+from whichtoken.lab import Resampled, Row, Rows, Share, reproduce
 from whichtoken.models.token_encoder import TokenEncoder
 
 
@@ -140,6 +141,37 @@ def test_sparsity_is_seen_in_all_three_projections():
     assert measured["queries_histogram"][0] == pytest.approx(63 / 64)
     assert measured["keys_share"] > 0.5
     assert sum(measured["keys_histogram"]) == pytest.approx(1.0)
+
+
+def test_largest_entries_are_compared_in_all_three_projections():
+    theirs = {f"{name}_largest": 0.5 for name in comparison.PROJECTIONS}
+    ours = theirs | {"keys_largest": 4.0}
+    assert comparison.largest_entries(ours, theirs) == pytest.approx(2.0)  # (1 * 8 * 1) ** (1 / 3)
+
+
+@pytest.mark.parametrize("experiment", [ReviewGeometries(), Vision()], ids=lambda experiment: experiment.id)
+def test_sizes_of_the_authors_wait_for_a_gpu_or_for_being_asked(experiment, monkeypatch):
+    monkeypatch.delenv("WHICHTOKEN_LARGE", raising=False)
+    monkeypatch.setattr(comparison, "device", lambda: torch.device("cpu"))
+    assert "needs a GPU" in experiment.absent(experiment.point_type(width=384))
+    assert experiment.absent(experiment.point_type()) == ""
+    monkeypatch.setenv("WHICHTOKEN_LARGE", "1")
+    assert experiment.absent(experiment.point_type(width=384)) == ""
+    monkeypatch.delenv("WHICHTOKEN_LARGE")
+    monkeypatch.setattr(comparison, "device", lambda: torch.device("cuda"))
+    assert experiment.absent(experiment.point_type(width=384)) == ""
+
+
+@pytest.mark.parametrize(
+    ("shares", "kind"), [([1.0] * 12, Share), ([1.0, 0.0, 1.0], Share), ([1.0, 0.5] * 6, Resampled)]
+)
+def test_share_of_ones_is_not_certain(shares, kind):
+    """A bootstrap of ones alone would have an interval without width."""
+    sample = near_share(np.array(shares))
+    assert type(sample) is kind
+    found = sample.interval(0.95)
+    assert found.measured == pytest.approx(np.mean(shares))
+    assert found.low < found.high
 
 
 def test_moved_pictures_are_shifted_or_mirrored_ones():

@@ -14,6 +14,8 @@ from whichtoken.experiments.sparse_tokens import alignment, attention_map, capac
 from whichtoken.experiments.sparse_tokens._scores import attention, best_threshold, draw_scores, error_at, mean
 from whichtoken.experiments.sparse_tokens.boundary import higher_criticism, threshold
 from whichtoken.experiments.sparse_tokens.capacity import separable
+from whichtoken.experiments.sparse_tokens.detection import Detection
+from whichtoken.experiments.sparse_tokens.detection import Point as DetectionPoint
 from whichtoken.experiments.sparse_tokens.surrogate import Point, potential, predicted_minimum
 from whichtoken.lab import Predicted, Row, Rows
 from whichtoken.lab.plan import make_plan
@@ -167,6 +169,22 @@ def test_codes_of_the_presets_are_those_on_record(experiment, preset):
     codes = {claim.code for claim in experiment.judge(rows)}
     if preset in experiment.expected:
         assert set(experiment.expected[preset]) == codes
+
+
+@pytest.mark.parametrize(
+    ("errors", "state"),
+    [([0.0] * 10, "inconclusive"), ([0.0] * 9 + [0.05], "inconclusive"), ([0.0005] * 10, "agrees")],
+)
+def test_rare_mistakes_are_as_uncertain_as_repeats_and_draws_make_them(errors, state):
+    """Ten times 50 draws without a mistake exclude no error of 1 %; nor do 10 repeats of which one has all the mistakes."""
+    draws = 25 if sum(errors) == 0 else 10_000
+    point = DetectionPoint(length=100, draws=draws)
+    rows = Rows(
+        measured(point, seed, attention_error=error, linear_error=0.5, weighted_error=0.5)
+        for seed, error in enumerate(errors)
+    )
+    claims = {claim.code: claim for claim in Detection().judge(rows)}
+    assert claims["detection.attention.log"].settle(0.995).state == state
 
 
 def test_brute_force_gradients_are_those_of_the_protocol():

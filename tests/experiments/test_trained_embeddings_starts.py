@@ -7,20 +7,29 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from whichtoken.data import RelevantTokens
+from whichtoken.data import LevelTokens, RelevantTokens
+from whichtoken.experiments.trained_embeddings import one_step
 from whichtoken.experiments.trained_embeddings._corpora import missing_reviews, review_counts
 from whichtoken.experiments.trained_embeddings._labelled_reviews import labelled_reviews
 from whichtoken.experiments.trained_embeddings._resuming import resuming
-from whichtoken.experiments.trained_embeddings._starts import first_step_on, limit_of, start_of
+from whichtoken.experiments.trained_embeddings._starts import (
+    first_step_on,
+    limit_of,
+    random_parameters,
+    start_of,
+)
+from whichtoken.experiments.trained_embeddings.one_step import OneStep
+from whichtoken.experiments.trained_embeddings.reviews import ReviewImportance
 from whichtoken.experiments.trained_embeddings.selection_conditions import Point as Conditions
 from whichtoken.experiments.trained_embeddings.selection_conditions import tightness
 from whichtoken.experiments.trained_embeddings.selection_window import MIDDLE, Point, SelectionWindow
 from whichtoken.experiments.trained_embeddings.theorem import Point as TheoremPoint
 from whichtoken.experiments.trained_embeddings.theorem import Theorem
+from whichtoken.experiments.trained_embeddings.two_layer import TwoLayer
 from whichtoken.lab import Rows
 from whichtoken.lab.experiment import Row
 from whichtoken.lab.verdicts import settle
-from whichtoken.theory.trained_embeddings import relevant_selection, selection_margin, signed_frequency
+from whichtoken.theory.trained_embeddings import one_step_error, relevant_selection, selection_margin, signed_frequency
 from whichtoken.training import TrainingPlan, start_cls, train_cls
 
 
@@ -156,3 +165,24 @@ def test_a_killed_training_goes_on_inside_its_point(monkeypatch, tmp_path):
     assert resumed[0] == whole[0]
     np.testing.assert_array_equal(resumed[1], whole[1])
     assert not list(tmp_path.iterdir())
+
+
+def test_automatic_differentiation_finds_a_wrong_closed_form():
+    rng = np.random.default_rng(0)
+    data = LevelTokens(length=12, noise=(0.4, 0.1), irrelevant=30).sample(20, rng)
+    E, p, v = random_parameters(data.counts.shape[1], 16, rng)
+    tokens, cls = one_step._by_autograd(E, p, v, data, 100.0)
+    right = one_step_error(E, p, v, data.counts, data.labels)
+    assert (tokens, cls) == pytest.approx((right.relative, right.cls), rel=1e-9)
+    wrong = one_step_error(E, p, 1.01 * v, data.counts, data.labels)
+    assert abs(tokens / wrong.relative - 1) > 1e-4
+    assert abs(cls / wrong.cls - 1) > 1e-4
+
+
+@pytest.mark.parametrize("data_folder", [None, "empty"])
+def test_codes_of_quick_do_not_depend_on_the_data_folder(monkeypatch, tmp_path, data_folder):
+    monkeypatch.delenv("WHICHTOKEN_DATA", raising=False)
+    if data_folder:
+        monkeypatch.setenv("WHICHTOKEN_DATA", str(tmp_path))
+    for experiment in (OneStep(), ReviewImportance(), TwoLayer()):
+        assert [claim for claim in experiment.judge(Rows()) if claim.kind == "not run"] == []

@@ -7,8 +7,8 @@ import pytest
 from whichtoken.errors import UsageError
 from whichtoken.lab import Grid, reproduce
 from whichtoken.lab.discovery import find
-from whichtoken.lab.record import recorded_ledger, recorded_runs, recorded_states, rows_file
-from whichtoken.lab.recording import record_and_tell
+from whichtoken.lab.record import recorded_ledger, recorded_runs, recorded_states
+from whichtoken.lab.recording import begin_and_tell, record_and_tell
 from whichtoken.lab.results import recorded_results
 
 CLAIM = "attention-regression/limit"
@@ -86,7 +86,32 @@ def test_unfinished_runs_are_named_and_left(empty_record, small, tmp_path, capsy
     record_and_tell(tmp_path / "out")
     assert f"not recorded, {CLAIM} full: 5 rows missing" in capsys.readouterr().out
     assert not recorded_runs()
-    assert not rows_file(CLAIM).exists()
+    assert not recorded_results()
+    begin_and_tell(tmp_path / "elsewhere")
+    assert "4 rows taken from the record" in capsys.readouterr().out  # the run goes on with what was finished
+
+
+def test_a_run_goes_on_from_the_record(empty_record, small, tmp_path, capsys, monkeypatch):
+    [first] = reproduce([CLAIM], "full", out=tmp_path / "a", workers=1)
+    record_and_tell(tmp_path / "a")
+    begin_and_tell(tmp_path / "b")
+    assert "4 rows taken from the record" in capsys.readouterr().out
+    monkeypatch.setattr(type(find(CLAIM)), "run", None)  # nothing is computed again
+    [again] = reproduce([CLAIM], "full", out=tmp_path / "b", workers=1)
+    assert [row.as_json() for row in again.rows] == [row.as_json() for row in first.rows]
+    begin_and_tell(tmp_path / "b")
+    assert "0 rows taken from the record" in capsys.readouterr().out
+
+
+def test_a_small_point_is_recorded_where_a_claim_names_one(empty_record, small, tmp_path, monkeypatch):
+    claim = find(CLAIM)
+    monkeypatch.setattr(type(claim), "spot", claim.point_type(context=100, tokens=200))
+    reproduce([CLAIM], "full", out=tmp_path / "out", workers=1)
+    record_and_tell(tmp_path / "out")
+    with recorded_ledger(CLAIM) as ledger:
+        points = [row["point"] for row in ledger.records([CLAIM])]
+    assert sum(point["tokens"] == 200 for point in points) == 1
+    assert len(points) == 5
 
 
 def test_runs_with_other_settings_stay_off_the_record(empty_record, small, tmp_path):

@@ -83,6 +83,15 @@ def test_claim_that_is_undecided_now_and_one_that_is_gone_are_told(result, on_re
     ]
 
 
+def test_claim_that_the_record_does_not_know_is_told(result, on_record, capsys):
+    [verdict] = result.verdicts
+    on_record(verdict)
+    new = replace(result, verdicts=[verdict, replace(verdict, code="mean.new")])
+    assert [(item.kind, item.code) for item in differences(new)] == [("new", "mean.new")]
+    print_results([new])
+    assert "new: mean.new agrees (" in capsys.readouterr().out
+
+
 def test_single_numbers_are_compared_by_state_alone():
     exact = replace(EQUAL, low=0.1, high=0.1)
     assert overlap(EQUAL, exact)

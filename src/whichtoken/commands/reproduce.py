@@ -43,7 +43,7 @@ def reproduce(
 ) -> None:
     """Check claims: simulate, predict and judge. Only what is missing is computed.
 
-    Exit code 0: as expected; 1: a recorded verdict changed or is gone, or a claim is broken; 2: wrong usage.
+    Exit code 0: as expected; 1: a recorded verdict changed or is gone, one is new, or a claim is broken; 2: wrong usage.
 
     Examples:
 
@@ -62,7 +62,7 @@ def reproduce(
     unloaded = not ids and print_faults()
     if json_file is not None:
         write_text(json_file, json.dumps({"experiments": [result.as_json() for result in results]}, indent=1))
-    if unloaded or any(result.changed or result.vanished or result.fault for result in results):
+    if unloaded or any(result.changed or result.vanished or result.appeared or result.fault for result in results):
         raise typer.Exit(1)
 
 

@@ -19,7 +19,7 @@ class Difference:
     kind : str
         `changed` if it turned round (agrees against disagrees), `weaker` if it agreed and is undecided now, `other state`
         for the rest, `apart` if the states are alike and the intervals have no number in common, `vanished` if the run does
-        not give it any more.
+        not give it any more, `new` if the record does not know it.
     code : str
         Of the verdict.
     was : str
@@ -28,7 +28,7 @@ class Difference:
         As it is now, and as it was; None where the record has only the state.
     """
 
-    kind: Literal["changed", "weaker", "other state", "apart", "vanished"]
+    kind: Literal["changed", "weaker", "other state", "apart", "vanished", "new"]
     code: str
     was: str
     verdict: Verdict | None
@@ -46,7 +46,8 @@ def differences(result: Result) -> list[Difference]:
             found.append(Difference(kind, verdict.code, was, verdict, before.get(verdict.code)))
     states = result.experiment.expected.get(result.preset, {})
     gone = [Difference("vanished", code, states[code], None, before.get(code)) for code in result.vanished]
-    return found + gone
+    new = [Difference("new", verdict.code, "", verdict, None) for verdict in result.appeared]
+    return found + gone + new
 
 
 def overlap(one: Verdict, other: Verdict) -> bool:

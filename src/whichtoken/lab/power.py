@@ -46,9 +46,11 @@ def power(plan: RunPlan, stored: Mapping[RunTask, Row[Any]]) -> list[Power]:
 def notices(claim: Claim, level: float, change: float) -> bool:
     """Whether the claim would not be said to agree if its theory were off by this share of it, either way.
 
-    Of a theory that says 0, off by the claim's material amount, whatever the share.
+    Of a theory that says 0, off by the claim's material amount, whatever the share; a claim that names none notices nothing.
     """
     assert claim.theory is not None
-    amount = abs(claim.theory) * change if claim.theory else claim.material_amount
+    amount = abs(claim.theory) * change if claim.theory else claim.material
+    if amount is None:
+        return False
     signs = {"equal": (-1, 1), "at least": (1,), "at most": (-1,)}[claim.kind]
     return all(replace(claim, theory=claim.theory + sign * amount).settle(level).state != "agrees" for sign in signs)

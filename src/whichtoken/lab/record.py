@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from whichtoken.lab.ledger import Ledger
 
 States = Mapping[str, Mapping[str, str]]  # preset -> code of the verdict -> state
-VERDICTS, ROWS = "verdicts.json", "rows"
+VERDICTS, POWER, ROWS = "verdicts.json", "power.json", "rows"
 
 
 @dataclass(frozen=True)

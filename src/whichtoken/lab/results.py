@@ -13,6 +13,7 @@ from whichtoken.display.text import counted
 from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Experiment, Row, Rows
+from whichtoken.lab.failures import held_back
 from whichtoken.lab.ledger import Judged, Ledger, Run
 from whichtoken.lab.plan import RunPlan, RunTask, make_plan
 from whichtoken.lab.record import recorded_ledger, recorded_runs, rows_file
@@ -110,6 +111,12 @@ class Result(Shown):
         return sorted(self.experiment.expected.get(self.preset, {}).keys() - {v.code for v in self.verdicts})
 
     @property
+    def appeared(self) -> list[Verdict]:
+        """Verdicts that the record of this preset does not know."""
+        on_record = self.experiment.expected.get(self.preset, {}) if self.plan.as_declared else {}
+        return [verdict for verdict in self.verdicts if verdict.code not in on_record] if on_record else []
+
+    @property
     def weakened(self) -> list[Verdict]:
         """Verdicts that the record has as `agrees` and this run could not decide."""
         return [v for v in self.verdicts if v.state == "inconclusive" and self.expected(v) == "agrees"]
@@ -157,6 +164,7 @@ def judge(plan: RunPlan, stored: Mapping[RunTask, Row[Any]], started: str = "") 
     try:
         claims = _claims(plan, rows, reason, nothing_stored=not stored)
         verdicts = [_finite(verdict) for verdict in settle(claims, plan.looks, plan.look)]
+        verdicts = held_back(plan, stored, claims, verdicts)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever a claim's file does, the other claims are judged

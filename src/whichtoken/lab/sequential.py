@@ -15,7 +15,7 @@ from typing import Any
 
 from whichtoken.lab.experiment import Row, Rows
 from whichtoken.lab.plan import RunPlan, RunTask
-from whichtoken.lab.verdicts import Claim, shared_level
+from whichtoken.lab.verdicts import Claim, Verdict, shared_level
 
 
 def grown(plan: RunPlan, stored: Mapping[RunTask, Row[Any]]) -> RunPlan:
@@ -52,11 +52,15 @@ def _undecided_points(plan: RunPlan, stored: Mapping[RunTask, Row[Any]]) -> set[
     asked = set()
     for point, (_, most) in plan.bounds.items():
         if plan.repeats is None or plan.repeats[point] < most:
-            others = _claims(plan, {task: row for task, row in stored.items() if task.point != point})
-            left = {claim.code: claim.settle(level) for claim in others}
+            left = verdicts_at(plan, {task: row for task, row in stored.items() if task.point != point}, level)
             if any(left.get(verdict.code) != verdict for verdict in undecided):
                 asked.add(point)
     return asked
+
+
+def verdicts_at(plan: RunPlan, stored: Mapping[RunTask, Row[Any]], level: float) -> dict[str, Verdict]:
+    """What these rows alone would say, by code, with intervals of this level."""
+    return {claim.code: claim.settle(level) for claim in _claims(plan, stored)}
 
 
 def _claims(plan: RunPlan, stored: Mapping[RunTask, Row[Any]]) -> list[Claim]:

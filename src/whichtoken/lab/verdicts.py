@@ -139,11 +139,6 @@ class Claim(Shown):
     note: str = ""
     material: float | None = None
 
-    @property
-    def material_amount(self) -> float:
-        """The deviation that would matter: as stated, otherwise twice what is tolerated."""
-        return 2 * self.tolerance if self.material is None else self.material
-
     def settle(self, level: float, look: int = 1) -> Verdict:
         found = self.sample.interval(level)
         return Verdict(
@@ -212,7 +207,7 @@ def agreement(
     theory_error : float, default=0.0
         Numerical error of the prediction.
     material : float, optional
-        A deviation that would matter, where theory says 0; twice the tolerance when not given.
+        A deviation that would matter, where theory says 0: without it nobody can tell what the verdict would notice.
 
     Returns
     -------

@@ -15,12 +15,15 @@ from whichtoken.lab.experiment import Experiment
 from whichtoken.lab.ledger import Judged, Ledger, Run
 from whichtoken.lab.plan import field_types, make_plan, type_name
 from whichtoken.lab.record import recorded_runs
+from whichtoken.lab.verdicts import Verdict
 from whichtoken.places import LEDGER_NAME
-from whichtoken.report.sentences import number
+from whichtoken.report.sentences import least_error
 from whichtoken.report.terminal import coloured_counts, state_text
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+VERDICT_FIELDS = {field.name for field in fields(Verdict)}
 
 
 def print_claims(out: Path) -> None:
@@ -80,10 +83,24 @@ def _recorded_states(claim: Experiment[Any]) -> Any:
     runs = [run for (name, _), run in recorded_runs().items() if name == claim.id]
     words = {verdict.code: verdict.claim for run in runs for verdict in run.verdicts if verdict.claim}
     for code in dict.fromkeys(code for states in claim.expected.values() for code in states):
-        found = (states.get(code) for states in claim.expected.values())
         name = printable(code) + printable(f"\n{words[code]}" if code in words else "", "dim")
-        listed.add_row(name, *(state_text(state) if state else "" for state in found))
+        listed.add_row(name, *(_recorded_state(claim, preset, code) for preset in claim.expected))
     return listed
+
+
+def _recorded_state(claim: Experiment[Any], preset: str, code: str) -> Text:
+    """The state of a verdict on record, and the error that it would have noticed."""
+    state = claim.expected[preset].get(code)
+    if state is None:
+        return printable("")
+    run = recorded_runs().get((claim.id, preset))
+    found = next((verdict for verdict in run.verdicts if verdict.code == code), None) if run else None
+    return state_text(state) + _notices(found)
+
+
+def _notices(verdict: Verdict | None) -> Text:
+    error = "" if verdict is None else least_error(verdict)
+    return printable(f" (would notice an error of {error})" if error else "", "dim")
 
 
 def _stored(out: Path) -> Iterator[tuple[Run, Judged | None]]:
@@ -113,12 +130,11 @@ def _verdict_lines(claim: Experiment[Any], run: Run, judged: Judged | None) -> I
     if judged is None or _stale(claim, run, judged) or judged.fault:
         yield _so_far(claim, run, judged)
     for verdict in judged.verdicts if judged is not None and not _stale(claim, run, judged) else ():
-        # of a verdict that agrees; runs of before it was stored have none
-        noticed = verdict.get("resolution") if verdict["state"] == "agrees" else None
+        known = verdict if verdict.keys() == VERDICT_FIELDS else None  # runs of older versions have stored less
         yield (
             printable(f"{verdict['code']}: ")
             + state_text(str(verdict["state"]))
-            + printable("" if noticed is None else f", would notice a deviation of {number(noticed)}", "dim")
+            + _notices(Verdict(**known) if known else None)
         )
 
 

@@ -64,16 +64,17 @@ def _theory(verdict: Verdict) -> str:
 
 
 def _noticed(verdict: Verdict) -> str:
-    """Of an equality that holds, the error that would have been seen; a bound is passed or not."""
+    """Of an equality that holds, the error that would have been seen; a bound that holds would have shown any violation."""
+    error = least_error(verdict)
+    return f"; an error of {error} would have been noticed" if error and verdict.relation == "=" else ""
+
+
+def least_error(verdict: Verdict) -> str:
+    """The resolution of a verdict that agrees, in words: as a share of theory where that means something."""
     size = verdict.resolution
-    if (
-        verdict.state != "agrees"
-        or verdict.relation != "="
-        or not size
-        or not math.isfinite(size)
-        or verdict.theory is None
-    ):
+    if verdict.state != "agrees" or size is None or not math.isfinite(size) or verdict.theory is None:
         return ""
+    if size == 0.0:
+        return "" if verdict.relation == "=" else "any size"
     share = size / abs(verdict.theory) if abs(verdict.theory) > NEAR_ZERO else 1.0
-    error = f"{100 * share:.2g} %" if share < 1.0 else number(size)
-    return f"; an error of {error} would have been noticed"
+    return f"{100 * share:.2g} %" if share < 1.0 else number(size)

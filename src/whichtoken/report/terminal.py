@@ -22,6 +22,7 @@ STATE_STYLE = {"agrees": "green", "disagrees": "red", "inconclusive": "yellow", 
 DIFFERENCES = {
     "changed": ("changed", "red"),
     "vanished": ("gone", "red"),
+    "new": ("new", "red"),
     "weaker": ("undecided now", "yellow"),
     "apart": ("moved", "yellow"),
     "other state": ("decided now", "dim"),
@@ -127,6 +128,9 @@ def _difference(result: Result, found: Difference) -> Text:
     name, style = DIFFERENCES[found.kind]
     if found.kind == "other state" and found.verdict is not None and found.verdict.state == "inconclusive":
         name = DIFFERENCES["weaker"][0]
+    if found.kind == "new" and found.verdict is not None:
+        told = f": {found.code} {in_words(found.verdict.state, 1)}{_interval(found.verdict)}, and is not on record"
+        return printable(name, style) + printable(told)
     line = printable(name, style) + printable(f": {found.code} was {in_words(found.was, 1)}{_interval(found.recorded)}")
     if found.verdict is None:
         return line + printable(f", now {result.id} does not give it")

@@ -228,7 +228,7 @@ THEORIES = (
         caption="Excess error against the number of gradients, each method at its best step size.",
         headlines=(
             Finding(
-                "Structure-aware descent shrinks the loss by the same factor at every step, whatever the conditioning.",
+                "With many tokens structure-aware descent shrinks the loss by one factor a step, whatever the conditioning.",
                 "attention-regression/convergence",
                 "convergence.gram-quarter.*",
             ),

@@ -1,4 +1,4 @@
-"""Structure-aware gradient descent: softmax self-attention regression at a geometric rate, whatever the conditioning."""
+"""Structure-aware descent for softmax attention regression: with many tokens a geometric rate, whatever the conditioning."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def _levels(knobs: Mapping[str, Any], tell: Tell) -> None:
 
 
 def _factors(knobs: Mapping[str, Any], tell: Tell) -> None:
-    """Structure-aware descent keeps its rate whatever the conditioning; Adam does not."""
+    """In the limit of many tokens structure-aware descent keeps its rate whatever the conditioning; Adam does not."""
     from whichtoken.data import AttentionRegression
     from whichtoken.models.whitening import Whitening
     from whichtoken.theory.attention_regression import gram_rate
@@ -261,7 +261,7 @@ SCENES = {
             _levels,
         ),
         Scene(
-            "factors", "A geometric rate, whatever the conditioning",
+            "factors", "With many tokens a geometric rate, whatever the conditioning",
             "Attention factors are trained with structure-aware steps and with Adam. Raise the condition number.",
             (Knob("condition", 100.0, 1.0, 10_000.0, doc="of the target and of the tokens"), Knob("dim", 8, 2, 24),
              Knob("step", 0.25, 0.05, 0.5, doc="of structure-aware descent"), Knob("adam_lr", 0.03, 1e-4, 1.0),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.lab import Measured
+from whichtoken.lab import Measured, Row
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +62,12 @@ def run_population(point: Point, rng: np.random.Generator) -> Measured:
     from whichtoken.training.factor_objectives import PopulationObjective
 
     problem = AttentionRegression(
-        point.dim, tokens=point.tokens, covariance=point.covariance, target=point.target, noise=point.noise
+        point.dim,
+        point.outputs or None,
+        tokens=point.tokens,
+        covariance=point.covariance,
+        target=point.target,
+        noise=point.noise,
     ).sample(rng)
     whitening, goal = Whitening.from_covariance(problem.covariance), problem.whitened_target
     solver = _solver(point, center=False, start="moment", backtrack=False)
@@ -70,7 +75,7 @@ def run_population(point: Point, rng: np.random.Generator) -> Measured:
     if point.method not in OURS:  # equal norms suit them best
         scale = np.sqrt(np.linalg.norm(P) / np.linalg.norm(Q))
         P, Q = P / scale, Q * scale
-    inverse = np.linalg.inv(goal)
+    inverse = np.linalg.pinv(goal)
     objective = PopulationObjective(goal)
     arrivals, factor = {}, None
     for lr in _rates(POPULATION_GRIDS, point.method):
@@ -134,6 +139,14 @@ def run_rate(point: Point, rng: np.random.Generator) -> Measured:
         "excess": [data.stored(iterate.P, iterate.Q) for iterate in path],
         "predicted": [(error + floor) / data.size for error in errors],
     }
+
+
+def arrived(row: Row[Point]) -> bool:
+    return row.measured["iterations"] is not None
+
+
+def arrival(row: Row[Point]) -> float:
+    return float(row.measured["iterations"] if arrived(row) else row.point.budget)
 
 
 def _damped_errors(goal: Array, wrong: Array, dampings: list[float], step: float) -> Iterator[Array]:

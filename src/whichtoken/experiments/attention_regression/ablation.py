@@ -93,9 +93,10 @@ class Ablation(Experiment[Point]):
     version = 3
     presets = {
         "quick": (
-            Grid(variant=list(VARIANTS), condition=[10.0], tokens=200, seeds=10),
-            Grid(start=list(get_args(Start)), condition=[10.0], tokens=200, seeds=(10, 40)),
-            Grid(start="saddle", variant=list(UNPENALISED), tokens=200, seeds=10),
+            Grid(variant=[v for v in VARIANTS if v != "no-damping"], condition=100.0, tokens=200, seeds=10),
+            Grid(variant="no-damping", condition=100.0, tokens=200, seeds=36),
+            Grid(start=["spectral", "saddle"], condition=100.0, tokens=200, seeds=36),
+            Grid(start="saddle", variant=list(UNPENALISED), condition=100.0, tokens=200, seeds=10),
         ),
         "full": (
             Grid(variant=list(VARIANTS), condition=[10.0, 100.0], seeds=20),

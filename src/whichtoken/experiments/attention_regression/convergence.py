@@ -1,4 +1,4 @@
-"""Structure-aware descent trains attention at a geometric rate, whatever the conditioning.
+"""In the limit of many tokens structure-aware descent trains attention at a geometric rate, whatever the conditioning.
 
 Claim   With Gram preconditioning the loss of the long-context limit shrinks by (1 - 2 step)^2 per iteration for any condition
         number of target and covariance, with the covariance alone in proportion to it; on tokens, structure-aware descent
@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.experiments.attention_regression._methods import GRIDS, WORDS, run_population, run_rate, run_tokens
+from whichtoken.experiments.attention_regression._methods import (
+    GRIDS,
+    WORDS,
+    arrival,
+    arrived,
+    run_population,
+    run_rate,
+    run_tokens,
+)
 from whichtoken.lab import (
     Claim,
     Exact,
@@ -36,7 +44,6 @@ from whichtoken.lab import (
 from whichtoken.theory.attention_regression import gram_rate
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 RIVALS = ("gradient", "gradient-raw", "muon", "lbfgs", "alternating", "gauss-newton")
@@ -49,6 +56,7 @@ NEAR = 1.2  # times the best excess: the floor counts as reached
 class Point:
     setting: Literal["population", "tokens", "rate"] = "population"  # rate: step by step on tokens, from a wrong map
     dim: int = 8
+    outputs: int = 0  # as many as features
     tokens: int = 160  # of which the start of the population runs is made
     noise: float = 0.0
     target: float = 1.0  # condition numbers
@@ -66,6 +74,11 @@ def population(
         Grid(method=method, target=list(conditions), budget=budget, seeds=seeds),
         Grid(method=method, covariance=list(conditions[1:]), budget=budget, seeds=seeds),
     ]
+
+
+def narrow(seeds: int) -> Grid:
+    """Fewer outputs than features: one factor alone moves the directions that no output asks for."""
+    return Grid(method="gram-quarter", outputs=[2, 5], target=[1.0, 10.0], budget=40, seeds=seeds)
 
 
 def on_tokens(
@@ -97,25 +110,33 @@ POPULATION_BUDGETS = {"gradient-raw": 1000, "adam-raw": 1000, "lbfgs": 200, "alt
 
 class Convergence(Experiment[Point]):
     id = "attention-regression/convergence"
-    version = 3
+    version = 4
     presets = {
         "quick": (
-            rate_on_tokens([1.0, 100.0], 10, tokens=400),
+            rate_on_tokens([1.0, 10.0], 16, tokens=400),
             *population("gram-quarter", 8, 30),
-            *population("covariance", 6, 700, (1.0, 10.0, 100.0)),
-            *on_tokens(200, 4, [10.0], {"gram": 20, "adam": 40, "adam-raw": 40, "last-layer": 1}, 10, "same"),
+            narrow(6),
+            Grid(method="covariance", target=10.0, budget=200, seeds=16),
+            Grid(method="covariance", target=100.0, budget=700, seeds=16),
+            *on_tokens(200, 4, [1.0], {"gram": 20, "last-layer": 1}, 16, "same"),
         ),
         "full": (
-            rate_on_tokens([1.0, 10.0, 100.0, 1000.0], 20),
+            rate_on_tokens([1.0, 10.0], 24),
+            rate_on_tokens([100.0, 1000.0], 80),
             *population("gram-quarter", 10, 40),
+            narrow(10),
             *population("gram", 10, 20),
-            *population("covariance", 5, 9000),
+            Grid(method="covariance", target=[1.0, 10.0, 100.0, 1000.0], budget=9000, seeds=8),
+            Grid(method="covariance", covariance=[10.0, 100.0, 1000.0], budget=9000, seeds=2),  # for the picture
             *(
                 grid
                 for method, budget in POPULATION_BUDGETS.items()
-                for grid in population(method, 3, budget, (1.0, 100.0))
+                for grid in population(method, 2, budget, (1.0, 100.0))
             ),
-            *on_tokens(800, 6, [1.0, 10.0, 100.0], BUDGETS, 10, "same"),
+            *on_tokens(
+                800, 6, [1.0], {method: BUDGETS[method] for method in ("gram", *ADAMS, "last-layer")}, 10, "same"
+            ),
+            *on_tokens(800, 6, [10.0, 100.0], BUDGETS, 10, "same"),
             *on_tokens(800, 6, [10.0], {"gram": 10, "adam": 60}, 10, "own"),
         ),
     }
@@ -127,7 +148,8 @@ class Convergence(Experiment[Point]):
         return run_population(point, rng) if point.setting == "population" else run_tokens(point, rng)
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
-        yield from _population_claims(rows.where(setting="population"))
+        yield from _population_claims(rows.where(setting="population", outputs=Point.outputs))
+        yield from _narrow_claims(Rows(row for row in rows.where(setting="population") if row.point.outputs))
         yield from _rate_claims(rows.where(setting="rate"))
         same = rows.where(setting="tokens", start="same")
         yield from _adam_claims(same)
@@ -135,9 +157,11 @@ class Convergence(Experiment[Point]):
         yield from _start_claims(rows.where(setting="tokens"))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        from whichtoken.experiments.attention_regression._convergence_figure import draw_population, draw_tokens
+
         left, right = figure.subplots(1, 2)
-        _draw_population(rows.where(setting="population"), left)
-        _draw_tokens(rows.where(setting="tokens", start="same"), right)
+        draw_population(rows.where(setting="population", outputs=Point.outputs), left)
+        draw_tokens(rows.where(setting="tokens", start="same"), right)
 
 
 def _population_claims(rows: Rows[Point]) -> Iterator[Claim]:
@@ -147,7 +171,7 @@ def _population_claims(rows: Rows[Point]) -> Iterator[Claim]:
                 f"convergence.{method}.iterations",
                 f"step {GRIDS[method][0]:g}: iterations to 1e-6 in every direction, worst of all condition numbers",
                 bound=bound,
-                measured=Mean(runs.per_seed(lambda repeat: max(_arrival(row) for row in repeat))),
+                measured=Mean(runs.per_seed(lambda repeat: max(arrival(row) for row in repeat))),
             )
     quarter = rows.where(method="gram-quarter")
     if runs := Rows(row for row in quarter if row.measured["factor"] is not None):
@@ -167,20 +191,37 @@ def _population_claims(rows: Rows[Point]) -> Iterator[Claim]:
         )
     conditioned = [row for row in rows.where(method="covariance", covariance=1.0) if row.point.target > 1]
     if conditioned:
-        arrived = Rows(filter(_arrived, conditioned))
+        there = Rows(filter(arrived, conditioned))
         yield agreement(
             "convergence.covariance.growth",
             "covariance preconditioner, runs that arrive: iterations as a power of the target's condition number",
             theory=1.0,
-            measured=log_slope(arrived, "target", "iterations"),
+            measured=log_slope(there, "target", "iterations"),
             tolerance=0.1,
         )
         yield at_most(
             "convergence.covariance.left-out",
             "covariance preconditioner: runs that do not arrive within their budget and do not count in that power",
             bound=0.0,
-            measured=Exact(len(conditioned) - len(arrived)),
+            measured=Exact(len(conditioned) - len(there)),
         )
+
+
+def _narrow_claims(rows: Rows[Point]) -> Iterator[Claim]:
+    if rows:
+        theory = gram_rate([1.0], 0.25, dim=2)  # any more features than singular values
+        yield agreement(
+            "convergence.narrow.factor",
+            "fewer outputs than features, step 0.25: loss factor per iteration, all condition numbers",
+            theory=theory,
+            measured=Mean(rows.per_seed(_mean_factor)),
+            tolerance=0.02 * theory,
+        )
+
+
+def _mean_factor(repeat: Rows[Point]) -> float:
+    """A run too short for a factor counts with 1: it has not shrunk its loss."""
+    return float(np.mean([1.0 if row.measured["factor"] is None else row.measured["factor"] for row in repeat]))
 
 
 def _rate_claims(rows: Rows[Point]) -> Iterator[Claim]:
@@ -217,7 +258,8 @@ def _factor(path: Sequence[float]) -> float:
 
 
 def _adam_claims(rows: Rows[Point]) -> Iterator[Claim]:
-    ratios = {k: rows.where(target=k).per_seed(partial(_ratio, rivals=ADAMS)) for k in rows.levels("target")}
+    tuned = {row.point.target for row in rows if row.point.method in ADAMS}
+    ratios = {k: rows.where(target=k).per_seed(partial(_ratio, rivals=ADAMS)) for k in sorted(tuned)}
     for k, values in ratios.items():
         yield at_most(
             f"convergence.adam.k{k:g}",
@@ -270,7 +312,7 @@ def _start_claims(rows: Rows[Point]) -> Iterator[Claim]:
         return
     floors = {(row.point.target, row.seed): _floor(row) for row in rows.where(start="same", method="gram")}
 
-    def arrived(method: str, within: int) -> list[bool]:
+    def at_floor(method: str, within: int) -> list[bool]:
         return [
             any(value <= NEAR * floors[row.point.target, row.seed] for curve in row.measured["curves"].values()
                 for value in curve[: within + 1])
@@ -281,22 +323,14 @@ def _start_claims(rows: Rows[Point]) -> Iterator[Claim]:
         "convergence.own.gram",
         "share of runs at the floor after at most one step from the spectral start of all tokens",
         bound=0.8,
-        measured=Share(arrived("gram", 1)),
+        measured=Share(at_floor("gram", 1)),
     )
     yield at_most(
         "convergence.own.adam",
         "share of runs in which Adam reaches that floor from a random start",
         bound=0.2,
-        measured=Share(arrived("adam", 10_000)),
+        measured=Share(at_floor("adam", 10_000)),
     )
-
-
-def _arrived(row: Row[Point]) -> bool:
-    return row.measured["iterations"] is not None
-
-
-def _arrival(row: Row[Point]) -> float:
-    return float(row.measured["iterations"] if _arrived(row) else row.point.budget)
 
 
 def _floor(row: Row[Point]) -> float:
@@ -343,41 +377,3 @@ def _floor_ratio(repeat: Rows[Point], rival: str) -> float | None:
 
 def _best_rate(row: Row[Point]) -> float:
     return float(_gradients(row, NEAR * _floor(row))[1] or "nan")
-
-
-def _draw_population(rows: Rows[Point], axes: Axes) -> None:
-    styles: dict[str, Callable[[Point], float]] = {
-        "-": lambda point: point.target,
-        "--": lambda point: point.covariance,
-    }
-    for index, method in enumerate(rows.levels("method")):
-        for (style, condition), other in zip(styles.items(), ("covariance", "target"), strict=True):
-            runs = Rows(row for row in rows.where(method=method, **{other: 1.0}) if _arrived(row))
-            levels = sorted({condition(row.point) for row in runs})
-            medians = [np.median([_arrival(row) for row in runs if condition(row.point) == level]) for level in levels]
-            label = WORDS[method] if style == "-" else None
-            axes.plot(levels, medians, style, marker="os"[index // 7], ms=4, color=f"C{index % 7}", label=label)
-    axes.set(
-        xscale="log", yscale="log", xlabel="condition number of the target (dashed: covariance)", ylabel="median iterations",
-        title="Infinite context: iterations to an error of 1e-6",
-    )  # fmt: skip
-    if axes.has_data():
-        axes.legend(fontsize=8)
-
-
-def _draw_tokens(rows: Rows[Point], axes: Axes) -> None:
-    k = max(rows.levels("target"), default=1.0)
-    hardest = rows.where(target=k)
-    for index, method in enumerate(hardest.levels("method")):
-        runs = hardest.where(method=method)
-        curves = [min(row.measured["curves"].values(), key=min) for row in runs]
-        shortest = min(map(len, curves))
-        medians = np.median([curve[:shortest] for curve in curves], axis=0)
-        style = "-" if index < 7 else "--"
-        axes.plot(runs[0].measured["counts"][:shortest], medians, style, label=WORDS[method], marker=".", ms=4)
-    axes.set(
-        xscale="symlog", yscale="log", xlabel="gradient evaluations",
-        title=f"Tokens, condition numbers {k:g}: median excess, best step size",
-    )  # fmt: skip
-    if axes.has_data():
-        axes.legend(fontsize=8)

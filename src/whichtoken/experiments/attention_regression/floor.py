@@ -53,19 +53,24 @@ class Point:
     iterations: int = 20
 
 
-def _narrow(outputs: list[int], noise: list[float], seeds: int) -> Grid:
+def _narrow(outputs: list[int], noise: float, seeds: int, tokens: int = 800) -> Grid:
     """Heads of fewer outputs, trained until their subspace has turned."""
-    return Grid(outputs=outputs, noise=noise, condition=3.0, iterations=100, seeds=seeds)
+    return Grid(outputs=outputs, noise=noise, tokens=tokens, condition=3.0, iterations=100, seeds=seeds)
 
 
 class Floor(Experiment[Point]):
     id = "attention-regression/floor"
-    version = 3
+    version = 4
     presets = {
-        "quick": (Grid(tokens=[200, 800], condition=[1.0, 10.0], seeds=(16, 32)), _narrow([1, 6], [0.01], seeds=10)),
+        "quick": (  # many features: less luck in a run
+            Grid(dim=16, outputs=16, tokens=1600, condition=[1.0, 10.0], seeds=20),
+            _narrow([1], 0.01, seeds=10, tokens=400),
+            _narrow([6], 0.1, seeds=12, tokens=400),
+        ),
         "full": (
-            Grid(tokens=[250, 500, 1000, 2000, 4000], condition=[1.0, 10.0, 100.0], seeds=20),
-            _narrow([1, 2, 4, 6], [0.01, 0.1], seeds=20),
+            Grid(tokens=[250, 500, 1000, 2000, 4000], condition=[1.0, 10.0, 100.0], seeds=32),
+            _narrow([1, 2, 4, 6], 0.01, seeds=40),
+            _narrow([1, 2, 4, 6], 0.1, seeds=30),
         ),
     }
     method_fields = frozenset({"iterations"})
@@ -73,7 +78,7 @@ class Floor(Experiment[Point]):
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import AttentionRegression
         from whichtoken.experiments.attention_regression._excess import TrainingSet
-        from whichtoken.theory.attention_regression import excess_floor, start_floor
+        from whichtoken.theory.attention_regression import excess_floor
         from whichtoken.training.factor_objectives import TokenObjective
         from whichtoken.training.structure_aware_descent import StructureAwareDescent
 
@@ -91,14 +96,11 @@ class Floor(Experiment[Point]):
         for kind in KINDS:  # the target is drawn with the data, so its floor belongs to the run
             floor = excess_floor(kind, problem.whitened_target, point.noise, point.tokens, point.logit_norm)
             measured[f"{kind}_share"] = measured[kind] / (2 * floor / data.size)
-        start_excess = 2 * start_floor(problem.whitened_target, point.noise, point.tokens, point.logit_norm) / data.size
         fitted = point.noise**2 * point.outputs * (point.dim + 1) / point.tokens / data.size
-        predicted = measured["stored"] / measured["stored_share"]
         measured["least_squares"] = data.least_squares()
         # the luck of the noise is that of least squares: without it a few runs tell what the context does
-        measured["beyond_least_squares"] = (
-            measured["stored"] - measured["least_squares"] - predicted + fitted
-        ) / start_excess
+        lucky = measured["stored"] - measured["least_squares"] + fitted
+        measured["evened_share"] = lucky * measured["stored_share"] / measured["stored"]
         return measured | {"start": data.stored(*start)}
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
@@ -106,13 +108,14 @@ class Floor(Experiment[Point]):
         rows = Rows((row for row in rows if not _is_narrow(row.point)), rows.failed)
         for kind, context in KINDS.items():
             slopes = [log_slope(rows.where(condition=k), "tokens", kind).values for k in rows.levels("condition")]
-            yield agreement(
-                f"floor.slope.{kind}",
-                f"{context}: exponent of the excess in n, all condition numbers",
-                theory=-1.0,
-                measured=Mean(np.concatenate([[], *slopes])),
-                tolerance=0.1,
-            )
+            if len(rows.levels("tokens")) > 1:
+                yield agreement(
+                    f"floor.slope.{kind}",
+                    f"{context}: exponent of the excess in n, all condition numbers",
+                    theory=-1.0,
+                    measured=Mean(np.concatenate([[], *slopes])),
+                    tolerance=0.1,
+                )
             longest = Rows(row for row in rows if row.point.tokens >= MANY)
             yield agreement(
                 f"floor.constant.{kind}",
@@ -152,6 +155,8 @@ def _narrow_claims(rows: Rows[Point]) -> Iterator[Claim]:
     for outputs in rows.levels("outputs"):
         for noise in rows.levels("noise"):
             runs = rows.where(outputs=outputs, noise=noise)
+            if not runs:
+                continue
             what, code = f"{outputs} of {runs[0].point.dim} outputs, noise {noise:g}", f"k{outputs}.noise{noise:g}"
             gained = Resampled(runs.values("stored") / runs.values("start"), np.median)
             if outputs == runs[0].point.dim:
@@ -161,19 +166,17 @@ def _narrow_claims(rows: Rows[Point]) -> Iterator[Claim]:
                     bound=0.8,
                     measured=gained,
                 )
-                continue
+            else:
+                yield at_most(
+                    f"floor.below-start.{code}",
+                    f"{what}: median excess over that of the spectral start",
+                    bound=0.9,
+                    measured=gained,
+                )
             yield agreement(
                 f"floor.outputs.{code}",
-                f"{what}: excess beyond that of least squares minus its prediction, in units of the excess predicted for the"
-                " start",
-                theory=0.0,
-                measured=Mean(runs.values("beyond_least_squares")),
-                # cumulants beyond the fourth make up about 0.01; the prediction itself lies between 0.003 and 0.57
-                tolerance=0.06,
-            )
-            yield at_most(
-                f"floor.below-start.{code}",
-                f"{what}: median excess over that of the spectral start",
-                bound=0.9,
-                measured=gained,
+                f"{what}: excess, with the mean in place of the luck of least squares, over its prediction",
+                theory=1.0,
+                measured=Mean(runs.values("evened_share")),
+                tolerance=0.2,  # the prediction itself is a mean over cumulants that errs by 5 to 10 %
             )

@@ -41,7 +41,7 @@ class Gauge(Experiment[Point]):
     version = 2
     presets = {
         "quick": (
-            Grid(gauge=["balanced", "orthogonal", "skewed"], contexts=200, seeds=(10, 20)),
+            Grid(gauge=["balanced", "orthogonal", "skewed"], contexts=200, seeds=10),
             Grid(gauge=["balanced", "symmetric"], own=True, condition=3.0, contexts=20, logit_norm=0.75, seeds=10),
         ),
         "full": (

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 QUERIES = 200  # per context
+BRUTE_QUERIES = 20  # per context, one by one
 FEWEST_TOKENS = 400  # from which on the constant is read off
 SHORT = 0.8  # |Q|_F up to which the formula is exact; longer logits need longer contexts than these
 
@@ -40,11 +41,13 @@ class Point:
 
 class Limit(Experiment[Point]):
     id = "attention-regression/limit"
-    version = 2
+    version = 3
     presets = {
         "quick": (
-            Grid(logit_norm=[0.5, 0.75, 1.6], context=[100, 400, 1600], tokens=12_800, seeds=10),
-            Grid(logit_norm=[0.5], context=[1600], centred=True, tokens=12_800, seeds=10),
+            Grid(logit_norm=[0.5, 0.75], context=100, tokens=3200, seeds=20),
+            Grid(logit_norm=[0.5, 0.75], context=[400, 1600], tokens=12_800, seeds=20),
+            Grid(logit_norm=1.6, context=[100, 400, 1600], tokens=6400, seeds=10),
+            Grid(logit_norm=0.5, context=400, centred=True, tokens=25_600, seeds=20),
         ),
         "full": (
             Grid(logit_norm=[0.1, 0.5, 0.75, 1.0, 1.25, 1.6], context=[100, 400, 1600, 6400], seeds=20),
@@ -69,7 +72,12 @@ class Limit(Experiment[Point]):
             found = layer_outputs(P, Q, queries - origin, context - origin)
             errors.append(np.mean(np.sum((found - (queries - origin) @ Q @ P.T) ** 2, axis=1)))
         error = float(np.mean(errors))
-        return {"error": error, "scaled_error": point.context * error, "peak": float(np.linalg.norm(Q, 2))}
+        return {
+            "error": error,
+            "scaled_error": point.context * error,
+            "brute_error": point.context * _brute_force(point, rng) if _is_brute(point) else None,
+            "peak": float(np.linalg.norm(Q, 2)),
+        }
 
     def predict(self, point: Point) -> Mapping[str, Predicted]:
         try:
@@ -95,6 +103,8 @@ class Limit(Experiment[Point]):
                         measured=log_slope(runs, "context", "error"),
                     )
 
+        yield from _brute_claims(rows)
+
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         for axes, centred in zip(figure.subplots(1, 2), (False, True), strict=True):
             for index, norm in enumerate(rows.where(centred=centred).levels("logit_norm")):
@@ -116,6 +126,43 @@ class Limit(Experiment[Point]):
 
 def _factors(point: Point) -> tuple[np.ndarray, np.ndarray]:
     return balanced_factors(np.diag(np.geomspace(1.0, 1.0 / point.condition, point.dim)), point.logit_norm)
+
+
+def _brute_force(point: Point, rng: np.random.Generator) -> float:
+    """The same error as by hand: diagonal factors, fresh contexts, one query after another, and no other code of ours."""
+    sizes = np.geomspace(1.0, 1.0 / point.condition, point.dim)
+    root = np.sqrt(sizes)
+    value, key_query = root * np.sqrt(sizes.sum()) / point.logit_norm, root * point.logit_norm / np.sqrt(sizes.sum())
+    errors = []
+    for _ in range(max(1, point.tokens // point.context)):
+        context = rng.standard_normal((point.context, point.dim))
+        mean = context.mean(axis=0) if point.centred else np.zeros(point.dim)
+        for query in rng.standard_normal((BRUTE_QUERIES, point.dim)):
+            logits = (context - mean) @ (key_query * (query - mean))
+            weights = np.exp(logits - logits.max())
+            attended = weights @ (context - mean) / weights.sum()
+            errors.append(np.sum((value * attended - sizes * (query - mean)) ** 2))
+    return float(np.mean(errors))
+
+
+def _is_brute(point: Point) -> bool:
+    return point.logit_norm <= SHORT and point.context >= FEWEST_TOKENS
+
+
+def _brute_claims(rows: Rows[Point]) -> Iterator[Claim]:
+    short = Rows(row for row in rows if _is_brute(row.point) and "scaled_error" in row.predicted)
+    if short:
+        yield agreement(
+            "limit.brute-force",
+            f"softmax attention written out query by query, |Q|_F <= {SHORT:g}, n >= {FEWEST_TOKENS}: error over its prediction",
+            theory=1.0,
+            measured=Mean(short.per_seed(_mean_brute_share)),
+            tolerance=0.08,
+        )
+
+
+def _mean_brute_share(repeat: Rows[Point]) -> float:
+    return float(np.mean([row.measured["brute_error"] / row.predicted["scaled_error"].value for row in repeat]))
 
 
 def _short_claims(runs: Rows[Point], kind: str, name: str, norm: float) -> Iterator[Claim]:

@@ -38,7 +38,7 @@ VARIANTS = {
 }
 HEADS = {"chain": "structure-aware", "adam": "Adam"}  # of one head
 RATES = {
-    "quick": {"adamw": [0.02, 0.06, 0.18], "sgd": [0.2, 0.6, 1.8], "adam": [0.01, 0.03, 0.1]},
+    "quick": {"adam": [0.003, 0.01, 0.03]},
     "full": {"adamw": [0.02, 0.04, 0.08, 0.16], "sgd": [0.2, 0.4, 0.8, 1.6], "adam": [0.003, 0.01, 0.03, 0.1]},
 }
 GAIN = 0.02  # nats; less would not be worth another optimiser
@@ -81,13 +81,7 @@ class Transformer(Experiment[Point]):
     id = "attention-regression/transformer"
     version = 3
     presets = {
-        "quick": (
-            *characters(
-                "quick", ["adamw", "adamw-pairs", "sgd", "sgd-pairs"], 3,
-                steps=30, layers=1, width=16, heads=2, context=16, batch=8, text=8000,
-            ),
-            *one_head("quick", [100.0], 5, width=6, context=200),
-        ),
+        "quick": tuple(one_head("quick", [1.0, 100.0], 8, width=6, context=200)),
         "full": (
             *characters(
                 "full", ["adamw", "adamw-pairs", "adamw-whitened", "adamw-chain", "sgd", "sgd-pairs", "sgd-chain"], 5

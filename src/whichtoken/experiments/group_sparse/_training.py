@@ -88,6 +88,21 @@ def train_all_blocks(
     return states
 
 
+def reduced_leakage(groups: int, group_dim: int, lr: float, steps: int) -> float:
+    """Attention on the other groups in the symmetry-reduced map of all blocks, after the same time, `lr` times `steps`.
+
+    Without v_2 the map may take longer steps of its own.
+    """
+    from whichtoken.theory import group_sparse
+
+    own = min(0.5, 4 / groups)
+    path = group_sparse.symmetric_map(
+        groups=groups, group_dim=group_dim, lr=own, steps=round(lr * steps / own),
+        rng=np.random.default_rng(0), samples=500,
+    )  # fmt: skip
+    return float(1 - path.attention[-max(1, len(path.attention) // 50) :].mean())
+
+
 def _spread_sample(data: GroupSparse, n: int, rng: np.random.Generator) -> Batch:
     """A sample whose deciding variable takes one value in each of n equally likely intervals.
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from whichtoken.experiments.group_sparse._training import reduced_leakage, train_all_blocks
 from whichtoken.lab import (
     Claim,
     Exact,
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-RATES = {4: 0.4, 6: 0.18, 8: 0.1, 10: 0.06}  # half the stability bound along the path
+RATES = {4: 0.4, 6: 0.18, 8: 0.1}  # half the stability bound along the path
+MAP_SIZES = (4, 8, 16, 24)  # of the exact map after as many steps as Theorem 3.2 takes
 EQUAL_LOSS = 0.02  # at which models of different sizes are compared
 
 
@@ -46,8 +48,9 @@ class Point:
     relevant: int = 2
     lr: float = 0.02
     steps: int = 1500
-    # population: the exact map on positions and values; theorem: the whole model for D^3/lr steps, on mirrored batches
-    method: Literal["batches", "population", "theorem"] = "batches"
+    # population: the exact map on positions and values; theorem: the whole model for D^3/lr steps, on mirrored batches;
+    # theorem-map: the exact map for as many
+    method: Literal["batches", "population", "theorem", "theorem-map"] = "batches"
     batch: int = 300
 
 
@@ -56,7 +59,13 @@ def _late(groups: int) -> Grid:
     return Grid(method="population", groups=groups, lr=0.8 / groups, steps=8000, seeds=1)
 
 
-def _at_theorem_scale(groups: int, seeds: int) -> Grid:
+def _map_at_theorem_scale(groups: int) -> Grid:
+    """The exact map, for the number of steps of Theorem 3.2."""
+    lr = 0.8 / groups
+    return Grid(method="theorem-map", groups=groups, lr=lr, steps=round(groups**3 / lr), seeds=1)
+
+
+def _at_theorem_scale(groups: int, seeds: int | tuple[int, int]) -> Grid:
     """All blocks trained, for the number of steps of Theorem 3.2."""
     lr = RATES[groups]
     return Grid(method="theorem", groups=groups, lr=lr, steps=2 * round(groups**3 / lr / 2), batch=200, seeds=seeds)
@@ -64,18 +73,20 @@ def _at_theorem_scale(groups: int, seeds: int) -> Grid:
 
 class AttentionMap(Experiment[Point]):
     id = "group-sparse/attention-map"
-    version = 2
+    version = 3
     presets = {
         "quick": (
-            Grid(lr=0.05, steps=600, seeds=5),
+            Grid(lr=0.05, steps=600, seeds=4),
             _late(8), _late(16), _late(32),
-            _at_theorem_scale(4, seeds=6), _at_theorem_scale(6, seeds=6),
+            *map(_map_at_theorem_scale, MAP_SIZES[:3]),
+            _at_theorem_scale(4, seeds=8), _at_theorem_scale(6, seeds=8),
         ),
         "full": (
-            Grid(seeds=10),
-            Grid(groups=16, group_dim=8, relevant=5, lr=0.01, steps=3000, seeds=5),
+            Grid(seeds=(5, 10)),
+            Grid(groups=16, group_dim=8, relevant=5, lr=0.01, steps=3000, seeds=(4, 8)),
             _late(8), _late(16), _late(32), _late(64),
-            *(_at_theorem_scale(groups, seeds=5) for groups in RATES),
+            *map(_map_at_theorem_scale, MAP_SIZES),
+            *(_at_theorem_scale(groups, seeds=(5, 20)) for groups in RATES),
         ),
     }  # fmt: skip
     method_fields = frozenset({"method", "lr", "steps", "batch"})
@@ -83,6 +94,8 @@ class AttentionMap(Experiment[Point]):
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         if point.method == "population":
             return _population(point)
+        if point.method == "theorem-map":
+            return _at_theorem_steps(point)
         return _after_theorem_steps(point, rng) if point.method == "theorem" else _trained(point, rng)
 
     def predict(self, point: Point) -> Mapping[str, Predicted]:
@@ -91,8 +104,10 @@ class AttentionMap(Experiment[Point]):
         if point.method == "population":
             law = group_sparse.late_phase(groups=point.groups, lr=point.lr, step=_checkpoints(point))
             return {"leakage_curve": Predicted(law.leakage)}
+        if point.method == "theorem-map":
+            return {}
         if point.method == "theorem":
-            return {"leakage": Predicted(_reduced_leakage(point))}
+            return {"leakage": Predicted(reduced_leakage(point.groups, point.group_dim, point.lr, point.steps))}
         theory = group_sparse.symmetric_map(
             groups=point.groups,
             group_dim=point.group_dim,
@@ -126,6 +141,7 @@ class AttentionMap(Experiment[Point]):
             measured=Exact(growth[0]) if len(growth) else Mean([]),
         )
         yield from _theorem_claims(rows.where(method="theorem"))
+        yield from _theorem_map_claims(rows.where(method="theorem-map"))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
@@ -179,8 +195,6 @@ def _trained(point: Point, rng: np.random.Generator) -> Measured:
 
 
 def _after_theorem_steps(point: Point, rng: np.random.Generator) -> Measured:
-    from whichtoken.experiments.group_sparse._training import train_all_blocks
-
     _, half, end = train_all_blocks(
         point.groups, point.group_dim, point.lr, point.steps, point.batch, rng, every=point.steps // 2
     )
@@ -192,16 +206,36 @@ def _after_theorem_steps(point: Point, rng: np.random.Generator) -> Measured:
     }
 
 
-def _reduced_leakage(point: Point) -> float:
-    """Of the symmetry-reduced map of all blocks, at the same time in steps of its own: without v_2 it may take longer ones."""
+def _at_theorem_steps(point: Point) -> Measured:
+    """The exact map after D^3/lr steps, where training would take hours."""
     from whichtoken.theory import group_sparse
 
-    lr = min(0.5, 4 / point.groups)
-    path = group_sparse.symmetric_map(
-        groups=point.groups, group_dim=point.group_dim, lr=lr, steps=round(point.lr * point.steps / lr),
-        rng=np.random.default_rng(0), samples=500,
-    )  # fmt: skip
-    return float(1 - path.attention[-max(1, len(path.attention) // 50) :].mean())
+    end = group_sparse.population_map(groups=point.groups, lr=point.lr, steps=point.steps)
+    return {"leakage": end.leakage[-1], "loss": end.loss[-1]}
+
+
+def _theorem_map_claims(rows: Rows[Point]) -> Iterator[Claim]:
+    """Attention on the other groups after D^3/lr steps of the exact map: a wider range of D than training reaches."""
+    sizes = rows.levels("groups")
+    if len(sizes) < 3:
+        return
+    listed = ", ".join(map(str, sizes))
+    yield agreement(
+        "attention-map.theorem-map-power",
+        f"exact map, W_11 frozen, after D^3/lr steps: power of D ({listed}) in the attention on the other groups against the"
+        " power law, which tends to -7/3",
+        theory=_power_law(sizes),
+        measured=Exact(log_slope(rows, "groups", "leakage").values[0]),
+        tolerance=0.1,
+    )
+    yield agreement(
+        "attention-map.theorem-map-exponential",
+        f"exact map, W_11 frozen, after D^3/lr steps: fall of log(1 - S) per group between the largest two D over that between"
+        f" the smallest two ({listed}), 1 if 1 - S = exp(-Theta(D))",
+        theory=1.0,
+        measured=Exact(rows.per_seed(_bend)[0]),
+        tolerance=0.1,
+    )
 
 
 def _theorem_claims(rows: Rows[Point]) -> Iterator[Claim]:

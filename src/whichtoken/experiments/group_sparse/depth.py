@@ -47,8 +47,8 @@ class Depth(Experiment[Point]):
     id = "group-sparse/depth"
     version = 2
     presets = {
-        "quick": (Grid(parts=["theory", "residual", "layer norm"], steps=300, seeds=5),),
-        "full": (Grid(parts=list(PARTS), steps=1000, batch=150, seeds=5),),
+        "quick": (Grid(parts=["theory", "residual", "layer norm"], steps=300, seeds=4),),
+        "full": (Grid(parts=list(PARTS), steps=1000, batch=150, seeds=(5, 10)),),
     }
     method_fields = frozenset({"parts", "lr", "steps", "batch"})
 

@@ -41,8 +41,12 @@ class Encodings(Experiment[Point]):
     id = "group-sparse/encodings"
     version = 2
     presets = {
-        "quick": (Grid(encoding=["sine", "one-hot-scaled", "random", "none"], steps=400, seeds=5),),
-        "full": (Grid(encoding=FAMILIES + LEARNED, lr=0.02, steps=1500, batch=200, seeds=5),),
+        # attention with random encodings differs from run to run by 0.2: seconds do not decide about its mean
+        "quick": (
+            Grid(encoding=["sine", "one-hot-scaled"], steps=400, seeds=4),
+            Grid(encoding="none", steps=400, seeds=7),
+        ),
+        "full": (Grid(encoding=FAMILIES + LEARNED, lr=0.02, steps=1500, batch=200, seeds=(5, 10)),),
     }
     method_fields = frozenset({"encoding", "lr", "steps", "batch"})
 
@@ -76,7 +80,7 @@ class Encodings(Experiment[Point]):
                     "without encodings: attention on the relevant group",
                     theory=1 / groups,
                     measured=Mean(runs.values("attention")),
-                    tolerance=0.02,
+                    tolerance=0.005,
                 )
                 yield agreement(
                     "encodings.uniform-accuracy",
@@ -101,6 +105,7 @@ class Encodings(Experiment[Point]):
                     # uneven shares and W_11 each move it by up to 0.02 in pilots on other seeds; without the attention
                     # on the relevant group 0.35 would be missing
                     tolerance=0.03,
+                    material=0.1,  # more than a few samples near the boundary: another mechanism
                 )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:

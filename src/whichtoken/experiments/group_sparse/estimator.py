@@ -34,8 +34,8 @@ class GroupClassifierLaw(Experiment[Point]):
     id = "group-sparse/estimator"
     version = 2
     presets = {
-        "quick": (Grid(samples_per_variable=[4.0, float(MANY)], seeds=8),),
-        "full": (Grid(groups=[4, 6], samples_per_variable=[4.0, float(MANY)], seeds=12),),
+        "quick": (Grid(samples_per_variable=float(MANY), seeds=8), Grid(samples_per_variable=4.0, seeds=5)),
+        "full": (Grid(groups=[4, 6], samples_per_variable=[4.0, float(MANY)], seeds=8),),
     }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

@@ -35,10 +35,10 @@ class Images(Experiment[Point]):
     id = "group-sparse/images"
     version = 2
     presets = {
-        "quick": (Grid(noise=["fresh", "fixed"], seeds=5),),
+        "quick": (Grid(noise="fresh", seeds=4), Grid(noise="fixed", seeds=7)),
         "full": (
-            Grid(noise=["fresh", "fixed"], lr=0.005, steps=800, seeds=5),
-            Grid(pictures="cifar", noise=["fresh", "fixed"], lr=0.002, steps=250, seeds=5),
+            Grid(noise=["fresh", "fixed"], lr=0.005, steps=800, seeds=(5, 10)),
+            Grid(pictures="cifar", noise=["fresh", "fixed"], lr=0.002, steps=250, seeds=4),
         ),
     }
     method_fields = frozenset({"noise", "lr", "steps"})

@@ -39,8 +39,8 @@ class GroupInitialisation(Experiment[Point]):
     id = "group-sparse/initialisation"
     version = 2
     presets = {
-        "quick": (Grid(scale=[0.0, 0.1, 1.0], seeds=5),),
-        "full": (Grid(scale=[0.0, 0.03, 0.1, 0.3, 1.0], lr=0.02, steps=1500, batch=200, seeds=6),),
+        "quick": (Grid(scale=[0.0, 0.1], seeds=4), Grid(scale=1.0, seeds=10)),  # large starts end in one of two ways
+        "full": (Grid(scale=[0.0, 0.03, 0.1, 0.3, 1.0], lr=0.02, steps=1500, batch=200, seeds=(6, 24)),),
     }
     method_fields = frozenset({"scale", "lr", "steps", "batch"})
 

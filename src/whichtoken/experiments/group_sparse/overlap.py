@@ -44,14 +44,14 @@ class Overlap(Experiment[Point]):
     version = 2
     presets = {
         "quick": (
-            Grid(case=CASES, steps=400, seeds=5),
-            Grid(correlation=0.7, steps=400, seeds=5),
-            Grid(shared=2, steps=300, seeds=10),
+            Grid(case=CASES, steps=400, seeds=4),
+            Grid(correlation=0.7, steps=400, seeds=4),
+            Grid(shared=2, steps=300, seeds=24),
         ),
         "full": (
-            Grid(shared=[1, 2, 3], seeds=16),
-            Grid(case=CASES, lr=0.02, steps=1500, batch=200, seeds=6),
-            Grid(correlation=[0.3, 0.7], lr=0.02, steps=1500, batch=200, seeds=6),
+            Grid(shared=[1, 2, 3], seeds=(16, 32)),
+            Grid(case=CASES, lr=0.02, steps=1500, batch=200, seeds=(6, 12)),
+            Grid(correlation=[0.3, 0.7], lr=0.02, steps=1500, batch=200, seeds=(6, 12)),
         ),
     }
     method_fields = frozenset({"lr", "steps", "batch"})

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from whichtoken.experiments.group_sparse._training import reduced_leakage, train_all_blocks
 from whichtoken.lab import (
     Claim,
     Exact,
@@ -59,21 +60,21 @@ def _late(groups: int, sigma: float = 1.0) -> Grid:
     return Grid(method="population", groups=groups, sigma=sigma, lr=0.8 / groups, steps=8000, seeds=1)
 
 
-def _trained_late(groups: int, seeds: int) -> Grid:
+def _trained_late(groups: int, seeds: int | tuple[int, int]) -> Grid:
     """All blocks trained; at these rates the exact map needs 3000 steps to the loss at which sizes are compared."""
     return Grid(method="late", groups=groups, lr=RATES[groups], steps=4200, batch=100, seeds=seeds)
 
 
 class Trajectory(Experiment[Point]):
     id = "group-sparse/trajectory"
-    version = 2
+    version = 3
     presets = {
-        "quick": (Grid(method=["batches", "antithetic"], seeds=8), _late(8), _late(16), _late(32)),
+        "quick": (Grid(method=["batches", "antithetic"], seeds=12), _late(8), _late(16), _late(32)),
         "full": (
-            Grid(method=["batches", "antithetic"], batch=1000, seeds=10),
-            Grid(groups=16, group_dim=8, lr=0.01, steps=1200, batch=1000, seeds=5),
+            Grid(method=["batches", "antithetic"], batch=1000, seeds=(8, 16)),
+            Grid(groups=16, group_dim=8, lr=0.01, steps=1200, batch=1000, seeds=4),
             _late(8), _late(16), _late(32), _late(64), _late(16, sigma=0.5),
-            *(_trained_late(groups, seeds=5) for groups in RATES),
+            *(_trained_late(groups, seeds=6) for groups in RATES),
         ),
     }  # fmt: skip
     method_fields = frozenset({"method", "lr", "steps", "batch"})
@@ -96,6 +97,7 @@ class Trajectory(Experiment[Point]):
             return {
                 "alpha": Predicted(law.alpha[0]),
                 "loss": Predicted(law.loss[0]),
+                "leakage": Predicted(reduced_leakage(point.groups, point.group_dim, point.lr, point.steps)),
                 "time_to_loss": Predicted(point.lr * _first_below(range(point.steps + 1), exact.loss, TRAINED_LOSS)),
             }
         theory = group_sparse.symmetric_map(
@@ -166,9 +168,7 @@ def _population(point: Point) -> Measured:
 
 
 def _trained_into_late_phase(point: Point, rng: np.random.Generator) -> Measured:
-    from whichtoken.experiments.group_sparse._training import train_all_blocks
-
-    every = max(1, point.steps // 40)
+    every = max(1, point.steps // 12)  # a look at 20 000 samples costs as much as 100 steps
     states = train_all_blocks(point.groups, point.group_dim, point.lr, point.steps, point.batch, rng, every)
     steps, losses = [state.step for state in states], [state.loss for state in states]
     return {
@@ -270,15 +270,17 @@ def _trained_laws(rows: Rows[Point]) -> Iterator[Claim]:
     """The late phase of the real model: what the power laws of the map are worth when no block is frozen."""
     for groups in rows.levels("groups"):
         runs = rows.where(groups=groups)
-        for name, what in (("alpha", "length of v_1"), ("loss", "loss")):
+        for name, what in LAWS.items():
+            # W_11 takes part in the attention: the law with that block frozen is no theory for it
+            against = "the symmetry-reduced map" if name == "leakage" else "the power law"
             predicted = runs.predicted(name)
             theory = None if predicted is None else float(predicted.value)
             yield agreement(
                 f"trajectory.trained-{name}.D{groups}",
-                f"{groups} groups, all blocks trained: {what} after {runs[0].point.steps} steps against the power law",
+                f"{groups} groups, all blocks trained: {what} after {runs[0].point.steps} steps against {against}",
                 theory=theory,
                 measured=Mean(runs.values(name)),
-                # pilots on other seeds: value 1 % above the law so early, loss 5 %
+                # pilots on other seeds: value 1 % above the law so early, loss 5 %; attention strays by 1 to 3 %
                 tolerance=0.1 * (theory or 0.0),
             )
     if len(rows.levels("groups")) < 2:

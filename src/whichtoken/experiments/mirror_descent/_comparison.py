@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +25,7 @@ Method = Literal["l1.1", "l2", "l3", "adam", "adamw"]
 METHODS = {"l1.1": "l_1.1", "l2": "l_2", "l3": "l_3", "adam": "Adam", "adamw": "AdamW"}
 PROJECTIONS = ("queries", "keys", "values")
 BINS = np.linspace(0.0, 3.0, 61)  # of |w| over the largest initial entry
+WIDEST = 128  # width of a transformer that a processor trains in minutes
 FITTED = 0.995  # training accuracy at which training ends, as in the source
 
 
@@ -48,6 +50,16 @@ class TrainingTask:
     loss: Callable[[Tensor, Tensor], Tensor]
     right: Callable[[Tensor, Tensor], Tensor]
     augment: Callable[[Tensor], Tensor] = lambda inputs: inputs
+
+
+def too_large(width: int) -> str:
+    """Why a transformer of this width is not trained here; empty when it is.
+
+    On a processor those of the authors do not end within a day; WHICHTOKEN_LARGE=1 asks for them all the same.
+    """
+    if width <= WIDEST or os.environ.get("WHICHTOKEN_LARGE") or device().type != "cpu":
+        return ""
+    return f"a transformer of width {width} needs a GPU, or days of a processor; WHICHTOKEN_LARGE=1 asks for it all the same"
 
 
 def device() -> torch.device:
@@ -146,7 +158,7 @@ def accuracy(model: nn.Module, part: Part, right: Callable[[Tensor, Tensor], Ten
 
 
 def sparsity(encoder: TokenEncoder, initial: dict[str, Tensor]) -> dict[str, Any]:
-    """Effective share of non-zero entries of queries, keys and values; histograms against the largest initial entry."""
+    """Effective share of non-zero entries of queries, keys and values; their largest; histograms against the largest at first."""
     from whichtoken.theory.mirror_descent import effective_nonzeros
 
     measured: dict[str, Any] = {}
@@ -155,6 +167,7 @@ def sparsity(encoder: TokenEncoder, initial: dict[str, Tensor]) -> dict[str, Any
         scaled = magnitudes / float(initial[name].abs().max())
         measured |= {
             f"{name}_share": effective_nonzeros(magnitudes) / magnitudes.size,
+            f"{name}_largest": float(magnitudes.max()),
             f"{name}_grown": float(np.mean(scaled > 1.0)),
             f"{name}_histogram": np.histogram(np.minimum(scaled, BINS[-1]), BINS)[0] / scaled.size,
         }
@@ -194,6 +207,13 @@ def grid_claim(code: str, tuned: Iterable[Rows[Any]]) -> Iterator[Claim]:
 def grown_share(measured: Measured) -> float:
     """Share of entries larger than every initial one, mean of queries, keys and values."""
     return float(np.mean([measured[f"{name}_grown"] for name in PROJECTIONS]))
+
+
+def largest_entries(ours: Measured, theirs: Measured) -> float:
+    """Largest entry of one model over that of the other, geometric mean of queries, keys and values."""
+    return float(
+        np.exp(np.mean([math.log(ours[f"{name}_largest"] / theirs[f"{name}_largest"]) for name in PROJECTIONS]))
+    )
 
 
 def effective_share(measured: Measured) -> float:

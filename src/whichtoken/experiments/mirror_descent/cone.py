@@ -1,13 +1,14 @@
 """Started near a max-margin direction, mirror descent stays with its tokens.
 
 Claim   Started inside a cone around the max-margin direction of locally optimal tokens, far enough out, mirror descent
-        converges to that direction; from outside the cone it need not.
-Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581), convergence inside the
-        cone; how wide the cone is, and what happens outside, is measured here.
+        converges to that direction while its norm grows without bound; from outside the cone it need not.
+Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581), convergence and divergence
+        of the norm inside the cone; how fast the norm grows, how wide the cone is, and what happens outside, is ours.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -37,11 +38,16 @@ class Point:
 
 class Cone(Experiment[Point]):
     id = "mirror-descent/cone"
-    version = 2
+    version = 3
     presets = {
-        "quick": (Grid(p=[1.1, 2.0, 3.0], divergence=[INSIDE, OUTSIDE], seeds=(10, 40)),),
+        "quick": (
+            Grid(p=[1.1, 2.0, 3.0], seeds=20),
+            Grid(p=[1.1, 2.0, 3.0], divergence=OUTSIDE, seeds=(10, 20)),
+        ),
         "full": (
-            Grid(p=[1.1, 1.75, 2.0, 3.0], divergence=[INSIDE, 0.2, 0.4, 0.6, OUTSIDE], norm=[10.0, 100.0], seeds=50),
+            Grid(p=[1.1, 1.75, 2.0, 3.0], seeds=(100, 800)),
+            Grid(p=[1.1, 1.75, 2.0, 3.0], divergence=OUTSIDE, seeds=50),
+            Grid(p=[1.1, 1.75, 2.0, 3.0], divergence=[INSIDE, 0.2, 0.4, 0.6, OUTSIDE], norm=[10.0, 100.0], seeds=20),
         ),
     }
     method_fields = frozenset({"p", "divergence", "norm", "lr", "steps"})
@@ -60,11 +66,14 @@ class Cone(Experiment[Point]):
             raise ValueError(f"the selected tokens {tokens.tolist()} cannot be separated: no limit exists")
         start = point.norm * _at_divergence(limit.direction, elsewhere[1], point.divergence, point.p)
         lr = point.lr * point.norm ** (point.p - 1.0)
-        descent = attention_descent(problem, start, p=point.p, lr=lr, steps=point.steps)
+        descent = attention_descent(problem, start, p=point.p, lr=lr, steps=point.steps, record=[point.steps // 2])
+        (half,) = descent.snapshots
         return {
             "locally_optimal": locally_optimal(problem.token_scores, tokens, limit.support),
             "returned": bool(np.array_equal(descent.selected, tokens)),
             "divergence": directional_divergence(limit.direction, descent.final.direction, point.p),
+            # exponent of |W|_p in the number of steps
+            "growth": (descent.final.log_norm - half.log_norm) / math.log(point.steps / (point.steps // 2)),
         }
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
@@ -89,6 +98,15 @@ class Cone(Experiment[Point]):
             bound=0.6,
             measured=Resampled(outside.seed_means("returned"), np.mean),
         )
+        for p in inside.levels("p"):
+            yield at_least(
+                f"cone.diverges.p{p:g}",
+                f"p = {p:g}, locally optimal tokens: exponent of |W|_p in the number of steps over their last doubling, times "
+                f"p - 1, all runs from divergence {INSIDE:g}",
+                # steps of the dual variable, of norm |W|_p^(p - 1), have one length: 1 at the end; a norm that levels off has 0
+                bound=0.5,
+                measured=Mean(inside.where(p=p).seed_means(lambda row: (row.point.p - 1.0) * row.measured["growth"])),
+            )
         kept = Rows(row for row in inside if row.measured["returned"])
         for p in kept.levels("p"):
             yield at_most(

@@ -52,14 +52,13 @@ class Point:
     steps: int = 2000
 
 
-def _study(seeds: int | tuple[int, int]) -> tuple[Grid, ...]:
-    """One grid per geometry: larger p needs more steps, because the matrix grows as steps**(1 / (p - 1))."""
-    return (
-        Grid(p=1.1, lr=0.01, steps=4000, seeds=seeds),
-        Grid(p=1.75, lr=0.1, steps=1500, seeds=seeds),
-        Grid(p=2.0, lr=0.1, steps=2000, seeds=seeds),
-        Grid(p=3.0, lr=0.1, steps=20000, seeds=seeds),
-    )
+# Larger p needs more steps, because the matrix grows as steps**(1 / (p - 1)).
+SETTINGS = {1.1: (0.01, 4000), 1.75: (0.1, 1500), 2.0: (0.1, 2000), 3.0: (0.1, 20000)}
+
+
+def _study(exponents: tuple[float, ...], seeds: int | tuple[int, int]) -> tuple[Grid, ...]:
+    """One grid per geometry, with its step size and number of steps."""
+    return tuple(Grid(p=p, lr=SETTINGS[p][0], steps=SETTINGS[p][1], seeds=seeds) for p in exponents)
 
 
 def _searched(exponents: list[float], seeds: int) -> tuple[Grid, ...]:
@@ -72,9 +71,9 @@ class MirrorDirection(Experiment[Point]):
     id = "mirror-descent/direction"
     version = 4
     presets = {
-        "quick": (*_study((10, 40)), *_searched([2.0], 3)),
-        "full": (*_study(100), *_searched([1.75, 2.0, 3.0], 10)),
-        "paper": _study(100)[1:],
+        "quick": (*_study(EXPONENTS[:3], (10, 20)), *_searched([2.0], 3)),  # p = 3 is decided by hundreds of runs
+        "full": (*_study(EXPONENTS, (100, 400)), *_searched([1.75, 2.0, 3.0], 10)),
+        "paper": _study(EXPONENTS[1:], 100),
     }
     method_fields = frozenset({"p", "lr", "steps", "start"})
 

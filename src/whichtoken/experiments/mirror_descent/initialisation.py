@@ -34,7 +34,7 @@ class Point:
     steps: int = 2000
 
 
-def _study(starts: list[float], seeds: int) -> tuple[Grid, ...]:
+def _study(starts: list[float], seeds: int | tuple[int, int]) -> tuple[Grid, ...]:
     return (
         Grid(p=1.1, lr=0.01, steps=4000, start=starts, seeds=seeds),
         Grid(p=[1.75, 2.0], start=starts, seeds=seeds),
@@ -45,7 +45,10 @@ def _study(starts: list[float], seeds: int) -> tuple[Grid, ...]:
 class MirrorInitialisation(Experiment[Point]):
     id = "mirror-descent/initialisation"
     version = 2
-    presets = {"quick": _study([0.0, 1.0], 20), "full": _study([0.0, 0.1, 0.3, 1.0, 3.0], 100)}
+    presets = {
+        "quick": _study([0.0, 1.0], (20, 40))[:-1],  # p = 3 is decided by more runs than `quick` has
+        "full": (*_study([0.0], (100, 400)), *_study([1.0], 100), *_study([0.1, 0.3, 3.0], 40)),
+    }
     method_fields = frozenset({"p", "start", "lr", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

@@ -30,6 +30,7 @@ from whichtoken.lab import (
     Predicted,
     Resampled,
     Rows,
+    Share,
     agreement,
     at_least,
     at_most,
@@ -74,24 +75,24 @@ PLANE_STUDY = tuple(
 # Step sizes of the decoder for ratios from 1e-5 to 1 (p = 1.1) or 0.1 to 10. For p = 3, |W|_p grows only as the root of
 # the steps: long ones are needed, and do no harm.
 RANDOM_STUDY = (
-    Grid(p=1.1, lr=0.1, lr_decoder=[0.015, 0.025], steps=40000, seeds=25),
+    Grid(p=1.1, lr=0.1, lr_decoder=[0.015, 0.025], steps=40000, seeds=(25, 100)),
     Grid(p=1.1, lr=0.1, lr_decoder=0.02, steps=100000, seeds=25),
-    Grid(p=1.4, lr=1.0, lr_decoder=0.3, seeds=25),
-    Grid(p=1.6, lr=10.0, lr_decoder=3.0, seeds=25),
+    Grid(p=1.4, lr=1.0, lr_decoder=0.3, seeds=(25, 100)),
+    Grid(p=1.6, lr=10.0, lr_decoder=3.0, seeds=(25, 100)),
     Grid(p=1.75, lr=100.0, lr_decoder=40.0, seeds=25),
     Grid(p=3.0, lr=100.0, lr_decoder=100.0, seeds=25),
     Grid(p=1.75, lr_decoder=[0.2, 0.4, 1.0, 2.3], steps=10000, seeds=25),
-    Grid(p=2.0, lr_decoder=[0.1, 0.3, 1.0, 3.0, 10.0], seeds=25),
+    Grid(p=2.0, lr_decoder=[0.1, 0.3, 1.0, 3.0, 10.0], seeds=(25, 100)),
     Grid(p=3.0, lr=1e4, lr_decoder=[1e2, 1e3, 1e4, 1e5, 1e6], seeds=25),
     Grid(p=[2.0, 3.0], rule="flow", lr=0.05, lr_decoder=0.05, seeds=50),
 )
+# An exact share of at least 0.9 takes eighty problems: the exponents with such a claim are for `full`.
 SMALL_STUDY = (
-    Grid(p=1.1, lr=0.1, lr_decoder=0.025, steps=40000, seeds=10),
-    Grid(p=1.6, lr=10.0, lr_decoder=3.0, seeds=(4, 16)),
-    Grid(p=1.75, lr_decoder=0.4, steps=10000, seeds=4),
-    Grid(p=2.0, lr_decoder=[0.1, 1.0, 10.0], seeds=(10, 20)),
-    Grid(p=3.0, lr=1e4, lr_decoder=[1e4, 1e6], seeds=(10, 20)),
-    Grid(p=2.0, rule="flow", lr=0.05, lr_decoder=0.05, seeds=(6, 24)),
+    Grid(p=1.75, lr=100.0, lr_decoder=40.0, seeds=6),
+    Grid(p=2.0, lr=100.0, seeds=10),  # a ratio of 0.01: the strict end
+    Grid(p=2.0, seeds=(10, 20)),
+    Grid(p=2.0, lr_decoder=10.0, seeds=(20, 40)),
+    Grid(p=2.0, rule="flow", lr=0.05, lr_decoder=0.05, seeds=(20, 40)),
 )
 
 
@@ -274,8 +275,13 @@ def _judge_family(p: float, settled: Rows[Point], runs: int) -> Iterator[Claim]:
             f"joint.share.p{p:g}",
             f"p = {p:g}: share of settled runs whose cosine to the member at the measured ratio is above {NEAR}",
             bound=0.9,
-            measured=Resampled(settled.seed_means(lambda row: _least_cosine(row) >= NEAR), np.mean),
+            measured=_share(settled.seed_means(lambda row: _least_cosine(row) >= NEAR)),
         )
+
+
+def _share(values: NDArray[np.float64]) -> Share | Resampled:
+    """Of runs, by problem: exact where every problem has all of them or none, for a bootstrap of ones has no width."""
+    return Share(values > 0.0) if np.isin(values, (0.0, 1.0)).all() else Resampled(values, np.mean)
 
 
 def _judge_ratio(settled: Rows[Point]) -> Iterator[Claim]:
@@ -354,26 +360,26 @@ def _judge_flow(p: float, rows: Rows[Point]) -> Iterator[Claim]:
         bound=0.75,
         measured=Resampled([*rows.seed_means("kept_tokens"), *[0.0] * len(rows.failed)], np.mean),
     )
+    those = f"{len(kept)} of {len(rows)} runs, those that keep their tokens"
     decoder, weights = (kept.predicted(name) for name in ("decoder_slope", "weight_slope"))
     yield agreement(
         f"joint.flow.decoder.p{p:g}",
-        f"p = {p:g}, plain flow: growth of label margin times |v| per log t ({len(kept)} of {len(rows)} runs, those that "
-        f"keep their tokens)",
+        f"p = {p:g}, plain flow: growth of label margin times |v| per log t ({those})",
         theory=decoder.value if decoder else None,
         measured=Mean(kept.values("decoder_slope")),
         tolerance=0.02,
     )
     yield agreement(
         f"joint.flow.weights.p{p:g}",
-        f"p = {p:g}, plain flow: growth of relaxed margin times |W| per log log t, corrected for (p - 2) log |W|",
+        f"p = {p:g}, plain flow: growth of relaxed margin times |W| per log log t, corrected for (p - 2) log |W| ({those})",
         theory=weights.value if weights else None,
         measured=Mean(kept.values("weight_slope")),
         # the law is of leading order in log t: pilots were 4 % (p = 2) and 2 % (p = 3) below, still rising
-        tolerance=0.1 * p,
+        tolerance=0.06 * p,
     )
     yield at_least(
         f"joint.flow.limit.p{p:g}",
-        f"p = {p:g}, plain flow: how much nearer W moves to the relaxed limit than to the strict one, in cosine",
+        f"p = {p:g}, plain flow: how much nearer W moves to the relaxed limit than to the strict one, in cosine ({those})",
         bound=0.0,
         measured=Mean(kept.values("move_relaxed") - kept.values("move_strict")),
     )

@@ -39,7 +39,10 @@ class Point:
 class Path(Experiment[Point]):
     id = "mirror-descent/path"
     version = 3
-    presets = {"quick": (Grid(p=[1.5, 2.0], seeds=(10, 20)),), "full": (Grid(p=EXPONENTS, seeds=20),)}
+    presets = {
+        "quick": (Grid(p=2.0, seeds=(10, 20)),),
+        "full": (Grid(p=EXPONENTS[:-1], seeds=20), Grid(p=EXPONENTS[-1], seeds=12)),
+    }
     method_fields = frozenset({"p"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

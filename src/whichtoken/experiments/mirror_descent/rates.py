@@ -39,6 +39,7 @@ EARLY = 6  # exponents of plain steps are fitted from a sixth of the logarithmic
 LONG = 5000  # runs of more steps are for the exponents, shorter ones for what a user reaches
 RECIPES = {("normalized", 2.0): 1e-4, ("geometric", 3.0): 2.5e-4}  # divergence that a user should reach with few steps
 TOLERANCE = 0.1  # of an exponent, and of a difference between two
+MATERIAL = 0.2  # difference of two exponents that matters: over two decades a factor of 2.5 in the divergence
 # Plain steps live on a logarithmic clock. At the times that are reached, pilots gave -1.07 for p = 1.5, and for p = 3 a linear
 # classifier that is steeper by 0.07.
 TOLERANCES = {("flow", 1.5): 0.12, ("flow", 3.0): 0.15}
@@ -125,29 +126,32 @@ class Rates(Experiment[Point]):
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
         for rule, p in sorted({(row.point.rule, row.point.p) for row in rows if row.point.steps > LONG}):
-            runs = Rows(row for row in rows.where(rule=rule, p=p) if row.point.steps > LONG and row.measured["settled"])
+            trained = Rows(row for row in rows.where(rule=rule, p=p) if row.point.steps > LONG)
+            runs = Rows(row for row in trained if row.measured["settled"])
+            those = f"{len(runs)} of {len(trained)} runs, those that settled"
             tolerance = TOLERANCES.get((rule, p), TOLERANCE)
             clock = "log t" if rule == "flow" else "k"
             name = "plain" if rule == "flow" else rule
             found = runs.predicted("exponent")
             yield agreement(
                 f"rates.{name}.p{p:g}",
-                f"p = {p:g}, {name} steps: exponent of the divergence in {clock} (ours; {len(runs)} runs that settled)",
+                f"p = {p:g}, {name} steps: exponent of the divergence in {clock} (ours; {those})",
                 theory=found.value if found else None,
                 measured=Mean(runs.values("attention_exponent")),
                 tolerance=tolerance,
             )
             yield agreement(
                 f"rates.{name}-linear.p{p:g}",
-                f"p = {p:g}, {name} steps: its difference to that of a linear classifier",
+                f"p = {p:g}, {name} steps: its difference to that of a linear classifier ({those})",
                 theory=0.0,
                 measured=Mean(runs.values("attention_exponent") - runs.values("linear_exponent")),
                 tolerance=tolerance,
+                material=MATERIAL,
             )
             if bound := runs.predicted("bound"):
                 yield at_most(
                     f"rates.polylog.p{p:g}",
-                    f"p = {p:g}, plain steps: exponent in log t, at most that of the poly-logarithmic bound",
+                    f"p = {p:g}, plain steps: exponent in log t, at most that of the poly-logarithmic bound ({those})",
                     bound=bound.value,
                     measured=Mean(runs.values("attention_exponent")),
                 )

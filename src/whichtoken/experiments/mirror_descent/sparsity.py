@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SMALL = 0.01  # entries below this fraction of the largest count as zero
-EXPONENTS = [1.0, 1.05, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 4.0]
+NEAR_ONE = 1.05
+EXPONENTS = [1.0, NEAR_ONE, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 4.0]
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,11 @@ class Point:
 class Sparsity(Experiment[Point]):
     id = "mirror-descent/sparsity"
     version = 2
-    presets = {"quick": (Grid(p=EXPONENTS, seeds=(10, 20)),), "full": (Grid(p=EXPONENTS, seeds=100),)}
+    presets = {
+        # the step from 1.05 to the linear program is decided by hundreds of problems
+        "quick": (Grid(p=[p for p in EXPONENTS if p != NEAR_ONE], seeds=(10, 20)),),
+        "full": (Grid(p=EXPONENTS, seeds=100), Grid(p=[1.0, NEAR_ONE], seeds=(100, 400))),
+    }
     method_fields = frozenset({"p", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -64,12 +69,13 @@ class Sparsity(Experiment[Point]):
             bound=0.95,
             measured=Mean(rows.per_seed(_increasing)),
         )
-        yield at_most(
-            "sparsity.linear-program",
-            "effective entries of the l_1.05 limit over those of the linear program",
-            bound=1.3,
-            measured=Mean(rows.per_seed(lambda repeat: _ratio(repeat, 1.05, 1.0))),
-        )
+        if NEAR_ONE in rows.levels("p"):
+            yield at_most(
+                "sparsity.linear-program",
+                f"effective entries of the l_{NEAR_ONE:g} limit over those of the linear program",
+                bound=1.3,
+                measured=Mean(rows.per_seed(lambda repeat: _ratio(repeat, NEAR_ONE, 1.0))),
+            )
         yield at_least(
             "sparsity.gain",
             "effective entries of the l_2 limit over those of the l_1.1 limit",

@@ -100,16 +100,16 @@ class Alignment(Experiment[Point]):
     id = "sparse-tokens/alignment"
     version = 2
     presets = {
-        "quick": (Grid(dim=500, seeds=(16, 32)), strengths([2.0], dim=250, seeds=(32, 64))),
+        "quick": (Grid(dim=500, seeds=44), Grid(dim=250, strength=2.0, samples_per_dim=4.0, seeds=72)),
         "full": (
-            Grid(samples_per_dim=[0.5, 1.0, 2.0, 4.0], seeds=(40, 160)),
-            Grid(**COMMON, samples_per_dim=[0.5, 2.0], seeds=(40, 80)),
-            Grid(**COMMON, dim=250, seeds=(80, 160)),
-            Grid(**COMMON, dim=500, seeds=(40, 160)),
-            Grid(**COMMON, loss="square", seeds=(40, 80)),
-            strengths([2.0, 3.0, 5.0], dim=500, seeds=(40, 160)),
-            Grid(**LARGE_STEP, dim=2000, samples_per_dim=0.5, reuse=[True, False], seeds=(100, 200)),
-            Grid(dim=200, samples_per_dim=[8.0, 16.0, 32.0], seeds=(100, 200)),
+            Grid(samples_per_dim=[0.5, 1.0, 2.0, 4.0], seeds=(24, 96)),
+            Grid(**COMMON, samples_per_dim=[0.5, 2.0], seeds=(24, 96)),
+            Grid(**COMMON, dim=250, seeds=(64, 128)),
+            Grid(**COMMON, dim=500, seeds=(24, 96)),
+            Grid(**COMMON, loss="square", seeds=(24, 96)),
+            strengths([2.0, 3.0, 5.0], dim=500, seeds=(32, 64)),
+            Grid(**LARGE_STEP, dim=2000, samples_per_dim=0.5, reuse=[True, False], seeds=(48, 96)),
+            Grid(dim=200, samples_per_dim=[8.0, 16.0, 32.0], seeds=(64, 128)),
         ),
         "paper": (Grid(samples_per_dim=[0.5, 1.0, 2.0, 4.0], seeds=(10, 40)),),
     }

@@ -68,15 +68,16 @@ def _name(point: Point) -> str:
 
 class AmplifiedTokens(Experiment[Point]):
     id = "sparse-tokens/attention-map"
+    version = 2  # places drawn all at once
     presets = {
         "quick": (
-            Grid(dim=100, positions=list(POSITIONS), seeds=(12, 24)),
-            Grid(**AWAY, dim=100, seeds=(12, 24)),
+            Grid(dim=100, positions=list(POSITIONS), seeds=72),
+            Grid(**AWAY, dim=100, seeds=64),
         ),
         "full": (
-            Grid(inverse_temperature=[1.0, 2.0], positions=list(POSITIONS), seeds=(16, 64)),
-            Grid(**OTHER_TASK, inverse_temperature=1.5, positions=list(POSITIONS), seeds=(16, 64)),
-            Grid(**AWAY, seeds=(16, 64)),
+            Grid(inverse_temperature=[1.0, 2.0], positions=list(POSITIONS), seeds=(32, 96)),
+            Grid(**OTHER_TASK, inverse_temperature=1.5, positions=list(POSITIONS), seeds=(32, 96)),
+            Grid(**AWAY, seeds=(32, 96)),
         ),
     }  # fmt: skip
     method_fields = frozenset({"inverse_temperature"})
@@ -182,8 +183,9 @@ def drawn(point: Point, count: int, rng: np.random.Generator) -> tuple[Array, Ar
     signal[0] = point.strength
     tokens = rng.standard_normal((count, point.length, point.dim))
     labels = np.where(rng.random(count) < point.prevalence, 1.0, -1.0)
-    share = weights / weights.sum()
-    places = np.array([rng.choice(point.length, point.signal_tokens, replace=False, p=share) for _ in range(count)])
+    # places without replacement, in proportion to their weights: those whose exponential clocks ring first
+    clocks = rng.exponential(size=(count, point.length)) / weights
+    places = np.argsort(clocks, axis=1)[:, : point.signal_tokens]
     for sequence in np.flatnonzero(labels > 0):
         tokens[sequence, places[sequence]] += signal
     return tokens, labels, places

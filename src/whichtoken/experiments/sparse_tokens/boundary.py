@@ -60,13 +60,13 @@ class Boundary(Experiment[Point]):
     version = 2
     presets = {
         "quick": (
-            Grid(length=1000, sparsity=[0.7, 0.9], excess=[0.4, 2.2], seeds=(10, 20)),
-            Grid(sparsity=[0.7, 0.9], excess=2.2, seeds=(10, 20)),
+            Grid(length=1000, sparsity=[0.7, 0.9], excess=[0.4, 2.2], seeds=10),
+            Grid(sparsity=0.7, excess=2.2, seeds=10),
         ),
         "full": (
-            Grid(length=[1000, 10_000], sparsity=SPARSITIES, excess=[0.4, 2.2], seeds=(20, 40)),
-            Grid(length=100_000, sparsity=SPARSITIES, excess=2.2, tuning=60, draws=60, seeds=(10, 40)),
-            Grid(length=1_000_000, sparsity=[0.7, 0.9], excess=2.2, tuning=30, draws=30, seeds=(8, 16)),
+            Grid(length=[1000, 10_000], sparsity=SPARSITIES, excess=[0.4, 2.2], seeds=20),
+            Grid(length=100_000, sparsity=SPARSITIES, excess=2.2, tuning=60, draws=60, seeds=8),
+            Grid(length=1_000_000, sparsity=[0.7, 0.9], excess=2.2, tuning=30, draws=30, seeds=4),
         ),
     }  # fmt: skip
 
@@ -100,7 +100,8 @@ class Boundary(Experiment[Point]):
         for sparsity in above.levels("sparsity"):
             yield from _above(above.where(sparsity=sparsity), f"beta{sparsity:g}")
         for sparsity in below.levels("sparsity"):
-            runs = below.where(sparsity=sparsity, length=max(below.levels("length")))
+            runs = below.where(sparsity=sparsity)
+            runs = runs.where(length=max(runs.levels("length")))
             yield at_least(
                 f"boundary.below.beta{sparsity:g}",
                 f"sparsity {sparsity:g}, 0.4 times the boundary: error of attention at L = {runs[0].point.length}",

@@ -65,16 +65,16 @@ class Capacity(Experiment[Point]):
     version = 2
     presets = {
         "quick": (
-            Grid(dim=50, model=["attention", "pooled"], seeds=(32, 64)),
-            Grid(dim=10, model="vectorized", seeds=(32, 128)),
+            Grid(dim=50, model=["attention", "pooled"], seeds=32),
+            Grid(dim=10, model="vectorized", seeds=32),
         ),
         "full": (
-            Grid(dim=[50, 100], alignment=0.8, seeds=(100, 200)),
-            Grid(dim=200, alignment=0.8, seeds=(40, 80)),
-            Grid(alignment=0.0, seeds=(80, 160)),
-            Grid(model="pooled", seeds=(80, 160)),
-            Grid(dim=20, model="vectorized", seeds=(80, 160)),
-            Grid(length=10, strength=3.0, alignment=0.9, dim=150, seeds=(60, 120)),
+            Grid(dim=[50, 100], alignment=0.8, seeds=(48, 96)),
+            Grid(dim=200, alignment=0.8, seeds=(20, 40)),
+            Grid(alignment=0.0, seeds=(48, 96)),
+            Grid(model="pooled", seeds=(48, 96)),
+            Grid(dim=20, model="vectorized", seeds=(48, 96)),
+            Grid(length=10, strength=3.0, alignment=0.9, dim=150, seeds=(32, 64)),
         ),
     }
 

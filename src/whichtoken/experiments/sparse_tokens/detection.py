@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from whichtoken.experiments.sparse_tokens._comparison import legend, versus_theory
 from whichtoken.experiments.sparse_tokens._scores import attention, best_threshold, draw_scores, error_at, mean
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Rows, Share, at_least, at_most
+from whichtoken.lab.samples import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,10 +49,13 @@ class Detection(Experiment[Point]):
     id = "sparse-tokens/detection"
     version = 2  # predictions from more draws
     presets = {
-        "quick": (Grid(rule=list(RULES), length=[10, 100, 1000], tuning=500, draws=2000, seeds=(8, 64)),),
+        "quick": (
+            Grid(rule=list(RULES), length=[10, 100], tuning=500, draws=2000, seeds=(8, 64)),
+            Grid(rule=list(RULES), length=1000, tuning=500, draws=2000, seeds=8),
+        ),
         "full": (
             Grid(rule=list(RULES), length=[10, 100, 1000], tuning=2000, draws=4000, seeds=(10, 40)),
-            Grid(rule=list(RULES), length=10_000, tuning=500, draws=2000, seeds=10),
+            Grid(rule=list(RULES), length=10_000, tuning=500, draws=2000, seeds=6),
         ),
     }
 
@@ -93,7 +97,7 @@ class Detection(Experiment[Point]):
         at_end = f"at the longest sequences (L = {longest})"
         for rule, largest in (("log", 0.01), ("root", 0.001)):
             claim = f"error of attention {at_end} at strength {RULES[rule]}"
-            yield at_most(f"detection.attention.{rule}", claim, bound=largest, measured=_mistakes(end[rule]))
+            yield at_most(f"detection.attention.{rule}", claim, bound=largest, measured=_Mistakes(end[rule]))
         yield at_least(
             "detection.linear.log",
             f"error of the mean token {at_end} at strength log L",
@@ -171,11 +175,23 @@ def _best_weights(strength: float, length: int, rng: np.random.Generator) -> flo
     return float(minimize(error, start, jac=True, method="L-BFGS-B", options={"gtol": 1e-12, "ftol": 1e-15}).fun)
 
 
-def _mistakes(runs: Rows[Point]) -> Share:
-    """All draws of all repeats, right or wrong: where errors are rare, repeats without any would look certain."""
-    draws = sum(2 * row.point.draws for row in runs)
-    wrong = round(sum(2 * row.point.draws * row.measured["attention_error"] for row in runs))
-    return Share(np.arange(draws) < wrong)
+class _Mistakes(Mean):
+    """Mean error over repeats, whose interval is never narrower than that of all their draws.
+
+    The draws of a repeat share a tuned threshold, so repeats are the units; where errors are rare, repeats without any would
+    look certain, and the draws say what they can exclude.
+    """
+
+    def __init__(self, runs: Rows[Point]) -> None:
+        super().__init__(runs.values("attention_error"))
+        draws = [2 * row.point.draws for row in runs]
+        self.draws = Share(np.arange(sum(draws)) < round(float(np.dot(draws, self.values))))
+
+    def interval(self, level: float) -> Interval:
+        found, drawn = super().interval(level), self.draws.interval(level)
+        if found.low is None or found.high is None or drawn.low is None or drawn.high is None:
+            return found
+        return Interval(found.measured, min(found.low, drawn.low), max(found.high, drawn.high))
 
 
 def _change(repeat: Rows[Point]) -> float | None:

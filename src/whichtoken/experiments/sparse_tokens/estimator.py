@@ -46,8 +46,8 @@ class Estimator(Experiment[Point]):
     presets = {
         "quick": (Grid(pooling=["attention", "mean"], seeds=(16, 64)),),
         "full": (
-            Grid(pooling=["attention", "mean"], samples_per_dim=[2.0, 4.0, 8.0], seeds=(40, 160)),
-            Grid(**OTHER_TASK, inverse_temperature=1.5, query_share=0.6, samples_per_dim=6.0, seeds=(40, 160)),
+            Grid(pooling=["attention", "mean"], samples_per_dim=[2.0, 4.0, 8.0], seeds=(40, 80)),
+            Grid(**OTHER_TASK, inverse_temperature=1.5, query_share=0.6, samples_per_dim=6.0, seeds=(40, 80)),
         ),
     }
     method_fields = frozenset({"pooling", "inverse_temperature", "ridge", "query_share"})

@@ -51,11 +51,11 @@ class Regimes(Experiment[Point]):
     presets = {
         "quick": (
             Grid(inverse_temperature=[0.5, 1.0, 2.0], alignment=[0.0, 0.1, 0.2, 0.4, 0.8], dim=100, seeds=(8, 64)),
-            Grid(samples_per_dim=[0.5, 8.0], alignment=[0.0, 0.1, 0.2, 0.4, 0.8], dim=100, seeds=(8, 64)),
+            Grid(samples_per_dim=8.0, alignment=[0.0, 0.1, 0.2, 0.4, 0.8], dim=100, seeds=(8, 64)),
         ),
         "full": (
-            Grid(inverse_temperature=[0.25, 0.5, 1.0, 2.0, 4.0], alignment=ALIGNMENTS, seeds=(20, 80)),
-            Grid(samples_per_dim=[0.5, 1.0, 4.0, 8.0, 16.0], alignment=ALIGNMENTS, seeds=(20, 80)),
+            Grid(inverse_temperature=[0.25, 0.5, 1.0, 2.0, 4.0], alignment=ALIGNMENTS, seeds=(20, 40)),
+            Grid(samples_per_dim=[0.5, 1.0, 4.0, 8.0, 16.0], alignment=ALIGNMENTS, seeds=(20, 40)),
         ),
     }
     method_fields = frozenset({"ridge"})

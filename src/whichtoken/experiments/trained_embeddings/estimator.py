@@ -33,8 +33,8 @@ class TextClassifierFrequencies(Experiment[Point]):
     id = "trained-embeddings/estimator"
     version = 3
     presets = {
-        "quick": (Grid(seeds=4),),
-        "full": (Grid(sequences=[1000, 4000], seeds=6),),
+        "quick": (Grid(seeds=5),),
+        "full": (Grid(sequences=[1000, 4000], seeds=10),),
     }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

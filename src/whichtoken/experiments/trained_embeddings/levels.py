@@ -50,10 +50,11 @@ class Levels(Experiment[Point]):
     version = 4
     presets = {
         "quick": (
-            Grid(dim=128, lr=1e-3, epochs=60, drop=40, seeds=5),
-            Grid(dim=128, lr=1e-3, epochs=60, drop=40, train_value=[False, True], balanced=True, seeds=5),
+            Grid(dim=128, lr=1e-3, epochs=60, drop=40, seeds=4),
+            Grid(dim=128, lr=1e-3, epochs=60, drop=40, balanced=True, seeds=8),
+            Grid(dim=128, lr=1e-3, epochs=60, drop=40, train_value=True, balanced=True, seeds=6),
         ),
-        "full": (Grid(train_value=[False, True], balanced=[False, True], seeds=8),),
+        "full": (Grid(dim=1024, train_value=[False, True], balanced=[False, True], seeds=5),),
         "paper": (Grid(train_value=True, balanced=[False, True], seeds=3),),  # n is not stated there: 4000 is ours
     }
     method_fields = frozenset({"dim", "epochs", "drop", "lr", "weight_decay", "train_value", "balanced"})
@@ -114,9 +115,11 @@ class Levels(Experiment[Point]):
             )
             yield at_least(
                 f"levels.signs.{name}",
-                f"{about}: share of tokens with noise up to {CLEAR} whose E.v has the right sign",
+                f"{about}: share of tokens with noise up to {CLEAR}, of all runs, whose E.v has the right sign",
                 bound=1.0,
-                measured=Mean([_clear_share(row.measured["signs"]) for row in runs]),
+                measured=Exact(
+                    float(np.mean([_clear_share(row.measured["signs"]) for row in runs]))
+                ),  # one is enough to refute
             )
             yield at_least(
                 f"levels.order.{name}",

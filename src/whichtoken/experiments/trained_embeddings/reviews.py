@@ -18,7 +18,7 @@ from whichtoken.experiments.trained_embeddings._corpora import FILES, missing_re
 from whichtoken.experiments.trained_embeddings._importance import draw_importance, importance_shown
 from whichtoken.experiments.trained_embeddings._labelled_reviews import SOURCES, labelled_reviews
 from whichtoken.experiments.trained_embeddings._resuming import resuming
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, at_least, not_run
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, at_least
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ class ReviewImportance(Experiment[Point]):
     id = "trained-embeddings/reviews"
     version = 3
     presets = {
-        "quick": (Grid(source="synthetic", reviews=3000, dim=64, epochs=20, seeds=3),),
+        "quick": (Grid(source="synthetic", reviews=3000, dim=64, epochs=20, seeds=10),),
         "full": (
             Grid(source="imdb", seeds=3),
             Grid(source="yelp", epochs=120, drops=[(40, 80)], seeds=5),
@@ -96,8 +96,6 @@ class ReviewImportance(Experiment[Point]):
             runs = rows.where(source=source)
             runs = runs.where(reviews=min(runs.levels("reviews"), default=0))  # 0, that is all, before the sweep
             if not runs:
-                if source in FILES and missing_reviews(source):
-                    yield not_run(f"reviews.accuracy.{source}", f"{source}: held-out accuracy", missing_reviews(source))
                 continue
             yield at_least(
                 f"reviews.value.{source}",
@@ -111,13 +109,14 @@ class ReviewImportance(Experiment[Point]):
                 bound=0.45,
                 measured=Mean(runs.values("pearson_selection")),
             )
-            yield agreement(
-                f"reviews.loss.{source}",
-                f"{source}: decimal logarithm of the training loss, which the paper says is of order 10^-1",
-                theory=-1.0,
-                measured=Mean(np.log10(runs.values("loss"))),
-                tolerance=0.5,  # what rounds to that order
-            )
+            if source in FILES:  # the paper speaks of these
+                yield agreement(
+                    f"reviews.loss.{source}",
+                    f"{source}: decimal logarithm of the training loss, which the paper says is of order 10^-1",
+                    theory=-1.0,
+                    measured=Mean(np.log10(runs.values("loss"))),
+                    tolerance=0.5,  # what rounds to that order
+                )
             judged = Rows(row for row in runs if "held_out" in row.measured)
             if not judged:
                 continue

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CLAIMS = [
-    f"window.{name}" for name in ("small", "large", "middle", "one-label", "which-label", "value", "loss-condition")
+    f"window.{name}"
+    for name in ("small", "large", "middle", "one-label", "which-label", "value", "loss-condition", "loss-safe")
 ]
 SMALL, MIDDLE, LARGE, SAFE = 100.0, 300.0, 2000.0, 8000.0
 
@@ -124,9 +125,16 @@ class SelectionWindow(Experiment[Point]):
         safe = Rows(row for row in rows if row.measured["first_loss"] < row.measured["loss_limit"])
         yield at_least(
             "window.loss-condition",
-            "share of runs that select every relevant token where the first loss is below what a lost token costs",
+            "of the runs whose first loss is below what a lost token costs, the share that selects every relevant token",
             bound=1.0,
             measured=Exact(safe.values("complete").mean()) if safe else Mean([]),  # proven: not one may fail
+        )
+        largest = rows.where(step="flat", lr=SAFE)
+        yield at_least(
+            "window.loss-safe",
+            f"lr = {SAFE:g}, p orthogonal to v at the start: share of runs whose first loss is below what a lost token costs",
+            bound=0.5,  # so that the claim before is not about a few lucky runs
+            measured=Share(largest.values("first_loss") < largest.values("loss_limit") if largest else []),
         )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.experiments.trained_embeddings._corpora import FILES, missing_reviews
+from whichtoken.experiments.trained_embeddings._corpora import missing_reviews
 from whichtoken.experiments.trained_embeddings._importance import draw_importance, importance_shown
 from whichtoken.experiments.trained_embeddings._labelled_reviews import SOURCES, labelled_reviews
 from whichtoken.experiments.trained_embeddings._resuming import resuming
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, at_least, at_most, not_run
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, agreement, at_least, at_most
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +54,7 @@ class TwoLayer(Experiment[Point]):
     version = 3
     presets = {
         "quick": (
-            Grid(source="synthetic", layers=[1, 2], reviews=600, dim=64, batch_size=32, seeds=(3, 6)),
+            Grid(source="synthetic", layers=[1, 2], reviews=600, dim=64, batch_size=32, seeds=6),
             Grid(
                 source="pairs",
                 layers=[1, 2],
@@ -63,14 +63,12 @@ class TwoLayer(Experiment[Point]):
                 epochs=40,
                 drops=[(30,)],
                 batch_size=64,
-                seeds=(6, 12),
+                seeds=8,
             ),
         ),
         "full": (
-            Grid(
-                source="yelp", layers=[1, 2], dim=64, epochs=CONVERGED, drops=[(100,)], train_value=True, seeds=(3, 5)
-            ),
-            Grid(source="imdb", layers=[1, 2], reviews=5000, seeds=3),
+            Grid(source="yelp", layers=[1, 2], dim=64, epochs=CONVERGED, drops=[(100,)], train_value=True, seeds=3),
+            Grid(source="imdb", layers=[1, 2], reviews=5000, dim=64, seeds=3),
             Grid(
                 source="pairs", layers=[1, 2], reviews=1000, dim=64, epochs=40, drops=[(30,)], batch_size=64, seeds=20
             ),
@@ -127,8 +125,6 @@ class TwoLayer(Experiment[Point]):
             if runs:
                 yield from _on_reviews(runs.where(dim=max(runs.levels("dim"))), source)
                 yield from _by_dim(runs.where(layers=2), source)
-            elif source in FILES and missing_reviews(source):
-                yield not_run(f"two-layer.loss.{source}", f"{source}: loss of two layers", missing_reviews(source))
         pairs = rows.where(source="pairs")
         if not pairs and not pairs.failed:
             return
@@ -231,6 +227,7 @@ def _by_dim(deep: Rows[Point], source: str) -> Iterator[Claim]:
         theory=0.0,
         measured=Mean(change("loss")),
         tolerance=0.5,  # the same order
+        material=1.0,  # another order
     )
     yield agreement(
         f"two-layer.dim-value.{source}",
@@ -238,6 +235,7 @@ def _by_dim(deep: Rows[Point], source: str) -> Iterator[Claim]:
         theory=0.0,
         measured=Mean(change("pearson_value")),
         tolerance=0.1,
+        material=0.2,  # the picture of single tokens would look another
     )
 
 
