@@ -14,6 +14,7 @@ spec.loader.exec_module(numbers)
 @pytest.mark.parametrize("page", numbers.pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_numbers_are_those_on_record(page):
     text = page.read_text(encoding="utf-8")
+    assert numbers.absent(text) == []
     assert numbers.renewed(text) == text, "run `python docs/make_numbers.py`"
 
 
@@ -25,6 +26,34 @@ def test_a_stale_number_is_renewed_and_the_rest_stays():
     assert (
         numbers.renewed(f"a {mark}wrong<!--/--> b {mark}<!--/-->.") == f"a {mark}agrees<!--/--> b {mark}agrees<!--/-->."
     )
+
+
+def recorded(relation):
+    """A run and one of its verdicts that was measured."""
+    return next(
+        (run, verdict)
+        for run in numbers.recorded_runs().values()
+        for verdict in run.verdicts
+        if verdict.relation == relation and verdict.theory and verdict.measured is not None
+    )
+
+
+def test_fields_that_are_made_of_others():
+    run, verdict = recorded("=")
+    asked = f"{run.experiment} {run.preset} {verdict.code}"
+    assert numbers.number(f"{asked} interval .3f") == f"{verdict.low:.3f} to {verdict.high:.3f}"
+    off = (verdict.measured - verdict.theory) / abs(verdict.theory)
+    assert numbers.number(f"{asked} off +.1%") == f"{100 * off:+.1f} %"
+
+
+def test_all_that_is_missing_is_listed_and_left_as_it_is():
+    run, verdict = recorded("=")
+    misspelt = f"{run.experiment} {run.preset} {verdict.code}x measured .2f"
+    text = f"<!--= {misspelt} -->0.12<!--/--> and <!--= no/claim full code measured -->3<!--/-->"
+    first, second = numbers.absent(text)
+    assert verdict.code in first.split("near it: ")[1].rstrip(")").split(", ")
+    assert second.endswith("(no run of no/claim at full)")
+    assert numbers.renewed(text) == text
 
 
 @pytest.mark.parametrize("what", ["no/claim full code measured", "bench nothing case what .2f"])
