@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from scipy.special import expit
 
-from whichtoken.lab.benchmark import Measure, seconds, speed_up
+from whichtoken.lab.benchmark import Measure, cpu_seconds, speed_up
 from whichtoken.theory.group_sparse import population_map
 
 GROUPS, LR, STEP = 8, 0.02, 200
@@ -35,7 +35,7 @@ def measure() -> Iterator[Measure]:
     )
     for lr, regime in ((LR, "stable"), (8.0, "overshooting")):
         case = f"D={GROUPS}, {TRAJECTORY} {regime} steps"
-        time = seconds(lambda lr=lr: population_map(groups=GROUPS, lr=lr, steps=TRAJECTORY))  # type: ignore[misc]
+        time = cpu_seconds(lambda lr=lr: population_map(groups=GROUPS, lr=lr, steps=TRAJECTORY))  # type: ignore[misc]
         yield Measure(case, "s for the trajectory", time, 1.5, at_least=False)
         error = population_map(groups=GROUPS, lr=lr, steps=TRAJECTORY).error
         yield Measure(case, "relative difference of two quadrature sizes", error, 1e-9, at_least=False)
