@@ -23,6 +23,17 @@ from whichtoken.theory.sparse_tokens import feature_law, token_noise
 from whichtoken.training.convex_head import ConvexHead, fit_head
 from whichtoken.training.two_step import attention_features
 
+PART = "Planning a study"
+QUESTION = "What does an exact prediction of the error cost beside simulating it?"
+WHY = {
+    "full simulation": {
+        "win": "The theory solves for a few numbers once; a simulation has to average its noise away.",
+    },
+    "fast simulation": {
+        "win": "The same, though this simulation draws the attended features themselves.",
+    },
+}
+
 TASK: dict[str, Any] = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
 QUERY: dict[str, Any] = {"alignment": 0.9, "inverse_temperature": 1.0}
 RIDGE, SAMPLES_PER_DIM, ACCURACY = 1e-2, 2.0, 1e-3

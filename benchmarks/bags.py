@@ -26,6 +26,22 @@ from whichtoken.data import SparseTokens, read_bag_set
 from whichtoken.lab.benchmark import CPU, Beside, Measure
 from whichtoken.theory.sparse_tokens import bayes_floor
 
+PART = "Bags"
+QUESTION = (
+    "Does it classify bags as well as attention-based multiple-instance learning, and as simple summaries of a bag?"
+)
+WHY = {
+    "torchmil's ABMIL": {
+        "win": (
+            "The query comes from two exact steps and the readout from a convex problem, so few bags suffice; ABMIL "
+            "trains a network by stochastic gradients, bag by bag."
+        ),
+    },
+    "mean pooling": {
+        "win": "One signal among a hundred instances vanishes in their mean.",
+    },
+}
+
 Array = NDArray[np.float64]
 
 TASK: dict[str, Any] = {"length": 100, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}

@@ -18,6 +18,17 @@ from whichtoken.flows.descent import attention_descent
 from whichtoken.lab.benchmark import Beside, Measure, speed_up
 from whichtoken.margin import key_query_svm
 
+PART = "Training"
+QUESTION = "Does a run end where the theory says, and how long does it take?"
+WHY = {
+    "a PyTorch autograd loop": {
+        "win": (
+            "Steps are compiled, and gradients are taken as differences to the winning token in the log domain: once "
+            "a token wins, the textbook form is rounding and its run leaves the way to the limit."
+        ),
+    },
+}
+
 CASE = "n=6 T=8 d=10, 3000 normalised steps"
 PEER = "a PyTorch autograd loop"
 STEPS = 3_000

@@ -36,6 +36,26 @@ from whichtoken.inspection.loading import quiet
 from whichtoken.inspection.packaged import packaged_model
 from whichtoken.lab.benchmark import CPU, Beside, Measure
 
+PART = "Transformers"
+QUESTION = "What does looking into an encoder cost, and whose ranking of tokens is truest to its decision?"
+WHY = {
+    "integrated gradients": {
+        "win": (
+            "With all selections held a transformer is linear, so one forward and one backward pass give exact "
+            "shares, instead of fifty of each."
+        ),
+    },
+    "occlusion": {
+        "win": (
+            "With all selections held a transformer is linear, so one forward and one backward pass give exact "
+            "shares, instead of a forward pass for every token."
+        ),
+    },
+    "random order": {
+        "win": "A ranking that knows nothing.",
+    },
+}
+
 TRAINING, TESTED = 6000, 100
 LENGTH, BATCH = 128, 8
 CAPTUM, ABLATION = "captum's integrated gradients", "captum's feature ablation"

@@ -24,6 +24,29 @@ from whichtoken.inspection.loading import load_transformer
 from whichtoken.inspection.packaged import packaged_model
 from whichtoken.lab.benchmark import Beside, Measure
 
+PART = "Transformers"
+QUESTION = "Does the gap of a pick tell right picks from wrong ones?"
+WHY = {
+    "attention weight": {
+        "win": (
+            "A weight is small where symmetric atoms share it, and large where all rivals are poor; the gap asks for "
+            "the best real rival."
+        ),
+    },
+    "gap to any other atom, symmetric ones too": {
+        "win": "Symmetric atoms are no rivals.",
+    },
+    "attention weight of all symmetric atoms together": {
+        "win": "The weight also depends on all the tokens that were never in question.",
+    },
+    "the mapper's own confidence": {
+        "win": (
+            "Its whole procedure errs far less, and has few mistakes left that its confidence could tell apart; this "
+            "compares confidences, not maps."
+        ),
+    },
+}
+
 LAYER, HEAD = 10, 5
 FAVOUR = 90.0  # of neighbours of mapped atoms, in the mapper's own procedure
 LONGEST = 512

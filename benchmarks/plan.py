@@ -30,6 +30,9 @@ from whichtoken.theory.sparse_tokens import exact_error
 
 from .bags import digit_bags
 
+PART = "Planning a study"
+QUESTION = "Does the interval that the planner promises hold the error of the larger study, and is it narrow enough to be of use?"
+
 Array = NDArray[np.float64]
 
 TASKS, TIMES = 100, 4

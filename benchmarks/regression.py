@@ -24,6 +24,9 @@ from whichtoken import AttentionRegressor
 from whichtoken.data import AttentionRegression
 from whichtoken.lab.benchmark import CPU, Beside, Measure, cpu_seconds
 
+PART = "Tables"
+QUESTION = "Should I take an attention head for regression?"
+
 Array = NDArray[np.float64]
 
 LEAST_SQUARES, KERNEL = "least squares", "kernel ridge regression"

@@ -27,6 +27,24 @@ from whichtoken.data.review_files import read_imdb
 from whichtoken.estimators.logistic_baseline import logistic_baseline
 from whichtoken.lab.benchmark import CPU, Beside, Measure
 
+PART = "Texts"
+QUESTION = (
+    "How good are its defaults on corpora with official splits, on short texts, and how honest are its probabilities?"
+)
+WHY = {
+    "TF-IDF + logistic regression": {
+        "win": "Strong words outweigh weak ones, and a null token keeps short texts from being too sure.",
+        "even": "With whole documents and few classes a linear model knows as much.",
+        "loss": (
+            "Its probabilities are a little less sure than they could be where there are many classes or ten words, "
+            "and the choice of C, loss and null token takes time."
+        ),
+    },
+    "linear SVM": {
+        "even": "Their decisions are nearly the same; the SVM has no probabilities.",
+    },
+}
+
 Array = NDArray[np.float64]
 
 PEER = "TF-IDF + logistic regression"

@@ -1,9 +1,9 @@
 """What a benchmark file is made of: one `Measure` per number, ratios timed in one run.
 
 A benchmark is a module in `benchmarks/` with a docstring and a generator `measure()` that yields `Measure`s. Its name on
-the command line is its file name with dashes. For the page of comparisons it also has three constants: `PART`, the heading
-under which it stands; `QUESTION`, what a user wants to know; and `WHY`, for each peer the sentence that explains a "win", a
-"loss" or a result that is "even".
+the command line is its file name with dashes. For the page of comparisons it also has constants, written out: `PART`, the
+heading under which it stands; `QUESTION`, what a user wants to know; and, where it has peers, `WHY`: for each of them the
+sentence that explains a "win", a "loss" or a result that is "even".
 """
 
 from __future__ import annotations
@@ -111,22 +111,17 @@ def benchmark_files() -> dict[str, Path]:
     raise UsageError("this installation has no benchmarks; install the wheel or run from a checkout")
 
 
-def load_benchmark(name: str) -> Any:
-    """The module of a benchmark."""
+def run_benchmark(name: str) -> Iterator[Measure]:
+    """Measure one benchmark, number by number, on one thread unless it asks for more."""
     files = benchmark_files()
     if name not in files:
         raise unknown("benchmark", name, files)
     package = ModuleType(PACKAGE)  # so that benchmarks can import from each other, wherever their folder lies
     package.__path__ = [str(files[name].parent)]
     sys.modules[PACKAGE] = package
-    return importlib.import_module(f"{PACKAGE}.{files[name].stem}")
-
-
-def run_benchmark(name: str) -> Iterator[Measure]:
-    """Measure one benchmark, number by number, on one thread unless it asks for more."""
     try:
         with _single_thread():
-            yield from load_benchmark(name).measure()
+            yield from importlib.import_module(f"{PACKAGE}.{files[name].stem}").measure()
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{name} needs {error.name}; install the peers with: pip install 'whichtoken[bench]'"
