@@ -187,7 +187,9 @@ def _losses(run: list[Table]) -> str:
             lost = [row for row in table.rows if row.beside.peer == peer and row.beside.result == "loss"]
             if lost:
                 cases = "; ".join(f"{row.case}: {_phrase(row.beside)}" for row in lost)
-                lines.append(f"- **{peer}** beside [{table.name}](#bench-{table.name}). {table.reason(lost[0])} ({cases}.)")
+                lines.append(
+                    f"- **{peer}** beside [{table.name}](#bench-{table.name}). {table.reason(lost[0])} ({cases}.)"
+                )
     return "## Where you should take the other\n\n" + ("\n".join(lines) or "No loss among what was run.") + "\n"
 
 
