@@ -14,6 +14,9 @@ import numpy as np
 from whichtoken import BagClassifier
 from whichtoken.lab.benchmark import Measure
 
+PART = "Bags"
+QUESTION = "How much memory does a fit need beside the data?"
+
 BAGS, LENGTH, DIM = 10_000, 500, 64
 
 

@@ -19,6 +19,9 @@ from whichtoken.estimators.text.counting import count_documents
 from whichtoken.lab.benchmark import Measure
 from whichtoken.theory.trained_embeddings.decisions import OUT_OF_REACH, certify, minimal_deletions
 
+PART = "Texts"
+QUESTION = "Are the smallest deletions that flip a decision really the smallest, and how long do they take?"
+
 DOCUMENTS, ATTACKS, REVIEWS = 500, 10_000, 6000
 
 

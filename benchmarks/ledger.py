@@ -9,6 +9,9 @@ from pathlib import Path
 
 from whichtoken.lab.benchmark import Measure, seconds
 
+PART = "The program itself"
+QUESTION = "What does the laboratory cost for each point that it runs?"
+
 POINTS = 10_000
 TINY = '''"""Points that compute nothing.
 

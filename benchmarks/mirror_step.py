@@ -7,8 +7,19 @@ from typing import Any
 
 import torch
 
-from whichtoken.lab.benchmark import Measure, seconds
+from whichtoken.lab.benchmark import CPU, Beside, Measure, cpu_seconds
 from whichtoken.optim import MirrorDescent
+
+PART = "Transformers"
+QUESTION = "What does a step of mirror descent cost beside SGD?"
+WHY = {
+    "torch.optim.SGD": {
+        "loss": (
+            "The dual variable is raised to a power entry by entry, which SGD need not do; whole and half-whole "
+            "powers are products and roots, others take a logarithm."
+        ),
+    },
+}
 
 ENTRIES = 10_000_000
 MEGABYTES = ENTRIES * 4 / 2**20
@@ -32,12 +43,13 @@ def measure() -> Iterator[Measure]:
     sgd = _optimizer(torch.optim.SGD, start, gradient, momentum=0.9)
     for options, target in CASES:
         mirror = _optimizer(MirrorDescent, start, gradient, **options)
-        times = [(seconds(mirror.step), seconds(sgd.step)) for _ in range(REPEATS)]
+        times = [(cpu_seconds(mirror.step), cpu_seconds(sgd.step)) for _ in range(REPEATS)]
         ours, theirs = (median(column) for column in zip(*times, strict=True))
         # neighbours in time see the same machine: the median of their ratios stands more noise than a ratio of medians
         ratio = median(mine / other for mine, other in times)
         what, detail = "times the step of SGD(momentum=0.9)", f"{ours * 1e3:.1f} ms against {theirs * 1e3:.1f} ms"
-        yield Measure(_case(options), what, ratio, target, at_least=False, detail=detail)
+        beside = Beside("torch.optim.SGD", ours, theirs, CPU)
+        yield Measure(_case(options), what, ratio, target, at_least=False, detail=detail, beside=beside)
     if CLEAR.exists():
         for options in ({"p": 2.0}, {"p": 1.1}, {"p": 1.3}, ALL_OPTIONS):
             growth = _peak_growth(_optimizer(MirrorDescent, start, gradient, **options))

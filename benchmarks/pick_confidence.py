@@ -22,7 +22,30 @@ from whichtoken.inspection import AttentionProbe
 from whichtoken.inspection.confidence import PickConfidence
 from whichtoken.inspection.loading import load_transformer
 from whichtoken.inspection.packaged import packaged_model
-from whichtoken.lab.benchmark import Measure
+from whichtoken.lab.benchmark import Beside, Measure
+
+PART = "Transformers"
+QUESTION = "Does the gap of a pick tell right picks from wrong ones?"
+WHY = {
+    "attention weight": {
+        "win": (
+            "A weight is small where symmetric atoms share it, and large where all rivals are poor; the gap asks for "
+            "the best real rival."
+        ),
+    },
+    "gap to any other atom, symmetric ones too": {
+        "win": "Symmetric atoms are no rivals.",
+    },
+    "attention weight of all symmetric atoms together": {
+        "win": "The weight also depends on all the tokens that were never in question.",
+    },
+    "the mapper's own confidence": {
+        "win": (
+            "Its whole procedure errs far less, and has few mistakes left that its confidence could tell apart; this "
+            "compares confidences, not maps."
+        ),
+    },
+}
 
 LAYER, HEAD = 10, 5
 FAVOUR = 90.0  # of neighbours of mapped atoms, in the mapper's own procedure
@@ -91,12 +114,17 @@ def measure() -> Iterator[Measure]:
         low, high = gap.auroc_difference(peer)
         detail = f"{gap.auroc:.3f} against {peer.auroc:.3f}; 95 % interval {low:.3f} to {high:.3f}"
         target = 0.05 if key == "weight" else 0.0
-        yield Measure(case, f"AUROC of the gap above that of the {name}", gap.auroc - peer.auroc, target, detail=detail)
+        what, beside = (
+            f"AUROC of the gap above that of the {name}",
+            Beside(name, gap.auroc, peer.auroc, "AUROC", True, (low, high)),
+        )
+        yield Measure(case, what, gap.auroc - peer.auroc, target, detail=detail, beside=beside)
         ours, theirs = gap.risk(0.8), peer.risk(0.8)
         detail = f"{100 * ours:.2f} % against {100 * theirs:.2f} %, {100 * gap.risk(1.0):.2f} % without abstaining"
         limit = 0.6 if key == "weight" else 1.0
         what = f"error at 80 % coverage over that of the {name}"
-        yield Measure(case, what, ours / theirs, limit, at_least=False, detail=detail)
+        beside = Beside(name, 100 * ours, 100 * theirs, "% wrong of the surest 80 %")
+        yield Measure(case, what, ours / theirs, limit, at_least=False, detail=detail, beside=beside)
     own = PickConfidence(picks["own"], picks["own_right"], reaction)
     detail = f"{gap.auroc:.3f} against {own.auroc:.3f} for the picks of its procedure, {100 * own.risk(1.0):.2f} % of them wrong"
     yield Measure(
@@ -105,6 +133,7 @@ def measure() -> Iterator[Measure]:
         gap.auroc - own.auroc,
         0,
         detail=detail,
+        beside=Beside("the mapper's own confidence", gap.auroc, own.auroc, "AUROC", True),
     )
     yield Measure(case, "calibration error of the gap, cross-fitted", gap.calibration_error(), 0.02, at_least=False)
 

@@ -17,7 +17,17 @@ from whichtoken.data.data_folder import IMDB_FILES, data_file
 from whichtoken.data.review_files import read_imdb
 from whichtoken.data.text_pipeline import TextPipeline
 from whichtoken.data.token_counts import TokenCounts
-from whichtoken.lab.benchmark import Measure
+from whichtoken.lab.benchmark import Beside, Measure
+
+PART = "Texts"
+QUESTION = "How long does it take to turn raw reviews into counts?"
+WHY = {
+    "review by review": {
+        "win": (
+            "Every distinct word is cleaned, stemmed and cut into pieces once, not once for each time that it is used."
+        ),
+    },
+}
 
 SAMPLE = 2000
 
@@ -33,19 +43,19 @@ def measure() -> Iterator[Measure]:
     case = f"{len(reviews)} reviews, |S|={len(fitted.vocabulary)}, {counts.nnz} counts"
     yield Measure(case, "seconds from Parquet", seconds, 15, at_least=False, detail=f"{cpu:.1f} s of CPU time")
     texts = reviews.texts[:SAMPLE]
-    start = time.perf_counter()
+    start = time.process_time()
     slow = [_review(text, pipeline) for text in texts]
-    peer = time.perf_counter() - start
+    peer = time.process_time() - start
     column = {token: j for j, token in enumerate(fitted.vocabulary)}
     ids = [np.array([column[token] for token in row if token in column], dtype=int) for row in slow]
     reference = TokenCounts.from_sequences(ids, reviews.labels[:SAMPLE], size=len(column)).counts
     different = float((reference != counts[:SAMPLE]).nnz)
     yield Measure(f"first {SAMPLE} reviews", "counts that differ", different, 0, at_least=False)
-    rates = len(reviews) / seconds, SAMPLE / peer
-    detail = f"{rates[0]:.0f} against {rates[1]:.0f} reviews per second"
-    yield Measure(
-        f"first {SAMPLE} reviews", "times faster than review by review", rates[0] / rates[1], 2, detail=detail
-    )
+    rates = len(reviews) / cpu, SAMPLE / peer
+    detail = f"{rates[0]:.0f} against {rates[1]:.0f} reviews per second of CPU time"
+    beside = Beside("review by review", *rates, "reviews per s of CPU time", more_is_better=True)
+    what = "times faster than review by review"
+    yield Measure(f"first {SAMPLE} reviews", what, rates[0] / rates[1], 2, detail=detail, beside=beside)
 
 
 def _review(text: str, pipeline: TextPipeline) -> list[str]:

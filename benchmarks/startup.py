@@ -8,6 +8,9 @@ from statistics import median
 
 from whichtoken.lab.benchmark import Measure, seconds
 
+PART = "The program itself"
+QUESTION = "How long does an answer take that needs no computing?"
+
 
 def measure() -> Iterator[Measure]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

@@ -78,8 +78,9 @@ def _of_verdict(experiment: str, preset: str, code: str, field: str, form: str =
 
 
 def _of_benchmark(name: str, case: str, what: str, form: str) -> str:
-    table = json.loads((record_folder() / "benchmarks" / f"{name}.json").read_text())
-    found = next(row for row in table["measures"] if (row["case"], row["what"]) == (case, what))
+    recorded = json.loads((record_folder() / "benchmarks" / f"{name}.json").read_text())
+    measures = next(table["measures"] for table in recorded["benchmarks"] if table["name"] == name)
+    found = next(row for row in measures if (row["case"], row["what"]) == (case, what))
     return _printed(found["value"], form)
 
 

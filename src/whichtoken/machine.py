@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 PARTS = ("numpy", "scipy", "numba", "torch", "scikit-learn")
@@ -17,14 +19,18 @@ def machine() -> str:
     return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores{memory}"
 
 
-def part_versions() -> dict[str, str]:
-    """Versions of whichtoken, Python and the main packages."""
-    from importlib.metadata import version
+def part_versions(more: Iterable[str] = ()) -> dict[str, str]:
+    """Versions of whichtoken, Python and the main packages, and of those of `more` that are installed."""
+    from importlib.metadata import PackageNotFoundError, version
 
     import whichtoken
 
     own = {"whichtoken": whichtoken.__version__, "Python": platform.python_version()}
-    return own | {name: version(name) for name in PARTS}
+    found = own | {name: version(name) for name in PARTS}
+    for name in more:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _lines(path: str) -> list[str]:

@@ -1,13 +1,15 @@
 """Benchmarks are found by folder, and say what they lack."""
 
 import importlib
+import json
 import sys
 from types import ModuleType
 
 import pytest
 
+from whichtoken.commands.bench import bench
 from whichtoken.errors import UsageError
-from whichtoken.lab.benchmark import PACKAGE, benchmark_files, run_benchmark
+from whichtoken.lab.benchmark import PACKAGE, Beside, benchmark_files, run_benchmark
 
 PEERS = {"captum", "cvxpy", "interpret", "lime", "skglm", "torchmil", "transformers"}
 
@@ -31,3 +33,69 @@ def test_every_benchmark_can_be_loaded(name, monkeypatch):
 def test_an_unknown_benchmark_is_named():
     with pytest.raises(UsageError, match="unknown benchmark 'mirror-stp'; did you mean 'mirror-step'"):
         next(run_benchmark("mirror-stp"))
+
+
+@pytest.mark.parametrize(
+    ("beside", "result"),
+    [
+        (Beside("peer", 1.0, 2.0, "s"), "win"),
+        (Beside("peer", 2.0, 1.0, "s"), "loss"),
+        (Beside("peer", 1.0, 1.09, "s"), "even"),
+        (Beside("peer", 0.9, 0.5, "accuracy", True), "win"),
+        (Beside("peer", 0.9, 0.5, "error"), "loss"),
+        (Beside("peer", 0.9, 0.5, "accuracy", True, (-0.1, 0.9)), "even"),
+        (Beside("peer", 0.9, 0.91, "accuracy", True, (-0.02, -0.001)), "loss"),
+        (Beside("peer", 0.9, 0.91, "error", False, (-0.02, -0.001)), "win"),
+    ],
+)
+def test_who_is_better(beside, result):
+    assert beside.result == result
+
+
+TOY = """
+import torch
+from whichtoken.lab.benchmark import Beside, Measure
+
+def measure():
+    yield Measure("n=1", "threads", torch.get_num_threads(), 1.0, beside=Beside("peer", 1.0, 3.0, "s"))
+"""
+
+
+@pytest.fixture
+def toys(tmp_path, monkeypatch):
+    """Three benchmarks: one runs, one lacks its data, one comes after it."""
+    needs = "from whichtoken.errors import UsageError\ndef measure():\n    raise UsageError('data.csv not found')\n    yield"
+    for name, text in (("first", TOY), ("needs_data", needs), ("third", TOY)):
+        (tmp_path / f"toy_{name}.py").write_text(text)
+    files = {path.stem.replace("_", "-"): path for path in sorted(tmp_path.glob("*.py"))}
+    monkeypatch.setattr("whichtoken.lab.benchmark.benchmark_files", lambda: files)
+    return files
+
+
+def test_all_benchmarks_make_one_table_each_and_absent_data_stop_no_other(toys, tmp_path, capsys):
+    bench(json_file=tmp_path / "all.json")
+    written = json.loads((tmp_path / "all.json").read_text())
+    assert {"date", "machine", "load", "threads", "versions"} <= set(written)
+    assert [(table["name"], table["finished"], table["not_run"]) for table in written["benchmarks"]] == [
+        ("toy-first", True, ""),
+        ("toy-needs-data", False, "data.csv not found"),
+        ("toy-third", True, ""),
+    ]
+    (measure,) = written["benchmarks"][0]["measures"]
+    assert measure["value"] == 1  # thread, for us and for them
+    assert measure["beside"]["result"] == "win"
+    assert "toy-needs-data is not run: data.csv not found" in capsys.readouterr().out
+
+
+def test_one_that_is_asked_for_by_name_says_what_it_lacks(toys):
+    with pytest.raises(UsageError, match=r"data\.csv not found"):
+        bench(["toy-needs-data"])
+
+
+def test_a_run_that_is_stopped_keeps_what_it_has(toys, tmp_path):
+    toys["toy-first"].write_text(TOY + "    raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        bench(["toy-first"], tmp_path / "one.json")
+    (table,) = json.loads((tmp_path / "one.json").read_text())["benchmarks"]
+    assert not table["finished"]
+    assert len(table["measures"]) == 1

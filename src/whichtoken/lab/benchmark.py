@@ -1,7 +1,9 @@
 """What a benchmark file is made of: one `Measure` per number, ratios timed in one run.
 
 A benchmark is a module in `benchmarks/` with a docstring and a generator `measure()` that yields `Measure`s. Its name on
-the command line is its file name with dashes.
+the command line is its file name with dashes. For the page of comparisons it also has constants, written out: `PART`, the
+heading under which it stands; `QUESTION`, what a user wants to know; and, where it has peers, `WHY`: for each of them the
+sentence that explains a "win", a "loss" or a result that is "even".
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import importlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -18,8 +21,36 @@ from typing import Any
 
 import whichtoken
 from whichtoken.errors import UsageError, unknown
+from whichtoken.threads import one_thread
 
 PACKAGE = "whichtoken_benchmarks"
+PEERS = ("captum", "clarabel", "cvxpy", "interpret-core", "lime", "scs", "skglm", "torchmil", "transformers")
+CPU = "s of CPU time"
+NOTICEABLE = 1.1  # a ratio nearer to one than this is called even where no interval can say more
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Our number and the peer's, in one unit, on the same data with the same threads."""
+
+    peer: str
+    ours: float
+    theirs: float
+    unit: str  # such as "s", "accuracy" or "MB"
+    more_is_better: bool = False
+    interval: tuple[float, float] | None = None  # 95 %, of ours minus theirs
+
+    @property
+    def result(self) -> str:
+        """A "win", a "loss", or "even": the interval holds zero or, where there is none, the ratio is within a tenth of one."""
+        if self.interval is not None:
+            even = self.interval[0] <= 0 <= self.interval[1]
+        else:
+            small, large = sorted((abs(self.ours), abs(self.theirs)))
+            even = large <= NOTICEABLE * small
+        if even:
+            return "even"
+        return "win" if (self.ours > self.theirs) == self.more_is_better else "loss"
 
 
 @dataclass(frozen=True)
@@ -32,6 +63,7 @@ class Measure:
     target: float
     at_least: bool = True  # False: the value should be at most the target
     detail: str = ""  # the raw times behind a ratio
+    beside: Beside | None = None  # where the number compares us with somebody
 
     @property
     def met(self) -> bool:
@@ -45,16 +77,29 @@ def seconds(function: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
+def cpu_seconds(function: Callable[[], Any]) -> float:
+    """Processor time of one call: on one thread that is the wall time of a free machine, whatever else this one does."""
+    start = time.process_time()
+    function()
+    return time.process_time() - start
+
+
 def speed_up(
     case: str, ours: Callable[[], Any], peer: Callable[[], Any], peer_name: str, target: float, repeats: int = 3
 ) -> Measure:
     """How many times faster `ours` is than `peer`: median of alternating runs, so that both see the same machine."""
     ours()  # compilation and caches are not what is compared
     peer()
-    times = [(seconds(ours), seconds(peer)) for _ in range(repeats)]
+    times = [(cpu_seconds(ours), cpu_seconds(peer)) for _ in range(repeats)]
     mine, theirs = median(t[0] for t in times), median(t[1] for t in times)
-    detail = f"{mine * 1e3:.3g} ms against {theirs * 1e3:.4g} ms"
-    return Measure(case, f"times faster than {peer_name}", theirs / mine, target, detail=detail)
+    return faster(case, mine, theirs, peer_name, target)
+
+
+def faster(case: str, ours: float, theirs: float, peer: str, target: float, what: str = "") -> Measure:
+    """How many times faster, from seconds of processor time that were measured before."""
+    detail = f"{ours * 1e3:.3g} ms against {theirs * 1e3:.4g} ms"
+    beside = Beside(peer, ours, theirs, CPU)
+    return Measure(case, what or f"times faster than {peer}", theirs / ours, target, detail=detail, beside=beside)
 
 
 def benchmark_files() -> dict[str, Path]:
@@ -67,7 +112,7 @@ def benchmark_files() -> dict[str, Path]:
 
 
 def run_benchmark(name: str) -> Iterator[Measure]:
-    """Measure one benchmark, number by number."""
+    """Measure one benchmark, number by number, on one thread unless it asks for more."""
     files = benchmark_files()
     if name not in files:
         raise unknown("benchmark", name, files)
@@ -75,8 +120,26 @@ def run_benchmark(name: str) -> Iterator[Measure]:
     package.__path__ = [str(files[name].parent)]
     sys.modules[PACKAGE] = package
     try:
-        yield from importlib.import_module(f"{PACKAGE}.{files[name].stem}").measure()
+        with _single_thread():
+            yield from importlib.import_module(f"{PACKAGE}.{files[name].stem}").measure()
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{name} needs {error.name}; install the peers with: pip install 'whichtoken[bench]'"
         ) from error
+
+
+@contextmanager
+def _single_thread() -> Iterator[None]:
+    """One thread for ours and for theirs, so that nobody wins by cores."""
+    import numba
+    import torch
+
+    before = torch.get_num_threads(), numba.get_num_threads()
+    try:
+        with one_thread():
+            torch.set_num_threads(1)
+            numba.set_num_threads(1)
+            yield
+    finally:
+        torch.set_num_threads(before[0])
+        numba.set_num_threads(before[1])

@@ -1,0 +1,309 @@
+"""Write comparison.md: every capability beside what a user would take instead, from the last run of each benchmark.
+
+    make bench                                # runs the benchmarks into record/benchmarks
+    python docs/make_comparison.py            # writes docs/comparison.md from there
+    python docs/make_comparison.py --check    # says what is wrong and writes nothing
+
+Numbers come from the record; the question and the sentences that explain a result stand in the file of the benchmark, beside
+what they speak of. It ends with a list and exit code 1 if a result has no sentence: no new loss slips in unexplained.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whichtoken.files import write_text
+from whichtoken.lab.benchmark import CPU, Beside, benchmark_files
+from whichtoken.lab.record import record_folder
+
+PAGE = Path(__file__).parent / "comparison.md"
+PARTS = (
+    "Texts", "Bags", "Tables", "Transformers", "Planning a study", "Max-margin problems", "Training", "The program itself",
+)  # fmt: skip
+WORDS = {"loss": "lost", "even": "even", "win": "won"}
+TITLE = """# Ours beside what you would take instead
+
+Made by `python docs/make_comparison.py` from the last run of each benchmark. Both sides get the same data and one thread;
+compilation and other warm-up are apart; a peer has its own defaults or the recipe that its authors publish. Times are
+processor time unless a row says wall time; ratios come from one run. A result is *even* where the 95 % interval of the
+difference holds zero or, where there is no interval, where the two are within a tenth of each other.
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison of one benchmark."""
+
+    case: str
+    beside: Beside
+    missed: str  # the target of ours that it misses, or nothing
+
+
+@dataclass(frozen=True)
+class Table:
+    """One benchmark: what its file says and what was measured last."""
+
+    name: str
+    part: str
+    question: str
+    why: dict[str, dict[str, str]]  # by peer and result
+    record: dict[str, Any] | None  # None: never run
+    measured: dict[str, Any] | None
+
+    @property
+    def rows(self) -> list[Row]:
+        return [
+            Row(each["case"], _beside(each["beside"]), "" if each["met"] else _target(each))
+            for each in self.measures
+            if each["beside"]
+        ]
+
+    @property
+    def measures(self) -> list[dict[str, Any]]:
+        return self.measured["measures"] if self.measured else []
+
+    @property
+    def peers(self) -> list[str]:
+        return list(dict.fromkeys(row.beside.peer for row in self.rows))
+
+    def reason(self, row: Row) -> str:
+        return self.why.get(row.beside.peer, {}).get(row.beside.result, "")
+
+
+def read_tables(folder: Path | None = None) -> list[Table]:
+    """Every benchmark, in the order of the page."""
+    tables = [_read(name, folder or record_folder() / "benchmarks") for name in benchmark_files()]
+    return sorted(tables, key=lambda table: PARTS.index(table.part) if table.part in PARTS else len(PARTS))
+
+
+def _read(name: str, folder: Path) -> Table:
+    says, file = _constants(benchmark_files()[name]), folder / f"{name}.json"
+    record = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    measured = next((each for each in record["benchmarks"] if each["name"] == name), None) if record else None
+    return Table(name, says.get("PART", ""), says.get("QUESTION", ""), says.get("WHY", {}), record, measured)
+
+
+def _constants(file: Path) -> dict[str, Any]:
+    """PART, QUESTION and WHY of a benchmark, read and not imported: a page needs no peers and no torch."""
+    found = {}
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="PART" | "QUESTION" | "WHY" as name)], value=value):
+                found[name] = ast.literal_eval(value)
+            case ast.AnnAssign(target=ast.Name(id="WHY" as name), value=ast.expr() as value):
+                found[name] = ast.literal_eval(value)
+    return found
+
+
+def _beside(found: dict[str, Any]) -> Beside:
+    interval = tuple(found["interval"]) if found["interval"] else None
+    return Beside(**{**{key: value for key, value in found.items() if key != "result"}, "interval": interval})
+
+
+def problems(tables: list[Table]) -> list[str]:
+    """What is wrong, a sentence each: empty if the page says why of every result."""
+    return [sentence for table in tables for sentence in _problems(table)]
+
+
+def _problems(table: Table) -> Iterator[str]:
+    if table.part not in PARTS or not table.question:
+        yield f"{table.name}: needs a QUESTION, and a PART that is one of {', '.join(PARTS)}"
+    for row in table.rows:
+        if not table.reason(row):
+            yield f"{table.name}: WHY has no sentence for the {row.beside.result} beside {row.beside.peer} ({row.case})"
+
+
+def render(tables: list[Table]) -> str:
+    """The page."""
+    run, missing = [table for table in tables if table.measures], [table for table in tables if not table.measures]
+    parts = [TITLE, _conditions(run), _summary(run), _losses(run)]
+    for part in dict.fromkeys(table.part for table in run):
+        parts.append(f"## {part}\n")
+        parts += [_section(table) for table in run if table.part == part]
+    if missing:
+        parts.append(_missing(missing))
+    return "\n".join(parts)
+
+
+def _conditions(run: list[Table]) -> str:
+    records = [table.record for table in run if table.record]
+    versions: dict[str, set[str]] = {}
+    for record in records:
+        for name, version in record["versions"].items():
+            versions.setdefault(name, set()).add(version)
+    listed = ", ".join(f"{name} {' and '.join(sorted(found))}" for name, found in versions.items())
+    loads = sorted(record["load"] for record in records)
+    dates = sorted({record["date"] for record in records})
+    machines = " and ".join(sorted({record["machine"] for record in records}))
+    return (
+        f"Machine: {machines}; it was busy with other work (load {loads[0]:g} to {loads[-1]:g}). Dates: {dates[0]}"
+        f"{f' to {dates[-1]}' if len(dates) > 1 else ''}. Versions: {listed}.\n"
+    )
+
+
+def _summary(run: list[Table]) -> str:
+    """One line for each benchmark and peer, those with losses first."""
+    lines = []
+    for table in run:
+        for peer in table.peers:
+            rows = [row for row in table.rows if row.beside.peer == peer]
+            number = Counter(row.beside.result for row in rows)
+            words = ", ".join(f"{WORDS[result]} {number[result]}" for result in WORDS if number[result])
+            cells = [f"[{table.part}: {table.name}](#bench-{table.name})", peer, words, "; ".join(_ranges(rows))]
+            lines.append((not number["loss"], not number["even"], _line(cells)))
+    lines.sort(key=lambda line: line[:2])
+    head = [_line(["capability", "beside", "results", "ours is"]), _line(["---"] * 4)]
+    return "## In short\n\n" + "\n".join([*head, *(line for *_, line in lines)]) + "\n"
+
+
+def _ranges(rows: list[Row]) -> Iterator[str]:
+    """For each result and quantity what stands in the rows, losses first: the range of ratios, or of differences."""
+    kinds = {(row.beside.result, row.beside.unit) for row in rows}
+    for result, unit in sorted(kinds, key=lambda kind: (list(WORDS).index(kind[0]), kind[1])):
+        found = [row.beside for row in rows if (row.beside.result, row.beside.unit) == (result, unit)]
+        ratios = [_ratio(beside) for beside in found]
+        if result == "even":
+            yield f"as good in {_quantity(unit)}"
+        elif found[0].interval is None:
+            least, most = _short(min(ratios)), _short(max(ratios))
+            yield f"{least if least == most else f'{least} to {most}'} times {_direction(found[0])}"
+        else:
+            apart = sorted(beside.ours - beside.theirs for beside in found)
+            words = f"{apart[0]:+.2g}" + (f" to {apart[-1]:+.2g}" if len(apart) > 1 else "")
+            yield f"{'better' if result == 'win' else 'worse'} in {_quantity(unit)} ({words})"
+
+
+def _losses(run: list[Table]) -> str:
+    lines = []
+    for table in run:
+        for peer in table.peers:
+            lost = [row for row in table.rows if row.beside.peer == peer and row.beside.result == "loss"]
+            if lost:
+                cases = "; ".join(f"{row.case}: {_phrase(row.beside)}" for row in lost)
+                lines.append(
+                    f"- **{peer}** beside [{table.name}](#bench-{table.name}). {table.reason(lost[0])} ({cases}.)"
+                )
+    return "## Where you should take the other\n\n" + ("\n".join(lines) or "No loss among what was run.") + "\n"
+
+
+def _section(table: Table) -> str:
+    assert table.record is not None
+    assert table.measured is not None
+    minutes = f"{table.measured['seconds']:.0f} s" if table.measured["finished"] else "stopped before its end"
+    lines = [f"(bench-{table.name})=", f"### {table.question}\n"]
+    if table.rows:
+        head = ["case", "beside", "measured", "ours", "theirs", "ours beside theirs", "result"]
+        lines += [_line(head), _line(["---"] * len(head)), *(_line(_cells(row)) for row in table.rows), ""]
+    for peer, reasons in table.why.items():
+        results = {row.beside.result for row in table.rows if row.beside.peer == peer}
+        sentences = " ".join(reasons[result] for result in ("win", "even", "loss") if result in results)
+        if sentences:
+            lines.append(f"Beside {peer}: {sentences}\n")
+    lines += [*_others(table), f"`whichtoken bench {table.name}`, {table.record['date']}, {minutes}.\n"]
+    return "\n".join(lines)
+
+
+def _cells(row: Row) -> list[str]:
+    beside = row.beside
+    result = WORDS[beside.result] if beside.result != "loss" else f"**{WORDS['loss']}**"
+    return [
+        _text(row.case), _text(beside.peer), _quantity(beside.unit), _value(beside.ours, beside.unit),
+        _value(beside.theirs, beside.unit), _phrase(beside), result + (f", our target {row.missed} missed" if row.missed else ""),
+    ]  # fmt: skip
+
+
+def _others(table: Table) -> list[str]:
+    """What was measured without a peer, folded away where there are comparisons."""
+    rows = [each for each in table.measures if not each["beside"]]
+    if not rows:
+        return []
+    head = ["case", "measured", "value", "target", ""]
+    lines = [_line(head), _line(["---"] * len(head))]
+    for each in rows:
+        cells = [_text(each["case"]), _text(each["what"]), f"{each['value']:.6g}", _target(each)]
+        lines.append(_line([*cells, "met" if each["met"] else "**missed**"]))
+    if not table.rows:
+        return [*lines, ""]
+    return ["<details><summary>Also measured</summary>\n", *lines, "\n</details>\n"]
+
+
+def _missing(tables: list[Table]) -> str:
+    head = ["question", "command"]
+    lines = [_line(head), _line(["---"] * len(head))]
+    for table in tables:
+        reason = (table.measured or {}).get("not_run", "")
+        command = f"`whichtoken bench {table.name}`" + (f" ({_text(reason)})" if reason else "")
+        lines.append(_line([table.question, command]))
+    return "## Not run\n\nNot measured yet on the machine of the others.\n\n" + "\n".join(lines) + "\n"
+
+
+def _phrase(beside: Beside) -> str:
+    """Ours beside theirs in words."""
+    if beside.interval is not None:
+        low, high = beside.interval
+        return f"{beside.ours - beside.theirs:+.2g} ({low:+.2g} to {high:+.2g})"
+    if beside.result == "even":
+        return "about the same"
+    return f"{_short(_ratio(beside))} times {_direction(beside)}"
+
+
+def _ratio(beside: Beside) -> float:
+    small, large = sorted((abs(beside.ours), abs(beside.theirs)))
+    return large / small
+
+
+def _direction(beside: Beside) -> str:
+    if _is_time(beside.unit):
+        return "slower" if beside.ours > beside.theirs else "faster"
+    return f"{'more' if beside.ours > beside.theirs else 'less'} in {_quantity(beside.unit)}"
+
+
+def _is_time(unit: str) -> bool:
+    return unit in ("s", CPU)
+
+
+def _value(number: float, unit: str) -> str:
+    if _is_time(unit):
+        return f"{_short(1e3 * number)} ms" if number < 1 else f"{_short(number)} s"
+    return f"{number:.4f}" if "accuracy" in unit else _short(number)
+
+
+def _short(number: float) -> str:
+    return f"{number:.0f}" if abs(number) >= 10 else f"{number:.2g}"
+
+
+def _quantity(unit: str) -> str:
+    return {"s": "wall time", CPU: "CPU time"}.get(unit, unit)
+
+
+def _target(measure: dict[str, Any]) -> str:
+    return f"{'≥' if measure['at_least'] else '≤'} {measure['target']:.4g}"
+
+
+def _text(words: str) -> str:
+    return words.replace("|", "\\|").replace("<cls>", "`<cls>`").replace("*", "\\*")
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def main(arguments: list[str]) -> int:
+    tables = read_tables()
+    wrong = problems(tables)
+    for sentence in wrong:
+        print(sentence, file=sys.stderr)
+    if not wrong and "--check" not in arguments:
+        write_text(PAGE, render(tables))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
