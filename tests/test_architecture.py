@@ -116,6 +116,7 @@ SOFTMAX = {"softmax", "log_softmax", "logsumexp", "scaled_dot_product_attention"
 ALLOWED_SOFTMAX = {
     "models/attention_modules.py": "the textbook form in torch, which benchmarks and tests take for comparison",
     "models/key_query_attention.py": "a dense torch module that runs on any device; relative to the winner, in the suite",
+    "experiments/trained_embeddings/one_step.py": "a check by brute force, which shares no code with what it checks",
     "models/group_probe.py": "dense attention between groups",
     "models/group_transformer.py": "dense attention between groups",
     "models/two_layer_attention.py": "dense attention between the tokens of a document",
