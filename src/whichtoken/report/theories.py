@@ -228,7 +228,7 @@ THEORIES = (
         caption="Excess error against the number of gradients, each method at its best step size.",
         headlines=(
             Finding(
-                "With many tokens structure-aware descent shrinks the loss by one factor a step, whatever the conditioning.",
+                "In the limit of many tokens structure-aware descent shrinks the loss by one factor a step, at any conditioning.",
                 "attention-regression/convergence",
                 "convergence.gram-quarter.*",
             ),
