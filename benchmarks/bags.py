@@ -165,8 +165,10 @@ def _digits(count: int, least: float) -> Iterator[Measure]:
         f" repeat; majority {max((labels > 0).mean(), (labels < 0).mean()):.4f}"
     )
     yield Measure(case, "accuracy, instance_map=network", float(np.mean(right["network"])), least, detail=detail)
-    for name, unit in (("torchmil's ABMIL", "accuracy, one repeat"), (SUMMARIES, "accuracy")):
-        theirs = right["ABMIL"] if "one" in unit else right[SUMMARIES]
+    for name, theirs, unit in (
+        ("torchmil's ABMIL", right["ABMIL"], "accuracy, one repeat"),
+        (SUMMARIES, right[SUMMARIES], "accuracy"),
+    ):
         ours = right["network"][: len(theirs)]
         interval = _interval(np.subtract(ours, theirs)) if len(theirs) > 1 else None
         beside = Beside(name, float(np.mean(ours)), float(np.mean(theirs)), unit, True, interval)

@@ -123,7 +123,8 @@ def _problems(table: Table) -> Iterator[str]:
 def render(tables: list[Table]) -> str:
     """The page."""
     run, missing = [table for table in tables if table.measures], [table for table in tables if not table.measures]
-    parts = [TITLE, _conditions(run), _summary(run), _losses(run)]
+    coverage = f"{len(run)} of {len(tables)} benchmarks"
+    parts = [TITLE, _conditions(run), f"Run so far: {coverage}.\n", _summary(run), _losses(run, coverage)]
     for part in dict.fromkeys(table.part for table in run):
         parts.append(f"## {part}\n")
         parts += [_section(table) for table in run if table.part == part]
@@ -180,7 +181,7 @@ def _ranges(rows: list[Row]) -> Iterator[str]:
             yield f"{'better' if result == 'win' else 'worse'} in {_quantity(unit)} ({words})"
 
 
-def _losses(run: list[Table]) -> str:
+def _losses(run: list[Table], coverage: str) -> str:
     lines = []
     for table in run:
         for peer in table.peers:
@@ -190,7 +191,11 @@ def _losses(run: list[Table]) -> str:
                 lines.append(
                     f"- **{peer}** beside [{table.name}](#bench-{table.name}). {table.reason(lost[0])} ({cases}.)"
                 )
-    return "## Where you should take the other\n\n" + ("\n".join(lines) or "No loss among what was run.") + "\n"
+    return (
+        "## Where you should take the other\n\n"
+        + ("\n".join(lines) or f"No loss in the {coverage} that were run.")
+        + "\n"
+    )
 
 
 def _section(table: Table) -> str:

@@ -57,6 +57,7 @@ def test_losses_stand_above_wins_with_their_reason():
 def test_what_was_not_run_is_named_with_its_command(tmp_path):
     text = maker["render"]([table(1.0, 8.0), *maker["read_tables"](tmp_path)])
     assert "`whichtoken bench prompt-svm`" in text[text.index("## Not run") :]
+    assert f"No loss in the 1 of {1 + len(maker['benchmark_files']())} benchmarks that were run." in text
 
 
 @pytest.mark.parametrize("finished", [True, False])

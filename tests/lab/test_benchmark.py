@@ -69,6 +69,8 @@ def toys(tmp_path, monkeypatch):
         (tmp_path / f"toy_{name}.py").write_text(text)
     files = {path.stem.replace("_", "-"): path for path in sorted(tmp_path.glob("*.py"))}
     monkeypatch.setattr("whichtoken.lab.benchmark.benchmark_files", lambda: files)
+    for name in [name for name in sys.modules if name.startswith(f"{PACKAGE}.toy_")]:
+        monkeypatch.delitem(sys.modules, name)  # those of another test
     return files
 
 
