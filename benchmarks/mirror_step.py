@@ -14,6 +14,8 @@ PART = "Transformers"
 QUESTION = "What does a step of mirror descent cost beside SGD?"
 WHY = {
     "torch.optim.SGD": {
+        "win": "At p = 2 the step is that of SGD, and without momentum it has no buffer to read and write.",
+        "even": "At p = 2 with momentum both do the same work.",
         "loss": (
             "The dual variable is raised to a power entry by entry, which SGD need not do; whole and half-whole "
             "powers are products and roots, others take a logarithm."
