@@ -62,7 +62,7 @@ def measure():
 
 
 @pytest.fixture
-def toys(tmp_path, monkeypatch):
+def toy_benchmarks(tmp_path, monkeypatch):
     """Three benchmarks: one runs, one lacks its data, one comes after it."""
     needs = "from whichtoken.errors import UsageError\ndef measure():\n    raise UsageError('data.csv not found')\n    yield"
     for name, text in (("first", TOY), ("needs_data", needs), ("third", TOY)):
@@ -74,7 +74,7 @@ def toys(tmp_path, monkeypatch):
     return files
 
 
-def test_all_benchmarks_make_one_table_each_and_absent_data_stop_no_other(toys, tmp_path, capsys):
+def test_all_benchmarks_make_one_table_each_and_absent_data_stop_no_other(toy_benchmarks, tmp_path, capsys):
     bench(json_file=tmp_path / "all.json")
     written = json.loads((tmp_path / "all.json").read_text())
     assert {"date", "machine", "load", "threads", "versions"} <= set(written)
@@ -89,13 +89,13 @@ def test_all_benchmarks_make_one_table_each_and_absent_data_stop_no_other(toys, 
     assert "toy-needs-data is not run: data.csv not found" in capsys.readouterr().out
 
 
-def test_one_that_is_asked_for_by_name_says_what_it_lacks(toys):
+def test_one_that_is_asked_for_by_name_says_what_it_lacks(toy_benchmarks):
     with pytest.raises(UsageError, match=r"data\.csv not found"):
         bench(["toy-needs-data"])
 
 
-def test_a_run_that_is_stopped_keeps_what_it_has(toys, tmp_path):
-    toys["toy-first"].write_text(TOY + "    raise KeyboardInterrupt\n")
+def test_a_run_that_is_stopped_keeps_what_it_has(toy_benchmarks, tmp_path):
+    toy_benchmarks["toy-first"].write_text(TOY + "    raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         bench(["toy-first"], tmp_path / "one.json")
     (table,) = json.loads((tmp_path / "one.json").read_text())["benchmarks"]
