@@ -7,7 +7,7 @@ import pytest
 
 from whichtoken.data import SparseTokens
 from whichtoken.theory.sparse_tokens import Task, erm, reused_erm
-from whichtoken.theory.sparse_tokens.reuse import Training, _law
+from whichtoken.theory.sparse_tokens.reuse import Training, _balance, _law
 from whichtoken.training import fit_attention
 
 COMMON = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
@@ -70,3 +70,17 @@ def test_training_on_the_same_samples_has_the_predicted_loss(task, samples_per_d
 def test_an_unknown_loss_is_refused():
     with pytest.raises(ValueError, match="loss"):
         reused_erm(**COMMON, samples_per_dim=1.0, inverse_temperature=1.0, ridge=0.1, loss="hinge")
+
+
+@pytest.mark.parametrize("place", [4, 5])
+@pytest.mark.parametrize("loss", ["logistic", "square"])
+def test_a_solver_that_strays_is_told_so_in_numbers(place, loss):
+    """Where the noise or the response of the readout would overflow, the equations are finite and far from solved."""
+    training = Training(Task(**COMMON), 2.0, 1.0, 0.01, loss=loss)
+    law = _law(training, 256, 0)
+    state = np.zeros(8)
+    state[place] = 1000.0
+    with np.errstate(all="ignore"):
+        equations, _ = _balance(training, law, state, np.full(law.label.size, np.nan))
+    assert np.isfinite(equations).all()
+    assert np.abs(equations).max() > 0.5

@@ -50,6 +50,7 @@ LONGEST = 512  # tokens up to which the shares are computed; beyond, they are be
 SOLVED = 1e-6
 LEARNING_RATE = 0.5
 NOTHING = 1e-9  # length of an axis that is none
+FARTHEST = 100.0  # logarithm of a size that no solution has
 
 
 @dataclass(frozen=True)
@@ -282,7 +283,9 @@ def _class_nodes(
 def _balance(training: Training, law: _ReusedLaw, x: Array, prox: Array) -> tuple[Array, float]:
     """The equations in (om, mu, m, b, log sig, log V, kappa_1, kappa_2) relative to their terms, and the training loss."""
     alpha, ridge = training.samples_per_dim, training.ridge
-    overlaps, b, sig2, v, kappa = x[:3], x[3], math.exp(2 * x[4]), math.exp(x[5]), x[6:]
+    # a solver may stray where the exponentials overflow: there any large number turns it back
+    sig2, v = math.exp(min(2 * x[4], FARTHEST)), math.exp(min(x[5], FARTHEST))
+    overlaps, b, kappa = x[:3], x[3], x[6:]
     noise = np.sqrt(law.spread * (overlaps[2] ** 2 + sig2))
     width = law.spread * v
     score = law.means @ overlaps + b + noise * law.gauss + v * (law.pulls @ kappa)
