@@ -91,7 +91,7 @@ def test_methods_see_the_same_data_and_problems_do_not():
 def test_stream_is_pinned():
     """Stored results are only comparable while this number stays."""
     stream = random_stream("toy/mean", 3, {"draws": 9, "shift": 1.0})
-    assert stream.integers(2**32, size=2).tolist() == [4278645905, 2173533291]
+    assert stream.integers(2**32, size=2).tolist() == [2748716727, 3449181518]
 
 
 @given(
