@@ -41,16 +41,9 @@ class Visit:
         # what lies inside of a drawing is in the page's own ink; looking at each of its marks takes most of the time
         # (and so it is with the hundreds of rows of a long list, which are made alike)
         alike = "[['svg[role=img] *'], ['tbody tr:nth-child(n+40)'], ['li:nth-child(n+40)']]"
-        for last in (False, True):
-            try:
-                if not self.page.evaluate("typeof window.axe === 'object'"):
-                    self.page.evaluate(AXE.read_text(encoding="utf-8"))
-                found = self.page.evaluate(f"axe.run({{exclude: {alike}}})")["violations"]
-                break
-            except Exception as error:  # a page that renews itself in mid-look is looked at again
-                if last or "context was destroyed" not in str(error):
-                    raise
-                self.page.wait_for_load_state()
+        if not self.page.evaluate("typeof window.axe === 'object'"):
+            self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = self.page.evaluate(f"axe.run({{exclude: {alike}}})")["violations"]
         return [
             f"{item['id']}: {item['help']}: {item['nodes'][0]['html']} ({item['nodes'][0]['failureSummary']})"
             for item in found

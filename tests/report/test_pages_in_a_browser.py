@@ -119,7 +119,7 @@ def test_keyboard_alone_filters_and_opens_what_is_folded(report, visit):
 def test_link_to_a_folded_verdict_unfolds_it(report, visit):
     page = visit(report / "index.html").page
     page.get_by_role("link", name="the mean is the shift").first.click()
-    assert page.locator("tr:target").is_visible()
+    page.locator("tr:target").wait_for(state="visible")
 
 
 def test_figure_is_saved_as_a_picture(report, visit, tmp_path):

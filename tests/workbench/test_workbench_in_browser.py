@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import socket
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.request import urlopen
@@ -32,6 +33,10 @@ def bench(tmp_path_factory, demo_model):
         patch.setenv("WHICHTOKEN_EXPERIMENTS", str(TOYS))
         patch.setenv("TOY_LOG", str(folder / "toy.log"))
         made = Served(folder / "out").start()
+    limit = time.monotonic() + WAIT / 1000
+    while 'data-open="yes"' in urlopen(made.address + "/jobs").read().decode():  # a page renews itself as a job ends
+        assert time.monotonic() < limit, "the trainings of the start have ended"
+        time.sleep(0.2)
     yield made
     made.stop()
 
