@@ -8,7 +8,7 @@ from scipy import sparse
 from whichtoken.data import RelevantTokens
 from whichtoken.margin import prompt_svm, selection_svm
 from whichtoken.margin.pair_ascent import PairProblem
-from whichtoken.margin.vocabulary import spanning_forest, vocabulary_constraints
+from whichtoken.margin.vocabulary import graph_of, spanning_forest, vocabulary_constraints
 from whichtoken.theory.trained_embeddings import (
     ideal_first_step,
     relevant_selection,
@@ -174,6 +174,11 @@ def test_complete_and_general_search_find_the_same_worst_pairs():
     assert {(int(first[k]), int(second[k])) for k in whole} >= {
         (int(first[kept][k]), int(second[kept][k])) for k in part
     }
+
+
+def test_graphs_have_the_indices_that_every_scipy_reads():
+    graph = graph_of(np.array([[0, 4], [3, 1]], dtype=np.int64), 5)
+    assert (graph.indices.dtype, graph.indptr.dtype) == (np.int32, np.int32)
 
 
 def test_spanning_forest_prefers_large_weights():

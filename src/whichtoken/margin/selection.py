@@ -14,7 +14,7 @@ from whichtoken.margin.cholesky import cholesky
 from whichtoken.margin.geometry import EUCLIDEAN
 from whichtoken.margin.pair_ascent import PairProblem
 from whichtoken.margin.solve import solve
-from whichtoken.margin.vocabulary import VocabularyConstraints, spanning_forest, vocabulary_constraints
+from whichtoken.margin.vocabulary import VocabularyConstraints, graph_of, spanning_forest, vocabulary_constraints
 from whichtoken.memory import require_memory
 from whichtoken.norms import Vector
 
@@ -76,8 +76,7 @@ class Ties:
         self.constraints = constraints
         E, free = constraints.embeddings, constraints.free
         size = len(E)
-        ties = sparse.coo_array((np.ones(free.sum()), constraints.pairs[free].T), shape=(size, size))
-        nodes, node = csgraph.connected_components(ties, directed=False)
+        nodes, node = csgraph.connected_components(graph_of(constraints.pairs[free], size), directed=False)
         basis = constraints.tied_directions()
         members = sparse.csr_array((np.ones(size), (node, np.arange(size))), shape=(nodes, size))
         self.points: Vector = (
@@ -90,8 +89,7 @@ class Ties:
 
     def cycle(self) -> Vector | None:
         """Multipliers (1 on each pair) of a cycle of demands s over t over ... over s, which nothing can meet."""
-        size = len(self.points)
-        demands = sparse.csr_array((np.ones(len(self.first)), (self.first, self.second)), shape=(size, size))
+        demands = graph_of(np.stack([self.first, self.second], axis=1), len(self.points))
         _, part = csgraph.connected_components(demands, connection="strong")
         circular = np.flatnonzero(part[self.first] == part[self.second])
         if circular.size == 0:

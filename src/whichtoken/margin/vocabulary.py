@@ -163,9 +163,14 @@ def spanning_forest(pairs: Indices, size: int, preference: Vector) -> Indices:
     order = np.argsort(-preference, kind="stable")
     weight = np.empty(len(pairs))
     weight[order] = np.arange(1, len(pairs) + 1)  # a stored zero would mean no edge
-    graph = sparse.csr_array((weight, tuple(pairs.T)), shape=(size, size))
-    chosen = csgraph.minimum_spanning_tree(graph).data.astype(np.int64) - 1
+    chosen = csgraph.minimum_spanning_tree(graph_of(pairs, size, weight)).data.astype(np.int64) - 1
     return np.sort(order[chosen])
+
+
+def graph_of(pairs: Indices, size: int, weight: Vector | None = None) -> sparse.csr_array:
+    """A graph of pairs of nodes; scipy 1.15 reads indices of 32 bits only."""
+    weight = np.ones(len(pairs)) if weight is None else weight
+    return sparse.csr_array((weight, tuple(pairs.astype(np.int32).T)), shape=(size, size))
 
 
 def _distinct(first: Indices, second: Indices, size: int) -> Indices:
