@@ -187,6 +187,17 @@ def test_pilot_estimate_covers_the_truth_through_any_linear_map(signal_tokens, s
     assert mapped.strength == pytest.approx(plain.strength, rel=1e-6)
 
 
+def test_pilot_knows_how_far_its_strength_may_be_off():
+    """A hundred pilots with much signal, whose common whitening is what is most uncertain: left out, it makes the spread 3."""
+    task = {"length": 5, "signal_tokens": 2, "strength": 5.0, "prevalence": 0.5}
+    off = []
+    for seed in range(100):
+        estimate = sparse_tokens.estimate_task(*pilot(task, 20, 100, seed), signal_tokens=2)
+        (found,) = estimate.candidates
+        off.append((found.log_strength - math.log(5)) / found.deviation)
+    assert 0.8 < np.std(off) < 1.5, "of Student's t with 9 degrees of freedom: 1.13"
+
+
 def test_pilot_moments_are_unbiased():
     """Forty small pilots at a dimension where the plain difference of means is three times too long."""
     task = {"length": 8, "signal_tokens": 2, "strength": 3.0, "prevalence": 0.5}

@@ -6,7 +6,8 @@ theta = (s + m^2) / m. The signal is itself estimated, from the difference of th
 would bias both moments. So the sample is cut into folds, and only products of estimates from different folds are
 averaged: such products are unbiased, whatever the dimension. Leaving out one fold at a time gives the uncertainty.
 
-Real tokens are neither centred nor isotropic: they are whitened by the negative sequences first.
+Real tokens are neither centred nor isotropic: they are whitened by the negative sequences first. All folds share that
+whitening, so its own uncertainty comes on top of theirs.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ FULL_WHITENING = 5  # negative tokens per dimension that a covariance needs
 ENOUGH_KURTOSIS = 0.5
 ENOUGH_RATIO = 1.25  # of variances that should be equal
 INDEPENDENT = 1e-10  # share of a variance below which it is rounding
+SLOPE = np.array([1.0, 2.0])  # of the logarithms of both moments in that of the strength
 
 
 @dataclass(frozen=True)
@@ -150,11 +152,11 @@ def estimate_task(
         counts = np.array([signal_tokens])
     if strength is not None:
         check_range("strength", strength, 0.0, math.inf)
-    white, noise, warnings = _whitened(X, positive)
+    white, noise, doubt, warnings = _whitened(X, positive)
     m, second, replicates = _moments(white, positive, noise, np.random.default_rng(seed))
     logs = np.log(replicates)  # (FOLDS, 2)
     centred = logs - logs.mean(axis=0)
-    covariance = (FOLDS - 1) / FOLDS * centred.T @ centred
+    covariance = (FOLDS - 1) / FOLDS * centred.T @ centred + doubt * np.outer(SLOPE, SLOPE)
     candidates = _candidates(np.log([m, second]), covariance, length, counts, strength)
     best = max(candidates, key=lambda candidate: candidate.weight)
     likely = [candidate for candidate in candidates if candidate.weight >= 0.05 * best.weight]
@@ -195,8 +197,8 @@ def _checked(tokens: ArrayLike, labels: ArrayLike) -> tuple[Array, NDArray[np.bo
     return X, positive
 
 
-def _whitened(X: Array, positive: NDArray[np.bool_]) -> tuple[Array, float, list[str]]:
-    """Tokens whose noise is centred and isotropic, its variance in quadratic forms, and warnings."""
+def _whitened(X: Array, positive: NDArray[np.bool_]) -> tuple[Array, float, float, list[str]]:
+    """Tokens whose noise is centred and isotropic, its variance in quadratic forms, that of a log length, and warnings."""
     negative = X[~positive]
     constant = np.flatnonzero(np.ptp(negative, axis=1).max(axis=0) == 0)
     if constant.size:
@@ -211,12 +213,13 @@ def _whitened(X: Array, positive: NDArray[np.bool_]) -> tuple[Array, float, list
             f"only {freedom} negative tokens for {dim} dimensions: coordinates were scaled but not decorrelated, so "
             f"the estimates assume uncorrelated coordinates"
         )
-        return shifted / scale, 1.0, [message]
-    # inverse-Wishart moments: the first keeps lengths unbiased, the second is what unit noise looks like afterwards
+        return shifted / scale, 1.0, 0.0, [message]  # errors of the scales average out over the coordinates
+    # inverse-Wishart moments: the first keeps lengths unbiased, the second is what unit noise looks like afterwards, the third
+    # how far a squared length, u^T S^-1 u, is off
     factor = _factor(centred.T @ centred / (freedom - dim - 1))
     white = solve_triangular(factor, shifted.reshape(-1, dim).T, lower=True).T.reshape(X.shape)
     spare = freedom - dim
-    return white, (spare - 1) * (freedom - 1) / (spare * (spare - 3)), []
+    return white, (spare - 1) * (freedom - 1) / (spare * (spare - 3)), 1 / (2 * (spare - 3)), []
 
 
 def _factor(covariance: Array) -> Array:
@@ -279,14 +282,13 @@ def _candidates(
     log m = log theta + log(R/L) and log (s + m^2) = 2 log theta + log(R/L): generalised least squares in log theta.
     """
     precision = np.linalg.inv(covariance + 1e-8 * np.eye(2))
-    slope = np.array([1.0, 2.0])
-    information = slope @ precision @ slope
+    information = SLOPE @ precision @ SLOPE
     rest = logs - np.log(counts / length)[:, None]  # (counts, 2)
     if strength is None:
-        log_strength, deviation = rest @ precision @ slope / information, 1 / math.sqrt(information)
+        log_strength, deviation = rest @ precision @ SLOPE / information, 1 / math.sqrt(information)
     else:
         log_strength, deviation = np.full(counts.size, math.log(strength)), 0.0
-    misfit = rest - log_strength[:, None] * slope
+    misfit = rest - log_strength[:, None] * SLOPE
     distance = np.einsum("ij,jk,ik->i", misfit, precision, misfit)
     weight = np.exp(-(distance - distance.min()) / 2)
     weight /= weight.sum()
