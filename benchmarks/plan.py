@@ -65,7 +65,10 @@ class Case:
 def measure() -> Iterator[Measure]:
     """Yield coverage and width on synthetic tasks, then on real bags."""
     synthetic = [_synthetic(seed) for seed in range(TASKS)]
-    yield from _summary(f"{TASKS} synthetic tasks, {TIMES} times the pilot", synthetic)
+    name = f"{TASKS} synthetic tasks, {TIMES} times the pilot"
+    yield from _summary(name, synthetic)
+    held = sum(case.covered for case in synthetic) / TASKS
+    yield Measure(name, "coverage, not more than promised either", held, 0.95, at_least=False)
     real = [case for name in REAL for case in _real(name)]
     yield from _summary(f"{len(REAL)} real sets, {PILOTS} pilots each", real)
 
@@ -93,7 +96,7 @@ def _summary(name: str, cases: list[Case]) -> Iterator[Measure]:
 
 
 def _synthetic(seed: int) -> Case:
-    rng = np.random.default_rng([2510, seed])
+    rng = np.random.default_rng([2511, seed])  # [2510, ...] showed that whitening was left out of the interval
     task: dict[str, Any] = {
         "length": int(rng.choice([5, 10, 20])),
         "signal_tokens": int(rng.choice([1, 2])),
