@@ -32,6 +32,19 @@ from .bags import digit_bags
 
 PART = "Planning a study"
 QUESTION = "Does the interval that the planner promises hold the error of the larger study, and is it narrow enough to be of use?"
+WHY = {
+    "power law": {
+        "win": (
+            "Where the pilot does not contradict it, the theory of sparse tokens leaves little open; elsewhere the family of "
+            "curves has sensible limits, while three free numbers through three uncertain errors may go anywhere."
+        ),
+        "even": "On so few pilots both hold about as many of the errors.",
+        "loss": (
+            "The power law's interval is several times as wide and holds nearly everything; ours is meant to hold nine in ten, "
+            "and the uncertainty of a small pilot is still a little larger than it says."
+        ),
+    },
+}
 
 Array = NDArray[np.float64]
 
