@@ -7,7 +7,7 @@ import pytest
 
 from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.discovery import experiments
-from whichtoken.lab.plan import RunTask, make_plan
+from whichtoken.lab.plan import RunTask, make_plan, read_point
 from whichtoken.lab.power import CHANGES, power
 from whichtoken.lab.record import POWER, record_folder, recorded_ledger, recorded_runs, rows_file
 from whichtoken.lab.results import with_repeats
@@ -17,6 +17,7 @@ RECORDED = sorted(
     experiment for experiment, preset in recorded_runs() if rows_file(experiment).is_file() and preset == "full"
 )
 MOST_SECONDS = 1.0  # of a row that is computed again
+MORE_ROWS, MORE_SECONDS = 3, 0.3  # of other methods
 TOLERANCE = 1e-6  # relative: another processor adds in another order, and flows carry that on
 NOTICED = 0.9  # share of the equalities that must notice a theory that is wrong by a tenth
 each_recorded = pytest.mark.parametrize("experiment", RECORDED)
@@ -48,11 +49,25 @@ def differences(found, recorded, where=""):
 
 
 @each_recorded
-def test_cheapest_recorded_row_comes_out_again(experiment):
+def test_cheap_recorded_rows_come_out_again(experiment):
+    """The cheapest one, and the cheapest ones of other methods."""
     with recorded_ledger(experiment) as ledger:
         finished = [row for row in ledger.records([experiment]) if row["status"] == "ok"]
-    row = min(finished, key=lambda row: row["seconds"])
-    assert row["seconds"] <= MOST_SECONDS, "give the claim a `spot`, a point of less than a second, and record it again"
+    claim, cheapest = experiments()[experiment], {}
+    methods = sorted(claim.method_fields)
+    for row in sorted(finished, key=lambda row: row["seconds"]):
+        if claim.absent(read_point(claim, canonical_json(row["point"]))):
+            continue
+        cheapest.setdefault(canonical_json([row["point"].get(name) for name in methods]), row)
+    first, *others = cheapest.values()
+    assert first["seconds"] <= MOST_SECONDS, (
+        "give the claim a `spot`, a point of less than a second, and record it again"
+    )
+    for row in [first, *[row for row in others if row["seconds"] <= MORE_SECONDS][:MORE_ROWS]]:
+        comes_out_again(experiment, row)
+
+
+def comes_out_again(experiment, row):
     task = RunTask(experiment, canonical_json(row["point"]), row["seed"])
     outcome = work(task)
     assert outcome.status == "ok", outcome.message

@@ -68,14 +68,14 @@ def reproduces_a_claim() -> None:
 
 def reports_it() -> None:
     run("report", "--out", "own")
-    assert "theorem" in Path("own/index.html").read_text()
+    assert "theorem" in Path("own/report/index.html").read_text()
 
 
 def reports_the_record() -> None:
     from whichtoken.lab.record import recorded_runs
 
     run("report", "--record", "--out", "record")
-    page = Path("record/index.html").read_text()
+    page = Path("record/report/index.html").read_text()
     missing = {claim for claim, _ in recorded_runs() if claim.split("/")[1] not in page}
     assert not missing, missing
 

@@ -3,12 +3,13 @@
 from whichtoken.lab.experiment import Experiment, Grid, Measured, Predicted, Row, Rows
 from whichtoken.lab.reproduce import reproduce
 from whichtoken.lab.results import Result
-from whichtoken.lab.samples import Exact, Mean, Resampled, Share
+from whichtoken.lab.samples import Every, Exact, Mean, Resampled, Share, Worst
 from whichtoken.lab.statistics import log_slope
 from whichtoken.lab.verdicts import Claim, Verdict, agreement, at_least, at_most, not_run
 
 __all__ = [
     "Claim",
+    "Every",
     "Exact",
     "Experiment",
     "Grid",
@@ -21,6 +22,7 @@ __all__ = [
     "Rows",
     "Share",
     "Verdict",
+    "Worst",
     "agreement",
     "at_least",
     "at_most",

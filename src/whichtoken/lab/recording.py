@@ -183,6 +183,7 @@ def _put_spot(experiment: str, ledger: Ledger) -> None:
     if claim.spot is None:
         return
     task = RunTask(experiment, canonical_json(vars(claim.spot)), 0)
+    work(task)  # imports and compilation are not the row's
     outcome = work(task)
     row: Row[Any] = Row(
         claim.spot, 0, outcome.status, outcome.message, outcome.values, outcome.seconds, outcome.package_version

@@ -35,6 +35,11 @@ class Sample(Protocol):
 
     def interval(self, level: float) -> Interval: ...
 
+    @property
+    def unseen(self) -> float:
+        """What may be wrong and has, by the luck of one in ten, not been met in any run; infinite where nobody can say."""
+        ...
+
     def luck(self, level: float) -> float:
         """How far a measurement strays with the luck of one in ten, in half-widths of its interval."""
         ...
@@ -42,6 +47,8 @@ class Sample(Protocol):
 
 class _NormalLuck:
     """Of measurements whose interval is close to that of a normal law."""
+
+    unseen = 0.0
 
     def luck(self, level: float) -> float:
         normal = NormalDist()
@@ -108,6 +115,55 @@ class Exact(_NormalLuck):
 
     def interval(self, level: float) -> Interval:
         return Interval(self.value, self.value, self.value)
+
+
+class Worst(Exact):
+    """The largest or smallest number of several random runs, for claims about every run: others may be worse.
+
+    Parameters
+    ----------
+    value : float
+        The number of the worst run.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Worst, at_least
+    >>> verdict = at_least("cosine", "near in every run", bound=0.9, measured=Worst(min([0.97, 0.95]))).settle(0.95)
+    >>> verdict.state, verdict.resolution
+    ('agrees', None)
+    """
+
+    unseen = math.inf
+
+
+class Every(_NormalLuck):
+    """The share of random runs in which something holds that is claimed of every run, so that one refutes it.
+
+    Parameters
+    ----------
+    hits : array_like of bool
+        One per run.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Every, at_least
+    >>> verdict = at_least("all", "holds in every run", bound=1.0, measured=Every([True] * 40)).settle(0.95)
+    >>> verdict.state, round(verdict.resolution, 3)  # of runs: fewer that fail might not have been met
+    ('agrees', 0.056)
+    """
+
+    def __init__(self, hits: ArrayLike) -> None:
+        self.hits: NDArray[np.bool_] = np.asarray(hits, dtype=bool)
+
+    @property
+    def unseen(self) -> float:  # type: ignore[override]
+        return float(1.0 - (1.0 - POWER) ** (1.0 / max(len(self.hits), 1)))
+
+    def interval(self, level: float) -> Interval:
+        if not len(self.hits):
+            return NOTHING
+        share = float(self.hits.mean())
+        return Interval(share, share, share)
 
 
 class Share(_NormalLuck):

@@ -168,8 +168,10 @@ class Claim(Shown):
         """A truth this far off is measured, but for the luck of one in ten, with an interval that leaves what is accepted."""
         if self.kind == "not run" or self.theory is None or found.low is None or found.high is None:
             return None
+        if math.isinf(self.sample.unseen):
+            return None
         half = (found.high - found.low) / 2
-        return max(0.0, self.tolerance + self.theory_error - half * (1 - self.sample.luck(level)))
+        return max(self.sample.unseen, self.tolerance + self.theory_error - half * (1 - self.sample.luck(level)))
 
     def _rule(self, level: float) -> str:
         if self.kind == "not run":

@@ -100,7 +100,7 @@ def _recorded_state(claim: Experiment[Any], preset: str, code: str) -> Text:
 
 def _notices(verdict: Verdict | None) -> Text:
     error = "" if verdict is None else least_error(verdict)
-    return printable(f" (would notice an error of {error})" if error else "", "dim")
+    return printable(f" (would notice {error})" if error else "", "dim")
 
 
 def _stored(out: Path) -> Iterator[tuple[Run, Judged | None]]:

@@ -26,7 +26,7 @@ def sentence(verdict: Verdict) -> str:
     >>> from whichtoken.report.sentences import sentence
     >>> found = Mean([0.49, 0.5, 0.52])
     >>> sentence(agreement("coin", "heads", theory=0.5, measured=found, tolerance=0.1).settle(0.95))
-    'Measured 0.5033 (0.4654 to 0.5413); theory says 0.5; an error of 16 % would have been noticed.'
+    'Measured 0.5033 (0.4654 to 0.5413); theory says 0.5; an error of 18 % would have been noticed.'
     """
     if verdict.state == "not-run" or verdict.measured is None:
         if verdict.state in ("agrees", "disagrees"):
@@ -64,9 +64,9 @@ def _theory(verdict: Verdict) -> str:
 
 
 def _noticed(verdict: Verdict) -> str:
-    """Of an equality that holds, the error that would have been seen; a bound that holds would have shown any violation."""
+    """What would have been seen of an error; nothing of a bound that would have shown any violation."""
     error = least_error(verdict)
-    return f"; an error of {error} would have been noticed" if error and verdict.relation == "=" else ""
+    return f"; {error} would have been noticed" if error and verdict.resolution else ""
 
 
 def least_error(verdict: Verdict) -> str:
@@ -75,6 +75,7 @@ def least_error(verdict: Verdict) -> str:
     if verdict.state != "agrees" or size is None or not math.isfinite(size) or verdict.theory is None:
         return ""
     if size == 0.0:
-        return "" if verdict.relation == "=" else "any size"
+        return "" if verdict.relation == "=" else "any violation"
     share = size / abs(verdict.theory) if abs(verdict.theory) > NEAR_ZERO else 1.0
-    return f"{100 * share:.2g} %" if share < 1.0 else number(size)
+    what = "an error" if verdict.relation == "=" else "a violation"
+    return f"{what} of {f'{100 * share:.2g} %' if share < 1.0 else number(size)}"

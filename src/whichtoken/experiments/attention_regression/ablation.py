@@ -150,6 +150,7 @@ class Ablation(Experiment[Point]):
         yield from _size_claims(rows.where(start="spectral"))
         yield from _start_claims(rows.where(variant="full", size=1.0))
         yield from _penalty_claims(rows.where(size=1.0, start_samples=Point.start_samples))
+        yield from _escape_claims(rows.where(size=1.0, start_samples=Point.start_samples))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
@@ -258,6 +259,24 @@ def _penalty_claims(rows: Rows[Point]) -> Iterator[Claim]:
                 measured=Mean(rows.where(start=start, condition=k).per_seed(_without_penalty)),
                 tolerance=0.05,
             )
+
+
+def _escape_claims(rows: Rows[Point]) -> Iterator[Claim]:
+    """Whether the Gram preconditioner helps to leave saddles, as the source says: from one, and from a random start."""
+    for start in ("saddle", "random"):
+        for k in rows.where(start=start, variant="no-gram").levels("condition"):
+            yield at_least(
+                f"ablation.escape.{start}.k{k:g}",
+                f"{start} start, condition numbers {k:g}: share of runs at the floor after 40 steps, minus that without the Gram"
+                " preconditioner",
+                bound=0.0,
+                measured=Mean(rows.where(start=start, condition=k).per_seed(_more_successes)),
+            )
+
+
+def _more_successes(repeat: Rows[Point]) -> float | None:
+    full, without = (repeat.where(variant=variant) for variant in ("full", "no-gram"))
+    return float(full[0].measured["success"]) - float(without[0].measured["success"]) if full and without else None
 
 
 def _without_penalty(repeat: Rows[Point]) -> float | None:

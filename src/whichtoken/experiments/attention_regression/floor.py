@@ -179,3 +179,10 @@ def _narrow_claims(rows: Rows[Point]) -> Iterator[Claim]:
                 measured=Mean(runs.values("evened_share")),
                 tolerance=0.2,  # the prediction itself is a mean over cumulants that errs by 5 to 10 %
             )
+            yield agreement(
+                f"floor.outputs-raw.{code}",
+                f"{what}: excess as it is over its prediction",
+                theory=1.0,
+                measured=Mean(runs.values("stored_share")),
+                tolerance=0.2,
+            )

@@ -34,7 +34,7 @@ class Point:
 class Images(Experiment[Point]):
     id = "group-sparse/images"
     version = 2
-    spot = Point(steps=10)
+    spot = Point(steps=2)
     presets = {
         "quick": (Grid(noise="fresh", seeds=4), Grid(noise="fixed", seeds=7)),
         "full": (

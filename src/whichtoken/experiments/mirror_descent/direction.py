@@ -25,6 +25,7 @@ from whichtoken.lab import (
     Resampled,
     Row,
     Rows,
+    Worst,
     agreement,
     at_least,
     at_most,
@@ -145,7 +146,7 @@ class MirrorDirection(Experiment[Point]):
                     f"p = {p:g}: by how much the nearest limit of another p is farther in the run where it is least, so that "
                     "in every run the own limit is the nearest",
                     bound=0.0,
-                    measured=Exact(min([*map(_advantage, runs), *[-1.0] * len(runs.failed)])),
+                    measured=Worst(min([*map(_advantage, runs), *[-1.0] * len(runs.failed)])),
                 )
         yield at_least(
             "direction.settled",

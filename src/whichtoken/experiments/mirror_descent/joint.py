@@ -31,6 +31,7 @@ from whichtoken.lab import (
     Resampled,
     Rows,
     Share,
+    Worst,
     agreement,
     at_least,
     at_most,
@@ -268,7 +269,7 @@ def _judge_family(p: float, settled: Rows[Point], runs: int) -> Iterator[Claim]:
             f"joint.worst.p{p:g}",
             f"p = {p:g}: smallest cosine of a settled run, W or v, to the member at the measured ratio",
             bound=NEAR,
-            measured=Exact(float(min(map(_least_cosine, settled)))),
+            measured=Worst(min(map(_least_cosine, settled))),
         )
     elif p not in (1.75, 2.0):
         yield at_least(
@@ -302,7 +303,7 @@ def _judge_ratio(settled: Rows[Point]) -> Iterator[Claim]:
                 f"joint.ratio-of-steps.p{p:g}",
                 f"p = {p:g}: by which factor |v| / |W| exceeds (decoder step / step)^(1/(p-1)), least of all settled runs",
                 bound=1.2,
-                measured=Exact(runs.values("ratio_over_steps").min()),
+                measured=Worst(runs.values("ratio_over_steps").min()),
             )
 
 

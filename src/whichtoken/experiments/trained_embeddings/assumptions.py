@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whichtoken.experiments.trained_embeddings._starts import Start, Vector, first_step_on, limit_of
-from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows, Share, at_least
+from whichtoken.lab import Claim, Every, Experiment, Grid, Mean, Measured, Rows, Share, at_least
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -108,7 +108,7 @@ class Assumptions(Experiment[Point]):
                 f"assumptions.selects.{name}",
                 f"{WORDS[name]}: share of runs in which a relevant token wins every sequence{all_of_them}",
                 bound=1.0 if name in KEPT else 0.5,
-                measured=Exact(np.mean(hits)) if name in KEPT else Share(hits),
+                measured=Every(hits) if name in KEPT else Share(hits),
             )
             if name == "descent":  # too slow to come near its limit: |p| grows as the logarithm of the steps
                 yield at_least(
@@ -131,7 +131,7 @@ class Assumptions(Experiment[Point]):
                 "assumptions.separable",
                 "share of all flows that came through and whose selection has a max-margin direction",
                 bound=0.95,
-                measured=Exact(flows.values("separable").sum() / (len(flows) + len(flows.failed))),
+                measured=Share([*flows.values("separable"), *[False] * len(flows.failed)]),
             )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
