@@ -20,8 +20,8 @@ def excess_floor(kind: str, target: ArrayLike, noise: float, samples: int, logit
     Least squares contributes noise^2 d outputs / n to the squared error, its intercept noise^2 outputs / n. The context
     contributes its own error; where it is not the training set, so does the gap between the two covariances. With fewer
     outputs than features training chooses the subspace in which it looks at the training tokens, and most of their own
-    error goes (`frames`; a mean over simulated cumulants, which takes about a second); with as many it stays. One or two outputs at very little noise end two to three times
-    above it (`attention-regression/floor`).
+    error goes (`frames`; a mean over simulated cumulants, which takes about a second); with as many it stays. One or two outputs
+    at very little noise end two to three times above it (`attention-regression/floor`).
 
     Parameters
     ----------
