@@ -29,8 +29,7 @@ QUESTION = "Should I take an attention head for regression?"
 WHY = {
     "least squares": {
         "win": (
-            "Averaging over the stored rows shrinks every answer a little towards the middle, which noisy tables reward by a few "
-            "tenths of a per cent: no reason to take it for a table."
+            "By a few tenths of a per cent, whose cause was not looked into: no reason to take a head for a table."
         ),
         "loss": (
             "On linear data with noise least squares is the best there is, and one factorisation; a head has the error of its "
