@@ -74,8 +74,8 @@ def reports_it() -> None:
 def reports_the_record() -> None:
     from whichtoken.lab.record import recorded_runs
 
-    run("report", "--record", "--out", "record")
-    page = Path("record/report/index.html").read_text()
+    run("report", "--record", "--out", "own")
+    page = Path("own/record/index.html").read_text()
     missing = {claim for claim, _ in recorded_runs() if claim.split("/")[1] not in page}
     assert not missing, missing
 
