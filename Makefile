@@ -13,7 +13,8 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 OUT ?= whichtoken-output
 
-# Real data for tests and experiments that can use it; everything runs without.
+# Real data for tests and experiments that can use it: the folder you name, or shared/data beside this one if there is such a
+# folder; everything runs without.
 WHICHTOKEN_DATA ?= $(wildcard $(abspath ../shared/data))
 export WHICHTOKEN_DATA
 

@@ -246,7 +246,7 @@ def _missing(tables: list[Table]) -> str:
         reason = (table.measured or {}).get("not_run", "")
         command = f"`whichtoken bench {table.name}`" + (f" ({_text(reason)})" if reason else "")
         lines.append(_line([table.question, command]))
-    return "## Not run\n\nNot measured yet on the machine of the others.\n\n" + "\n".join(lines) + "\n"
+    return "## Not run\n\nNot run yet on the machine named above.\n\n" + "\n".join(lines) + "\n"
 
 
 def _phrase(beside: Beside) -> str:

@@ -25,7 +25,7 @@ def test_reproduce_prints_verdicts_and_writes_json(whichtoken, tmp_path):
     assert "toy/mean (quick)" in done.stdout
     assert "1 agrees" in done.stdout
     assert "mean.shift" not in done.stdout, "as recorded: nothing more to say"
-    assert "The verdict is as on record." in done.stdout
+    assert "The verdict is as the claim's own file expects." in done.stdout
     assert done.stderr == "", "quiet when not a terminal"
     [experiment] = json.loads((tmp_path / "out.json").read_text())["experiments"]
     assert set(experiment) == {"id", "preset", "points", "failed", "seconds", "fault", "verdicts", "rows"}

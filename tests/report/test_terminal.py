@@ -34,7 +34,8 @@ def on_record(result, monkeypatch):
 
     def put(*verdicts):
         run = RecordedRun("toy/mean", "quick", 1, "2020-01-01", "", {}, 2, 10, 0, 1.0, verdicts)
-        monkeypatch.setattr("whichtoken.lab.comparison.recorded_runs", lambda: {("toy/mean", "quick"): run})
+        for module in ("lab.comparison", "report.terminal"):
+            monkeypatch.setattr(f"whichtoken.{module}.recorded_runs", lambda: {("toy/mean", "quick"): run})
         monkeypatch.setattr(type(find("toy/mean")), "expected", {"quick": run.states})
 
     return put
@@ -50,6 +51,12 @@ def test_run_as_recorded_is_one_line_and_a_sentence(result, on_record, capsys):
     assert "mean.shift" not in shown
     print_results([result], verbose=True)
     assert "the mean is the shift" in capsys.readouterr().out
+
+
+def test_claim_outside_the_package_is_compared_with_its_own_file(result, monkeypatch, capsys):
+    monkeypatch.setattr(type(find("toy/mean")), "expected", {"quick": {"mean.shift": "agrees"}})
+    print_results([result])
+    assert "The verdict is as the claim's own file expects." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -164,7 +171,7 @@ def test_demonstration_ends_with_families_counts_report_and_what_to_try(capsys):
     print_summary(studies, "out/report/index.html")
     shown = capsys.readouterr().out
     assert all(f"{theory.name}: of " in shown for theory in THEORIES)
-    assert f"In all {sum(len(study.verdicts) for study in leading(studies).values())} claims: " in shown
+    assert f"In all {sum(len(study.verdicts) for study in leading(studies).values())} verdicts: " in shown
     assert "report: out/report/index.html" in shown
     assert "whichtoken report --record" in shown
 

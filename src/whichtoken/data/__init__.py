@@ -49,8 +49,8 @@ _HOME = {
     "read_bag_set": "packages",
     "read_imdb": "review_files",
     "read_movie_reviews": "packages",
-    "write_table": "table_output",
     "synthetic_reviews": "review_sentences",
+    "write_table": "table_output",
 }
 
 __all__ = [

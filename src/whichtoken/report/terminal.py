@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from whichtoken.display.terminal import console, printable, table
 from whichtoken.lab.comparison import Difference, differences
 from whichtoken.lab.discovery import faults
+from whichtoken.lab.record import recorded_runs
 from whichtoken.lab.verdicts import Verdict, in_words
 from whichtoken.report.sentences import STATES, counted_states, counts, number, sentence
 from whichtoken.report.studies import Study, leading
@@ -55,12 +56,12 @@ def print_summary(studies: Iterable[Study], page: str, record: bool = False) -> 
     for theory in THEORIES:
         verdicts = [verdict for study in leaders if study.experiment.theory == theory.id for verdict in study.verdicts]
         if verdicts:
-            told = f": of {len(verdicts)} claims about {theory.about}, "
+            told = f": of {len(verdicts)} verdicts about {theory.about}, "
             screen.print(
                 printable(theory.name, "bold") + printable(told) + coloured_counts(counts(verdicts)), highlight=False
             )
     found = counts(verdict for study in leaders for verdict in study.verdicts)
-    screen.print(printable(f"In all {sum(found.values())} claims: {counted_states(found)}."), highlight=False)
+    screen.print(printable(f"In all {sum(found.values())} verdicts: {counted_states(found)}."), highlight=False)
     screen.print(printable("report: ", "bold") + printable(page), highlight=False, soft_wrap=True)
     tries = [
         ("whichtoken report --record", "what the long runs found"),
@@ -144,10 +145,12 @@ def _interval(verdict: Verdict | None) -> str:
     return f" ({number(verdict.low)} to {number(verdict.high)})"
 
 
-def _beside_the_record(results: Iterable[Result], different: int) -> str:
+def _beside_the_record(results: Sequence[Result], different: int) -> str:
     known = sum(bool(result.expected(verdict)) for result in results for verdict in result.verdicts)
+    recorded = any((result.id, result.preset) in recorded_runs() for result in results)
+    told = "as on record" if recorded else "as the claim's own file expects"
     if not known:
         return "None of this is on record: no verdict to compare with."
     if not different:
-        return f"All {known} verdicts are as on record." if known > 1 else "The verdict is as on record."
-    return f"{different} of {known} verdicts are not as on record."
+        return f"All {known} verdicts are {told}." if known > 1 else f"The verdict is {told}."
+    return f"{different} of {known} verdicts are not {told}."

@@ -76,7 +76,8 @@ THEORIES = (
         name="Trained embeddings",
         question="How do embeddings come to know which words matter?",
         about="embeddings that learn which words matter",
-        paper="Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens",
+        paper="Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens "
+        "(arXiv 2505.17282)",
         figure=("trained-embeddings/levels", 1),
         caption="Each dot is a token: what its embedding says after training, against what it really says about the label.",
         headlines=(
