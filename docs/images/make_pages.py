@@ -1,6 +1,6 @@
 """Pictures of the report and of an explained review: `python docs/images/make_pages.py REPORT_FOLDER`.
 
-The folder is that of `whichtoken report`. Needs the developers' tools and a chromium.
+The folder is that of `whichtoken report`, or the folder `record` of `whichtoken report --record`. Needs the developers' tools and a chromium.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ SIZE = {"width": 900, "height": 1100}
 def explained_reviews(folder: Path) -> Path:
     """The page of four invented reviews that the model has not seen."""
     texts, labels = synthetic_reviews(604, np.random.default_rng(0))
-    model = TextClassifier(random_state=0).fit(texts[:600], labels[:600])
+    words = np.where(np.asarray(labels) > 0, "good", "bad")
+    model = TextClassifier(random_state=0).fit(texts[:600], words[:600])
     page = folder / "reviews.html"
     page.write_text(as_html(model.explain(texts[600:])), encoding="utf-8")
     return page
