@@ -35,6 +35,11 @@ from whichtoken.training.plan import TrainingPlan
 PART = "Training"
 QUESTION = "How long does a step of `<cls>` attention take on real documents?"
 WHY = {
+    "PyTorch in float32": {
+        "even": "Both round to single precision; the order of the sums differs.",
+        "loss": "Both round to single precision; steps that a token misses are taken at once, which adds a rounding or two.",
+        "win": "Both round to single precision; the order of the sums differs.",
+    },
     "PyTorch on padded ids": {
         "win": (
             "A document counts by its distinct tokens and two numbers for each, and a row of the embedding is touched "
@@ -222,7 +227,12 @@ def _memory(case: str, data: str) -> Iterator[Measure]:
     """Memory that a fresh process needs at its peak for a model and one step, beyond the data; where the system tells."""
     if not RESET_PEAK.exists():
         return
-    command = [sys.executable, "-P", __file__, data]  # -P: the benchmark `inspect` must not stand in for Python's module
+    command = [
+        sys.executable,
+        "-P",
+        __file__,
+        data,
+    ]  # -P: the benchmark `inspect` must not stand in for Python's module
     ours, theirs = (int(subprocess.check_output([*command, what])) for what in ("ours", "torch"))
     yield Measure(
         case,
