@@ -36,9 +36,9 @@ PART = "Training"
 QUESTION = "How long does a step of `<cls>` attention take on real documents?"
 WHY = {
     "PyTorch in float32": {
-        "even": "Both round to single precision; the order of the sums differs.",
-        "loss": "Both round to single precision; steps that a token misses are taken at once, which adds a rounding or two.",
-        "win": "Both round to single precision; the order of the sums differs.",
+        "even": "Both round to single precision; sums, and steps that a token misses, are taken in another order.",
+        "loss": "Both round to single precision; sums, and steps that a token misses, are taken in another order.",
+        "win": "Both round to single precision; sums, and steps that a token misses, are taken in another order.",
     },
     "PyTorch on padded ids": {
         "win": (
