@@ -1,6 +1,7 @@
 """Pictures of the report and of an explained review: `python docs/images/make_pages.py REPORT_FOLDER`.
 
-The folder is that of `whichtoken report`, or the folder `record` of `whichtoken report --record`. Needs the developers' tools and a chromium.
+The folder is that of `whichtoken report`, or the folder `record` of `whichtoken report --record`. Needs the developers'
+tools and a chromium.
 """
 
 from __future__ import annotations
