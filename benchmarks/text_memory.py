@@ -66,7 +66,8 @@ def _name(rank: int) -> str:
 
 def _peak(case: str, what: str, command: list[str], metrics: Path) -> Measure:
     start = time.perf_counter()
-    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
+    # -P: the benchmark `inspect` must not stand in for Python's module
+    process = subprocess.Popen([sys.executable, "-P", *command], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)  # not process.wait: only this says what the process used
     process.returncode = os.waitstatus_to_exitcode(status)
     if status:
