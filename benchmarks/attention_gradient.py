@@ -79,7 +79,7 @@ METHODS: dict[str, Callable[[SoftmaxRegression, Tensor, Tensor], None]] = {
 def peak_megabytes(name: str, tokens: int) -> float:
     """Memory that one gradient adds to a fresh process."""
     program = f"import runpy; runpy.run_path({__file__!r})['report_peak']({name!r}, {tokens})"
-    finished = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    finished = subprocess.run([sys.executable, "-P", "-c", program], check=True, capture_output=True, text=True)
     return float(finished.stdout)
 
 

@@ -30,6 +30,14 @@ def test_every_benchmark_can_be_loaded(name, monkeypatch):
         assert callable(module.measure)
 
 
+def test_a_benchmark_that_runs_its_own_file_leaves_python_its_modules():
+    """`inspect` is also the name of a module of Python, which a script beside it would find first."""
+    texts = {name: file.read_text(encoding="utf-8") for name, file in benchmark_files().items()}
+    own = [name for name, text in texts.items() if "__file__" in text and "sys.executable" in text]
+    assert own
+    assert [name for name in own if '"-P"' not in texts[name]] == []
+
+
 def test_an_unknown_benchmark_is_named():
     with pytest.raises(UsageError, match="unknown benchmark 'mirror-stp'; did you mean 'mirror-step'"):
         next(run_benchmark("mirror-stp"))
