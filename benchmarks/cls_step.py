@@ -227,12 +227,8 @@ def _memory(case: str, data: str) -> Iterator[Measure]:
     """Memory that a fresh process needs at its peak for a model and one step, beyond the data; where the system tells."""
     if not RESET_PEAK.exists():
         return
-    command = [
-        sys.executable,
-        "-P",
-        __file__,
-        data,
-    ]  # -P: the benchmark `inspect` must not stand in for Python's module
+    # -P: the benchmark `inspect` must not stand in for Python's module
+    command = [sys.executable, "-P", __file__, data]
     ours, theirs = (int(subprocess.check_output([*command, what])) for what in ("ours", "torch"))
     yield Measure(
         case,
