@@ -188,7 +188,7 @@ def test_pilot_estimate_covers_the_truth_through_any_linear_map(signal_tokens, s
 
 
 def test_pilot_knows_how_far_its_strength_may_be_off():
-    """A hundred pilots with much signal, whose common whitening is what is most uncertain: left out, it makes the spread 3."""
+    """A hundred pilots with much signal, whose common whitening is what is most uncertain: left out, it makes the spread 2.8."""
     task = {"length": 5, "signal_tokens": 2, "strength": 5.0, "prevalence": 0.5}
     off = []
     for seed in range(100):

@@ -136,36 +136,6 @@ class Worst(Exact):
     unseen = math.inf
 
 
-class Every(_NormalLuck):
-    """The share of random runs in which something holds that is claimed of every run, so that one refutes it.
-
-    Parameters
-    ----------
-    hits : array_like of bool
-        One per run.
-
-    Examples
-    --------
-    >>> from whichtoken.lab import Every, at_least
-    >>> verdict = at_least("all", "holds in every run", bound=1.0, measured=Every([True] * 40)).settle(0.95)
-    >>> verdict.state, round(verdict.resolution, 3)  # of runs: fewer that fail might not have been met
-    ('agrees', 0.056)
-    """
-
-    def __init__(self, hits: ArrayLike) -> None:
-        self.hits: NDArray[np.bool_] = np.asarray(hits, dtype=bool)
-
-    @property
-    def unseen(self) -> float:  # type: ignore[override]
-        return float(1.0 - (1.0 - POWER) ** (1.0 / max(len(self.hits), 1)))
-
-    def interval(self, level: float) -> Interval:
-        if not len(self.hits):
-            return NOTHING
-        share = float(self.hits.mean())
-        return Interval(share, share, share)
-
-
 class Share(_NormalLuck):
     """The fraction of seeds for which something holds, with Clopper and Pearson's exact interval.
 
@@ -198,6 +168,33 @@ class Share(_NormalLuck):
             return Interval(share, None, None)
         bounds = stats.binomtest(int(self.hits.sum()), n).proportion_ci(level, method="exact")
         return Interval(share, float(bounds.low), float(bounds.high))
+
+
+class Every(Share):
+    """The share of random runs in which something holds that is claimed of every run, so that one refutes it.
+
+    Parameters
+    ----------
+    hits : array_like of bool
+        One per run.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Every, at_least
+    >>> verdict = at_least("all", "holds in every run", bound=1.0, measured=Every([True] * 40)).settle(0.95)
+    >>> verdict.state, round(verdict.resolution, 3)  # of runs: fewer that fail might not have been met
+    ('agrees', 0.056)
+    """
+
+    @property
+    def unseen(self) -> float:  # type: ignore[override]
+        return float(1.0 - (1.0 - POWER) ** (1.0 / max(len(self.hits), 1)))
+
+    def interval(self, level: float) -> Interval:
+        if not len(self.hits):
+            return NOTHING
+        share = float(self.hits.mean())
+        return Interval(share, share, share)
 
 
 class Resampled(_NormalLuck):

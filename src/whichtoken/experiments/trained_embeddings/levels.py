@@ -56,9 +56,8 @@ class Levels(Experiment[Point]):
             Grid(dim=128, lr=1e-3, epochs=60, drop=40, train_value=True, balanced=True, seeds=6),
         ),
         "full": (Grid(dim=1024, train_value=[False, True], balanced=[False, True], seeds=5),),
-        "paper": (
-            Grid(train_value=True, balanced=[False, True], seeds=(3, 12)),
-        ),  # n is not stated there: 4000 is ours
+        # n is not stated there: 4000 is ours
+        "paper": (Grid(train_value=True, balanced=[False, True], seeds=(3, 12)),),
     }
     method_fields = frozenset({"dim", "epochs", "drop", "lr", "weight_decay", "train_value", "balanced"})
 
