@@ -23,12 +23,13 @@ from typing import Any
 
 from whichtoken.files import write_text
 from whichtoken.lab.discovery import experiments
-from whichtoken.lab.record import POWER, record_folder, recorded_states
+from whichtoken.lab.record import POWER, record_folder, recorded_runs, recorded_states
 
 HERE = Path(__file__).parent
 DATA, PAGE = HERE / "claims.toml", HERE / "claims.md"
 PRESETS = ("full", "paper", "quick")  # the state of a code is that of the first that has it
 STATES = ("agrees", "disagrees", "inconclusive", "not-run")
+SIGNS = "bounds at 0: signs"
 INTRODUCTION = """# Every statement, and what became of it
 
 Made by `python docs/make_claims.py` from `docs/claims.toml` and the record. For each statement of each source: where it stands
@@ -162,9 +163,27 @@ def _power(noticed: dict[str, dict[str, list[Any]]], excused: dict[str, dict[str
     ]
     lines += ["agree, so many would not. A bound is made harder to keep by that much of it.\n"]
     lines += ["| verdicts that agree | number | notice 5 % | notice 10 % |", "|---|---|---|---|"]
-    for name, kinds in (("equalities", {"equal"}), ("bounds", {"at least", "at most"})):
-        found = [item for codes in noticed.values() for item in codes.values() if item[0] in kinds]
-        lines.append(f"| {name} | {len(found)} | {sum(item[1] for item in found)} | {sum(item[2] for item in found)} |")
+    theories = {
+        (name, verdict.code): verdict.theory
+        for (name, preset), run in recorded_runs().items()
+        if preset == "full"
+        for verdict in run.verdicts
+    }
+    found: dict[str, list[list[Any]]] = {"equalities": [], "bounds": [], SIGNS: []}
+    for claim, codes in noticed.items():
+        for code, item in codes.items():
+            sign = item[0] != "equal" and theories[claim, code] == 0
+            found["equalities" if item[0] == "equal" else SIGNS if sign else "bounds"].append(item)
+    for name in ("equalities", "bounds"):
+        five, ten = (sum(item[place] for item in found[name]) for place in (1, 2))
+        lines.append(f"| {name} | {len(found[name])} | {five} | {ten} |")
+    lines.append(f"| {SIGNS} | {len(found[SIGNS])} | | |")
+    lines += [
+        "\nA bound at 0 says on which side a difference lies, and a share of 0 changes nothing. Such a verdict agrees only if its"
+    ]
+    lines += [
+        "whole interval lies on that side: a difference on the other, or one that chance may have made, is noticed."
+    ]
     listed = [
         (f"{claim}: {code}", why) for claim, codes in sorted(excused.items()) for code, why in sorted(codes.items())
     ]
