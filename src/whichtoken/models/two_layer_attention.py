@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
@@ -24,21 +25,32 @@ LAYER_NORM_EPS = 1e-5  # torch.nn.LayerNorm's
 GROUP_ENTRIES = 1 << 17  # of the u x u matrices of a group
 
 
-class HeadSums(NamedTuple):
-    """The query and the read-out, with the sums of their coordinates, which LayerNorm's centring needs."""
-
-    cls: Array
-    value: Array
-    cls_sum: Any
-    value_sum: Any
-
-
 class Group(NamedTuple):
-    """Documents of similar size, each filled up to u tokens with copies of its first that count zero times."""
+    """Documents of similar size, each filled up to u tokens with its first, which then counts zero times."""
 
     documents: NDArray[np.intp]  # (b,)
     entries: NDArray[np.intp]  # (b, u) places in the arrays of the count matrix
     counts: NDArray[np.int32]  # (b, u)
+
+
+class Batch(NamedTuple):
+    """What the documents of a batch share."""
+
+    tokens: NDArray[np.int32]  # (touched,) that occur, ascending
+    places: NDArray[np.intp]  # of each entry of the count matrix among them
+    embeddings: Array  # (touched, d)
+    vectors: Array  # (3, d): p, v, 1/d
+    projections: Array  # (touched, 3): of the embeddings on these
+
+    def places_of(self, group: Group) -> Iterator[NDArray[np.intp]]:
+        """The places of each document's tokens, without those that only fill up."""
+        for places, counts in zip(self.places[group.entries], group.counts, strict=True):
+            yield places[: np.count_nonzero(counts)]
+
+    @property
+    def vector_sums(self) -> tuple[Any, Any]:
+        """The sums of the coordinates of p and v, which LayerNorm's centring needs."""
+        return self.vectors[0].sum(), self.vectors[1].sum()
 
 
 class Layers(NamedTuple):
@@ -95,40 +107,38 @@ class TwoLayerAttention(ClsModel):
     def decision(self, counts: Any) -> NDArray[np.float64]:
         """The output f of every document, (n,); zero for an empty one."""
         documents = count_matrix(counts, len(self.embeddings))
-        heads, result = self._heads(), np.zeros(documents.shape[0])
+        batch, result = self._batch(documents), np.zeros(documents.shape[0])
         for group in _groups(documents):
-            U = self.embeddings[documents.indices[group.entries]]
-            result[group.documents] = _forward(U, group.counts, heads).outputs
+            result[group.documents] = _forward(batch, group).outputs
         return result
 
     def gradient(self, counts: Any, labels: Any) -> TwoLayerGradient:
         """Mean logistic loss and its gradients."""
         documents = count_matrix(counts, len(self.embeddings))
-        signs, heads = binary_labels(labels, documents.shape[0]), self._heads()
-        tokens, places = np.unique(documents.indices, return_inverse=True)
-        rows = np.zeros((len(tokens), self.embeddings.shape[1]), dtype=self.embeddings.dtype)
-        cls, value, outputs = np.zeros_like(self.cls), np.zeros_like(self.value), np.zeros(len(signs))
-        ones = np.full_like(self.cls, 1 / len(self.cls))
+        signs, batch = binary_labels(labels, documents.shape[0]), self._batch(documents)
+        rows, outputs = np.zeros_like(batch.embeddings), np.zeros(len(signs))
+        d_projections, d_sums = np.zeros_like(batch.projections), np.zeros(2)
         for group in _groups(documents):
-            U = self.embeddings[documents.indices[group.entries]]  # (b, u, d)
-            layers = _forward(U, group.counts, heads)
+            layers = _forward(batch, group)
             outputs[group.documents] = layers.outputs
             y = signs[group.documents]
             pulls = -y / (1 + np.exp(y * layers.outputs)) / len(signs)
-            gram, projections, sums = _backward(layers, heads, pulls.astype(U.dtype), U.shape[2])
-            for i, places_of_document in enumerate(places[group.entries]):
-                distinct = np.count_nonzero(group.counts[i])
-                # the rank-three terms ride along as three more rows of the one large product
-                stacked = np.concatenate([U[i, :distinct], heads.cls[None], heads.value[None], ones[None]])
-                left = np.concatenate([gram[i, :distinct, :distinct], projections[i, :distinct]], axis=1)
-                rows[places_of_document[:distinct]] += left @ stacked
-            flat = U.reshape(-1, U.shape[2])
-            cls += projections[..., 0].ravel() @ flat + sums[0]
-            value += projections[..., 1].ravel() @ flat + sums[1]
-        return TwoLayerGradient(logistic_loss(outputs, signs), tokens, rows, cls, value)
+            d_gram, d_projected, sums = _backward(layers, batch, pulls.astype(rows.dtype))
+            d_sums += sums
+            for i, places in enumerate(batch.places_of(group)):
+                distinct = len(places)
+                add_rows(rows, places, d_gram[i, :distinct, :distinct] @ batch.embeddings[places])
+                add_rows(d_projections, places, d_projected[i])
+        rows += d_projections @ batch.vectors
+        cls, value = d_projections[:, :2].T @ batch.embeddings + d_sums[:, None].astype(rows.dtype)
+        return TwoLayerGradient(logistic_loss(outputs, signs), batch.tokens, rows, cls, value)
 
-    def _heads(self) -> HeadSums:
-        return HeadSums(self.cls, self.value, self.cls.sum(), self.value.sum())
+    def _batch(self, documents: csr_array) -> Batch:
+        tokens, places = np.unique(documents.indices, return_inverse=True)
+        d = len(self.cls)
+        vectors = np.stack([self.cls, self.value, np.full_like(self.cls, 1 / d)])
+        embeddings = self.embeddings[tokens]
+        return Batch(tokens, places, embeddings, vectors, embeddings @ vectors.T)
 
 
 def _groups(documents: csr_array) -> Iterator[Group]:
@@ -150,36 +160,39 @@ def _groups(documents: csr_array) -> Iterator[Group]:
         start = stop
 
 
-def _forward(U: Array, counts: NDArray[np.int32], heads: HeadSums) -> Layers:
-    """Forward pass of a group; U (b, u, d), counts (b, u)."""
-    d = U.shape[2]
-    gram = np.empty((len(U), U.shape[1], U.shape[1]), dtype=U.dtype)
-    for tokens, square in zip(U, gram, strict=True):  # one by one: numpy then computes one triangle only
-        np.matmul(tokens, tokens.T, out=square)
-    multiplicity = counts.astype(U.dtype)
+def _forward(batch: Batch, group: Group) -> Layers:
+    d, counts = batch.embeddings.shape[1], group.counts
+    # what fills up keeps zeros here, no more than the squared norm on the diagonal, so that no maximum below is theirs
+    gram = np.zeros((*counts.shape, counts.shape[1]), dtype=batch.embeddings.dtype)
+    for square, places in zip(gram, batch.places_of(group), strict=True):
+        tokens, distinct = batch.embeddings[places], len(places)
+        np.matmul(tokens, tokens.T, out=square[:distinct, :distinct])  # one by one: numpy computes one triangle only
+    multiplicity = counts.astype(gram.dtype)
     attention = gram - gram.max(axis=2, keepdims=True)
     np.exp(attention, out=attention)
     attention *= multiplicity[:, None, :]
     attention /= attention.sum(axis=2, keepdims=True)
-    vectors = np.stack([heads.cls, heads.value, np.full_like(heads.cls, 1 / d)], axis=1)  # (d, 3)
-    projections = (U.reshape(-1, d) @ vectors).reshape(*U.shape[:2], 3)
+    projections = batch.projections[batch.places[group.entries]]
     rows = attention @ projections + projections
     mixed = attention @ gram
     mixed += gram
     squares = np.einsum("bij,bij->bi", mixed, attention) + np.einsum("bii->bi", mixed)  # diagonal of W G W^T
     centre = rows[..., 2]
     variance = np.maximum(squares / d - centre**2, 0)  # rounding of rows that are nearly constant may fall below
-    inverse = 1 / np.sqrt(variance + LAYER_NORM_EPS, dtype=U.dtype)
-    scores = (rows[..., 0] - centre * heads.cls_sum) * inverse
-    values = (rows[..., 1] - centre * heads.value_sum) * inverse
+    inverse = 1 / np.sqrt(variance + LAYER_NORM_EPS, dtype=gram.dtype)
+    cls_sum, value_sum = batch.vector_sums
+    scores = (rows[..., 0] - centre * cls_sum) * inverse
+    scores = np.where(counts > 0, scores, scores[:, :1])  # what fills up must not be the maximum
+    values = (rows[..., 1] - centre * value_sum) * inverse
     weights = multiplicity * np.exp(scores - scores.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
     return Layers(attention, mixed, projections, centre, inverse, weights, scores, values)
 
 
-def _backward(layers: Layers, heads: HeadSums, pulls: Array, d: int) -> tuple[Array, Array, tuple[Any, Any]]:
+def _backward(layers: Layers, batch: Batch, pulls: Array) -> tuple[Array, Array, tuple[Any, Any]]:
     """Gradients for dL/df = `pulls` (b,): of G (symmetrised), of the projections (b, u, 3), and of the sums of p and v."""
     attention, projections, inverse = layers.attention, layers.projections, layers.inverse
+    cls_sum, value_sum = batch.vector_sums
     top = np.argmax(layers.weights, axis=1)[:, None]
     # relative to the row attended most, whose own difference is then exactly zero
     gaps = layers.values - np.take_along_axis(layers.values, top, axis=1)
@@ -188,9 +201,9 @@ def _backward(layers: Layers, heads: HeadSums, pulls: Array, d: int) -> tuple[Ar
     d_rows = np.empty_like(projections)  # of W times the projections
     d_rows[..., 0], d_rows[..., 1] = d_scores * inverse, d_values * inverse
     d_variance = -0.5 * inverse**2 * (d_scores * layers.scores + d_values * layers.values)
-    d_rows[..., 2] = -heads.cls_sum * d_rows[..., 0] - heads.value_sum * d_rows[..., 1]
+    d_rows[..., 2] = -cls_sum * d_rows[..., 0] - value_sum * d_rows[..., 1]
     d_rows[..., 2] -= 2 * layers.centre * d_variance
-    d_squares = d_variance / d
+    d_squares = d_variance / batch.vectors.shape[1]
     d_attention = d_rows @ projections.mT
     d_attention += (2 * d_squares)[..., None] * layers.mixed
     d_attention -= np.einsum("bij,bij->bi", d_attention, attention)[..., None]
@@ -205,3 +218,11 @@ def _backward(layers: Layers, heads: HeadSums, pulls: Array, d: int) -> tuple[Ar
     d_projections = attention.mT @ d_rows + d_rows
     sums = tuple(-np.einsum("bi,bi->", d_rows[..., k], layers.centre) for k in (0, 1))
     return d_gram, d_projections, (sums[0], sums[1])
+
+
+@njit(cache=True, nogil=True)
+def add_rows(rows: Array, places: NDArray[np.intp], addends: Array) -> None:
+    """rows[places] += addends[: len(places)] in one pass."""
+    for k in range(len(places)):
+        for j in range(rows.shape[1]):
+            rows[places[k], j] += addends[k, j]
