@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from whichtoken.training.loop import Safeguards
 
 VARIABLE = "WHICHTOKEN_CHECKPOINTS"
-LONG = 100  # epochs from which on a point keeps checkpoints
+LONG = 20  # epochs from which on a point keeps checkpoints
 PARTS = 100  # at most so many are written
 
 
