@@ -6,8 +6,9 @@ In a page, a number stands between two comments that do not show:
     <!--= bench prompt-svm "n=100 T=20 d=1000" "times faster than cvxpy" .0f -->31<!--/-->
 
 The first names a claim, a preset, the code of a verdict, a field of `Verdict` and a format (the code `run` stands for the whole
-run: `points`, `seconds`); the second a benchmark, its case, what is measured and a format. Two fields are made of others:
-`interval` is `low` to `high`, and `off` is how far the measurement is from theory, as a share of it.
+run: `points`, `seconds`); the second a benchmark, its case, what is measured, a field unless it is the value (`ours`, `theirs`,
+`interval` of the difference) and a format. Two fields are made of others: `interval` is `low` to `high`, and `off` is how far the
+measurement is from theory, as a share of it.
 
 What the record lacks is listed, all of it, and the page keeps the number that it has.
 """
@@ -77,11 +78,13 @@ def _of_verdict(experiment: str, preset: str, code: str, field: str, form: str =
     return _printed(getattr(verdict, field), form)
 
 
-def _of_benchmark(name: str, case: str, what: str, form: str) -> str:
+def _of_benchmark(name: str, case: str, what: str, *field_and_form: str) -> str:
+    *fields, form = field_and_form
     recorded = json.loads((record_folder() / "benchmarks" / f"{name}.json").read_text())
     measures = next(table["measures"] for table in recorded["benchmarks"] if table["name"] == name)
     found = next(row for row in measures if (row["case"], row["what"]) == (case, what))
-    return _printed(found["value"], form)
+    value = found["beside"][fields[0]] if fields else found["value"]
+    return " to ".join(_printed(end, form) for end in value) if isinstance(value, list) else _printed(value, form)
 
 
 def _printed(value: Any, form: str) -> str:

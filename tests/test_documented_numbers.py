@@ -1,6 +1,7 @@
 """Numbers in README and pages are those on record."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,28 @@ def test_numbers_are_those_on_record(page):
     text = page.read_text(encoding="utf-8")
     assert numbers.absent(text) == []
     assert numbers.renewed(text) == text, "run `python docs/make_numbers.py`"
+
+
+@pytest.mark.parametrize("page", numbers.pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_line_begins_with_a_mark(page):
+    """A comment at the beginning of a line ends the paragraph."""
+    assert [line for line in page.read_text(encoding="utf-8").splitlines() if line.lstrip().startswith("<!--=")] == []
+
+
+def test_a_benchmark_has_its_peers_number_too(tmp_path, monkeypatch):
+    measure = {"case": "c", "what": "w", "value": 2.0, "beside": {"ours": 0.5, "theirs": 1.0, "interval": [-0.7, -0.3]}}
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "b.json").write_text(
+        json.dumps({"benchmarks": [{"name": "b", "measures": [measure]}]}), encoding="utf-8"
+    )
+    monkeypatch.setattr(numbers, "record_folder", lambda: tmp_path)
+    assert [numbers.number(f"bench b c w {wanted}") for wanted in (".1f", "theirs .1f", "interval .1f")] == [
+        "2.0",
+        "1.0",
+        "-0.7 to -0.3",
+    ]
+    with pytest.raises(LookupError, match="not on record"):
+        numbers.number("bench b c w absent .1f")
 
 
 def test_a_stale_number_is_renewed_and_the_rest_stays():
