@@ -51,7 +51,8 @@ class ReviewImportance(Experiment[Point]):
             Grid(source="yelp", epochs=120, drops=[(40, 80)], seeds=5),
         ),
         "paper": (
-            Grid(source=["yelp", "imdb"], held_out=0.0, epochs=500, drops=[(100, 200)], train_value=True, seeds=3),
+            Grid(source="yelp", held_out=0.0, epochs=500, drops=[(100, 200)], train_value=True, seeds=(3, 6)),
+            Grid(source="imdb", held_out=0.0, epochs=500, drops=[(100, 200)], train_value=True, seeds=3),
             # when does one layer stay at a loss of order 10^-1? The sweep is ours
             Grid(
                 source="imdb",
