@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
+from typer.main import get_command
 
 from whichtoken import TextClassifier, cli
 from whichtoken.data.review_sentences import synthetic_reviews
@@ -110,7 +111,7 @@ def test_help_for_who_asks_and_for_who_names_no_command(arguments, monkeypatch, 
     assert ("groups" if "fit" in arguments else "reproduce") in shown
 
 
-@pytest.mark.parametrize("command", ["list", "reproduce", "report", "export", "bench", "plan", "predict", "explain"])
+@pytest.mark.parametrize("command", sorted(get_command(cli.app).commands))
 def test_every_command_has_help(command, monkeypatch, capsys):
     status, shown, said = run(monkeypatch, capsys, command, "--help")
     assert (status, said) == (0, "")

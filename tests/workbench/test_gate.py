@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 from whichtoken.workbench.app import create_app
 from whichtoken.workbench.gate import Gate
 from whichtoken.workbench.job_files import JobEnd, JobFolder, JobRequest
+from whichtoken.workbench.pages import ROOMS
 from whichtoken.workbench.settings import LARGEST_UPLOAD, ServerSettings
 
 HOME = "http://127.0.0.1:8765"
@@ -71,7 +72,7 @@ def test_answers_carry_no_leave_for_others(client):
 
 
 def test_pages_hold_no_script_of_their_own(client):
-    for path in ("/", "/jobs", "/claims/toy/mean", "/nothing"):
+    for path in (*ROOMS, "/claims/toy/mean", "/nothing"):
         text = client.get(path, headers={"accept": "text/html"}).text
         assert "<script>" not in text
         assert "onclick" not in text

@@ -27,22 +27,13 @@ from whichtoken.workbench.app import create_app
 from whichtoken.workbench.fit_job import fit_model
 from whichtoken.workbench.inspect_job import inspect_folder
 from whichtoken.workbench.job_files import JobFolder, JobRequest
+from whichtoken.workbench.pages import ROOMS
 from whichtoken.workbench.planning import StudyNumbers, quick_forecast
 from whichtoken.workbench.scenes import SCENES
 from whichtoken.workbench.settings import MOST_UPLOADS, ServerSettings
 
 HOME = "http://127.0.0.1:8765"
-PAGES = (
-    "/",
-    "/reading",
-    "/claims/toy/mean",
-    "/planner",
-    "/data",
-    "/dynamics",
-    "/dynamics/factors",
-    "/inspect",
-    "/jobs",
-)
+PAGES = (*ROOMS, "/reading", "/claims/toy/mean", "/dynamics/factors")
 HTML = {"accept": "text/html"}
 
 
