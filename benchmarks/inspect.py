@@ -51,6 +51,18 @@ WHY = {
             "shares, instead of a forward pass for every token."
         ),
     },
+    "captum's integrated gradients": {
+        "win": (
+            "With all selections held a transformer is linear, so one forward and one backward pass give exact "
+            "shares, instead of fifty of each."
+        ),
+    },
+    "captum's feature ablation": {
+        "win": (
+            "With all selections held a transformer is linear, so one forward and one backward pass give exact "
+            "shares, instead of a forward pass for every token."
+        ),
+    },
     "random order": {
         "win": "A ranking that knows nothing.",
     },
