@@ -17,6 +17,8 @@ from whichtoken.lab.engines import parse_engine
 from whichtoken.lab.plan import RunTask
 from whichtoken.lab.worker import work
 
+pytestmark = pytest.mark.usefixtures("forgotten_sockets")
+
 ENGINES = [("local", 1), ("local", 2), ("dask", 1), ("dask", 2)]
 each_engine = pytest.mark.parametrize(("engine", "workers"), ENGINES, ids=lambda value: str(value))
 

@@ -19,6 +19,8 @@ from whichtoken.lab import reproduce
 from whichtoken.lab.engines import dask, dask_session, parse_engine
 from whichtoken.lab.plan import RunTask
 
+pytestmark = pytest.mark.usefixtures("forgotten_sockets")
+
 distributed = pytest.importorskip("distributed")
 
 
