@@ -58,7 +58,7 @@ def test_texts_and_gaps_are_encoded_and_said(pilot, tmp_path):
     assert len(found.notes) == 2
     found = read_bags(tmp_path / "pilot.csv", drop_missing=True, rows=8)
     assert found.bags.lengths.tolist() == [3, 4]
-    assert found.notes[-1] == "1 rows with a gap were left out"
+    assert found.notes[-1] == "1 row with a gap was left out"
 
 
 @pytest.mark.parametrize(

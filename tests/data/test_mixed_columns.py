@@ -55,6 +55,16 @@ def test_the_training_rows_fix_fills_and_levels(path):
     np.testing.assert_array_equal(encoding.part(["colour"]).encode(table), encoded[:, 1:3])
 
 
+def test_texts_that_look_like_numbers_are_found_again(tmp_path):
+    path = tmp_path / "t.csv"
+    pd.DataFrame({"code": ["a", "b", "c", "d", "1234567", "01"]}).to_csv(path, index=False)
+    encoding = ColumnEncoding.of(read(path, ["code"]))
+    pd.DataFrame({"code": ["1234567", "01", "2"]}).to_csv(path, index=False)  # no other texts: read as numbers
+    encoded = encoding.encode(read(path, ["code"]))
+    found = [[name for name, on in zip(encoding.names, row, strict=True) if on] for row in encoded]
+    assert found == [["code=1234567"], ["code=01"], []]
+
+
 def test_rows_with_gaps_can_be_left_out_and_keep_their_numbers():
     kept = without_gaps(TABLE, ["size", "colour"])
     assert kept.index.tolist() == [0, 2, 4]

@@ -86,7 +86,7 @@ def test_fast_features_have_the_distribution_of_full_sequences(alignment):
         ({"signal_tokens": 6}, "signal_tokens=6 must be smaller than length=6"),
         ({"dim": 1}, "dim=1 must be a whole number of at least 2"),
         ({"positions": [1.0, 2.0]}, "positions of shape (2,) must be length=6 finite weights"),
-        ({"positions": [1.0, 0, 0, 0, 0, 0]}, "positions has 1 weights above 0, signal_tokens=2"),
+        ({"positions": [1.0, 0, 0, 0, 0, 0]}, "positions must have at least signal_tokens=2 weights above 0; it has 1"),
         ({"signal": np.zeros(3)}, "signal of shape (3,) must be a finite non-zero vector of dim=3"),
     ],
 )

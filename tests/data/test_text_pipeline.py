@@ -11,6 +11,7 @@ import Stemmer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whichtoken.data import token_sequences
 from whichtoken.data.review_sentences import synthetic_reviews
 from whichtoken.data.text_pipeline import TextPipeline, prepare
 from whichtoken.errors import UsageError
@@ -110,21 +111,19 @@ def test_distinct_words_give_what_word_by_word_gives(texts, pieces, tmp_path_fac
     np.testing.assert_array_equal(counts.toarray(), expected)
     np.testing.assert_array_equal(fitted.transform(texts).toarray(), expected)
     for text, row in zip(texts, expected, strict=True):
-        places = fitted.locate(text)
-        np.testing.assert_array_equal(np.bincount([p.token for p in places], minlength=len(vocabulary)), row)
+        found = fitted.table.find(pipeline.place([text])[0])
+        np.testing.assert_array_equal(np.bincount(found.columns, minlength=len(vocabulary)), row)
 
 
 def test_places_are_the_original_words(word_pieces):
-    fitted = TextPipeline(word_pieces=word_pieces, least_count=1).fit(["Great ACTORS! The film's boring."])
-    text = "He was bored; what an Actor."
-    shown = [(fitted.vocabulary[place.token], text[place.start : place.stop]) for place in fitted.locate(text)]
-    assert shown == [("bor", "bored"), ("##e", "bored"), ("act", "Actor"), ("##or", "Actor")]
-    pairs = TextPipeline(ngrams=2, least_count=1).fit(["very good film"])
-    shown = [
-        (pairs.vocabulary[p.token], "A good, old film"[p.start : p.stop]) for p in pairs.locate("A good, old film")
-    ]
-    assert shown == [("good", "good"), ("film", "film")]
-    assert pairs.vocabulary == ("film", "good", "good film")
+    def placed(pipeline, text):
+        tokens, places = pipeline.place([text])
+        spans = zip(tokens.ids, places.starts, places.stops, strict=True)
+        return [(tokens.names[token], text[start:stop]) for token, start, stop in spans]
+
+    pieces = placed(TextPipeline(word_pieces=word_pieces), "He was bored; what an Actor.")
+    assert pieces == [("bor", "bored"), ("##e", "bored"), ("act", "Actor"), ("##or", "Actor")]
+    assert placed(TextPipeline(max_tokens=2), "A good, old film") == [("good", "good"), ("old", "old")]
 
 
 def test_new_texts_meet_a_fixed_vocabulary():
@@ -169,6 +168,20 @@ def test_cache_is_used_only_for_the_same_inputs(tmp_path, monkeypatch):
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(UsageError, match="delete it and prepare the texts again"):
         prepare(texts, labels, TextPipeline(least_count=1), cache=file)
+
+
+def test_cache_sees_all_stop_words(tmp_path):
+    texts, labels, file = ["red green", "green blue"], [1, -1], tmp_path / "counts.npz"
+    for stopped in ("red", "blue"):
+        words = [*(f"word{i}" for i in range(10)), stopped]
+        found = prepare(texts, labels, TextPipeline(stop_words=words, least_count=1), cache=file)
+        assert found.vocabulary == tuple(word for word in ("blue", "green", "red") if word != stopped)
+
+
+def test_more_triples_than_whole_numbers_are_refused(monkeypatch):
+    monkeypatch.setattr(token_sequences, "LARGEST_KEY", 26)  # three distinct tokens have 27 triples
+    with pytest.raises(ValueError, match="ngrams=3 is too much for texts with 3 distinct tokens; use 2"):
+        TextPipeline(ngrams=3, least_count=1).fit(["red green blue"])
 
 
 def test_cache_sees_the_middle_of_a_long_column(tmp_path):

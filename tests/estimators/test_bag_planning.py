@@ -167,9 +167,9 @@ def test_texts_gaps_and_another_encoding_are_read_as_fit_bags_reads_them(whichto
     assert "Pilot: 35 bags of 8 instances with 5 features" in done.stdout
     notes = json.loads((tmp_path / "plan.json").read_text())["notes"]
     assert "column 'colour' holds texts and becomes 2 columns of 0 and 1" in notes
-    assert any(note.startswith("column 'b' has 1 gaps in 280 rows, which are filled") for note in notes)
+    assert any(note.startswith("column 'b' has 1 gap in 280 rows, which is filled") for note in notes)
     done = whichtoken("plan", "--pilot", "pilot.csv", "--encoding", "latin-1", "--drop-missing")
-    assert "1 rows with a gap were left out" in " ".join(done.stdout.split())
+    assert "1 row with a gap was left out" in " ".join(done.stdout.split())
 
 
 def test_a_limit_that_nothing_beats_is_claimed():

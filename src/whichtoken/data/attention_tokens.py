@@ -23,7 +23,7 @@ class AttentionProblem(Shown):
     labels : array of shape (n,)
         -1 or +1.
     decoder : array of shape (d,)
-        V.
+        The vector v that reads tokens.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class AttentionTokens(Shown):
     Parameters
     ----------
     sequences, length, dim : int
-        N, T and d.
+        n, T and d.
 
     Examples
     --------

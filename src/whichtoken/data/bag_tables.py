@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from whichtoken.data.bags import Bags
 from whichtoken.data.column_encoding import ColumnEncoding
 from whichtoken.data.column_roles import check_roles, filled
-from whichtoken.data.mixed_columns import ColumnReader, MixedColumns, without_gaps
+from whichtoken.data.mixed_columns import ColumnReader, MixedColumns, dropped_note, without_gaps
 from whichtoken.data.reading import shown
 from whichtoken.data.review_files import label_names
 from whichtoken.data.table_files import TableForm, column_names, stream_table
@@ -55,9 +55,7 @@ def read_bag_table(
     """
     found = read_bag_rows(path, BagRoles(bag, label, features), drop_missing=drop_missing, **form)
     encoding = ColumnEncoding.of(found.columns)
-    notes = [*encoding.notes(found.columns)]
-    if found.dropped:
-        notes.append(f"{found.dropped} rows with a gap were left out")
+    notes = [*encoding.notes(found.columns), *dropped_note(found.dropped)]
     bags = Bags(encoding.encode(found.columns), found.starts)
     return BagTable(bags, found.ids, found.labels, tuple(encoding.names), tuple(notes))
 

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.data.mixed_columns import MixedColumns
+from whichtoken.data.table_files import as_number
+from whichtoken.display.text import counted
 from whichtoken.errors import UsageError
 
 Array = NDArray[np.float64]
@@ -71,8 +73,9 @@ class ColumnEncoding:
         return np.hstack(parts)
 
     def _indicators(self, column: str, values: Array, levels: Sequence[str] | None) -> Array:
-        if levels is None:  # texts that all look like numbers here
-            texts = [None if np.isnan(value) else f"{value:g}" for value in values]
+        if levels is None:  # texts that all look like numbers here: of 1, 01 and 1.0 the shortest
+            written = {as_number(level): level for level in sorted(self.levels[column], key=len, reverse=True)}
+            texts = [None if np.isnan(value) else written.get(float(value)) for value in values]
         else:
             texts = [None if np.isnan(value) else levels[int(value)] for value in values]
         return np.array([[float(text == level) for level in self.levels[column]] for text in texts])
@@ -102,6 +105,7 @@ class ColumnEncoding:
         """What was filled and what was split up, for whoever reads the output of a fit."""
         for name, count in table.gaps.items():
             what = "left 0" if name in self.levels else f"filled with the training median {self.fills[name]:.4g}"
-            yield f"column '{name}' has {count} gaps in {len(table.values)} rows, which are {what}"
+            are = "is" if count == 1 else "are"
+            yield f"column '{name}' has {counted(count, 'gap')} in {len(table.values)} rows, which {are} {what}"
         for name, levels in self.levels.items():
             yield f"column '{name}' holds texts and becomes {len(levels)} columns of 0 and 1"

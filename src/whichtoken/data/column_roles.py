@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from whichtoken.display.text import visible
+from whichtoken.data.reading import shown
 from whichtoken.errors import UsageError
 
 
@@ -18,7 +18,7 @@ def check_roles(roles: Iterable[tuple[str, str]]) -> None:
             raise UsageError(f"the {role} column '{column}' has no name; name a column of the table")
         if column in taken:
             parts = f"{role} twice" if taken[column] == role else f"{taken[column]} and {role}"
-            raise UsageError(f"column '{visible(column)}' is named as {parts}; each needs a column of its own")
+            raise UsageError(f"column '{shown(column)}' is named as {parts}; each needs a column of its own")
         taken[column] = role
 
 
@@ -28,6 +28,6 @@ def filled(path: Path, values: Iterable[Any], column: str, role: str, first: int
     for row, value in enumerate(values, first + 1):
         name = "" if value is None else str(value).strip()
         if name in ("", "nan", "<NA>", "NaT"):
-            raise UsageError(f"{path}: row {row} has no {role} in column '{visible(column)}'; every row needs one")
+            raise UsageError(f"{shown(path)}: row {row} has no {role} in column '{shown(column)}'; every row needs one")
         names.append(name)
     return names

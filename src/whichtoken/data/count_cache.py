@@ -68,5 +68,5 @@ def _fingerprint(inputs: tuple[Any, ...]) -> str:
                 text = str(item).encode(errors="surrogatepass")
                 digest.update(b"%d:" % len(text) + text)
         else:
-            digest.update((repr(np.asarray(value).tolist()) if isinstance(value, np.ndarray) else repr(value)).encode())
+            digest.update((repr(value.tolist()) if isinstance(value, np.ndarray) else repr(value)).encode())
     return digest.hexdigest()

@@ -23,7 +23,7 @@ class GroupSparse:
     relevant : int or sequence of int, default=0
         The group, or groups, that decide the label (from 0).
     direction : array of shape (group_dim,) or (relevant groups, group_dim), optional
-        V*, shared by the relevant groups or one row for each; normalised to length one. The first axis by default.
+        v*, shared by the relevant groups or one row for each; normalised to length one. The first axis by default.
     sigma : float, default=1.0
         Standard deviation of every variable.
     correlation : float, default=0.0

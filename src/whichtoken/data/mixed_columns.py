@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.data.reading import shown
-from whichtoken.data.table_files import numbers
+from whichtoken.data.table_files import as_number, numbers
+from whichtoken.display.text import counted
 from whichtoken.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class ColumnReader:
         except (TypeError, ValueError, OverflowError):
             gaps = np.array([_is_gap(cell) for cell in piece[name]])
             filled = piece.loc[~gaps, name]
-            if name not in self.settled and 2 * sum(map(_is_number, filled)) < len(filled):
+            if name not in self.settled and 2 * sum(not np.isnan(as_number(cell)) for cell in filled) < len(filled):
                 self.texts[name] = {}
                 return self._levels(piece, name)
         values = np.full(len(piece), np.nan)
@@ -122,13 +123,10 @@ def without_gaps(piece: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     return piece[filled]
 
 
+def dropped_note(rows: int) -> list[str]:
+    """A sentence about rows that were left out, if any were."""
+    return [f"{counted(rows, 'row')} with a gap {'was' if rows == 1 else 'were'} left out"] if rows else []
+
+
 def _is_gap(cell: Any) -> bool:
     return cell is None or (isinstance(cell, float) and np.isnan(cell)) or str(cell).strip().lower() in GAPS
-
-
-def _is_number(cell: Any) -> bool:
-    try:
-        float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return True

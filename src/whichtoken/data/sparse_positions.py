@@ -15,8 +15,8 @@ def check_positions(positions: ArrayLike | None, length: int, signal_tokens: int
     weights = np.asarray(positions, dtype=float)
     if weights.shape != (length,) or not np.isfinite(weights).all() or (weights < 0).any():
         raise ValueError(f"positions of shape {weights.shape} must be length={length} finite weights, none negative")
-    if np.count_nonzero(weights) < signal_tokens:
-        raise ValueError(f"positions has {np.count_nonzero(weights)} weights above 0, signal_tokens={signal_tokens}")
+    if (above := np.count_nonzero(weights)) < signal_tokens:
+        raise ValueError(f"positions must have at least signal_tokens={signal_tokens} weights above 0; it has {above}")
     share: Array = weights / weights.sum()
     return share
 

@@ -119,7 +119,7 @@ def numbers(path: Path, piece: pd.DataFrame, columns: Sequence[str]) -> NDArray[
     try:
         values = piece[list(columns)].to_numpy(dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        values = np.array([[_number(cell) for cell in piece[column]] for column in columns]).T
+        values = np.array([[as_number(cell) for cell in piece[column]] for column in columns]).T
     wrong = np.argwhere(~(np.abs(values) <= LARGEST))  # also nan
     if len(wrong):
         row, place = wrong[0]
@@ -133,7 +133,8 @@ def numbers(path: Path, piece: pd.DataFrame, columns: Sequence[str]) -> NDArray[
     return values
 
 
-def _number(cell: Any) -> float:
+def as_number(cell: Any) -> float:
+    """What a cell says as a number; nan if it says none."""
     try:
         return float(cell)
     except (TypeError, ValueError, OverflowError):

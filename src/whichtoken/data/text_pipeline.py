@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
-from itertools import starmap
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,15 +23,6 @@ from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 
 UNKNOWN = "[UNK]"
-
-
-@dataclass(frozen=True)
-class TokenPlace(Shown):
-    """A token and the characters `text[start:stop]` of the original words that it came from."""
-
-    token: int  # column of the counts
-    start: int
-    stop: int
 
 
 @dataclass(frozen=True)
@@ -195,7 +185,7 @@ def read_word_pieces(path: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class FittedPipeline(Shown):
-    """A pipeline whose vocabulary is fixed: counts the tokens of new texts, and finds them in the text."""
+    """A pipeline whose vocabulary is fixed: counts the tokens of new texts."""
 
     pipeline: TextPipeline
     vocabulary: tuple[str, ...]  # n-grams are joined by a space
@@ -208,14 +198,6 @@ class FittedPipeline(Shown):
     def transform(self, texts: Iterable[str]) -> sparse.csr_array:
         """Counts (n, |S|); tokens outside the vocabulary are left out."""
         return self.table.count(self.pipeline.tokens(texts))
-
-    def locate(self, text: str) -> list[TokenPlace]:
-        """Every token that `transform` counts, with the characters of the words that it came from, in their order."""
-        sequences, places = self.pipeline.place([text])
-        found = self.table.find(sequences)
-        order = np.lexsort((found.last, found.first))
-        numbers = (found.columns, places.starts[found.first], places.stops[found.last])
-        return list(starmap(TokenPlace, zip(*(part[order].tolist() for part in numbers), strict=True)))
 
 
 def prepare(
@@ -263,4 +245,5 @@ def prepare(
 
     if cache is None:
         return compute()
-    return cached_counts(Path(cache), compute, texts, labels, fit_on, chosen, chosen.spelling)
+    # the fields, as what a pipeline prints of itself is shortened
+    return cached_counts(Path(cache), compute, texts, labels, fit_on, astuple(chosen), chosen.spelling)

@@ -16,6 +16,7 @@ from whichtoken.display.shown import Shown
 
 Ints = NDArray[np.int64]
 
+LARGEST_KEY = np.iinfo(np.int64).max  # of an n-gram
 CHUNK = 1 << 21  # tokens worked on together: bounds the temporary arrays to some 100 MB
 
 
@@ -72,6 +73,8 @@ class TokenSequences(Shown):
 
     def keys(self, n: int, base: int) -> tuple[Ints, Ints]:
         """One number per n-gram inside a text, its ids as digits to `base`, and where its first token stands in `ids`."""
+        if base**n > LARGEST_KEY:
+            raise ValueError(f"ngrams={n} is too much for texts with {base} distinct tokens; use {n - 1}")
         ids, texts = self.ids.astype(np.int64), self.texts
         keys = ids[: len(ids) - n + 1]
         for shift in range(1, n):

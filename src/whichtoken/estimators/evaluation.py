@@ -17,6 +17,7 @@ from sklearn.model_selection import train_test_split
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted, visible
 from whichtoken.errors import UsageError
+from whichtoken.estimators._explanation import plain_label
 from whichtoken.estimators.cluster_split import even_clusters, stratified_folds
 from whichtoken.estimators.metrics import Details, HeldOut, Metrics, details_of, metrics_of
 
@@ -360,7 +361,7 @@ def _check_training(path: Path, labels: NDArray[Any], inside: Rows, classes: NDA
 
 def _shown(label: Any) -> str:
     """A label with quotes where it is text."""
-    return visible(repr(label.item() if isinstance(label, np.generic) else label))
+    return visible(repr(plain_label(label)))
 
 
 def with_predictions(

@@ -15,11 +15,11 @@ from whichtoken.data.bag_tables import BagRoles, BagRows, read_bag_rows, whole_n
 from whichtoken.data.bags import Bags
 from whichtoken.data.column_encoding import ColumnEncoding
 from whichtoken.data.column_roles import check_roles, filled
-from whichtoken.data.mixed_columns import ColumnReader, MixedColumns, without_gaps
+from whichtoken.data.mixed_columns import ColumnReader, MixedColumns, dropped_note, without_gaps
 from whichtoken.data.reading import read_json, shown
 from whichtoken.data.review_files import label_names
 from whichtoken.data.table_files import TableForm, column_names, stream_table
-from whichtoken.display.text import counted, visible
+from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.estimators.bags.classifier import BagClassifier
 from whichtoken.estimators.baselines import TABLES, check_baseline, table_baseline
@@ -60,7 +60,7 @@ def fit_bags(
     encoding = kept.model.encoding
     bags = Bags(encoding.encode(table.columns), table.starts)
     notes = [
-        *encoding.notes(table.columns), *_dropped_note(table.dropped), *_pooling_notes(kept.model.model),
+        *encoding.notes(table.columns), *dropped_note(table.dropped), *_pooling_notes(kept.model.model),
         *_map_notes(kept.model.model, bags, work),
     ]  # fmt: skip
     if len(table.columns.values) == len(table.ids):
@@ -76,9 +76,12 @@ def _pooling_notes(model: BagClassifier) -> Iterator[str]:
         yield "attention did not lower the validated loss: bags are pooled by the mean"
 
 
-def _dropped_note(dropped: int) -> Iterator[str]:
-    if dropped:
-        yield f"{counted(dropped, 'row')} with a gap {'was' if dropped == 1 else 'were'} left out"
+def _map_notes(model: BagClassifier, bags: Bags, work: _BagWork) -> Iterator[str]:
+    """A sentence where another map of the instances would have done better."""
+    if min(np.unique(work.labels, return_counts=True)[1]) >= LEAST_TO_COMPARE:
+        compared = model.compare_maps(bags, work.labels, work.clusters)
+        if compared.better:
+            yield f"{compared}; try --instance-map {compared.better}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,14 +164,6 @@ class GroupRoles:
         return {"label": self.label} | ({} if self.split_by is None else {"split": self.split_by})
 
 
-def _map_notes(model: BagClassifier, bags: Bags, work: _BagWork) -> Iterator[str]:
-    """A sentence where another map of the instances would have done better."""
-    if min(np.unique(work.labels, return_counts=True)[1]) >= LEAST_TO_COMPARE:
-        compared = model.compare_maps(bags, work.labels, work.clusters)
-        if compared.better:
-            yield f"{compared}; try --instance-map {compared.better}"
-
-
 def fit_groups(
     path: Path,
     folder: Path,
@@ -191,7 +186,7 @@ def fit_groups(
     )
     report, kept, _ = judged(path, work, scheme, roles.split_by)
     encoding = kept.model.encoding
-    notes = [*encoding.notes(table), *_dropped_note(dropped), *_selection_notes(kept.model.model)]
+    notes = [*encoding.notes(table), *dropped_note(dropped), *_selection_notes(kept.model.model)]
     _save(folder, kept.model)
     report = replace(report, notes=(*report.notes, *notes))
     add_to_card(folder, DataCard.of(path, labels, [*roles.special.values(), *columns]), report)

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from whichtoken.data.bag_tables import whole_numbers_where_possible
 from whichtoken.data.column_roles import check_roles, filled
-from whichtoken.data.mixed_columns import without_gaps
+from whichtoken.data.mixed_columns import dropped_note, without_gaps
 from whichtoken.data.review_files import label_names, text_values
 from whichtoken.data.table_files import TableForm, check_columns, read_table, stream_table
 from whichtoken.display.notes import each_warning_once
-from whichtoken.display.text import counted
 from whichtoken.errors import UsageError
 from whichtoken.estimators.baselines import TEXTS, check_baseline, text_baseline
 from whichtoken.estimators.evaluation import FitReport, Scheme, Trained, judged
@@ -67,10 +66,7 @@ def fit_text(
     with each_warning_once():
         report, kept, held = judged(path, work, scheme, roles.split_by)
         kept.model.save(folder)
-    notes = [*_flip_note(work.flips.get(held.tobytes(), []))]
-    if work.dropped:
-        were = "was" if work.dropped == 1 else "were"
-        notes.append(f"{counted(work.dropped, 'row')} with a gap {were} left out")
+    notes = [*_flip_note(work.flips.get(held.tobytes(), [])), *dropped_note(work.dropped)]
     report = replace(report, notes=(*report.notes, *notes))
     add_to_card(folder, DataCard.of(path, work.labels, list(roles.columns.values())), report)
     return report
