@@ -8,7 +8,7 @@ from pathlib import Path
 
 from whichtoken.display.text import visible
 
-MESSAGE_SIGNS = 300  # of a fault in a table
+LONGEST_MESSAGE = 300  # characters of a fault in a table
 
 
 class UsageError(ValueError):
@@ -33,7 +33,7 @@ def in_one_line(error: BaseException) -> str:
     """
     if isinstance(error, UsageError):
         return _capped(error)
-    kind = _tried(lambda: visible(type(error).__name__[:MESSAGE_SIGNS], keep=""), "error")
+    kind = _tried(lambda: visible(type(error).__name__[:LONGEST_MESSAGE], keep=""), "error")
     said = _capped(error)
     return f"{kind}{': ' if said else ''}{said}{_tried(lambda: _place(error), '')}"
 
@@ -41,8 +41,8 @@ def in_one_line(error: BaseException) -> str:
 def _capped(error: BaseException) -> str:
     def message() -> str:
         said = error.msg if isinstance(error, SyntaxError) else error  # the rest of its text is the place
-        text = " ".join(str.__getitem__(str(said), slice(0, 10 * MESSAGE_SIGNS)).split())  # also of a subclass of str
-        return visible(text[:MESSAGE_SIGNS] + (" ..." if len(text) > MESSAGE_SIGNS else ""), keep="")
+        text = " ".join(str.__getitem__(str(said), slice(0, 10 * LONGEST_MESSAGE)).split())  # also of a subclass of str
+        return visible(text[:LONGEST_MESSAGE] + (" ..." if len(text) > LONGEST_MESSAGE else ""), keep="")
 
     return _tried(message, "its message cannot be read")
 

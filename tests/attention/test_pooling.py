@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba.core.registry import CPUDispatcher
 
-from whichtoken.attention import losses, pool_gradient, pool_outputs, pooling, sequence, softmax_pool
+from whichtoken.attention import losses, pool_gradient, pool_outputs, pooling_kernels, sequence, softmax_pool
 
 RNG = np.random.default_rng(0)
 SCORES, VALUES, STARTS = RNG.uniform(-5, 5, 6), RNG.standard_normal(6), np.array([0, 3, 3, 6])
@@ -88,7 +88,7 @@ def test_slopes_must_have_the_shape_of_the_outputs():
         pool_gradient([1.0, 2.0], SCORES, VALUES, STARTS)
 
 
-@pytest.mark.parametrize("module", [losses, pooling, sequence], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [losses, pooling_kernels, sequence], ids=lambda module: module.__name__)
 def test_no_caller_can_relax_the_arithmetic(module):
     """Unless it says so itself, a compiled function takes the float rules of whichever caller compiles it first."""
     compiled = [part for part in vars(module).values() if isinstance(part, CPUDispatcher)]

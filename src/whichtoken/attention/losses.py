@@ -179,11 +179,7 @@ def compiled_log_slope(loss: Loss) -> Any:
         l(m) = log(1 + exp(-m)), exp(-m) or -m by name; or, for any other decreasing loss, a function that returns
         log |l'(m)| for a float m. It may be plain Python or compiled by numba; numba must be able to compile it.
     """
-    if isinstance(loss, str):
-        if loss not in LOG_SLOPES:
-            raise ValueError(
-                f"loss={loss!r} must be one of {', '.join(LOG_SLOPES)} or a function that gives log |l'(m)|"
-            )
+    if isinstance(loss, str) and loss in LOG_SLOPES:
         return _compiled(LOG_SLOPES[loss])
     if not callable(loss):
         raise ValueError(f"loss={loss!r} must be one of {', '.join(LOG_SLOPES)} or a function that gives log |l'(m)|")

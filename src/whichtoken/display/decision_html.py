@@ -41,7 +41,7 @@ def _bars(decision: Decision) -> str:
     shown, rest = decision.probabilities[:MOST_BARS], decision.probabilities[MOST_BARS:]
     lines = [_bar(name, share, _role(place)) for place, (name, share) in enumerate(shown)]
     if rest:
-        lines.append(_bar(f"{len(rest)} others", sum(share for _, share in rest), ""))
+        lines.append(_bar(counted(len(rest), "other"), sum(share for _, share in rest), ""))
     return f'<table class="bars"><tbody>{"".join(lines)}</tbody></table>'
 
 

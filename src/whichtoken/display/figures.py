@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,29 +58,49 @@ def svg(draw: Callable[[Figure], None], name: str, width: float = 9.0, height: f
     name : salts the ids inside, so that several figures can stand on one page.
     width, height : inches; the page scales the figure to its own width.
     """
-    import matplotlib
-    from cycler import cycler
     from matplotlib.figure import Figure
 
-    settings = STYLE | {"svg.hashsalt": name, "axes.prop_cycle": cycler(color=COLOURS)}
-    with matplotlib.rc_context(settings):  # type: ignore[arg-type]
+    with page_settings(name):
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(figure)
         plain_powers(figure)
         printed_norms(figure)
         keep_black(figure)
-        text = _as_svg(figure)
-        if (
-            len(text) > MOST_CHARACTERS
-        ):  # thousands of marks: they become one picture, the axes stay drawn and searchable
-            for axes in figure.axes:
-                for artist in (*axes.lines, *axes.collections, *axes.patches):
-                    artist.set_rasterized(True)
-            text = _as_svg(figure)
-    text = text[text.index("<svg") :].replace(INK, "currentColor")
-    text = re.sub(r"font:\s*([\d.]+)px [^;\"]*", r"font-size: \1px; font-family: inherit", text)
+        text = as_svg(figure)
+        if len(text) > MOST_CHARACTERS:
+            marks_as_picture(figure.axes)
+            text = as_svg(figure)
     # unstyled text would be black in the dark
-    return visible(text.replace("<svg ", '<svg fill="currentColor" role="img" ', 1))
+    return visible(in_page_style(text).replace("<svg ", '<svg fill="currentColor" role="img" ', 1))
+
+
+def page_settings(name: str) -> AbstractContextManager[None]:
+    """The settings under which figures for pages are drawn; `name` salts the ids inside."""
+    import matplotlib
+    from cycler import cycler
+
+    settings = STYLE | {"svg.hashsalt": name, "axes.prop_cycle": cycler(color=COLOURS)}
+    return matplotlib.rc_context(settings)  # type: ignore[arg-type]
+
+
+def as_svg(figure: Figure, **options: Any) -> str:
+    """A drawn figure as a file of its own; `options` are those of `savefig`."""
+    target = io.StringIO()
+    figure.savefig(target, format="svg", metadata={"Date": None}, dpi=DOTS_PER_INCH, **options)
+    return target.getvalue()
+
+
+def in_page_style(text: str) -> str:
+    """The SVG element of a file, in the ink and the font of the page around it."""
+    text = text[text.index("<svg") :].replace(INK, "currentColor")
+    return re.sub(r"font:\s*([\d.]+)px [^;\"]*", r"font-size: \1px; font-family: inherit", text)
+
+
+def marks_as_picture(group: Iterable[Axes]) -> None:
+    """Let thousands of marks become one picture; the axes stay drawn and searchable."""
+    for axes in group:
+        for artist in (*axes.lines, *axes.collections, *axes.patches):
+            artist.set_rasterized(True)
 
 
 def keep_black(figure: Figure) -> None:
@@ -147,12 +168,6 @@ def _power(value: float) -> str:
         return f"{value:.3g}" if exponent < 3 else f"{value:.0f}"
     power = "10" + str(exponent).translate(SUPERSCRIPTS)
     return power if abs(factor - 1) < 1e-6 else f"{factor:.3g}·{power}"
-
-
-def _as_svg(figure: Figure) -> str:
-    target = io.StringIO()
-    figure.savefig(target, format="svg", metadata={"Date": None}, dpi=DOTS_PER_INCH)
-    return target.getvalue()
 
 
 def band(axes: Axes, x: ArrayLike, values: ArrayLike, label: str, **line: Any) -> None:

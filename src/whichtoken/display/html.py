@@ -39,7 +39,7 @@ def page(title: str, body: str, style: str, script: str = "") -> str:
 
 @cache
 def asset(name: str) -> str:
-    """A file that pages take in: `style.css` (the face of all of them), `table.js` (filter and sort), `figure.js` (PNG)."""
+    """A style sheet or script of the folder `assets`, which pages take in."""
     return (files("whichtoken.display") / "assets" / name).read_text(encoding="utf-8")
 
 

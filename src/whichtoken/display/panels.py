@@ -5,7 +5,6 @@ They follow the page's font and text colour, in the light and in the dark.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,13 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.display.figures import COLOURS, DOTS_PER_INCH, INK, STYLE, keep_black, plain_powers, printed_norms
+from whichtoken.display.figures import (
+    as_svg,
+    in_page_style,
+    keep_black,
+    marks_as_picture,
+    page_settings,
+    plain_powers,
+    printed_norms,
+)
 from whichtoken.display.text import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.transforms import Bbox
 
 MOST_CHARACTERS = 60_000  # of a panel as lines and texts; a larger one keeps its axes and has its marks as one picture
 SIZES = {1: (5.8, 3.3), 2: (4.3, 3.2)}  # inches of the axes, by the number of columns
@@ -68,12 +74,9 @@ def panels(draw: Callable[[Figure], None], name: str, label: str = "figure") -> 
     name : salts the ids inside, so that several figures can stand on one page.
     label : what a reader who cannot see it is told.
     """
-    import matplotlib
-    from cycler import cycler
     from matplotlib.figure import Figure
 
-    settings = STYLE | {"svg.hashsalt": name, "axes.prop_cycle": cycler(color=COLOURS)}
-    with matplotlib.rc_context(settings):  # type: ignore[arg-type]
+    with page_settings(name):
         figure = Figure(figsize=(9.0, 4.2))
         draw(figure)
         groups = _groups(figure)
@@ -159,12 +162,10 @@ def _panel(figure: Figure, group: Sequence[Axes], label: str) -> tuple[str, tupl
     tight = [box for axes in group if (box := axes.get_tightbbox(renderer)) is not None]
     box = Bbox.union(tight).transformed(figure.dpi_scale_trans.inverted()).padded(PADDING)
     heavy = sum(map(_weight, group)) > MOST_CHARACTERS
-    text = "" if heavy else _svg(figure, box)
+    text = "" if heavy else as_svg(figure, bbox_inches=box)
     if heavy or len(text) > MOST_CHARACTERS:
-        for axes in group:
-            for artist in (*axes.lines, *axes.collections, *axes.patches):
-                artist.set_rasterized(True)
-        text = _svg(figure, box)
+        marks_as_picture(group)
+        text = as_svg(figure, bbox_inches=box)
     title = visible(" ".join(filter(None, (label, group[0].get_title(loc="left") or group[0].get_title()))))
     return _for_a_page(text, title), (box.width * POINTS, box.height * POINTS)
 
@@ -176,22 +177,14 @@ def _weight(axes: Axes) -> int:
     return 90 * (dots + sum(np.size(found.get_offsets()) // 2 for found in axes.collections))
 
 
-def _svg(figure: Figure, box: Bbox) -> str:
-    target = io.StringIO()
-    figure.savefig(target, format="svg", metadata={"Date": None}, dpi=DOTS_PER_INCH, bbox_inches=box)
-    return target.getvalue()
-
-
 def _for_a_page(text: str, title: str) -> str:
     """The SVG without what only a file of its own needs, in the page's ink and font."""
     from html import escape
 
-    text = text[text.index("<svg") :].replace(INK, "currentColor")
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, count=1, flags=re.DOTALL)
+    text = re.sub(r"<metadata>.*?</metadata>", "", in_page_style(text), count=1, flags=re.DOTALL)
     text = re.sub(r'<g id="\w+_\d+">', "<g>", text)  # names of parts: nothing refers to them, and they repeat
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
     text = re.sub(r"\n\s*", "\n", text)
-    text = re.sub(r"font:\s*([\d.]+)px [^;\"]*", r"font-size: \1px; font-family: inherit", text)
     opening = re.search(r'viewBox="[^"]*"', text)
     head = f'<svg {opening.group(0) if opening else ""} fill="currentColor" role="img" aria-label="{escape(title)}">'
     return visible(head + text[text.index(">") + 1 :].strip())

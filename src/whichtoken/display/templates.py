@@ -8,7 +8,7 @@ from whichtoken.display.text import visible
 
 
 def template_engine(package: str) -> Environment:
-    """The templates of a package. Every text that is put into them is escaped, and hidden signs are seen."""
+    """The templates of a package. Every text put into them is escaped, with hidden characters written out."""
     return Environment(
         loader=PackageLoader(package),
         autoescape=True,

@@ -35,9 +35,8 @@ class Constraints:
     free: NDArray[np.bool_]  # (m,)
     pairs: Indices  # (m, 2) sequence and token; rows of one sequence share `right`
     shape: tuple[int, ...]  # of a direction: (d,) or (d, e)
-    tokens: Callable[[Indices], tuple[Vector, Vector]] | None = (
-        None  # of pairs (m, 2), whose rounded differences are `left`
-    )
+    # the tokens of pairs (m, 2), whose rounded differences are `left`
+    tokens: Callable[[Indices], tuple[Vector, Vector]] | None = None
 
     @cached_property
     def columns(self) -> int:

@@ -19,7 +19,7 @@ def prompt_svm(
     p: float = 2.0,
     rhs: ArrayLike = 1.0,
 ) -> MarginCertificate:
-    """Minimal l_p norm vector w with (x_selected - x_t) . w >= rhs for every unselected token t of every sequence.
+    """Minimal l_p norm vector w with (x_selected - x_t) @ w >= rhs for every unselected token t of every sequence.
 
     The limit in direction of a trained prompt (Tarzanagh, Li, Zhang, Oymak, arXiv 2306.13596, problem ATT-SVM).
 

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from whichtoken.data.token_counts import as_counts
 from whichtoken.margin.constraints import Constraints, Indices
 from whichtoken.margin.rounding import rounding
 from whichtoken.norms import Vector, row_norms
@@ -128,8 +129,6 @@ class VocabularyConstraints:
 
 def vocabulary_constraints(embeddings: ArrayLike, counts: Any, selected: Any) -> VocabularyConstraints:
     """Check the input and list the distinct pairs: (first selected, unselected) token, then (first, further selected)."""
-    from whichtoken.data.token_counts import as_counts
-
     E = np.asarray(embeddings, dtype=np.float64) + 0.0  # turns -0.0 into 0.0, which has other bytes
     counts = as_counts(counts)
     if E.ndim != 2 or len(E) != counts.shape[1] or E.shape[1] == 0:

@@ -163,7 +163,7 @@ def divergence_rate(p: float) -> float:
     Returns
     -------
     float
-        R.
+        The exponent r.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def plain_divergence_rate(p: float) -> float:
     Returns
     -------
     float
-        R.
+        The exponent r.
 
     Examples
     --------
@@ -212,7 +212,7 @@ def proven_divergence_rate(p: float) -> float:
     Returns
     -------
     float
-        R.
+        The exponent r.
 
     Examples
     --------
@@ -235,7 +235,7 @@ def joint_flow_growth(weight_norm: ArrayLike, relaxed_margin: float, p: float) -
     weight_norm : array_like
         |W|_p, one or several.
     relaxed_margin : float
-        Rho.
+        rho.
     p : float
         Exponent of the geometry, above 1.
 
@@ -268,9 +268,9 @@ def log_weight_norm(p: float, lr: float, step: float, growth: float = 1.0) -> fl
     p : float
         Exponent of the geometry, above 1.
     lr : float
-        Eta.
+        eta.
     step : float
-        K.
+        k.
     growth : float, default=1.0
         Share of eta that a step adds to |U|_q.
 

@@ -30,9 +30,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 DRAWS = 12  # of the cumulants; the mean then errs by 5 to 10 %
-WIDEST = (
-    12  # dimensions up to which K4, of dim^4 entries, is counted; its error is about 8 % of that of K3 at |Q|_F = 0.3
-)
+# dimensions up to which K4, of dim^4 entries, is counted; its error is about 8 % of that of K3 at |Q|_F = 0.3
+WIDEST = 12
 EVALUATIONS = 25  # of the error and its derivatives in one search for a subspace
 
 
@@ -71,12 +70,12 @@ def _one_draw(sizes: Array, dim: int, noise: float, logit_norm: float, rng: np.r
     fitted_noise[:outputs] = 0.0  # constants: the labels are centred
 
     def misfit(tilt: Array) -> Array:
-        return _residuals(_frame(tilt, dim, outputs), cumulants, sizes, logit_norm) - fitted_noise
+        return _residuals(_frame(tilt, outputs), cumulants, sizes, logit_norm) - fitted_noise
 
     found = least_squares(
         misfit, np.zeros((dim - outputs) * outputs), ftol=1e-3, xtol=1e-3, gtol=1e-6, max_nfev=EVALUATIONS
     )
-    return float(np.sum(_residuals(_frame(found.x, dim, outputs), cumulants, sizes, logit_norm) ** 2))
+    return float(np.sum(_residuals(_frame(found.x, outputs), cumulants, sizes, logit_norm) ** 2))
 
 
 def _residuals(frame: Array, cumulants: list[Array], sizes: Array, logit_norm: float) -> Array:
@@ -129,7 +128,7 @@ def _repetitions(index: tuple[int, ...]) -> int:
     return math.prod(math.factorial(count) for count in Counter(index).values())
 
 
-def _frame(tilt: Array, dim: int, outputs: int) -> Array:
+def _frame(tilt: Array, outputs: int) -> Array:
     """The first axes, tilted into the others without a rotation of their own: every subspace but those at a right angle."""
     left, _, right = np.linalg.svd(np.vstack([np.eye(outputs), tilt.reshape(-1, outputs)]), full_matrices=False)
     nearest: Array = left @ right

@@ -24,9 +24,9 @@ def gram_rate(
     singular_values : array_like of shape (min(outputs, d),)
         Of Y, all positive, any order.
     step : float
-        Eta.
+        eta.
     damping : float, default=0.0
-        Delta, relative to the largest eigenvalue of the Gram matrix.
+        delta, relative to the largest eigenvalue of the Gram matrix.
     dim, outputs : int, optional
         Width of the tokens or number of outputs, whichever is larger than the other: the map then has directions which
         only one of the factors can move, and they shrink by (1 - eta w_i)^2.
@@ -65,7 +65,7 @@ def covariance_rate(condition: float, step: float, square: bool = True) -> float
     condition : float
         Condition number of Y, at least 1.
     step : float
-        Eta.
+        eta.
     square : bool, default=True
         Whether Y is square.
 
@@ -93,9 +93,9 @@ def chain_rate(factors: int, step: float) -> float:
     Parameters
     ----------
     factors : int
-        K.
+        k.
     step : float
-        Eta.
+        eta.
 
     Returns
     -------

@@ -17,7 +17,7 @@ def encoding_norm2(encodings: ArrayLike) -> float:
     Returns
     -------
     float
-        C.
+        c.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def positional_block(encodings: ArrayLike, relevant: int, gap: float) -> NDArray
     encodings : array_like of shape (groups, encoding_dim)
         Row j is p_j.
     relevant : int
-        J*, the relevant group.
+        j*, the relevant group.
     gap : float
         Score of the relevant group minus score of any other.
 

@@ -40,7 +40,7 @@ class PopulationTrajectory(Shown):
     gap : array
         Score of the relevant group minus score of any other.
     attention : array
-        S, weight on the relevant group.
+        s, weight on the relevant group.
     accuracy : array
         Share of right labels.
     curvature : array

@@ -51,11 +51,11 @@ class FeatureLaw(Shown):
     weight : array of shape (nodes,)
         Probability of the node.
     query_mean : array
-        F1 without g_bar.
+        f1 without g_bar.
     signal_mean : array
-        F2.
+        f2.
     spread : array
-        Rho.
+        rho.
     gauss : array
         Nodes of the Gaussian noise that a readout sees.
     query_variance : float

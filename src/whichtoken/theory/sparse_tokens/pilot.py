@@ -59,7 +59,7 @@ class PilotEstimate(Shown):
     prevalence : float
         Share of positive sequences.
     mean_shift : float
-        M, distance of the class means along the signal.
+        m, distance of the class means along the signal.
     second_moment : float
         s + m^2 = theta^2 R / L.
     candidates : tuple of Candidate

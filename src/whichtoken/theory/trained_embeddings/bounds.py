@@ -54,7 +54,7 @@ def one_step_bounds(lr: float, dim: int) -> OneStepBounds:
     lr : float
         Size of the first step.
     dim : int
-        D, width of the embeddings.
+        d, width of the embeddings.
 
     Returns
     -------
@@ -157,11 +157,11 @@ def theorem_requirements(
     Parameters
     ----------
     sequences, length, vocabulary : int
-        N, T and |S|.
+        n, T and |S|.
     lr : float, optional
         The first step that the dimension is for; by default the smallest.
     failure : float, default=0.05
-        Delta, the probability with which the theorem may fail.
+        delta, the probability with which the theorem may fail.
 
     Returns
     -------
@@ -197,13 +197,13 @@ def unique_selection_requirements(
     Parameters
     ----------
     sequences, length, vocabulary : int
-        N, T and |S|.
+        n, T and |S|.
     advantage : float
         Between 0 and 1: the norm of the selection is below 1 - advantage times that of every rival.
     lr : float, optional
         The first step that the dimension is for; by default the smallest.
     failure : float, default=0.05
-        Delta, the probability with which the theorem may fail.
+        delta, the probability with which the theorem may fail.
 
     Returns
     -------

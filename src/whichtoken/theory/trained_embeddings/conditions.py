@@ -102,7 +102,7 @@ class TheoremConditions(Shown):
     assumption : OneRelevantToken
         Whether every sequence has one relevant token (Assumption 4).
     requirements : Requirements
-        Requirements Smallest step and dimension by equation (10).
+        Smallest step and dimension by equation (10).
     sizes_met : bool
         Whether the step and the dimension at hand reach them.
     loss, loss_limit : float
@@ -141,7 +141,7 @@ def theorem_conditions(
     embeddings, cls : array_like of shape (|S|, d) and (d,)
         E^1 and p^1, after the first step.
     value : array_like of shape (d,)
-        V.
+        v.
     counts : sparse or dense, shape (n, |S|)
         How often each token occurs in each sequence.
     labels : array_like of shape (n,)

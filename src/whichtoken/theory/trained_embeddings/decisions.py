@@ -111,7 +111,7 @@ def minimal_deletions(
     scores, values : array_like of shape (|S|,)
         a_s and g_s.
     bias : float, default=0.0
-        B, added to the output.
+        b, added to the output.
     amounts : array_like of shape (stored counts,), optional
         What enters the softmax in place of each stored count, such as 1 + log c.
     log_null : float

@@ -78,7 +78,7 @@ def explain_theorem(
     labels : array_like of shape (n,)
         -1 or +1.
     dim : int
-        D, width of the embeddings.
+        d, width of the embeddings.
     lr : float
         Size of the first step.
     rng : numpy.random.Generator, optional

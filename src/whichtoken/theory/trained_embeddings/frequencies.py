@@ -33,7 +33,7 @@ def signed_frequency(counts: Any, labels: ArrayLike) -> Vector:
     Returns
     -------
     array of shape (|S|,)
-        Alpha, positive for tokens of positive sequences.
+        alpha, positive for tokens of positive sequences.
 
     Examples
     --------

@@ -102,7 +102,7 @@ def first_step(
     embeddings : array_like of shape (|S|, d)
         E^0, one row per token.
     cls, value : array_like of shape (d,)
-        P^0 and v.
+        p^0 and v.
     counts : sparse or dense, shape (n, |S|)
         How often each token occurs in each sequence.
     labels : array_like of shape (n,)

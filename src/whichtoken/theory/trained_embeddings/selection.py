@@ -156,7 +156,7 @@ def local_optimality(
     Returns
     -------
     float
-        Mu.
+        mu.
 
     Examples
     --------

@@ -72,7 +72,7 @@ def unique_selection(
     embeddings, cls : array_like of shape (|S|, d) and (d,)
         Where the flow of p starts.
     value : array_like of shape (d,)
-        V.
+        v.
     counts : sparse or dense, shape (n, |S|)
         How often each token occurs in each sequence.
     labels : array_like of shape (n,)
