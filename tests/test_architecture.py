@@ -131,7 +131,6 @@ ALLOWED_SOFTMAX = {
     "flows/joint_path.py": "a mean of losses in the log domain",
     "flows/path.py": "a smooth maximum over constraints",
     "inspection/reading.py": "a transformer's own attention, read again from its queries and keys, on its own device",
-    "inspection/effects.py": "the same with one key left out",
     "inspection/decision.py": "class probabilities",
     "experiments/attention_regression/transformer.py": "a dense attention layer, written out for comparison",
     "experiments/sparse_tokens/attention_map.py": "brute force, which is to share no code with what it judges",

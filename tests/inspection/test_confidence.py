@@ -50,6 +50,11 @@ def test_risk_falls_with_coverage_and_ends_at_the_error(data):
     assert confidence.risk(0.8) == pytest.approx(expected, abs=0.01)
 
 
+def test_ties_are_kept_in_proportion():
+    """Half of the two wrong picks that tie, with both right ones: one wrong pick in three."""
+    assert PickConfidence([2, 2, 1, 1], [True, True, False, False]).risk(0.75) == pytest.approx(1 / 3)
+
+
 def test_probabilities_are_calibrated_on_documents_that_were_not_seen(data):
     score, right, groups = data
     confidence = PickConfidence(score, right, groups)

@@ -1,5 +1,7 @@
 """Effects of picks, shares of tokens and direct contributions: against the definition, by brute force."""
 
+from contextlib import contextmanager
+
 import families
 import numpy as np
 import pytest
@@ -8,11 +10,13 @@ from torch import nn
 
 from whichtoken.errors import UsageError
 from whichtoken.inspection import AttentionProbe
+from whichtoken.inspection.anatomy import anatomy
 from whichtoken.inspection.attribution import selections_held, token_shares
 from whichtoken.inspection.decision import decision
 from whichtoken.inspection.direct import direct_contributions
 from whichtoken.inspection.effects import pick_effects
 from whichtoken.inspection.faithfulness import curves, integrated_gradients, occlusion
+from whichtoken.inspection.sites import find_sites
 
 CLASSIFIERS = {
     "bert": ("BertForSequenceClassification", "Bert", families.SMALL | {"num_labels": 3}),
@@ -26,18 +30,20 @@ CLASSIFIERS = {
 TEXT = {"input_ids": torch.tensor([[3, 17, 25, 9, 41, 8, 4]]), "attention_mask": torch.ones(1, 7, dtype=torch.long)}
 
 
-def build(name, dtype=torch.float64):
+def build(name, attention="sdpa"):
+    if name == "gpt-oss":
+        return families.FAMILIES[name]("eager", torch.float32)
     model, config, options = CLASSIFIERS[name]
-    return families._hugging_face(model, config, **options)("sdpa", dtype)
+    return families._hugging_face(model, config, **options)(attention)
 
 
-@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize("name", [*CLASSIFIERS, "gpt-oss"])
 def test_effect_of_a_pick_equals_that_of_editing_the_attention_itself(name):
     """Zero the weight (and renormalise) inside eager attention, which is how the effect is defined."""
-    model, layer = build(name), 1
+    layer, tolerance = 1, 1e-4 if name == "gpt-oss" else 1e-6  # in single precision
     query = "cls" if name in ("bert", "albert", "distilbert") else "last"
-    effects = pick_effects(model, TEXT, layer, queries=query)
-    model.set_attn_implementation("eager") if hasattr(model, "set_attn_implementation") else None
+    effects = pick_effects(build(name), TEXT, layer, queries=query)
+    model = build(name, "eager")
     _, score = decision(model(**TEXT))
     at, depth = (0 if query == "cls" else -1), 3
     softmax = nn.functional.softmax
@@ -64,12 +70,12 @@ def test_effect_of_a_pick_equals_that_of_editing_the_attention_itself(name):
                     changed = float(score(model(**TEXT))[0])
             finally:
                 nn.functional.softmax = softmax
-            if calls:
-                assert getattr(effects, kind)[head] == pytest.approx(effects.score - changed, abs=1e-6)
+            assert calls == depth
+            assert getattr(effects, kind)[head] == pytest.approx(effects.score - changed, abs=tolerance)
     with torch.no_grad():
         token = int(effects.picks.token[0, 0, 0])
         shorter = {key: torch.cat([value[:, :token], value[:, token + 1 :]], 1) for key, value in TEXT.items()}
-        assert effects.deleted[0] == pytest.approx(effects.score - float(score(model(**shorter))[0]), abs=1e-6)
+        assert effects.deleted[0] == pytest.approx(effects.score - float(score(model(**shorter))[0]), abs=tolerance)
 
 
 @torch.no_grad()
@@ -131,24 +137,39 @@ def test_shares_and_biases_add_up_to_the_decision(name):
     assert (gradient * embedded[0]).sum().item() == pytest.approx(logits[5].item(), rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["bert", "albert", "distilbert", "gpt2", "llama"])
-def test_direct_contributions_are_the_direct_effect_of_small_changes(name):
-    """Scaled down, the contributions are exact: the linearisation error falls with the square of what is removed."""
+@pytest.mark.parametrize("name", ["bert", "distilbert", "gpt2", "llama"])
+@torch.no_grad()
+def test_direct_contributions_are_off_by_no_more_than_their_error(name):
+    """Take one head out of the residual stream, every other writer repeating itself, and see what the decision loses."""
     model = build(name)
     direct = direct_contributions(model, TEXT)
-    assert direct.heads.shape == (3, 4)
-    assert all(layer.shape == (4, 7) for layer in direct.values)
-    assert np.isfinite(direct.error)
-    if (
-        name == "gpt2"
-    ):  # the last layer's direct path is its only one: the true effect of removing a whole head, linearised
-        last = pick_effects(model, TEXT, 2, queries="last")
-        picks = last.picks.token[0, :, 0].tolist()
-        linear = np.array([direct.values[2][head, token] for head, token in enumerate(picks)])
-        assert (
-            np.sign(linear[np.abs(last.removed) > 0.3]).tolist()
-            == np.sign(last.removed[np.abs(last.removed) > 0.3]).tolist()
-        )
+    parts = [anatomy(model, site) for site in find_sites(model)]
+    read, wrote = {}, {}
+
+    def keep(module, args, output):
+        read[module], wrote[module] = args[0], output
+
+    with hooked({module: keep for part in parts for module in (part.output, part.feed_forward)}):
+        output = model(**TEXT)
+    _, score = decision(output)
+    off = []
+    for layer, part in enumerate(parts):
+        for head in range(4):
+            others = read[part.output].clone()
+            others[..., 8 * head : 8 * head + 8] = 0
+            replay = wrote | {part.output: part.output(others)}
+            with hooked({module: lambda module, args, output, replay=replay: replay[module] for module in replay}):
+                drop = score(output) - score(model(**TEXT))
+            off.append(abs(float(drop[0]) - direct.heads[layer, head]))
+    assert max(off) == pytest.approx(direct.error, rel=1e-6)
+
+
+@contextmanager
+def hooked(hooks):
+    handles = [module.register_forward_hook(hook) for module, hook in hooks.items()]
+    yield
+    for handle in handles:
+        handle.remove()
 
 
 def test_direct_contributions_without_norms_and_later_layers_are_exact():
@@ -163,12 +184,9 @@ def test_direct_contributions_without_norms_and_later_layers_are_exact():
     assert direct_contributions(model, TEXT).error < 1e-8
 
 
-def test_rankings_agree_on_a_planted_token():
-    """One token decides: every ranking finds it, and its curves are the best possible."""
+def test_curves_and_occlusion_mask_the_token_that_ranks_first():
     model = build("bert")
     special = np.array([True] + [False] * 5 + [True])
-    for ranking in (token_shares(model, TEXT), occlusion(model, TEXT), integrated_gradients(model, TEXT, special)):
-        assert ranking.shape == (7,)
     drops = occlusion(model, TEXT)
     result = curves(model, TEXT, drops, special)
     assert result.deletion.shape == (6,)
@@ -179,8 +197,9 @@ def test_rankings_agree_on_a_planted_token():
         mask[0, first] = 0
         output = model(**TEXT)
         _, score = decision(output)
-        expected = torch.sigmoid(score(model(TEXT["input_ids"], attention_mask=mask)))
-    assert result.deletion[1] == pytest.approx(float(expected[0]))
+        masked = score(model(TEXT["input_ids"], attention_mask=mask))
+    assert result.deletion[1] == pytest.approx(float(torch.sigmoid(masked)[0]))
+    assert drops[first] == pytest.approx(float((score(output) - masked)[0]))
 
 
 def test_integrated_gradients_are_complete():

@@ -154,9 +154,13 @@ class OddAdapter(Adapter):
     def matches(self, module):
         return isinstance(module, Odd)
 
+    def __init__(self, biases=None):
+        self.biases = biases or {}
+
     def read(self, module, args, kwargs, output):
         tokens = args[0][:, None]
-        return Heads(module.ask(tokens), tokens, tokens, scale=1.0, context=output[:, :, None])
+        bias = self.biases.get(module)
+        return Heads(module.ask(tokens), tokens, tokens, scale=1.0, context=output[:, :, None], bias=bias)
 
 
 @torch.no_grad()
@@ -166,6 +170,15 @@ def test_an_adapter_reads_any_attention():
         model(torch.randn(2, 5, 6, dtype=torch.float64))
     assert probe.names == ["0", "1"]
     assert max(probe.error(0), probe.error(1)) < 1e-14
+
+
+@torch.no_grad()
+def test_the_bias_of_one_layer_is_not_that_of_the_next():
+    model = nn.Sequential(Odd(), Odd())
+    adapter = OddAdapter({model[0]: torch.ones(1, 1, 5, 5, dtype=torch.float64)})
+    with AttentionProbe(model, adapters=[adapter]) as probe:
+        model(torch.randn(2, 5, 6, dtype=torch.float64))
+    assert [probe.reading(layer).mask.bias is None for layer in (0, 1)] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -180,11 +193,18 @@ def test_an_adapter_reads_any_attention():
         (lambda m: run(AttentionProbe(m, heads=[4])), "head 4 does not exist; this layer has heads 0 to 3"),
         (lambda m: run(AttentionProbe(m, queries=[12])), r"queries=\[12\] reach beyond the 12 positions"),
         (lambda m: run(AttentionProbe(m)).picks(0, special=False), "special=False needs to know the special tokens"),
+        (lambda m: with_bias_as_key(), "attention with add_bias_kv=True cannot be inspected"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_one_sentence(ask, message):
     with pytest.raises(UsageError, match=message):
         ask(families.FAMILIES["bert"]())
+
+
+def with_bias_as_key():
+    module = nn.MultiheadAttention(4, 2, add_bias_kv=True)
+    with AttentionProbe(module):
+        module(*[torch.zeros(3, 1, 4)] * 3)
 
 
 @torch.no_grad()

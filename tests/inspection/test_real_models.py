@@ -41,6 +41,3 @@ def test_loading_a_folder_draws_no_bar(tmp_path, capfd):
     capfd.readouterr()
     load_transformer(tmp_path)
     assert "Loading" not in capfd.readouterr().err
-
-
-assert families.transformers

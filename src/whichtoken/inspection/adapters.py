@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from whichtoken.display.shown import Shown
+from whichtoken.errors import UsageError
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +118,8 @@ class TorchAttention(Adapter):
             "is_causal",
         )
         given = dict(zip(names, args, strict=False)) | kwargs
+        if module.bias_k is not None:
+            raise UsageError("attention with add_bias_kv=True cannot be inspected: one of its keys is no token")
         if given["key"].is_nested:  # the encoder's fast path packs padded texts; unpack them
             lengths = torch.tensor([len(text) for text in given["key"].unbind()])
             given |= {name: given[name].to_padded_tensor(0.0) for name in ("query", "key", "value")}
@@ -127,7 +130,8 @@ class TorchAttention(Adapter):
             for x, (weight, bias) in zip(inputs, torch_projections(module), strict=True)
         )
         mask, bias = _torch_masks(module, given, len(query))
-        return Heads(query, key, value, mask=mask, bias=bias)
+        null = query.new_zeros(module.num_heads) if module.add_zero_attn else None  # a key of zeros has score 0
+        return Heads(query, key, value, mask=mask, bias=bias, null=null)
 
 
 def torch_projections(module: Any) -> list[tuple[Tensor, Tensor | None]]:

@@ -103,8 +103,6 @@ def frozen_norm(module: Any, x: Tensor, output: Tensor) -> Tensor:
     if "RMS" not in type(module).__name__:
         centred = centred - centred.mean(-1, keepdim=True)
     scale = (centred.detach().square().mean(-1, keepdim=True) + epsilon).rsqrt()
-    linear: Tensor = (centred * scale).to(x.dtype) * module.weight
-    # the value stays the module's own, to the last bit (an RMSNorm may multiply by 1 + weight)
-    if "Gemma" in type(module).__name__:
-        linear = (centred * scale).to(x.dtype) * (1 + module.weight)
-    return linear + (output - linear).detach()
+    weight = 1 + module.weight if "Gemma" in type(module).__name__ else module.weight  # as Gemma's modules do
+    linear: Tensor = (centred * scale).to(x.dtype) * weight
+    return linear + (output - linear).detach()  # the value stays the module's own, to the last bit

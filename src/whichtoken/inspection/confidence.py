@@ -29,11 +29,11 @@ class PickConfidence:
 
     Parameters
     ----------
-    score : array_like of shape (n,) array
+    score : array_like of shape (n,)
         Larger is surer: gap, radius or weight of each pick.
-    right : array_like of shape (n,) array of bool
+    right : array_like of bool of shape (n,)
         Whether the pick was the right one.
-    groups : array_like of shape (n,) array, optional
+    groups : array_like of shape (n,), optional
         Document of each pick. Picks of one document are not independent: intervals are over documents, and calibration
         never sees the document that it is used on.
 
@@ -85,8 +85,9 @@ class PickConfidence:
         """Share of wrong picks among the surest `coverage` of all; picks of equal score are taken in proportion."""
         if not 0 < coverage <= 1:
             raise UsageError(f"coverage={coverage} must be above 0 and at most 1")
-        curve = self.curve
-        return float(np.interp(coverage, curve.coverage, curve.risk))
+        kept = np.append(0.0, self.curve.coverage)
+        wrong = kept * np.append(0.0, self.curve.risk)  # as a share of all picks: within a tie it grows linearly
+        return float(np.interp(coverage, kept, wrong) / coverage)
 
     @cached_property
     def curve(self) -> RiskCoverage:

@@ -40,16 +40,16 @@ class DirectContributions(Shown):
 
 
 def direct_contributions(model: nn.Module, inputs: Mapping[str, Tensor]) -> DirectContributions:
-    """Direct contributions of all heads and tokens for one text (1, tokens) without padding; the model evaluates.
+    """Direct contributions of all heads and tokens for one text (1, tokens) without padding.
 
-    Normalisations and the model's head are linearised at this text. `error` says what that costs: the largest difference
-    between a head's contribution and the change of the decision when it is taken out of the residual stream, all later
-    layers answering as before.
+    The scales of the normalisations are held and the model's head is linearised at this text. `error` says what that costs:
+    the largest difference between a head's contribution and the change of the decision when it is taken out of the residual
+    stream, all later layers answering as before.
 
     Parameters
     ----------
     model : nn.Module
-        A transformers model.
+        A transformers model, in evaluation mode.
     inputs : Mapping[str, Tensor]
         One text, as the tokenizer gives it.
 
@@ -68,13 +68,12 @@ def direct_contributions(model: nn.Module, inputs: Mapping[str, Tensor]) -> Dire
     with AttentionProbe(model) as probe, torch.no_grad():
         output = model(**inputs)
     name, score = decision(output)
-    parts = [anatomy(probe.model, site) for site in probe.sites for _ in site.layers]
+    sites = {layer: site for site in probe.sites for layer in site.layers}
+    parts = [anatomy(probe.model, sites[layer]) for layer in sorted(sites)]
     if any(part.functional for part in parts):
         raise UsageError(
             "direct contributions need an output projection that is called as a module; torch's attention does not"
         )
-    order = [layer for site in probe.sites for layer in site.layers]
-    parts = [part for _, part in sorted(zip(order, parts, strict=True), key=lambda pair: pair[0])]
     written, gradients = _gradients(model, inputs, parts, score)
     values, rows = [], []
     for layer, part in enumerate(parts):
@@ -87,8 +86,8 @@ def direct_contributions(model: nn.Module, inputs: Mapping[str, Tensor]) -> Dire
         values.append((each * reading.value[0, reading.group]).sum(-1).double().numpy())
         context = reading.output()[0]  # (heads, queries, dim)
         rows.append(torch.einsum("htd,hdw->htw", context, matrix))
-    error = _error(model, inputs, parts, score, written, rows, values, float(score(output)[0]))
-    return DirectContributions(name, float(score(output)[0]), values, error)
+    base = float(score(output)[0])
+    return DirectContributions(name, base, values, _error(model, inputs, parts, score, written, rows, values, base))
 
 
 def _writers(parts: list[Anatomy]) -> list[nn.Module]:

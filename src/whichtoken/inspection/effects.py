@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from whichtoken.display.shown import Shown
 from whichtoken.inspection.anatomy import Anatomy, anatomy
 from whichtoken.inspection.decision import decision
-from whichtoken.inspection.picks import Picks
+from whichtoken.inspection.picks import Picks, excluding
 from whichtoken.inspection.probe import AttentionProbe
 from whichtoken.inspection.reading import Reading
 
@@ -112,7 +112,8 @@ def pick_effects(
         with _patched(part, probe, layer, int(picks.positions[0, 0]), change):
             drops.append(base - score(model(**_repeated(inputs, len(change)))).double().numpy())
     tokens = picks.token[0, :, 0].tolist()
-    skip = set() if probe._special(reading) is None else set(probe._special(reading)[0].nonzero().flatten().tolist())  # type: ignore[index]
+    special_flags = probe._special(reading)
+    skip = set() if special_flags is None else set(special_flags[0].nonzero().flatten().tolist())
     lost = {t: base - float(score(model(**without(inputs, t)))[0]) for t in set(tokens) - skip} if delete else {}
     deleted = np.array([lost.get(token, np.nan) for token in tokens])
     return PickEffects(layer, name, base, picks, drops[0], drops[1], deleted)
@@ -123,10 +124,9 @@ def _changes(reading: Reading, picks: Picks) -> tuple[Tensor, Tensor]:
     weights = reading.weights(precise=True)[0, :, 0]  # (heads, keys)
     values = reading.value[0, reading.group].double().nan_to_num(0.0)  # (heads, keys, value dim)
     token = picks.token[0, :, 0].clamp_min(0)[:, None]
-    share = weights.gather(1, token)
-    removed = -share * values.take_along_dim(token[..., None], 1)[:, 0]
-    scores = reading.logits(precise=True)[0, :, 0].scatter(1, token, -torch.inf)
-    elsewhere = torch.softmax(scores, 1).nan_to_num(0.0)  # nothing else to look at: nothing comes out
+    removed = -weights.gather(1, token) * values.take_along_dim(token[..., None], 1)[:, 0]
+    picked = torch.zeros_like(weights, dtype=torch.bool).scatter(1, token, True)
+    elsewhere = excluding(reading, picked[None]).weights(precise=True)[0, :, 0]
     context = (weights[..., None] * values).sum(1)
     return removed, (elsewhere[..., None] * values).sum(1) - context
 

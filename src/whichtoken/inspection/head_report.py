@@ -16,12 +16,19 @@ from torch import nn
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.inspection.corpus import CorpusPicks
-from whichtoken.inspection.rule import Agreement, BilinearRule, hits_by_position, hits_by_token, pick_rates, share
+from whichtoken.inspection.rule import (
+    NOTHING,
+    Agreement,
+    BilinearRule,
+    hits_by_position,
+    hits_by_token,
+    pick_rates,
+    share,
+)
 from whichtoken.inspection.token_relations import TokenRelations
 from whichtoken.inspection.weight_shape import WeightShape
 
 MOST_NAMES = 8
-NOTHING = Agreement(float("nan"), float("nan"), float("nan"))
 
 
 @dataclass(frozen=True)
@@ -47,13 +54,13 @@ class HeadReport(Shown):
     effective_tokens : float
         Mean number of tokens that are looked at.
     largest_logit : float
-        Largest score in size.
+        Largest score.
     contribution : float
         Mean share of what all heads of the layer add to the residual stream.
     position : Agreement
-        Agreement Picks on unseen texts that the place alone predicts.
+        Share of the picks on unseen texts that the place alone predicts.
     token : Agreement
-        Agreement Picks on unseen texts that the word alone predicts.
+        Share of the picks on unseen texts that the word alone predicts.
     chance : float
         Share of the picks that would be predicted by chance.
     label_correlation : float
@@ -65,7 +72,7 @@ class HeadReport(Shown):
     frequency : float
         Rank correlation of pick rate with how often a token occurs.
     control : HeadReport
-        HeadReport The same head with shuffled weights.
+        The same head with shuffled weights.
     shape : WeightShape
         The key-query matrix of the head by itself: rank, spread, balance.
     rule : BilinearRule

@@ -206,7 +206,7 @@ def inspect(
     Returns
     -------
     Inspection
-        a report per head, and a closer look at one of them.
+        A report per head, and a closer look at one of them.
 
     Examples
     --------

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from whichtoken.display.shown import Shown
-from whichtoken.inspection.masks import Mask
 from whichtoken.inspection.reading import Reading
 
 
@@ -31,7 +30,7 @@ class Picks(Shown):
     entropy : Tensor
         Entropy of the weights, in nats.
     largest_logit : Tensor
-        Largest score in size.
+        Largest score.
     special_mass : Tensor or None
         Attention on special tokens, where they are known.
     positions : Tensor of shape (batch, queries)
@@ -99,7 +98,7 @@ def pick(
 
     Tokens with the same number in `alike` (batch, keys) are the same choice: none is the other's rival.
     """
-    reading = reading if exclude is None else _without(reading, exclude)
+    reading = reading if exclude is None else excluding(reading, exclude)
     parts = [_pick(block, special, alike) for _, block in reading.blocks()]
     token, runner_up, gap, weight, entropy, largest = (torch.cat([part[i] for part in parts], 2) for i in range(6))
     mass = None if special is None else torch.cat([part[6] for part in parts], 2)
@@ -119,11 +118,11 @@ def pick(
     )
 
 
-def _without(reading: Reading, exclude: Tensor) -> Reading:
+def excluding(reading: Reading, exclude: Tensor) -> Reading:
+    """The reading as if the flagged keys, (batch, heads or 1, [queries,] keys), were not there."""
     allowed = ~(exclude if exclude.dim() == 4 else exclude[:, :, None, :])
-    mask = reading.mask
-    dense = allowed if mask.dense is None else mask.dense & allowed
-    return replace(reading, mask=Mask(mask.padding, mask.causal, mask.window, dense, mask.bias))
+    dense = allowed if reading.mask.dense is None else reading.mask.dense & allowed
+    return replace(reading, mask=replace(reading.mask, dense=dense))
 
 
 def _pick(reading: Reading, special: Tensor | None, alike: Tensor | None) -> tuple[Tensor, ...]:

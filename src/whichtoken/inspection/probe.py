@@ -274,7 +274,8 @@ class AttentionProbe:
             dense=mask.dense,
             bias=_sum(mask.bias, found.bias),
         )
-        self._masks[sign] = (found.mask, mask)  # the tensor is held too, so that its id stays its own
+        if found.bias is None:  # a bias is its layer's own
+            self._masks[sign] = (found.mask, mask)  # the tensor is held too, so that its id stays its own
         return mask
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
+from whichtoken.estimators.metrics import wilson
 from whichtoken.margin import key_query_svm
 
 LEAST_TEXTS = 20
@@ -22,6 +24,9 @@ class Agreement(Shown):
     share: float
     low: float
     high: float
+
+
+NOTHING = Agreement(math.nan, math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -80,11 +85,11 @@ def bilinear_rule(
     def hits(matrix: NDArray[np.float64]) -> Agreement:
         return share(sum(int(np.argmax(tokens[i] @ matrix @ asked[i])) == picks[i] for i in test), len(test))
 
-    realised = float("nan") if own is None else _margin(tokens, asked, picks, train, own / np.linalg.norm(own))
+    realised = math.nan if own is None else _margin(tokens, asked, picks, train, own / np.linalg.norm(own))
     return BilinearRule(
         texts=len(train),
         agreement=hits(direction),
-        own=Agreement(float("nan"), float("nan"), float("nan")) if own is None else hits(own),
+        own=NOTHING if own is None else hits(own),
         position=share(hits_by_position(picks, [len(t) for t in tokens], train, test), len(test)),
         token=share(hits_by_token(picks, ids, train, test), len(test)),
         chance=float(np.mean([1 / len(tokens[i]) for i in test])),
@@ -105,7 +110,7 @@ def _margin(
         rivals = np.delete(scores, picks[i])
         if len(rivals):
             margins.append(scores[picks[i]] - rivals.max())
-    return float(min(margins, default=float("nan")))
+    return float(min(margins, default=math.nan))
 
 
 def hits_by_position(
@@ -142,9 +147,6 @@ def pick_rates(picks: Sequence[int], ids: Sequence[NDArray[np.int32]], rows: NDA
     return {token: (picked.get(token, 0.0) + prior) / (count + 1) for token, count in present.items()}
 
 
-def share(hits: int, count: int, z: float = 1.959964) -> Agreement:
-    """A share with its Wilson interval."""
-    p = hits / count
-    centre = (p + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z * np.sqrt(p * (1 - p) / count + z**2 / (4 * count**2)) / (1 + z**2 / count)
-    return Agreement(p, float(max(0.0, centre - half)), float(min(1.0, centre + half)))
+def share(hits: int, count: int) -> Agreement:
+    """A share with its interval."""
+    return Agreement(hits / count, *wilson(hits / count, count))

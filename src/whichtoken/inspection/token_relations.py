@@ -45,7 +45,6 @@ class TokenRelations:
         self.tokens, self.counts = names[keep], counts[keep]
         incidence = sparse.csr_matrix((np.ones(len(rows)), (places, rows)), shape=(len(names), len(ids)))
         self._incidence = incidence[np.flatnonzero(keep)]
-        self._texts = len(ids)
         self._frequency = _standard(self.counts.astype(float))
         self._labelled = classes is not None and len(self.tokens) >= LEAST_TOKENS
         if classes is not None and self._labelled:
@@ -53,7 +52,7 @@ class TokenRelations:
             self._posterior = self._held(self._surprise(onehot))
             self._signed = _standard(self._surprise(onehot) * np.sqrt(self.counts))
             rng = np.random.default_rng(seed)
-            orders = (rng.permutation(self._texts) for _ in range(PERMUTATIONS))
+            orders = (rng.permutation(len(ids)) for _ in range(PERMUTATIONS))
             self._null = np.stack([self._held(self._surprise(onehot[order])) for order in orders])
 
     def of(self, rates: dict[int, float]) -> Relations:

@@ -24,7 +24,7 @@ class WeightShape(Shown):
 
 
 def factors(part: Anatomy, head: int, heads: int) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Key and query factors of a head with their biases: (dim, width + 1) each; nothing where they are fused or rotated."""
+    """Key and query factors of a head with their biases: (dim, width + 1) each; None where they are fused."""
     projections = part.query_key()
     if projections is None:
         return None
