@@ -1,15 +1,18 @@
+"""What the claims about attention regression rely on: fields that are refused, brute force, moments and floors."""
+
 import numpy as np
 import pytest
 
 from whichtoken.data.attention_regression import LAWS
 from whichtoken.errors import UsageError
+from whichtoken.experiments.attention_regression._methods import _damped_errors
 from whichtoken.experiments.attention_regression.limit import Limit, Point
 from whichtoken.experiments.attention_regression.tokens import MOMENTS, law_floor
 from whichtoken.experiments.attention_regression.tokens import Point as TokenPoint
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Row, Rows
 from whichtoken.lab.plan import make_plan
-from whichtoken.theory.attention_regression import excess_floor
+from whichtoken.theory.attention_regression import excess_floor, gram_rate
 
 
 @pytest.mark.parametrize(
@@ -65,3 +68,10 @@ def test_floor_of_gaussian_tokens_is_that_of_the_theory():
     point = TokenPoint(logit_norm=0.01)
     theory = 2 * excess_floor("stored", np.eye(point.dim), point.noise, point.tokens, point.logit_norm) / point.dim
     assert law_floor(point) == pytest.approx(theory, rel=1e-3)
+
+
+def test_damped_errors_shrink_at_the_slowest_direction_by_the_damped_rate():
+    sizes, wrong = np.array([1.0, 0.1, 0.01]), np.zeros((3, 3))
+    wrong[2, 2] = 1.0
+    first, second = _damped_errors(np.diag(sizes), wrong, [0.02, 0.02], 0.25)
+    assert np.sum(second**2) / np.sum(first**2) == pytest.approx(gram_rate(sizes, 0.25, damping=0.02))

@@ -7,12 +7,10 @@ import pytest
 import torch
 
 from whichtoken.data import GroupSparse
-from whichtoken.experiments.attention_regression._methods import _damped_errors
 from whichtoken.experiments.group_sparse import attention_map, overlap, transfer
 from whichtoken.experiments.group_sparse._training import _spread_sample
 from whichtoken.lab import Row, Rows
 from whichtoken.models.group_transformer import GroupTransformer
-from whichtoken.theory.attention_regression import gram_rate
 from whichtoken.training.group_descent import descend_on_batches
 
 
@@ -73,10 +71,3 @@ def test_a_spread_sample_has_the_moments_of_a_plain_one():
     np.testing.assert_allclose(np.cov(X.reshape(-1, 6).T), 0.25 * np.eye(6), atol=0.006)
     assert (y == np.sign(X[:, 1] @ data.directions[0])).all()
     assert np.mean(np.abs(X[:, 1] @ data.directions[0])) == pytest.approx(0.5 * np.sqrt(2 / np.pi), rel=1e-4)
-
-
-def test_damped_errors_shrink_at_the_slowest_direction_by_the_damped_rate():
-    sizes, wrong = np.array([1.0, 0.1, 0.01]), np.zeros((3, 3))
-    wrong[2, 2] = 1.0
-    first, second = _damped_errors(np.diag(sizes), wrong, [0.02, 0.02], 0.25)
-    assert np.sum(second**2) / np.sum(first**2) == pytest.approx(gram_rate(sizes, 0.25, damping=0.02))

@@ -81,8 +81,7 @@ def test_unknown_experiment_names_the_nearest():
 
 def test_methods_see_the_same_data_and_problems_do_not():
     experiment = find("toy/mean")
-    mean, peak, other = plan(set={"method": "mean,max", "draws": 9}).points.values(), None, None
-    mean, peak = mean
+    mean, peak = plan(set={"method": "mean,max", "draws": 9}).points.values()
     (other,) = plan(set={"draws": 10}).points.values()
     draw = [random_stream(experiment.id, 0, experiment.problem(point)).random() for point in (mean, peak, other)]
     assert draw[0] == draw[1] != draw[2]

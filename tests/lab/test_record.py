@@ -9,7 +9,7 @@ from whichtoken.lab import Grid, reproduce
 from whichtoken.lab.discovery import find
 from whichtoken.lab.record import recorded_ledger, recorded_runs, recorded_states
 from whichtoken.lab.recording import begin_and_tell, record_and_tell
-from whichtoken.lab.results import recorded_results
+from whichtoken.lab.results import stored_results
 
 CLAIM = "attention-regression/limit"
 
@@ -35,6 +35,11 @@ def small(monkeypatch):
     monkeypatch.setattr(type(find(CLAIM)), "presets", presets)
 
 
+def results_on_record():
+    with recorded_ledger(CLAIM) as ledger:
+        return stored_results(ledger)
+
+
 def test_complete_runs_go_on_record_and_come_back(empty_record, small, tmp_path, capsys):
     out = tmp_path / "out"
     computed = {preset: reproduce([CLAIM], preset, out=out, workers=1)[0] for preset in ("quick", "full", "paper")}
@@ -53,7 +58,7 @@ def test_complete_runs_go_on_record_and_come_back(empty_record, small, tmp_path,
         assert "cores" in run.machine
     assert recorded_states(CLAIM)["full"] == {v.code: v.state for v in computed["full"].verdicts}
 
-    again = {result.preset: result for result in recorded_results()}
+    again = {result.preset: result for result in results_on_record()}
     assert set(again) == {"full", "paper"}  # the rows of quick are not kept
     for preset, result in again.items():
         assert [row.as_json() for row in result.rows] == [row.as_json() for row in computed[preset].rows]
@@ -73,7 +78,7 @@ def test_recording_one_preset_leaves_the_others(empty_record, small, tmp_path):
 def test_rows_of_paper_alone_come_back(empty_record, small, tmp_path):
     reproduce([CLAIM], "paper", out=tmp_path / "out", workers=1)
     record_and_tell(tmp_path / "out")
-    assert [result.preset for result in recorded_results()] == ["paper"]
+    assert [result.preset for result in results_on_record()] == ["paper"]
 
 
 def test_unfinished_runs_are_named_and_left(empty_record, small, tmp_path, capsys, monkeypatch):
@@ -86,7 +91,7 @@ def test_unfinished_runs_are_named_and_left(empty_record, small, tmp_path, capsy
     record_and_tell(tmp_path / "out")
     assert f"not recorded, {CLAIM} full: 5 rows missing" in capsys.readouterr().out
     assert not recorded_runs()
-    assert not recorded_results()
+    assert not results_on_record()
     begin_and_tell(tmp_path / "elsewhere")
     assert "4 rows taken from the record" in capsys.readouterr().out  # the run goes on with what was finished
 

@@ -16,7 +16,7 @@ from whichtoken.lab.experiment import Experiment, Row, Rows
 from whichtoken.lab.failures import held_back
 from whichtoken.lab.ledger import Judged, Ledger, Run
 from whichtoken.lab.plan import RunPlan, RunTask, make_plan
-from whichtoken.lab.record import recorded_ledger, recorded_runs, rows_file
+from whichtoken.lab.record import recorded_runs
 from whichtoken.lab.samples import Mean
 from whichtoken.lab.sequential import grown
 from whichtoken.lab.verdicts import Claim, Verdict, in_words, not_run, settle
@@ -232,16 +232,6 @@ def stored_results(ledger: Ledger, runs: Iterable[Run] | None = None) -> list[Re
         for run in chosen
         if (plan := _replan(run)) is not None
     ]
-
-
-def recorded_results() -> list[Result]:
-    """Every run whose rows are on record, judged from them."""
-    found = []
-    for experiment in sorted({experiment for experiment, _ in recorded_runs()}):
-        if rows_file(experiment).is_file():
-            with recorded_ledger(experiment) as ledger:
-                found += stored_results(ledger)
-    return found
 
 
 def with_repeats(plan: RunPlan, ledger: Ledger) -> RunPlan:

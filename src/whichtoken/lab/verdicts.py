@@ -48,7 +48,7 @@ class Verdict(Shown):
     state : str
         Agrees, disagrees, inconclusive or not-run.
     note : str
-        Why it was not run, if it was not.
+        What else matters: why it was not run, or how many rows failed or are missing.
     resolution : float or None
         The smallest true deviation from theory (of a bound: violation) at which this verdict would, with a probability of
         90 %, not have said `agrees`. It is reported and decides nothing.

@@ -64,12 +64,8 @@ WORDS: Mapping[Variant, str] = {
 STARTS: Mapping[Start, str] = {
     "spectral": "spectral start", "random": "random start", "saddle": "start at a saddle", "flipped": "start with wrong signs",
 }  # fmt: skip
-HELPFUL: tuple[Variant, ...] = (
-    "no-gram",
-    "no-damping",
-    "no-renormalisation",
-    "no-centring",
-)  # parts without which it should be worse
+# parts without which it should be worse
+HELPFUL: tuple[Variant, ...] = ("no-gram", "no-damping", "no-renormalisation", "no-centring")
 HARMLESS: tuple[Variant, ...] = ("no-balance", "no-backtracking")
 UNPENALISED: tuple[Variant, Variant] = ("no-gram", "no-gram-no-penalty")
 SUCCESS = 2.0  # times the predicted floor

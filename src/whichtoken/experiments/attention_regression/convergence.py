@@ -180,7 +180,7 @@ def _population_claims(rows: Rows[Point]) -> Iterator[Claim]:
             "convergence.gram-quarter.factor",
             "step 0.25: loss factor per iteration, all condition numbers",
             theory=theory,
-            measured=Mean(runs.per_seed(lambda repeat: float(np.mean(repeat.values("factor"))))),
+            measured=Mean(runs.seed_means("factor")),
             tolerance=0.02 * theory,
         )
         yield at_most(
@@ -214,14 +214,14 @@ def _narrow_claims(rows: Rows[Point]) -> Iterator[Claim]:
             "convergence.narrow.factor",
             "fewer outputs than features, step 0.25: loss factor per iteration, all condition numbers",
             theory=theory,
-            measured=Mean(rows.per_seed(_mean_factor)),
+            measured=Mean(rows.seed_means(_loss_factor)),
             tolerance=0.02 * theory,
         )
 
 
-def _mean_factor(repeat: Rows[Point]) -> float:
+def _loss_factor(row: Row[Point]) -> float:
     """A run too short for a factor counts with 1: it has not shrunk its loss."""
-    return float(np.mean([1.0 if row.measured["factor"] is None else row.measured["factor"] for row in repeat]))
+    return 1.0 if row.measured["factor"] is None else float(row.measured["factor"])
 
 
 def _rate_claims(rows: Rows[Point]) -> Iterator[Claim]:

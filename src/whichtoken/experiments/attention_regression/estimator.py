@@ -70,7 +70,7 @@ class RegressorFloor(Experiment[Point]):
                 f"estimator.floor.{kind}",
                 f"{context}: excess of the estimator over its prediction, n >= {MANY}, all condition numbers",
                 theory=1.0,
-                measured=Mean(longest.per_seed(lambda repeat: float(np.mean(repeat.values(f"{kind}_share"))))),  # noqa: B023
+                measured=Mean(longest.seed_means(f"{kind}_share")),
                 tolerance=0.2,
             )
 

@@ -120,16 +120,14 @@ class Floor(Experiment[Point]):
                 f"floor.constant.{kind}",
                 f"{context}: excess over its prediction, n >= {MANY}, all condition numbers",
                 theory=1.0,
-                measured=Mean(longest.per_seed(lambda repeat: float(np.mean(repeat.values(f"{kind}_share"))))),  # noqa: B023
+                measured=Mean(longest.seed_means(f"{kind}_share")),
                 tolerance=0.1,
             )
         yield at_least(
             "floor.least-squares",
             "excess with the training tokens as context over that of least squares",
             bound=1.0,
-            measured=Mean(
-                rows.per_seed(lambda repeat: float(np.mean(repeat.values("stored") / repeat.values("least_squares"))))
-            ),
+            measured=Mean(rows.seed_means(lambda row: row.measured["stored"] / row.measured["least_squares"])),
         )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:

@@ -156,13 +156,13 @@ def _brute_claims(rows: Rows[Point]) -> Iterator[Claim]:
             "limit.brute-force",
             f"softmax attention written out query by query, |Q|_F <= {SHORT:g}, n >= {FEWEST_TOKENS}: error over its prediction",
             theory=1.0,
-            measured=Mean(short.per_seed(_mean_brute_share)),
+            measured=Mean(short.seed_means(_brute_share)),
             tolerance=0.08,
         )
 
 
-def _mean_brute_share(repeat: Rows[Point]) -> float:
-    return float(np.mean([row.measured["brute_error"] / row.predicted["scaled_error"].value for row in repeat]))
+def _brute_share(row: Row[Point]) -> float:
+    return float(row.measured["brute_error"] / row.predicted["scaled_error"].value)
 
 
 def _short_claims(runs: Rows[Point], kind: str, name: str, norm: float) -> Iterator[Claim]:
@@ -180,7 +180,7 @@ def _short_claims(runs: Rows[Point], kind: str, name: str, norm: float) -> Itera
         f"limit.constant.{name}",
         f"{kind} tokens, |Q|_F = {norm:g}: error over its prediction, n >= {FEWEST_TOKENS}",
         theory=1.0,
-        measured=Mean(longest.per_seed(_mean_share)),
+        measured=Mean(longest.seed_means(_share)),
         tolerance=0.08,
     )
 
@@ -188,10 +188,6 @@ def _short_claims(runs: Rows[Point], kind: str, name: str, norm: float) -> Itera
 def _share(row: Row[Point]) -> float:
     """The measured error over the predicted one."""
     return float(row.measured["scaled_error"] / row.predicted["scaled_error"].value)
-
-
-def _mean_share(repeat: Rows[Point]) -> float:
-    return float(np.mean([_share(row) for row in repeat]))
 
 
 def _coverage_claims(runs: Rows[Point], kind: str, name: str, norm: float) -> Iterator[Claim]:

@@ -10,11 +10,13 @@ import numpy as np
 
 if TYPE_CHECKING:
     from whichtoken.data import GroupSparse
+    from whichtoken.lab import Rows
     from whichtoken.models.group_transformer import GroupTransformer
     from whichtoken.training.group_descent import Batch
 
 TEST_SAMPLES = 4000
 LATE_SAMPLES = 20_000
+RATES = {4: 0.4, 6: 0.18, 8: 0.1}  # by the number of groups: half the stability bound along the path
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,19 @@ def reduced_leakage(groups: int, group_dim: int, lr: float, steps: int) -> float
         rng=np.random.default_rng(0), samples=500,
     )  # fmt: skip
     return float(1 - path.attention[-max(1, len(path.attention) // 50) :].mean())
+
+
+def late_checkpoints(steps: int) -> list[int]:
+    """Steps at which the late phase of a map is drawn, evenly spread in their logarithm."""
+    return [int(step) for step in np.unique(np.geomspace(1, steps, 60).astype(int))]
+
+
+def predicted_power(rows: Rows[Any], name: str) -> float | None:
+    """Power of the number of groups in a prediction; None unless every number has it."""
+    sizes = rows.levels("groups")
+    predicted = [rows.where(groups=groups).predicted(name) for groups in sizes]
+    values = [float(found.value) for found in predicted if found is not None]
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0]) if len(values) == len(sizes) else None
 
 
 def _spread_sample(data: GroupSparse, n: int, rng: np.random.Generator) -> Batch:

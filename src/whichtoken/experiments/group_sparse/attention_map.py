@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.experiments.group_sparse._training import reduced_leakage, train_all_blocks
+from whichtoken.experiments.group_sparse._training import (
+    RATES,
+    late_checkpoints,
+    predicted_power,
+    reduced_leakage,
+    train_all_blocks,
+)
 from whichtoken.lab import (
     Claim,
     Exact,
@@ -36,7 +42,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-RATES = {4: 0.4, 6: 0.18, 8: 0.1}  # half the stability bound along the path
 MAP_SIZES = (4, 8, 16, 24)  # of the exact map after as many steps as Theorem 3.2 takes
 EQUAL_LOSS = 0.02  # at which models of different sizes are compared
 
@@ -102,7 +107,7 @@ class AttentionMap(Experiment[Point]):
         from whichtoken.theory import group_sparse
 
         if point.method == "population":
-            law = group_sparse.late_phase(groups=point.groups, lr=point.lr, step=_checkpoints(point))
+            law = group_sparse.late_phase(groups=point.groups, lr=point.lr, step=late_checkpoints(point.steps))
             return {"leakage_curve": Predicted(law.leakage)}
         if point.method == "theorem-map":
             return {}
@@ -116,9 +121,8 @@ class AttentionMap(Experiment[Point]):
             rng=np.random.default_rng(0),
             samples=300,
         )
-        return {
-            "attention": Predicted(theory.attention[-50:].mean())
-        }  # the end is slow: fifty steps lose less than noise
+        # the end is slow: fifty steps lose less than noise
+        return {"attention": Predicted(theory.attention[-50:].mean())}
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
         for groups in rows.where(method="batches").levels("groups"):
@@ -161,8 +165,8 @@ def _population(point: Point) -> Measured:
         "leakage": leakage[-1],
         "leakage_at_loss": leakage[reached[0]],
         "power": np.log2(leakage[point.steps] / leakage[point.steps // 2]),
-        "steps": _checkpoints(point),
-        "leakage_curve": leakage[_checkpoints(point)],
+        "steps": late_checkpoints(point.steps),
+        "leakage_curve": leakage[late_checkpoints(point.steps)],
     }
 
 
@@ -266,7 +270,7 @@ def _theorem_claims(rows: Rows[Point]) -> Iterator[Claim]:
         "attention-map.theorem-power",
         "all blocks trained for D^3/lr steps: power of D in the attention on the other groups against the symmetry-reduced"
         f" map; the power law with W_11 frozen gives {_power_law(sizes):.2f} at these D and tends to -7/3",
-        theory=_reduced_power(rows),
+        theory=predicted_power(rows, "leakage"),
         measured=log_slope(rows, "groups", "leakage"),
         tolerance=0.2,
     )
@@ -286,13 +290,6 @@ def _power_law(sizes: list[int]) -> float:
 
     leakage = [group_sparse.late_phase(groups=D, lr=0.01, step=D**3 / 0.01).leakage for D in sizes]
     return float(np.polyfit(np.log(sizes), np.log(leakage), 1)[0])
-
-
-def _reduced_power(rows: Rows[Point]) -> float | None:
-    sizes = rows.levels("groups")
-    predicted = [rows.where(groups=groups).predicted("leakage") for groups in sizes]
-    leakage = [float(found.value) for found in predicted if found is not None]
-    return float(np.polyfit(np.log(sizes), np.log(leakage), 1)[0]) if len(leakage) == len(sizes) else None
 
 
 def _bend(repeat: Rows[Point]) -> float | None:
@@ -325,10 +322,6 @@ def _concentrates(runs: Rows[Point], code: str) -> Iterator[Claim]:
         bound=0.05,
         measured=Mean(runs.values("query_spread")),
     )
-
-
-def _checkpoints(point: Point) -> list[int]:
-    return [int(step) for step in np.unique(np.geomspace(1, point.steps, 60).astype(int))]
 
 
 def _draw_map(rows: Rows[Point], axes: Axes) -> None:

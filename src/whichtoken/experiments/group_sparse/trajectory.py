@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.experiments.group_sparse._training import reduced_leakage, train_all_blocks
+from whichtoken.experiments.group_sparse._training import (
+    RATES,
+    late_checkpoints,
+    predicted_power,
+    reduced_leakage,
+    train_all_blocks,
+)
 from whichtoken.lab import (
     Claim,
     Exact,
@@ -38,7 +44,6 @@ if TYPE_CHECKING:
 PAPER_POWER = -3.0  # T* = Theta(D^3 or 1/(D^3 eps^3)), as summaries of Theorem 3.2 print it
 TARGET_LOSS = 0.01
 TRAINED_LOSS = 0.02  # that real training can reach
-RATES = {4: 0.4, 6: 0.18, 8: 0.1}  # half the stability bound along the path
 QUANTITIES = {"alpha": "length of v_1", "attention": "attention on the relevant group", "loss": "loss"}
 LAWS = {"alpha": "length of v_1", "leakage": "attention on the other groups", "loss": "loss"}
 
@@ -88,7 +93,7 @@ class Trajectory(Experiment[Point]):
         from whichtoken.theory import group_sparse
 
         if point.method == "population":
-            steps = _late_checkpoints(point)
+            steps = late_checkpoints(point.steps)
             law = group_sparse.late_phase(groups=point.groups, lr=point.lr, step=steps, sigma=point.sigma)
             return {**{name: Predicted(getattr(law, name)[-1]) for name in LAWS}, "loss_curve": Predicted(law.loss)}
         if point.method == "late":
@@ -162,8 +167,8 @@ def _population(point: Point) -> Measured:
         "leakage": trajectory.leakage[-1],
         "loss": trajectory.loss[-1],
         "time_to_loss": time_to_loss,
-        "steps": _late_checkpoints(point),
-        "loss_curve": trajectory.loss[_late_checkpoints(point)],
+        "steps": late_checkpoints(point.steps),
+        "loss_curve": trajectory.loss[late_checkpoints(point.steps)],
     }
 
 
@@ -287,13 +292,10 @@ def _trained_laws(rows: Rows[Point]) -> Iterator[Claim]:
         return
     power = log_slope(rows, "groups", "time_to_loss")
     what = f"all blocks trained: power of D in the steps to a loss of {TRAINED_LOSS:g}, in units of 1/lr"
-    sizes = rows.levels("groups")
-    exact = [rows.where(groups=groups).predicted("time_to_loss") for groups in sizes]
-    times = [float(found.value) for found in exact if found is not None]
     yield agreement(
         "trajectory.trained-groups-power",
         f"{what}, against that of the exact map",
-        theory=float(np.polyfit(np.log(sizes), np.log(times), 1)[0]) if len(times) == len(sizes) else None,
+        theory=predicted_power(rows, "time_to_loss"),
         measured=power,
         tolerance=0.15,
     )
@@ -313,10 +315,6 @@ def _every(point: Point) -> int:
 def _checkpoints(point: Point) -> list[int]:
     """Steps at which `gradient_descent` observes."""
     return [*range(0, point.steps, _every(point)), point.steps]
-
-
-def _late_checkpoints(point: Point) -> list[int]:
-    return [int(step) for step in np.unique(np.geomspace(1, point.steps, 60).astype(int))]
 
 
 def _draw_training(rows: Rows[Point], axes: Axes) -> None:

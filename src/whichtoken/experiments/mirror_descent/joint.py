@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.experiments.mirror_descent import _joint_figure
+from whichtoken.experiments.mirror_descent._decoder_limit import decoder_limit
 from whichtoken.lab import (
     Claim,
     Exact,
@@ -173,14 +174,9 @@ def _problem(point: Point, rng: np.random.Generator) -> AttentionProblem:
 
 def _limits(problem: AttentionProblem, descent: JointResult, p: float) -> dict[str, Any]:
     """Limit of the decoder, member of the family at the measured ratio and its two ends, for the selected tokens."""
-    from whichtoken.margin import joint_limit, prompt_svm
+    from whichtoken.margin import joint_limit
 
-    chosen = problem.labels[:, None] * problem.tokens[np.arange(len(problem.labels)), descent.selected]  # (n, d)
-    # tokens y x against zero: y v.x >= 1 is the max-margin problem of a linear classifier
-    decoder = prompt_svm(np.stack([chosen, np.zeros_like(chosen)], axis=1), [0] * len(chosen), p=p)
-    if decoder.direction is None:
-        raise ValueError(f"the selected tokens {descent.selected.tolist()} cannot be classified: no limit exists")
-    margins = chosen @ decoder.direction
+    decoder, label_margin, margins = decoder_limit(problem, descent.selected, p)
     family, strict, relaxed = (
         joint_limit(problem.tokens, problem.queries, descent.selected, margins, ratio, p)
         for ratio in (descent.final.ratio, 0.0, math.inf)
@@ -188,8 +184,8 @@ def _limits(problem: AttentionProblem, descent: JointResult, p: float) -> dict[s
     excess = margins - margins.min()
     positive = excess[excess > 1e-6 * margins.max()]
     return {
-        "decoder": decoder.direction,
-        "label_margin": decoder.margin,
+        "decoder": decoder,
+        "label_margin": label_margin,
         "family": family.direction,
         "strict": strict.direction,
         "relaxed": relaxed.direction,

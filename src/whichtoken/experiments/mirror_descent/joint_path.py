@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whichtoken.experiments.mirror_descent._decoder_limit import decoder_limit
 from whichtoken.lab import Claim, Exact, Experiment, Grid, Measured, Resampled, Rows, agreement, at_most
 
 if TYPE_CHECKING:
@@ -51,21 +52,17 @@ class JointPath(Experiment[Point]):
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         from whichtoken.data import AttentionTokens
         from whichtoken.flows.joint_path import joint_regularization_path
-        from whichtoken.margin import joint_limit, prompt_svm
+        from whichtoken.margin import joint_limit
         from whichtoken.theory.mirror_descent import directional_divergence
 
         problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
         path = joint_regularization_path(problem, RADII, p=point.p, ratio=point.ratio, rng=rng, starts=2)
         selected = path.selected[-1]
-        chosen = problem.labels[:, None] * problem.tokens[np.arange(len(selected)), selected]
-        decoder = prompt_svm(np.stack([chosen, np.zeros_like(chosen)], axis=1), [0] * len(chosen), p=point.p)
-        if decoder.direction is None:
-            raise ValueError(f"the selected tokens {selected.tolist()} cannot be classified: no limit exists")
-        margins = chosen @ decoder.direction
+        decoder, _, margins = decoder_limit(problem, selected, point.p)
         limit = joint_limit(problem.tokens, problem.queries, selected, margins, point.ratio, point.p)
         if limit.direction is None:
             raise ValueError(f"the selected tokens {selected.tolist()} cannot be separated: no limit exists")
-        pairs = {"weights": (limit.direction, path.directions), "decoder": (decoder.direction, path.decoders)}
+        pairs = {"weights": (limit.direction, path.directions), "decoder": (decoder, path.decoders)}
         return {
             **{
                 name: [directional_divergence(end, each, point.p) for each in followed]

@@ -51,9 +51,7 @@ class Point:
     length: int = 8
     dim: int = 10
     p: float = 2.0
-    rule: Literal["normalized", "geometric", "flow"] = (
-        "normalized"  # flow: plain steps, followed to times like exp(600)
-    )
+    rule: Literal["normalized", "geometric", "flow"] = "normalized"  # flow: plain steps, to times like exp(600)
     lr: float = 1.0
     steps: int = 1000
     loss: Literal["logistic", "exponential", "linear"] = "logistic"

@@ -48,9 +48,8 @@ class MuonHeads(Experiment[Point]):
         from whichtoken.flows.margin_norms import NORMS, margin_scale, stacked_heads
 
         problem, _ = draw_problem(point, rng)
-        start = rng.standard_normal(
-            (point.heads, point.dim, point.dim)
-        )  # from a small start, heads would be copies of each other
+        # from a small start, heads would be copies of each other
+        start = rng.standard_normal((point.heads, point.dim, point.dim))
         run = attention_descent(
             problem, start, "muon", lr=0.1, steps=point.steps, momentum=0.0, heads=point.seen, record=[point.steps // 2]
         )

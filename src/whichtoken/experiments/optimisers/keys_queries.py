@@ -68,9 +68,8 @@ class KeysQueries(Experiment[Point]):
         return {
             "shares": curve[-1],
             "curves": {name: [shares[name] for shares in curve] for name in curve[-1]},
-            "rank": float(
-                values.sum() ** 2 / (values**2).sum()
-            ),  # effective: all singular values equal give their number
+            # effective: all singular values equal give their number
+            "rank": float(values.sum() ** 2 / (values**2).sum()),
             "gap": scale.gap,
             "settled": run.settled,
         }

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 MethodName = Literal["normalized-gd", "sign", "muon"]
 # which claim a setting gets is decided before the run, by the margins that are usual at the default size
 USUAL_MARGINS = {"linf": 2.2, "spectral": 0.6, "l2": 0.32}
-FORGETS, REMEMBERS = (
-    0.7,
-    2.0,
-)  # lr * margin over log(1 / momentum) below which the margin is reached, above which it is missed
+# lr * margin over log(1 / momentum) below which the margin is reached, above which it is missed
+FORGETS, REMEMBERS = 0.7, 2.0
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,13 @@ Array = NDArray[np.float64]
 MODELS = ("attention", "pooled", "vectorized")
 LEARNING_RATE = 0.5
 UNLIMITED = 1e7  # samples per dimension that stand for all data in the world
+FAR = 1e3  # and those at which an error falls as one over the samples, to the last percent
 # Relative differences that do not matter, fixed on pilot runs outside of the presets' seeds: at d = 500 means of eight lay
 # within 4 % (test error) and 7 % (training loss, most of it scatter) of the limit, so what is left of finite size has room
 TOLERANCE = {"test_error": 0.06, "train_loss": 0.08}
 EXCESS_TOLERANCE = 0.08  # of the excess error, a difference of two close numbers
 REUSE_TOLERANCE = 0.03  # of the ratio of test errors, in which the scatter that both share cancels
 QUANTITIES = {"train_loss": "training loss", "test_error": "test error"}
-FAR = 1e3  # and those at which an error falls as one over the samples, to the last percent
 
 
 @dataclass(frozen=True)
@@ -301,10 +301,9 @@ def _described(point: Point) -> str:
 
 def _worst_ratio(baseline: str, repeat: Rows[Point]) -> float | None:
     """Of one repeat, over the numbers of samples at which both models were trained the same way."""
-    ours = Rows(row for row in repeat.where(model="attention", query="trained", split=True, loss="logistic"))
     ratios = [
         row.measured["test_error"] / other.measured["test_error"]
-        for row in ours
+        for row in repeat.where(model="attention", query="trained", split=True, loss="logistic")
         for other in repeat.where(
             model=baseline, samples_per_dim=row.point.samples_per_dim, ridge=row.point.ridge, **task_of(row.point)
         )

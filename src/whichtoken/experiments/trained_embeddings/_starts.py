@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from scipy import sparse
+
     from whichtoken.data import TokenCounts
     from whichtoken.flows.cls import ClsPath
 
@@ -101,6 +103,15 @@ def selected_share(path: ClsPath, start: Start) -> dict[int, float]:
     wanted = relevant_selection(start.data.counts, start.data.labels)
     missed = np.asarray((wanted > path.selected).sum(axis=1))
     return {sign: float(np.mean(missed[start.data.labels == sign] == 0)) for sign in (1, -1)}
+
+
+def constructed_margin(start: Start, relevant: sparse.csr_array) -> float:
+    """Margin of the p that Lemma 21 constructs, 2 sum of E_s^0 over the relevant tokens, for their selection."""
+    from whichtoken.theory.trained_embeddings import selection_margin, token_classes
+
+    counts = start.data.counts
+    p = 2 * start.initial[token_classes(counts, start.data.labels).relevant].sum(axis=0)
+    return selection_margin(start.embeddings @ p, counts, relevant)
 
 
 class MarginLimit(NamedTuple):

@@ -121,7 +121,7 @@ class ClsDirection(Experiment[Point]):
             "direction.lemma17",
             "share of the gradient along the limit that does not come from (selected, second) pairs, at the end",
             bound=0.01,
-            measured=Mean(rows.per_seed(lambda repeat: float(np.mean([_rest(row.measured) for row in repeat])))),
+            measured=Mean(rows.seed_means(lambda row: _rest(row.measured))),
         )
         yield at_most(
             "direction.certificate",

@@ -119,9 +119,8 @@ class Levels(Experiment[Point]):
                 f"levels.signs.{name}",
                 f"{about}: share of tokens with noise up to {CLEAR}, of all runs, whose E.v has the right sign",
                 bound=1.0,
-                measured=Exact(
-                    float(np.mean([_clear_share(row.measured["signs"]) for row in runs]))
-                ),  # one is enough to refute
+                # one is enough to refute
+                measured=Exact(float(np.mean([_clear_share(row.measured["signs"]) for row in runs]))),
             )
             yield at_least(
                 f"levels.order.{name}",

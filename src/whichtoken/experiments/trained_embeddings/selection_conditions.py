@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from whichtoken.experiments.trained_embeddings._starts import MarginLimit, Start, limit_of, start_of
+from whichtoken.experiments.trained_embeddings._starts import (
+    MarginLimit,
+    Start,
+    constructed_margin,
+    limit_of,
+    start_of,
+)
 from whichtoken.lab import Claim, Every, Exact, Experiment, Grid, Mean, Measured, Rows, Worst, at_least, at_most
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from scipy import sparse
 
 FAMILIES = {
     "one_more": "with one irrelevant token tied in",
@@ -76,7 +81,7 @@ class SelectionConditions(Experiment[Point]):
             "only_relevant": path.selected.nnz == relevant.nnz and (path.selected != relevant).nnz == 0,
             "tied_derivative": _derivative_of_equal_scores(start),
             "norm_bound": 4.0 * len(start.data),
-            "constructed": _constructed_margin(start, relevant),
+            "constructed": constructed_margin(start, relevant),
             **tightness(start, limit),
         }
 
@@ -129,7 +134,7 @@ class SelectionConditions(Experiment[Point]):
             "conditions.lemma21-construction",
             "margin of twice the sum of the relevant embeddings, which Lemma 21 takes to be at least 1",
             bound=1.0,
-            measured=Mean(largest.per_seed(lambda repeat: float(repeat.values("constructed").mean()))),
+            measured=Mean(largest.seed_means("constructed")),
         )
         yield at_most(
             "conditions.all-tight",
@@ -163,15 +168,6 @@ def _derivative_of_equal_scores(start: Start) -> float:
     _, along_cls = attend(E @ start.cls, E @ start.value, start.data.counts, start.data.labels).gradients()
     gradient = along_cls @ E
     return float(abs(direction @ gradient) / (np.linalg.norm(direction) * np.linalg.norm(gradient)))
-
-
-def _constructed_margin(start: Start, relevant: sparse.csr_array) -> float:
-    """Margin of the p that Lemma 21 constructs, 2 sum of E_s^0 over the relevant tokens."""
-    from whichtoken.theory.trained_embeddings import selection_margin, token_classes
-
-    counts = start.data.counts
-    p = 2 * start.initial[token_classes(counts, start.data.labels).relevant].sum(axis=0)
-    return selection_margin(start.embeddings @ p, counts, relevant)
 
 
 def tightness(start: Start, limit: MarginLimit) -> dict[str, float]:

@@ -21,10 +21,6 @@ from whichtoken.lab import Claim, Every, Experiment, Grid, Mean, Measured, Rows,
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CLAIMS = [
-    f"window.{name}"
-    for name in ("small", "large", "middle", "one-label", "which-label", "value", "loss-condition", "loss-safe")
-]
 SMALL, MIDDLE, LARGE, SAFE = 100.0, 300.0, 2000.0, 8000.0
 
 

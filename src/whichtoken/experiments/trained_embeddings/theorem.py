@@ -19,6 +19,7 @@ import numpy as np
 from whichtoken.experiments.trained_embeddings._starts import (
     MarginLimit,
     Start,
+    constructed_margin,
     first_step_on,
     limit_of,
     selected_share,
@@ -188,7 +189,7 @@ class Theorem(Experiment[Point]):
             "norm_bound": 1 / limit.margin / (4 * len(data)),
             **_losses(point, path, start),
             **_selections(point, path, start, limit),
-            **_rivals(start, limit),
+            **_rivals(start),
         }
 
     def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
@@ -273,26 +274,19 @@ def _selections(point: Point, path: ClsPath, start: Start, limit: MarginLimit) -
     }
 
 
-def _rivals(start: Start, limit: MarginLimit) -> dict[str, Any]:
+def _rivals(start: Start) -> dict[str, Any]:
     """Lemma 19's hypothesis, our condition in its place, and Lemma 21's construction."""
-    from whichtoken.theory.trained_embeddings import (
-        relevant_selection,
-        selection_margin,
-        smallest_rival,
-        token_classes,
-        unique_selection,
-    )  # fmt: skip
+    from whichtoken.theory.trained_embeddings import relevant_selection, smallest_rival, unique_selection
 
     counts, labels = start.data.counts, start.data.labels
     relevant = relevant_selection(counts, labels)
     only = limit_of(start.embeddings, counts, relevant)
-    built = 2 * start.initial[token_classes(counts, labels).relevant].sum(axis=0)
     rival = smallest_rival(start.embeddings, counts, labels)
     return {
         "over_rival": 1 / only.margin / rival.norm,
         "rival_exact": rival.exact,
         "unique": unique_selection(*start.arguments).holds,
-        "constructed": selection_margin(start.embeddings @ built, counts, relevant),
+        "constructed": constructed_margin(start, relevant),
     }
 
 
