@@ -463,7 +463,19 @@ EXPLAIN = [
     ("explain bag-model --file texts.csv", "has no column 'bag'"),
     ("explain bag-model --file huge.csv", "features must be below 1e+100 in size"),
 ]
-ROWS = [*COMMANDS, *REPRODUCE, *PLANS, *FIT_TEXT, *FIT_BAGS, *FIT_GROUPS, *PREDICT, *EXPLAIN]
+INSPECT = [
+    ("inspect", "Missing argument 'MODEL_FOLDER'"),
+    ("inspect folder", "Missing option '--texts'"),
+    ("inspect folder --texts nosuch.csv", "nosuch.csv does not exist"),
+    ("inspect folder --texts folder", "folder is a folder; name a file"),
+    ("inspect folder --texts texts.csv --layer x", "'x' is not a whole number"),
+    ("inspect folder --texts texts.csv --head 1.5", "'1.5' is not a whole number"),
+    ("inspect folder --texts texts.csv --most 0", "'0' is not a whole number of at least 1"),
+    ("inspect folder --texts texts.csv --json texts.csv", "--texts and --json name the same file"),
+    ("inspect nosuch --texts texts.csv", "nosuch is not a folder"),
+    ("inspect folder --texts texts.csv", "folder has no tokenizer"),
+]
+ROWS = [*COMMANDS, *REPRODUCE, *PLANS, *FIT_TEXT, *FIT_BAGS, *FIT_GROUPS, *PREDICT, *EXPLAIN, *INSPECT]
 
 
 def contents(home: Path) -> dict[Path, int | None]:

@@ -1,6 +1,7 @@
 """The command line as a user meets it."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -113,8 +114,19 @@ def test_list_shows_fields_presets_and_states(whichtoken):
     whichtoken("reproduce", "toy/mean")
     assert "quick: 1 agrees" in whichtoken("list").stdout
     shown = whichtoken("list", "toy/mean").stdout
-    for text in ("draws", "float", "full: 1 points, 2500 rows", "mean.shift: agrees", "law of large numbers"):
+    for text in ("draws", "float", "full: 1 point, 2500 rows", "mean.shift: agrees", "law of large numbers"):
         assert text in shown
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["--version"], ["--help"], ["predict", "--help"]])
+def test_a_reader_who_has_seen_enough_is_no_fault(arguments):
+    """As in `whichtoken list | head -1`: typer, rich and Python itself would each have its own say."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-W", "error", "-m", "whichtoken", *arguments]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_version_names_the_parts(whichtoken):

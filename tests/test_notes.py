@@ -1,5 +1,7 @@
 """What a user of the command line is told beside the results: each thing once, and no lines of source."""
 
+import inspect
+import shutil
 import sys
 import warnings
 
@@ -94,6 +96,21 @@ def test_predictions_are_written_as_the_suffix_says(suffix, reviews, monkeypatch
     assert table["text"].tolist() == reviews["text"].tolist()
 
 
+def test_endings_may_be_written_in_capitals(reviews, monkeypatch, capsys, tmp_path):
+    TextClassifier(C=1.0, max_epochs=1, least_count=1).fit(reviews["text"].tolist(), reviews["label"]).save("m")
+    shutil.copy("reviews.csv", "REVIEWS.CSV")
+    (tmp_path / "ONE.TXT").write_text(reviews["text"][1])
+    for arguments in (
+        ["predict", "m", "REVIEWS.CSV", "--separator", ","],
+        ["fit", "text", "REVIEWS.CSV", "--separator", ",", "--no-baseline", "--model", "new"],
+        ["explain", "m", "--file", "ONE.TXT"],
+    ):
+        status, _, said = run(monkeypatch, capsys, *arguments)
+        assert status == 0, said
+    status, _, said = run(monkeypatch, capsys, "explain", "m", "--file", "ONE.TXT", "--column", "text")
+    assert (status, "is read as one text" in said) == (2, True)
+
+
 def test_control_characters_of_a_text_are_shown_as_escapes(reviews, monkeypatch, capsys):
     TextClassifier(C=1.0, max_epochs=1, least_count=1).fit(reviews["text"].tolist(), reviews["label"]).save("m")
     word = reviews["text"][1].split()[0]
@@ -111,8 +128,24 @@ def test_help_for_who_asks_and_for_who_names_no_command(arguments, monkeypatch, 
     assert ("groups" if "fit" in arguments else "reproduce") in shown
 
 
-@pytest.mark.parametrize("command", sorted(get_command(cli.app).commands))
+COMMANDS = get_command(cli.app).commands
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_has_help(command, monkeypatch, capsys):
     status, shown, said = run(monkeypatch, capsys, command, "--help")
     assert (status, said) == (0, "")
     assert f"Usage: whichtoken {command}" in shown
+
+
+@pytest.mark.parametrize("command", [*COMMANDS.values(), *COMMANDS["fit"].commands.values()], ids=lambda one: one.name)
+def test_help_is_wrapped_by_the_terminal_alone(command):
+    """Typer keeps the line breaks of a paragraph, which leave half a line on a narrow terminal."""
+    _, *paragraphs = inspect.cleandoc(command.help).split("\n\n")
+    assert [paragraph for paragraph in paragraphs if "\n" in paragraph] == []
+
+
+@pytest.mark.parametrize(("command", "usage"), [("list", "[OPTIONS] [ID]"), ("reproduce", "[OPTIONS] [ID]...")])
+def test_usage_says_once_that_an_argument_may_be_left_out(command, usage, monkeypatch, capsys):
+    _, shown, _ = run(monkeypatch, capsys, command, "--help")
+    assert shown.split(f"Usage: whichtoken {command} ")[1].splitlines()[0].strip() == usage

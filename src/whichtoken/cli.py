@@ -53,11 +53,15 @@ def main() -> None:
     try:
         with warnings_as_notes():
             status = app(standalone_mode=False, prog_name="whichtoken")
+            sys.stdout.flush()  # not left to the end of Python, which would complain if the reader has gone
     except UsageError as error:
         _fail(str(error))
     except typer.TyperException as error:
         _fail(error.format_message())
-    except BrokenPipeError:  # the reader (head, less) has seen enough
+    except (BrokenPipeError, SystemExit) as end:
+        # the reader (head, less) has seen enough, which typer and rich turn into an exit with code 1
+        if BrokenPipeError not in (type(end), type(end.__context__)):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     if status == INTERRUPTED:

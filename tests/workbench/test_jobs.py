@@ -11,6 +11,7 @@ import pytest
 
 from whichtoken.errors import UsageError
 from whichtoken.workbench.job_files import JobEnd, JobFolder, JobRequest, known_jobs
+from whichtoken.workbench.job_process import work_on
 from whichtoken.workbench.jobs import Jobs
 from whichtoken.workbench.settings import MOST_WAITING
 
@@ -189,6 +190,35 @@ def test_events_go_on_from_where_a_reader_stopped(client, settings):
     rest = client.get(f"/jobs/{job.id}/events", headers={"last-event-id": place}).text
     assert rest.count("event: progress") == 1
     assert json.loads(rest.split("event: end\ndata: ")[1].split("\n")[0])["state"] == "finished"
+
+
+def test_what_a_job_notes_beside_its_result_is_on_its_page(client, settings):
+    job = JobFolder.new(settings.home / "jobs", JobRequest("pilot", "pilot of mine", {}))
+    job.finish(JobEnd("finished", "", {"lines": ["With 60 bags"], "notes": ["3 gaps <were> filled"], "curve": {}}))
+    text = client.get(f"/jobs/{job.id}").text
+    assert "With 60 bags" in text
+    assert "3 gaps &lt;were&gt; filled" in text
+
+
+@pytest.mark.parametrize("kind", ["fit", "pilot", "inspect"])
+def test_a_job_calls_a_file_that_was_handed_over_the_file(client, monkeypatch, kind, tmp_path):
+    """Its name on the server says nothing to the user, whatever room it was handed over in."""
+    asked = []
+    monkeypatch.setattr(client.app.state.jobs, "start", lambda request: asked.append(request) or "none")
+    path = client.app.state.uploads.keep(b"a,b\n1,2\n", ".csv")
+    monkeypatch.setattr(client.app.state.uploads, "keep", lambda *_: path)
+    monkeypatch.setattr("whichtoken.inspection.loading.check_folder", lambda folder: None)
+    upload = {"file": ("mine.csv", b"a,b\n1,2\n")}
+    if kind == "fit":
+        client.post("/data/fit", data={"file": path.name, "label": "b", "column": "c"})
+    else:
+        address = {"pilot": "/planner/pilot", "inspect": "/inspect/start"}[kind]
+        client.post(address, files={**upload, "folder": (None, str(tmp_path))})
+    [request] = asked
+    job = JobFolder.new(tmp_path, request)
+    work_on(job.path)
+    assert job.end.state == "failed"
+    assert job.end.message.startswith("the file has no column")
 
 
 def test_a_server_that_is_killed_leaves_a_job_that_the_next_one_shows(served, jobs):

@@ -99,6 +99,13 @@ class TestClaims:
         assert "10 rows" in part.text
         assert "agrees" in client.get("/").text
 
+    def test_states_are_said_as_in_the_report(self, client):
+        """A page on how to read verdicts speaks of undecided ones; no other page may call them something else."""
+        for path in ("/", "/claims/sparse-tokens/errors"):
+            words = re.sub(r"<[^>]*>", " ", client.get(path).text)
+            assert "undecided" in words
+            assert "inconclusive" not in words
+
     def test_the_record_stands_beside_what_was_not_judged_here(self, client, settings):
         """A claim that was never run, and one whose run was broken off, both say what is on record."""
         with Ledger.writing(settings.out / LEDGER_NAME) as ledger:
@@ -387,7 +394,7 @@ def test_a_transformer_is_inspected_and_its_numbers_are_kept(client, settings, t
     (tmp_path / "texts.csv").write_text("text\n" + "the very good film\na bad plot\n" * 10)
     arguments = {
         "folder": str(tmp_path / "model"),
-        "texts": str(tmp_path / "texts.csv"),
+        "path": str(tmp_path / "texts.csv"),
         "column": "text",
         "label": "",
         "most": 500,

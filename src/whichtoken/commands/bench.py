@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks to run; all by default.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks to run; all by default.")
     ] = None,
     json_file: Annotated[
         Path | None,

@@ -38,7 +38,7 @@ def evaluate(
     ] = None,
     json_file: MetricsFile = None,
 ) -> None:
-    """How good a saved model is on labelled data: scores with intervals, class by class, and what abstaining gives.
+    """Score a saved model on labelled data: metrics with intervals, each class, and what abstaining would give.
 
     Example: whichtoken evaluate reviews-model new.csv --column review --label sentiment
     """

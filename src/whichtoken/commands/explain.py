@@ -33,7 +33,7 @@ SHORT = 400  # characters of each
 
 def explain(
     model: ModelFolder,
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="A text, in quotes.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="A text, in quotes.")] = None,
     file: Annotated[
         Path | None, typer.Option(metavar="FILE", callback=read_file, help="A text file, or a table.")
     ] = None,
@@ -48,7 +48,9 @@ def explain(
         Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write every number as JSON.")
     ] = None,
 ) -> None:
-    """Show which tokens, instances or groups of columns decided, and what would change the label: exact, without sampling.
+    """Show which tokens, instances or groups of columns decided, and what would change the label.
+
+    The reasons are exact: they add up to the decision, and nothing is sampled.
 
     Examples:
 

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from whichtoken.commands.options import OutFolder, SpreadsheetSafe, new_table
-from whichtoken.display.text import visible
+from whichtoken.display.text import counted, visible
 from whichtoken.places import DEFAULT_FOLDER
 
 
 def export(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Experiments; all by default.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Experiments; all by default.")] = None,
     to: Annotated[
         Path,
         typer.Option("--to", metavar="FILE", callback=new_table, help="File to write: .parquet, .csv, .tsv or .jsonl."),
@@ -25,4 +25,4 @@ def export(
     from whichtoken.lab.export import export_rows
 
     rows = export_rows(out, ids or [], to, spreadsheet_safe=spreadsheet_safe)
-    print(f"{rows} rows: {visible(str(to))}")
+    print(f"{counted(rows, 'row')}: {visible(str(to))}")

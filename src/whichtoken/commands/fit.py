@@ -131,6 +131,7 @@ def fit_bags_file(
     """Classify bags of instances (one instance per row), and see which instances decide.
 
     Gaps in columns of numbers are filled with the training median; columns of texts become columns of 0 and 1.
+
     Baselines, on the mean of the instances: logistic, boosting.
 
     Example: whichtoken fit bags molecules.csv --bag molecule --label active --model molecules-model
@@ -190,6 +191,7 @@ def fit_groups_file(
     """Classify rows whose columns come in groups, and see which groups matter.
 
     Gaps in columns of numbers are filled with the training median; columns of texts become columns of 0 and 1.
+
     Baselines, on all columns: logistic, boosting.
 
     Example: whichtoken fit groups cells.csv --prefix _ --label malignant --model cells-model

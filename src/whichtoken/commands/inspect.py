@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from whichtoken.commands.options import Separator, check_apart, new_file, positive_number, read_file
+from whichtoken.commands.options import Separator, check_apart, new_file, positive_number, read_file, whole_number
 from whichtoken.files import write_text
 
 
@@ -22,8 +22,12 @@ def inspect_model(
     label: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column with labels to compare the picks with.")
     ] = None,
-    layer: Annotated[int | None, typer.Option(metavar="L", help="Layer to look at closely, from 0.")] = None,
-    head: Annotated[int | None, typer.Option(metavar="H", help="Head to look at closely, from 0.")] = None,
+    layer: Annotated[
+        int | None, typer.Option(metavar="L", parser=whole_number, help="Layer to look at closely, from 0.")
+    ] = None,
+    head: Annotated[
+        int | None, typer.Option(metavar="H", parser=whole_number, help="Head to look at closely, from 0.")
+    ] = None,
     most: Annotated[int, typer.Option(metavar="N", parser=positive_number, help="Read at most this many texts.")] = 500,
     html: Annotated[Path | None, typer.Option(metavar="FILE", callback=new_file, help="Write an HTML page.")] = None,
     json_file: Annotated[

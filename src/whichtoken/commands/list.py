@@ -12,7 +12,7 @@ from whichtoken.places import DEFAULT_FOLDER
 
 def list_claims(
     id: Annotated[
-        str, typer.Argument(metavar="[ID]", help="Show one experiment: its fields, presets and expected states.")
+        str, typer.Argument(metavar="ID", help="Show one experiment: its fields, presets and expected states.")
     ] = "",
     out: OutFolder = DEFAULT_FOLDER,
 ) -> None:

@@ -35,7 +35,7 @@ def explain_data(
         raise UsageError("give either a TEXT or --file FILE")
     if argument is not None and not argument.strip():
         raise UsageError("the text is empty; give one with words in it")
-    if argument is not None and names_a_file(argument):
+    if argument is not None and _names_a_file(argument):
         raise UsageError(f"{argument} is a file; to explain what is in it, write --file {argument}")
     if file is None and (column is not None or any(form.values())):
         raise UsageError("--column, --separator, --encoding and --rows say how to read a table; give it as --file FILE")
@@ -48,7 +48,7 @@ def explain_data(
         )
     if file is not None:
         _check_options(opened, file, column, form)
-    if opened.kind == "text-classifier" and (file is None or file.suffix in WHOLE_TEXTS):
+    if opened.kind == "text-classifier" and (file is None or _is_one_text(file)):
         check_reads_texts(opened, model)
         return model.explain([argument if file is None else read_text(file)])  # type: ignore[no-any-return]
     assert file is not None
@@ -61,7 +61,7 @@ def _check_options(opened: OpenedFolder, path: Path, column: str | None, form: T
         raise UsageError(f"{opened} holds a {opened.kind}, which knows its columns by name; leave out --column")
     if column is not None and not column.strip():
         raise UsageError(f"--column '{column}' has no name; name a column of {path}")
-    if opened.kind == "text-classifier" and path.suffix in WHOLE_TEXTS:
+    if opened.kind == "text-classifier" and _is_one_text(path):
         if column is not None:
             raise UsageError(f"{path} is read as one text and has no columns; leave out --column")
         if form.get("encoding") or form.get("rows"):
@@ -71,14 +71,19 @@ def _check_options(opened: OpenedFolder, path: Path, column: str | None, form: T
 
 def check_form(path: Path, form: TableForm) -> None:
     """Refuse a separator or an encoding for a file that has none."""
-    kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    name = Path(path.name.lower())
+    kind = Path(name.stem).suffix if name.suffix == ".gz" else name.suffix
     if form.get("separator") is not None and kind not in (".csv", ".tsv"):
         raise UsageError(f"--separator is for .csv and .tsv files; leave it out for {path}")
     if form.get("encoding") is not None and kind == ".parquet":
         raise UsageError(f"--encoding is for text files; leave it out for {path}")
 
 
-def names_a_file(text: str) -> bool:
+def _is_one_text(path: Path) -> bool:
+    return path.suffix.lower() in WHOLE_TEXTS
+
+
+def _names_a_file(text: str) -> bool:
     """Whether a text is the name of a file that exists."""
     try:
         return Path(text).is_file()

@@ -87,9 +87,11 @@ def plan(
 ) -> None:
     """Plan a study: is the signal detectable, with how much data, and does attention beat a linear model?
 
-    A power analysis for attention and multiple-instance learning: from the theory of sparse tokens alone, or from a pilot,
-    which is cross-validated and may show that the theory does not hold. A pilot has two classes; its gaps are filled with
-    the median, and columns of texts become columns of 0 and 1.
+    A power analysis for attention and multiple-instance learning, from the theory of sparse tokens or from a pilot.
+
+    A pilot has two classes. It is cross-validated, which may show that the theory does not hold for it.
+
+    Gaps in a pilot are filled with the median, and columns of texts become columns of 0 and 1.
 
     Examples:
 
@@ -98,10 +100,10 @@ def plan(
       whichtoken plan --pilot bags.csv --target-error 0.05 --figure curve.png
     """
     check_apart({"--pilot": pilot}, {"--figure": figure, "--json": json_file})
-    task = {
-        "--length": length, "--signal-tokens": signal_tokens, "--strength": strength, "--prevalence": prevalence,
-        "--dim": dim,
+    given = {
+        "length": length, "signal_tokens": signal_tokens, "strength": strength, "prevalence": prevalence, "dim": dim
     }  # fmt: skip
+    task = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
     form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
     reading = {"bag": bag, "label": label, "features": feature or None, "drop_missing": drop_missing, **form}
     if pilot is None:
@@ -114,13 +116,6 @@ def plan(
             raise UsageError(f"{option} {value:g} is out of range; give a number from {least:g} to {most:g}")
 
     wanted = {"samples": samples, "target_error": target_error}
-    given = {
-        "length": length,
-        "signal_tokens": signal_tokens,
-        "strength": strength,
-        "prevalence": prevalence,
-        "dim": dim,
-    }
     with _said_as_options():
         if pilot is None:
             planned: Any = _from_theory(given, wanted)
@@ -170,9 +165,9 @@ def _from_pilot(pilot: Path, reading: dict[str, Any], given: dict[str, Any], wan
 
 
 def _print_forecasts(planned: Plan) -> None:
-    from whichtoken.report.planning import forecast_rows
+    from whichtoken.report.planning import forecast_headings, forecast_rows
 
-    rows = table("model", f"error at {planned.samples}", "error, unlimited", "samples for target", "separable up to")
+    rows = table(*forecast_headings(planned))
     for line in forecast_rows(planned):
         rows.add_row(*line)
     console().print(rows)

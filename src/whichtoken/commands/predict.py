@@ -45,7 +45,7 @@ def predict(
     encoding: Encoding = None,
     rows: RowCount = None,
 ) -> None:
-    """Predict labels and probabilities for the rows of a file, beside its own columns; of bags, one line for each.
+    """Predict labels and probabilities for the rows of a file, beside its own columns; a bag gets one line.
 
     Example: whichtoken predict reviews-model new.csv --column review --to labelled.parquet --abstain-below 0.8
     """

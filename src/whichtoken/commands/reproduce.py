@@ -15,7 +15,7 @@ from whichtoken.places import DEFAULT_FOLDER
 
 
 def reproduce(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Experiments; all by default.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Experiments; all by default.")] = None,
     preset: Annotated[
         str, typer.Option(metavar="quick|full|paper", help="Size of the study: quick, full or paper.")
     ] = "quick",

@@ -16,16 +16,17 @@ def serve(
     port: Annotated[int, typer.Option(metavar="P", parser=whole_number, help="Port; 0 takes any that is free.")] = 8765,
     host: Annotated[
         str,
-        typer.Option(metavar="ADDRESS", help="Address to listen on; another than this machine's own needs a token."),
+        typer.Option(metavar="ADDRESS", help="Address to listen on; any but this machine's own needs a token."),
     ] = "127.0.0.1",
     open_browser: Annotated[bool, typer.Option("--open", help="Open the browser.")] = False,
 ) -> None:
     """Start the workbench: claims, planner, your data, training and transformers, live in your browser.
 
-    It listens on this machine alone. With another --host, the printed link holds a secret token, and nobody gets in
-    without it; the connection is not encrypted, so use it in a network that you trust, or through ssh -L.
+    It listens on this machine alone. With another --host, nobody gets in without the secret token in the printed link.
 
-    Ctrl-C stops it. Runs are stored in --out as `whichtoken reproduce` stores them, and a run that was stopped can go on.
+    The connection is not encrypted: use it in a network that you trust, or through ssh -L.
+
+    Ctrl-C stops it. Runs are stored in --out, as `whichtoken reproduce` stores them, and can go on later.
 
     Examples:
 

@@ -68,4 +68,4 @@ def _abstaining(report: FitReport) -> str:
     if not sure:
         return ""
     least, share, right = min(sure, key=lambda entry: abs(entry[1] - 0.8))
-    return f"; with --abstain-below {least:g} it answers {share:.0%} of the rows, and {right:.1%} of these rightly"
+    return f"; with --abstain-below {least:g} it answers {share:.0%} of the rows, {right:.1%} of them correctly"

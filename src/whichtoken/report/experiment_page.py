@@ -84,7 +84,7 @@ def run_section(view: RunView, first: bool = True, anchors: bool = True) -> str:
     """A run as part of its page (HTML); `anchors` for the run of its preset that links lead to."""
     return render(
         "run.html", run=view, study=view.study, first=first, anchors=anchors, sentence=sentence, anchor=anchor,
-        interval_picture=interval_picture, counts=counts(view.study.verdicts), most_failed=MOST_FAILED,
+        interval_picture=interval_picture, counts=counts(view.study.verdicts),
     )  # fmt: skip
 
 

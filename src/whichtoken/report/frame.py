@@ -17,7 +17,7 @@ from whichtoken.display.text import counted, visible
 from whichtoken.lab.verdicts import in_words
 from whichtoken.report.sentences import number
 
-MOST_LINES = 60  # of a table: longer ones belong into a file of rows
+MOST_LINES = 60  # of a table: longer ones belong in a file of rows
 MOST_CHARACTERS = 300  # of a text from data
 LARGEST_PAGE = 380_000  # bytes, so that it opens at once anywhere
 

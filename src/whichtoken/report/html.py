@@ -23,7 +23,7 @@ from whichtoken.report.theories import THEORIES
 
 PARTS = ("figures", "rows")  # folders beside the pages
 LOCAL = "Made from the results in this folder. Quick runs leave some claims undecided; full ones decide most of them."
-RECORD = "Made from the record: every claim at every size, as it was run for this version of whichtoken."
+RECORD = "Made from the record of this version of whichtoken; a claim at other sizes is on its own page."
 
 
 def write_report(out: Path, record: bool = False) -> Path:

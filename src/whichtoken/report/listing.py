@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from whichtoken import __version__
 from whichtoken.display.terminal import console, printable, table
+from whichtoken.display.text import counted
 from whichtoken.lab.discovery import experiments, faults
 from whichtoken.lab.experiment import Experiment
 from whichtoken.lab.ledger import Judged, Ledger, Run
@@ -18,6 +19,7 @@ from whichtoken.lab.record import recorded_runs
 from whichtoken.lab.verdicts import Verdict
 from whichtoken.places import LEDGER_NAME
 from whichtoken.report.sentences import least_error
+from whichtoken.report.studies import request_of, stale
 from whichtoken.report.terminal import coloured_counts, state_text
 
 if TYPE_CHECKING:
@@ -55,12 +57,13 @@ def print_claim(claim: Experiment[Any], out: Path) -> None:
     screen.print(listed)
     for preset in claim.presets:
         plan = make_plan(claim, preset)
-        size = plan.fault or f"{len(plan.points)} points, {_span(len(plan.tasks), len(plan.largest.tasks))} rows"
+        rows = _span(len(plan.tasks), len(plan.largest.tasks))
+        size = plan.fault or f"{counted(len(plan.points), 'point')}, {rows} rows"
         screen.print(printable(f"{preset}: ", "bold") + printable(size), highlight=False)
     screen.print(_recorded_states(claim))
     for run, judged in _stored(out):
         if run.experiment == claim.id:
-            screen.print(printable(f"run of {_request(run)}, {run.started[:16].replace('T', ' ')} UTC", "bold"))
+            screen.print(printable(f"run of {request_of(run)}, {run.started[:16].replace('T', ' ')} UTC", "bold"))
             for line in _verdict_lines(claim, run, judged):
                 screen.print(printable("  ") + line, highlight=False)
 
@@ -115,9 +118,9 @@ def _stored(out: Path) -> Iterator[tuple[Run, Judged | None]]:
 
 def _so_far(claim: Experiment[Any], run: Run, judged: Judged | None) -> Text:
     """What a run came to, in a few words."""
-    name = printable(f"{_request(run)}: ")
-    if stale := _stale(claim, run, judged):
-        return name + printable(stale, "dim")
+    name = printable(f"{request_of(run)}: ")
+    if why := stale(claim, run, judged):
+        return name + printable(why, "dim")
     assert judged is not None
     if judged.fault:
         return name + printable(f"broken: {judged.fault}", "red")
@@ -127,26 +130,12 @@ def _so_far(claim: Experiment[Any], run: Run, judged: Judged | None) -> Text:
 
 
 def _verdict_lines(claim: Experiment[Any], run: Run, judged: Judged | None) -> Iterator[Text]:
-    if judged is None or _stale(claim, run, judged) or judged.fault:
+    if judged is None or stale(claim, run, judged) or judged.fault:
         yield _so_far(claim, run, judged)
-    for verdict in judged.verdicts if judged is not None and not _stale(claim, run, judged) else ():
+    for verdict in judged.verdicts if judged is not None and not stale(claim, run, judged) else ():
         known = verdict if verdict.keys() == VERDICT_FIELDS else None  # runs of older versions have stored less
         yield (
             printable(f"{verdict['code']}: ")
             + state_text(str(verdict["state"]))
             + _notices(Verdict(**known) if known else None)
         )
-
-
-def _stale(claim: Experiment[Any], run: Run, judged: Judged | None) -> str:
-    """Why the stored verdicts do not speak for the run any more; empty when they do."""
-    if judged is None or judged.started != run.started:
-        return "not finished; run it again"
-    if judged.version != claim.version:
-        return f"judged for version {judged.version}, now {claim.version}; run it again"
-    return ""
-
-
-def _request(run: Run) -> str:
-    changes = "".join(f" {name}={','.join(map(str, values))}" for name, values in run.overrides.items())
-    return f"{run.preset}{changes}{f' ({run.seeds} seeds)' if run.seeds else ''}"

@@ -12,7 +12,7 @@ import numpy as np
 from whichtoken.lab.experiment import Row
 from whichtoken.lab.results import Result
 
-MOST_POINTS = 60  # longer and wider tables belong into `whichtoken export`
+MOST_POINTS = 60  # longer and wider tables belong in `whichtoken export`
 MOST_COLUMNS = 24
 
 

@@ -42,7 +42,7 @@ def overview_page(
         "source": source,
     }
     for most in MOST_ROWS:
-        body = render("overview.html", rows=list(_rows(studies, most)), **values)
+        body = render("overview.html", rows=list(_rows(studies, most)), anchor=anchor, **values)
         if len(body.encode()) < LARGEST_PAGE:
             break
     return framed("What holds, and how surely", body, current=LINKS[0][0], scripts=["table.js"])

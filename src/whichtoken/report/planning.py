@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING
 
 from whichtoken.errors import UsageError
 from whichtoken.files import replacing
-from whichtoken.report.displays.plan import MODELS, LearningCurvePlanDisplay
+from whichtoken.report.displays.plan import MODELS, SHARED, LearningCurvePlanDisplay
 from whichtoken.theory.sparse_tokens import Plan
 from whichtoken.theory.sparse_tokens.design import LEARNING_RATE, LOSS, Design, SharedDesign
 
 if TYPE_CHECKING:
     from whichtoken.estimators.bags.planning import StudyPlan
 
-WAYS = {"reuse": "attention, all samples for both", "bag_classifier": "BagClassifier"}
+WAYS = {"reuse": SHARED, "bag_classifier": "BagClassifier"}
 RECOMMENDED = {"split": "attention", "reuse": "reuse", "BagClassifier": "bag_classifier"}  # fields of a plan
+
+
+def forecast_headings(plan: Plan) -> list[str]:
+    """What stands over the columns of `forecast_rows`."""
+    return ["model", f"error at {plan.samples}", "error, unlimited", "samples for target", "separable up to"]
 
 
 def forecast_rows(plan: Plan) -> list[list[str]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Experiment
+from whichtoken.lab.ledger import Judged, Run
 from whichtoken.lab.record import RecordedRun
 from whichtoken.lab.results import Result
 from whichtoken.lab.verdicts import Verdict
@@ -55,6 +56,21 @@ class Study:
     @property
     def page(self) -> str:
         return page_name(self.id)
+
+
+def request_of(run: Run) -> str:
+    """What a stored run was asked for, in a few words."""
+    changes = "".join(f" {name}={','.join(map(str, values))}" for name, values in run.overrides.items())
+    return f"{run.preset}{changes}{f' ({run.seeds} seeds)' if run.seeds else ''}"
+
+
+def stale(claim: Experiment[Any], run: Run, judged: Judged | None) -> str:
+    """Why the stored verdicts do not speak for the run any more; empty when they do."""
+    if judged is None or judged.started != run.started:
+        return "not finished; run it again"
+    if judged.version != claim.version:
+        return f"judged for version {judged.version}, now {claim.version}; run it again"
+    return ""
 
 
 def page_name(experiment_id: str) -> str:

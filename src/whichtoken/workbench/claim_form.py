@@ -48,7 +48,7 @@ def form_fields(experiment: Experiment[Any]) -> list[Field]:
 
 
 def planned(experiment: Experiment[Any], form: Mapping[str, str]) -> RunPlan:
-    """The run that a template_text form asks for; fields left empty keep what the preset says."""
+    """The run that a filled-in form asks for; fields left empty keep what the preset says."""
     preset, seeds = form.get("preset", "quick"), form.get("seeds", "").strip()
     if seeds and not seeds.isdecimal():
         raise UsageError(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.errors import UsageError
 from whichtoken.workbench.job_files import JobEnd, JobFolder
 from whichtoken.workbench.model_shelf import DEMO, REAL, ModelCard, ModelShelf
 
@@ -35,7 +36,10 @@ def fit_model(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     if source != data:
         shutil.copyfile(source, data)
     job.say({"done": 1, "total": 3, "said": "training our model and the baseline, and judging them on held-out rows"})
-    report = _fitted(data, folder / "model", arguments)
+    try:
+        report = _fitted(data, folder / "model", arguments)
+    except UsageError as error:
+        raise UsageError(str(error).replace(str(data), "the file")) from error  # the user never named our copy
     print_evaluation(report)
     job.say({"done": 2, "total": 3, "said": "predicting the documents"})
     card = ModelCard(

@@ -20,7 +20,7 @@ def inspect_folder(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     folder = Path(arguments["folder"])
     check_folder(folder)
     label = arguments["label"] or None
-    texts, labels = read_texts(Path(arguments["texts"]), arguments["column"], label, arguments["most"])
+    texts, labels = read_texts(Path(arguments["path"]), arguments["column"], label, arguments["most"])
     job.say({"done": 1, "total": 3, "said": "loading the model"})
     from whichtoken.inspection import inspect
 

@@ -55,7 +55,7 @@ async def _start(request: Request) -> Response:
 
     check_folder(folder)
     arguments = {
-        "folder": str(folder.absolute()), "texts": str(path), "column": column, "label": label, "most": MOST_TEXTS
+        "folder": str(folder.absolute()), "path": str(path), "column": column, "label": label, "most": MOST_TEXTS
     }  # fmt: skip
     asked = JobRequest("inspect", f"inspect {folder.name[:60]}", arguments)
     return RedirectResponse(f"/jobs/{await run_in_threadpool(jobs_of(request).start, asked)}", 303)

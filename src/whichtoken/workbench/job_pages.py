@@ -50,8 +50,9 @@ def _one(request: Request) -> Response:
     if job.end is not None and view.request.kind == "claim" and job.end.result:
         arguments = view.request.arguments
         verdicts = beside_record(arguments["id"], arguments["preset"], job.end.result["verdicts"])
-    lines = (job.end.result or {}).get("lines", []) if job.end is not None else []
-    return room_page(request, "job.html", job=view, log=job.log, verdicts=verdicts, lines=lines)
+    result = (job.end.result if job.end is not None else None) or {}
+    lines, notes = result.get("lines", []), result.get("notes", [])
+    return room_page(request, "job.html", job=view, log=job.log, verdicts=verdicts, lines=lines, notes=notes)
 
 
 def _state(request: Request) -> Response:

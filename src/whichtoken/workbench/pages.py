@@ -14,6 +14,7 @@ from whichtoken import __version__
 from whichtoken.display.templates import template_engine
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError, in_one_line
+from whichtoken.lab.verdicts import in_words
 from whichtoken.report.frame import cut, maths
 from whichtoken.report.sentences import number
 from whichtoken.workbench.gate import DRAWN
@@ -72,5 +73,5 @@ ERRORS: dict[Any, Any] = {UsageError: usage_error, HTTPException: http_error, Ex
 def _environment() -> Environment:
     environment = template_engine("whichtoken.workbench")
     environment.filters["maths"] = maths
-    environment.globals.update(version=__version__, number=number, cut=cut)
+    environment.globals.update(version=__version__, number=number, cut=cut, in_words=in_words)
     return environment

@@ -11,7 +11,7 @@ from typing import Any
 
 from whichtoken.errors import UsageError
 from whichtoken.report.displays.plan import MODELS, predicted_error
-from whichtoken.report.planning import WAYS, forecast_rows, protocol
+from whichtoken.report.planning import WAYS, forecast_headings, forecast_rows, protocol
 from whichtoken.theory.sparse_tokens import Plan, Task, capacity, erm, plan
 from whichtoken.theory.sparse_tokens.design import LOSS, RIDGE, Design, SharedDesign, query_steps
 from whichtoken.theory.sparse_tokens.ways import bag_error
@@ -134,8 +134,8 @@ def _exact_answer(numbers: StudyNumbers, made: Plan) -> dict[str, Any]:
         "errors": _finite({name: getattr(made, name).error for name in SHOWN}),
         "alignment": made.shared_design.alignment, "trivial": numbers.task.trivial_error, "floor": made.bayes_floor,
         "capacities": _finite({name: getattr(made, name).capacity for name in MODELS}),
-        "rows": forecast_rows(made), "protocol": protocol(made), "warnings": list(made.warnings),
-        "headings": ["model", f"error at {made.samples}", "error, unlimited", "samples for target", "separable up to"],
+        "headings": forecast_headings(made), "rows": forecast_rows(made), "protocol": protocol(made),
+        "warnings": list(made.warnings),
     }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from whichtoken.lab.record import recorded_runs
 from whichtoken.lab.verdicts import Verdict
 from whichtoken.places import LEDGER_NAME
 from whichtoken.report.sentences import STATES
+from whichtoken.report.studies import request_of, stale
 
 if TYPE_CHECKING:
     from whichtoken.lab.results import Result
@@ -40,9 +41,7 @@ class StoredRun:
 
     @property
     def request(self) -> str:
-        """What was asked for, in a few words."""
-        changes = "".join(f" {name}={','.join(map(str, values))}" for name, values in self.run.overrides.items())
-        return f"{self.run.preset}{changes}{f', {self.run.seeds} seeds' if self.run.seeds else ''}"
+        return request_of(self.run)
 
     @property
     def verdicts(self) -> list[dict[str, Any]]:
@@ -56,12 +55,7 @@ class StoredRun:
     @property
     def stale(self) -> str:
         """Why the verdicts do not speak for the run any more; empty when they do."""
-        version = experiments()[self.run.experiment].version
-        if self.judged is None or self.judged.started != self.run.started:
-            return "not finished: run it again, and only what is missing is computed"
-        if self.judged.version != version:
-            return f"judged for version {self.judged.version} of the claim, now {version}: run it again"
-        return ""
+        return stale(experiments()[self.run.experiment], self.run, self.judged)
 
 
 def beside_record(experiment: str, preset: str, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -52,7 +52,7 @@ class Uploads:
         """A file that was handed over before."""
         path = self.folder() / name
         if Path(name).name != name or path.suffix not in kinds or not path.is_file():
-            raise UsageError("this file is no longer here, since the server was restarted; hand it over again")
+            raise UsageError("this file is no longer here; hand it over again")
         return path
 
     def folder(self) -> Path:

@@ -12,8 +12,8 @@ function save(name, address) {
   link.download = name; link.href = address; link.click();
 }
 
-/** A chart in `place`. `series`: [{label, dash, band}]; `set(x, columns)` redraws; options: name, xLabel, yLabel, logX, logY. */
-export function chart(place, series, { name = "figure", xLabel = "", yLabel = "", logX = false, logY = false, height = 320 } = {}) {
+/** A chart in `place`. `series`: [{label, stroke, dash, points}]; `set(x, columns)` redraws. */
+export function chart(place, series, { name = "figure", xLabel = "", yLabel = "", logX = false, height = 320 } = {}) {
   place.classList.add("chart");
   place.setAttribute("role", "figure");
   place.setAttribute("aria-label", `${yLabel || name} against ${xLabel}`);
@@ -50,8 +50,8 @@ export function chart(place, series, { name = "figure", xLabel = "", yLabel = ""
     plot?.destroy();
     plot = new uPlot({
       width: Math.max(240, canvas.clientWidth), height, padding: [8, 24, 0, 0],
-      scales: { x: { time: false, distr: logX ? 3 : 1 }, y: { distr: logY ? 3 : 1, range: logY || floor === null ? undefined : (_, low, high) => [Math.min(floor, low), high + 0.05 * (high - floor || 1)] } },
-      axes: [axis(xLabel, logX), axis(yLabel, logY)],
+      scales: { x: { time: false, distr: logX ? 3 : 1 }, y: { range: floor === null ? undefined : (_, low, high) => [Math.min(floor, low), high + 0.05 * (high - floor || 1)] } },
+      axes: [axis(xLabel, logX), axis(yLabel)],
       series: [{ label: xLabel || "x" }, ...series.map((one, k) => ({
         label: one.label, stroke: colour(one, k), width: one.hidden ? 0 : 2, dash: one.dash, points: { show: one.points ?? false, size: 6 },
         value: (_, value) => value === null ? "–" : `${+value.toPrecision(4)}`, spanGaps: true,
@@ -66,6 +66,5 @@ export function chart(place, series, { name = "figure", xLabel = "", yLabel = ""
       const fresh = !plot; shown = [x, ...columns]; bars = bands; floor = from;
       if (fresh) make(); else plot.setData(shown);
     },
-    get plot() { return plot; },
   };
 }

@@ -51,7 +51,7 @@ function begin(found) {
   show.hidden = false; map.hidden = !about.map; barsPlace.hidden = !about.bars;
   const series = about.lines.map((label) => ({ label }));
   if (about.theory) series.push({ label: "theory", dash: [6, 5], stroke: QUIET });
-  lines = chart(document.getElementById("lines"), series, { name: form.dataset.scene, xLabel: about.x, yLabel: about.y, logX: !!about.log, logY: !!about.logY });
+  lines = chart(document.getElementById("lines"), series, { name: form.dataset.scene, xLabel: about.x, yLabel: about.y, logX: !!about.log });
   if (about.bars) bars = chart(barsPlace, [{ label: about.bars.name, points: true }, { label: about.bars.theory_name, dash: [6, 5], stroke: QUIET }], { name: `${form.dataset.scene}-levels`, xLabel: about.bars.x, yLabel: about.bars.y, height: 260 });
 }
 function end(text, bad = false) {

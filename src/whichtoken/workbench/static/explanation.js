@@ -44,7 +44,7 @@ function flip(found) {
   return element("p", said + (parts.length ? ` Certified: the fewest changes that could flip it are ${parts.join(", ")}.` : ""));
 }
 
-function table(found, rows, heads) {
+function table(rows, heads) {
   const made = element("table", "", "numbers"), head = made.createTHead().insertRow(), body = made.createTBody();
   for (const text of heads) head.append(element("th", text));
   for (const row of rows) { const line = body.insertRow(); for (const cell of row) line.insertCell().textContent = visible(cell); }
@@ -53,15 +53,14 @@ function table(found, rows, heads) {
 }
 
 function contributions(found) {
-  const top = found.reasons.slice(0, 12), rest = found.reasons.slice(12), base = found.bias ?? 0;
+  const top = found.reasons.slice(0, 12), rest = found.reasons.slice(12);
   const name = (reason) => reason.token ?? reason.group ?? `instance ${reason.instance}`;
   const rows = top.map((reason) => [name(reason), reason.attention === null ? "" : reason.attention.toFixed(3), signed(reason.contribution)]);
   const others = rest.reduce((sum, reason) => sum + reason.contribution, 0);
   if (rest.length) rows.push([`${rest.length} more`, "", signed(others)]);
   const parts = found.reasons.reduce((sum, reason) => sum + reason.contribution, 0);
-  const bias = found.bias === undefined ? found.decision - parts : base;
-  rows.push(["bias", "", signed(bias)], ["decision", "", signed(found.decision)]);
-  return table(found, rows, ["", "attention", "contribution"]);
+  rows.push(["bias", "", signed(found.bias ?? found.decision - parts)], ["decision", "", signed(found.decision)]);
+  return table(rows, ["", "attention", "contribution"]);
 }
 
 /** Show an explanation in `place`; words of a text can be struck. */

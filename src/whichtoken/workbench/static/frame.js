@@ -2,7 +2,7 @@
 
 const minutes = (seconds) => seconds < 90 ? `${Math.max(1, Math.round(seconds))} s` : `${Math.round(seconds / 60)} min`;
 
-export async function fetchPart(place) {
+async function fetchPart(place) {
   const address = place.dataset.fragment;
   if (place.dataset.asked) return;
   place.dataset.asked = "yes";
@@ -48,7 +48,7 @@ export async function ask(address, options = {}) {
   return found;
 }
 
-export function follow(id, { progress = () => {}, end = () => {} }) {
+function follow(id, { progress = () => {}, end = () => {} }) {
   const source = new EventSource(`/jobs/${id}/events`);
   source.addEventListener("progress", (event) => progress(JSON.parse(event.data)));
   source.addEventListener("end", (event) => { source.close(); end(JSON.parse(event.data)); });
