@@ -136,6 +136,14 @@ def test_comes_back_from_a_model_folder(outputs, tmp_path):
         assert (copy.choice_, copy.n_iter_) == (model.choice_, model.n_iter_)
 
 
+def test_a_fit_without_any_error_comes_back(tmp_path):
+    X, *_ = regression(1)
+    model = AttentionRegressor(cv=2).fit(X[:50], np.ones(50))
+    assert set(model.choice_.losses.values()) == {0.0}
+    model.save(tmp_path / "m")
+    np.testing.assert_array_equal(AttentionRegressor.load(tmp_path / "m").predict(X), np.ones(len(X)))
+
+
 def test_validation_takes_the_length_of_the_logits_with_the_least_error():
     X, y, _, _ = regression(2)
     model = AttentionRegressor(cv=3, random_state=0).fit(X[:300], y[:300])
@@ -158,7 +166,9 @@ def test_steps_are_said_where_that_is_wanted(capsys):
     [
         ({"alpha": "adaptive"}, "alpha='adaptive' must be 'auto' or a number that is not negative"),
         ({"alpha": -1.0}, "alpha=-1.0 must be 'auto'"),
+        ({"alpha": None}, "alpha=None must be 'auto'"),
         ({"cv": 1}, "cv=1 must be a whole number of at least 2"),
+        ({"max_iter": 2.5}, r"max_iter=2\.5 must be a whole number of at least 0"),
     ],
 )
 def test_settings_that_cannot_be(options, sentence):

@@ -243,7 +243,7 @@ def test_bad_weights_and_groups(sample):
     X, y = sample
     with pytest.raises(ValueError, match=r"sample_weight is 0 for all bags of class 1\.0"):
         classifier().fit(X, y, sample_weight=y < 0)
-    with pytest.raises(ValueError, match=r"groups of shape \(3,\) must have one entry for each of the 200 bags"):
+    with pytest.raises(ValueError, match=r"groups of shape \(3,\) must have one entry for each of the 200 samples"):
         classifier().fit(X, y, groups=[1, 2, 3])
 
 
@@ -345,6 +345,12 @@ def test_diagnosis_recovers_the_task():
     assert found.planned_mean_error == pytest.approx(found.cross_validated_mean_error, abs=0.06)
 
 
+def test_diagnosis_of_a_network_has_the_mean_of_the_instances_beside_it():
+    X, y = SparseTokens(**TASK, dim=4).sample(40, np.random.default_rng(0))
+    linear, network = (classifier(instance_map=kind, C=1.0).diagnose(X, y) for kind in ("linear", "network"))
+    assert network.cross_validated_mean_error == linear.cross_validated_mean_error
+
+
 def test_diagnosis_of_too_few_bags(sample):
     with pytest.raises(ValueError, match="diagnose needs at least 4 bags of each class; one has 2"):
         classifier().diagnose(sample[0][:10], [1, 1, *[0] * 8])
@@ -355,6 +361,7 @@ def test_diagnosis_of_too_few_bags(sample):
     [
         ({"n_queries": 0}, "n_queries=0 must be a whole number of at least 1"),
         ({"cv": 1}, "cv=1 must be a whole number of at least 2"),
+        ({"token_dim": 2.5}, r"token_dim=2\.5 must be a whole number of at least 1"),
         ({"C": 0.0}, r"C=0\.0 must be 'auto' or a number above 0"),
         ({"C": "best"}, "C='best' must be 'auto' or a number above 0"),
         ({"instance_map": "deep"}, "instance_map='deep' must be one of linear, fourier, network"),

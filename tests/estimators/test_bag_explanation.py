@@ -93,6 +93,8 @@ def test_json_is_plain(model, data):
     assert json.loads(json.dumps(records)) == records
     assert records[0]["bag"] == 7
     assert records[0]["label"] in ("no", "yes")
+    with pytest.raises(ValueError, match="names has 2 entries for 3 bags"):
+        model.explain(data[0][:3], names=[7, 8])
 
 
 def test_the_command_explains_the_bags_of_a_table(whichtoken, model, data, tmp_path):

@@ -217,6 +217,20 @@ def test_model_folder(one_group, groups, tmp_path):
     np.testing.assert_array_equal(copy.fit_downstream(X, -y).coef_, model.fit_downstream(X, -y).coef_)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"class_weight": {-1: 1.0, 1: 2.0}}, {"keep": np.array([2, 1, 2])}, {"keep": 2}, {"covariates": 3}],
+    ids=str,
+)
+def test_settings_of_every_form_are_stored(one_group, options, tmp_path):
+    X, y = flat(one_group, 100)
+    model = GroupClassifier(IDS, C=1.0, random_state=0, **options).fit(X, y)
+    model.save(tmp_path / "model")
+    copy = GroupClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(copy.decision_function(X), model.decision_function(X))
+    np.testing.assert_array_equal(copy.fit(X, y).coef_, model.coef_)
+
+
 @pytest.mark.parametrize("missing", ["settings", "fitted"])
 def test_a_damaged_model_folder(model, tmp_path, missing):
     model.save(tmp_path / "model")
@@ -295,7 +309,9 @@ def test_bad_layouts(groups, covariates, message):
     ("options", "message"),
     [
         ({"attention": "none"}, "attention='none' must be one of auto, shared, separate, full"),
-        ({"n_groups": 9}, r"n_groups=9 must lie in 1\.\.8"),
+        ({"n_groups": 9}, "n_groups=9 must be at most 8, the number of groups"),
+        ({"n_groups": 2.5}, r"n_groups=2\.5 must be a whole number of at least 1"),
+        ({"keep": []}, "keep is empty; name at least one group"),
         ({"keep": [11]}, "keep: there is no group 11; groups: 0, 1, 2"),
         ({"C": -1}, r"C=-1 must lie in \(0, inf\)"),
         ({"groups": [0] * 20 + [1] * 12, "attention": "shared"}, "needs groups of equal size"),
@@ -374,5 +390,5 @@ def test_what_belongs_together_is_validated_together(one_group):
 def test_what_is_tried_is_said_where_that_is_wanted(one_group, capsys):
     GroupClassifier(IDS, cv=2, verbose=1, n_jobs=2, random_state=0).fit(*flat(one_group, 100))
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("shared, 1 groups: held-out log loss ")
+    assert lines[0].startswith("shared, 1 group: held-out log loss ")
     assert lines[-1].startswith("separate, 8 groups: held-out log loss ")

@@ -169,6 +169,16 @@ def test_counts_and_texts_are_the_same_model():
         np.testing.assert_allclose(again.decision_function(form[:5]), model.decision_function(TRAIN[:5]), rtol=1e-10)
 
 
+def test_stored_zeros_are_no_occurrences():
+    counts = np.random.default_rng(0).poisson(0.5, (60, 12)).astype(float)
+    labels = counts[:, 0] > counts[:, 1]
+    stored = sparse.csr_array((counts.ravel(), np.tile(np.arange(12), 60), np.arange(0, 721, 12)), shape=(60, 12))
+    assert stored.nnz == 720 > np.count_nonzero(counts)
+    with_zeros, without = (TextClassifier(C=1.0, random_state=0).fit(X, labels) for X in (stored, counts))
+    np.testing.assert_array_equal(with_zeros.decision_function(stored), without.decision_function(counts))
+    assert len(with_zeros.explain(stored[:1])[0].reasons) == np.count_nonzero(counts[0])
+
+
 def test_a_stream_of_texts_is_as_good_as_a_list():
     listed = TextClassifier(C=1.0, random_state=0).fit(TRAIN, NAMES[:400])
     seen = []
@@ -242,6 +252,8 @@ def test_groups_stay_together(monkeypatch):
     TextClassifier(C=1.0, random_state=0).fit(TRAIN, LABELS[:400], groups=groups)
     for fit, held in seen[0]:
         assert not set(groups[fit]) & set(groups[held])
+    with pytest.raises(ValueError, match=r"groups of shape \(2,\) must have one entry for each of the 400 samples"):
+        TextClassifier(min_class=2).fit(TRAIN, LABELS[:400], groups=[1, 2])
 
 
 def test_probabilities_are_calibrated_on_held_out_documents():
@@ -385,6 +397,8 @@ def test_reasons_one_by_one_are_those_of_the_whole(model):
         (["a a", "a b"], [1, 1], {}, r"y has one class \(1\); two or more classes"),
         (["a a", "a b"], [1, "x"], {}, "y mixes text with other types"),
         (["a a", None], [1, 0], {}, "text 1 is of type NoneType"),
+        ([np.nan, "a a"], [1, 0], {}, "text 0 is of type float"),
+        ([], [], {}, "X is empty; there must be at least one document"),
         (["a a", "a b"], [1, 0, 1], {}, "y has 3 labels for 2 samples"),
         (["a a", "a b"], [1.5, 0.2], {}, "continuous"),
         (["a a", "a b"], [np.nan, 0], {}, "NaN"),

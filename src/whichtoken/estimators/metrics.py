@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from whichtoken.display.shown import Shown
+from whichtoken.estimators._explanation import plain_label
 
 Array = NDArray[np.float64]
 
@@ -119,9 +120,10 @@ def details_of(held: HeldOut, classes: NDArray[Any]) -> Details:
     scores = []
     for k, label in enumerate(classes):
         right, sent, there = (int(number) for number in (confusion[k, k], confusion[:, k].sum(), confusion[k].sum()))
-        plain = label.item() if isinstance(label, np.generic) else label
         scores.append(
-            ClassScore(plain, there, right / max(1, sent), right / max(1, there), values[k], (low[k], high[k]))
+            ClassScore(
+                plain_label(label), there, right / max(1, sent), right / max(1, there), values[k], (low[k], high[k])
+            )
         )
     coverage = []
     for least in THRESHOLDS:

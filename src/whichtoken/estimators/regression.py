@@ -18,7 +18,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from whichtoken.checks import check_count
+from whichtoken.checks import check_count, check_integer, check_range
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_values as stored
@@ -224,10 +224,11 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
 
     def _solver(self) -> StructureAwareDescent:
         """The solver with these settings, which it checks."""
-        if isinstance(self.alpha, str) and self.alpha != "auto":
-            raise ValueError(f"alpha={self.alpha!r} must be 'auto' or a number that is not negative")
-        if not isinstance(self.alpha, str) and not 0 <= self.alpha < np.inf:
-            raise ValueError(f"alpha={self.alpha} must be 'auto' or a number that is not negative")
+        number: Any = self.alpha
+        if number != "auto" and not (isinstance(number, int | float | np.number) and 0 <= number < np.inf):
+            raise ValueError(f"alpha={number!r} must be 'auto' or a number that is not negative")
+        check_integer("max_iter", self.max_iter, 0)
+        check_range("tol", self.tol, 0.0, np.inf, include_low=True)
         if self.cv is not None:
             check_count("cv", self.cv, 2)
         return StructureAwareDescent(
@@ -289,7 +290,10 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         self.choice_ = RegressionChoice(
             stored.number("alpha", choice["alpha"], 0, include_low=True),
             stored.number("logit_norm", choice["logit_norm"], 0),
-            {stored.number("losses", norm, 0): stored.number("losses", error, 0) for norm, error in choice["losses"]},
+            {
+                stored.number("losses", norm, 0): stored.number("losses", error, 0, include_low=True)
+                for norm, error in choice["losses"]
+            },
         )
         self.n_iter_ = stored.count("n_iter", fitted["n_iter"], 0)
         final = Iterate(

@@ -63,7 +63,7 @@ def descend(
         move = log_length(rule, lr, dual, log_unit, descent, log_scale, q)
         tick = math.log(lr) if rule == PLAIN else move - log_scale  # also while the gradient of W is still zero
         if lr_decoder > 0.0:
-            decoder_descent, decoder_log_scale = decoder_gradient(tokens, labels, selected, attention, log_slopes)
+            decoder_descent, decoder_log_scale = decoder_gradient(tokens, labels, attention, log_slopes)
             decoder_move = log_length(
                 rule, lr_decoder, decoder_dual, decoder_log_unit, decoder_descent, decoder_log_scale, q
             )
@@ -119,7 +119,7 @@ def weight_gradient(
 
 
 @njit(cache=True, nogil=True)
-def decoder_gradient(tokens: Any, labels: Any, selected: Any, attention: Any, log_slopes: Any) -> Any:
+def decoder_gradient(tokens: Any, labels: Any, attention: Any, log_slopes: Any) -> Any:
     """-dL/dv = mean_i |l'(m_i)| y_i sum_t s_it x_it as a vector (d,) and the log of its factor."""
     sequences, length, dim = tokens.shape
     largest = log_slopes.max()

@@ -110,7 +110,7 @@ def attention_descent(
 
     Returns
     -------
-    DescentResult
+    DescentResult or OptimizerDescent
         The final state, the tokens that are selected, and the recorded states.
 
     Examples

@@ -24,7 +24,7 @@ class GroupTransformer(torch.nn.Module):
     Parameters
     ----------
     group_dim : int
-        D, variables per group.
+        d, variables per group.
     groups : int
         D >= 2.
     encoding : str or array of shape (groups, encoding_dim), default="sine"

@@ -19,9 +19,8 @@ class CheckedOptimizer(Optimizer):
     A subclass says what it refuses in `_check_options`, `_check_group` and `_check_gradients`, and moves in `_move_all`.
     """
 
-    later_options: ClassVar[
-        dict[str, Any]
-    ] = {}  # that state dicts of earlier versions do not hold, with their defaults
+    # options that state dicts of earlier versions do not hold, with their defaults
+    later_options: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         self._check_options(defaults)

@@ -65,9 +65,9 @@ class MirrorDescent(CheckedOptimizer):
     error_if_nonfinite : bool, default=False
         Refuse to step, naming the parameters, if a gradient holds NaN or infinity. Otherwise such a step is made, as in
         torch, with a warning for p other than 2; matrices with `norm="schatten"` always refuse it.
-    norm : {"entrywise", "schatten"}
-        `entrywise` or `schatten`. The second is for matrices, (..., rows, columns): p near 1 goes towards low rank, large p
-        towards equal singular values. In the limit attention then maximises its margin in that norm
+    norm : {"entrywise", "schatten"}, default="entrywise"
+        `schatten` is for matrices, (..., rows, columns): p near 1 goes towards low rank, large p towards equal singular
+        values. In the limit attention then maximises its margin in that norm
         (`margin.key_query_svm` with the same p and norm).
     heads : int, default=1
         With `norm="schatten"`, split the rows into so many matrices, each with singular values and a norm of its own.

@@ -17,11 +17,11 @@ from whichtoken.memory import require_memory
 from whichtoken.models.cls_attention import ClsAttention
 from whichtoken.models.cls_model import ClsModel, binary_labels, count_matrix
 from whichtoken.threads import check_openmp
-from whichtoken.training.batch_schedule import batch_schedule
+from whichtoken.training.batch_schedule import Schedule, batch_schedule
 from whichtoken.training.cls_adamw import CountedDocuments, Moments, adamw_epoch
 from whichtoken.training.cls_sgd import sgd_epoch
 from whichtoken.training.loop import History, Safeguards, train_by_epochs
-from whichtoken.training.missed_steps import adamw_rule
+from whichtoken.training.missed_steps import Rule, adamw_rule
 from whichtoken.training.plan import TrainingPlan
 
 WORTH_A_THREAD = 1 << 19  # coordinates below which a second thread costs more than it gives
@@ -44,13 +44,13 @@ def train_cls(
     Parameters
     ----------
     model : ClsAttention
-        ClsAttention Trained in place.
+        Trained in place.
     counts : sparse or dense, shape (n, vocabulary)
         How often each token occurs in each document.
     labels : array_like of shape (n,)
         -1 or +1.
     plan : TrainingPlan
-        TrainingPlan Optimiser, learning rate, epochs, batches.
+        Optimiser, learning rate, epochs, batches.
     rng : numpy.random.Generator
         Orders the documents.
     threads : int, optional
@@ -153,6 +153,12 @@ class ClsAdamW(_ClsEngine):
         self.steps = np.zeros(1, dtype=np.int64)
 
     def epoch(self, order: NDArray[np.int64], lr: float) -> float:
+        schedule, rule = self._next_steps(order, lr)
+        embeddings, cls, value = self.moments
+        return float(adamw_epoch(self.documents, schedule, rule, embeddings, cls, value, self.plan.train_value))
+
+    def _next_steps(self, order: NDArray[np.int64], lr: float) -> tuple[Schedule, Rule]:
+        """The batches of the next epoch and AdamW's constants for them; counts their steps."""
         plan, documents = self.plan, self.documents
         schedule = batch_schedule(
             documents.indptr, documents.indices, len(self.model.embeddings), order, plan.batch_size
@@ -162,8 +168,7 @@ class ClsAdamW(_ClsEngine):
             int(self.steps[0]), steps, lr, plan.weight_decay, plan.betas, plan.eps, self.model.cls.dtype.type
         )
         self.steps += steps
-        embeddings, cls, value = self.moments
-        return float(adamw_epoch(documents, schedule, rule, embeddings, cls, value, plan.train_value))
+        return schedule, rule
 
     @property
     def state(self) -> Mapping[str, NDArray[Any]]:

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from whichtoken.models.two_layer_attention import TwoLayerAttention
-from whichtoken.training.batch_schedule import batch_schedule
 from whichtoken.training.cls_adamw import Moments, Rows, skip, update_vector
 from whichtoken.training.cls_training import ClsAdamW, checked_guards, training_documents
 from whichtoken.training.loop import History, Safeguards, train_by_epochs
-from whichtoken.training.missed_steps import Rule, adamw_rule, fill_table
+from whichtoken.training.missed_steps import Rule, fill_table
 from whichtoken.training.plan import TrainingPlan
 
 
@@ -69,28 +68,22 @@ class TwoLayerAdamW(ClsAdamW):
         self.counts = counts
 
     def epoch(self, order: NDArray[np.int64], lr: float) -> float:
-        plan, documents, (embeddings, cls, value) = self.plan, self.documents, self.moments
-        schedule = batch_schedule(
-            documents.indptr, documents.indices, len(embeddings.parameter), order, plan.batch_size
-        )
-        steps = len(schedule.starts) - 1
-        rule = adamw_rule(
-            int(self.steps[0]), steps, lr, plan.weight_decay, plan.betas, plan.eps, cls.parameter.dtype.type
-        )
+        schedule, rule = self._next_steps(order, lr)
+        embeddings, cls, value = self.moments
+        steps = len(rule.sizes)
         table = np.empty((steps + 1, 7))
         skip_first_steps(embeddings, schedule.before, table, rule)
         loss = 0.0
         for step in range(steps):
             batch = order[schedule.starts[step] : schedule.starts[step + 1]]
-            gradient = self.model.gradient(self.counts[batch], documents.labels[batch])
+            gradient = self.model.gradient(self.counts[batch], self.documents.labels[batch])
             part = slice(schedule.bounds[step], schedule.bounds[step + 1])
-            missed = schedule.missed[part][np.argsort(schedule.tokens[part])]  # the gradient's tokens ascend
-            step_rows(embeddings, gradient.tokens, missed, gradient.rows, table, rule, step)
+            # the gradient's tokens are those of the schedule, ascending in both
+            step_rows(embeddings, gradient.tokens, schedule.missed[part], gradient.rows, table, rule, step)
             update_vector(*cls, gradient.cls[None], rule, step)
-            if plan.train_value:
+            if self.plan.train_value:
                 update_vector(*value, gradient.value[None], rule, step)
             loss += gradient.loss
-        self.steps += steps
         return loss / steps
 
 

@@ -84,7 +84,7 @@ def fit_attention(
 
     Returns
     -------
-    AttentionFit
+    TwoStepFit
         Query, readout, bias, and how they came about.
 
     Examples

@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from whichtoken.checks import check_choice, check_integer
 from whichtoken.data.bags import Bags, LabelledBags, as_bags, is_ragged
 from whichtoken.estimators._fitted_summary import FittedSummary
-from whichtoken.estimators._labels import encode_labels
+from whichtoken.estimators._labels import checked_clusters, encode_labels
 from whichtoken.estimators._scores import predicted, probabilities, signs_of
 from whichtoken.estimators.bags.attention import Pooling, Score
 from whichtoken.estimators.bags.certificate import Counterfactual, smallest_deletion
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from whichtoken.estimators.bags.comparison import MapComparison
     from whichtoken.estimators.bags.diagnosis import Diagnosis, Localisation
     from whichtoken.estimators.bags.explanation import BagExplanation
+    from whichtoken.estimators.model_folder import OpenedFolder
 
 Array = NDArray[np.float64]
 
@@ -152,7 +153,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         bags = self._bags(X, reset=True)
         self.classes_, codes = encode_labels(y, len(bags))
         weights = self._weights(sample_weight, codes)
-        together = None if groups is None else _checked_groups(groups, len(bags))
+        together = checked_clusters(groups, len(bags))
         seed = int(check_random_state(self.random_state).randint(2**31))
         parts = (weights, None) if self.query_share is None else split_weights(weights, codes, self.query_share, seed)
         targets = signs_of(codes, len(self.classes_))
@@ -221,9 +222,10 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         """For each bag the smallest set of instances whose deletion flips the decision: exact, for one query and two classes."""
         bags = self._bags(X)
         if self.queries_.shape[:2] != (1, 1):
+            queries = self.queries_.shape[1]
             raise ValueError(
-                f"counterfactuals need one query and two classes; this model has {self.queries_.shape[1]} queries and"
-                f" {len(self.classes_)} classes"
+                f"counterfactuals need one query and two classes; this model has {queries}"
+                f" {'query' if queries == 1 else 'queries'} and {len(self.classes_)} classes"
             )
         scores, values = (bags.split(part[:, 0]) for part in self._scores()[0].columns(bags))
         return [smallest_deletion(s, v) for s, v in zip(scores, values, strict=True)]
@@ -253,7 +255,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         from whichtoken.estimators.bags.comparison import compare_maps
 
         bags = clone(self)._bags(X, reset=True)
-        return compare_maps(self, bags, y, None if groups is None else _checked_groups(groups, len(bags)))
+        return compare_maps(self, bags, y, checked_clusters(groups, len(bags)))
 
     def localisation(self, X: Any, instance_labels: list[ArrayLike]) -> Localisation:
         """How well attention and contributions find the instances that are labelled True."""
@@ -269,7 +271,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         save_bag_classifier(self, folder)
 
     @classmethod
-    def load(cls, folder: str | Path) -> Self:
+    def load(cls, folder: str | Path | OpenedFolder) -> Self:
         """The classifier that `save` wrote; executes no code."""
         from whichtoken.estimators.bags.storage import load_bag_classifier
 
@@ -279,6 +281,8 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         least_values = [("n_queries", 1), ("refine_steps", 0)]
         if not (hasattr(self.cv, "split") or isinstance(self.cv, Iterable)):
             least_values.append(("cv", 2))
+        if self.token_dim is not None:
+            least_values.append(("token_dim", 1))
         for name, least in least_values:
             check_integer(name, getattr(self, name), least)
         check_choice("instance_map", self.instance_map, MAPS)
@@ -341,13 +345,6 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
     def _scores(self) -> list[Score]:
         parts = zip(self.maps_, self.queries_, self.readouts_, self.intercepts_, strict=True)
         return [Score(seen, Pooling(*pooling)) for seen, *pooling in parts]
-
-
-def _checked_groups(groups: ArrayLike, bags: int) -> NDArray[Any]:
-    names = np.asarray(groups)
-    if names.shape != (bags,):
-        raise ValueError(f"groups of shape {names.shape} must have one entry for each of the {bags} bags")
-    return names
 
 
 def _filled(rows: Array, count: int) -> Array:

@@ -136,7 +136,9 @@ def _alignment(bags: Bags, signs: Array, codes: NDArray[np.intp]) -> float:
 
 def _cross_validated(model: BagClassifier, bags: Bags, codes: NDArray[np.intp]) -> tuple[float, float]:
     """Errors of the classifier and of its mean-pooling form in a stratified cross-validation."""
-    pooled = clone(model).set_params(inverse_temperature=0.0)
+    # a network trains its queries and cannot pool by the mean, so the mean is then that of the instances themselves
+    own = {"instance_map": "linear"} if model.instance_map == "network" else {}
+    pooled = clone(model).set_params(inverse_temperature=0.0, **own)
     wrong = np.zeros(2)
     folds = min(FOLDS, int(np.bincount(codes).min()))
     for inside, outside in StratifiedKFold(folds, shuffle=True, random_state=0).split(codes, codes):

@@ -68,6 +68,8 @@ def bag_explanations(model: BagClassifier, X: Any, names: Sequence[Any] | None =
     """One explanation per bag; without names, bags are counted from 1."""
     decisions, probabilities = model.decision_function(X), model.predict_proba(X)
     scores = decisions.reshape(len(decisions), -1)
+    if names is not None and len(names) != len(scores):
+        raise ValueError(f"names has {len(names)} entries for {len(scores)} bags; there must be one for each")
     codes = np.searchsorted(model.classes_, model.predict(X))
     count, queries = model.queries_.shape[:2]
     certified = (count, queries) == (1, 1)

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from whichtoken.checks import check_choice, check_integer, check_range
 from whichtoken.data.bags import check_values
+from whichtoken.estimators._explanation import plain_label
 from whichtoken.estimators._fitted_summary import FittedSummary
 from whichtoken.estimators._labels import checked_clusters, encode_labels
 from whichtoken.estimators._scores import predicted, probabilities, signs_of
@@ -263,8 +264,10 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         check_choice("attention", self.attention, ("auto", *ATTENTIONS))
         if self.attention == "shared" and not layout.equal:
             raise ValueError("attention='shared' needs groups of equal size; use 'separate', or 'auto'")
-        if self.n_groups is not None and not 1 <= self.n_groups <= len(layout.names):
-            raise ValueError(f"n_groups={self.n_groups} must lie in 1..{len(layout.names)}, the number of groups")
+        if self.n_groups is not None:
+            check_integer("n_groups", self.n_groups, 1)
+            if self.n_groups > len(layout.names):
+                raise ValueError(f"n_groups={self.n_groups} must be at most {len(layout.names)}, the number of groups")
         if isinstance(self.C, str):
             if self.C != "auto":
                 raise ValueError(f"C={self.C!r} must be a positive number or 'auto'")
@@ -273,9 +276,17 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         if self.class_weight is not None and self.attention == "full":
             raise ValueError("attention='full' takes no class_weight; use 'separate', or 'auto'")
         check_integer("cv", self.cv, 2)
-        for name in self.keep or ():
+        kept = None if self.keep is None else self._kept()
+        if kept == []:
+            raise ValueError("keep is empty; name at least one group, or leave it None to have groups selected")
+        for name in kept or ():
             if name not in layout.names:
                 raise ValueError(f"keep: there is no group {name!r}; groups: {', '.join(map(str, layout.names))}")
+
+    def _kept(self) -> list[Any]:
+        """The groups of `keep`, each once; a single one may stand without a list."""
+        names = [self.keep] if isinstance(self.keep, str | int | np.generic) else self.keep
+        return list(dict.fromkeys(map(plain_label, names)))
 
     def _rows(self, X: Any) -> Array:
         """X (n, features) as numbers; a DataFrame may lack columns that do not count, which get their averages."""
@@ -313,13 +324,14 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
 
     def _keep(self, samples: Samples, layout: Layout, splits: Splits) -> None:
         """The readout alone: a layout in which the kept groups are one, so that only the ridge is left to choose."""
-        kept = [layout.names.index(name) for name in self.keep]
+        names = self._kept()
+        kept = [layout.names.index(name) for name in names]
         columns = np.setdiff1d(layout.columns(kept), layout.covariates)
         whole = Layout(("kept",), (columns,), layout.covariates)
         among = Candidates(whole, ("separate",), (1,), self._ridges(len(samples.X)))
         choice, self.comparison_ = choose_groups(samples, among, splits, self.n_jobs, bool(self.verbose))
         self.choice_ = GroupChoice("kept", len(kept), choice.C)
-        self.group_names_, self.selected_groups_ = layout.names, list(self.keep)
+        self.group_names_, self.selected_groups_ = layout.names, names
         self.attention_ = np.zeros(len(layout.names))
         self.attention_[kept] = 1 / len(kept)
 

@@ -85,10 +85,10 @@ def _check_mapping(
 
 
 def _indices(where: str, wanted: Any, features: int, columns: Sequence[str] | None) -> NDArray[np.intp]:
-    """Columns given by name or index, as sorted unique indices."""
+    """Columns given by name or index, or one of them, as indices in the order given, each once."""
     places = {name: place for place, name in enumerate(columns)} if columns is not None else {}
     found = []
-    for column in [wanted] if isinstance(wanted, str) else wanted:
+    for column in [wanted] if isinstance(wanted, str | int | np.integer) else wanted:
         if isinstance(column, str) and column in places:
             found.append(places[column])
         elif isinstance(column, int | np.integer) and 0 <= column < features:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.parallel import Parallel, delayed
 
 from whichtoken.display.shown import Shown
+from whichtoken.display.text import counted
 from whichtoken.estimators.cluster_split import stratified_folds
 from whichtoken.estimators.groups.attention import full_attention, separate_attention, shared_attention
 from whichtoken.estimators.groups.layout import Layout
@@ -149,7 +150,7 @@ def choose_groups(
         losses = losses[:, judged]
         least = int(losses.mean(axis=1).argmin())
         if say:
-            print(f"{kind}, {count} groups: held-out log loss {losses[least].mean():.4f}", file=sys.stderr)
+            print(f"{kind}, {counted(count, 'group')}: held-out log loss {losses[least].mean():.4f}", file=sys.stderr)
         return GroupChoice(kind, count, 1 / (ridges[least] * n)), losses[least]
 
     total = len(among.layout.names)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_values as stored
+from whichtoken.estimators._explanation import plain_label
 from whichtoken.estimators.groups.selection import ATTENTIONS, Comparison, GroupChoice
 from whichtoken.estimators.model_folder import OpenedFolder, load_model, save_model
 
@@ -91,10 +92,12 @@ def _take_selection(
 
 
 def _as_json(value: Any) -> Any:
-    """Groups, covariates or names as JSON keeps them: a mapping as pairs, whose names may be numbers."""
+    """Groups, covariates, names or weights as JSON keeps them: a mapping as pairs, whose names may be numbers."""
     if isinstance(value, Mapping):
-        return [[_plain(name), _as_json([part] if isinstance(part, str) else part)] for name, part in value.items()]
-    return value if value is None or isinstance(value, str) else [_plain(item) for item in value]
+        return [[plain_label(name), _as_json(part)] for name, part in value.items()]
+    if value is None or isinstance(value, str | int | float | np.generic):
+        return plain_label(value)
+    return [plain_label(item) for item in value]
 
 
 def _choice_from_json(described: Any) -> GroupChoice:
@@ -110,7 +113,3 @@ def _comparison_from_json(described: Any) -> Comparison | None:
     part = stored.section("comparison", described, ["count", "fewer", "whole", "error"])
     losses = (stored.number(name, part[name], 0, include_low=True) for name in ("fewer", "whole", "error"))
     return Comparison(stored.count("count", part["count"]), *losses)
-
-
-def _plain(item: Any) -> Any:
-    return item.item() if isinstance(item, np.generic) else item

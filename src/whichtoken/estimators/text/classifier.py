@@ -17,6 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from whichtoken.checks import check_choice, check_count, check_range
 from whichtoken.estimators._fitted_summary import FittedSummary
+from whichtoken.estimators._labels import checked_clusters
 from whichtoken.estimators.text.counting import (
     count_documents,
     encode_classes,
@@ -102,8 +103,7 @@ class TextClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
     bias_ : (outputs,)
     log_null_ : float
         log c.
-    vocabulary_ : tuple of str
-        Only after a fit on texts.
+    vocabulary_ : tuple of str, only after a fit on texts
     choice_ : Choice
         C, loss, null token, whether attention moved, temperature, and the held-out losses.
 
@@ -192,7 +192,7 @@ class TextClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         self._check_parameters()
         counts, labels = learn_counts(self, X, y, classes)
         weights = _check_sample_weight(sample_weight, counts, dtype=np.float64, ensure_non_negative=True)
-        together = None if groups is None else np.asarray(groups)
+        together = checked_clusters(groups, counts.shape[0])
         if self.min_class > 1:
             kept = leave_out_rare_classes(self, labels)
             counts, labels, weights = counts[kept], labels[kept], weights[kept]

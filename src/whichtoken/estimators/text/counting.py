@@ -112,10 +112,12 @@ def texts_of(X: Any) -> Iterable[str] | None:
         raise ValueError(f"X={X[:30]!r} is one text; a list of texts is expected")
     if sparse.issparse(X) or getattr(X, "ndim", 1) != 1 or not hasattr(X, "__iter__"):
         return None
+    if hasattr(X, "__len__"):
+        if len(X) == 0:
+            raise ValueError("X is empty; there must be at least one document")
+        return X if any(isinstance(item, str) for item in X) else None  # the first text may be missing
     source = iter(X)
     first = next(source, None)
-    if hasattr(X, "__len__"):
-        return X if isinstance(first, str) else None
     if not isinstance(first, str):
         raise ValueError(f"X of type {type(X).__name__} gives {first!r} first; a stream must hold texts")
     return chain([first], source)
@@ -135,4 +137,7 @@ def _non_negative(counts: Any) -> sparse.csr_array:
             f"Negative values in data passed to TextClassifier: X holds {matrix.data.min()}, counts are >= 0"
         )
     matrix.sum_duplicates()
+    if not matrix.data.all():  # a stored zero is no occurrence
+        matrix = matrix.copy()
+        matrix.eliminate_zeros()
     return matrix

@@ -14,7 +14,7 @@ from whichtoken.data.reading import shown
 from whichtoken.data.text_pipeline import TextPipeline
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_values as stored
-from whichtoken.estimators.model_folder import load_model, save_model
+from whichtoken.estimators.model_folder import OpenedFolder, load_model, save_model
 from whichtoken.estimators.text.classifier import TextClassifier
 from whichtoken.estimators.text.learning import Memory
 from whichtoken.estimators.text.tokens import CallableTokenizer, FileTokenizer, Tokenizer, Vocabulary, WordTokenizer
@@ -53,12 +53,12 @@ def save(model: TextClassifier, folder: str | Path) -> None:
     save_model(folder, KIND, parameters, tensors)
 
 
-def load(folder: str | Path, analyzer: Callable[[str], Sequence[str]] | None = None) -> TextClassifier:
+def load(folder: str | Path | OpenedFolder, analyzer: Callable[[str], Sequence[str]] | None = None) -> TextClassifier:
     """Read the model."""
     _, parameters, tensors = load_model(folder, KIND)
     if analyzer is None and parameters.get("tokenizer") == {"kind": "callable"}:
         raise UsageError(
-            f"{shown(folder)} was fitted with an analyzer function, which cannot be saved; load it with analyzer="
+            f"{shown(str(folder))} was fitted with an analyzer function, which cannot be saved; load it with analyzer="
         )
     with stored.stored_fields(folder):
         parts = stored.section(
