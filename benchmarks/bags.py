@@ -36,9 +36,14 @@ WHY = {
             "The query comes from two exact steps and the readout from a convex problem, so few bags suffice; ABMIL "
             "trains a network by stochastic gradients, bag by bag."
         ),
+        "even": "Three folds, or one repeat, are too few to tell the two apart: it is the time that keeps ABMIL to them.",
     },
     "mean pooling": {
         "win": "One signal among a hundred instances vanishes in their mean.",
+    },
+    "logistic regression on mean, min, max": {
+        "win": "A summary of each feature by itself does not see which instance its values come from.",
+        "even": "With about ninety bags the extremes of a feature say nearly as much as the instance that has them.",
     },
 }
 

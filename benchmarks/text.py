@@ -30,7 +30,15 @@ QUESTION = (
     "Does it classify reviews as well as TF-IDF with logistic regression, and what do its reasons cost beside LIME's?"
 )
 WHY = {
+    "TF-IDF + logistic regression": {
+        "win": (
+            "C is sought along a short walk on a part of the documents, where the peer fits ten values in five folds; why "
+            "pairs of words gain a little accuracy was not looked into."
+        ),
+        "even": "With one query the decision is that of a linear bag of words, so a linear model has much the same.",
+    },
     "LIME": {
+        "even": "Its line is fitted to the same model, and four documents say little.",
         "win": (
             "The decision is linear in attention weights that are known, so the reasons are read off; LIME asks the "
             "model 5000 times and fits a line to the answers."
