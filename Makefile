@@ -72,7 +72,7 @@ bench: .venv/installed-dev
 	for name in $(BENCHMARKS); do $(BIN)/whichtoken bench $$name --json record/benchmarks/$$name.json || test $$? = 2 || exit; done
 
 clean:
-	rm -rf .venv .venv-lowest .venv-newest $(OUT) $(OUT)-record docs/_build docs/api docs/gallery docs/sg_execution_times.rst
+	rm -rf .venv .venv-lowest .venv-newest $(OUT) $(OUT)-record docs/_build docs/api docs/gallery
 
 .venv/bin/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'whichtoken needs Python 3.11 or newer')"

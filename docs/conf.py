@@ -28,7 +28,7 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "_templates"]
+exclude_patterns = ["_build", "_templates", "api/contents.md"]
 templates_path = ["_templates"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -45,6 +45,7 @@ html_css_files = ["site.css"]
 html_theme_options = {
     "header_links_before_dropdown": 9,
     "navbar_end": ["theme-switcher"],
+    "navbar_persistent": ["search-button"],  # its field would need a second row beside nine links
     "secondary_sidebar_items": ["page-toc"],
     "show_prev_next": False,
     "footer_start": ["copyright"],
@@ -81,6 +82,7 @@ sphinx_gallery_conf: dict[str, Any] = {
     "filename_pattern": rf"/({'|'.join(runnable)})\.py",
     "capture_repr": (),
     "show_memory": False,
+    "write_computation_times": False,  # their page would load scripts from elsewhere
     "remove_config_comments": True,
     "plot_gallery": "True",
 }
@@ -92,6 +94,7 @@ def write_api_pages() -> None:
     folder.mkdir(exist_ok=True)
     theories = sorted(path.stem for path in Path(whichtoken.theory.__path__[0]).iterdir() if path.stem[0] != "_")
     names = [name for name in whichtoken._ROOMS if name != "theory"] + [f"theory.{name}" for name in theories]
+    rows = []
     for name in names:
         module = importlib.import_module(f"whichtoken.{name}")
         title = f"whichtoken.{name}"
@@ -101,6 +104,9 @@ def write_api_pages() -> None:
             f".. autosummary::\n   :toctree: generated\n\n{listed}\n"
         )
         write_changed(folder / f"{title}.rst", page)
+        line = summary(module).splitlines()[0].replace("|", "\\|")
+        rows.append(f"| [{title}](api/{title}.rst) | {line} |\n")
+    write_changed(folder / "contents.md", "| package | what it holds |\n| --- | --- |\n" + "".join(rows))
 
 
 def public(module: Any) -> list[str]:

@@ -1,6 +1,6 @@
-"""Draws the pictures of four pages by their examples, so that the pages have them without a build of the gallery.
+"""Draws the pictures of some pages by their examples, so that the pages have them without a build of the gallery.
 
-    python docs/images/make_examples.py                 # all four; some minutes
+    python docs/images/make_examples.py                 # all of them; some minutes
     python docs/images/make_examples.py plan_a_study    # one of them
 
 An example whose data or model is not installed says so, and its picture stays as it is.
@@ -22,6 +22,8 @@ EXAMPLES = {
     "theorem_at_your_size": "researchers",
     "plan_a_study": "researchers",
     "which_words_decided": "practitioners",
+    "molecules_as_bags": "practitioners",
+    "groups_of_columns": "practitioners",
     "which_token_each_head_picks": "engineers",
 }
 
