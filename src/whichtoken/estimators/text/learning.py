@@ -77,10 +77,11 @@ class Memory:
     mean: Array  # attention, (|S|,)
 
     @classmethod
-    def of(cls, attended: AttendedDocuments, scores: Scores, recipe: TextRecipe) -> Memory:
+    def of(cls, documents: Documents, scores: Scores, recipe: TextRecipe) -> Memory:
         """After a fit."""
-        mean = np.asarray(attended.shares.mean(axis=0))
-        learned = information(attended.shares, scores, attended.documents, recipe, mean)
+        attended = AttendedDocuments.of(documents, scores.selection, scores.log_null)
+        mean = np.asarray(attended.shares.sum(axis=0)) / len(documents.labels)  # shares.mean would copy the shares
+        learned = information(attended.shares, scores, documents, recipe, mean)
         return cls(attended.precision[:, None] + learned, mean)
 
 
@@ -95,17 +96,18 @@ def fit_documents(
     losses = settings.losses(documents.classes)
     rows, start = np.arange(len(documents.labels)), _start(documents, settings, seed)
 
-    def final(recipe: TextRecipe) -> list[tuple[AttendedDocuments, Scores]]:
+    def final(recipe: TextRecipe) -> list[Scores]:
         log_null = np.log(recipe.null * documents.mean_mass) if recipe.null > 0 else -np.inf
-        attended = AttendedDocuments.of(documents, start(rows), log_null)
-        return fit_twice(attended, rows, recipe, settings.ridge, settings.n_jobs)
+        return fit_twice(
+            AttendedDocuments.of(documents, start(rows), log_null), rows, recipe, settings.ridge, settings.n_jobs
+        )
 
     if not trials.splits:  # too few documents to hold any out
         known = replace(DEFAULT, loss=losses[0])
         if settings.C != "auto":
             known = replace(known, C=Cs[0])
         choice = Choice.of(known if settings.null == "auto" else replace(known, null=nulls[0]))
-        ((attended, scores),) = final(choice.recipe)
+        (scores,) = final(choice.recipe)
     else:
         recipe = choose_recipe(trials, losses, Cs, nulls)
         moved = replace(recipe, attention_step=settings.may_step)
@@ -114,8 +116,8 @@ def fit_documents(
             [partial(attention_helps, trials, recipe, moved), partial(final, moved)], settings.n_jobs
         )
         choice = trials.choice(moved if helps else recipe)
-        attended, scores = stages[-1 if helps else 0]
-    return scores, choice, None if settings.n_queries > 1 else Memory.of(attended, scores, choice.recipe)
+        scores = stages[-1 if helps else 0]
+    return scores, choice, None if settings.n_queries > 1 else Memory.of(documents, scores, choice.recipe)
 
 
 def _trials(documents: Documents, groups: Any, settings: LearningSettings, seed: int) -> Trials:

@@ -147,7 +147,7 @@ class Trials:
 
     def _held_out(self, recipe: TextRecipe, place: int) -> Array:
         fit, held = self.splits[place]
-        _, scores = fit_twice(self._attend(recipe.null, place), fit, recipe, self.ridge, tolerance=TRIED)[-1]
+        scores = fit_twice(self._attend(recipe.null, place), fit, recipe, self.ridge, tolerance=TRIED)[-1]
         return scores.outputs(self.documents.amounts[held])
 
 

@@ -110,19 +110,21 @@ def fit_twice(
     ridge: float,
     jobs: int | None = None,
     tolerance: float = TOLERANCE,
-) -> list[tuple[AttendedDocuments, Scores]]:
+) -> list[Scores]:
     """The model with the attention of the start, and, if the recipe says so, that after a step of the attention."""
     scores = fit_values(attended, rows, recipe, jobs, tolerance)
     if not recipe.attention_step:
-        return [(attended, scores)]
-    moved = stepped(attended, rows, scores, recipe.loss, ridge)
-    return [(attended, scores), (moved, fit_values(moved, rows, recipe, jobs, tolerance))]
+        return [scores]
+    documents, selection = attended.documents, stepped(attended, rows, scores, recipe.loss, ridge)
+    del attended  # its shares are most of the memory of a fit: free them, where nobody else needs them, before the next
+    moved = AttendedDocuments.of(documents, selection, scores.log_null)
+    return [scores, fit_values(moved, rows, recipe, jobs, tolerance)]
 
 
 def stepped(
     attended: AttendedDocuments, rows: NDArray[np.int64], scores: Scores, loss: ReadoutLoss, ridge: float
-) -> AttendedDocuments:
-    """The same documents after one step of the attention: Newton's, with the diagonal of the Gauss-Newton matrix.
+) -> Array:
+    """Selection scores after one step of the attention: Newton's, with the diagonal of the Gauss-Newton matrix.
 
     f = sum_s q_s g_s has the slope q_s (g_s - f) in a_s, whatever the null token takes.
     """
@@ -139,8 +141,7 @@ def stepped(
         squares = shares.power(2).T
         curvature += (values**2 * (squares @ bends) - 2 * values * (squares @ (bends * outputs))).sum(axis=1)
         curvature += squares @ (bends * outputs**2).sum(axis=1)
-    selection = attended.selection - (slope / (np.maximum(curvature, 0) + ridge))[:, None]
-    return AttendedDocuments.of(documents, selection, attended.log_null)
+    return np.asarray(attended.selection - (slope / (np.maximum(curvature, 0) + ridge))[:, None])
 
 
 def information(
