@@ -54,6 +54,13 @@ def test_losses_stand_above_wins_with_their_reason():
     assert "It does less." not in summary
 
 
+def test_two_zeros_are_even():
+    """Errors of calibration may both be 0, of which there is no ratio."""
+    toy = table(0.0, 0.0, {"peer": {"even": "Neither errs."}})
+    toy.measured["measures"][0]["beside"] |= {"unit": "calibration error", "interval": [-0.1, 0.1]}
+    assert "| even 1 | as good in calibration error |" in maker["render"]([toy])
+
+
 def test_what_was_not_run_is_named_with_its_command(tmp_path):
     text = maker["render"]([table(1.0, 8.0), *maker["read_tables"](tmp_path)])
     assert "`whichtoken bench prompt-svm`" in text[text.index("## Not run") :]

@@ -42,7 +42,7 @@ def test_table_and_protocol_show_the_numbers_of_the_plan(planned):
     [
         ("BagClassifier", "bag_classifier", "BagClassifier, trained on all 800 sequences"),
         ("reuse", "reuse", "gradient steps of size 0.5 on 800 sequences"),
-        ("split", "attention", "read-out of ridge 0.01 on the remaining"),
+        ("split", "attention", "readout of ridge 0.01 on the remaining"),
     ],
 )
 def test_protocol_says_how_to_train_as_recommended(planned, way, field, sentence):

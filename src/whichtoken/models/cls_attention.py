@@ -34,7 +34,7 @@ class ClsAttention(ClsModel):
     embeddings : array of shape (vocabulary, d)
         E, float32 or float64.
     cls, value : array of shape (d,)
-        The query p and the read-out v, of the same type.
+        The query p and the readout v, of the same type.
 
     Examples
     --------

@@ -19,13 +19,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class ClsModel(Shown, ABC):
-    """Trained embeddings, a query and a read-out; what happens between them is a subclass's affair.
+    """Trained embeddings, a query and a readout; what happens between them is a subclass's affair.
 
     Parameters
     ----------
     embeddings : (vocabulary, d), float32 or float64; E.
     cls : (d,), same type; the query p.
-    value : (d,), same type; the read-out v.
+    value : (d,), same type; the readout v.
     """
 
     embeddings: NDArray[Any]

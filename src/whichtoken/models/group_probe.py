@@ -34,7 +34,7 @@ class GroupTransformerProbe(torch.nn.Module):
     layers : int, default=1
         Attention layers.
     generator : torch.Generator, optional
-        Source of the random start of the factors and of the read-out network; everything else starts at zero.
+        Source of the random start of the factors and of the readout network; everything else starts at zero.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""One softmax attention head with a linear read-out, accurate however sure of its token it has become."""
+"""One softmax attention head with a linear readout, accurate however sure of its token it has become."""
 
 from __future__ import annotations
 

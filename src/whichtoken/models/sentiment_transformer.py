@@ -59,7 +59,7 @@ class SentimentTransformer(nn.Module):
         return logits.squeeze(1)
 
     def token_attention(self, codes: Tensor) -> Tensor:
-        """Attention of the read-out on each token in the last layer, (batch, length)."""
+        """Attention of the readout on each token in the last layer, (batch, length)."""
         return self.encoder.token_attention(self._embedded(codes), codes == PADDING)
 
     def _embedded(self, codes: Tensor) -> Tensor:

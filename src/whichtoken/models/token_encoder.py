@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class TokenEncoder(nn.Module):
-    """A stack of transformer layers and the read-out of one vector per sequence.
+    """A stack of transformer layers and the readout of one vector per sequence.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class TokenEncoder(nn.Module):
         return _weighted(self.norm(tokens), self._readout(tokens, padding))
 
     def token_attention(self, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
-        """What the read-out looks at in the last layer, (batch, length): its row of attention, meaned over heads."""
+        """What the readout looks at in the last layer, (batch, length): its row of attention, meaned over heads."""
         for layer in self.layers[:-1]:
             tokens = layer(tokens, src_key_padding_mask=padding)
         last = cast(nn.TransformerEncoderLayer, self.layers[-1])
@@ -65,7 +65,7 @@ class TokenEncoder(nn.Module):
         return dict(zip(("queries", "keys", "values"), whole.chunk(3, dim=1), strict=True))
 
     def _readout(self, tokens: Tensor, padding: Tensor | None) -> Tensor:
-        """Share of each token in the read-out, (batch, length)."""
+        """Share of each token in the readout, (batch, length)."""
         shares = tokens.new_zeros(tokens.shape[:2])
         if not self.mean:
             shares[:, 0] = 1.0

@@ -63,7 +63,7 @@ class Layers(NamedTuple):
     inverse: Array  # (b, u) one over its standard deviation
     weights: Array  # (b, u) attention of the query
     scores: Array  # (b, u)
-    values: Array  # (b, u) read-out of each row after LayerNorm
+    values: Array  # (b, u) readout of each row after LayerNorm
 
     @property
     def outputs(self) -> NDArray[np.float64]:
@@ -92,7 +92,7 @@ class TwoLayerAttention(ClsModel):
     embeddings : array of shape (vocabulary, d)
         E, float32 or float64.
     cls, value : array of shape (d,)
-        The query p and the read-out v, of the same type.
+        The query p and the readout v, of the same type.
 
     Examples
     --------

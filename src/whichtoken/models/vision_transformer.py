@@ -63,7 +63,7 @@ class VisionTransformer(nn.Module):
         return logits
 
     def token_attention(self, pictures: Tensor) -> Tensor:
-        """Attention of the read-out on [CLS] and each patch in the last layer, (batch, 1 + patches)."""
+        """Attention of the readout on [CLS] and each patch in the last layer, (batch, 1 + patches)."""
         return self.encoder.token_attention(self._embedded(pictures))
 
     def _embedded(self, pictures: Tensor) -> Tensor:

@@ -73,10 +73,10 @@ def _training(plan: Plan) -> str:
     query = plan.samples if plan.recommended == "reuse" else round(design.query_share * plan.samples)
     rest = "the same sequences" if plan.recommended == "reuse" else f"the remaining {plan.samples - query}"
     return (
-        f"Recommended: attention, trained with two gradient steps of size {_steps(chosen)} on {query} sequences, on read-out and"
+        f"Recommended: attention, trained with two gradient steps of size {_steps(chosen)} on {query} sequences, on readout and"
         f" bias, then on the query (predicted cosine with the signal {chosen.alignment:.3f}), inverse temperature"
         f" {chosen.inverse_temperature:.2f}{', bias at the log-odds of the prevalence' if chosen.bias_correction else ''}, and a"
-        f" {LOSS} read-out of ridge {chosen.ridge:g} on {rest}."
+        f" {LOSS} readout of ridge {chosen.ridge:g} on {rest}."
     )
 
 
@@ -92,10 +92,10 @@ def study_lines(study: StudyPlan) -> list[str]:
     if study.contradictions:
         lines.append("The theory of sparse tokens does not hold for this pilot:")
         lines += [f"  {sentence}" for sentence in study.contradictions]
-        lines.append("So the forecast carries on the learning curve that the pilot itself shows.")
+        lines.append("So the forecast extrapolates the learning curve that the pilot itself shows.")
     elif study.theory is None:
         lines.append(
-            "The theory of sparse tokens could not be applied, so the forecast carries on the pilot's learning curve."
+            "The theory of sparse tokens could not be applied, so the forecast extrapolates the pilot's learning curve."
         )
     else:
         lines.append(
@@ -124,8 +124,8 @@ def theory_lines(study: StudyPlan) -> list[str]:
     )
     if study.fits and (better := study.beats_floor):
         return [
-            f"By the theory: {task}. The {better} does better than this estimated task allows, an error of"
-            f" {theory.bayes_floor:.3g} at best, so no limit is claimed."
+            f"By the theory: {task}. The error of the {better} lies below the {theory.bayes_floor:.3g} that this estimated task"
+            " allows, though within its uncertainty; so no limit is claimed."
         ]
     if study.fits:
         return [
@@ -147,7 +147,7 @@ def _shown(error: float) -> str:
 
 def _steps(design: Design | SharedDesign) -> str:
     rate = design.learning_rate
-    return f"{LEARNING_RATE:g}" if rate == LEARNING_RATE else f"{LEARNING_RATE:g} ({rate:g} for the read-out)"
+    return f"{LEARNING_RATE:g}" if rate == LEARNING_RATE else f"{LEARNING_RATE:g} ({rate:g} for the readout)"
 
 
 def _floor(plan: Plan) -> str:

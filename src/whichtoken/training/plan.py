@@ -33,7 +33,7 @@ class TrainingPlan(Shown):
     drop_factor : float, default=0.1
         See `drops`.
     train_value : bool, default=False
-        Whether the read-out v is trained too; the theory keeps it fixed.
+        Whether the readout v is trained too; the theory keeps it fixed.
     betas, eps : tuple of float, and float
         Of AdamW; the others do not use them.
 

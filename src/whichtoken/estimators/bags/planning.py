@@ -2,7 +2,7 @@
 
 The theory of sparse tokens (`theory.sparse_tokens.plan`) is about its own model and says nothing about others. So the pilot
 is cross-validated with `BagClassifier` first. Where the two agree, the theory makes the forecast sharp; where they do not,
-the plan says so and carries on the measured learning curve instead.
+the plan says so and extrapolates the measured learning curve instead.
 """
 
 from __future__ import annotations
