@@ -41,6 +41,7 @@ WHY = {
         ),
     },
     "linear SVM": {
+        "win": "By less than a point; both are linear in the words, and what makes the difference was not looked into.",
         "even": "Their decisions are nearly the same; the SVM has no probabilities.",
     },
 }

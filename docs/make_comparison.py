@@ -166,19 +166,24 @@ def _summary(run: list[Table]) -> str:
 
 def _ranges(rows: list[Row]) -> Iterator[str]:
     """For each result and quantity what stands in the rows, losses first: the range of ratios, or of differences."""
-    kinds = {(row.beside.result, row.beside.unit) for row in rows}
-    for result, unit in sorted(kinds, key=lambda kind: (list(WORDS).index(kind[0]), kind[1])):
-        found = [row.beside for row in rows if (row.beside.result, row.beside.unit) == (result, unit)]
-        ratios = [_ratio(beside) for beside in found]
+    found: dict[tuple[str, str], list[Beside]] = {}
+    for row in rows:
+        found.setdefault((row.beside.result, _quantity(row.beside.unit).partition(",")[0]), []).append(row.beside)
+    for (result, quantity), besides in sorted(
+        found.items(), key=lambda item: (list(WORDS).index(item[0][0]), item[0][1])
+    ):
         if result == "even":
-            yield f"as good in {_quantity(unit)}"
-        elif found[0].interval is None:
+            continue
+        if besides[0].interval is None:
+            ratios = [_ratio(beside) for beside in besides]
             least, most = _short(min(ratios)), _short(max(ratios))
-            yield f"{least if least == most else f'{least} to {most}'} times {_direction(found[0])}"
+            yield f"{least if least == most else f'{least} to {most}'} times {_direction(besides[0])}"
         else:
-            apart = sorted(beside.ours - beside.theirs for beside in found)
+            apart = sorted(beside.ours - beside.theirs for beside in besides)
             words = f"{apart[0]:+.2g}" + (f" to {apart[-1]:+.2g}" if len(apart) > 1 else "")
-            yield f"{'better' if result == 'win' else 'worse'} in {_quantity(unit)} ({words})"
+            yield f"{'better' if result == 'win' else 'worse'} in {quantity} ({words})"
+    if even := sorted(quantity for result, quantity in found if result == "even"):
+        yield f"as good in {' and '.join(filter(None, (', '.join(even[:-1]), even[-1])))}"
 
 
 def _losses(run: list[Table], coverage: str) -> str:
