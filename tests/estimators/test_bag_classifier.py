@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 from scipy.optimize import check_grad
 from scipy.special import softmax
 from sklearn.model_selection import LeaveOneGroupOut
@@ -83,6 +84,11 @@ def test_masked_instances_change_nothing(model, sample):
     extended = np.ma.masked_array(np.concatenate([X, 1e6 * X], axis=1))
     extended[:, 10:] = np.ma.masked
     np.testing.assert_array_equal(model.decision_function(extended), model.decision_function(X))
+
+
+def test_bags_may_be_sparse_matrices(model, ragged):
+    kept = [sparse.csr_array(bag) for bag in ragged]
+    np.testing.assert_array_equal(model.decision_function(kept), model.decision_function(ragged))
 
 
 def test_duplicating_an_instance_is_raising_its_count(model, ragged):

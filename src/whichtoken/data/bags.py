@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from whichtoken.data.table_files import LARGEST
 from whichtoken.display.shown import Shown
@@ -138,8 +139,8 @@ def is_ragged(X: Any) -> bool:
     return isinstance(X, list | tuple) and any(getattr(bag, "ndim", np.ndim(bag)) == 2 for bag in X)
 
 
-def _stacked(bags: Sequence[ArrayLike], token_dim: int | None) -> Bags:
-    arrays = [np.asarray(bag) for bag in bags]
+def _stacked(bags: Sequence[Any], token_dim: int | None) -> Bags:
+    arrays = [np.asarray(bag.toarray() if sparse.issparse(bag) else bag) for bag in bags]
     width = next(bag.shape[1] for bag in arrays if bag.ndim == 2)
     for i, bag in enumerate(arrays):
         if bag.ndim != 2 or bag.shape[1] != width:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 MODELS = ("attention", "pooled", "vectorized")
+NAMES = ("attention", "mean pooling", "linear on all tokens")  # of the models, for readers
 LEARNING_RATE = 0.5
 UNLIMITED = 1e7  # samples per dimension that stand for all data in the world
 FAR = 1e3  # and those at which an error falls as one over the samples, to the last percent
@@ -361,11 +362,11 @@ def _approach(runs: Rows[Point], model: str, ending: str) -> Iterator[Claim]:
 def _draw_curves(rows: Rows[Point], quantity: str, axes: Axes) -> None:
     from whichtoken.display.figures import points_with_errors
 
-    for colour, model in zip(("C0", "C1", "C2"), MODELS, strict=True):
+    for colour, model, name in zip(("C0", "C1", "C2"), MODELS, NAMES, strict=True):
         runs = rows.where(model=model)
         if not runs:
             continue
-        points_with_errors(axes, runs, "samples_per_dim", quantity, model, color=colour, ms=4)
+        points_with_errors(axes, runs, "samples_per_dim", quantity, name, color=colour, ms=4)
         levels = sorted(runs.levels("samples_per_dim"))
         predicted = [runs.where(samples_per_dim=level).predicted(quantity) for level in levels]
         known = [(level, item.value) for level, item in zip(levels, predicted, strict=True) if item is not None]
