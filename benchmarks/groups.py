@@ -153,6 +153,7 @@ def _boosted_selection(n: int) -> Iterator[Measure]:
     for seed in range(BOOSTED_SEEDS):
         task, rng = _task(seed)
         (X, y), (fresh, labels) = (_flat(task, size, rng) for size in (n, 4000))
+        y, labels = y.astype(int), labels.astype(int)  # the boosting machine takes other numbers for names
         model, machine = GroupClassifier(IDS, random_state=0), _boosting()
         times.append(tuple(cpu_seconds(lambda: one.fit(X, y)) for one in (model, machine)))  # noqa: B023
         ours.append(model.score(fresh, labels))
