@@ -35,6 +35,13 @@ WHY = {
         "win": "It has to learn ten times as many coefficients, because it cannot know which group matters.",
         "even": "Nearly every group carries something here, so nearly all are kept, and it is the same model.",
     },
+    "interpret's EBM": {
+        "win": (
+            "It boosts a curve for every column in many small rounds, and has to learn two hundred of them where ten "
+            "coefficients decide."
+        ),
+        "even": "On this table curves predict no better than lines.",
+    },
 }
 
 Array = NDArray[np.float64]
