@@ -100,12 +100,17 @@ def test_interrupt_from_the_terminal_is_one_line(engine, tmp_path, toys):
     command += ["--engine", engine, "--workers", "2", "--out", str(tmp_path)]
     # a group of its own, so that the signal reaches the workers too, as Ctrl-C in a terminal does
     listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=listen, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while not toys.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(driver.pid, signal.SIGINT)
-    _, message = driver.communicate(timeout=60)
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, preexec_fn=listen, start_new_session=True
+    ) as driver:
+        try:
+            deadline = time.monotonic() + 120
+            while not toys.exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            os.killpg(driver.pid, signal.SIGINT)
+            _, message = driver.communicate(timeout=60)
+        finally:
+            driver.kill()  # does nothing once it has ended
     assert driver.returncode == 130
     assert message == "whichtoken: stopped; finished rows are saved, and the same command continues from there\n"
