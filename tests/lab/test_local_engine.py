@@ -6,16 +6,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from whichtoken.errors import UsageError
 from whichtoken.lab import reproduce
-from whichtoken.lab.engines import parse_engine, time_limit
+from whichtoken.lab.engines import local, parse_engine, time_limit
 from whichtoken.lab.engines.local import LocalEngine, clear_semaphores
 from whichtoken.lab.plan import RunTask
+from whichtoken.lab.worker import Outcome
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -126,3 +128,38 @@ def alive(process):
         return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_starts_that_fail_while_rows_are_finished_do_not_end_the_run(monkeypatch):
+    """A worker that something kills whenever it starts must not stop the one beside it."""
+    wanted = tasks(3 * local.STARTS)
+    lanes, done = [], []
+
+    class Lane:
+        """The first finishes a task at every look; the second fails to start until the first has nothing left."""
+
+        seconds_left = 0.0
+        awaited = Future()
+
+        def __init__(self, *_):
+            self.task, self.failed_starts, self.number = None, 0, len(lanes)
+            lanes.append(self)
+
+        def give(self, task):
+            self.task = task
+
+        def ended(self):
+            self.failed_starts += self.number
+            assert self.failed_starts < local.STARTS
+            if self.number and len(done) < len(wanted) - 1:
+                return None
+            done.append(self.task)
+            self.task = None
+            return done[-1], Outcome("ok", "", {}, 0.0)
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(local, "_Lane", Lane)
+    finished = [task for task, _ in parse_engine("local", 2)._round(deque(wanted), alone=False)]
+    assert Counter(finished) == Counter(wanted)

@@ -74,6 +74,9 @@ class LocalEngine:
                 wait([lane.awaited for lane in busy], timeout=seconds, return_when=FIRST_COMPLETED)
                 clock.tick()
                 ended = [end for lane in busy if (end := lane.ended()) is not None]
+                if any(outcome is not None for _, outcome in ended):
+                    for lane in lanes:
+                        lane.failed_starts = 0  # rows are finished, so that workers can be started: go on
         finally:
             for lane in lanes:
                 lane.close()
@@ -90,7 +93,7 @@ class _Lane:
         self._start: Future[None] | None = None  # open while the worker starts: its time is not the point's
         self._future: Future[Outcome]
         self._since = 0.0
-        self._failed_starts = 0
+        self.failed_starts = 0
 
     def give(self, task: RunTask) -> None:
         """Let the worker run this task, starting one if there is none."""
@@ -153,7 +156,7 @@ class _Lane:
         """Whether the worker is ready; one that never will be is replaced."""
         assert self._start is not None
         if self._start.done() and self._start.exception() is None:
-            self._start, self._since, self._failed_starts = None, self._clock.seconds, 0
+            self._start, self._since, self.failed_starts = None, self._clock.seconds, 0
             return True
         if self._start.done() or self.seconds_left <= 0:
             self._count_failed_start()
@@ -163,8 +166,8 @@ class _Lane:
 
     def _count_failed_start(self) -> None:
         self.close()
-        self._failed_starts += 1
-        if self._failed_starts == STARTS:
+        self.failed_starts += 1
+        if self.failed_starts == STARTS:
             raise UsageError(
                 f"worker processes cannot be started: {STARTS} in a row ended or hung before they were ready "
                 "(out of memory?); finished rows are saved, and the same command continues from there"
