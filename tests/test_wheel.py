@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("wheel")  # one worker builds the wheel for all of them
+pytestmark = pytest.mark.process
 ROOT = Path(__file__).parent.parent
 
 
@@ -54,3 +54,12 @@ def test_carries_its_types_licence_benchmarks_and_record(installed):
     assert packaged == {path.name for path in (ROOT / "benchmarks").glob("*.py")}
     verdicts = (installed / "whichtoken" / "_record" / "verdicts.json").read_text()
     assert verdicts == (ROOT / "record" / "verdicts.json").read_text()
+
+
+def test_shows_the_figures_of_the_record(installed, tmp_path):
+    run(installed, tmp_path, "-m", "whichtoken", "report", "--record")
+    page = tmp_path / "whichtoken-output" / "record" / "mirror-descent-direction.html"
+    assert 'role="img"' in page.read_text()
+    assert "Rows (CSV)" not in page.read_text()
+    index = page.with_name("index.html").read_text()
+    assert index.count("<figcaption>") == index.count('<section class="card')

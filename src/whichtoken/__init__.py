@@ -1,9 +1,12 @@
 """Which token does softmax attention pick, why, and how surely."""
 
+# first, before anything is imported that could lie in the working folder
+from whichtoken.working_folder import distrust_settings  # isort: split
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from whichtoken.kernel_cache import ensure_kernel_cache
+from whichtoken.kernel_cache import ensure_kernel_cache, lock_kernel_cache
 
 if TYPE_CHECKING:
     from whichtoken import attention as attention
@@ -22,7 +25,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-ensure_kernel_cache()  # before anything imports numba
+# before anything imports matplotlib or numba
+distrust_settings()
+ensure_kernel_cache()
+lock_kernel_cache()
 
 _ESTIMATORS = ("AttentionRegressor", "BagClassifier", "GroupClassifier", "TextClassifier")
 _ROOMS = (

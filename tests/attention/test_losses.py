@@ -61,6 +61,7 @@ else:
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("order", [("arrays", "scalars"), ("scalars", "arrays")])
 def test_a_scalar_loss_can_be_called_whatever_form_another_process_compiled_first(order, tmp_path):
     """One cache for the forms of a function would give Python the form of the arrays, which it cannot call."""

@@ -1,10 +1,12 @@
 """What is special in the core: the null token, absent tokens, logarithms far below, and what it refuses."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 from numba.core.registry import CPUDispatcher
 
-from whichtoken.attention import losses, pool_gradient, pool_outputs, pooling_kernels, sequence, softmax_pool
+from whichtoken.attention import losses, pool_gradient, pool_outputs, pooling, pooling_kernels, sequence, softmax_pool
 
 RNG = np.random.default_rng(0)
 SCORES, VALUES, STARTS = RNG.uniform(-5, 5, 6), RNG.standard_normal(6), np.array([0, 3, 3, 6])
@@ -96,3 +98,44 @@ def test_no_caller_can_relax_the_arithmetic(module):
     for function in compiled:
         assert function.targetoptions["fastmath"] is False, function
         assert function.targetoptions["error_model"] == "numpy", function
+
+
+def problem(seed):
+    """Ragged sequences, some empty, with everything that may be there or not."""
+    rng = np.random.default_rng(seed)
+    starts = np.concatenate([[0], np.cumsum(rng.integers(0, 9, rng.integers(0, 12)))])
+    size, kind = int(starts[-1]), rng.choice([np.float32, np.float64])
+    tokens = rng.integers(0, 7, size) if seed % 2 else None
+    rows = size if tokens is None else 7
+    queries, values = ([(), (1,), (3,)][rng.integers(3)] for _ in range(2))
+    scores = (rng.standard_normal((rows, *queries)) * rng.choice([0.0, 1.0, 50.0, 800.0])).astype(kind)
+    if scores.size and seed % 3 == 0:
+        scores.flat[rng.integers(scores.size)] = -np.inf
+    amounts = None if seed % 5 == 0 else rng.integers(0, 3, size) * rng.choice([1.0, 0.37])
+    log_null = rng.choice([None, -np.inf, rng.standard_normal(), 100 * rng.standard_normal(), 700.0])
+    return (scores, rng.standard_normal((rows, *values)).astype(kind), starts, amounts, log_null), tokens
+
+
+@pytest.mark.slow
+def test_arrays_give_every_digit_of_the_compiled_loops(monkeypatch):
+    for seed in range(200):
+        arguments, tokens = problem(seed)
+        found = []
+        for worth in (np.inf, -1):
+            monkeypatch.setattr(pooling, "WORTH_LOADING", worth)
+            found.append(softmax_pool(*arguments, tokens=tokens))
+        np.testing.assert_array_equal(found[0].outputs, found[1].outputs, err_msg=f"seed {seed}")
+        np.testing.assert_array_equal(found[0].log_weights, found[1].log_weights, err_msg=f"seed {seed}")
+
+
+def test_compiled_loops_take_over_once_they_are_worth_loading(monkeypatch):
+    used = []
+    for name in ("arrays", "kernels"):
+        module = import_module(f"whichtoken.attention.pooling_{name}")
+        fill = module.pool_all
+        monkeypatch.setattr(module, "pool_all", lambda *a, fill=fill, name=name: (used.append(name), fill(*a)))
+    monkeypatch.setattr(pooling._Spent, "tokens", 0)
+    monkeypatch.setattr(pooling, "WORTH_LOADING", 2 * (pooling.CALL + len(SCORES)))
+    for _ in range(4):
+        pool_outputs(SCORES, VALUES, STARTS)
+    assert used == ["arrays", "arrays", "kernels", "kernels"]

@@ -10,7 +10,6 @@ from whichtoken.flows.descent import attention_descent
 from whichtoken.margin import key_query_svm
 from whichtoken.theory.mirror_descent import directional_divergence, globally_optimal, locally_optimal
 
-pytestmark = pytest.mark.xdist_group("reference-table")  # one worker computes the runs for all tests of this file
 SETTINGS = {1.1: (0.01, 4_000), 1.75: (0.1, 1_500), 2.0: (0.1, 2_000), 3.0: (0.1, 20_000)}  # p: step size, steps
 SEEDS = range(1, 101)
 EXPONENTS = list(SETTINGS)
@@ -75,23 +74,28 @@ def margin_ratio(problem, result, limit):
     return (top[:, -1] - top[:, -2]).min() / limit.margin
 
 
+@pytest.mark.slow
 def test_every_limit_is_certified():
     assert all(limit.status == "optimal" for _, _, limits in runs() for limit in limits)
 
 
+@pytest.mark.slow
 def test_mean_divergence_matches_the_reference():
     np.testing.assert_allclose(cross_table(directional_divergence).mean(axis=0), MEAN_DIVERGENCE, rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_mean_cosine_matches_the_reference():
     np.testing.assert_allclose(cross_table(cosine).mean(axis=0), MEAN_COSINE, rtol=0, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_every_run_is_nearest_to_the_limit_of_its_own_geometry():
     nearest = cross_table(directional_divergence).argmin(axis=2)
     np.testing.assert_array_equal(nearest, np.broadcast_to(np.arange(4), nearest.shape))
 
 
+@pytest.mark.slow
 def test_share_of_optimal_tokens_matches_the_reference():
     local, best, same = np.zeros(4, int), np.zeros(4, int), 0
     for problem, results, limits in runs():
@@ -104,6 +108,7 @@ def test_share_of_optimal_tokens_matches_the_reference():
     assert same == 47
 
 
+@pytest.mark.slow
 def test_margin_ratio_matches_the_reference():
     ratios = [
         [margin_ratio(problem, *pair) for pair in zip(results, limits, strict=True)]
@@ -134,6 +139,7 @@ def test_speed_of_unit_normalized_steps(p, reference):
     np.testing.assert_allclose(measured, reference, rtol=0.04)  # two printed digits
 
 
+@pytest.mark.slow
 def test_speed_of_plain_steps():
     # plain steps still change tokens after 10000 steps: the reference takes those selected at 30000
     measured = mean_divergence_from_small_start(2.0, lr=10.0, steps=30_000, record=[100, 1_000, 10_000], rule="plain")

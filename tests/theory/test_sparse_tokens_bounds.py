@@ -76,6 +76,7 @@ def test_linear_readouts_are_between_the_linear_oracle_and_a_constant_answer(tas
     check_readout(found, task, loss, sparse_tokens.linear_oracle(**task))
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(
     tasks(),
@@ -93,6 +94,7 @@ def test_attention_is_between_the_bayes_floor_and_a_constant_answer(task, alignm
     check_readout(found, task, loss, floor.error, 4 * floor.standard_error)
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(tasks(), st.integers(2, 30), st.floats(1.1, 5.0))
 @example({**RARE_HINGE, "prevalence": 0.999999}, 2, 2.0)
@@ -171,6 +173,7 @@ def test_bayes_floor_of_a_long_sequence_is_that_of_brute_force():
     )
 
 
+@pytest.mark.slow
 def test_plan_of_a_long_sequence_is_above_the_floor():
     far = sparse_tokens.bayes_oracle(**FAR)
     assert far.error == pytest.approx(0.239, abs=3 * 0.010)

@@ -96,6 +96,7 @@ def test_needed_samples_give_the_target_error(with_target):
     assert any("pooled does not reach 0.05" in warning for warning in with_target.warnings)
 
 
+@pytest.mark.slow
 def test_rare_errors_are_planned_with_a_design_for_the_law():
     """The best design for 1e-4 on a small set of points fits these, not the law, and misses the target on more."""
     task = sparse_tokens.Task(**{**ONE, "strength": 10.0})
@@ -115,6 +116,7 @@ def test_few_samples_are_called_few(with_target):
         assert ("of 2400 sequences only about 48 are of the rarer class" in warnings) == few
 
 
+@pytest.mark.slow
 def test_needed_samples_are_made_for_their_own_design():
     """With the best design for 512 samples it takes 375; 225 are enough with their own."""
     task = sparse_tokens.Task(50, 1, 8.0, 0.5)
@@ -125,6 +127,7 @@ def test_needed_samples_are_made_for_their_own_design():
     assert design_error(task, needed / 500, *rule, points=1 << 14) == pytest.approx(0.01, rel=0.1)
 
 
+@pytest.mark.slow
 def test_strong_signals_have_no_error_and_a_plan():
     result = sparse_tokens.plan(**{**ONE, "strength": 50.0}, dim=500, samples=2000)
     assert result.attention.error == 0.0
@@ -165,6 +168,7 @@ def test_anti_alignment_is_corrected_and_named():
     assert any("turn away from the signal" in warning for warning in result.warnings)
 
 
+@pytest.mark.slow
 def test_attention_that_loses_is_named():
     """A signal in most tokens is a matter of means: the query costs samples and helps little."""
     result = sparse_tokens.plan(length=4, signal_tokens=3, strength=1.0, prevalence=0.5, dim=200, samples=200)

@@ -154,3 +154,28 @@ def test_an_empty_document_has_the_default_decision():
 def test_wrong_sizes_are_one_sentence():
     with pytest.raises(ValueError, match="must name all 3 tokens"):
         minimal_deletions(np.eye(3), np.zeros(2), np.zeros(2))
+
+
+@pytest.mark.parametrize("log_null", [-np.inf, 0.3])
+def test_a_count_is_as_many_tokens_of_their_own(log_null):
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        counts = rng.integers(0, 6, size=rng.integers(1, 6))
+        scores, values, bias = rng.normal(size=len(counts)), rng.normal(size=len(counts)), float(rng.normal())
+        single = np.repeat(np.arange(len(counts)), counts)
+        present = np.concatenate(
+            [single, np.arange(len(counts))]
+        )  # every token can be inserted, also one that is absent
+        alone = (np.arange(len(present)) < len(single)).astype(int)
+        ours = certify([counts], scores, values, bias, log_null=log_null)
+        theirs = certify([alone], scores[present], values[present], bias, log_null=log_null)
+        for kind in ("decisions", "deletions", "insertions", "substitutions", "edits"):
+            assert getattr(ours, kind) == getattr(theirs, kind), (kind, counts, scores, values, bias)
+
+
+def test_enormous_counts_cost_nothing_and_are_exact():
+    proof = certify(counts=[[3 * 10**10, 10**10]], scores=[0.0, 0.0], values=[1.0, -1.0])
+    assert proof.deletions.tolist() == [2 * 10**10]
+    assert proof.substitutions.tolist() == [10**10]
+    with pytest.raises(ValueError, match=r"counts from 1e\+300 to 1e\+300 must be at least 0, and together at most"):
+        certify(counts=[[1e300, 0.0]], scores=[0.0, 0.0], values=[1.0, -1.0])

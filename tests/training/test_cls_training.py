@@ -70,6 +70,7 @@ def test_trajectory_is_torchs(optimizer, train_value):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_float32_stays_as_close_as_torch_when_missed_steps_are_summed_by_quadrature():
     counts, labels = some_documents(n=240)
     plan = TrainingPlan("adamw", 1e-3, 14, batch_size=4, weight_decay=1e-4, drops=(12,))
@@ -172,6 +173,7 @@ def test_resumed_run_equals_the_uninterrupted_one(tmp_path, early):
     assert np.array_equal(parts.cls, whole.cls)
 
 
+@pytest.mark.process
 def test_kill_loses_at_most_one_epoch(tmp_path):
     path, epochs = tmp_path / "run", 4000
     code = f"import test_cls_training as t, pathlib; t.run_to({epochs}, pathlib.Path({str(path)!r}))"

@@ -32,6 +32,7 @@ def selecting_model(group_dim, groups, relevant, gap=6.0):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("antithetic", [False, True])
 def test_fresh_batches_follow_the_symmetric_map(antithetic):
     data = GroupSparse(8, 4, relevant=2, direction=[0.6, 0.0, 0.8, 0.0])

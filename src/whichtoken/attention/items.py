@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from whichtoken.checks import as_csr
 from whichtoken.display.shown import Shown
 
 Floats = NDArray[np.floating[Any]]
@@ -79,7 +80,7 @@ class Items(Shown):
         if isinstance(data, Items):
             return data
         if sparse.issparse(data):
-            counts = sparse.csr_array(data)
+            counts = as_csr("items", data)
             return cls(counts.indptr, tokens=counts.indices, amounts=counts.data)
         if isinstance(data, list | tuple):
             return cls._stacked([as_floats(f"sequence {i}", part) for i, part in enumerate(data)])

@@ -9,16 +9,20 @@ vocabulary and `tokens` (N,) says which one stands at each place, as in a matrix
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.attention.items import as_floats, checked_amounts, checked_starts, checked_tokens
-from whichtoken.attention.pooling_kernels import log_weights_of, pool_all, pull_back
 from whichtoken.display.shown import Shown
 
 Floats = NDArray[np.floating[Any]]
+
+# loading the compiled loops takes half a second: as long as whole arrays take for so many tokens, in calls that cost as much as
+# so many
+WORTH_LOADING, CALL = 3_000_000, 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +286,8 @@ class _Request:
 
     def outputs(self) -> Floats:
         flat = np.empty((len(self.starts) - 1, self.scores.shape[1], self.values.shape[1]))
-        pool_all(*self._kernel_arguments, flat)
+        with np.errstate(all="ignore"):
+            _loops(int(self.starts[-1]) * flat.shape[1] * flat.shape[2]).pool_all(*self._kernel_arguments, flat)
         return flat.reshape(self.shape).astype(self.dtype, copy=False)
 
     def log_weights(self) -> Floats:
@@ -290,11 +295,15 @@ class _Request:
         flat = np.empty((queries, size))
         with np.errstate(divide="ignore"):
             log_amounts = None if self.amounts is None else np.log(self.amounts, dtype=np.float64)
-        log_weights_of(self.scores, self.starts, self.tokens, log_amounts, self.log_null, flat)
+        with np.errstate(all="ignore"):
+            loops = _loops(flat.size)
+            loops.log_weights_of(self.scores, self.starts, self.tokens, log_amounts, self.log_null, flat)
         whole = flat[0] if self.one_query else np.ascontiguousarray(flat.T)
         return whole.astype(self.scores.dtype, copy=False)
 
     def gradient(self, upstream: Any) -> PoolGradient:
+        from whichtoken.attention.pooling_kernels import pull_back
+
         slopes = np.asarray(upstream, dtype=np.float64)
         if slopes.shape != self.shape:
             raise ValueError(f"upstream of shape {slopes.shape} must have the shape of the outputs, {self.shape}")
@@ -316,6 +325,24 @@ class _Request:
         kept = given.sum(axis=extra)
         ones = tuple(axis for axis, size in enumerate(self.null_shape) if size == 1)
         return np.asarray(kept.sum(axis=ones, keepdims=True))
+
+
+class _Spent:
+    """Tokens that have been pooled on whole arrays in this process."""
+
+    tokens = 0
+
+
+def _loops(size: int) -> ModuleType:
+    """On arrays or compiled, which give the same numbers: compiled as soon as that would have been worth its time."""
+    _Spent.tokens += size + CALL
+    if _Spent.tokens > WORTH_LOADING:
+        from whichtoken.attention import pooling_kernels
+
+        return pooling_kernels
+    from whichtoken.attention import pooling_arrays
+
+    return pooling_arrays
 
 
 def _null_scores(log_null: Any, shape: tuple[int, ...]) -> Floats:

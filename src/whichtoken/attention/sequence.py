@@ -21,15 +21,14 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from whichtoken.attention.pooling_arrays import LEAST_TOTAL, MOST_TOTAL, NOBODY
+
 # said in full: numba lets a function inherit the float rules of whichever caller compiles it first, and a sum in another order
 # undoes differences to the winner
 EXACT: dict[str, Any] = {"nogil": True, "forceinline": True, "fastmath": False, "error_model": "numpy"}
 
-# outside of these bounds shared exponentials begin to lose what is e^-650 below the winner: a sequence takes its own reference
-LEAST_TOTAL, MOST_TOTAL = 1e-18, 1e18
 # a kernel that passes it must not be compiled with `ninf` (fastmath=True): infinities are then undefined
 NO_NULL = -math.inf
-NOBODY = -1  # the winner of a sequence without tokens, or in which the null token wins
 
 
 @njit(**EXACT)

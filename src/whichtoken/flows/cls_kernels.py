@@ -9,7 +9,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from whichtoken.attention.losses import log_logistic, log_logistic_slope
-from whichtoken.attention.sequence import NO_NULL, NOBODY, fall_short, lead, weigh_in_logs
+from whichtoken.attention.pooling_arrays import NOBODY
+from whichtoken.attention.sequence import NO_NULL, fall_short, lead, weigh_in_logs
 
 Vector = NDArray[np.float64]
 

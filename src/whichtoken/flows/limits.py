@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
+from whichtoken.extras import needed_by
 from whichtoken.margin import MarginCertificate, key_query_svm
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ def limit_problem(
     >>> limit_problem(optimizer, tokens, queries, [0]).statement
     'SGD takes W to the largest margin in the Frobenius norm'
     """
-    import torch
+    with needed_by("limit_problem"):
+        import torch
 
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise UsageError(

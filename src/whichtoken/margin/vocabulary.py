@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from whichtoken.checks import check_sparse
 from whichtoken.data.token_counts import as_counts
 from whichtoken.margin.constraints import Constraints, Indices
 from whichtoken.margin.rounding import rounding
@@ -183,6 +184,8 @@ def _chosen(selected: Any, counts: sparse.csr_array) -> NDArray[np.bool_]:
     if sparse.issparse(selected) or (isinstance(selected, np.ndarray) and selected.ndim == 2):
         if selected.shape != counts.shape:
             raise ValueError(f"selected of shape {selected.shape} must have the shape of the counts, {counts.shape}")
+        if sparse.issparse(selected):
+            check_sparse("selected", selected)
         rows, tokens = selected.nonzero()
     else:
         rows, tokens = _from_sets(selected, n)

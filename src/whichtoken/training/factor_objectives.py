@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.extras import needed_by
 from whichtoken.theory.attention_regression import population_loss
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class TokenObjective:
         dtype: torch.dtype | None = None,
         chunk: int | None = None,
     ) -> None:
-        import torch
+        with needed_by("attention regression"):
+            import torch
 
         self.samples: float = len(tokens)
         self.chunk = chunk

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from whichtoken.display.shown import Shown
+from whichtoken.extras import needed_by
 from whichtoken.models.whitening import Whitening
 from whichtoken.theory.attention_regression import balanced_factors, imbalance
 from whichtoken.theory.attention_regression.context import LOGIT_BOUND
@@ -101,9 +102,10 @@ class AttentionFit(Shown):
 
         A centred layer subtracts from the context its own mean, and from the queries that of the training tokens.
         """
-        import torch
+        with needed_by("attention regression"):
+            import torch
 
-        from whichtoken.models.softmax_regression import SoftmaxRegression
+            from whichtoken.models.softmax_regression import SoftmaxRegression
 
         points = np.asarray(self.context if context is None else context, dtype=np.float64)
         if points.ndim != 2 or points.shape[1:] != self.whitening.mean.shape or len(points) == 0:

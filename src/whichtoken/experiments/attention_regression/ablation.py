@@ -87,6 +87,7 @@ class Point:
 class Ablation(Experiment[Point]):
     id = "attention-regression/ablation"
     version = 3
+    needs = "torch"
     presets = {
         "quick": (
             Grid(variant=[v for v in VARIANTS if v != "no-damping"], condition=100.0, tokens=200, seeds=10),

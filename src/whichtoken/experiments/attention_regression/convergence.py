@@ -111,6 +111,7 @@ POPULATION_BUDGETS = {"gradient-raw": 1000, "adam-raw": 1000, "lbfgs": 200, "alt
 class Convergence(Experiment[Point]):
     id = "attention-regression/convergence"
     version = 4
+    needs = "torch"
     presets = {
         "quick": (
             rate_on_tokens([1.0, 10.0], 16, tokens=400),

@@ -36,6 +36,7 @@ class Point:
 class RegressorFloor(Experiment[Point]):
     id = "attention-regression/estimator"
     version = 2
+    needs = "torch"
     presets = {
         "quick": (Grid(dim=16, tokens=1600, seeds=16),),  # many features: less luck in a run
         "full": (Grid(tokens=[250, 1000, 4000], condition=[1.0, 10.0, 100.0], seeds=32),),

@@ -61,6 +61,7 @@ def _narrow(outputs: list[int], noise: float, seeds: int | tuple[int, int], toke
 class Floor(Experiment[Point]):
     id = "attention-regression/floor"
     version = 4
+    needs = "torch"
     presets = {
         "quick": (  # many features: less luck in a run
             Grid(dim=16, outputs=16, tokens=1600, condition=[1.0, 10.0], seeds=20),

@@ -39,6 +39,7 @@ class Point:
 class Gauge(Experiment[Point]):
     id = "attention-regression/gauge"
     version = 2
+    needs = "torch"
     presets = {
         "quick": (
             Grid(gauge=["balanced", "orthogonal", "skewed"], contexts=200, seeds=(10, 40)),

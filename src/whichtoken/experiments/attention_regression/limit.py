@@ -42,6 +42,7 @@ class Point:
 class Limit(Experiment[Point]):
     id = "attention-regression/limit"
     version = 3
+    needs = "torch"
     presets = {
         "quick": (
             Grid(logit_norm=[0.5, 0.75], context=100, tokens=3200, seeds=20),

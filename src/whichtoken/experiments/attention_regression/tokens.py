@@ -46,6 +46,7 @@ class Point:
 class TokenLoss(Experiment[Point]):
     id = "attention-regression/tokens"
     version = 4
+    needs = "torch"
     presets = {
         "quick": (
             Grid(law=["gaussian", "sign", "laplace"], logit_norm=SHORT, dim=MANY, tokens=1200, seeds=18),

@@ -80,6 +80,7 @@ def one_head(preset: str, conditions: list[float], seeds: int, **sizes: Any) -> 
 class Transformer(Experiment[Point]):
     id = "attention-regression/transformer"
     version = 3
+    needs = "torch"
     spot = Point(steps=4, width=8, context=8, heads=2, layers=1, batch=4, text=2000)
     presets = {
         "quick": tuple(one_head("quick", [1.0, 100.0], 8, width=6, context=200)),

@@ -79,6 +79,7 @@ def _at_theorem_scale(groups: int, seeds: int | tuple[int, int]) -> Grid:
 class AttentionMap(Experiment[Point]):
     id = "group-sparse/attention-map"
     version = 3
+    needs = "torch"
     presets = {
         "quick": (
             Grid(lr=0.05, steps=600, seeds=4),

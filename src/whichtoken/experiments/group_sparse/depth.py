@@ -46,6 +46,7 @@ class Point:
 class Depth(Experiment[Point]):
     id = "group-sparse/depth"
     version = 2
+    needs = "torch"
     spot = Point(groups=4, steps=50, batch=50)
     presets = {
         "quick": (Grid(parts=["theory", "residual", "layer norm"], steps=300, seeds=(4, 8)),),

@@ -40,6 +40,7 @@ class Point:
 class Encodings(Experiment[Point]):
     id = "group-sparse/encodings"
     version = 2
+    needs = "torch"
     spot = Point(groups=4, steps=50, batch=50)
     presets = {
         # attention with random encodings differs from run to run by 0.2: seconds do not decide about its mean

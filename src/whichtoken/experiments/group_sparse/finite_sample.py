@@ -33,6 +33,7 @@ class Point:
 class FiniteSample(Experiment[Point]):
     id = "group-sparse/finite-sample"
     version = 2
+    needs = "torch"
     spot = Point(groups=4, samples_per_variable=2.0, steps=50)
     presets = {
         "quick": (Grid(samples_per_variable=[0.5, 16.0], seeds=5),),

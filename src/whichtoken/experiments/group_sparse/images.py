@@ -34,6 +34,7 @@ class Point:
 class Images(Experiment[Point]):
     id = "group-sparse/images"
     version = 2
+    needs = "torch"
     spot = Point(steps=2)
     presets = {
         "quick": (Grid(noise="fresh", seeds=4), Grid(noise="fixed", seeds=7)),
@@ -45,11 +46,13 @@ class Images(Experiment[Point]):
     method_fields = frozenset({"noise", "lr", "steps"})
 
     def absent(self, point: Point) -> str:
-        from whichtoken.data.data_folder import find_data
+        from whichtoken.data.data_folder import find_data, missing_reader
         from whichtoken.data.image_patches import CIFAR_FILE
 
-        if point.pictures != "cifar" or find_data(CIFAR_FILE):
+        if point.pictures != "cifar":
             return ""
+        if find_data(CIFAR_FILE):
+            return missing_reader(CIFAR_FILE)
         return f"CIFAR-10 pictures not found; set WHICHTOKEN_DATA to a folder with {CIFAR_FILE} (columns split, class, jpeg)"
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

@@ -38,6 +38,7 @@ class Point:
 class GroupInitialisation(Experiment[Point]):
     id = "group-sparse/initialisation"
     version = 2
+    needs = "torch"
     spot = Point(groups=4, scale=1.0, steps=50, batch=50)
     presets = {
         "quick": (

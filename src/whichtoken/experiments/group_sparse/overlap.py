@@ -42,6 +42,7 @@ class Point:
 class Overlap(Experiment[Point]):
     id = "group-sparse/overlap"
     version = 2
+    needs = "torch"
     spot = Point(groups=4, shared=1, steps=50, batch=50)
     presets = {
         "quick": (

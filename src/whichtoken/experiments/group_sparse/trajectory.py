@@ -73,6 +73,7 @@ def _trained_late(groups: int, seeds: int | tuple[int, int]) -> Grid:
 class Trajectory(Experiment[Point]):
     id = "group-sparse/trajectory"
     version = 3
+    needs = "torch"
     presets = {
         "quick": (Grid(method=["batches", "antithetic"], seeds=12), _late(8), _late(16), _late(32)),
         "full": (

@@ -52,6 +52,7 @@ class Point:
 class Transfer(Experiment[Point]):
     id = "group-sparse/transfer"
     version = 2
+    needs = "torch"
     spot = Point(groups=4, group_dim=4, pretraining=1.0, batch=50)
     presets = {
         "quick": (Grid(seeds=10), Grid(same_group=False, seeds=3)),

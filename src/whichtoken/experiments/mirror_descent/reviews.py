@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.data.data_folder import IMDB_FILES, data_file, find_data
+from whichtoken.data.data_folder import IMDB_FILES, data_file, find_data, missing_reader
 from whichtoken.experiments.mirror_descent import _comparison as comparison
 from whichtoken.experiments.mirror_descent._comparison import METHODS, Method, effective_share, grown_share, paired
 from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, at_least, at_most
@@ -82,6 +82,7 @@ LARGE = {
 class ReviewGeometries(Experiment[Point]):
     id = "mirror-descent/reviews"
     version = 3
+    needs = "torch"
     spot = Point(epochs=1, reviews=80, validation=40, test=40)
     presets = {
         "quick": _study(ONE_RATE, (3, 6)),
@@ -95,8 +96,10 @@ class ReviewGeometries(Experiment[Point]):
     method_fields = frozenset({"method", "lr", "block"})
 
     def absent(self, point: Point) -> str:
-        if point.source != "imdb" or find_data(*IMDB_FILES):
+        if point.source != "imdb":
             return comparison.too_large(point.width)
+        if find_data(*IMDB_FILES):
+            return missing_reader(*IMDB_FILES) or comparison.too_large(point.width)
         return (
             f"IMDB reviews not found; set WHICHTOKEN_DATA to a folder with {IMDB_FILES[0]} (columns split, label, text) "
             f"or {IMDB_FILES[1]}, which whichtoken.data.download_imdb(folder) fetches"

@@ -72,6 +72,7 @@ LARGE = {
 class Vision(Experiment[Point]):
     id = "mirror-descent/vision"
     version = 3
+    needs = "torch"
     spot = Point(epochs=1, train=80, validation=40, test=40)
     presets = {
         "quick": _study(ONE_RATE, (4, 8)),
@@ -81,11 +82,13 @@ class Vision(Experiment[Point]):
     method_fields = frozenset({"method", "lr"})
 
     def absent(self, point: Point) -> str:
-        from whichtoken.data.data_folder import find_data
+        from whichtoken.data.data_folder import find_data, missing_reader
         from whichtoken.data.image_patches import CIFAR_FILE
 
-        if point.pictures != "cifar" or find_data(CIFAR_FILE):
+        if point.pictures != "cifar":
             return comparison.too_large(point.width)
+        if find_data(CIFAR_FILE):
+            return missing_reader(CIFAR_FILE) or comparison.too_large(point.width)
         return f"CIFAR-10 pictures not found; set WHICHTOKEN_DATA to a folder with {CIFAR_FILE} (columns split, label, jpeg)"
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

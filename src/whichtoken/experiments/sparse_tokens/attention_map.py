@@ -69,6 +69,7 @@ def _name(point: Point) -> str:
 class AmplifiedTokens(Experiment[Point]):
     id = "sparse-tokens/attention-map"
     version = 2  # places drawn all at once
+    needs = "torch"
     presets = {
         "quick": (
             Grid(dim=100, positions=list(POSITIONS), seeds=(72, 144)),

