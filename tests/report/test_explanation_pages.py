@@ -15,8 +15,6 @@ from browser import THEMES, WIDTHS
 from whichtoken import BagClassifier, GroupClassifier, TextClassifier
 from whichtoken.report.explanations import as_html
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 HOSTILE = "<script>document.title='obeyed'</script><img src=x onerror=alert(1)>\u202egnorw"
 LONG = "un" + "believ" * 60 + "able"
 WORDS = {
@@ -124,6 +122,7 @@ def test_a_page_of_many_says_how_many_it_shows(two: Any, monkeypatch: pytest.Mon
     assert page.count("<article") == 2
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_documents_are_readable_everywhere(visit: Any, pages: dict[str, Path], width: int, theme: str) -> None:
@@ -132,6 +131,7 @@ def test_documents_are_readable_everywhere(visit: Any, pages: dict[str, Path], w
     assert seen.violations() == []
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("kind", ["bags", "rows"])
 def test_bags_and_rows_are_too(visit: Any, pages: dict[str, Path], kind: str) -> None:
     for width, theme in ((360, "dark"), (1400, "light")):
@@ -140,6 +140,7 @@ def test_bags_and_rows_are_too(visit: Any, pages: dict[str, Path], kind: str) ->
         assert seen.violations() == []
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("kind", ["texts", "bags", "rows"])
 def test_nothing_in_the_data_is_obeyed(visit: Any, pages: dict[str, Path], kind: str) -> None:
     page = visit(pages[kind]).page
@@ -152,6 +153,7 @@ def test_nothing_in_the_data_is_obeyed(visit: Any, pages: dict[str, Path], kind:
     assert r"\u202e" in shown
 
 
+@pytest.mark.browser
 def test_the_filter_works_by_keyboard_alone(visit: Any, pages: dict[str, Path]) -> None:
     seen = visit(pages["texts"])
     page, articles = seen.page, seen.page.locator("article.decision:visible")
@@ -170,6 +172,8 @@ def test_the_filter_works_by_keyboard_alone(visit: Any, pages: dict[str, Path]) 
     assert {article.get_attribute("data-label") for article in articles.all()} == {"bad"}
 
 
+@pytest.mark.smoke
+@pytest.mark.browser
 def test_pointing_at_a_word_shows_its_numbers(visit: Any, pages: dict[str, Path]) -> None:
     page = visit(pages["texts"], width=360).page
     word = page.locator("article .text mark", has_text="superb").first
@@ -178,6 +182,7 @@ def test_pointing_at_a_word_shows_its_numbers(visit: Any, pages: dict[str, Path]
     assert re.fullmatch(r'"superb: attention 0\.\d{3}, adds [+-]\d\.\d{3}"', note)
 
 
+@pytest.mark.browser
 def test_without_script_and_on_paper_all_is_there(visit: Any, pages: dict[str, Path]) -> None:
     plain = visit(pages["texts"], java_script_enabled=False).page
     assert plain.locator("article.decision:visible").count() == 3

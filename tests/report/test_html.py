@@ -164,7 +164,7 @@ def test_rows_and_figures_lie_beside_the_page(report):
     ElementTree.fromstring((report / "figures" / "toy-mean-quick.svg").read_text())
 
 
-def test_numbers_skip_what_was_not_measured(tmp_path, monkeypatch):
+def test_numbers_skip_what_was_not_measured(tmp_path, monkeypatch, no_workers):
     toy = type(find("toy/mean"))
     monkeypatch.setattr(
         toy, "run", lambda self, point, rng: {"mean": 1.0, "sometimes": None if rng.random() < 0.5 else 2.0}
@@ -241,7 +241,7 @@ def test_texts_from_data_do_not_fill_a_page(tmp_path):
     assert "Not shown: 9 more failed rows; <code>whichtoken export toy/mean" in text
 
 
-def test_wide_tables_and_many_verdicts_are_limited_and_say_so(tmp_path, monkeypatch):
+def test_wide_tables_and_many_verdicts_are_limited_and_say_so(tmp_path, monkeypatch, no_workers):
     toy = type(find("toy/mean"))
     monkeypatch.setattr(toy, "run", lambda self, point, rng: {"mean": 1.0, **{f"n{k}": k for k in range(200)}})
     claims = [at_least(f"mean.{k}", "large " * 100, bound=0.0, measured=Exact(1.0)) for k in range(300)]

@@ -10,6 +10,7 @@ from typing import Any
 
 from whichtoken.display.text import visible
 
+quiet = False  # set by --quiet: no notes are shown
 # what the authors of libraries tell each other; a user of the command line can do nothing about it
 FOR_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning, ResourceWarning)
 # by the name of the class, as importing the libraries for it would be slow
@@ -26,7 +27,7 @@ def warnings_as_notes() -> Iterator[None]:
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         note = note_of(message, category)
-        if note and note not in said:
+        if note and note not in said and not quiet:
             said.add(note)
             print(f"note: {note}", file=sys.stderr)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,16 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+WIDTH = 100  # columns of a file or a pipe
+
 
 def console() -> Console:
-    """Standard output; a file or a pipe has no width, so that lines are not broken at 80."""
+    """Standard output; in a file or a pipe tables are 100 columns wide (or COLUMNS) and sentences stay on one line."""
     from rich.console import Console
 
-    return Console() if sys.stdout.isatty() else Console(width=200)
+    if sys.stdout.isatty():
+        return Console()
+    return Console(width=None if "COLUMNS" in os.environ else WIDTH, soft_wrap=True)
 
 
 def table(*columns: str, title: str | None = None) -> Any:

@@ -54,7 +54,7 @@ def _interval(metrics: Metrics, name: str) -> str:
     if getattr(metrics, name) is None:
         return ""
     low, high = metrics.intervals[name]
-    return f"{getattr(metrics, name):.4f} ({low:.4f} to {high:.4f})"
+    return f"{getattr(metrics, name):.3f} ({low:.3f} to {high:.3f})"
 
 
 def _predicted(report: FitReport) -> list[str]:

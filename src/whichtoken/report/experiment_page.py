@@ -13,17 +13,26 @@ from markupsafe import Markup
 
 from whichtoken.display.panels import Panels, panels
 from whichtoken.errors import in_one_line
-from whichtoken.lab.experiment import Experiment, Row
+from whichtoken.lab.experiment import Experiment
 from whichtoken.lab.results import Result
 from whichtoken.lab.verdicts import Verdict
 from whichtoken.places import DEFAULT_FOLDER
 from whichtoken.report.frame import LARGEST_PAGE, framed, render
 from whichtoken.report.numbers import Numbers, fixed_fields, numbers_of, varied_fields
 from whichtoken.report.sentences import counts, sentence
-from whichtoken.report.studies import Highlight, Study, anchor, highlights
+from whichtoken.report.studies import Checked, Highlight, Study, anchor, highlights
 
 MOST_HIGHLIGHTS = 6
 MOST_FAILED = 20
+
+
+@dataclass(frozen=True)
+class FailedRow:
+    """A row that failed, as a page tells it."""
+
+    message: str
+    point: Mapping[str, str]
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -39,20 +48,33 @@ class RunView:
     numbers: Numbers
     fixed: Mapping[str, Any]
     varied: Mapping[str, str]
-    failed: Sequence[Row[Any]]
+    failed: Sequence[FailedRow]
     versions: Sequence[str]
     command: str
     export: str
     name: str  # of the files beside the page
+    has_rows: bool = True  # whether the file of rows is one of them
 
     @property
     def panels(self) -> Markup:
         return Markup("\n".join(self.figure.svgs)) if self.figure else Markup()
 
 
-def view_of(result: Result, number: int = 0, out: Path = DEFAULT_FOLDER) -> RunView:
-    """What a page shows of a run; `number` tells runs of one claim apart, `out` is the folder of its ledger."""
-    figure, fault = _figure(result, f"{result.id} {number}")
+def view_of(
+    result: Result,
+    number: int = 0,
+    out: Path = DEFAULT_FOLDER,
+    drawn: tuple[Panels | None, str] | None = None,
+) -> RunView:
+    """What a page shows of a run.
+
+    Parameters
+    ----------
+    number : tells runs of one claim apart.
+    out : folder of its ledger.
+    drawn : its figure and why there is none, if that has been found before.
+    """
+    figure, fault = drawn or draw_figure(result, number)
     return RunView(
         study=Study.of(result),
         heading=_heading(result),
@@ -63,20 +85,25 @@ def view_of(result: Result, number: int = 0, out: Path = DEFAULT_FOLDER) -> RunV
         numbers=numbers_of(result),
         fixed=fixed_fields(result),
         varied=varied_fields(result),
-        failed=result.rows.failed[:MOST_FAILED],
+        failed=[
+            FailedRow(row.message, {name: str(value) for name, value in vars(row.point).items()}, row.seed)
+            for row in result.rows.failed[:MOST_FAILED]
+        ],
         versions=result.package_versions,
         command=_command(result, out),
         export=shlex.join(["whichtoken", "export", result.id, "--to", "rows.csv", *_out_option(out)]),
-        name=_file_name(result, number),
+        name=file_name(result, number),
     )
 
 
 def view_of_record(study: Study) -> RunView:
-    """A run of which only the verdicts are on record."""
+    """A run as far as its verdicts on record tell it."""
     command = shlex.join(["whichtoken", "reproduce", study.id, "--preset", study.preset])
     return RunView(
         study, study.preset, None, "The record keeps the verdicts of this run, not its rows, so there is no figure.",
-        highlights(study.verdicts, MOST_HIGHLIGHTS), {}, Numbers([], [], ""), {}, {}, [], [], command, "", "",
+        highlights(study.verdicts, MOST_HIGHLIGHTS), {}, Numbers([], [], ""), {}, {}, [], [], command,
+        shlex.join(["whichtoken", "export", study.id, "--to", "rows.csv"]),
+        f"{study.id.replace('/', '-')}-{study.preset}", has_rows=False,
     )  # fmt: skip
 
 
@@ -88,7 +115,7 @@ def run_section(view: RunView, first: bool = True, anchors: bool = True) -> str:
     )  # fmt: skip
 
 
-def experiment_page(experiment: Experiment[Any], views: Iterable[RunView]) -> str:
+def experiment_page(experiment: Experiment[Any], views: Iterable[RunView], checked: Checked | None = None) -> str:
     """The page of a claim from its runs, the leading one first; runs that would make it heavy are listed."""
     sections: list[str] = []
     left_out: list[RunView] = []
@@ -103,7 +130,7 @@ def experiment_page(experiment: Experiment[Any], views: Iterable[RunView]) -> st
         room -= len(section.encode())
     others = [(counts(view.study.verdicts), view.command) for view in left_out]
     body = render(
-        "experiment.html", experiment=experiment, sections=Markup("\n".join(sections)), left_out=others
+        "experiment.html", experiment=experiment, sections=Markup("\n".join(sections)), left_out=others, checked=checked
     )  # fmt: skip
     return framed(experiment.title, body, scripts=["details.js", "figure.js"])
 
@@ -128,10 +155,11 @@ def interval_picture(verdict: Verdict) -> Markup:
     )
 
 
-def _figure(result: Result, name: str) -> tuple[Panels | None, str]:
+def draw_figure(result: Result, number: int) -> tuple[Panels | None, str]:
     """The experiment's picture; a partial run may lack what it shows, which must not cost the page."""
     if not result.rows:
         return None, "There are no finished rows to draw."
+    name = f"{result.id} {number}"
     try:
         return panels(lambda figure: result.experiment.draw(result.rows, figure), name, result.experiment.title), ""
     except KeyboardInterrupt:
@@ -148,7 +176,8 @@ def _heading(result: Result) -> str:
     return f"{result.preset}{f' with {changes}' if changes else ''}{seeds}"
 
 
-def _file_name(result: Result, number: int) -> str:
+def file_name(result: Result, number: int) -> str:
+    """Name of the files of a run beside its page."""
     kind = result.preset if result.plan.as_declared else str(number)
     return f"{result.id.replace('/', '-')}-{kind}"
 

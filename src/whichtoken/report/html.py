@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from whichtoken.errors import UsageError, in_one_line
 from whichtoken.files import cannot_write, check_place, write_text
 from whichtoken.lab.discovery import Fault, experiments, faults
-from whichtoken.lab.experiment import Experiment
 from whichtoken.lab.export import rows_as_csv
 from whichtoken.lab.ledger import Ledger, Run
-from whichtoken.lab.record import RecordedRun, recorded_ledger, recorded_runs, rows_file
+from whichtoken.lab.record import recorded_ledger, recorded_runs, rows_file
 from whichtoken.lab.results import Result, stored_results
 from whichtoken.places import DEFAULT_FOLDER, LEDGER_NAME
-from whichtoken.report.experiment_page import RunView, experiment_page, view_of, view_of_record
+from whichtoken.processes import safe_children
+from whichtoken.report.drawn import figure_beside, recorded_views
+from whichtoken.report.experiment_page import RunView, experiment_page, file_name, view_of, view_of_record
 from whichtoken.report.overview import disagreements_page, overview_page, reading_page
-from whichtoken.report.studies import Study, page_name, place_of
+from whichtoken.report.studies import Checked, Study, page_name, place_of
 from whichtoken.report.theories import THEORIES
 
 PARTS = ("figures", "rows")  # folders beside the pages
 LOCAL = "Made from the results in this folder. Quick runs leave some claims undecided; full ones decide most of them."
 RECORD = "Made from the record of this version of whichtoken; a claim at other sizes is on its own page."
+WORTH_PROCESSES = 8  # claims to judge and draw: for fewer the start of processes takes longer than the work
 
 
 def write_report(out: Path, record: bool = False) -> Path:
@@ -58,17 +59,38 @@ class Written:
     studies: list[Study]
 
 
-def write_pages(out: Path, record: bool = False) -> Written:
-    """As `write_report`, and return also what the report speaks of."""
+def write_pages(out: Path, record: bool = False, checked: bool = False) -> Written:
+    """As `write_report`, and return also what the report speaks of.
+
+    Parameters
+    ----------
+    out : folder of the ledger.
+    record : show what is on record instead.
+    checked : mark the claims of the record that were run on this machine, as the ledger in `out` has them.
+    """
     if record:
-        return _Writer(out / "record", RECORD).write(_recorded())
+        known = {id for id, _ in recorded_runs()}
+        claims = [_Claim(id, out / "record", DEFAULT_FOLDER) for id in experiments() if id in known]
+        return _Writer(out / "record", RECORD, _checked_here(out) if checked else {}).write(claims)
     with Ledger.reading(out / LEDGER_NAME) as ledger:
         runs = _runs_by_experiment(ledger)
-        if not runs and not faults():
-            raise UsageError(f"{out / LEDGER_NAME} has no run of a known experiment; run 'whichtoken reproduce' first")
-        return _Writer(out / "report", LOCAL, out).write(
-            (experiments()[id], stored_one_by_one(ledger, asked)) for id, asked in runs.items()
-        )
+    if not runs and not faults():
+        raise UsageError(f"{out / LEDGER_NAME} has no run of a known experiment; run 'whichtoken reproduce' first")
+    claims = [_Claim(id, out / "report", out, tuple(asked)) for id, asked in runs.items()]
+    return _Writer(out / "report", LOCAL).write(claims)
+
+
+def _checked_here(out: Path) -> dict[str, Checked]:
+    """The latest run of each claim on this machine that was judged to its end."""
+    found: dict[str, Checked] = {}
+    if (out / LEDGER_NAME).is_file():
+        with Ledger.reading(out / LEDGER_NAME) as ledger:
+            judged = ledger.judged()
+            for run in ledger.runs():
+                claim = experiments().get(run.experiment)
+                if claim and run.experiment not in found and (here := Checked.of(claim, run, judged.get(run.key))):
+                    found[run.experiment] = here
+    return found
 
 
 def stored_one_by_one(ledger: Ledger, runs: Iterable[Run]) -> Iterator[Result]:
@@ -77,69 +99,141 @@ def stored_one_by_one(ledger: Ledger, runs: Iterable[Run]) -> Iterator[Result]:
         yield from stored_results(ledger, [run])
 
 
-class _Writer:
-    """Writes pages as the runs come by, and keeps of each run only what the pages about all of them need."""
+@dataclass(frozen=True)
+class _Claim:
+    """A claim that gets a page, small enough to be sent to another process."""
 
-    def __init__(self, folder: Path, source: str, out: Path = DEFAULT_FOLDER) -> None:
-        self.folder, self.source, self.out = folder, source, out
+    id: str
+    folder: Path  # of the pages
+    out: Path  # of the ledger, as commands name it
+    runs: tuple[Run, ...] | None = None  # None: what is on record
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a claim of this package, which a new process finds by itself."""
+        return type(experiments()[self.id]).__module__.startswith("whichtoken.")
+
+    def views(self) -> list[RunView]:
+        """What its page shows, the leading run first; the files beside the page are written."""
+        if self.runs is None:
+            return self._views_of_record()
+        with Ledger.reading(self.out / LEDGER_NAME) as ledger:
+            results = stored_one_by_one(ledger, self.runs)
+            return [self._view(result, number) for number, result in enumerate(results)]
+
+    def views_or_fault(self) -> list[RunView] | Fault:
+        """The same, or why there is nothing to show: whatever a claim's file does, the other pages are written."""
+        try:
+            return self.views()
+        except (KeyboardInterrupt, UsageError):
+            raise
+        except BaseException as error:
+            return self.fault(error)
+
+    def fault(self, error: BaseException) -> Fault:
+        return Fault(self.id, f"its page cannot be created: {in_one_line(error)}")
+
+    def _views_of_record(self) -> list[RunView]:
+        claim = experiments()[self.id]
+        runs = {preset: run for (name, preset), run in recorded_runs().items() if name == self.id}
+        found = {preset: view_of_record(Study.recorded(run)) for preset, run in runs.items()}
+        if (kept := recorded_views(claim, runs)) is not None:
+            found |= kept.views
+            for view in kept.views.values():
+                self._write_figure(view)
+            for view, rows in kept.rows(claim) if rows_file(self.id).is_file() else ():
+                self._write_rows(view.name, rows)
+        elif rows_file(self.id).is_file():
+            with recorded_ledger(self.id) as ledger:
+                for run in ledger.runs():
+                    for result in stored_results(ledger, [run]):
+                        if result.plan.as_declared and result.preset in runs:
+                            found[result.preset] = self._view(result, place_of(result.preset))
+        return [found[preset] for preset in sorted(found, key=place_of)]
+
+    def _view(self, result: Result, number: int) -> RunView:
+        name, rows = file_name(result, number), rows_as_csv(result.all_rows)
+        self._write_rows(name, rows)
+        drawn = figure_beside(result, rows, number, self.folder / "figures" / f"{name}.json")
+        view = view_of(result, number, self.out, drawn)
+        self._write_figure(view)
+        return view
+
+    def _write_rows(self, name: str, rows: str) -> None:
+        write_text(self.folder / "rows" / f"{name}.csv", rows)
+
+    def _write_figure(self, view: RunView) -> None:
+        if view.figure is not None:
+            write_text(self.folder / "figures" / f"{view.name}.svg", view.figure.standalone())
+
+
+class _Writer:
+    """Writes pages as the claims come by, and keeps of each run only what the pages about all of them need."""
+
+    def __init__(self, folder: Path, source: str, checked: Mapping[str, Checked] | None = None) -> None:
+        self.folder, self.source, self.checked = folder, source, checked or {}
         self.studies: list[Study] = []
         self.panels: dict[tuple[str, int], str] = {}
         self.wrong = list(faults())
 
-    def write(self, claims: Iterable[tuple[Experiment[Any], Iterator[Result | RecordedRun]]]) -> Written:
+    def write(self, claims: Sequence[_Claim]) -> Written:
         _check_folders(self.folder)
-        for experiment, runs in claims:
+        for claim, views in _all_views(claims):
+            if isinstance(views, Fault):
+                self.wrong.append(views)
+                continue
+            self._remember(claim.id, views)
             try:
-                text = experiment_page(experiment, self._views(runs))
+                text = experiment_page(experiments()[claim.id], views, self.checked.get(claim.id))
             except (KeyboardInterrupt, UsageError):
                 raise
-            except BaseException as error:  # whatever a claim's file does, the other pages are written
-                self.wrong.append(Fault(experiment.id, f"its page cannot be created: {in_one_line(error)}"))
+            except BaseException as error:
+                self.wrong.append(claim.fault(error))
                 continue
-            write_text(self.folder / page_name(experiment.id), text)
+            write_text(self.folder / page_name(claim.id), text)
         write_text(self.folder / "disagreements.html", disagreements_page(self.studies))
         write_text(self.folder / "reading.html", reading_page())
         index = self.folder / "index.html"
-        write_text(index, overview_page(self.studies, self.panels, self.wrong, source=self.source))
+        write_text(index, overview_page(self.studies, self.panels, self.wrong, self.source, self.checked))
         return Written(index, self.studies)
 
-    def _views(self, runs: Iterator[Result | RecordedRun]) -> Iterator[RunView]:
-        for number, run in enumerate(runs):
-            if isinstance(run, RecordedRun):
-                view = view_of_record(Study.recorded(run))
-            else:
-                view = view_of(run, number, self.out)
-                self._write_parts(view, run)
-            if view.study.as_declared or not number:
-                self.studies.append(view.study)
-            yield view
-
-    def _write_parts(self, view: RunView, result: Result) -> None:
-        write_text(self.folder / "rows" / f"{view.name}.csv", rows_as_csv(result.all_rows))
-        if view.figure is None:
-            return
-        write_text(self.folder / "figures" / f"{view.name}.svg", view.figure.standalone())
+    def _remember(self, id: str, views: Sequence[RunView]) -> None:
+        self.studies += [view.study for number, view in enumerate(views) if view.study.as_declared or not number]
         for theory in THEORIES:
-            id, panel = theory.figure
-            if id == result.id and panel < len(view.figure.svgs):
-                self.panels.setdefault(theory.figure, view.figure.svgs[panel])
+            claim, panel = theory.figure
+            for view in views if claim == id else ():
+                if view.figure is not None and panel < len(view.figure.svgs):
+                    self.panels.setdefault(theory.figure, view.figure.svgs[panel])
 
 
-def _recorded() -> Iterator[tuple[Experiment[Any], Iterator[Result | RecordedRun]]]:
-    """What is on record of each claim, the most telling size first."""
-    for id, experiment in experiments().items():
-        kept = {preset: run for (name, preset), run in recorded_runs().items() if name == id}
-        if kept:
-            yield experiment, _runs_on_record(id, kept)
+def _all_views(claims: Sequence[_Claim]) -> Iterator[tuple[_Claim, list[RunView] | Fault]]:
+    """What the pages show, in the order of the claims; in several processes where there is enough to judge and draw."""
+    from loky import ProcessPoolExecutor, cpu_count
+    from loky.process_executor import BrokenProcessPool
+
+    own = [claim for claim in claims if claim.is_own and not _is_drawn(claim)]
+    if len(own) < WORTH_PROCESSES or cpu_count() == 1:
+        yield from ((claim, claim.views_or_fault()) for claim in claims)
+        return
+    with safe_children():
+        pool = ProcessPoolExecutor(max_workers=min(int(cpu_count()), len(own)))
+        running = {claim.id: pool.submit(claim.views_or_fault) for claim in own}
+    try:
+        for claim in claims:
+            try:
+                yield claim, running[claim.id].result() if claim.id in running else claim.views_or_fault()
+            except BrokenProcessPool:  # a process was ended from outside, as where memory is short
+                yield claim, claim.views_or_fault()
+    finally:
+        pool.shutdown(wait=True, kill_workers=True)
 
 
-def _runs_on_record(id: str, kept: dict[str, RecordedRun]) -> Iterator[Result | RecordedRun]:
-    with_rows: dict[str, Result] = {}
-    if rows_file(id).is_file():
-        with recorded_ledger(id) as ledger:
-            with_rows = {result.preset: result for result in stored_results(ledger) if result.plan.as_declared}
-    for preset in sorted(kept, key=place_of):
-        yield with_rows.get(preset, kept[preset])
+def _is_drawn(claim: _Claim) -> bool:
+    """Whether nothing is left to judge and draw."""
+    runs = {preset: run for (name, preset), run in recorded_runs().items() if name == claim.id}
+    return claim.runs is None and (
+        not rows_file(claim.id).is_file() or recorded_views(experiments()[claim.id], runs) is not None
+    )
 
 
 def _runs_by_experiment(ledger: Ledger) -> dict[str, list[Run]]:

@@ -19,7 +19,7 @@ from whichtoken.lab.record import recorded_runs
 from whichtoken.lab.verdicts import Verdict
 from whichtoken.places import LEDGER_NAME
 from whichtoken.report.sentences import least_error
-from whichtoken.report.studies import request_of, stale
+from whichtoken.report.studies import place_of, request_of, stale
 from whichtoken.report.terminal import coloured_counts, state_text
 
 if TYPE_CHECKING:
@@ -28,20 +28,24 @@ if TYPE_CHECKING:
 VERDICT_FIELDS = {field.name for field in fields(Verdict)}
 
 
-def print_claims(out: Path) -> None:
-    """Every claim, its source and what became of it so far; a claim broken says so in its own line."""
+def print_claims(out: Path, theory: str = "") -> None:
+    """A line for each claim, or for each of one theory: what became of it here, and in the longest run on record."""
+    chosen = {id: claim for id, claim in experiments().items() if not theory or claim.theory == theory}
     latest: dict[str, Text] = {}
     for run, judged in _stored(out):
-        if run.experiment in experiments():
-            latest.setdefault(run.experiment, _so_far(experiments()[run.experiment], run, judged))
-    listed = table("claim", "source", "so far", "on record")
-    for claim in experiments().values():
-        name = printable(claim.id, "bold") + printable(f"\n{claim.title}")
-        state = latest.get(claim.id) or printable("not run", "dim")
-        listed.add_row(name, printable(claim.source, "dim"), state, _on_record(claim))
-    for fault in faults():
-        listed.add_row(printable(fault.name, "bold"), "", printable(f"broken: {fault.sentence}", "red"), "")
+        if run.experiment in chosen:
+            latest.setdefault(run.experiment, _so_far(chosen[run.experiment], run, judged))
+    listed = table("claim", "so far", "on record")
+    listed.columns[0].no_wrap = True  # an id is there to be copied
+    for claim in chosen.values():
+        unrun = f"not run: needs {claim.needs}" if claim.missing else "not run"
+        listed.add_row(printable(claim.id), latest.get(claim.id) or printable(unrun, "dim"), _on_record(claim))
+    for fault in () if theory else faults():
+        listed.add_row(printable(fault.name), printable(f"broken: {fault.sentence}", "red"), "")
     console().print(listed)
+    for sentence, number in Counter(claim.missing for claim in chosen.values() if claim.missing).items():
+        console().print(printable(f"{number} of the {len(chosen)} claims cannot run here: each {sentence}"))
+    console().print(printable("whichtoken list ID: what one claim says, its source and its fields", "dim"))
 
 
 def print_claim(claim: Experiment[Any], out: Path) -> None:
@@ -49,6 +53,8 @@ def print_claim(claim: Experiment[Any], out: Path) -> None:
     screen, types = console(), field_types(claim)
     screen.print(printable(claim.id, "bold"), printable(f" {claim.title}\n\n{claim.claim}"))
     screen.print(printable(f"{claim.source}\n", "dim"))
+    if claim.missing:
+        screen.print(printable(f"It {claim.missing}\n", "yellow"))
     listed = table("field", "type", "default", "method")
     for field in fields(claim.point_type):
         default = "required" if field.default is MISSING else field.default
@@ -73,11 +79,10 @@ def _span(least: int, most: int) -> str:
 
 
 def _on_record(claim: Experiment[Any]) -> Text:
-    """How many claims of each size came to which state, in lines."""
-    told = printable("")
-    for place, (preset, states) in enumerate(claim.expected.items()):
-        told += printable("\n" if place else "") + printable(f"{preset}: ") + coloured_counts(Counter(states.values()))
-    return told
+    """The states of the most telling size on record."""
+    for preset in sorted(claim.expected, key=place_of)[:1]:
+        return printable(f"{preset}: ") + coloured_counts(Counter(claim.expected[preset].values()))
+    return printable("")
 
 
 def _recorded_states(claim: Experiment[Any]) -> Any:

@@ -11,7 +11,7 @@ from whichtoken.lab.discovery import Fault
 from whichtoken.lab.verdicts import Verdict
 from whichtoken.report.frame import LARGEST_PAGE, LINKS, MOST_LINES, framed, render
 from whichtoken.report.sentences import counted_states, counts, sentence
-from whichtoken.report.studies import Found, Study, anchor, found, leading
+from whichtoken.report.studies import Checked, Found, Study, anchor, found, leading
 from whichtoken.report.theories import THEORIES, Theory
 
 # verdicts of each run in the table: the first number for which the page is light
@@ -23,6 +23,7 @@ def overview_page(
     figures: Mapping[tuple[str, int], str] | None = None,
     faults: Sequence[Fault] = (),
     source: str = "",
+    checked: Mapping[str, Checked] | None = None,
 ) -> str:
     """The first page: what all this says, a card for each theory, and every claim in a table that filters.
 
@@ -32,17 +33,19 @@ def overview_page(
     figures : panels (SVG) by claim and number; a card without one has none.
     faults : claims that could not be loaded or shown.
     source : where the results come from, in words.
+    checked : what runs on this machine came to, by claim, if `studies` are of another.
     """
-    leaders = leading(studies)
-    cards = [_card(theory, studies, leaders, figures or {}) for theory in THEORIES]
+    leaders, checked = leading(studies), checked or {}
+    cards = [_card(theory, leaders, figures or {}, checked) for theory in THEORIES]
     values: dict[str, Any] = {
         "counts": counts(v for study in leaders.values() for v in study.verdicts),
         "cards": [card for card in cards if card],
         "faults": faults,
         "source": source,
+        "checked": {id: here for id, here in checked.items() if id in leaders},
     }
     for most in MOST_ROWS:
-        body = render("overview.html", rows=list(_rows(studies, most)), anchor=anchor, **values)
+        body = render("overview.html", rows=list(_rows(studies, most)), anchor=anchor, leaders=leaders, **values)
         if len(body.encode()) < LARGEST_PAGE:
             break
     return framed("What holds, and how surely", body, current=LINKS[0][0], scripts=["table.js"])
@@ -67,7 +70,7 @@ def reading_page() -> str:
 
 
 def _card(
-    theory: Theory, studies: Iterable[Study], leaders: dict[str, Study], figures: Mapping[tuple[str, int], str]
+    theory: Theory, leaders: dict[str, Study], figures: Mapping[tuple[str, int], str], checked: Mapping[str, Checked]
 ) -> dict[str, Any] | None:
     own = [study for study in leaders.values() if study.experiment.theory == theory.id]
     if not own:
@@ -82,6 +85,7 @@ def _card(
         "fails": fails,
         "total": len(verdicts),
         "told": counted_states(counts(verdicts)),
+        "checked": [(study, checked[study.id]) for study in own if study.id in checked],
     }
 
 

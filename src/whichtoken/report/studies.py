@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -12,10 +12,11 @@ from whichtoken.lab.experiment import Experiment
 from whichtoken.lab.ledger import Judged, Run
 from whichtoken.lab.record import RecordedRun
 from whichtoken.lab.results import Result
-from whichtoken.lab.verdicts import Verdict
-from whichtoken.report.sentences import counted_states, counts
+from whichtoken.lab.verdicts import Verdict, in_words
+from whichtoken.report.sentences import STATES, counted_states, counts
 from whichtoken.report.theories import Finding
 
+WORST_FIRST = ("disagrees", "inconclusive", "not-run", "agrees")
 PRESETS = ("full", "paper", "quick")  # the most telling first: a source often has fewer sizes than ours
 
 
@@ -43,10 +44,10 @@ class Study:
         )  # fmt: skip
 
     @classmethod
-    def recorded(cls, run: RecordedRun) -> Study:
+    def recorded(cls, run: RecordedRun, missing: int = 0) -> Study:
         return cls(
             experiments()[run.experiment], run.preset, run.verdicts, run.points, run.rows - run.failed, run.failed,
-            run.seconds, started=run.date,
+            run.seconds, missing, run.date,
         )  # fmt: skip
 
     @property
@@ -56,6 +57,34 @@ class Study:
     @property
     def page(self) -> str:
         return page_name(self.id)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a run on this machine came to, for pages about another: those of the record."""
+
+    request: str  # in a few words
+    date: str
+    states: Mapping[str, str]  # by code
+
+    @classmethod
+    def of(cls, claim: Experiment[Any], run: Run, judged: Judged | None) -> Checked | None:
+        """None for a run that was not judged to its end, judged nothing, or is of an older version of the claim."""
+        if judged is None or judged.fault or stale(claim, run, judged):
+            return None
+        states = {str(verdict["code"]): str(verdict["state"]) for verdict in judged.verdicts}
+        return cls(request_of(run), run.started[:10], states) if {*states.values()} - {"not-run"} else None
+
+    @property
+    def state(self) -> str:
+        """The state that speaks most against the claim."""
+        return next(state for state in WORST_FIRST if state in self.states.values())
+
+    @property
+    def told(self) -> str:
+        """One word where all verdicts are alike, otherwise their numbers."""
+        found = {state: list(self.states.values()).count(state) for state in STATES if state in self.states.values()}
+        return in_words(self.state, 1) if len(found) == 1 else counted_states(found)
 
 
 def request_of(run: Run) -> str:
@@ -117,7 +146,7 @@ def found(finding: Finding, leaders: dict[str, Study]) -> Found:
     if study is None or not fitting:
         return Found(finding.sentence, "not-run", "not run here", page_name(finding.experiment) if study else "")
     states = {verdict.state for verdict in fitting}
-    worst = next(state for state in ("disagrees", "inconclusive", "not-run", "agrees") if state in states)
+    worst = next(state for state in WORST_FIRST if state in states)
     told = f"{study.preset}: {counted_states(counts(fitting))}"
     first = next(verdict for verdict in fitting if verdict.state == worst)
     return Found(finding.sentence, worst, told, f"{study.page}#{anchor(study.preset, first.code)}")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from whichtoken.lab.results import Result
 
+MOST_NAMED = 3  # claims of one line; more are counted
 STATE_STYLE = {"agrees": "green", "disagrees": "red", "inconclusive": "yellow", "not-run": "dim"}
 DIFFERENCES = {
     "changed": ("changed", "red"),
@@ -43,6 +44,8 @@ def print_results(results: Sequence[Result], verbose: bool = False) -> None:
     for result in results:
         for line in _troubles(result):
             screen.print(line, highlight=False)
+    for line in _reasons_not_run(results):
+        screen.print(line, highlight=False)
     compared = [(result, differences(result)) for result in results]
     for result, found in compared:
         for item in found:
@@ -101,16 +104,10 @@ def _name(result: Result) -> Text:
 
 
 def _verdict_table(result: Result) -> object:
-    listed = table("verdict", "claim", "theory", "measured", "95 % interval", "state", title=result.id)
+    listed = table("state", "verdict", title=result.id)
     for verdict in result.verdicts:
-        listed.add_row(
-            printable(verdict.code),
-            printable(verdict.claim) + printable(f" ({verdict.note})" if verdict.note else "", "dim"),
-            f"{verdict.relation.replace('=', '')} {number(verdict.theory)}".strip(),
-            number(verdict.measured),
-            "" if verdict.low is None else f"{number(verdict.low)} .. {number(verdict.high)}",
-            state_text(verdict.state),
-        )
+        told = f"{verdict.claim}{f' ({verdict.note})' if verdict.note else ''}. {sentence(verdict)}"
+        listed.add_row(state_text(verdict.state), printable(verdict.code, "bold") + printable("\n" + told))
     return listed
 
 
@@ -123,6 +120,18 @@ def _troubles(result: Result) -> Iterator[Text]:
     if len(result.package_versions) > 1:
         mixture = f": {result.id} mixes rows of {', '.join(result.package_versions)}; --fresh computes them again"
         yield printable("warning", "yellow") + printable(mixture)
+
+
+def _reasons_not_run(results: Sequence[Result]) -> Iterator[Text]:
+    """Each reason why claims were not run, once."""
+    reasons: dict[str, dict[str, None]] = {}
+    for result in results:
+        for verdict in result.verdicts:
+            if verdict.state == "not-run" and verdict.note:
+                reasons.setdefault(verdict.note, {})[result.id] = None
+    for reason, ids in reasons.items():
+        which = ", ".join(ids) if len(ids) <= MOST_NAMED else f"{len(ids)} claims"
+        yield printable("not run", "dim") + printable(f": {which}: {reason}")
 
 
 def _difference(result: Result, found: Difference) -> Text:
@@ -146,9 +155,15 @@ def _interval(verdict: Verdict | None) -> str:
 
 
 def _beside_the_record(results: Sequence[Result], different: int) -> str:
-    known = sum(bool(result.expected(verdict)) for result in results for verdict in result.verdicts)
+    known = sum(
+        bool(result.expected(verdict)) and "not-run" not in (verdict.state, result.expected(verdict))
+        for result in results
+        for verdict in result.verdicts
+    )
     recorded = any((result.id, result.preset) in recorded_runs() for result in results)
     told = "as on record" if recorded else "as the claim's own file expects"
+    if not known and all(verdict.state == "not-run" for result in results for verdict in result.verdicts):
+        return "Nothing was run: no verdict to compare with."
     if not known:
         return "None of this is on record: no verdict to compare with."
     if not different:
