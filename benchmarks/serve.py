@@ -94,7 +94,7 @@ class _server:  # noqa: N801 (reads as a verb in `with`)
     """`whichtoken serve` on a free port."""
 
     def __init__(self, out: str) -> None:
-        command = [sys.executable, "-m", "whichtoken", "serve", "--out", out, "--port", "0"]
+        command = [sys.executable, "-P", "-m", "whichtoken", "serve", "--out", out, "--port", "0"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> str:

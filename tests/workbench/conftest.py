@@ -1,7 +1,7 @@
 """A workbench in a folder of its own: in this process for its answers, on a port for the browser."""
 
+import asyncio
 import contextlib
-import io
 import os
 import shutil
 import sys
@@ -11,9 +11,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from whichtoken.workbench.app import create_app
-from whichtoken.workbench.fit_job import demo_arguments, fit_model
-from whichtoken.workbench.job_files import JobFolder, JobRequest
+from whichtoken.workbench.model_shelf import ModelShelf
 from whichtoken.workbench.settings import ServerSettings
+from whichtoken.workbench.workers import Worker
 
 sys.path.insert(0, str(Path(__file__).parent))
 from serving_process import Served
@@ -26,21 +26,55 @@ def settings(tmp_path):
     return ServerSettings(tmp_path / "out")
 
 
+class SharedWorker(Worker):
+    """A worker whose process serves every test; only the end of the session closes it."""
+
+    def __init__(self):
+        super().__init__()
+        self._submit("builtins:int", ()).result(60)  # a process ends with the thread that started it: this one stays
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(scope="session")
+def shared_worker(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WHICHTOKEN_EXPERIMENTS", str(Path(__file__).parents[1] / "toys"))
+        patch.setenv("TOY_LOG", str(tmp_path_factory.mktemp("toys") / "toy.log"))
+        made = SharedWorker()
+    yield made
+    Worker.close(made)
+
+
 @pytest.fixture
-def client(settings):
-    """Asks as a page of the workbench does; `client.app` is the application."""
-    with TestClient(create_app(settings), HOME, raise_server_exceptions=False, headers={"origin": HOME}) as made:
-        yield made
+def open_client(shared_worker):
+    """Opens a workbench and asks as one of its pages does; `client.app` is the application."""
+    with contextlib.ExitStack() as stack:
+
+        def opened(settings):
+            app = create_app(settings)
+            app.state.worker = app.state.slow_worker = shared_worker
+            shared_worker._turn = asyncio.Lock()  # of the loop of this client
+            client = TestClient(app, HOME, raise_server_exceptions=False, headers={"origin": HOME})
+            return stack.enter_context(client)
+
+        yield opened
+
+
+@pytest.fixture
+def client(open_client, settings):
+    return open_client(settings)
 
 
 @pytest.fixture(scope="session")
 def demo_model(tmp_path_factory):
-    """The shelf with the model that a workbench has at the start, trained once."""
-    folder = tmp_path_factory.mktemp("demo")
-    job = JobFolder.new(folder / "jobs", JobRequest("fit", "demo", demo_arguments(folder / "models")))
-    with contextlib.redirect_stdout(io.StringIO()):
-        assert fit_model(job, job.request.arguments).state == "finished"
-    return folder / "models"
+    """The shelf with the model that a workbench has at the start, and what its page shows."""
+    shelf = ModelShelf(tmp_path_factory.mktemp("demo") / "models")
+    shelf.add_movie_model()
+    shelf.documents("demo")
+    shelf.importance("demo")
+    return shelf.home
 
 
 @pytest.fixture

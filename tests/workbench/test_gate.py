@@ -6,10 +6,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from whichtoken.workbench.app import create_app
-from whichtoken.workbench.gate import Gate
+from whichtoken.workbench.gate import LINKED, Gate
 from whichtoken.workbench.job_files import JobEnd, JobFolder, JobRequest
 from whichtoken.workbench.pages import ROOMS
-from whichtoken.workbench.settings import LARGEST_UPLOAD, ServerSettings
+from whichtoken.workbench.settings import LARGEST_FORM, LARGEST_UPLOAD, ServerSettings
+from whichtoken.workbench.workers import Worker
 
 HOME = "http://127.0.0.1:8765"
 
@@ -54,21 +55,60 @@ def test_a_change_needs_an_origin(settings):
         assert client.get("/").status_code == 200
 
 
-@pytest.mark.parametrize(("mode", "status"), [("navigate", 200), ("no-cors", 403), ("cors", 403)])
+WAYS_IN = [("navigate", dest) for dest in ("iframe", "frame", "embed", "object", "fencedframe", "")]
+WAYS_IN += [("no-cors", "image"), ("no-cors", "script"), ("cors", "empty"), ("websocket", "websocket"), ("", "")]
+ADDRESSES = {  # of every route, by its path
+    "/claims/{theory}/{claim}": "/claims/toy/mean", "/claims/{theory}/{claim}/{run}/figure": "/claims/toy/mean/x/figure",
+    "/claims/{theory}/{claim}/{run}/panel/{panel}": "/claims/toy/mean/x/panel/0",
+    "/claims/{theory}/{claim}/{run}/figure.svg": "/claims/toy/mean/x/figure.svg",
+    "/claims/{theory}/{claim}/{run}/rows.csv": "/claims/toy/mean/x/rows.csv", "/static": "/static/frame.js",
+}  # fmt: skip
+
+
+def addresses(app):
+    """One address of every route that can be read, with whether a link from elsewhere may lead there."""
+    for route in app.routes:
+        if "GET" in (getattr(route, "methods", None) or {"GET"}):
+            path = ADDRESSES.get(route.path, route.path.replace("{id}", "none").replace("{scene}", "factors"))
+            yield path, getattr(route, "name", "") == LINKED
+
+
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_only_links_lead_here_from_other_sites(settings, site, mode, status):
-    """An <img> elsewhere must not make this machine compute; `same-site` is another port of this machine."""
+def test_what_other_sites_embed_or_fetch_is_refused_on_every_route(settings, site, monkeypatch):
+    """A frame or an <img> elsewhere must not make this machine compute; `same-site` is another port of this machine."""
+    monkeypatch.setattr(Worker, "answer", lambda *_: pytest.fail("something was computed for another site"))
     with TestClient(create_app(settings), HOME) as client:
-        assert client.get("/", headers={"sec-fetch-site": site, "sec-fetch-mode": mode}).status_code == status
+        for path, _ in addresses(client.app):
+            for mode, dest in WAYS_IN:
+                sent = {"sec-fetch-site": site, "sec-fetch-mode": mode, "sec-fetch-dest": dest}
+                assert client.get(path, headers=sent).status_code == 403, (path, sent)
 
 
-def test_answers_carry_no_leave_for_others(client):
-    for path in ("/", "/static/frame.js", "/nothing", "/jobs"):
-        headers = client.get(path).headers
-        assert not [name for name in headers if name.startswith("access-control")]
-        assert "script-src 'self';" in headers["content-security-policy"]
-        assert headers["x-content-type-options"] == "nosniff"
-        assert headers["cross-origin-resource-policy"] == "same-origin"
+def test_a_link_elsewhere_leads_to_pages_and_to_nothing_else(settings, monkeypatch):
+    monkeypatch.setattr(Worker, "answer", lambda *_: pytest.fail("something was computed for another site"))
+    sent = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    with TestClient(create_app(settings), HOME) as client:
+        for path, linked in addresses(client.app):
+            assert (client.get(path, headers=sent).status_code != 403) == linked, path
+        assert client.get("/planner?samples=100", headers=sent).status_code == 200
+        assert client.get("/planner/exact", headers=sent).status_code == 403
+        assert client.get("/dynamics/factors/play", headers=sent).status_code == 403
+
+
+def test_every_answer_forbids_frames_and_other_sites(client, monkeypatch):
+    monkeypatch.setattr(client.app.state.jobs, "views", lambda: 1 / 0)
+    paths = [path for path, _ in addresses(client.app) if not path.startswith(("/dynamics/factors/play", "/planner/"))]
+    answers = [client.get(path) for path in (*paths, "/nothing", "/static/nothing")]
+    answers.append(client.get("/", headers={"host": "evil.example"}))
+    answers.append(client.post("/jobs"))
+    assert {200, 400, 404, 405, 421, 500} <= {answer.status_code for answer in answers}
+    for answer in answers:
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+        assert "script-src 'self';" in answer.headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
 
 
 def test_pages_hold_no_script_of_their_own(client):
@@ -115,13 +155,27 @@ def test_a_body_that_says_it_is_too_large_is_refused_unread(client):
     assert answer.status_code == 413
 
 
-def test_a_body_that_grows_too_large_is_cut(client):
-    def chunks():
-        for _ in range(LARGEST_UPLOAD // 1_000_000 + 2):
-            yield b"x" * 1_000_000
+FILE = "multipart/form-data; boundary=x"
 
-    kind = {"content-type": "application/x-www-form-urlencoded"}
-    assert client.post("/claims/toy/mean/run", content=chunks(), headers=kind).status_code == 413
+
+@pytest.mark.parametrize(
+    ("kind", "most"), [("application/x-www-form-urlencoded", LARGEST_FORM), (FILE, LARGEST_UPLOAD)]
+)
+def test_a_body_that_grows_too_large_is_cut(client, kind, most):
+    def chunks():
+        for _ in range(22):
+            yield b"x" * (most // 20)
+
+    answer = client.post("/claims/toy/mean/run", content=chunks(), headers={"content-type": kind})
+    assert answer.status_code == 413
+    assert ("20 MB" if kind is FILE else "200 kB") in answer.json()["error"]
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "application/json", "text/plain", ""])
+def test_only_a_file_may_be_large(client, kind):
+    """Fields of a form are taken apart byte by byte, for seconds if there are megabytes of them."""
+    answer = client.post("/claims/toy/mean/run", content=b"a=1&" * 225_000, headers={"content-type": kind})
+    assert answer.status_code == 413
 
 
 def test_a_client_that_stops_sending_is_let_go(settings):
@@ -177,6 +231,37 @@ class TestToken:
         assert "HttpOnly" in answer.headers["set-cookie"]
         assert "SameSite=strict" in answer.headers["set-cookie"]
         assert client.get("/jobs").status_code == 200
+
+    @pytest.mark.parametrize(
+        "beside",
+        [
+            "naïve=é",
+            "a=b; =; ;;; x",
+            'q="half',
+            "whichtoken=of another",
+            "whichtoken-9=of another",
+            "a[b]={c}",
+            "\x7f=1",
+        ],
+    )
+    def test_cookies_of_other_servers_change_nothing(self, client, settings, beside):
+        """A browser sends the cookies of every server of a machine to each of them."""
+        shown = f"whichtoken-{settings.port}={settings.token}"
+        for cookies in (
+            f"{beside}; {shown}",
+            f"{shown}; {beside}",
+            f"whichtoken-{settings.port}=old; {beside}; {shown}",
+        ):
+            assert client.get("/jobs", headers={"cookie": cookies.encode("latin-1")}).status_code == 200, cookies
+        assert client.get("/jobs", headers={"cookie": beside.encode("latin-1")}).status_code == 401
+
+    def test_two_servers_of_one_machine_do_not_log_each_other_out(self, tmp_path, client, settings):
+        client.get(f"/jobs?token={settings.token}")
+        other = ServerSettings.at(tmp_path, "0.0.0.0", settings.port + 1)
+        with TestClient(create_app(other), HOME, cookies=dict(client.cookies)) as second:
+            assert second.get(f"/jobs?token={other.token}").status_code == 200
+            client.cookies.update(second.cookies)  # as one browser has them
+            assert client.get("/jobs").status_code == 200
 
     def test_the_link_leads_nowhere_else(self, client, settings):
         answer = client.get(f"//evil.example/?token={settings.token}", follow_redirects=False)

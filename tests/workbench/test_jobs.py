@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -84,6 +85,42 @@ def test_a_job_that_cannot_begin_says_why(tmp_path):
     jobs = Jobs(tmp_path / "jobs", [sys.executable, "-c", "raise SystemExit('no such thing')"])
     view = ended(jobs, jobs.start(stub()))
     assert (view.state, "no such thing" in view.message) == ("failed", True)
+
+
+def test_a_waiting_job_whose_folder_is_gone_holds_up_nobody(jobs):
+    first, *lost, last = [jobs.start(stub(pause=0.2)) for _ in range(5)]
+    for id in lost:
+        shutil.rmtree(jobs.home / id)
+    assert ended(jobs, last).state == "finished"
+    assert jobs.view(first).state == "finished"
+    assert {view.id for view in jobs.views()} == {first, last}
+    jobs.cancel(last)  # and nothing is left of them in the queue
+    assert ended(jobs, jobs.start(stub())).state == "finished"
+
+
+def test_a_running_job_whose_folder_is_gone_holds_up_nobody(jobs):
+    first, second = jobs.start(stub(steps=3, pause=0.3)), jobs.start(stub())
+    until(lambda: list(jobs.find(first).news()))
+    shutil.rmtree(jobs.home / first)
+    assert ended(jobs, second).state == "finished"
+
+
+def test_a_waiting_job_is_cancelled_even_without_its_folder(jobs):
+    jobs.start(stub(pause=60))
+    second = jobs.start(stub())
+    shutil.rmtree(jobs.home / second)
+    jobs.cancel(second)
+    with pytest.raises(KeyError):
+        jobs.find(second)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGRTMIN + 1], ids=["named", "nameless"])
+def test_whatever_signal_kills_a_job_the_next_one_runs(jobs, number):
+    first, second = jobs.start(stub(pause=60)), jobs.start(stub())
+    os.kill(until(lambda: jobs.find(first).pid), number)
+    view = ended(jobs, first)
+    assert (view.state, "killed" in view.message) == ("failed", True)
+    assert ended(jobs, second).state == "finished"
 
 
 def test_stopping_the_server_interrupts_what_runs(jobs):
@@ -221,6 +258,7 @@ def test_a_job_calls_a_file_that_was_handed_over_the_file(client, monkeypatch, k
     assert job.end.message.startswith("the file has no column")
 
 
+@pytest.mark.process
 def test_a_server_that_is_killed_leaves_a_job_that_the_next_one_shows(served, jobs):
     """kill -9 in mid-job: the job goes on by itself, and the next server shows how it ended."""
     jobs.home = served.out / "workbench" / "jobs"

@@ -10,6 +10,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Mount
 
 from whichtoken.workbench import claims, data_room, dynamics, inspect_room, job_pages, planner
+from whichtoken.workbench.forecasts import Forecasts
 from whichtoken.workbench.gate import Gate
 from whichtoken.workbench.jobs import Jobs
 from whichtoken.workbench.model_shelf import ModelShelf
@@ -17,6 +18,7 @@ from whichtoken.workbench.packaged_files import PackagedFiles
 from whichtoken.workbench.pages import ERRORS
 from whichtoken.workbench.settings import ServerSettings
 from whichtoken.workbench.uploads import Uploads
+from whichtoken.workbench.workers import Worker
 
 
 def create_app(settings: ServerSettings) -> Starlette:
@@ -36,8 +38,8 @@ def create_app(settings: ServerSettings) -> Starlette:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
-        app.state.jobs.close()
-        app.state.uploads.close()
+        for part in (app.state.worker, app.state.slow_worker, app.state.jobs, app.state.uploads):
+            part.close()
 
     app = Starlette(
         routes=[
@@ -54,5 +56,6 @@ def create_app(settings: ServerSettings) -> Starlette:
         lifespan=lifespan,
     )
     app.state.settings, app.state.uploads, app.state.stopping = settings, Uploads(), lambda: False
+    app.state.worker, app.state.slow_worker, app.state.forecasts = Worker(), Worker(), Forecasts()
     app.state.jobs, app.state.shelf = Jobs(settings.home / "jobs"), ModelShelf((settings.home / "models").absolute())
     return app

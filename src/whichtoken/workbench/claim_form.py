@@ -10,9 +10,11 @@ from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
 from whichtoken.errors import UsageError
+from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Experiment
 from whichtoken.lab.plan import RunPlan, field_types, make_plan, type_name
 
+LONGEST_TITLE = 200  # characters of what a run changes, in the title of its job
 MOST_DIGITS = 20  # read of a whole number: one that long is too large anyway, and Python reads no more than 4300
 
 
@@ -57,6 +59,16 @@ def planned(experiment: Experiment[Any], form: Mapping[str, str]) -> RunPlan:
     known = {field.name for field in form_fields(experiment)}
     values = {name: value.strip() for name in known if (value := form.get(f"set.{name}", "")).strip()}
     return make_plan(experiment, preset, values, int(seeds[:MOST_DIGITS]) if seeds else None)
+
+
+def claim_arguments(id: str, form: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+    """What the job of a filled-in form is asked, and its title; a grid may have a million points, so a worker does it."""
+    plan = planned(experiments()[id], form)
+    changes = "".join(f", {name}={','.join(map(str, values))}" for name, values in plan.overrides.items())
+    changes = changes if len(changes) <= LONGEST_TITLE else changes[:LONGEST_TITLE] + " …"
+    seeds = f", {plan.seeds} seeds" if plan.seeds else ""
+    arguments = {"id": id, "preset": plan.preset, "set": dict(plan.overrides), "seeds": plan.seeds}
+    return arguments, f"{id}: {plan.preset}{changes}{seeds}"
 
 
 def _choices(kind: Any) -> tuple[str, ...]:

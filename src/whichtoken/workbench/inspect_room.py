@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-from importlib.util import find_spec
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
@@ -15,10 +14,11 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from whichtoken.errors import UsageError
-from whichtoken.workbench.gate import DRAWN
+from whichtoken.extras import installed, lacks
+from whichtoken.workbench.gate import DRAWN, LINKED
 from whichtoken.workbench.inspect_job import NUMBERS, PAGE
 from whichtoken.workbench.job_files import JobRequest
-from whichtoken.workbench.job_pages import jobs_of
+from whichtoken.workbench.job_pages import job_of, jobs_of
 from whichtoken.workbench.pages import room_page
 from whichtoken.workbench.planner import uploads_of
 
@@ -34,12 +34,12 @@ def _page(request: Request) -> Response:
 
 def _missing() -> str:
     """What to do before a model can be read; empty when nothing is."""
-    there = find_spec("transformers") is not None  # importing it would take seconds
-    return "" if there else "models of Hugging Face need transformers: pip install 'whichtoken[transformers]'"
+    there = all(map(installed, ("torch", "transformers")))
+    return "" if there else f"a model of Hugging Face {lacks('transformers')}"
 
 
 async def _start(request: Request) -> Response:
-    async with request.form(max_files=1, max_fields=10, max_part_size=5_000_000) as form:
+    async with uploads_of(request).form(request) as form:
         typed = str(form.get("folder") or "").strip()
         if not typed:
             raise UsageError("name the folder of a model first; it holds config.json, the weights and the tokenizer")
@@ -47,13 +47,13 @@ async def _start(request: Request) -> Response:
         column, label = str(form.get("column") or "text"), str(form.get("label") or "")
         pasted = str(form.get("pasted") or "")
         if pasted.strip():
-            path = uploads_of(request).keep(_table(pasted), ".csv")
+            path = await run_in_threadpool(lambda: uploads_of(request).keep(_table(pasted), ".csv"))
             column, label = "text", ""
         else:
             path = await uploads_of(request).take(form.get("file"))
     from whichtoken.inspection.loading import check_folder
 
-    check_folder(folder)
+    await run_in_threadpool(check_folder, folder)
     arguments = {
         "folder": str(folder.absolute()), "path": str(path), "column": column, "label": label, "most": MOST_TEXTS
     }  # fmt: skip
@@ -69,10 +69,7 @@ def _table(pasted: str) -> bytes:
 
 
 def _file(request: Request, name: str) -> Path:
-    try:
-        path = jobs_of(request).find(request.path_params["id"]).path / name
-    except KeyError:
-        raise HTTPException(404) from None
+    path = job_of(request)[0].path / name
     if not path.is_file():
         raise HTTPException(404)
     return path
@@ -80,8 +77,7 @@ def _file(request: Request, name: str) -> Path:
 
 def _result(request: Request) -> Response:
     _file(request, NUMBERS)
-    view = jobs_of(request).view(request.path_params["id"])
-    return room_page(request, "inspection.html", job=view)
+    return room_page(request, "inspection.html", job=job_of(request)[1])
 
 
 def _numbers(request: Request) -> Response:
@@ -93,9 +89,9 @@ def _whole_page(request: Request) -> Response:
 
 
 routes = [
-    Route("/inspect", _page),
+    Route("/inspect", _page, name=LINKED),
     Route("/inspect/start", _start, methods=["POST"]),
-    Route("/inspect/{id}", _result),
+    Route("/inspect/{id}", _result, name=LINKED),
     Route("/inspect/{id}/numbers.json", _numbers),
     Route("/inspect/{id}/page.html", _whole_page),
 ]

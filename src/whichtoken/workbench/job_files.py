@@ -12,19 +12,24 @@ import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from filelock import FileLock, Timeout
 
+from whichtoken.data.reading import check_regular, read_text, readable
 from whichtoken.errors import UsageError
 from whichtoken.files import cannot_write, write_text
 
 JobState = Literal["waiting", "running", "finished", "failed", "cancelled", "interrupted"]
 NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{6}")
+OWN_PAGE = re.compile(r"(/[\w.-]+)+", re.ASCII)  # of this server, never another site or a script
 MOST_LOG = 100_000  # characters of a log that are shown, the last ones
+MOST_NEWS = 10_000  # lines of progress that are read at a time
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,11 @@ class JobEnd:
 
     state: JobState
     message: str = ""
-    result: Any = None
+    result: dict[str, Any] | None = None
     page: str = ""  # where the result is shown, if that was not known before
+
+
+Record = TypeVar("Record", JobRequest, JobEnd)
 
 
 class JobFolder:
@@ -70,14 +78,14 @@ class JobFolder:
 
     @property
     def request(self) -> JobRequest:
-        return JobRequest(**json.loads((self.path / "request.json").read_text(encoding="utf-8")))
+        return _read(self.path / "request.json", JobRequest)
 
     @property
     def end(self) -> JobEnd | None:
         """How it ended; None if it has not, or nobody could write it down."""
         try:
-            return JobEnd(**json.loads((self.path / "end.json").read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            return _read(self.path / "end.json", JobEnd)
+        except UsageError:
             return None
 
     def finish(self, end: JobEnd) -> None:
@@ -95,25 +103,29 @@ class JobFolder:
     def news(self, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
         """Lines of progress behind a place in the file, each with the place after it."""
         try:
+            check_regular(self.path / "progress.jsonl")
             with (self.path / "progress.jsonl").open("rb") as file:
                 file.seek(offset)
-                for line in file:
+                for line in islice(file, MOST_NEWS):
                     if not line.endswith(b"\n"):
                         return  # still being written
                     offset += len(line)
-                    yield offset, json.loads(line)
-        except (FileNotFoundError, ValueError):
+                    news = _plain(line)
+                    if isinstance(news, dict):
+                        yield offset, news
+        except (OSError, UsageError):
             return
 
     @property
     def log(self) -> str:
         """What its process printed, at most the end of it."""
         try:
+            check_regular(self.path / "log.txt")
             with (self.path / "log.txt").open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - MOST_LOG))
-                return file.read().decode(errors="replace")
-        except OSError:
+                return file.read(MOST_LOG).decode(errors="replace")
+        except (OSError, UsageError):
             return ""
 
     @contextmanager
@@ -133,14 +145,17 @@ class JobFolder:
                 return False
         except Timeout:
             return True
+        except OSError:  # a folder that cannot be written: nothing works in it
+            return False
 
     @property
     def pid(self) -> int | None:
         """The process that works on it; None where none does."""
         try:
-            return int((self.path / "pid").read_text()) if self.is_alive else None
-        except (OSError, ValueError):
+            found = int(read_text(self.path / "pid")) if self.is_alive else 0
+        except ValueError:
             return None
+        return found if found > 1 else None  # others stand for groups of processes
 
 
 def known_jobs(home: Path) -> dict[str, JobFolder]:
@@ -151,4 +166,30 @@ def known_jobs(home: Path) -> dict[str, JobFolder]:
         return {}
     except OSError as error:
         raise UsageError(f"{home} cannot be read: {(error.strerror or '').lower()}") from error
-    return {name: JobFolder(home / name) for name in names if (home / name / "request.json").is_file()}
+    return {name: JobFolder(home / name) for name in names if os.path.isfile(home / name / "request.json")}
+
+
+def _read(path: Path, kind: type[Record]) -> Record:
+    """A record as it was written; whatever else a file may hold is a `UsageError`."""
+    with readable(path, "JSON"):
+        value = json.loads(read_text(path))
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # no page can show what this refuses
+        found: Record = _adapter(kind.__name__).validate_python(value)
+        return replace(found, page=found.page if OWN_PAGE.fullmatch(found.page) else "")
+
+
+def _plain(line: bytes) -> Any:
+    """The value of a line; None where it is none that can be sent."""
+    try:
+        value = json.loads(line)
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
+@cache
+def _adapter(kind: str) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter({"JobRequest": JobRequest, "JobEnd": JobEnd}[kind])

@@ -13,9 +13,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from whichtoken.workbench.jobs import Jobs
+from whichtoken.workbench.gate import LINKED
+from whichtoken.workbench.job_files import JobFolder
+from whichtoken.workbench.jobs import Jobs, JobView
 from whichtoken.workbench.pages import room_page
-from whichtoken.workbench.stored_claims import beside_record
+from whichtoken.workbench.stored_claims import beside_record, fitting_verdicts
 
 POLL = 0.2  # seconds between two looks at the progress of a job
 BEAT = 15.0  # seconds after which a silent stream shows that it lives
@@ -30,13 +32,13 @@ def jobs_of(request: Request) -> Jobs:
     return found
 
 
-def _id(request: Request) -> str:
-    id = str(request.path_params["id"])
+def job_of(request: Request) -> tuple[JobFolder, JobView]:
+    """The job of an address, with what is shown of it."""
+    jobs, id = jobs_of(request), str(request.path_params["id"])
     try:
-        jobs_of(request).view(id)
-    except (OSError, ValueError, TypeError, KeyError):  # none of that name, or its files are damaged
+        return jobs.find(id), jobs.view(id)
+    except (OSError, ValueError, KeyError):  # none of that name, or its files are damaged
         raise HTTPException(404) from None
-    return id
 
 
 def _all(request: Request) -> Response:
@@ -44,35 +46,41 @@ def _all(request: Request) -> Response:
 
 
 def _one(request: Request) -> Response:
-    view = jobs_of(request).view(_id(request))
-    job = jobs_of(request).find(view.id)
-    verdicts: list[Any] = []
-    if job.end is not None and view.request.kind == "claim" and job.end.result:
-        arguments = view.request.arguments
-        verdicts = beside_record(arguments["id"], arguments["preset"], job.end.result["verdicts"])
-    result = (job.end.result if job.end is not None else None) or {}
-    lines, notes = result.get("lines", []), result.get("notes", [])
+    job, view = job_of(request)
+    end = job.end
+    result = (end.result if end is not None else None) or {}
+    verdicts = []
+    if view.request.kind == "claim":
+        asked = [str(view.request.arguments.get(name)) for name in ("id", "preset")]
+        verdicts = beside_record(asked[0], asked[1], fitting_verdicts(result.get("verdicts")))
+    lines, notes = _texts(result.get("lines")), _texts(result.get("notes"))
     return room_page(request, "job.html", job=view, log=job.log, verdicts=verdicts, lines=lines, notes=notes)
 
 
+def _texts(found: Any) -> list[str]:
+    return [str(text) for text in found] if isinstance(found, list) else []
+
+
 def _state(request: Request) -> Response:
-    view = jobs_of(request).view(_id(request))
-    end = jobs_of(request).find(view.id).end
-    return JSONResponse({**_summary(jobs_of(request), view.id), "result": end.result if end else None})
+    job, view = job_of(request)
+    end = job.end
+    return JSONResponse({**_summary(view), "result": end.result if end else None})
 
 
 def _log(request: Request) -> Response:
-    return PlainTextResponse(jobs_of(request).find(_id(request)).log)
+    return PlainTextResponse(job_of(request)[0].log)
 
 
 def _cancel(request: Request) -> Response:
-    jobs_of(request).cancel(id := _id(request))
-    return RedirectResponse(f"/jobs/{id}", 303)
+    _, view = job_of(request)
+    jobs_of(request).cancel(view.id)
+    return RedirectResponse(f"/jobs/{view.id}", 303)
 
 
 def _go_on(request: Request) -> Response:
-    jobs_of(request).go_on(id := _id(request))
-    return RedirectResponse(f"/jobs/{id}", 303)
+    _, view = job_of(request)
+    jobs_of(request).go_on(view.id)
+    return RedirectResponse(f"/jobs/{view.id}", 303)
 
 
 def _events(request: Request) -> Response:
@@ -80,7 +88,7 @@ def _events(request: Request) -> Response:
         raise HTTPException(503, "too many pages follow jobs at once; close some of them")
     last = request.headers.get("last-event-id", "")
     offset = int(last[:MOST_DIGITS]) if last.isdecimal() else 0
-    return event_stream(_follow(jobs_of(request), _id(request), offset, request.app.state.stopping))
+    return event_stream(_follow(jobs_of(request), job_of(request)[1].id, offset, request.app.state.stopping))
 
 
 def event_stream(events: AsyncIterator[str]) -> StreamingResponse:
@@ -101,13 +109,16 @@ async def _follow(jobs: Jobs, id: str, offset: int, stopping: Callable[[], bool]
     try:
         silent, said = 0.0, ""
         while not stopping():
-            view = await asyncio.to_thread(jobs.view, id)
-            for place, news in await asyncio.to_thread(_news, jobs, id, offset):
+            try:
+                view, lines = await asyncio.to_thread(_progress, jobs, id, offset)
+            except (OSError, ValueError, KeyError):  # its files are gone
+                return
+            for place, news in lines:
                 offset, silent = place, 0.0
                 yield event("progress", news, place)
             if view.state != said:
                 said, silent = view.state, 0.0
-                yield event("end" if not view.is_open else "state", _summary(jobs, id))
+                yield event("end" if not view.is_open else "state", _summary(view))
             if not view.is_open:
                 return
             await asyncio.sleep(POLL)
@@ -119,18 +130,18 @@ async def _follow(jobs: Jobs, id: str, offset: int, stopping: Callable[[], bool]
         _streams -= 1
 
 
-def _news(jobs: Jobs, id: str, offset: int) -> list[tuple[int, dict[str, Any]]]:
-    return list(jobs.find(id).news(offset))
+def _progress(jobs: Jobs, id: str, offset: int) -> tuple[JobView, list[tuple[int, dict[str, Any]]]]:
+    view = jobs.view(id)  # first: what is said before the end is then there to be read
+    return view, list(jobs.find(id).news(offset))
 
 
-def _summary(jobs: Jobs, id: str) -> dict[str, object]:
-    view = jobs.view(id)
+def _summary(view: JobView) -> dict[str, object]:
     return {**asdict(view), "is_open": view.is_open}
 
 
 routes = [
-    Route("/jobs", _all),
-    Route("/jobs/{id}", _one),
+    Route("/jobs", _all, name=LINKED),
+    Route("/jobs/{id}", _one, name=LINKED),
     Route("/jobs/{id}/state", _state),
     Route("/jobs/{id}/log", _log),
     Route("/jobs/{id}/events", _events),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -15,10 +14,11 @@ from pathlib import Path
 
 from whichtoken.errors import UsageError
 from whichtoken.files import cannot_write
+from whichtoken.processes import python_command, python_environment
 from whichtoken.workbench.job_files import NAME, JobEnd, JobFolder, JobRequest, JobState, known_jobs
 from whichtoken.workbench.settings import MOST_WAITING
 
-COMMAND = (sys.executable, "-m", "whichtoken.workbench.job_process")
+COMMAND = tuple(python_command("whichtoken.workbench.job_process"))
 GRACE = 8.0  # seconds a job has to stop by itself
 
 
@@ -78,7 +78,8 @@ class Jobs:
             job = self.find(id)
             if job in self._waiting:
                 self._waiting.remove(job)
-                job.finish(JobEnd("cancelled", "cancelled before it began"))
+                with suppress(UsageError):  # its folder may be gone; then there is nothing left of it
+                    job.finish(JobEnd("cancelled", "cancelled before it began"))
                 return
             self._cancelled.add(id)
             pid = self._running[1].pid if self._running and self._running[0] is job else job.pid
@@ -102,7 +103,8 @@ class Jobs:
                 running[1].wait(GRACE)
             except subprocess.TimeoutExpired:
                 _kill_group(running[1].pid, running[0])
-            running[0].finish(JobEnd("interrupted", "the server was stopped; what was finished is kept"))
+            with suppress(UsageError):
+                running[0].finish(JobEnd("interrupted", "the server was stopped; what was finished is kept"))
 
     def find(self, id: str) -> JobFolder:
         """A job by its name; KeyError where there is none."""
@@ -153,18 +155,18 @@ class Jobs:
         self._start_next()
 
     def _start_next(self) -> None:
+        """Start the first of those that wait and can be started; one whose folder is gone holds up nobody."""
         with self._lock:
-            if self._running is not None or not self._waiting or self._closed:
-                return
-            job = self._waiting.popleft()
-            try:
-                process = _process(self.command, job)
-            except OSError as error:
-                with suppress(UsageError):
-                    job.finish(JobEnd("failed", str(cannot_write(job.path, error))))
-                return
-            self._running = (job, process)
-        threading.Thread(target=self._watch, args=(job, process), daemon=True).start()
+            while self._running is None and self._waiting and not self._closed:
+                job = self._waiting.popleft()
+                try:
+                    process = _process(self.command, job)
+                except OSError as error:
+                    with suppress(UsageError):
+                        job.finish(JobEnd("failed", str(cannot_write(job.path, error))))
+                else:
+                    self._running = (job, process)
+                    threading.Thread(target=self._watch, args=(job, process), daemon=True).start()
 
     def _watch(self, job: JobFolder, process: subprocess.Popen[bytes]) -> None:
         status = process.wait()
@@ -185,7 +187,7 @@ def _process(command: Sequence[str], job: JobFolder) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [*command, str(job.path)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1"},
+            env=python_environment(COLUMNS="120", NO_COLOR="1"),
         )  # fmt: skip
 
 
@@ -198,7 +200,14 @@ def _kill_group(pid: int, job: JobFolder | None = None) -> None:
 
 def _died(status: int, job: JobFolder) -> str:
     if status < 0:
-        how = f"the job was killed ({signal.Signals(-status).name}), perhaps because the memory ran out"
+        how = f"the job was killed ({_signal_name(-status)}), perhaps because the memory ran out"
     else:
         how = f"the job ended with status {status}: {(job.log.strip().splitlines() or ['it said nothing'])[-1][:300]}"
     return f"{how}; what was finished is kept"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of those for real time, which have no name
+        return f"signal {number}"

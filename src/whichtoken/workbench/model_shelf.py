@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whichtoken.data.reading import read_json, readable
 from whichtoken.errors import UsageError
 from whichtoken.files import cannot_write, write_text
 
@@ -21,10 +23,11 @@ if TYPE_CHECKING:
 
 KINDS = {"text": "documents", "bags": "bags of instances", "groups": "a table with groups of columns"}
 NAME = re.compile(r"[a-z0-9-]{1,40}")
+FILE = re.compile(r"data\.[a-z]+")  # of the rows, beside the model
 MOST_DOCUMENTS = 500  # of the training file that are listed and predicted
 MOST_TOKENS = 1000  # of the importance table
 MOST_CHARACTERS = 20_000  # of a text to explain
-DEMO, REAL = "demo", "reviews"  # models that are there at the start
+DEMO = "demo"  # the model that is there at the start
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,49 @@ class ModelCard:
         return [self.report[name] for name in ("ours", "baseline", "majority") if self.report.get(name)]
 
 
+@dataclass(frozen=True)
+class _Scores:
+    """What pages show of the scores of one model."""
+
+    name: str
+    accuracy: float
+    log_loss: float | None
+    auc: float | None
+    intervals: dict[str, tuple[float | None, float | None]]
+
+
+@dataclass(frozen=True)
+class _Report:
+    """What pages show of a model's report."""
+
+    training: int
+    test: int
+    notes: list[str]
+    ours: _Scores
+    baseline: _Scores | None
+    majority: _Scores | None
+    judged_by: str = ""
+
+
+@dataclass(frozen=True)
+class _Document:
+    """One row of the data as pages list it."""
+
+    text: str
+    true: str
+    said: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class _Importance:
+    """The table of tokens."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    total: int
+
+
 class ModelShelf:
     """All models of one workbench."""
 
@@ -53,13 +99,13 @@ class ModelShelf:
         self.home = home
 
     def cards(self) -> list[ModelCard]:
-        """Every finished model, the latest first, those of the start last."""
+        """Every finished model, the latest first, that of the start last."""
         try:
             names = [entry.name for entry in self.home.iterdir() if NAME.fullmatch(entry.name)]
         except OSError:
             return []
         found = [card for name in names if (card := self._read(name)) is not None]
-        return sorted(found, key=lambda card: (card.id not in (DEMO, REAL), card.created), reverse=True)
+        return sorted(found, key=lambda card: (card.id != DEMO, card.created), reverse=True)
 
     def card(self, id: str) -> ModelCard:
         """One model; KeyError where there is none."""
@@ -70,6 +116,18 @@ class ModelShelf:
 
     def folder(self, id: str) -> Path:
         return self.home / id
+
+    def add_movie_model(self) -> None:
+        """Put the bundled classifier of movie reviews on the shelf, if it is not there yet."""
+        from whichtoken.estimators.text.movie_reviews import DATA, EXAMPLES, FOLDER
+
+        if DEMO in {card.id for card in self.cards()}:
+            return
+        judged = read_json(FOLDER / "model-card.json")
+        shutil.copytree(FOLDER, self.new_folder(DEMO) / "model", dirs_exist_ok=True)
+        shutil.copyfile(EXAMPLES, self.folder(DEMO) / "data.csv")
+        report = {**judged["evaluation"], "notes": [f"trained on {DATA}", *judged["evaluation"]["notes"]]}
+        self.put(ModelCard(DEMO, "movie reviews", "text", "label", "text", "data.csv", judged["written"], report))
 
     def put(self, card: ModelCard) -> None:
         """Write the card down, after everything else is there."""
@@ -85,9 +143,10 @@ class ModelShelf:
 
     def _read(self, id: str) -> ModelCard | None:
         try:
-            card = ModelCard(**json.loads((self.folder(id) / "card.json").read_text(encoding="utf-8")))
-            return card if card.report["training"] and card.report["ours"]["accuracy"] is not None else None
-        except (OSError, ValueError, TypeError, KeyError):  # one damaged card hides no other
+            card: ModelCard = _checks()[ModelCard].validate_python(_read_json(self.folder(id) / "card.json"))
+            _checks()[_Report].validate_python(card.report)
+            return card if card.id == id and FILE.fullmatch(card.data) and card.kind in KINDS else None
+        except ValueError:  # one damaged card hides no other
             return None
 
     def estimator(self, id: str) -> Any:
@@ -134,7 +193,7 @@ class ModelShelf:
         folder, packed = self.folder(self.card(id).id) / "model", io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for path in sorted(folder.rglob("*")):
-                if path.is_file():
+                if path.is_file() and not path.is_symlink():
                     archive.write(path, f"{id}/{path.relative_to(folder)}")
         return packed.getvalue()
 
@@ -155,11 +214,28 @@ def _applied(folder: Path, data: str, column: str | None, created: str) -> Appli
     return apply_to_table(opened, _loaded(folder / "model", created), folder / data, column, rows=MOST_DOCUMENTS)
 
 
-def _kept(path: Path, created: str, make: Callable[[], Any]) -> Any:
+@cache
+def _checks() -> Mapping[Any, Any]:
+    """What tells whether a file holds what pages expect."""
+    from pydantic import TypeAdapter
+
+    return {kind: TypeAdapter(kind) for kind in (ModelCard, _Report, list[_Document], _Importance)}
+
+
+def _read_json(path: Path) -> Any:
+    """A value that pages can show; whatever else a file may hold is a `UsageError`."""
+    with readable(path, "JSON"):
+        found = read_json(path)
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+        return found
+
+
+def _kept(path: Path, created: str, kind: Any, make: Callable[[], Any]) -> Any:
     """What was computed when the model was trained: a page that shows it needs neither the model nor its libraries."""
     with suppress(OSError, ValueError, TypeError, KeyError):
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = _read_json(path)
         if kept["created"] == created:
+            _checks()[kind].validate_python(kept["found"])
             return kept["found"]
     found = make()
     with suppress(UsageError):  # a place that cannot be written: then it is computed again
@@ -170,7 +246,7 @@ def _kept(path: Path, created: str, make: Callable[[], Any]) -> Any:
 @lru_cache(maxsize=8)
 def _documents(folder: Path, data: str, column: str | None, label: str, created: str) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = _kept(
-        folder / "documents.json", created, lambda: _predicted(folder, data, column, label, created)
+        folder / "documents.json", created, list[_Document], lambda: _predicted(folder, data, column, label, created)
     )
     return made
 
@@ -199,7 +275,7 @@ def _explanations(folder: Path, data: str, column: str | None, created: str) -> 
 @lru_cache(maxsize=8)
 def _importance(folder: Path, created: str) -> dict[str, Any]:
     made: dict[str, Any] = _kept(
-        folder / "importance.json", created, lambda: _token_importance(folder / "model", created)
+        folder / "importance.json", created, _Importance, lambda: _token_importance(folder / "model", created)
     )
     return made
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from whichtoken import __version__
@@ -17,7 +17,7 @@ from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.verdicts import in_words
 from whichtoken.report.frame import cut, maths
 from whichtoken.report.sentences import number
-from whichtoken.workbench.gate import DRAWN
+from whichtoken.workbench.gate import DRAWN, HEADERS
 
 ROOMS = {"/": "Claims", "/planner": "Planner", "/data": "Your data", "/dynamics": "Dynamics", "/inspect": "Inspect",
          "/jobs": "Jobs"}  # fmt: skip
@@ -55,7 +55,14 @@ async def http_error(request: Request, error: Exception) -> Response:
 
 async def server_error(request: Request, error: Exception) -> Response:
     """A fault of the program."""
-    return said(request, 500, f"something failed here: {in_one_line(error)}; the server goes on")
+    answer = said(request, 500, f"something failed here: {in_one_line(error)}; the server goes on")
+    answer.headers.update(HEADERS)  # starlette answers this one outside of the gate
+    return answer
+
+
+async def nobody_left(_: Request, __: Exception) -> Response:
+    """For a client that has gone before its answer."""
+    return Response(status_code=400)
 
 
 def said(request: Request, status: int, sentence: str) -> Response:
@@ -66,7 +73,9 @@ def said(request: Request, status: int, sentence: str) -> Response:
     return JSONResponse({"error": sentence}, status)
 
 
-ERRORS: dict[Any, Any] = {UsageError: usage_error, HTTPException: http_error, Exception: server_error}
+ERRORS: dict[Any, Any] = {
+    UsageError: usage_error, HTTPException: http_error, ClientDisconnect: nobody_left, Exception: server_error
+}  # fmt: skip
 
 
 @cache

@@ -11,11 +11,15 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from whichtoken.errors import UsageError
+from whichtoken.workbench.forecasts import LIMITS, Forecasts, StudyNumbers
+from whichtoken.workbench.gate import LINKED
 from whichtoken.workbench.job_files import JobRequest
 from whichtoken.workbench.job_pages import jobs_of
 from whichtoken.workbench.pages import room_page
 from whichtoken.workbench.uploads import TABLES, Uploads
+from whichtoken.workbench.workers import slow_worker_of, worker_of
 
+PLANNING = "whichtoken.workbench.planning"
 TEXTS = {
     "length": ("L", "tokens in a sequence"),
     "signal_tokens": ("R", "tokens that carry the signal"),
@@ -34,31 +38,39 @@ def uploads_of(request: Request) -> Uploads:
 
 
 def _page(request: Request) -> Response:
-    from whichtoken.workbench.planning import LIMITS
-
     pilots = [view for view in jobs_of(request).views() if view.request.kind == "pilot"]
     return room_page(
         request, "planner.html", limits=LIMITS, texts=TEXTS, given=request.query_params, pilots=pilots[:3]
     )  # fmt: skip
 
 
-def _quick(request: Request) -> Response:
-    from whichtoken.workbench.planning import StudyNumbers, quick_forecast
-
+async def _quick(request: Request) -> Response:
     began = time.perf_counter()
-    found = quick_forecast(StudyNumbers.read(request.query_params))
+    numbers, made = StudyNumbers.read(request.query_params), _forecasts(request)
+    found = made.quick.get(numbers)
+    if found is None:
+        found = await worker_of(request).answer(request, f"{PLANNING}:quick_forecast", numbers, made.nearest(numbers))
+        made.put_quick(numbers, found)
     spent = 1000 * (time.perf_counter() - began)
     return JSONResponse(found, headers={"server-timing": f"plan;dur={spent:.1f}"})
 
 
-def _exact(request: Request) -> Response:
-    from whichtoken.workbench.planning import StudyNumbers, exact_forecast
+async def _exact(request: Request) -> Response:
+    numbers, made = StudyNumbers.read(request.query_params), _forecasts(request)
+    found = made.exact.get(numbers)
+    if found is None:
+        found, designs = await slow_worker_of(request).answer(request, f"{PLANNING}:exact_forecast", numbers)
+        made.put_exact(numbers, found, designs)
+    return JSONResponse(found)
 
-    return JSONResponse(exact_forecast(StudyNumbers.read(request.query_params)))
+
+def _forecasts(request: Request) -> Forecasts:
+    found: Forecasts = request.app.state.forecasts
+    return found
 
 
 async def _pilot(request: Request) -> Response:
-    async with request.form(max_files=1, max_fields=10) as form:
+    async with uploads_of(request).form(request) as form:
         file = form.get("file")
         path = await uploads_of(request).take(file, (*TABLES, ".npz"))
         name = Path(getattr(file, "filename", "") or "pilot").name[:80]
@@ -82,7 +94,7 @@ def _share(text: str) -> float:
 
 
 routes = [
-    Route("/planner", _page),
+    Route("/planner", _page, name=LINKED),
     Route("/planner/quick", _quick),
     Route("/planner/exact", _exact),
     Route("/planner/pilot", _pilot, methods=["POST"]),

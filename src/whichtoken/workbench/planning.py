@@ -1,11 +1,12 @@
-"""Forecasts for the planner room: quick ones while a slider moves, exact ones when it rests."""
+"""Forecasts for the planner room: quick ones while a slider moves, exact ones when it rests.
+
+A worker's process computes them; the server keeps what was made in `forecasts`.
+"""
 
 from __future__ import annotations
 
 import math
-import threading
-from collections import OrderedDict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from whichtoken.report.planning import WAYS, forecast_headings, forecast_rows, p
 from whichtoken.theory.sparse_tokens import Plan, Task, capacity, erm, plan
 from whichtoken.theory.sparse_tokens.design import LOSS, RIDGE, Design, SharedDesign, query_steps
 from whichtoken.theory.sparse_tokens.ways import bag_error
+from whichtoken.workbench.forecasts import USUAL, Designs, StudyNumbers
 
 QUICK_POINTS = 1 << 9
 LONG = 300  # tokens, beyond which fewer points keep the time
@@ -23,65 +25,11 @@ TRUSTED_CAPACITY = 100  # samples per dimension, beyond which few points say not
 QUICK_CURVE = (0.25, 1.0, 4.0)
 CURVE = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the samples
 SHOWN = {**WAYS, **MODELS}  # fields of a plan, by what they are called
-LIMITS = {  # least, most and default of each number; the sliders go from the first to the second
-    "length": (2, 1000, 10), "signal_tokens": (1, 100, 1), "strength": (0.1, 12.0, 5.0), "prevalence": (0.01, 0.99, 0.5),
-    "dim": (10, 5000, 500), "samples": (20, 100_000, 2000), "target_error": (0.001, 0.5, None),
-}  # fmt: skip
-WHOLE = {"length", "signal_tokens", "dim", "samples"}
-_known: OrderedDict[StudyNumbers, Plan] = OrderedDict()  # exact plans, whose designs serve their neighbourhood
-_exact = threading.Lock()  # one at a time: each takes seconds of a core
 
 
-@dataclass(frozen=True)
-class StudyNumbers:
-    """The numbers of the sliders."""
-
-    length: int
-    signal_tokens: int
-    strength: float
-    prevalence: float
-    dim: int
-    samples: int
-    target_error: float | None = None
-
-    @classmethod
-    def read(cls, given: Any) -> StudyNumbers:
-        """Numbers from an address; what is not given is as by default."""
-        return cls(**{name: _number(name, given.get(name)) for name in LIMITS})
-
-    @property
-    def task(self) -> Task:
-        return Task(self.length, self.signal_tokens, self.strength, self.prevalence)
-
-    def distance(self, other: StudyNumbers) -> float:
-        """How different two studies are, in the logarithms that the sliders move in."""
-        names = ("length", "signal_tokens", "strength", "prevalence")
-        pairs = [(getattr(self, name), getattr(other, name)) for name in names]
-        pairs.append((self.samples / self.dim, other.samples / other.dim))
-        return sum(abs(math.log(one / two)) for one, two in pairs)
-
-
-def _number(name: str, text: str | None) -> Any:
-    least, most, default = LIMITS[name]
-    if text is None or not text.strip():
-        return default
-    try:
-        value = int(text) if name in WHOLE else float(text)
-    except ValueError:
-        kind = "a whole number" if name in WHOLE else "a number"
-        raise UsageError(f"{name.replace('_', ' ')} '{text[:40]}' is not {kind}") from None
-    if not least <= value <= most:
-        raise UsageError(
-            f"{name.replace('_', ' ')} {text.strip()[:40]} is out of range; give a number from {least:g} to {most:g}"
-        )
-    return value
-
-
-@lru_cache(maxsize=4096)
-def quick_forecast(numbers: StudyNumbers) -> dict[str, Any]:
+def quick_forecast(numbers: StudyNumbers, designs: Designs = USUAL) -> dict[str, Any]:
     """Learning curves by the designs of the nearest exact plan: right to about a tenth of the error."""
-    _check_tokens(numbers)
-    split, shared = _nearest(numbers)
+    split, shared = Design(*designs[0]), SharedDesign(*designs[1])
     sizes = [max(4, round(multiple * numbers.samples)) for multiple in QUICK_CURVE]
     points = QUICK_POINTS if numbers.length <= LONG else QUICK_POINTS // 2
     curves = {
@@ -101,17 +49,11 @@ def quick_forecast(numbers: StudyNumbers) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def exact_forecast(numbers: StudyNumbers) -> dict[str, Any]:
-    """The plan as `whichtoken plan` makes it, with its learning curves."""
-    _check_tokens(numbers)
-    with _exact:
-        made = _known.get(numbers)
-        if made is None:
-            made = _known[numbers] = _planned(numbers)
-            quick_forecast.cache_clear()  # what is near can now be told better
-        if len(_known) > 200:
-            _known.popitem(last=False)
-    return _exact_answer(numbers, made)
+@lru_cache(maxsize=64)  # for those who asked the same while it was computed
+def exact_forecast(numbers: StudyNumbers) -> tuple[dict[str, Any], Designs]:
+    """The plan as `whichtoken plan` makes it, with its learning curves, and the designs that it chose."""
+    made = _planned(numbers)
+    return _exact_answer(numbers, made), (astuple(made.design), astuple(made.shared_design))
 
 
 def _planned(numbers: StudyNumbers) -> Plan:
@@ -167,19 +109,6 @@ def _quick_capacities(numbers: StudyNumbers, split: Design) -> dict[str, float |
         "attention": attention * numbers.dim / (1 - split.query_share) if attention < TRUSTED_CAPACITY else None,
         "pooled": pooled * numbers.dim, "vectorized": pooled * numbers.length * numbers.dim,
     }  # fmt: skip
-
-
-def _nearest(numbers: StudyNumbers) -> tuple[Design, SharedDesign]:
-    known = list(_known.items())
-    if not known:
-        return Design(0.45, 1.0, True, math.nan), SharedDesign(1.0, True, math.nan)
-    found = min(known, key=lambda item: numbers.distance(item[0]))[1]
-    return found.design, found.shared_design
-
-
-def _check_tokens(numbers: StudyNumbers) -> None:
-    if numbers.signal_tokens >= numbers.length:
-        raise UsageError(f"signal tokens {numbers.signal_tokens} must be fewer than length {numbers.length}")
 
 
 def _finite(values: Any) -> Any:

@@ -9,6 +9,7 @@ import warnings
 from typing import Any
 
 from whichtoken.errors import in_one_line
+from whichtoken.extras import needed_by
 
 
 def tell(kind: str, data: dict[str, Any]) -> None:
@@ -21,7 +22,7 @@ def play(id: str, knobs: dict[str, Any]) -> None:
     try:
         from whichtoken.workbench.scenes import SCENES
 
-        with warnings.catch_warnings(record=True) as noticed:
+        with warnings.catch_warnings(record=True) as noticed, needed_by("this training"):
             warnings.simplefilter("always")
             SCENES[id].play(knobs, tell)
         notes = [str(one.message) for one in noticed if type(one.message).__module__.startswith("whichtoken")]

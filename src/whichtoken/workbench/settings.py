@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 DEFAULT_PORT = 8765
-LARGEST_UPLOAD = 20_000_000  # bytes of one request
+LARGEST_UPLOAD = 20_000_000  # bytes of one request with a file
+LARGEST_FORM = 200_000  # bytes of any other
 MOST_UPLOADS = 20  # files kept at a time
 MOST_WAITING = 8  # jobs that may stand in the queue
 BODY_SECONDS = 20.0  # a client that sends nothing for so long has gone

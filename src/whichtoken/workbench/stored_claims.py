@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cache, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichtoken.errors import UsageError
 from whichtoken.lab.discovery import experiments
-from whichtoken.lab.experiment import Row
 from whichtoken.lab.ledger import Judged, Ledger, Run, RunKey
 from whichtoken.lab.record import recorded_runs
 from whichtoken.lab.verdicts import Verdict
@@ -23,12 +22,8 @@ from whichtoken.report.studies import request_of, stale
 
 if TYPE_CHECKING:
     from whichtoken.lab.results import Result
-    from whichtoken.report.experiment_page import RunView
 
-VERDICT_FIELDS = tuple(field.name for field in fields(Verdict))
-EMPTY = dict.fromkeys(VERDICT_FIELDS)  # for verdicts stored before a field was there
 Stamp = tuple[tuple[int, int], ...]  # time and size of the ledger and of its log
-_drawing = threading.Lock()  # matplotlib's settings belong to the whole process
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,33 @@ def beside_record(experiment: str, preset: str, verdicts: Iterable[Mapping[str, 
     """Verdicts as pages show them, each with the verdict of the same code on record, if there is one."""
     run = recorded_runs().get((experiment, preset))
     recorded = {verdict.code: asdict(verdict) for verdict in run.verdicts} if run else {}
-    return [{**EMPTY, **verdict, "recorded": recorded.get(str(verdict["code"]))} for verdict in verdicts]
+    return [{**verdict, "recorded": recorded.get(str(verdict["code"]))} for verdict in verdicts]
+
+
+def fitting_verdicts(stored: Any) -> list[dict[str, Any]]:
+    """The verdicts among stored values that pages can show; a field that was not there yet has its default."""
+    found = []
+    for verdict in stored if isinstance(stored, list) else []:
+        with suppress(ValueError):
+            found.append(asdict(_verdict_adapter().validate_python(verdict)))
+    return found
+
+
+@cache
+def _verdict_adapter() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Verdict)
+
+
+def _shown(judged: Judged | None) -> Judged | None:
+    """What a run came to, with a word on verdicts that cannot be shown, as another version may have stored them."""
+    if judged is None:
+        return None
+    verdicts = fitting_verdicts(list(judged.verdicts))
+    odd = len(judged.verdicts) - len(verdicts)
+    fault = judged.fault or (f"{odd} of its verdicts cannot be read; run it again" if odd else "")
+    return replace(judged, verdicts=verdicts, fault=fault)
 
 
 def on_record(experiment: str) -> dict[str, list[dict[str, Any]]]:
@@ -104,26 +125,36 @@ def _runs(path: Path, _: Stamp) -> Mapping[str, list[StoredRun]]:
         for run in sorted(ledger.runs(), key=lambda run: bool(run.overrides or run.seeds)):
             if run.experiment in experiments():
                 id = sha256(repr(run.key).encode()).hexdigest()[:12]
-                found.setdefault(run.experiment, []).append(StoredRun(id, run, judged.get(run.key)))
+                found.setdefault(run.experiment, []).append(StoredRun(id, run, _shown(judged.get(run.key))))
     return found
 
 
-def run_view(out: Path, run: Run) -> RunView:
-    """What the report shows of a run: its figure, its numbers."""
-    return _view(out / LEDGER_NAME, stamp(out), run.key)
+@dataclass(frozen=True)
+class DrawnRun:
+    """The picture and the numbers of a run, ready for pages."""
+
+    panels: Sequence[str]  # SVG
+    no_figure: str  # why there are none
+    part: str  # of the claim's page, HTML
+    picture: str  # the whole figure as an SVG file; empty where there is none
 
 
-def rows_of_run(out: Path, run: Run) -> list[Row[Any]]:
-    """The rows of a run, finished and failed."""
-    return _result(out / LEDGER_NAME, run.key).all_rows
-
-
-@lru_cache(maxsize=64)
-def _view(path: Path, _: Stamp, key: RunKey) -> RunView:
+def draw_run(out: Path, _: Stamp, key: RunKey, address: str) -> DrawnRun:
+    """What the report shows of a run: its figure, its numbers; it takes seconds, so a worker does it."""
     from whichtoken.report.experiment_page import view_of
+    from whichtoken.workbench.pages import template_text
 
-    with _drawing:
-        return view_of(_result(path, key), 0, path.parent)
+    view = view_of(_result(out / LEDGER_NAME, key), 0, out)
+    part = template_text("figure.html", view=view, address=address)
+    figure = view.figure
+    return DrawnRun(figure.svgs if figure else (), view.no_figure, part, figure.standalone() if figure else "")
+
+
+def rows_of_run(out: Path, _: Stamp, key: RunKey) -> str:
+    """The rows of a run as CSV, finished and failed; there may be a million, so a worker does it."""
+    from whichtoken.lab.export import rows_as_csv
+
+    return rows_as_csv(_result(out / LEDGER_NAME, key).all_rows)
 
 
 def _result(path: Path, key: RunKey) -> Result:

@@ -12,7 +12,7 @@ from whichtoken.lab.record import recorded_runs
 from whichtoken.lab.verdicts import Verdict
 from whichtoken.report.studies import Found, Study, found, leading
 from whichtoken.report.theories import THEORIES, Finding, Theory
-from whichtoken.workbench.stored_claims import VERDICT_FIELDS, StoredRun, state_counts
+from whichtoken.workbench.stored_claims import StoredRun, state_counts
 
 Stored = Mapping[str, list[StoredRun]]
 
@@ -91,8 +91,6 @@ def _speaks(run: StoredRun) -> bool:
 
 def _study(claim: Experiment[Any], run: StoredRun) -> Study:
     assert run.judged is not None
-    verdicts = [
-        Verdict(**{name: stored[name] for name in VERDICT_FIELDS if name in stored}) for stored in run.judged.verdicts
-    ]
+    verdicts = [Verdict(**stored) for stored in run.judged.verdicts]
     as_declared = not (run.run.overrides or run.run.seeds)
     return Study(claim, run.run.preset, verdicts, 0, 0, 0, 0.0, started=run.run.started, as_declared=as_declared)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
 import shutil
+import stat
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from starlette.datastructures import UploadFile
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData, UploadFile
+from starlette.requests import Request
 
 from whichtoken.errors import UsageError
 from whichtoken.files import cannot_write
 from whichtoken.workbench.settings import LARGEST_UPLOAD, MOST_UPLOADS
 
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
+NAME = re.compile(r"[0-9a-f]{16}\.[a-z]{3,7}")
 
 
 class Uploads:
@@ -21,6 +29,16 @@ class Uploads:
 
     def __init__(self) -> None:
         self._folder: Path | None = None
+
+    @asynccontextmanager
+    async def form(self, request: Request) -> AsyncIterator[FormData]:
+        """The form of a request that may bring one file; a disk that takes no file is said in a sentence."""
+        await run_in_threadpool(self.folder)  # large files go through the temporary folder even before they are ours
+        try:
+            async with request.form(max_files=1, max_fields=10, max_part_size=5_000_000) as form:
+                yield form
+        except OSError as error:
+            raise cannot_write("the file", error) from error
 
     async def take(self, file: object, kinds: tuple[str, ...] = TABLES) -> Path:
         """Store an uploaded file under a name of ours, and return its place."""
@@ -32,35 +50,49 @@ class Uploads:
         content = await file.read(LARGEST_UPLOAD + 1)
         if not content:
             raise UsageError(f"{Path(file.filename).name[:80]} is empty; choose another file")
-        return self.keep(content, suffix)
+        return await run_in_threadpool(self.keep, content, suffix)
 
     def keep(self, content: bytes, suffix: str) -> Path:
         """Store bytes as a file, whose name nobody can guess."""
-        folder = self.folder()
-        if sum(1 for _ in folder.iterdir()) >= MOST_UPLOADS:
-            oldest = min(folder.iterdir(), key=lambda path: path.stat().st_mtime)
-            oldest.unlink()
-        path = folder / f"{secrets.token_hex(8)}{suffix}"
+        path = self.folder() / f"{secrets.token_hex(8)}{suffix}"
         try:
+            kept = sorted(path.parent.iterdir(), key=lambda one: one.stat().st_mtime)
+            for oldest in kept[: max(0, len(kept) + 1 - MOST_UPLOADS)]:
+                oldest.unlink()
             path.write_bytes(content)
         except OSError as error:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
             raise cannot_write(path, error) from error
         return path
 
     def find(self, name: str, kinds: tuple[str, ...] = TABLES) -> Path:
         """A file that was handed over before."""
-        path = self.folder() / name
-        if Path(name).name != name or path.suffix not in kinds or not path.is_file():
+        path = self.folder() / name if NAME.fullmatch(name) else None
+        if path is None or path.suffix not in kinds or not path.is_file():
             raise UsageError("this file is no longer here; hand it over again")
         return path
 
     def folder(self) -> Path:
-        """The folder, which only this user can read."""
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="whichtoken-"))
+        """The folder, which only this user can read; another one where it was cleared away."""
+        if self._folder is None or not _is_private(self._folder):
+            try:
+                if not os.path.isdir(tempfile.gettempdir()):
+                    tempfile.tempdir = None  # Python remembers the place for good; let it look for one again
+                self._folder = Path(tempfile.mkdtemp(prefix="whichtoken-"))
+            except OSError as error:
+                raise cannot_write(Path(tempfile.tempdir or "the temporary folder"), error) from error
         return self._folder
 
     def close(self) -> None:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether the folder is there and is ours alone; in its place there may be another's by now."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077

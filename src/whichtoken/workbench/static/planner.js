@@ -4,7 +4,7 @@ import { chart, QUIET } from "./chart.js";
 
 const form = document.getElementById("numbers"), mark = document.getElementById("mark"), exactPart = document.getElementById("exact");
 const fields = [...form.querySelectorAll("input[type=number]")];
-let curve = null, asked = 0, moving = null, waiting = null;
+let curve = null, asked = 0, moving = null, waiting = null, left = new AbortController();
 
 const numbers = () => new URLSearchParams(fields.filter((field) => field.value !== "").map((field) => [field.name, field.value]));
 const spread = (slider) => [Math.log(+slider.dataset.least), Math.log(+slider.dataset.most)];
@@ -62,10 +62,12 @@ async function quick() {
 }
 async function exact() {
   const turn = ++asked;
+  left.abort();  // the server drops what nobody waits for
+  left = new AbortController();
   history.replaceState(null, "", `?${numbers()}`);
   mark.textContent = "computing exactly …"; mark.className = "loading";
   try {
-    const found = await ask(`/planner/exact?${numbers()}`);
+    const found = await ask(`/planner/exact?${numbers()}`, { signal: left.signal });
     if (turn !== asked) return;
     document.getElementById("wrong").replaceChildren();
     show(found); showExact(found);
