@@ -50,7 +50,7 @@ def measure() -> Iterator[Measure]:
         (folder / "experiments").mkdir()
         (folder / "experiments" / "tiny.py").write_text(TINY % POINTS)
         environment = {**os.environ, "WHICHTOKEN_EXPERIMENTS": str(folder / "experiments")}
-        command = [sys.executable, "-m", "whichtoken", "reproduce", "bench/tiny", "--workers", "2", "--out", name]
+        command = [sys.executable, "-P", "-m", "whichtoken", "reproduce", "bench/tiny", "--workers", "2", "--out", name]
 
         def run() -> None:
             subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)

@@ -38,6 +38,34 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> None:
         raise ValueError(f"{name}={value!r} must be one of {', '.join(choices)}")
 
 
+def check_sparse(name: str, matrix: Any) -> None:
+    """Refuse a sparse matrix whose arrays do not fit together: compiled code would read or write outside of them."""
+    try:
+        if hasattr(matrix, "check_format"):  # csr, csc, bsr
+            matrix.check_format(full_check=True)
+        elif matrix.format == "coo":
+            for axis, places in enumerate(matrix.coords):
+                if len(places) != len(matrix.data):
+                    raise ValueError("coordinates and data should have the same size")
+                if len(places) and not 0 <= places.min() <= places.max() < matrix.shape[axis]:
+                    raise ValueError(f"axis {axis} has coordinates outside of the shape {matrix.shape}")
+    except ValueError as error:
+        raise ValueError(f"{name} is a damaged sparse matrix ({error}); build it anew") from error
+
+
+def as_csr(name: str, matrix: Any) -> Any:
+    """The matrix as `scipy.sparse.csr_array`, its arrays checked before they are converted and after."""
+    from scipy import sparse
+
+    given = sparse.issparse(matrix)
+    if given:
+        check_sparse(name, matrix)
+    found = sparse.csr_array(matrix)
+    if not given:  # three arrays are taken as they are
+        check_sparse(name, found)
+    return found
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -9,6 +11,14 @@ from pathlib import Path
 from whichtoken.display.text import visible
 
 LONGEST_MESSAGE = 300  # characters of a fault in a table
+SYSTEM_FAULTS = {  # of which any line of any program may fail, and what to do
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "close other programs",
+    errno.ENOSPC: "free some space on the disk, in the temporary folder or in /dev/shm",
+    errno.EDQUOT: "free some space on the disk",
+    errno.ENOMEM: "close other programs",
+    errno.EROFS: "make the disk, the temporary folder or /dev/shm writable",
+}
 
 
 class UsageError(ValueError):
@@ -24,6 +34,19 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> Usag
     )
     hint = f"did you mean '{close[0]}'? " if close else ""
     return UsageError(f"unknown {kind} '{name}'{' for ' + where if where else ''}; {hint}{kind}s: {', '.join(names)}")
+
+
+def system_fault(error: BaseException | None) -> str:
+    """What the system ran out of and what to do, if that is behind an error, whatever kind it became; else nothing."""
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        for code, remedy in SYSTEM_FAULTS.items():
+            # an extension that cannot be loaded says so in words alone
+            if getattr(error, "errno", None) == code or os.strerror(code) in _capped(error):
+                return f"{os.strerror(code).lower()}; {remedy}"
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def in_one_line(error: BaseException) -> str:

@@ -16,20 +16,28 @@ from whichtoken.errors import UsageError
 def replacing(path: str | Path) -> Iterator[Path]:
     """A path to write to, which becomes `path` when the block ends and vanishes when it fails.
 
-    Whoever reads `path` meets the old file or the new one, never half of one; a full disk costs the new one only.
+    Whoever reads `path` meets the old file or the new one, never half of one; a full disk costs the new one only. The file
+    keeps its mode and its owner, and a link stays a link, whose target is replaced.
     """
-    target = Path(path)
-    check_place(target)
+    check_place(path)
+    target = Path(os.path.realpath(path))
     # the suffix stays: many writers choose their format by it
     name = tempfile.mktemp(prefix=f".{target.stem[:100]}-", suffix=target.suffix, dir=target.parent)
     fresh = Path(name)
     try:
+        old = target.stat() if target.exists() else None
+        # no one may read meanwhile what nobody but the owner shall read
+        os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if old is None else 0o600))
         yield fresh
+        if old is not None:
+            with suppress(PermissionError):  # another user's file in a folder that both may write
+                os.chown(fresh, old.st_uid, old.st_gid)
+            os.chmod(fresh, stat.S_IMODE(old.st_mode))
         _flush(fresh)
         os.replace(fresh, target)
         _flush(target.parent)
     except OSError as error:
-        raise cannot_write(target, error) from error
+        raise cannot_write(path, error) from error
     finally:
         with suppress(OSError):
             fresh.unlink()
@@ -55,9 +63,12 @@ def _check_place(target: Path) -> None:
         raise UsageError(f"{target} is a folder; name a file")
     if target.exists() and not stat.S_ISREG(target.stat().st_mode):
         raise UsageError(f"{target} is not a regular file; choose another")
-    if not target.parent.is_dir():
-        raise UsageError(f"{target} cannot be written: there is no folder {target.parent}")
-    if not os.access(target.parent, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
+    folder = Path(os.path.realpath(target)).parent if target.is_symlink() else target.parent
+    if not folder.is_dir():
+        raise UsageError(f"{target} cannot be written: there is no folder {folder}")
+    if os.path.islink(os.path.realpath(target)):
+        raise UsageError(f"{target} is a link that leads in a circle; choose another")
+    if not os.access(folder, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
         raise UsageError(f"{target} cannot be written: permission denied")
 
 

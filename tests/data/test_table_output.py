@@ -52,6 +52,15 @@ def test_formulas_get_an_apostrophe_and_numbers_do_not(suffix: str, tmp_path: Pa
     assert frame["=name"].tolist() == texts
 
 
+@pytest.mark.parametrize("sign", ["=", "＝", "﹦", "+", "＋", "﹢", "-", "－", "﹣", "−", "@", "＠", "﹫"])
+@pytest.mark.parametrize(
+    "before", ["", " ", "\n", "\r\n", "\t", "\xa0", "\u3000", "\ufeff", "\u200b", "\x00", "\x0b \u2060"]
+)
+def test_no_disguise_of_a_formula_passes(sign: str, before: str, tmp_path: Path) -> None:
+    write_table(pd.DataFrame({"text": [f"{before}{sign}1+1"]}), tmp_path / "t.jsonl", spreadsheet_safe=True)
+    assert read_table(tmp_path / "t.jsonl")["text"][0] == f"'{before}{sign}1+1"
+
+
 def test_a_failed_write_leaves_the_old_table(tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
     write_table(pd.DataFrame({"a": [1]}), path)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-transformers = pytest.importorskip("transformers", reason="pip install 'whichtoken[transformers]'")
+transformers = pytest.importorskip("transformers", reason='pip install "whichtoken[transformers]"')
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 60, "intermediate_size": 48}
 ENDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}

@@ -214,6 +214,7 @@ def run(probe):
     return probe
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_stream_of_batches_needs_no_more_memory_than_one():
     model, inputs = families.FAMILIES["bert"](), families.batch()

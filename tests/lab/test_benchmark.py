@@ -14,7 +14,6 @@ from whichtoken.lab.benchmark import PACKAGE, Beside, benchmark_files, run_bench
 PEERS = {"captum", "cvxpy", "interpret", "lime", "skglm", "torchmil", "transformers"}
 
 
-@pytest.mark.xdist_group("benchmarks")
 @pytest.mark.parametrize("name", sorted(benchmark_files()))
 def test_every_benchmark_can_be_loaded(name, monkeypatch):
     path = benchmark_files()[name]

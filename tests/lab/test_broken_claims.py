@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ import pytest
 from whichtoken.errors import UsageError
 from whichtoken.lab import reproduce
 from whichtoken.lab.discovery import experiments, faults, find
-from whichtoken.lab.worker import work
 from whichtoken.report import write_report
 from whichtoken.report.listing import print_claim, print_claims
 from whichtoken.report.studies import page_name
@@ -49,13 +46,12 @@ FAILING = {
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, no_workers):
     """A folder of claims in which toy/mean is sound."""
     place = tmp_path / "claims"
     place.mkdir()
     shutil.copy(Path(__file__).parents[1] / "toys" / "mean.py", place)
     monkeypatch.setenv("WHICHTOKEN_EXPERIMENTS", str(place))
-    monkeypatch.setattr("whichtoken.lab.engines.LocalEngine.map", lambda self, tasks: ((t, work(t)) for t in tasks))
     return place
 
 
@@ -123,7 +119,7 @@ def test_markup_and_hidden_signs_of_a_claim_are_shown_and_not_obeyed(folder, tmp
     nasty = "[bold red]x[/] <script>y</script> \\x1b[31m \\u202e"
     (folder / "broken.py").write_text(MEAN.replace("The mean of", nasty, 1))
     reproduce(["toy/broken"], seeds=1, out=tmp_path)
-    print_claims(tmp_path)
+    print_claim(find("toy/broken"), tmp_path)
     write_report(tmp_path)
     page = (tmp_path / "report" / "toy-broken.html").read_text()
     for shown in (capsys.readouterr().out, page):
@@ -134,20 +130,16 @@ def test_markup_and_hidden_signs_of_a_claim_are_shown_and_not_obeyed(folder, tmp
     assert "&lt;script&gt;y&lt;/script&gt;" in page
 
 
-def test_command_line_ends_with_1_and_a_sentence(folder, tmp_path):
-    def run(*arguments):
-        command = [sys.executable, "-m", "whichtoken", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
+def test_command_line_ends_with_1_and_a_sentence(folder, whichtoken):
     (folder / "broken.py").write_text(FAILING["judge raises"][0])
     (folder / "unloaded.py").write_text("def (")
-    done = run("reproduce", "toy/mean", "toy/broken", "--seeds", "3", "--workers", "1")
+    done = whichtoken("reproduce", "toy/mean", "toy/broken", "--seeds", "3", "--workers", "1")
     assert done.returncode == 1, done.stderr
     assert "broken: toy/broken: judge() failed: RuntimeError: [/b] no <b> (broken.py:" in done.stdout
     assert done.stderr == ""
-    listed = " ".join(run("list").stdout.split())
+    listed = " ".join(whichtoken("list").stdout.split())
     assert "broken: judge() failed" in listed
     assert "the file cannot be imported" in listed
-    missing = run("reproduce", "toy/unloaded")
+    missing = whichtoken("reproduce", "toy/unloaded")
     assert missing.returncode == 2
     assert "unloaded.py is broken: the file cannot be imported: SyntaxError" in missing.stderr

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from contextlib import ExitStack, closing
 from http.server import HTTPServer, SimpleHTTPRequestHandler
@@ -84,13 +83,12 @@ def short_patience(monkeypatch):
         monkeypatch.setattr(module, "ANSWER_SECONDS", 2.0)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("port", ["silent_port", "web_port", "talking_port"])
-def test_port_that_is_no_scheduler_is_one_sentence_in_seconds(port, request, tmp_path, short_patience):
+def test_port_that_is_no_scheduler_is_one_sentence(port, request, tmp_path, short_patience):
     name = f"dask://127.0.0.1:{request.getfixturevalue(port)}"
-    start = time.monotonic()
     with pytest.raises(UsageError, match=f"no Dask scheduler answers at {name}; start one with 'dask scheduler'"):
         reproduce(["toy/mean"], engine=name, out=tmp_path / "new")
-    assert time.monotonic() - start < 10
     assert not (tmp_path / "new").exists()
 
 
@@ -100,11 +98,13 @@ def test_address_that_is_none_is_one_sentence(name):
         parse_engine(name)
 
 
+@pytest.mark.process
 def test_scheduler_without_workers_is_one_sentence(cluster, tmp_path, short_patience):
     with pytest.raises(UsageError, match="has no workers; start some with 'dask worker 127"):
         reproduce(["toy/mean"], engine=engine_of(cluster(0)), out=tmp_path)
 
 
+@pytest.mark.process
 def test_workers_without_a_nanny_work_but_not_with_a_time_limit(cluster, tmp_path):
     name = engine_of(cluster(1))
     [result] = reproduce(["toy/mean"], seeds=1, engine=name, out=tmp_path)
@@ -113,6 +113,7 @@ def test_workers_without_a_nanny_work_but_not_with_a_time_limit(cluster, tmp_pat
         reproduce(["toy/mean"], seeds=1, engine=name, out=tmp_path, timeout=60, fresh=True)
 
 
+@pytest.mark.process
 def test_scheduler_that_dies_and_comes_back_costs_no_task(cluster):
     first = cluster(1)
     port = int(first.scheduler_address.rpartition(":")[2])
@@ -125,6 +126,7 @@ def test_scheduler_that_dies_and_comes_back_costs_no_task(cluster):
     assert Counter(finished) == Counter((task, "ok") for task in tasks(8))
 
 
+@pytest.mark.process
 def test_scheduler_that_dies_for_good_is_one_sentence(cluster, short_patience):
     only = cluster(1)
     outcomes = parse_engine(engine_of(only)).map(tasks(8))
@@ -134,6 +136,7 @@ def test_scheduler_that_dies_for_good_is_one_sentence(cluster, short_patience):
         list(outcomes)
 
 
+@pytest.mark.process
 def test_workers_that_all_leave_are_one_sentence(cluster, short_patience):
     only = cluster(1)
     outcomes = parse_engine(engine_of(only)).map(tasks(8))
@@ -149,6 +152,7 @@ def tasks(number):
     ]
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_own_cluster_listens_on_the_loopback_interface_alone_and_in_cipher(tmp_path):
     engine = parse_engine("dask", 1)

@@ -112,7 +112,7 @@ def test_old_ledger_is_read_as_it_is(old):
     assert old.read_bytes() == before
 
 
-def test_old_ledger_is_brought_up_to_date_and_left_beside(old):
+def test_old_ledger_is_brought_up_to_date_and_left_beside(old, no_workers):
     before, found = old.read_bytes(), seen(old)
     schema = int(before[60:64].hex(), 16)  # the place of user_version in a SQLite file
     reproduce(["toy/mean"], workers=1, out=old.parent)
@@ -344,7 +344,7 @@ def test_second_driver_is_refused_and_readers_are_not(filled):
             assert len(stored_results(reader)) == 1
 
 
-def test_locked_by_another_program(filled, monkeypatch):
+def test_locked_by_another_program(filled, monkeypatch, no_workers):
     monkeypatch.setattr("whichtoken.lab.ledger_file.BUSY_SECONDS", 0.05)
     other = sqlite3.connect(filled)
     other.execute("BEGIN IMMEDIATE")
@@ -392,3 +392,105 @@ def test_run_with_a_field_that_is_gone_does_not_block_the_others(filled):
     with Ledger.writing(filled) as ledger:
         ledger.put_run(Run("toy/mean", "quick", {"gone": [1]}, 2, "2020-01-01"))
         assert [result.plan.overrides for result in stored_results(ledger)] == [{}]
+
+
+def delete_file(path):
+    path.unlink()
+
+
+def delete_folder(path):
+    shutil.rmtree(path.parent)
+
+
+def delete_folder_and_make_it_again(path):
+    shutil.rmtree(path.parent)
+    path.parent.mkdir()
+
+
+def delete_log(path):
+    Path(f"{path}-wal").unlink()
+
+
+def move_folder(path):
+    path.parent.rename(path.parent.with_name("elsewhere"))
+
+
+def replace_by_a_copy(path):
+    shutil.copy(path, path.with_name("copy"))
+    os.replace(path.with_name("copy"), path)
+
+
+def replace_by_a_link(path):
+    shutil.copy(path, path.with_name("copy"))
+    path.unlink()
+    path.symlink_to("copy")
+
+
+def empty_file(path):
+    os.truncate(path, 0)
+
+
+def overwrite_with_noise(path):
+    path.write_bytes(random.Random(0).randbytes(path.stat().st_size + 8192))
+
+
+def overwrite_with_another(path):
+    """As `cp backup results` does: the same file, with other content."""
+    with Ledger.writing(path.with_name("other")):
+        pass
+    path.write_bytes(path.with_name("other").read_bytes())
+
+
+CALAMITIES = (
+    delete_file, delete_folder, delete_folder_and_make_it_again, delete_log, move_folder, replace_by_a_copy, replace_by_a_link,
+    empty_file, overwrite_with_noise, overwrite_with_another,
+)  # fmt: skip
+
+
+OVERWRITTEN = (empty_file, overwrite_with_noise, overwrite_with_another)  # the log may restore all of it
+
+
+@pytest.mark.parametrize("calamity", CALAMITIES, ids=lambda calamity: calamity.__name__)
+@pytest.mark.parametrize("moment", ["in the middle", "after the last row"])
+def test_run_whose_file_is_taken_away_does_not_end_well(tmp_path, monkeypatch, calamity, moment):
+    """Or every row is there afterwards, under the name that was asked for."""
+    from whichtoken.lab.worker import work
+
+    path = tmp_path / "out" / LEDGER_NAME
+
+    def engine(self, tasks):
+        tasks = list(tasks)
+        for number, task in enumerate(tasks):
+            if moment == "in the middle" and number == len(tasks) // 2:
+                calamity(path)
+            yield task, work(task)
+        if moment != "in the middle":
+            calamity(path)
+
+    monkeypatch.setattr("whichtoken.lab.engines.LocalEngine.map", engine)
+    try:
+        reproduce(["toy/mean"], workers=1, out=path.parent)
+    except UsageError as error:
+        assert str(path) in str(error)
+        assert "\n" not in str(error)
+    else:
+        assert calamity in OVERWRITTEN, "a file under this name that has never seen the rows"
+        [result] = open_and_read(path)
+        assert (result.missing, len(result.rows)) == (0, 10)
+
+
+def test_drivers_that_come_by_links_share_one_lock(filled, tmp_path):
+    (tmp_path / "folder").mkdir()
+    link = tmp_path / "folder" / LEDGER_NAME
+    link.symlink_to(filled)
+    with Ledger.writing(link), pytest.raises(UsageError, match="in use by another run"), Ledger.writing(filled):
+        pass
+    with Ledger.writing(filled), pytest.raises(UsageError, match="in use by another run"), Ledger.writing(link):
+        pass
+    assert sorted(os.listdir(tmp_path / "folder")) == [LEDGER_NAME], "log and lock lie beside the file itself"
+
+
+def test_file_with_a_second_name_is_not_written(filled, tmp_path):
+    os.link(filled, tmp_path / "second")
+    with pytest.raises(UsageError, match="hard link"), Ledger.writing(filled):
+        pass

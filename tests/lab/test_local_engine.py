@@ -1,5 +1,6 @@
 """The processes of this machine: deaths at awkward moments, time limits, orphans and what they leave."""
 
+import errno
 import math
 import os
 import signal
@@ -11,6 +12,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
 from whichtoken.errors import UsageError
 from whichtoken.lab import reproduce
@@ -42,6 +44,7 @@ def workers_of(driver):
     return found
 
 
+@pytest.mark.process
 @linux
 def test_worker_that_dies_while_a_row_is_stored_takes_no_task_along():
     wanted, finished = tasks(12), []
@@ -54,6 +57,7 @@ def test_worker_that_dies_while_a_row_is_stored_takes_no_task_along():
     assert Counter(finished) == Counter((task, "ok") for task in wanted)
 
 
+@pytest.mark.process
 def test_run_that_lost_a_task_does_not_look_complete(tmp_path, monkeypatch):
     def forgetful(self, tasks):
         yield from list(LocalEngine.__dict__["original"](self, tasks))[:-1]
@@ -102,6 +106,7 @@ def test_semaphores_of_the_dead_are_cleared_and_those_of_the_living_stay(tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names[1:], f"other-{gone.pid}-abc"])
 
 
+@pytest.mark.process
 @linux
 @pytest.mark.parametrize("engine", ["local", "dask"])
 def test_stopped_workers_leave_with_their_driver_even_when_nobody_waits_for_it(engine, tmp_path, toys):
@@ -163,3 +168,52 @@ def test_starts_that_fail_while_rows_are_finished_do_not_end_the_run(monkeypatch
     monkeypatch.setattr(local, "_Lane", Lane)
     finished = [task for task, _ in parse_engine("local", 2)._round(deque(wanted), alone=False)]
     assert Counter(finished) == Counter(wanted)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such limit")
+def test_few_file_handles_are_raised_or_named(monkeypatch):
+    import resource
+
+    from whichtoken.lab.engines.common import HANDLES, HANDLES_OF_A_WORKER, ensure_handles
+
+    raised = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (32, 4096))
+    ensure_handles(3)
+    assert raised == [(HANDLES + 3 * HANDLES_OF_A_WORKER, 4096)]
+    with pytest.raises(UsageError, match=r"1000 worker processes need about 16064 open files, .* allows 4096; .*fewer"):
+        ensure_handles(1000)
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC, errno.EMFILE, errno.ENOMEM])
+def test_system_that_lets_no_worker_start_is_named(monkeypatch, tmp_path, code):
+    def refuse(*_, **__):
+        try:
+            raise OSError(code, os.strerror(code))  # such as a semaphore in /dev/shm
+        finally:
+            None.close()  # a library that stumbles over its own cleaning up
+
+    monkeypatch.setattr("loky.ProcessPoolExecutor", refuse)
+    with pytest.raises(
+        UsageError, match=f"cannot be started: {os.strerror(code).lower()}; .*; finished rows are saved"
+    ):
+        reproduce(["toy/mean"], workers=1, out=tmp_path)
+
+
+@pytest.mark.process
+def test_a_worker_computes_with_the_same_instructions_on_every_machine(monkeypatch):
+    """Flows carry the last bit on, so that a row would depend on the processor that computed it."""
+    for name in ("NPY_DISABLE_CPU_FEATURES", "OPENBLAS_CORETYPE"):
+        monkeypatch.delenv(name, raising=False)
+    code = (
+        "import json, os; from whichtoken.lab.worker import worker_environment; os.environ.update(worker_environment())\n"
+        "import subprocess, sys; subprocess.run([sys.executable, '-W', 'error', '-c', sys.argv[1]], check=True)"
+    )
+    shown = (
+        "import numpy, threadpoolctl; from numpy._core._multiarray_umath import __cpu_features__, __cpu_dispatch__\n"
+        "print([name for name in __cpu_dispatch__ if __cpu_features__[name] and name != 'X86_V3'])\n"
+        "print({found['architecture'] for found in threadpoolctl.threadpool_info()})"
+    )
+    done = subprocess.run([sys.executable, "-c", code, shown], capture_output=True, text=True, check=True)
+    if "X86_V3" in __cpu_dispatch__ and __cpu_features__["X86_V3"]:
+        assert done.stdout.split("\n")[:2] == ["[]", "{'Haswell'}"]

@@ -40,7 +40,7 @@ def results_on_record():
         return stored_results(ledger)
 
 
-def test_complete_runs_go_on_record_and_come_back(empty_record, small, tmp_path, capsys):
+def test_complete_runs_go_on_record_and_come_back(empty_record, small, tmp_path, capsys, no_workers):
     out = tmp_path / "out"
     computed = {preset: reproduce([CLAIM], preset, out=out, workers=1)[0] for preset in ("quick", "full", "paper")}
     record_and_tell(out)
@@ -65,7 +65,7 @@ def test_complete_runs_go_on_record_and_come_back(empty_record, small, tmp_path,
         assert result.verdicts == computed[preset].verdicts
 
 
-def test_recording_one_preset_leaves_the_others(empty_record, small, tmp_path):
+def test_recording_one_preset_leaves_the_others(empty_record, small, tmp_path, no_workers):
     reproduce([CLAIM], "full", out=tmp_path / "a", workers=1)
     reproduce([CLAIM], "paper", out=tmp_path / "b", workers=1)
     record_and_tell(tmp_path / "a")
@@ -75,13 +75,13 @@ def test_recording_one_preset_leaves_the_others(empty_record, small, tmp_path):
         assert {run.preset for run in ledger.runs()} == {"full", "paper"}
 
 
-def test_rows_of_paper_alone_come_back(empty_record, small, tmp_path):
+def test_rows_of_paper_alone_come_back(empty_record, small, tmp_path, no_workers):
     reproduce([CLAIM], "paper", out=tmp_path / "out", workers=1)
     record_and_tell(tmp_path / "out")
     assert [result.preset for result in results_on_record()] == ["paper"]
 
 
-def test_unfinished_runs_are_named_and_left(empty_record, small, tmp_path, capsys, monkeypatch):
+def test_unfinished_runs_are_named_and_left(empty_record, small, tmp_path, capsys, monkeypatch, no_workers):
     reproduce([CLAIM], "full", out=tmp_path / "out", workers=1)
     monkeypatch.setattr(
         type(find(CLAIM)),
@@ -96,7 +96,7 @@ def test_unfinished_runs_are_named_and_left(empty_record, small, tmp_path, capsy
     assert "4 rows taken from the record" in capsys.readouterr().out  # the run goes on with what was finished
 
 
-def test_a_run_goes_on_from_the_record(empty_record, small, tmp_path, capsys, monkeypatch):
+def test_a_run_goes_on_from_the_record(empty_record, small, tmp_path, capsys, monkeypatch, no_workers):
     [first] = reproduce([CLAIM], "full", out=tmp_path / "a", workers=1)
     record_and_tell(tmp_path / "a")
     begin_and_tell(tmp_path / "b")
@@ -108,7 +108,7 @@ def test_a_run_goes_on_from_the_record(empty_record, small, tmp_path, capsys, mo
     assert "0 rows taken from the record" in capsys.readouterr().out
 
 
-def test_a_small_point_is_recorded_where_a_claim_names_one(empty_record, small, tmp_path, monkeypatch):
+def test_a_small_point_is_recorded_where_a_claim_names_one(empty_record, small, tmp_path, monkeypatch, no_workers):
     claim = find(CLAIM)
     monkeypatch.setattr(type(claim), "spot", claim.point_type(context=100, tokens=200))
     reproduce([CLAIM], "full", out=tmp_path / "out", workers=1)
@@ -119,7 +119,7 @@ def test_a_small_point_is_recorded_where_a_claim_names_one(empty_record, small, 
     assert len(points) == 5
 
 
-def test_runs_with_other_settings_stay_off_the_record(empty_record, small, tmp_path):
+def test_runs_with_other_settings_stay_off_the_record(empty_record, small, tmp_path, no_workers):
     reproduce([CLAIM], "full", seeds=3, out=tmp_path / "out", workers=1)
     record_and_tell(tmp_path / "out")
     assert not recorded_runs()
@@ -130,7 +130,7 @@ def test_a_wheel_says_where_the_rows_are(empty_record):
         pass
 
 
-def test_the_file_has_one_verdict_a_line(empty_record, small, tmp_path):
+def test_the_file_has_one_verdict_a_line(empty_record, small, tmp_path, no_workers):
     [result] = reproduce([CLAIM], "full", out=tmp_path / "out", workers=1)
     record_and_tell(tmp_path / "out")
     lines = (empty_record / "verdicts.json").read_text().splitlines()

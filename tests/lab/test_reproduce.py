@@ -7,11 +7,13 @@ import sys
 import time
 from collections import Counter
 
+import pytest
+
 from whichtoken.lab import reproduce
 from whichtoken.places import LEDGER_NAME
 
 
-def test_failed_points_are_recorded_and_the_others_go_on(tmp_path):
+def test_failed_points_are_recorded_and_the_others_go_on(tmp_path, no_workers):
     [result] = reproduce(["toy/faults"], workers=2, out=tmp_path)
     messages = Counter((row.point.fault, row.message.split(" (")[0]) for row in result.rows.failed)
     assert messages == {
@@ -24,7 +26,7 @@ def test_failed_points_are_recorded_and_the_others_go_on(tmp_path):
     assert result.verdicts[0].note == "12 of 15 rows failed"
 
 
-def test_claim_on_record_does_not_vanish_when_its_rows_fail(tmp_path, monkeypatch):
+def test_claim_on_record_does_not_vanish_when_its_rows_fail(tmp_path, monkeypatch, no_workers):
     from whichtoken.lab.discovery import find
 
     monkeypatch.setattr(type(find("toy/faults")), "expected", {"quick": {"faults.lost": "agrees"}})
@@ -34,13 +36,13 @@ def test_claim_on_record_does_not_vanish_when_its_rows_fail(tmp_path, monkeypatc
     assert result.weakened == [result.verdicts[1]]
 
 
-def test_prediction_that_fails_is_shown(tmp_path):
+def test_prediction_that_fails_is_shown(tmp_path, no_workers):
     [result] = reproduce(["toy/faults"], set={"fault": "bad theory"}, seeds=1, workers=1, out=tmp_path)
     assert len(result.rows) == 1
     assert result.rows.failed[0].message.startswith("prediction: ZeroDivisionError")
 
 
-def test_planted_wrong_theory_is_found(tmp_path):
+def test_planted_wrong_theory_is_found(tmp_path, no_workers):
     right, wrong = (
         reproduce(["toy/mean"], set={"factor": factor}, seeds=10, workers=1, out=tmp_path)[0].verdicts[0]
         for factor in (1.0, 1.2)
@@ -49,13 +51,13 @@ def test_planted_wrong_theory_is_found(tmp_path):
     assert right.measured == wrong.measured, "the factor is a method field: the data must be the same"
 
 
-def test_second_run_computes_nothing_and_fresh_computes_all(tmp_path, toys):
+def test_second_run_computes_nothing_and_fresh_computes_all(tmp_path, toys, no_workers):
     for fresh, executions in ((False, 1), (False, 1), (True, 2)):
         reproduce(["toy/faults"], set={"fault": "none"}, seeds=1, workers=1, out=tmp_path, fresh=fresh)
         assert len(toys.read_text().splitlines()) == executions
 
 
-def test_absent_data_is_not_run_with_its_reason(tmp_path, monkeypatch):
+def test_absent_data_is_not_run_with_its_reason(tmp_path, monkeypatch, no_workers):
     from whichtoken.lab.discovery import find
 
     monkeypatch.setattr(type(find("toy/mean")), "absent", lambda self, point: "needs reviews.csv; get it from a friend")
@@ -65,7 +67,7 @@ def test_absent_data_is_not_run_with_its_reason(tmp_path, monkeypatch):
     assert (result.changed, result.weakened) == ([], [])
 
 
-def test_absent_data_is_mentioned_where_it_matters(tmp_path, monkeypatch):
+def test_absent_data_is_mentioned_where_it_matters(tmp_path, monkeypatch, no_workers):
     from whichtoken.lab.discovery import find
 
     experiment = type(find("toy/mean"))
@@ -83,6 +85,7 @@ def finished_rows(out):
         return 0
 
 
+@pytest.mark.process
 def test_kill_9_of_the_driver_loses_only_rows_in_flight(tmp_path, toys):
     command = [
         sys.executable,

@@ -20,7 +20,7 @@ def values(result):
     return {(row.point.spread, row.seed): row.measured["value"] for row in result.rows}
 
 
-def test_only_points_of_undecided_claims_are_repeated(tmp_path):
+def test_only_points_of_undecided_claims_are_repeated(tmp_path, no_workers):
     [result] = reproduce(["toy/sequential"], workers=1, out=tmp_path)
     found = repeats(result)
     assert found[0.01] == 4  # decided at the first look
@@ -30,6 +30,7 @@ def test_only_points_of_undecided_claims_are_repeated(tmp_path):
     assert result.missing == 0
 
 
+@pytest.mark.process
 def test_workers_and_interruptions_do_not_matter(tmp_path):
     [alone] = reproduce(["toy/sequential"], workers=1, out=tmp_path / "one")
     [both] = reproduce(["toy/sequential"], workers=2, out=tmp_path / "two")
@@ -40,13 +41,13 @@ def test_workers_and_interruptions_do_not_matter(tmp_path):
     assert alone.verdicts == both.verdicts == resumed.verdicts
 
 
-def test_afresh_is_as_from_the_start(tmp_path):
+def test_afresh_is_as_from_the_start(tmp_path, no_workers):
     first, again = (reproduce(["toy/sequential"], workers=1, out=tmp_path, fresh=fresh)[0] for fresh in (False, True))
     assert values(first) == values(again)
     assert first.verdicts == again.verdicts
 
 
-def test_a_number_of_seeds_is_a_number_of_seeds(tmp_path):
+def test_a_number_of_seeds_is_a_number_of_seeds(tmp_path, no_workers):
     [result] = reproduce(["toy/sequential"], seeds=5, workers=1, out=tmp_path)
     assert set(repeats(result).values()) == {5}
 
@@ -62,6 +63,7 @@ def test_impossible_numbers_of_seeds(seeds):
         Grid(seeds=seeds)
 
 
+@pytest.mark.slow
 def test_looking_often_gives_no_more_false_alarms():
     """2 000 experiments of two true claims, looked at four times; a tolerance of 0 never lets them agree and stop."""
     rng = np.random.default_rng(0)

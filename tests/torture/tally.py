@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 
@@ -16,23 +16,23 @@ class Line:
     injected: int
     survived: int
     lost: int  # rows, files or answers that were there and are gone, or are wrong
+    silent: int = 0  # losses after which the product said that all was well
 
 
 LINES: list[Line] = []
 
 
-def tally(kind: str, injected: int, survived: int, lost: int) -> None:
+def tally(kind: str, injected: int, survived: int, lost: int, silent: int = 0) -> None:
     """Add a line to the table. Call it before the assertions, so that a failed test is in the table too."""
-    LINES.append(Line(kind, injected, survived, lost))
+    LINES.append(Line(kind, injected, survived, lost, silent))
 
 
 def as_text(lines: list[Line]) -> str:
-    """The table for people: what | injected | survived | lost."""
-    cells = [("what", "injected", "survived", "lost")]
-    cells += [(line.what, str(line.injected), str(line.survived), str(line.lost)) for line in lines]
-    widths = [max(len(row[column]) for row in cells) for column in range(4)]
+    """The table for people: what | injected | survived | lost | silent."""
+    cells = [("what", "injected", "survived", "lost", "silent"), *(tuple(map(str, astuple(line))) for line in lines)]
+    widths = [max(len(row[column]) for row in cells) for column in range(5)]
     return "\n".join(
-        " | ".join([row[0].ljust(widths[0]), *(row[column].rjust(widths[column]) for column in (1, 2, 3))])
+        " | ".join([row[0].ljust(widths[0]), *(row[column].rjust(widths[column]) for column in range(1, 5))])
         for row in cells
     )
 

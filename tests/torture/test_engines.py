@@ -67,7 +67,7 @@ def workers_of(process):
 
 
 def start(out, engine, log, *options):
-    command = [sys.executable, "-m", "whichtoken", "reproduce", "toy/faults", "--preset", "full", *options]
+    command = [sys.executable, "-m", "whichtoken", "reproduce", "toy/faults", "--preset", "full", "--quiet", *options]
     command += ["--engine", engine, "--workers", "2", "--out", str(out)]
     with log.open("ab") as errors:
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)

@@ -11,7 +11,7 @@ import numpy as np
 from whichtoken.data.array_files import read_arrays
 from whichtoken.data.bag_tables import BagTable, read_bag_table
 from whichtoken.data.bags import as_bags
-from whichtoken.data.reading import readable, shown
+from whichtoken.data.reading import check_fits, readable, shown
 from whichtoken.data.table_files import LARGEST, TableForm
 from whichtoken.errors import UsageError
 
@@ -49,6 +49,7 @@ def read_bags(
 def _from_arrays(path: Path) -> BagTable:
     arrays = read_arrays(path, ["tokens", "labels"])
     with readable(path, "bags"):
+        check_fits(path, 8 * arrays["tokens"].size, "array 'tokens'")
         tokens, labels = arrays["tokens"].astype(np.float64), arrays["labels"]
     if tokens.ndim != 3 or labels.shape != tokens.shape[:1]:
         raise UsageError(

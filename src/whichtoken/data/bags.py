@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from whichtoken.checks import check_sparse
 from whichtoken.data.table_files import LARGEST
 from whichtoken.display.shown import Shown
 
@@ -109,6 +110,7 @@ def as_bags(X: Any, token_dim: int | None = None) -> Bags:
         Width of an instance, for 2-D input; checked for the others.
     """
     if isinstance(X, Bags):
+        _check_starts(X)
         _check_width(X.dim, token_dim)
         return X
     if isinstance(X, np.ma.MaskedArray) and X.ndim == 3:
@@ -134,12 +136,21 @@ def as_bags(X: Any, token_dim: int | None = None) -> Bags:
     return Bags(_usable(tokens), np.arange(0, n * length + 1, length))
 
 
+def _check_starts(bags: Bags) -> None:
+    starts = bags.starts
+    if len(starts) < 2 or starts[0] != 0 or starts[-1] != len(bags.tokens) or (np.diff(starts) < 0).any():
+        raise ValueError(f"starts of bags must ascend from 0 to the number of instances, {len(bags.tokens)}")
+
+
 def is_ragged(X: Any) -> bool:
     """Whether X is a sequence of arrays and not one array."""
     return isinstance(X, list | tuple) and any(getattr(bag, "ndim", np.ndim(bag)) == 2 for bag in X)
 
 
 def _stacked(bags: Sequence[Any], token_dim: int | None) -> Bags:
+    for i, bag in enumerate(bags):
+        if sparse.issparse(bag):
+            check_sparse(f"bag {i}", bag)
     arrays = [np.asarray(bag.toarray() if sparse.issparse(bag) else bag) for bag in bags]
     width = next(bag.shape[1] for bag in arrays if bag.ndim == 2)
     for i, bag in enumerate(arrays):

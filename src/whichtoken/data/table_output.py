@@ -5,18 +5,20 @@ from __future__ import annotations
 import csv
 import json
 import re
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
+from whichtoken.extras import require
 from whichtoken.files import replacing
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes a cell that starts so for a formula
+FORMULA_SIGNS = ("=", "+", "-", "@", "\N{MINUS SIGN}")  # a spreadsheet takes a cell that starts so for a formula
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -57,9 +59,12 @@ def write_table(frame: pd.DataFrame, path: str | Path, *, spreadsheet_safe: bool
 
 
 def check_table_suffix(path: str | Path) -> None:
-    """Refuse a file name that says no known form of table; call it before the work whose result goes there."""
-    if Path(path).suffix.lower() not in WRITERS:
+    """Refuse a file name whose form of table cannot be written; call it before the work whose result goes there."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in WRITERS:
         raise UsageError(f"{path}: a table is written as {', '.join(WRITERS)}; give the file one of these endings")
+    if suffix == ".parquet":
+        require("pyarrow", str(path))
 
 
 def _delimited(separator: str) -> Callable[[pd.DataFrame, Path], None]:
@@ -110,6 +115,12 @@ def _without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _quoted(cell: Any) -> Any:
-    if isinstance(cell, str) and cell.startswith(FORMULA_SIGNS) and not NUMBER.fullmatch(cell):
+    if isinstance(cell, str) and _is_formula(cell) and not NUMBER.fullmatch(cell):
         return "'" + cell
     return cell
+
+
+def _is_formula(cell: str) -> bool:
+    """Whether a cell starts as a formula, behind what a spreadsheet may pass over and in any width of the signs."""
+    first = next((sign for sign in cell if not sign.isspace() and unicodedata.category(sign) not in ("Cc", "Cf")), "")
+    return cell.startswith(("\t", "\r", "\n")) or unicodedata.normalize("NFKC", first).startswith(FORMULA_SIGNS)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from whichtoken.checks import as_csr
 from whichtoken.display.shown import Shown
 
 LARGEST = np.iinfo(np.int32).max
@@ -101,7 +102,7 @@ def count_ids(rows: NDArray[Any], ids: NDArray[Any], shape: tuple[int, int]) -> 
 
 def as_counts(counts: Any) -> sparse.csr_array:
     """Whole numbers >= 0, (n, |S|), as int32 csr_array with sorted indices; a view where that is already so."""
-    matrix = sparse.csr_array(counts if sparse.issparse(counts) else np.asarray(counts))
+    matrix = as_csr("counts", counts if sparse.issparse(counts) else np.asarray(counts))
     if matrix.ndim != 2:
         raise ValueError(f"counts of shape {matrix.shape} must have two axes, documents and tokens")
     values = matrix.data

@@ -12,7 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from whichtoken.data.reading import reason
 from whichtoken.display.shown import Shown
+from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.inspection.anatomy import anatomy
 from whichtoken.inspection.probe import AttentionProbe
@@ -54,6 +56,7 @@ def corpus_picks(
     """Run the texts through the model and keep what each head picked."""
     longest = longest_text(model, tokenizer)
     encoded, truncated = encode(tokenizer, texts, longest)
+    _check_ids(model, tokenizer, encoded)
     check_memory(model, max(map(len, encoded)), batch)
     found: dict[str, list[NDArray[Any]]] = {name: [] for name in FIELDS}
     names: list[list[Counter[int]]] = []
@@ -61,10 +64,12 @@ def corpus_picks(
     with AttentionProbe(model, special=tokenizer) as probe, torch.no_grad():
         for rows in np.array_split(order, max(1, -(-len(order) // batch))):
             inputs = pad(tokenizer, [encoded[i] for i in rows])
-            model(**inputs)
             if not names:
+                _first_run(model, inputs)
                 _check_readings(probe)
                 names = [[Counter() for _ in probe.reading(i).heads] for i in range(len(probe.names))]
+            else:
+                model(**inputs)
             for name, values in _batch_picks(probe, queries, special, names).items():
                 found[name].append(values)
     place = np.argsort(order, kind="stable")
@@ -139,16 +144,61 @@ def encode(tokenizer: Any, texts: Sequence[str], longest: int) -> tuple[list[lis
     for i, text in enumerate(texts):
         if not isinstance(text, str) or not text.strip():
             raise UsageError(f"text {i + 1} is empty; leave empty texts out")
-    whole = tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
-    cut = tokenizer(list(texts), truncation=True, max_length=longest)["input_ids"]
+    try:
+        whole = tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
+        cut = tokenizer(list(texts), truncation=True, max_length=longest)["input_ids"]
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of the library is not an Exception
+        raise UsageError(f"the tokenizer fails on these texts: {reason(error)}") from error
+    for i, ids in enumerate(cut):
+        if not len(ids):
+            raise UsageError(f"text {i + 1} has no tokens; leave it out")
     return cut, sum(len(a) > len(b) for a, b in zip(whole, cut, strict=True))
+
+
+def _check_ids(model: Any, tokenizer: Any, encoded: Sequence[Sequence[int]]) -> None:
+    """Refuse tokens that the model has no embedding for."""
+    known = getattr(model.get_input_embeddings(), "num_embeddings", None) if _is_of_transformers(model) else None
+    if known is None:
+        return
+    for i, ids in enumerate(encoded):
+        if (worst := max(ids)) >= known:
+            raise UsageError(
+                f"text {i + 1} has the token '{visible(str(tokenizer.convert_ids_to_tokens(worst))[:60])}' (id {worst}), the"
+                f" model knows ids 0 to {known - 1}; give the model's own tokenizer"
+            )
+    if (filler := _filler(tokenizer)) >= known:
+        raise UsageError(
+            f"the tokenizer fills up with id {filler}, the model knows ids 0 to {known - 1}; give the model's own tokenizer"
+        )
+
+
+def _is_of_transformers(model: Any) -> bool:
+    return hasattr(model, "get_input_embeddings") and hasattr(model, "main_input_name")
+
+
+def _first_run(model: Any, inputs: dict[str, Tensor]) -> None:
+    """The first batch, where a model shows whether it reads texts."""
+    wanted = getattr(model, "main_input_name", "input_ids")
+    if wanted != "input_ids":
+        raise UsageError(f"{type(model).__name__} reads {wanted}, not texts; give a model of texts")
+    try:
+        model(**inputs)
+    except UsageError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise UsageError(f"{type(model).__name__} cannot read texts alone: {reason(error)}") from error
+
+
+def _filler(tokenizer: Any) -> int:
+    return int(tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id or 0)
 
 
 def pad(tokenizer: Any, encoded: Sequence[Sequence[int]]) -> dict[str, Tensor]:
     """A batch: ids and mask, padded on the right."""
     longest = max(map(len, encoded))
-    filler = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id or 0
-    ids = torch.full((len(encoded), longest), int(filler))
+    ids = torch.full((len(encoded), longest), _filler(tokenizer))
     mask = torch.zeros_like(ids)
     for row, text in enumerate(encoded):
         ids[row, : len(text)] = torch.tensor(text)
@@ -185,9 +235,10 @@ def check_memory(model: Any, tokens: int, batch: int) -> None:
 
 
 def _check_readings(probe: AttentionProbe) -> None:
-    worst = max((probe.error(layer) for layer in range(len(probe.names))), default=0.0)
+    layers = [layer for layer in range(len(probe.names)) if probe.reading(layer).context is not None]
+    worst = float(np.max([probe.error(layer) for layer in layers], initial=0.0))  # nan if one is
     half = next(probe.model.parameters()).dtype in (torch.float16, torch.bfloat16)
-    if worst > (0.05 if half else TRUST):
+    if not worst <= (0.05 if half else TRUST):
         raise UsageError(
             f"the attention of {type(probe.model).__name__} is not what was recomputed (relative difference {worst:.2g}); "
             "describe its attention module with a subclass of whichtoken.inspection.Adapter: see docs/inspect.md"

@@ -21,6 +21,7 @@ from typing import Any
 
 import whichtoken
 from whichtoken.errors import UsageError, unknown
+from whichtoken.extras import installed, needed_by
 from whichtoken.threads import one_thread
 
 PACKAGE = "whichtoken_benchmarks"
@@ -119,27 +120,20 @@ def run_benchmark(name: str) -> Iterator[Measure]:
     package = ModuleType(PACKAGE)  # so that benchmarks can import from each other, wherever their folder lies
     package.__path__ = [str(files[name].parent)]
     sys.modules[PACKAGE] = package
-    try:
-        with _single_thread():
-            yield from importlib.import_module(f"{PACKAGE}.{files[name].stem}").measure()
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{name} needs {error.name}; install the peers with: pip install 'whichtoken[bench]'"
-        ) from error
+    with needed_by(f"the benchmark {name}"), _single_thread():
+        yield from importlib.import_module(f"{PACKAGE}.{files[name].stem}").measure()
 
 
 @contextmanager
 def _single_thread() -> Iterator[None]:
     """One thread for ours and for theirs, so that nobody wins by cores."""
-    import numba
-    import torch
-
-    before = torch.get_num_threads(), numba.get_num_threads()
+    libraries = [importlib.import_module(name) for name in ("numba", "torch") if installed(name)]
+    before = [library.get_num_threads() for library in libraries]
     try:
         with one_thread():
-            torch.set_num_threads(1)
-            numba.set_num_threads(1)
+            for library in libraries:
+                library.set_num_threads(1)
             yield
     finally:
-        torch.set_num_threads(before[0])
-        numba.set_num_threads(before[1])
+        for library, threads in zip(libraries, before, strict=True):
+            library.set_num_threads(threads)

@@ -85,8 +85,8 @@ def _declared(module: ModuleType) -> list[type[Experiment[Any]]]:
         item
         for item in vars(module).values()
         if isinstance(item, type)
-        and issubclass(item, Experiment)
         and item.__module__ == module.__name__
+        and issubclass(item, Experiment)
         and hasattr(item, "id")
     ]
 
@@ -109,6 +109,8 @@ def _check(item: type[Experiment[Any]], found: Mapping[str, Experiment[Any]]) ->
         raise UsageError("the class must name its point, as in Experiment[Point] with a frozen dataclass Point")
     if type(item.version) is not int:
         raise UsageError(f"version={item.version!r} must be a whole number")
+    if not isinstance(item.needs, str):
+        raise UsageError(f"needs={item.needs!r} must be the name of a package")
     shown = item()
     expected: Any = shown.expected
     if not isinstance(expected, Mapping) or not all(isinstance(codes, Mapping) for codes in expected.values()):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
+from whichtoken.extras import installed, lacks
 from whichtoken.lab.record import States, recorded_states
 
 if TYPE_CHECKING:
@@ -238,6 +239,7 @@ class Experiment(ABC, Generic[PointT]):
     presets: ClassVar[Mapping[str, tuple[Grid, ...]]]
     method_fields: ClassVar[frozenset[str]] = frozenset()  # kept out of the random stream: same data for each method
     point_type: ClassVar[type]
+    needs: ClassVar[str] = ""  # the optional package without which no point can run, such as torch
     # a point of less than a second, where those of `full` take longer: its row is recorded, and computed again by the tests
     spot: ClassVar[Any] = None
 
@@ -254,6 +256,11 @@ class Experiment(ABC, Generic[PointT]):
     def predict(self, point: PointT) -> Mapping[str, Predicted]:
         """What theory says of this point."""
         return {}
+
+    @property
+    def missing(self) -> str:
+        """The sentence for an optional package that it needs and that is not installed; empty when nothing is missing."""
+        return "" if not self.needs or installed(self.needs) else lacks(self.needs)
 
     def absent(self, point: PointT) -> str:
         """Why this point cannot run here, and how to get what is missing; empty when it can."""

@@ -15,9 +15,11 @@ from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.experiment import Predicted, Row
 from whichtoken.lab.ledger_file import (
     TABLES,
+    FilePlace,
     check_schema,
     checksum,
     decoded,
+    gone,
     one_sentence,
     opened_to_read,
     opened_to_write,
@@ -69,6 +71,8 @@ class Ledger:
         self._connection = connection
         self._tables = set(tables_of(schema))  # a table that came with a later schema is empty
         self._verified = set(verified)
+        self._place = FilePlace(path)
+        self._written: dict[str, dict[tuple[Any, ...], int]] = {"rows": {}, "predictions": {}}  # checksums by key
 
     @classmethod
     @contextmanager
@@ -77,7 +81,9 @@ class Ledger:
         with opened_to_write(path) as connection:
             with one_sentence(path):
                 schema = check_schema(path, connection)
-            yield cls(path, connection, schema, TABLES)
+            ledger = cls(path, connection, schema, TABLES)
+            yield ledger
+            ledger._check_stored()
 
     @classmethod
     @contextmanager
@@ -195,6 +201,21 @@ class Ledger:
         marks = ",".join("?" * (len(values) + 1))
         with one_sentence(self.path), self._connection:
             self._connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", (*values, checksum(values)))
+        self._place.check()
+        if table in self._written:
+            self._written[table][values[: TABLES[table].key]] = checksum(values)
+
+    def _check_stored(self) -> None:
+        """See that whoever opens the file now finds every row that was written."""
+        self._place.check()
+        with opened_to_read(self.path) as connection, one_sentence(self.path):
+            for table, written in self._written.items():
+                columns = [*list(TABLES[table].columns)[: TABLES[table].key], "checksum"]
+                found = {
+                    tuple(key): sum_ for *key, sum_ in connection.execute(f"SELECT {', '.join(columns)} FROM {table}")
+                }
+                if not written.items() <= found.items():
+                    raise gone(self.path)
 
     def _select(self, table: str, where: Mapping[str, Any] | None = None) -> Iterator[list[Any]]:
         """Rows of a table, decoded; the first call checks that the table is as it was written."""

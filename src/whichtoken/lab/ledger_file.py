@@ -18,8 +18,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from whichtoken.errors import UsageError
 from whichtoken.files import replacing
 
@@ -68,7 +66,8 @@ def opened_to_write(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection for the one driver that writes; makes the file, or brings one of an older schema up to date."""
     _check_kind(path)
     _check_writable(path)
-    with _driver_lock(path), _connected(path) as connection:
+    # links to one file share its lock
+    with _driver_lock(path, Path(os.path.realpath(path))), _connected(path) as connection:
         with one_sentence(path):
             if _is_new(connection):
                 # the mode first: it cannot change inside a transaction
@@ -92,6 +91,39 @@ def opened_to_read(path: Path) -> Iterator[sqlite3.Connection]:
     mode = "mode=ro" if _log_size(path) or os.access(path.parent, os.W_OK) else "immutable=1"
     with _connected(path, mode) as connection:
         yield connection
+
+
+class FilePlace:
+    """Where the file of an open connection is: rows go to the file that was opened, wherever it is by now.
+
+    Without a look at its name, a run whose file was deleted, moved or replaced would end well, and nothing would be there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._names = [os.path.abspath(path), f"{os.path.realpath(path)}-wal"]  # the rows, and those on their way there
+        self._files = [_identity(name) for name in self._names]
+
+    def check(self) -> None:
+        """Refuse to go on if the names no longer lead to the files that are open."""
+        for name, file in zip(self._names, self._files, strict=True):
+            if file is not None and file != _identity(name):
+                raise gone(self.path)
+
+
+def gone(path: Path) -> UsageError:
+    return UsageError(
+        f"{path} was deleted, moved, replaced or overwritten while this run wrote to it, and its rows with it; "
+        "put the file back if you have it, and run the same command again to compute what is missing"
+    )
+
+
+def _identity(name: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(name)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def tables_of(schema: int) -> list[str]:
@@ -221,9 +253,11 @@ def _migrate(path: Path, connection: sqlite3.Connection, schema: int) -> None:
 
 
 @contextmanager
-def _driver_lock(path: Path) -> Iterator[None]:
+def _driver_lock(path: Path, target: Path) -> Iterator[None]:
     """Mark the one driver by a lock file: readers may look at any time, a second driver may not start."""
-    lock = FileLock(f"{path}.lock", timeout=0)
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(f"{target}.lock", timeout=0)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
@@ -269,6 +303,10 @@ def _check_writable(path: Path) -> None:
             raise UsageError(f"{item} is read-only; make it writable or choose another --out")
     if path.exists() and not os.access(path, os.W_OK):
         raise UsageError(f"{path} cannot be written by this user; choose another --out")
+    if path.exists() and path.stat().st_nlink > 1:  # SQLite keeps a log and a lock beside each name: they would differ
+        raise UsageError(
+            f"{path} has another name (a hard link), under which it would change too; write to a copy of it"
+        )
 
 
 def _log_size(path: Path) -> int:

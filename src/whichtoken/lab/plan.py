@@ -122,7 +122,8 @@ class RunPlan(Shown):
     @cached_property
     def _absent(self) -> tuple[dict[str, str], str]:
         try:
-            reasons = {text: self.experiment.absent(point) for text, point in self.points.items()}
+            missing = self.experiment.missing
+            reasons = {text: missing or self.experiment.absent(point) for text, point in self.points.items()}
             return {text: str(reason) for text, reason in reasons.items() if reason}, ""
         except KeyboardInterrupt:
             raise
@@ -212,13 +213,20 @@ def _point(experiment: Experiment[Any], values: Mapping[str, Any]) -> Any:
         raise UsageError(f"{experiment.id}: {error}") from error
 
 
+@cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import ConfigDict, TypeAdapter
+
+    return TypeAdapter(kind, config=ConfigDict(allow_inf_nan=False))  # JSON, and so a key of the ledger, has neither
+
+
 def _value(experiment: Experiment[Any], name: str, kind: Any, value: Any) -> Any:
     """The value in the field's type, so that 2 and 2.0 are one point."""
     if type(value) is kind and (kind is not float or math.isfinite(value)):
         return value
-    from pydantic import ConfigDict, TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
-    adapter = TypeAdapter(kind, config=ConfigDict(allow_inf_nan=False))  # JSON, and so a key of the ledger, has neither
+    adapter = _adapter(kind)
     try:
         if isinstance(value, str) and value.lstrip().startswith("["):
             return adapter.validate_json(value)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from whichtoken.progress import terminal_bars
+from whichtoken.progress import progress_lines, terminal_bars
 
 Tick = Callable[[str, bool], None]  # (experiment id, whether the row failed)
 ALL = "all claims"
@@ -14,13 +14,19 @@ ALL = "all claims"
 
 @contextmanager
 def theory_bars(experiments: Iterable[str]) -> Iterator[Tick]:
-    """A bar for each theory and one for all of them, on standard error: points done, failed and time left.
+    """How far the points are, on standard error: bars for each theory on a terminal, elsewhere a line every few seconds.
 
     Parameters
     ----------
     experiments : ids of the experiments that the points to compute belong to, one for each point.
     """
+    from rich.console import Console
+
     totals = Counter(map(_theory, experiments))
+    if not Console(stderr=True).is_terminal:
+        with _lines(totals.total()) as tick:
+            yield tick
+        return
     parts = {**totals, ALL: totals.total()} if len(totals) > 1 else dict(totals)
     failures: Counter[str] = Counter()
     with terminal_bars(
@@ -33,6 +39,23 @@ def theory_bars(experiments: Iterable[str]) -> Iterator[Tick]:
                 failures[part] += failed
                 update(part, advance=1, claim="" if part == ALL else claim, failed=failures[part])
 
+        yield tick
+
+
+@contextmanager
+def _lines(total: int) -> Iterator[Tick]:
+    done, latest = Counter[bool](), ""
+
+    def tick(experiment: str, failed: bool) -> None:
+        nonlocal latest
+        done[failed] += 1
+        latest = experiment
+
+    def describe() -> str:
+        failures = f", {done[True]} failed" if done[True] else ""
+        return f"{done.total()} of {total} points{failures}{'; ' if latest else ''}{latest}"
+
+    with progress_lines(describe):
         yield tick
 
 

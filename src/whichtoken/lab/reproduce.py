@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def _compute(
     """
     owner = {plan.experiment.id: plan for plan in plans}
     renewed: set[RunTask] = set()  # computed by this very run
-    while tasks := [task for plan in plans for task in _missing(plan, ledger, renewed if fresh else None)]:
+    while tasks := _interleaved([_missing(plan, ledger, renewed if fresh else None) for plan in plans]):
         unfinished = set(tasks)
         bars = progress(len(tasks)) if progress else theory_bars(task.experiment for task in tasks)
         with bars as tick, closing(engine.map(tasks)) as outcomes:
@@ -128,6 +129,11 @@ def _compute(
                 "finished rows are saved, and the same command computes the rest"
             )
         renewed.update(tasks)
+
+
+def _interleaved(parts: Sequence[Sequence[RunTask]]) -> list[RunTask]:
+    """The tasks of all plans in turn: workers that begin together begin with different claims, and compile different kernels."""
+    return [task for turn in zip_longest(*parts) for task in turn if task is not None]
 
 
 def _missing(plan: RunPlan, ledger: Ledger, renewed: Set[RunTask] | None) -> list[RunTask]:

@@ -21,15 +21,36 @@ from typing import Any, Literal
 from whichtoken import __version__
 from whichtoken.display.shown import Shown
 from whichtoken.errors import in_one_line
-from whichtoken.kernel_cache import save_kernels_in_turn
 from whichtoken.lab.canonical import plain, random_stream
 from whichtoken.lab.discovery import experiments, find
 from whichtoken.lab.experiment import Experiment, Predicted
 from whichtoken.lab.plan import RunTask, read_point
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+# a claim's numbers shall not depend on the processor, and flows carry the last bit on: instructions that every x86 server has
+BLAS_KERNELS = "Haswell"
+WIDE_VECTORS = ("AVX512", "X86_V4")  # what newer processors would add, as numpy names them
 LARGEST = 64 * 2**20  # characters of JSON in one row
 PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
+
+
+def worker_environment() -> dict[str, str]:
+    """What a process that computes points has in its environment: one thread, and the same instructions on every machine."""
+    from numpy._core import _multiarray_umath as numpy_core  # type: ignore[attr-defined]
+
+    one_thread = dict.fromkeys((*THREAD_VARIABLES, "NUMBA_NUM_THREADS"), "1")
+    if not numpy_core.__cpu_features__.get("AVX2"):
+        return one_thread
+    wide = [
+        name
+        for name in numpy_core.__cpu_dispatch__
+        if name.startswith(WIDE_VECTORS) and numpy_core.__cpu_features__[name]
+    ]
+    return {
+        **one_thread,
+        "OPENBLAS_CORETYPE": BLAS_KERNELS,
+        **({"NPY_DISABLE_CPU_FEATURES": " ".join(wide)} if wide else {}),
+    }
 
 
 @dataclass(frozen=True)
@@ -64,7 +85,6 @@ def get_ready(driver: int | None = None) -> None:
     if driver is not None:
         keep_quiet()
         leave_with(driver)
-    save_kernels_in_turn()
     with suppress(Exception):
         experiments()
 

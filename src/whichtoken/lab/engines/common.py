@@ -11,11 +11,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from whichtoken.errors import UsageError, in_one_line, system_fault
 from whichtoken.lab.plan import RunTask
 from whichtoken.lab.worker import Outcome
 
 TRIES = 3  # a task whose worker dies this often is recorded as failed
 TICK = 0.5  # seconds between two looks at the clock
+HANDLES, HANDLES_OF_A_WORKER = 64, 16  # open files of a driver: about twice what was measured
+GOES_ON = "finished rows are saved, and the same command continues from there"
 START_SECONDS = 120.0  # to start a worker and load the experiments; not part of a point's time
 
 Ended = tuple[RunTask, Outcome | None]  # None: the worker died
@@ -74,6 +77,32 @@ def worker_died() -> Outcome:
 
 def timed_out(seconds: float) -> Outcome:
     return Outcome("failed", f"stopped after {seconds:g} s, the time limit of a point (--timeout)", {}, seconds)
+
+
+def cannot_start(what: str, error: Exception) -> UsageError:
+    """The sentence for workers that the system does not let us start."""
+    reason = system_fault(error) or f"{in_one_line(error)}; is the machine out of memory?"
+    return UsageError(f"{what} cannot be started: {reason}; {GOES_ON}")
+
+
+def ensure_handles(workers: int) -> None:
+    """Raise this process's limit on open files if so many workers need more, or say that it is too low.
+
+    Libraries that run out of them in the middle of a start leave processes and pages of stacks behind.
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    needed = HANDLES + HANDLES_OF_A_WORKER * workers
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY != hard < needed:
+        raise UsageError(
+            f"{workers} worker processes need about {needed} open files, and the system allows {hard}; "
+            "raise that limit (ulimit -n) or give fewer --workers"
+        )
+    if resource.RLIM_INFINITY != soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def start_tracker(tracker: Any) -> None:

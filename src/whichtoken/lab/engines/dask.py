@@ -13,11 +13,20 @@ from multiprocessing import resource_tracker
 from typing import Any
 
 from whichtoken.errors import UsageError
-from whichtoken.lab.engines.common import START_SECONDS, children_ignore_interrupts, run_rounds, start_tracker
+from whichtoken.extras import needed_by
+from whichtoken.lab.engines.common import (
+    START_SECONDS,
+    cannot_start,
+    children_ignore_interrupts,
+    ensure_handles,
+    run_rounds,
+    start_tracker,
+)
 from whichtoken.lab.engines.dask_session import ANSWER_SECONDS, Session
 from whichtoken.lab.engines.limits import TimeLimit
 from whichtoken.lab.plan import RunTask
-from whichtoken.lab.worker import Outcome
+from whichtoken.lab.worker import Outcome, worker_environment
+from whichtoken.processes import safe_children
 
 CONFIGURATION: dict[str, Any] = {
     # Dask always opens a port for web pages, also without a dashboard; on it is then nothing to see and nothing to order
@@ -26,7 +35,7 @@ CONFIGURATION: dict[str, Any] = {
     # a worker that is slow to come back on a busy machine is not given up behind our back
     "distributed.deploy.lost-worker-timeout": "1000 days",
 }
-NEEDS = "the dask engine needs {}; install it with: pip install 'whichtoken[dask]'"
+ENGINE = "the dask engine"
 
 
 class DaskEngine:
@@ -53,7 +62,7 @@ class DaskEngine:
         self.limit = limit
 
     def map(self, tasks: Iterable[RunTask]) -> Generator[tuple[RunTask, Outcome]]:
-        with _silent_logs(), ExitStack() as stack:
+        with _silent_logs(), safe_children(), ExitStack() as stack:
             cluster = _Foreign(self.address) if self.address else stack.enter_context(_own_cluster(self.workers))
             session = stack.enter_context(Session(cluster, self.limit))
             yield from run_rounds(session.one_round, tasks)
@@ -137,15 +146,17 @@ class _Own:
 @contextmanager
 def _own_cluster(workers: int) -> Iterator[_Own]:
     """Processes that answer nobody but this run: on the loopback interface, with keys of their own, without web pages."""
+    ensure_handles(workers)
     distributed = _dask()
-    try:
-        security = distributed.Security.temporary()
-    except ImportError:
-        raise UsageError(NEEDS.format("the package cryptography")) from None
-    import dask.config
+    with needed_by(ENGINE):
+        import cryptography  # noqa: F401  # for the keys
+        import dask.config
+
+    security = distributed.Security.temporary()
 
     start_tracker(resource_tracker)  # whoever starts it later lets interrupts through again
-    with dask.config.set(CONFIGURATION):
+    environment = {**dask.config.get("distributed.nanny.pre-spawn-environ"), **worker_environment()}
+    with dask.config.set({**CONFIGURATION, "distributed.nanny.pre-spawn-environ": environment}):
         with children_ignore_interrupts():
             cluster = _start(distributed, n_workers=workers, security=security)
         with cluster:
@@ -168,15 +179,14 @@ def _start(distributed: Any, **options: Any) -> Any:
             )
         except Exception as error:
             if last:
-                raise UsageError("the workers of a Dask cluster cannot be started here (out of memory?)") from error
+                raise cannot_start("the workers of a Dask cluster", error) from error
     raise AssertionError
 
 
 def _dask() -> Any:
-    try:
+    with needed_by(ENGINE):
         import distributed
-    except ImportError:
-        raise UsageError(NEEDS.format("Dask")) from None
+
     return distributed
 
 

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from whichtoken.errors import UsageError, in_one_line
-from whichtoken.lab.engines.common import START_SECONDS, TICK, AwakeClock, Ended, timed_out
+from whichtoken.lab.engines.common import GOES_ON, START_SECONDS, TICK, AwakeClock, Ended, timed_out
 from whichtoken.lab.engines.limits import TimeLimit
 from whichtoken.lab.plan import RunTask
 from whichtoken.lab.worker import Outcome, get_ready, work
@@ -24,7 +24,6 @@ from whichtoken.lab.worker import Outcome, get_ready, work
 ANSWER_SECONDS = 10.0  # for a scheduler to answer at the beginning
 PATIENCE = 30.0  # for a scheduler, or any worker, to come back
 LOSSES = 10  # of the scheduler in a row, without a task that ended in between
-GOES_ON = "finished rows are saved, and the same command continues from there"
 
 
 class Cluster(Protocol):

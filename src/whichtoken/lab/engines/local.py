@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.resource_tracker
 import os
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
@@ -12,18 +13,22 @@ from typing import Any
 
 from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.engines.common import (
+    GOES_ON,
     START_SECONDS,
     TICK,
     AwakeClock,
     Ended,
+    cannot_start,
     children_ignore_interrupts,
+    ensure_handles,
     run_rounds,
     start_tracker,
     timed_out,
 )
 from whichtoken.lab.engines.limits import TimeLimit
 from whichtoken.lab.plan import RunTask
-from whichtoken.lab.worker import THREAD_VARIABLES, Outcome, be_a_worker, get_ready, work
+from whichtoken.lab.worker import Outcome, be_a_worker, get_ready, work, worker_environment
+from whichtoken.processes import safe_children
 
 STARTS = 5  # workers in a row that end before they are ready, after which there is no point in starting more
 SHARED_MEMORY = Path("/dev/shm")
@@ -53,9 +58,16 @@ class LocalEngine:
     def map(self, tasks: Iterable[RunTask]) -> Generator[tuple[RunTask, Outcome]]:
         from loky.backend import resource_tracker
 
+        tasks = list(tasks)
+        ensure_handles(min(self.workers, len(tasks)))
         clear_semaphores()
-        start_tracker(resource_tracker)
-        yield from run_rounds(self._round, tasks)
+        with safe_children():
+            try:
+                for tracker in (resource_tracker, multiprocessing.resource_tracker):  # loky starts both
+                    start_tracker(tracker)
+            except OSError as error:
+                raise cannot_start("worker processes", error) from error
+            yield from run_rounds(self._round, tasks)
 
     def _round(self, tasks: deque[RunTask], alone: bool) -> Iterator[Ended]:
         clock = AwakeClock()
@@ -108,6 +120,8 @@ class _Lane:
                     self._future = self._pool.submit(work, task)
             except BrokenProcessPool:  # the worker died when it had nothing to do, or at once
                 self._count_failed_start()
+            except Exception as error:
+                raise cannot_start("worker processes", error) from error
             else:
                 self._clock.tick()
                 self._since = self._clock.seconds
@@ -146,7 +160,7 @@ class _Lane:
     def _open(self) -> None:
         from loky import ProcessPoolExecutor
 
-        environment = dict.fromkeys((*THREAD_VARIABLES, "NUMBA_NUM_THREADS"), "1")
+        environment = worker_environment()
         if "PYTHONFAULTHANDLER" not in os.environ:
             environment["PYTHONFAULTHANDLER"] = ""  # a crash is a failed row, not pages of stacks on the terminal
         self._pool = ProcessPoolExecutor(1, env=environment, initializer=be_a_worker, initargs=(os.getpid(),))
@@ -170,7 +184,7 @@ class _Lane:
         if self.failed_starts == STARTS:
             raise UsageError(
                 f"worker processes cannot be started: {STARTS} in a row ended or hung before they were ready "
-                "(out of memory?); finished rows are saved, and the same command continues from there"
+                f"(out of memory?); {GOES_ON}"
             )
 
     def _outcome(self) -> Outcome | None:
