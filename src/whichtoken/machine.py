@@ -20,14 +20,13 @@ def machine() -> str:
 
 
 def part_versions(more: Iterable[str] = ()) -> dict[str, str]:
-    """Versions of whichtoken, Python and the main packages, and of those of `more` that are installed."""
+    """Versions of whichtoken and Python, and of those of the main packages and of `more` that are installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     import whichtoken
 
-    own = {"whichtoken": whichtoken.__version__, "Python": platform.python_version()}
-    found = own | {name: version(name) for name in PARTS}
-    for name in more:
+    found = {"whichtoken": whichtoken.__version__, "Python": platform.python_version()}
+    for name in (*PARTS, *more):
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found

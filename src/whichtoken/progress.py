@@ -1,10 +1,17 @@
-"""What a person sees while something takes long: a bar on standard error of a terminal, nothing elsewhere."""
+"""What a person sees while something takes long: bars on a terminal, a line every few seconds in a file or a pipe."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
 from typing import Any
+
+LINE_SECONDS = 4.0  # between two lines of progress
+
+quiet = False  # set by --quiet: no progress is shown
 
 
 @contextmanager
@@ -38,7 +45,7 @@ def terminal_bars(totals: Mapping[str, int], before: str, after: str, **fields: 
     )
 
     console = Console(stderr=True)
-    if not console.is_terminal or not any(totals.values()):
+    if quiet or not console.is_terminal or not any(totals.values()):
         yield lambda part, **changes: None
         return
     columns = (
@@ -53,3 +60,28 @@ def terminal_bars(totals: Mapping[str, int], before: str, after: str, **fields: 
     with Progress(*columns, console=console, transient=True) as progress:
         bars = {part: progress.add_task("", total=total, part=part, **fields) for part, total in totals.items()}
         yield lambda part, **changes: progress.update(bars[part], **changes)
+
+
+@contextmanager
+def progress_lines(describe: Callable[[], str] = lambda: "still working") -> Iterator[None]:
+    """Print what `describe` says, with the seconds so far, every few seconds while the block runs.
+
+    From a thread, so that lines come also while one piece of work takes long; on standard error; nothing under --quiet.
+    """
+    if quiet:
+        yield
+        return
+    finished, began = Event(), time.monotonic()
+
+    def speak() -> None:
+        while not finished.wait(LINE_SECONDS):
+            with suppress(OSError, ValueError):  # a stream that is closed or full ends no computation
+                print(f"      {describe()} ({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
+
+    thread = Thread(target=speak, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()

@@ -36,6 +36,7 @@ def pictures():
     return plan_study(pilot=(X[chosen].reshape(-1, 8, 8)[:150], y[chosen][:150]), target_error=0.1)
 
 
+@pytest.mark.slow
 def test_the_theory_is_trusted_where_it_holds(sparse):
     assert sparse.fits
     assert sparse.theory.signal_tokens == 1
@@ -65,6 +66,7 @@ def test_a_contradiction_comes_first_and_no_limit_is_claimed(pictures):
     assert low <= pictures.pilot.error <= high
 
 
+@pytest.mark.slow
 def test_ragged_constant_and_dependent_features_are_named():
     X, y = source(6).sample(120, np.random.default_rng(0))
     rng = np.random.default_rng(1)
@@ -125,6 +127,7 @@ def test_three_classes_are_refused():
         plan_study(pilot=(X, np.arange(30) % 3))
 
 
+@pytest.mark.slow
 def test_the_figure_shows_the_measured_error(sparse, tmp_path):
     write_figure(sparse, tmp_path / "curve.svg")
     assert "<svg" in (tmp_path / "curve.svg").read_text()
@@ -155,6 +158,7 @@ def test_the_command_takes_what_fit_bags_takes(whichtoken, tmp_path):
     assert plan["pilot"]["classes"] == ["no", "yes"]
 
 
+@pytest.mark.slow
 def test_texts_gaps_and_another_encoding_are_read_as_fit_bags_reads_them(whichtoken, tmp_path):
     X, y = source(3).sample(40, np.random.default_rng(0))
     frame = pd.DataFrame(X.reshape(-1, 3), columns=["größe", "b", "c"])
@@ -172,6 +176,7 @@ def test_texts_gaps_and_another_encoding_are_read_as_fit_bags_reads_them(whichto
     assert "1 row with a gap was left out" in " ".join(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_a_limit_that_nothing_beats_is_claimed():
     weak = SparseTokens(length=8, signal_tokens=1, strength=4.0, prevalence=0.5, dim=10)
     study = plan_study(pilot=weak.sample(80, np.random.default_rng(0)))
@@ -179,6 +184,7 @@ def test_a_limit_that_nothing_beats_is_claimed():
     assert "no classifier can do better than" in theory_lines(study)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "who"), [(6, "pilot"), (4, "forecast")])
 def test_no_limit_is_claimed_that_the_pilot_beats(seed, who):
     weak = SparseTokens(length=8, signal_tokens=1, strength=4.0, prevalence=0.5, dim=10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from sklearn.metrics import confusion_matrix, f1_score, log_loss, roc_auc_score
 
 from whichtoken.errors import UsageError
 from whichtoken.estimators.evaluation import Scheme, Trained, judged, judged_again
-from whichtoken.estimators.evaluation_page import evaluation_html
+from whichtoken.estimators.evaluation_page import calibration_svg, evaluation_html
 from whichtoken.estimators.metrics import HeldOut, calibration_of, details_of, metrics_of, wilson
 from whichtoken.report.evaluation import print_evaluation
 
@@ -242,3 +243,19 @@ def test_schemes_that_cannot_be():
             Scheme(**options)
     with pytest.raises(UsageError, match="30 folds need as many rows of the rarest class; there are 20"):
         judged(PATH, Toy(least=3), Scheme(folds=30))
+
+
+def test_calibration_is_drawn_with_a_dot_and_a_bar_for_each_bin_inside_the_picture():
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.3, 1, 4000)
+    calibration = calibration_of(confidence, rng.random(4000) < confidence)
+    picture = ElementTree.fromstring(calibration_svg(calibration))
+    width, height = map(float, picture.get("viewBox").split()[2:])
+    dots = [(float(dot.get("cx")), float(dot.get("cy"))) for dot in picture.iter("circle")]
+    assert (
+        len(dots)
+        == len(calibration.right)
+        == sum("V" in p.get("d") and "H" not in p.get("d") for p in picture.iter("path"))
+    )
+    assert all(0 < x < width and 0 < y < height for x, y in dots)
+    assert dots == sorted(dots), "a higher probability stands further to the right"

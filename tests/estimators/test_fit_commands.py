@@ -54,11 +54,11 @@ def clinic(rows: int = 240) -> pd.DataFrame:
     return table
 
 
-def test_gaps_texts_encodings_and_all_that_is_said_of_a_fit(command, tmp_path: Path) -> None:
+def test_gaps_texts_encodings_and_all_that_is_said_of_a_fit(whichtoken, tmp_path: Path) -> None:
     table = clinic()
     table.to_csv(tmp_path / "t.csv", index=False, encoding="latin-1")
     form = ("--encoding", "latin-1")
-    done = command(
+    done = whichtoken(
         "fit", "groups", "t.csv", "--prefix", "_", "--split-by", "patient", "--folds", "3", "--class-weight", "balanced",
         "--baseline", "boosting", "--model", "m", "--json", "r.json", *form,
     )  # fmt: skip
@@ -84,7 +84,7 @@ def test_gaps_texts_encodings_and_all_that_is_said_of_a_fit(command, tmp_path: P
     assert "most frequent class" in page
 
     table[["patient", "b_1", "b_colour"]].to_parquet(tmp_path / "new.parquet")  # the columns of the selected group
-    asked = command("predict", "m", "new.parquet", "--to", "out.jsonl", "--abstain-below", "0.9")
+    asked = whichtoken("predict", "m", "new.parquet", "--to", "out.jsonl", "--abstain-below", "0.9")
     assert asked.returncode == 0, asked.stderr
     found = pd.read_json(tmp_path / "out.jsonl", lines=True)
     assert list(found.columns) == ["patient", "b_1", "b_colour", "predicted", "probability_ill", "probability_wéll"]
@@ -92,17 +92,17 @@ def test_gaps_texts_encodings_and_all_that_is_said_of_a_fit(command, tmp_path: P
     np.testing.assert_array_equal(found["predicted"].notna(), sure)
     assert (found["predicted"] == table["label"])[sure].mean() > 0.95
 
-    judged = command("evaluate", "m", "t.csv", "--html", "e.html", *form)
+    judged = whichtoken("evaluate", "m", "t.csv", "--html", "e.html", *form)
     assert judged.returncode == 0, judged.stderr
     assert "the model was trained on rows of this very file, so these scores flatter it" in judged.stdout
     assert "<svg" in (tmp_path / "e.html").read_text("utf-8")
 
 
-def test_rows_with_gaps_can_be_left_out(command, tmp_path: Path) -> None:
+def test_rows_with_gaps_can_be_left_out(whichtoken, tmp_path: Path) -> None:
     table = clinic()
     table.to_csv(tmp_path / "t.csv", index=False)
     kept = int(table["b_1"].notna().sum())
-    done = command("fit", "groups", "t.csv", "--prefix", "_", "--drop-missing", "--no-baseline", "--split-by",
+    done = whichtoken("fit", "groups", "t.csv", "--prefix", "_", "--drop-missing", "--no-baseline", "--split-by",
                       "patient", "--model", "m", "--json", "r.json")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert f"{240 - kept} rows with a gap were left out" in done.stdout
@@ -121,10 +121,11 @@ def rare_texts(path):
 
 
 @pytest.mark.filterwarnings("always:.*have fewer than 5 documents")
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--folds", "3"]])
-def test_rare_classes_are_learned_and_said_not_to_be_tested(command, tmp_path, options):
+def test_rare_classes_are_learned_and_said_not_to_be_tested(whichtoken, tmp_path, options):
     rare_texts(tmp_path / "rare.csv")
-    done = command("fit", "text", "rare.csv", "--model", "model", "--json", "scores.json", *options)
+    done = whichtoken("fit", "text", "rare.csv", "--model", "model", "--json", "scores.json", *options)
     assert done.returncode == 0, done.stderr
     assert "leave such classes out with min_class=5 (on the command line: --min-class 5)" in done.stderr
     assert "class 'd' has too few rows to be tested; it is learned all the same" in done.stdout

@@ -79,6 +79,11 @@ def test_classes_keep_their_dtype(classes: np.ndarray) -> None:
     np.testing.assert_array_equal(classes_from_json(stored), classes, strict=True)
 
 
+def test_labels_that_would_fill_the_memory_are_refused() -> None:
+    with pytest.raises(UsageError, match="'classes' are not two or more texts or numbers"):
+        classes_from_json({"dtype": "<U250000", "values": sorted(map(str, range(10_000)))})
+
+
 def test_saving_again_replaces_and_leaves_nothing_else(folder: Path) -> None:
     save_model(folder, "toy", {"second": True}, {})
     assert load_model(folder)[1:] == ({"second": True}, {})
@@ -151,6 +156,7 @@ print(steps, sum(kind == "old" for kind, _ in seen), all(right for _, right in s
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_death_at_every_step_leaves_the_old_model_or_the_new_one(tmp_path: Path) -> None:
     result = subprocess.run(
@@ -228,7 +234,15 @@ def test_other_versions(folder: Path) -> None:
     rewrite(folder, lambda description: description.update(version=3))
     with pytest.raises(UsageError, match=r"newer version \(format 3, this program knows 2\); upgrade whichtoken"):
         load_model(folder)
-    save_model(folder, "toy", {}, {})  # either may be replaced
+    for version in (0, -1, -(10**30)):
+        rewrite(folder, lambda description, version=version: description.update(version=version))
+        with pytest.raises(UsageError, match=rf"format {version} does not exist; model.json was changed or damaged"):
+            load_model(folder)
+    for version in (True, 1.0, 2.0, "2", None, [2]):
+        rewrite(folder, lambda description, version=version: description.update(version=version))
+        with pytest.raises(UsageError, match=r"model folder|before the first release|has no valid 'version'"):
+            load_model(folder)
+    save_model(folder, "toy", {}, {})  # any of them may be replaced
     assert load_model(folder)[0] == "toy"
 
 

@@ -31,7 +31,13 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=str)
+COMPILE_LONG = {"embeddings", "two queries"}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, id=kind, marks=pytest.mark.slow if kind in COMPILE_LONG else ()) for kind in KINDS],
+)
 def model(request):
     return TextClassifier(C=3.0, random_state=0, **KINDS[request.param]).fit(TRAIN, NAMES[:400])
 
@@ -416,6 +422,7 @@ def test_wrong_input_is_one_sentence(texts, labels, options, sentence):
         TextClassifier(**options).fit(texts, labels)
 
 
+@pytest.mark.slow
 def test_embeddings_have_their_limits():
     for options, sentence in (({"n_queries": 2}, "one query"), ({"class_weight": "balanced"}, "equal weights")):
         with pytest.raises(ValueError, match=sentence):

@@ -20,8 +20,8 @@ def reviews(tmp_path):
     return table
 
 
-def test_fit_predict_explain(command, tmp_path, reviews):
-    fitted = command(
+def test_fit_predict_explain(whichtoken, tmp_path, reviews):
+    fitted = whichtoken(
         "fit", "text", "reviews.csv", "--text", "review", "--label", "sentiment", "--split-by", "film", "--model", "model",
         "--json", "metrics.json",
     )  # fmt: skip
@@ -30,12 +30,12 @@ def test_fit_predict_explain(command, tmp_path, reviews):
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert metrics["test"] == 60
     assert metrics["ours"]["accuracy"] > 0.6
-    predicted = command("predict", "model", "reviews.csv", "--column", "review", "--to", "out.csv")
+    predicted = whichtoken("predict", "model", "reviews.csv", "--column", "review", "--to", "out.csv")
     assert predicted.returncode == 0, predicted.stderr
     table = pd.read_csv(tmp_path / "out.csv")
     assert list(table.columns) == ["review", "sentiment", "film", "predicted", "probability_bad", "probability_good"]
     assert (table["predicted"] == reviews["sentiment"]).mean() > 0.8
-    explained = command(
+    explained = whichtoken(
         "explain", "model", "A superb story with a <b>dreadful</b> end.", "--html", "a.html", "--json", "a.json"
     )
     assert explained.returncode == 0, explained.stderr
@@ -51,12 +51,13 @@ def test_fit_predict_explain(command, tmp_path, reviews):
     page = (tmp_path / "a.html").read_text()
     assert "&lt;" in page
     assert "<b>dreadful" not in page
-    shown = command("explain", "model", "--file", "reviews.csv", "--column", "review")
+    shown = whichtoken("explain", "model", "--file", "reviews.csv", "--column", "review")
     assert [f"document {number}: " in shown.stdout for number in (1, 2, 3, 4)] == [True, True, True, False]
     assert "and 237 more; --html FILE shows them all" in shown.stdout
     assert "attention" not in shown.stdout
     assert (
-        "attention" in command("explain", "model", "--file", "reviews.csv", "--column", "review", "--rows", "1").stdout
+        "attention"
+        in whichtoken("explain", "model", "--file", "reviews.csv", "--column", "review", "--rows", "1").stdout
     )
 
 
@@ -69,24 +70,24 @@ def test_rows_of_a_file_are_read_whenever_they_are_needed(tmp_path, reviews, mon
     assert list(texts) == list(texts) == reviews["review"][rows].tolist()
 
 
-def test_the_baseline_of_many_documents_chooses_on_some(command, tmp_path, reviews, monkeypatch):
+def test_the_baseline_of_many_documents_chooses_on_some(whichtoken, tmp_path, reviews, monkeypatch):
     from whichtoken.estimators import baselines
 
     arguments = ["fit", "text", "reviews.csv", "--text", "review", "--label", "sentiment", "--json", "metrics.json"]
     accuracy = []
     for enough in (1000, 120):  # of 180
         monkeypatch.setattr(baselines, "ENOUGH_TO_CHOOSE", enough)
-        assert command(*arguments, "--model", f"model{enough}").returncode == 0
+        assert whichtoken(*arguments, "--model", f"model{enough}").returncode == 0
         accuracy.append(json.loads((tmp_path / "metrics.json").read_text())["baseline"]["accuracy"])
     assert accuracy[1] == pytest.approx(accuracy[0], abs=0.05)
 
 
-def test_a_tampered_model_is_refused(command, tmp_path, reviews):
-    command("fit", "text", "reviews.csv", "--text", "review", "--label", "sentiment", "--model", "model")
+def test_a_tampered_model_is_refused(whichtoken, tmp_path, reviews):
+    whichtoken("fit", "text", "reviews.csv", "--text", "review", "--label", "sentiment", "--model", "model")
     tensors = next((tmp_path / "model").glob("*.safetensors"))
     content = bytearray(tensors.read_bytes())
     content[-1] ^= 1
     tensors.write_bytes(bytes(content))
-    result = command("explain", "model", "superb")
+    result = whichtoken("explain", "model", "superb")
     assert result.returncode == 2
     assert "does not match the checksum" in result.stderr

@@ -55,8 +55,8 @@ def evaluate(
     if left := len(found.table) - len(labelled):
         notes.append(f"{counted(left, 'row')} without a label {'was' if left == 1 else 'were'} left out")
     report = judged_again(data, found.trained(labelled), found.labels(label, labelled), notes)
-    print_evaluation(report)
     if html is not None:
         write_text(html, evaluation_page(f"{model.name} on {data.name}", asdict(report)))
     if json_file is not None:
         write_text(json_file, json.dumps(asdict(report), indent=1))
+    print_evaluation(report)

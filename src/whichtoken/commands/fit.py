@@ -229,7 +229,7 @@ def _form(data: Path, separator: str | None, encoding: str | None, rows: int | N
 def _print_fit(report: FitReport, folder: Path, json_file: Path | None) -> None:
     from whichtoken.report.evaluation import print_evaluation
 
-    print_evaluation(report)
-    print(f"model: {visible(str(folder))}")
     if json_file is not None:
         write_text(json_file, json.dumps(asdict(report), indent=1, allow_nan=False))
+    print_evaluation(report)
+    print(f"model: {visible(str(folder))}")

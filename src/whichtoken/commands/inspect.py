@@ -49,10 +49,10 @@ def inspect_model(
     check_apart({"--texts": texts}, {"--html": html, "--json": json_file})
     check_folder(model)
     found, labels = read_texts(texts, column, label, most, separator)
+    with quiet():
+        tokenizer, loaded = load_tokenizer(model, found), load_transformer(model)
     from whichtoken.inspection import inspect  # torch: only once the arguments are known to be good
 
-    with quiet():
-        tokenizer, loaded = load_tokenizer(model), load_transformer(model)
     result = inspect(loaded, found, tokenizer, labels=labels, layer=layer, head=head)
     if html is not None:
         result.to_html(html)

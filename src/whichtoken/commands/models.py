@@ -10,7 +10,7 @@ from whichtoken.data.reading import read_text
 from whichtoken.data.table_files import TableForm
 from whichtoken.errors import UsageError
 from whichtoken.estimators.applying import Applied, apply_to_table, check_classifier, check_reads_texts
-from whichtoken.estimators.loading import load_estimator
+from whichtoken.estimators.loading import load_to_answer
 from whichtoken.estimators.model_folder import OpenedFolder, read_folder
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ WHOLE_TEXTS = (".txt", ".md", "")  # endings of files that are one text
 def applied(folder: Path, path: Path, column: str | None = None, **form: Unpack[TableForm]) -> Applied:
     """The model of a folder on a table; `column` names the text, or the bag."""
     opened = read_folder(folder)
-    model = load_estimator(opened)
+    model = load_to_answer(opened)
     _check_options(opened, path, column, form)
     return apply_to_table(opened, model, path, column, **form)
 
@@ -40,7 +40,7 @@ def explain_data(
     if file is None and (column is not None or any(form.values())):
         raise UsageError("--column, --separator, --encoding and --rows say how to read a table; give it as --file FILE")
     opened = read_folder(folder)
-    model = load_estimator(opened)
+    model = load_to_answer(opened)
     check_classifier(opened)
     if opened.kind != "text-classifier" and file is None:
         raise UsageError(

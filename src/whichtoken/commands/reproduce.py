@@ -58,10 +58,10 @@ def reproduce(
         ids, preset, set=_overrides(set_ or []), seeds=seeds, fresh=fresh, engine=engine, workers=workers,
         timeout=timeout, out=out,
     )  # fmt: skip
-    print_results(results, verbose)
-    unloaded = not ids and print_faults()
     if json_file is not None:
         write_text(json_file, json.dumps({"experiments": [result.as_json() for result in results]}, indent=1))
+    print_results(results, verbose)
+    unloaded = not ids and print_faults()
     if unloaded or any(result.changed or result.vanished or result.appeared or result.fault for result in results):
         raise typer.Exit(1)
 

@@ -8,6 +8,7 @@ import typer
 
 from whichtoken.commands.options import OutFolder, whole_number
 from whichtoken.errors import UsageError
+from whichtoken.extras import needed_by
 from whichtoken.places import DEFAULT_FOLDER
 
 
@@ -36,12 +37,10 @@ def serve(
     """
     if not 0 <= port <= 65535:
         raise UsageError(f"--port {port} is out of range; give a number from 0 to 65535")
-    try:
+    with needed_by("the workbench"):
+        import python_multipart  # noqa: F401  # starlette asks for it when the first form arrives
+
         from whichtoken.workbench.serving import run_server
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "python_multipart"):
-            raise
-        raise UsageError(f"the workbench needs {error.name}; install it with: pip install 'whichtoken[web]'") from None
     from whichtoken.workbench.settings import ServerSettings
 
     run_server(ServerSettings.at(out, host, port), open_browser)

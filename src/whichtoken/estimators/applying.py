@@ -15,10 +15,9 @@ from whichtoken.data.bags import Bags
 from whichtoken.data.column_encoding import ColumnEncoding
 from whichtoken.data.mixed_columns import ColumnReader, MixedColumns
 from whichtoken.data.reading import shown
-from whichtoken.data.review_files import has_label, label_names
+from whichtoken.data.review_files import has_label, label_names, text_values
 from whichtoken.data.table_files import TableForm, check_columns, read_table
 from whichtoken.errors import UsageError
-from whichtoken.estimators.evaluation import Trained
 from whichtoken.estimators.model_folder import OpenedFolder
 from whichtoken.estimators.model_values import stored_fields
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from whichtoken.estimators._explanation import Explanation
+    from whichtoken.estimators.evaluation import Trained
 
 Array = NDArray[np.float64]
 
@@ -59,6 +59,8 @@ class Applied:
 
     def trained(self, chosen: NDArray[np.intp]) -> Trained:
         """As the evaluation of some rows takes it."""
+        from whichtoken.estimators.evaluation import Trained
+
         found = self.probabilities()[chosen]
         return Trained(None, self.classes, lambda rows: found[rows])
 
@@ -103,10 +105,10 @@ def check_classifier(opened: OpenedFolder) -> None:
 
 
 def _to_texts(opened: OpenedFolder, model: Any, path: Path, column: str, form: TableForm) -> Applied:
-    from whichtoken.estimators.text.fitting import read_text_table
-
     check_reads_texts(opened, model)
-    table, texts = read_text_table(path, column, **form)
+    table = read_table(path, None, **form)
+    check_columns(path, [column], list(table.columns))
+    texts = text_values(path, table[column], column, 0)
     return Applied(path, table, model.classes_, lambda: model.predict_proba(texts), lambda: model.explain(texts))
 
 

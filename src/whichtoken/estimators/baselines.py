@@ -7,12 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.naive_bayes import MultinomialNB
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from whichtoken.errors import unknown
 from whichtoken.estimators.logistic_baseline import FOLDS, logistic_baseline
@@ -31,6 +26,10 @@ def check_baseline(kind: str | None, known: Mapping[str, str]) -> None:
 def text_baseline(kind: str, ngrams: int, class_weight: str | None = None) -> Any:
     """A classifier of texts, with `fit`, `classes_` and `predict_proba`."""
     if kind == "naive-bayes":
+        from sklearn.feature_extraction.text import CountVectorizer
+        from sklearn.naive_bayes import MultinomialNB
+        from sklearn.pipeline import make_pipeline
+
         return make_pipeline(CountVectorizer(ngram_range=(1, ngrams)), MultinomialNB())
     return _TfIdf(ngrams, class_weight)
 
@@ -38,7 +37,12 @@ def text_baseline(kind: str, ngrams: int, class_weight: str | None = None) -> An
 def table_baseline(kind: str, class_weight: str | None = None) -> Any:
     """A classifier of columns of numbers."""
     if kind == "boosting":
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
         return HistGradientBoostingClassifier(class_weight=class_weight, random_state=0)
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     return make_pipeline(StandardScaler(), logistic_baseline(class_weight=class_weight))
 
 
@@ -46,6 +50,8 @@ class _TfIdf:
     """The usual bag of words; of many documents a part chooses C, as in our own fit."""
 
     def __init__(self, ngrams: int, class_weight: str | None) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
         self.vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, ngrams))
         self.class_weight = class_weight
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 TRIES = 50  # of which the most even one is taken
 
@@ -17,6 +16,8 @@ def stratified_folds(
     labels: NDArray[Any], folds: int, clusters: NDArray[Any] | None, seed: int
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """Rows to train on and rows to judge on, for each fold."""
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
     kind = StratifiedKFold if clusters is None else StratifiedGroupKFold
     yield from kind(folds, shuffle=True, random_state=seed).split(labels, labels, clusters)
 

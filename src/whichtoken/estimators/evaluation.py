@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import train_test_split
 
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted, visible
@@ -20,6 +19,7 @@ from whichtoken.errors import UsageError
 from whichtoken.estimators._explanation import plain_label
 from whichtoken.estimators.cluster_split import even_clusters, stratified_folds
 from whichtoken.estimators.metrics import Details, HeldOut, Metrics, details_of, metrics_of
+from whichtoken.kernel_cache import seconds_without_compiling
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,14 +154,13 @@ def judged(path: Path, work: Workload, scheme: Scheme, split_by: str | None = No
     clusters = None if work.clusters is None else work.clusters[rows]
 
     def held(train: Callable[[Rows], Trained]) -> tuple[HeldOut, float, Trained]:
-        """Probabilities of all judged rows in every repeat, seconds of a fit, and the last model."""
+        """Probabilities of all judged rows in every repeat, seconds of a fit without compiling, and the last model."""
         found, folds, seconds = [], [], []
         for parts in repeats:
             table, fold = np.full((len(codes), len(classes)), np.nan), np.zeros(len(codes), np.intp)
             for number, (inside, outside) in enumerate(parts):
-                start = time.perf_counter()
-                last = _trained(path, train, np.sort(inside))
-                seconds.append(time.perf_counter() - start)
+                last, taken = seconds_without_compiling(partial(_trained, path, train, np.sort(inside)))
+                seconds.append(taken)
                 table[np.sort(outside)] = last.probabilities(np.sort(outside))
                 fold[outside] = number
             found.append(table[rows])
@@ -322,6 +321,8 @@ def _one_split(
             f" {len(units) - test} for training; each part needs at least {needed}"
         )
     if clusters is None:
+        from sklearn.model_selection import train_test_split
+
         inside, outside = train_test_split(np.arange(len(labels)), test_size=share, random_state=seed, stratify=labels)
         return inside, outside
     held = even_clusters(labels, clusters, test, share, seed, least)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.display.figures import COLOURS, QUIET, svg
+from whichtoken.display.figures import COLOURS, QUIET
 from whichtoken.display.html import page, text
 from whichtoken.estimators.metrics import Calibration, wilson
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 STYLE = (
     "body{font:16px/1.6 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
@@ -58,7 +57,7 @@ def evaluation_html(report: Mapping[str, Any]) -> str:
     calibration = details["calibration"]
     parts += [
         f"<h3>Calibration</h3><p>Error of the probabilities {calibration['error']:.3f}, beyond what chance gives.</p>",
-        svg(partial(_calibration_figure, calibration=Calibration(**calibration)), "calibration", 5.0, 4.2),
+        calibration_svg(Calibration(**calibration)),
         "<h3>Where it abstains</h3>",
         rows_html(
             ["least probability", "share answered", "accuracy on these"],
@@ -80,20 +79,65 @@ def rows_html(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 def draw_calibration(axes: Axes, calibration: Calibration, name: str) -> None:
     """How often predicted labels are right, with 95 % intervals, against their probability; on the diagonal both are alike."""
     said, right = calibration.probability, calibration.right
-    ends = np.array([wilson(share, count) for share, count in zip(right, calibration.rows, strict=True)])
+    low, high = _ends(calibration)
     axes.plot([0, 1], [0, 1], ls="--", lw=1, color=QUIET, label="exactly right")
-    reach = np.abs(ends.T - np.array(right))
-    axes.errorbar(said, right, reach, fmt="o-", capsize=3, color=COLOURS[0], label=name)
-    least = max(0.0, min([*said, *ends[:, 0]]) - 0.03)
+    reach = [[share - end for share, end in zip(right, low, strict=True)],
+             [end - share for share, end in zip(right, high, strict=True)]]  # fmt: skip
+    axes.errorbar(said, right, np.abs(reach), fmt="o-", capsize=3, color=COLOURS[0], label=name)
+    least = _least(calibration)
     axes.set(
         xlabel="probability of the predicted label", ylabel="share that is right", xlim=(least, 1.02), ylim=(least, 1.02)
     )  # fmt: skip
 
 
-def _calibration_figure(figure: Figure, calibration: Calibration) -> None:
-    axes = figure.subplots()
-    draw_calibration(axes, calibration, "predicted labels")
-    axes.legend()
+def calibration_svg(calibration: Calibration) -> str:
+    """The same figure for a page, written as it is: a library that draws anything takes longer to load than a fit."""
+    least, left, top, side = _least(calibration), 46.0, 8.0, 260.0
+
+    def x(value: float) -> str:
+        return f"{left + side * (value - least) / (1.02 - least):.1f}"
+
+    def y(value: float) -> str:
+        return f"{top + side * (1.02 - value) / (1.02 - least):.1f}"
+
+    step = 0.1 if least > 0.4 else 0.2
+    ticks = [number * step for number in range(math.ceil(least / step - 1e-9), round(1 / step) + 1)]
+    bottom = top + side
+    lines = [f'<path d="M{left} {top}V{bottom}H{left + side}" fill="none" stroke="currentColor"/>']
+    for tick in ticks:
+        lines.append(f'<text x="{x(tick)}" y="{bottom + 16}" text-anchor="middle">{tick:.1f}</text>')
+        lines.append(
+            f'<text x="{left - 6}" y="{y(tick)}" text-anchor="end" dominant-baseline="middle">{tick:.1f}</text>'
+        )
+    diagonal = f"M{x(least)} {y(least)}L{x(1)} {y(1)}"
+    lines.append(f'<path d="{diagonal}" stroke="{QUIET}" stroke-dasharray="5 3"/>')
+    points = list(zip(calibration.probability, calibration.right, *_ends(calibration), strict=True))
+    joined = " ".join(f"{x(said)},{y(right)}" for said, right, _, _ in points)
+    lines.append(f'<polyline points="{joined}" fill="none" stroke="{COLOURS[0]}" stroke-width="1.5"/>')
+    for said, right, low, high in points:
+        lines.append(f'<path d="M{x(said)} {y(low)}V{y(high)}" stroke="{COLOURS[0]}"/>')
+        lines.append(f'<circle cx="{x(said)}" cy="{y(right)}" r="3.2" fill="{COLOURS[0]}"/>')
+    middle = left + side / 2
+    lines.append(f'<text x="{middle}" y="{bottom + 34}" text-anchor="middle">probability of the predicted label</text>')
+    lines.append(
+        f'<text transform="translate(12 {top + side / 2}) rotate(-90)" text-anchor="middle">share that is right</text>'
+    )
+    lines.append(f'<text x="{middle}" y="{bottom + 52}" text-anchor="middle">dashed: exactly right; bars: 95 %</text>')
+    return (
+        f'<svg viewBox="0 0 {left + side + 8} {bottom + 60}" width="420" font-size="11" fill="currentColor" role="img" '
+        f'aria-label="Share of right labels against their probability">{"".join(lines)}</svg>'
+    )
+
+
+def _ends(calibration: Calibration) -> tuple[list[float], list[float]]:
+    """Low and high ends of the intervals of the shares that are right."""
+    ends = [wilson(share, count) for share, count in zip(calibration.right, calibration.rows, strict=True)]
+    return [low for low, _ in ends], [high for _, high in ends]
+
+
+def _least(calibration: Calibration) -> float:
+    """Where both axes begin."""
+    return max(0.0, min([*calibration.probability, *_ends(calibration)[0]]) - 0.03)
 
 
 def _line(model: Mapping[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,19 @@ def load_estimator(folder: str | Path | OpenedFolder) -> Any:
     ...     load_estimator(f"{folder}/model").predict(["good"]).tolist()
     [1]
     """
+    return _loaded(folder, HOMES)
+
+
+def load_to_answer(folder: str | Path | OpenedFolder) -> Any:
+    """As `load_estimator`, for predictions and reasons alone: a text model then comes without scikit-learn."""
+    return _loaded(folder, HOMES | {"text-classifier": ("text.model", "TextModel")})
+
+
+def _loaded(folder: str | Path | OpenedFolder, homes: Mapping[str, tuple[str, str]]) -> Any:
     opened = folder if isinstance(folder, OpenedFolder) else read_folder(folder)
     if opened.kind not in HOMES:
         raise UsageError(
             f"{shown(opened.folder)} holds a model of kind '{shown(opened.kind)}', which this version cannot use"
         )
-    module, name = HOMES[opened.kind]
+    module, name = homes[opened.kind]
     return getattr(import_module(f"whichtoken.estimators.{module}"), name).load(opened)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from whichtoken.display.shown import Shown
 from whichtoken.estimators._explanation import plain_label
@@ -169,7 +168,7 @@ def _areas(probabilities: Array, codes: NDArray[np.intp], folds: NDArray[np.intp
         positive = codes == column
         if not np.intersect1d(folds[positive], folds[~positive]).size:
             continue
-        inside = rankdata(probabilities[:, column], method="dense").astype(np.intp)
+        inside = np.unique(probabilities[:, column], return_inverse=True)[1] + 1
         steps, ranks, sizes = np.unique(folds * (inside.max() + 1) + inside, return_inverse=True, return_counts=True)
         _, first, lengths = np.unique(steps // (inside.max() + 1), return_index=True, return_counts=True)
         sorted_by.append((np.argsort(ranks, kind="stable"), np.cumsum(sizes) - sizes, first, lengths, positive))

@@ -7,28 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken import __version__
 from whichtoken.data.reading import read_json
 from whichtoken.display.html import page, text
 from whichtoken.estimators.evaluation_page import STYLE, evaluation_html, rows_html
 from whichtoken.files import write_text
+from whichtoken.machine import part_versions
 
 if TYPE_CHECKING:
     from whichtoken.estimators.evaluation import FitReport
 
 CARD, CARD_PAGE = "model-card.json", "model-card.html"
-PARTS = ("numpy", "scipy", "scikit-learn", "numba", "torch")
 BLOCK = 1 << 20
 NAMES = {
     "text-classifier": "A classifier of texts",
@@ -79,8 +76,7 @@ def first_card(kind: str, parameters: Mapping[str, Any], tensors_sha256: str) ->
         "kind": kind,
         "tensors_sha256": tensors_sha256,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"whichtoken": __version__, "python": platform.python_version()}
-        | {name: version(name) for name in PARTS},
+        "versions": {name.lower(): number for name, number in part_versions().items()},
         "settings": parameters.get("settings", {}),
         "data": None,
         "evaluation": None,

@@ -23,9 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken import __version__
-from whichtoken.data.reading import check_fits, parse_json, readable, reason, shown
+from whichtoken.data.reading import JSON_VALUE, check_fits, parse_json, readable, reason, shown
 from whichtoken.errors import UsageError
-from whichtoken.estimators.model_card import first_card, write_card
 from whichtoken.files import cannot_write, replacing, write_text
 
 FORMAT = "whichtoken-model"
@@ -52,6 +51,8 @@ def save_model(
     tensors : mapping of name to array
     """
     from safetensors.numpy import save
+
+    from whichtoken.estimators.model_card import first_card, write_card
 
     target = Path(folder).absolute()
     check_writable(target)
@@ -168,7 +169,7 @@ def _parsed(folder: Path) -> dict[str, Any]:
     if not (folder / DESCRIPTION).exists() and not (folder / DESCRIPTION).is_symlink():
         raise UsageError(f"{shown(folder)} is not a model folder: it has no {DESCRIPTION}")
     with readable(folder / DESCRIPTION, "JSON"):
-        description = parse_json(_content(folder / DESCRIPTION).decode())
+        description = parse_json(_content(folder / DESCRIPTION, JSON_VALUE).decode())
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise UsageError(f"{shown(folder)} is not a model folder: {DESCRIPTION} is not one of whichtoken's")
     return description
@@ -183,6 +184,8 @@ def _description(folder: Path) -> dict[str, Any]:
             f"{shown(folder)} was written by a newer version (format {version}, this program knows {VERSION});"
             " upgrade whichtoken"
         )
+    if type(version) is int and version < 1:
+        raise UsageError(f"{shown(folder)}: format {version} does not exist; {DESCRIPTION} was changed or damaged")
     if version == 1:
         raise UsageError(f"{shown(folder)} has the format of a version before the first release; fit the model again")
     with readable(folder / DESCRIPTION, "a model"):
@@ -217,7 +220,7 @@ def _tensors(folder: Path, sha256: str) -> Tensors:
             raise ValueError(f"numbers of the type {reason(error)} are not known") from error
 
 
-def _content(file: Path) -> bytes:
+def _content(file: Path, expansion: int = 2) -> bytes:
     """The bytes of a regular file that lies in its folder itself: links may lead anywhere."""
     if file.is_symlink():
         raise UsageError(f"{shown(file)} is a link; a model folder holds its own files")
@@ -226,7 +229,7 @@ def _content(file: Path) -> bytes:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise UsageError(f"{shown(file)} is not a regular file")
-        check_fits(file, 2 * found.st_size)
+        check_fits(file, expansion * found.st_size)
         return opened.read(found.st_size)
 
 

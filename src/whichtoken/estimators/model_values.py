@@ -14,7 +14,7 @@ from whichtoken.data.reading import reason, shown
 from whichtoken.errors import UsageError
 
 Array = NDArray[np.float64]
-LONGEST_LABEL = 1 << 20  # bytes
+LARGEST_LABELS = 1 << 28  # bytes of all together: each takes as much as the longest
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def classes_from_json(stored: Any) -> NDArray[Any]:
     dtype = np.dtype(str(described["dtype"]))
     values = described["values"]
     plain = isinstance(values, list) and all(isinstance(value, str | int | float) for value in values)
-    if dtype.kind not in "biufUO" or dtype.itemsize > LONGEST_LABEL or not plain or len(values) < 2:
+    if dtype.kind not in "biufUO" or not plain or not 2 <= len(values) <= LARGEST_LABELS // max(1, dtype.itemsize):
         raise UsageError("'classes' are not two or more texts or numbers")
     classes = np.array(values, dtype=dtype)
     same = list(map(repr, classes.tolist())) == list(map(repr, values))  # 1, 1.0 and True are not

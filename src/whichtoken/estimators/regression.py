@@ -25,6 +25,7 @@ from whichtoken.estimators import model_values as stored
 from whichtoken.estimators._fitted_summary import FittedSummary
 from whichtoken.estimators.model_folder import OpenedFolder, load_model, save_model
 from whichtoken.models.whitening import Whitening
+from whichtoken.processes import safe_children
 from whichtoken.training.structure_aware_descent import (
     AttentionFit,
     FactorDescent,
@@ -251,11 +252,12 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         assert self.cv is not None
         folds = list(KFold(min(self.cv, len(tokens)), shuffle=True, random_state=seed).split(tokens))
         norms = LOGIT_NORMS if self.logit_norm is None else (self.logit_norm,)
-        errors = Parallel(n_jobs=self.n_jobs)(
-            delayed(_held_out_error)(replace(solver, logit_norm=norm), tokens, labels, inside, outside, seed)
-            for norm in norms
-            for inside, outside in folds
-        )
+        with safe_children():
+            errors = Parallel(n_jobs=self.n_jobs)(
+                delayed(_held_out_error)(replace(solver, logit_norm=norm), tokens, labels, inside, outside, seed)
+                for norm in norms
+                for inside, outside in folds
+            )
         return dict(zip(norms, np.reshape(errors, (len(norms), -1)).mean(axis=1).tolist(), strict=True))
 
     def _keep_layer(self, dimensions: int) -> None:

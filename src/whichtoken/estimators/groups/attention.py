@@ -7,13 +7,15 @@ the weights of the samples, which sum to one.
 
 from __future__ import annotations
 
-from itertools import repeat
-
 import numpy as np
+from numba import get_num_threads
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, softmax
 
+from whichtoken.data.positional_encodings import positional_encodings
+from whichtoken.models.group_gradient import logistic_loss_and_gradient
+from whichtoken.theory.group_sparse import default_learning_rate
 from whichtoken.training.convex_head import logistic_heads
 
 Array = NDArray[np.float64]
@@ -99,17 +101,19 @@ def full_attention(groups: list[Array], fixed: Array, signs: Array, shares: Arra
     Trained from zero by gradient descent, where ridge and weights have no place; shorter groups are filled up with zeros,
     and covariates, which are no tokens, are left to the readout.
     """
-    import torch
-
-    from whichtoken.models.group_transformer import GroupTransformer
-    from whichtoken.training.group_descent import gradient_descent
-
     if len(groups) == 1:
         return np.ones(1)
     width = max(group.shape[1] for group in groups)
     X = np.stack([np.pad(group, ((0, 0), (0, width - group.shape[1]))) for group in groups], axis=1)
-    model = GroupTransformer(width, len(groups))
-    gradient_descent(model, repeat((X, signs.astype(np.int64))), STEPS)
-    with torch.no_grad():
-        received = model.attention(torch.from_numpy(X)).sum(dim=2).mean(dim=0)
-    return received.numpy() / len(groups)
+    encodings = positional_encodings("sine", len(groups))
+    W, v = np.zeros((width + len(groups),) * 2), np.zeros(width + len(groups))
+    lr, threads = default_learning_rate(groups=len(groups)), get_num_threads()
+    for _ in range(STEPS):
+        _, W_gradient, v_gradient = logistic_loss_and_gradient(X, signs, encodings, W, v, threads)
+        W -= lr * W_gradient
+        v -= lr * v_gradient
+    positions = np.broadcast_to(encodings, (len(X), *encodings.shape))
+    tokens = np.concatenate([X, positions], axis=2)  # (n, groups, width + groups)
+    weights = softmax(tokens @ W @ tokens.mT, axis=1)  # (n, keys, queries)
+    received: Array = weights.mean(axis=(0, 2))
+    return received

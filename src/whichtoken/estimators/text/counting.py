@@ -11,24 +11,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.utils.validation import check_is_fitted, validate_data
 
+from whichtoken.checks import check_sparse
 from whichtoken.data.text_pipeline import TextPipeline
 from whichtoken.display.text import counted
-from whichtoken.estimators._labels import check_labels
 from whichtoken.estimators.text.documents import row_blocks
 from whichtoken.estimators.text.tokens import CallableTokenizer, FileTokenizer, Tokenizer, Vocabulary, WordTokenizer
 
 if TYPE_CHECKING:
     from whichtoken.estimators.text.classifier import TextClassifier
+    from whichtoken.estimators.text.model import TextModel
 
 
 def learn_counts(
     model: TextClassifier, X: Any, y: Any, classes: ArrayLike | None = None
 ) -> tuple[sparse.csr_array, NDArray[Any]]:
     """Counts of the training documents and their labels; fixes the vocabulary and the classes of the model."""
+    from sklearn.utils.validation import validate_data
+
+    from whichtoken.estimators._labels import check_labels
+
     texts = texts_of(X)
     if texts is None:
+        if sparse.issparse(X):
+            check_sparse("X", X)
         if hasattr(model, "_vocabulary"):
             del model._vocabulary, model.vocabulary_
         counts, y = validate_data(model, X, y, accept_sparse="csr", dtype=np.float64)
@@ -45,9 +51,17 @@ def learn_counts(
     return counts, labels
 
 
-def count_documents(model: TextClassifier, X: Any) -> sparse.csr_array:
+def check_fitted(model: TextModel) -> None:
+    """Refuse a model that has learned nothing, as scikit-learn does."""
+    if not hasattr(model, "selection_"):
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(model)
+
+
+def count_documents(model: TextModel, X: Any) -> sparse.csr_array:
     """Counts of documents of the kind that the model was fitted on."""
-    check_is_fitted(model)
+    check_fitted(model)
     texts = texts_of(X)
     if hasattr(model, "_vocabulary"):
         if texts is None:
@@ -55,11 +69,17 @@ def count_documents(model: TextClassifier, X: Any) -> sparse.csr_array:
         return model._vocabulary.count(texts)
     if texts is not None:
         raise ValueError("X holds texts, but the model was fitted on a count matrix")
+    from sklearn.utils.validation import validate_data
+
+    if sparse.issparse(X):
+        check_sparse("X", X)
     return _non_negative(validate_data(model, X, accept_sparse="csr", dtype=np.float64, reset=False))
 
 
 def encode_classes(y: Any, documents: int, classes: NDArray[Any]) -> NDArray[np.int64]:
     """Numbers of the labels among the classes, (n,)."""
+    from whichtoken.estimators._labels import check_labels
+
     labels = check_labels(y, documents)
     strange = np.setdiff1d(labels, classes)
     if strange.size:
@@ -95,7 +115,7 @@ def inverse_document_frequency(counts: sparse.csr_array) -> NDArray[np.float64]:
     return np.asarray(np.log((1 + counts.shape[0]) / (1 + holders)) + 1)
 
 
-def tokenizer_of(model: TextClassifier) -> Tokenizer:
+def tokenizer_of(model: TextModel) -> Tokenizer:
     """What splits the texts of a model."""
     if callable(model.analyzer):
         return CallableTokenizer(model.analyzer)
@@ -123,7 +143,7 @@ def texts_of(X: Any) -> Iterable[str] | None:
     return chain([first], source)
 
 
-def token_names(model: TextClassifier) -> Sequence[str]:
+def token_names(model: TextModel) -> Sequence[str]:
     """Names of the columns: the vocabulary, the names of a DataFrame, or numbers."""
     if hasattr(model, "vocabulary_"):
         return model.vocabulary_

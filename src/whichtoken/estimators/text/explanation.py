@@ -25,7 +25,7 @@ from whichtoken.theory.trained_embeddings.decisions import OUT_OF_REACH, Certifi
 if TYPE_CHECKING:
     import pandas as pd
 
-    from whichtoken.estimators.text.classifier import TextClassifier
+    from whichtoken.estimators.text.model import TextModel
 
 FIRST = 10  # reasons that a notebook shows
 
@@ -62,7 +62,7 @@ class Explanation(Explained):
     attention: NDArray[Any]  # sums to 1 less what the null token takes
     contributions: NDArray[Any]
     places: Places = field(repr=False)  # in the text: counts[0] of the first token, then counts[1] of the second, ...
-    model: TextClassifier = field(repr=False)
+    model: TextModel = field(repr=False)
     flips: NDArray[np.int64] = field(repr=False)
     class_probabilities: NDArray[Any] = field(repr=False)  # (n_classes,), in the order of `model.classes_`
     flips_to: Any = None  # the label without the tokens of the counterfactual
@@ -150,7 +150,7 @@ class Reasons(Shown, Sequence[TokenReason]):
     __hash__ = None  # type: ignore[assignment]
 
 
-def explain(model: TextClassifier, X: Any) -> list[Explanation]:
+def explain(model: TextModel, X: Any) -> list[Explanation]:
     """One explanation per document."""
     found = texts_of(X)
     texts = None if found is None else list(chain.from_iterable(text_chunks(found)))
@@ -212,7 +212,7 @@ def _reordered(
     return places.starts[source], places.stops[source], ends
 
 
-def _without(model: TextClassifier, counts: sparse.csr_array, flips: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _without(model: TextModel, counts: sparse.csr_array, flips: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Number of the class of each document without some of its tokens: a third class may win where a rival was to."""
     rest, width = counts.copy(), counts.shape[1]
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
@@ -223,7 +223,7 @@ def _without(model: TextClassifier, counts: sparse.csr_array, flips: Sequence[ND
     return decide(model._outputs(rest))
 
 
-def flipping_sets(model: TextClassifier, counts: sparse.csr_array) -> list[NDArray[np.int64]]:
+def flipping_sets(model: TextModel, counts: sparse.csr_array) -> list[NDArray[np.int64]]:
     """Columns of the smallest set of tokens of each document whose deletion changes its label; empty if none does."""
     amounts = model._amounts(counts)
     found: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * counts.shape[0]
@@ -238,7 +238,7 @@ def flipping_sets(model: TextClassifier, counts: sparse.csr_array) -> list[NDArr
     return found
 
 
-def certificates(model: TextClassifier, counts: sparse.csr_array) -> pd.DataFrame:
+def certificates(model: TextModel, counts: sparse.csr_array) -> pd.DataFrame:
     """Fewest changes of single tokens before a label can change, over all rivals of it."""
     import pandas as pd
 
@@ -257,7 +257,7 @@ def certificates(model: TextClassifier, counts: sparse.csr_array) -> pd.DataFram
     return pd.DataFrame(np.where(fewest == np.iinfo(np.int64).max, OUT_OF_REACH, fewest), columns=kinds)
 
 
-def _duels(model: TextClassifier, counts: sparse.csr_array) -> list[tuple[Any, float, NDArray[np.int64]]]:
+def _duels(model: TextModel, counts: sparse.csr_array) -> list[tuple[Any, float, NDArray[np.int64]]]:
     """Values and bias of the winner against each rival, and the documents that the duel is about, some at a time."""
     if model.selection_.shape[1] > 1:
         raise ValueError(f"n_queries={model.n_queries}: counterfactuals are exact for one query only")
@@ -282,7 +282,7 @@ def _row_sums(counts: sparse.csr_array, numbers: NDArray[np.float64]) -> NDArray
 
 
 def _attention(
-    model: TextClassifier, counts: sparse.csr_array, column: NDArray[np.int64]
+    model: TextModel, counts: sparse.csr_array, column: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Attention and contribution of every stored count, in the order of `counts.data`."""
     amounts = model._amounts(counts)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from whichtoken.estimators.text.classifier import TextClassifier
+    from whichtoken.estimators.text.model import TextModel
 
 
-def as_json(model: TextClassifier) -> str:
+def as_json(model: TextModel) -> str:
     """Everything that is needed to compute a decision from counts, with the formula in words."""
     highest = model.selection_.max(axis=0)
     weights = np.exp(model.selection_ - highest)
@@ -34,7 +34,7 @@ def as_json(model: TextClassifier) -> str:
     return json.dumps(record, ensure_ascii=False)
 
 
-def as_sql(model: TextClassifier) -> str:
+def as_sql(model: TextModel) -> str:
     """A query on `token_counts(document, token, count)` that gives `document, decision`; two classes and one query only.
 
     Standard SQL (tested with SQLite). A document without known tokens is not in the result: its decision is the bias.

@@ -14,7 +14,7 @@ from whichtoken.data.bag_tables import whole_numbers_where_possible
 from whichtoken.data.column_roles import check_roles, filled
 from whichtoken.data.mixed_columns import dropped_note, without_gaps
 from whichtoken.data.review_files import label_names, text_values
-from whichtoken.data.table_files import TableForm, check_columns, read_table, stream_table
+from whichtoken.data.table_files import TableForm, stream_table
 from whichtoken.display.notes import each_warning_once
 from whichtoken.errors import UsageError
 from whichtoken.estimators.baselines import TEXTS, check_baseline, text_baseline
@@ -26,7 +26,7 @@ from whichtoken.estimators.text.counting import count_documents
 from whichtoken.estimators.text.explanation import flipping_sets
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 Rows = NDArray[np.intp]
 FEW = 100  # training documents below which a word that occurs once is kept
@@ -169,10 +169,3 @@ class TextRows:
             here = slice(*np.searchsorted(self.rows, [first, first + len(cells)]))
             yield from map(cells.__getitem__, (self.rows[here] - first).tolist())
             first += len(cells)
-
-
-def read_text_table(path: Path, column: str, **form: Unpack[TableForm]) -> tuple[pd.DataFrame, list[str]]:
-    """A whole table, and the texts of one of its columns."""
-    table = read_table(path, None, **form)
-    check_columns(path, [column], list(table.columns))
-    return table, text_values(path, table[column], column, 0)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 
 from whichtoken.estimators.text.documents import Documents, attention_shares
 from whichtoken.estimators.text.validation import (
@@ -187,6 +186,8 @@ def update_model(
 
 def _tempered(temperature: float, outputs: Array, documents: Documents, seen: float) -> float:
     """The temperature after documents that the model has not learned yet."""
+    from scipy.optimize import minimize_scalar
+
     size = len(documents.labels)
 
     def loss(log_factor: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,13 @@ from whichtoken.data.text_pipeline import TextPipeline
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_values as stored
 from whichtoken.estimators.model_folder import OpenedFolder, load_model, save_model
-from whichtoken.estimators.text.classifier import TextClassifier
 from whichtoken.estimators.text.learning import Memory
+from whichtoken.estimators.text.model import TextModel
 from whichtoken.estimators.text.tokens import CallableTokenizer, FileTokenizer, Tokenizer, Vocabulary, WordTokenizer
 from whichtoken.estimators.text.validation import Choice
 from whichtoken.training.dual_ascent import ReadoutLoss
+
+Model = TypeVar("Model", bound=TextModel)
 
 KIND = "text-classifier"
 SETTINGS = (
@@ -29,7 +31,7 @@ SETTINGS = (
 SWITCHES = ("sublinear", "idf")
 
 
-def save(model: TextClassifier, folder: str | Path) -> None:
+def save(model: TextModel, folder: str | Path) -> None:
     """Write the model; word pieces and tokenizers files travel with it."""
     parameters: dict[str, Any] = {
         "settings": {name: getattr(model, name) for name in SETTINGS},
@@ -53,7 +55,9 @@ def save(model: TextClassifier, folder: str | Path) -> None:
     save_model(folder, KIND, parameters, tensors)
 
 
-def load(folder: str | Path | OpenedFolder, analyzer: Callable[[str], Sequence[str]] | None = None) -> TextClassifier:
+def load(
+    kind: type[Model], folder: str | Path | OpenedFolder, analyzer: Callable[[str], Sequence[str]] | None = None
+) -> Model:
     """Read the model."""
     _, parameters, tensors = load_model(folder, KIND)
     if analyzer is None and parameters.get("tokenizer") == {"kind": "callable"}:
@@ -64,7 +68,7 @@ def load(folder: str | Path | OpenedFolder, analyzer: Callable[[str], Sequence[s
         parts = stored.section(
             "parameters", parameters, ["settings", "classes", "choice", "log_null", "tokens", "tokenizer"]
         )
-        model = TextClassifier(**stored.section("settings", parts["settings"], SETTINGS))
+        model = kind(**stored.section("settings", parts["settings"], SETTINGS))
         model._check_parameters()
         for name in SWITCHES:
             if not isinstance(getattr(model, name), bool):
@@ -103,7 +107,7 @@ def _choice(described: Any) -> Choice:
     return Choice(C, part["loss"], null, part["attention_step"], temperature, losses)
 
 
-def _take_arrays(model: TextClassifier, tokens: int, tensors: dict[str, NDArray[Any]]) -> None:
+def _take_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]]) -> None:
     classes, queries = len(model.classes_), model.n_queries
     outputs = stored.scores(model.classes_)
     shapes = {
@@ -141,7 +145,7 @@ def _describe(tokenizer: Tokenizer) -> dict[str, Any]:
             return {"kind": "callable"}
 
 
-def _rebuild(described: Any, analyzer: Callable[[str], Sequence[str]] | None, model: TextClassifier) -> Tokenizer:
+def _rebuild(described: Any, analyzer: Callable[[str], Sequence[str]] | None, model: TextModel) -> Tokenizer:
     match described["kind"]:
         case "words":
             stored.section("tokenizer", described, ["kind", "stop_words", "stemmer", "word_pieces"])

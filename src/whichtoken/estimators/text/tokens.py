@@ -5,18 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from scipy import sparse
 
-from whichtoken.data.reading import read_text, readable, reason
+from whichtoken.data.reading import read_text, readable
 from whichtoken.data.text_pipeline import TextPipeline
 from whichtoken.data.token_sequences import NGramTable, TokenSequences
+from whichtoken.data.tokenizer_process import Encoded, encode_texts
 from whichtoken.data.word_split import Places, text_chunks
+from whichtoken.errors import UsageError
 
 
 class Tokenizer(Protocol):
@@ -61,40 +62,37 @@ class FileTokenizer:
     @classmethod
     def parse(cls, json: str) -> FileTokenizer:
         """From what such a file holds."""
-        tokenizer = cls(json)
+        if not isinstance(json, str):
+            raise ValueError(f"a tokenizers file is a text, not {type(json).__name__}")
         try:
-            _ = tokenizer._tokenizer
-        except Exception as error:  # the library raises bare exceptions
-            raise ValueError(reason(error)) from error
-        return tokenizer
-
-    @cached_property
-    def _tokenizer(self) -> Any:
-        from tokenizers import Tokenizer as Loaded
-
-        return Loaded.from_str(self.json)
+            list(encode_texts(json, []))
+        except UsageError as error:  # the caller knows which file it is
+            raise ValueError(str(error)) from error
+        return cls(json)
 
     def tokens(self, texts: Iterable[str]) -> TokenSequences:
         """Tokens of every text, in order."""
-        encode = self._tokenizer.encode_batch_fast
-        chunks = (encode(chunk, add_special_tokens=False) for chunk in text_chunks(texts))
-        return self._sequences([code.ids for code in chunk] for chunk in chunks)
+        return self._sequences(encode_texts(self.json, text_chunks(texts)))
 
     def place(self, texts: Sequence[str]) -> tuple[TokenSequences, Places]:
         """The tokens with their places."""
-        codes = self._tokenizer.encode_batch(texts, add_special_tokens=False)
-        spans = [span for code in codes for span in code.offsets]
-        return self._sequences([[code.ids for code in codes]]), _columns(spans)
+        found = list(encode_texts(self.json, [texts], places=True))
+        return self._sequences(found), Places(found[0].starts, found[0].stops)
 
-    def _sequences(self, chunks: Iterable[list[list[int]]]) -> TokenSequences:
-        parts = [np.empty(0, np.int32)]
-        lengths: list[int] = []
-        for rows in chunks:
-            lengths += map(len, rows)
-            parts.append(np.array(list(chain.from_iterable(rows)), np.int32))
-        ids = np.concatenate(parts)
-        names = [self._tokenizer.id_to_token(i) or "" for i in range(int(ids.max(initial=-1)) + 1)]
-        return TokenSequences(ids, np.array(lengths, np.int64), names)
+    def _sequences(self, found: Iterable[Encoded]) -> TokenSequences:
+        """Numbered by their first appearance: the file's own ids may be as large as it likes."""
+        numbers: dict[int, int] = {}
+        names: list[str] = []
+        ids, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+        for part in found:
+            distinct, places = np.unique(part.ids, return_inverse=True)
+            new = [token for token in distinct.tolist() if token not in numbers]
+            numbers |= zip(new, range(len(numbers), len(numbers) + len(new)), strict=True)
+            names += [part.names[token] for token in new]
+            own = np.array([numbers[token] for token in distinct.tolist()], np.int32)
+            ids.append(own[places])
+            lengths.append(part.lengths)
+        return TokenSequences(np.concatenate(ids), np.concatenate(lengths), names)
 
 
 @dataclass(frozen=True)

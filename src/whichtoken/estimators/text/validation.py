@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from whichtoken.display.shown import Shown
@@ -286,6 +285,7 @@ def best_temperature(outputs: Array, labels: NDArray[np.int64], weights: Array) 
 
     A normal prior on its logarithm keeps a handful of documents, which may all be right or all be wrong, from an extreme.
     """
+    from scipy.optimize import minimize_scalar
 
     def loss(log_factor: float) -> float:
         return len(labels) * log_loss(outputs * np.exp(log_factor), labels, weights) + log_factor**2 / 2
