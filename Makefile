@@ -1,11 +1,11 @@
 # Two commands on a fresh machine with Python 3.11+, pip and make:
-#   make demo   install, check every claim at its quick size, write the report
-#   make test   install with the developers' tools, then ruff, mypy and the whole test suite
+#   make demo   install, then the tour: six claims, a text classifier, a head of a transformer, the report
+#   make test   install with the developers' tools, then ruff, mypy and the quick tests, with one of every slow kind
 # one for readers:
 #   make docs      build the documentation site, with its gallery, in docs/_build/html
 # and four for patient people:
 #   make record    run every claim at its full and paper size and keep verdicts and rows in record/; hours, and resumable
-#   make test-all  the suite with every example, and the documentation site
+#   make test-all  every test, and the documentation site
 #   make release-check  build sdist and wheel, and try both in empty environments; before a release
 #   make torture   kill, fill, truncate and lie to everything, for minutes; ends with a table of what survived
 PYTHON ?= python3
@@ -18,10 +18,10 @@ OUT ?= whichtoken-output
 WHICHTOKEN_DATA ?= $(wildcard $(abspath ../shared/data))
 export WHICHTOKEN_DATA
 
-.PHONY: demo docs record test test-all test-lowest test-newest release-check torture bench clean
+.PHONY: demo docs record test test-rest test-all test-lowest test-newest release-check torture bench clean
 
 demo: .venv/installed
-	$(BIN)/whichtoken reproduce --out $(OUT); status=$$?; $(BIN)/whichtoken report --out $(OUT) && exit $$status
+	$(BIN)/whichtoken demo --out $(OUT)
 
 # Every preset of every claim; what is finished or on record is not computed again. PRESETS=full leaves the others as they are.
 PRESETS ?= quick full paper
@@ -29,16 +29,23 @@ record: .venv/installed-dev
 	$(BIN)/python -m whichtoken.lab.recording $(OUT)-record --begin
 	for preset in $(PRESETS); do $(BIN)/whichtoken reproduce --preset $$preset --out $(OUT)-record; test $$? -lt 2 || exit 2; done
 	$(BIN)/python -m whichtoken.lab.recording $(OUT)-record
+	$(BIN)/python -m whichtoken.report.drawn
+
+# Kinds of tests that take long (CONTRIBUTING.md says what each is). A file goes to one worker, which builds its fixtures once.
+LONG := slow or process or browser or docs or transformers
+PYTEST = pytest -q -n auto --dist loadfile --durations 10
 
 test: .venv/installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
-	$(BIN)/pytest -q -n auto --dist loadgroup
+	$(BIN)/mypy & types=$$!; $(BIN)/$(PYTEST) -m "smoke or not ($(LONG))"; tests=$$?; wait $$types && exit $$tests
 
-# Every example instead of today's third, and the site, whose warnings are errors.
-test-all: docs
-	TESTS_EXAMPLES=all $(MAKE) test
+# What `make test` leaves out.
+test-rest: .venv/installed-dev
+	$(BIN)/$(PYTEST) -m "not smoke and ($(LONG))"
+
+# The site, whose warnings are errors, comes last: it needs more packages.
+test-all: test test-rest docs
 
 # Examples whose data or model is not installed are shown without having run; a second build runs only what has changed.
 docs: .venv/installed-docs
@@ -48,7 +55,7 @@ docs: .venv/installed-docs
 # By hand and before a release: the suite with the oldest and with the newest packages that pyproject.toml admits.
 test-lowest: PYTHON := python3.11
 test-lowest test-newest: test-%: .venv-%/installed
-	.venv-$*/bin/pytest -q -n auto --dist loadgroup
+	.venv-$*/bin/$(PYTEST)
 
 .venv-%/installed: pyproject.toml constraints-%.txt
 	$(PYTHON) -m venv --clear .venv-$*
@@ -68,8 +75,10 @@ torture: .venv/installed-dev
 # whose data are not there says so (exit code 2), and the others go on.
 BENCHMARKS ?= $(subst _,-,$(basename $(notdir $(wildcard benchmarks/[a-z]*.py))))
 bench: .venv/installed-dev
-	mkdir -p record/benchmarks
-	for name in $(BENCHMARKS); do $(BIN)/whichtoken bench $$name --json record/benchmarks/$$name.json || test $$? = 2 || exit; done
+	mkdir -p record/benchmarks $(OUT)
+	for name in $(BENCHMARKS); do \
+	  if $(BIN)/whichtoken bench $$name --json $(OUT)/benchmark.json; then mv $(OUT)/benchmark.json record/benchmarks/$$name.json; \
+	  else test $$? = 2 || exit; fi; done
 
 clean:
 	rm -rf .venv .venv-lowest .venv-newest $(OUT) $(OUT)-record docs/_build docs/api docs/gallery
@@ -79,7 +88,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
-	$(INSTALL) -e .
+	$(INSTALL) -e ".[torch,data]"
 	touch $@
 
 .venv/installed-dev: .venv/bin/python pyproject.toml constraints.txt

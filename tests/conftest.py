@@ -17,7 +17,6 @@ import hypothesis
 import pytest
 
 from browser import chromium, visit  # noqa: F401  fixtures of the tests that look at pages
-from whichtoken.kernel_cache import save_kernels_in_turn
 
 TOYS = Path(__file__).parent / "toys"
 PACKAGE = Path(__file__).parents[1] / "src" / "whichtoken"
@@ -25,14 +24,16 @@ PACKAGE = Path(__file__).parents[1] / "src" / "whichtoken"
 # Test workers share the cores: with more threads each, small matrix products run many times slower. Set before torch loads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Recorded rows come out again with the instructions that the workers of a run use. Set before numpy loads.
+os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")
+os.environ.setdefault("NPY_DISABLE_CPU_FEATURES", "X86_V4 AVX512_ICL AVX512_SPR")
+
 # Folders that are dear to fill stay where they are, whatever home a test has: fonts, and compiled kernels where they do
 # not lie beside the sources.
 CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 os.environ.setdefault("MPLCONFIGDIR", str(CACHES / "matplotlib"))
 if not os.access(PACKAGE, os.W_OK):
     os.environ.setdefault("NUMBA_CACHE_DIR", str(CACHES / "numba"))
-
-save_kernels_in_turn()  # test workers compile the same kernels at the same moments
 
 # Real data are for the tests that ask for them, under another name that the workers of a parallel run inherit.
 os.environ.setdefault("TESTS_REAL_DATA", os.environ.get("WHICHTOKEN_DATA", ""))
@@ -56,9 +57,16 @@ def _empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _own_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Give the test an empty working folder and an empty home."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")  # tables that a test reads are not folded
     monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
     for name in [name for name in os.environ if name.startswith("XDG_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How often progress is told depends on the clock."""
+    monkeypatch.setattr("whichtoken.progress.LINE_SECONDS", 3600.0)
 
 
 @pytest.fixture(autouse=True)
@@ -80,14 +88,40 @@ def real_data(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def whichtoken(tmp_path: Path):  # type: ignore[no-untyped-def]
-    """Run the command in an empty folder: `whichtoken("list").stdout`."""
+def whichtoken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    """Run the command in this process, in the folder of the test: `whichtoken("list").stdout`.
 
-    def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-W", "error", "-m", "whichtoken", *map(str, arguments)]
-        return subprocess.run(command, cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=False)
+    A process of its own takes a second or more; `whichtoken_process` is for the tests that are about one.
+    """
+    from whichtoken import cli
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = ["whichtoken", *map(str, arguments)]
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return subprocess.CompletedProcess(command, end.value.code or 0, *capsys.readouterr())  # type: ignore[arg-type]
 
     return run
+
+
+@pytest.fixture
+def whichtoken_process():  # type: ignore[no-untyped-def]
+    """Run the command as a process of its own, in the folder of the test."""
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-W", "error", "-m", "whichtoken", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    return run
+
+
+@pytest.fixture
+def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run claims in this process, for tests that are not about engines."""
+    from whichtoken.lab.worker import work
+
+    monkeypatch.setattr("whichtoken.lab.engines.LocalEngine.map", lambda self, tasks: ((t, work(t)) for t in tasks))
 
 
 @pytest.fixture

@@ -115,23 +115,18 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 COMMANDS = [
-    ("--nothing", "No such option: --nothing"),
-    ("--Version", "No such option: --Version"),
-    ("nothing", "No such command 'nothing'"),
-    ("''", "No such command ''"),
-    ("fit nothing", "No such command 'nothing'"),
-    ("fit --seed 1", "No such option: --seed"),
-    ("list a b", "unexpected extra argument"),
-    ("list --nothing", "No such option"),
+    # what the parser of arguments says is its own; that it names the culprit in one line, and writes nothing, is ours
+    ("--nothing", "--nothing"),
+    ("nothing", "'nothing'"),
+    ("list a b", "(b)"),
     ("list nosuch", "unknown experiment 'nosuch'"),
     ("list mean", "did you mean 'toy/mean'?"),
     ("list toy/maen", "did you mean 'toy/mean'?"),
     ("list --out", "--out"),
-    ("report extra", "unexpected extra argument"),
     ("report --out folder", "run 'whichtoken reproduce' first"),
     ("report --out texts.csv", "whichtoken-results.sqlite is missing"),
     ("report --out nosuch", "whichtoken-results.sqlite is missing"),
-    ("export", "Missing option '--to'"),
+    ("export", "'--to'"),
     ("export --to rows.xls", ".parquet"),
     ("export --to rows", ".parquet"),
     ("export --to ''", "."),
@@ -213,9 +208,8 @@ PLANS = [
     ("plan --pilot bags.csv --strength 1e300", "--strength 1e+300 is out of range"),
 ]
 FIT_TEXT = [
-    ("fit text", "Missing argument 'DATA'"),
-    ("fit text texts.csv", "Missing option '--model'"),
-    (f"{TEXT} more", "unexpected extra argument"),
+    ("fit text", "'DATA'"),
+    ("fit text texts.csv", "'--model'"),
     (f"{TEXT} --text label", "column 'label' is named as text and label; each needs a column of its own"),
     (f"{TEXT} --split-by text", "column 'text' is named as text and split"),
     (f"{TEXT} --split-by label", "column 'label' is named as label and split"),
@@ -263,7 +257,6 @@ FIT_TEXT = [
     ("fit text no_film.csv --model new --split-by film", "row 1 has no group in column 'film'"),
     ("fit text one_film.csv --model new --split-by film", "puts 1 of 1 group into the test"),
     ("fit text spaced.csv --model new", "has no column 'label'; did you mean 'label '?"),
-    ("fit text texts.csv --model new --groups film", "No such option: --groups"),
     ("fit text texts.csv --model new --folds 0", "0 folds are not possible; give a whole number from 2 to 100"),
     ("fit text texts.csv --model new --folds x", "'x' is not a whole number"),
     ("fit text texts.csv --model new --repeats 3", "repeats are those of a cross-validation; give the number of folds"),
@@ -378,7 +371,6 @@ FIT_GROUPS = [
     ("fit groups group_header.csv --model new --prefix _", "has no rows"),
 ]
 PREDICT = [
-    ("predict", "Missing argument 'DIR'"),
     ("predict text-model texts.csv --abstain-below 2", "'2' is not a probability; give a number from 0 to 1"),
     ("predict text-model texts.csv --abstain-below x", "'x' is not a finite number"),
     ("predict text-model texts.csv --encoding klingon", "encoding 'klingon' is not known"),
@@ -386,7 +378,6 @@ PREDICT = [
     ("predict regressor texts.csv", "holds a model of kind 'attention-regressor', which is used from Python only"),
     ("predict group-model gappy.csv", "column 'age' has a gap in row 1, and the model knows no number for it"),
     ("predict group-model wordy.csv", "column 'b_1' holds texts, such as 'red'; the model was trained on numbers"),
-    ("evaluate text-model", "Missing argument 'DATA'"),
     ("evaluate nosuch texts.csv", "nosuch is not a model folder"),
     ("evaluate text-model texts.csv --label nosuch", "has no column 'nosuch'"),
     ("evaluate text-model unlabelled.csv", "row 1 has no label in column 'label'"),
@@ -401,7 +392,6 @@ PREDICT = [
     ("explain regressor superb", "which is used from Python only"),
     ("explain text-model superb --rows 3", "say how to read a table; give it as --file FILE"),
     ("explain text-model --file note.txt --encoding latin-1", "is read as one text, in UTF-8"),
-    ("predict text-model", "Missing argument 'DATA'"),
     ("predict nosuch texts.csv", "nosuch is not a model folder"),
     ("predict folder texts.csv", "folder is not a model folder"),
     ("predict texts.csv texts.csv", "texts.csv is not a model folder"),
@@ -431,12 +421,10 @@ PREDICT = [
     ("predict group-model group_huge.csv", "features must be below 1e+100 in size"),
 ]
 EXPLAIN = [
-    ("explain", "Missing argument 'DIR'"),
     ("explain text-model", "give either a TEXT or --file FILE"),
     ("explain text-model ''", "the text is empty; give one with words in it"),
     ("explain text-model ' '", "the text is empty; give one with words in it"),
     ("explain text-model superb --file texts.csv", "give either a TEXT or --file FILE"),
-    ("explain text-model superb film", "unexpected extra argument"),
     ("explain text-model texts.csv", "texts.csv is a file; to explain what is in it, write --file texts.csv"),
     ("explain text-model note.txt", "note.txt is a file; to explain what is in it, write --file note.txt"),
     ("explain text-model superb --column text", "--encoding and --rows say how to read a table"),
@@ -464,8 +452,6 @@ EXPLAIN = [
     ("explain bag-model --file huge.csv", "features must be below 1e+100 in size"),
 ]
 INSPECT = [
-    ("inspect", "Missing argument 'MODEL_FOLDER'"),
-    ("inspect folder", "Missing option '--texts'"),
     ("inspect folder --texts nosuch.csv", "nosuch.csv does not exist"),
     ("inspect folder --texts folder", "folder is a folder; name a file"),
     ("inspect folder --texts texts.csv --layer x", "'x' is not a whole number"),
@@ -501,8 +487,9 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(line, sentence, world, mon
     assert contents(world) == before
 
 
-@pytest.mark.parametrize(("line", "sentence"), [FIT_TEXT[0], PREDICT[15], COMMANDS[4]], ids=lambda part: part[:40])
-def test_a_real_process_says_the_same(line, sentence, world):
+@pytest.mark.parametrize("rows", [COMMANDS, FIT_TEXT, PREDICT], ids=["parser", "fit", "predict"])
+def test_a_real_process_says_the_same(rows, world):
+    line, sentence = rows[0]
     command = [sys.executable, "-W", "error", "-m", "whichtoken", *shlex.split(line)]
     before = contents(world)
     done = subprocess.run(command, cwd=world, capture_output=True, text=True, check=False)

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("browser")  # one worker starts the browser for all of them
+pytestmark = pytest.mark.browser
 
 SOUND = (
     '<!doctype html><html lang="en"><head><title>page</title></head><body><main><h1>Page</h1>{}</main></body></html>'

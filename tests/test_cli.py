@@ -9,25 +9,28 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from typer.main import get_command
 
+from whichtoken import TextClassifier, cli
 from whichtoken.lab import Row, reproduce
 from whichtoken.lab.discovery import find
 from whichtoken.lab.export import export_rows
 from whichtoken.lab.ledger import Ledger
 from whichtoken.lab.plan import make_plan
-from whichtoken.lab.worker import work
 from whichtoken.places import LEDGER_NAME
 from whichtoken.report.listing import print_claims
 
 
-def test_reproduce_prints_verdicts_and_writes_json(whichtoken, tmp_path):
-    done = whichtoken("reproduce", "toy/mean", "--json", "out.json")
+@pytest.mark.process
+@pytest.mark.smoke
+def test_reproduce_prints_verdicts_and_writes_json(whichtoken_process, tmp_path):
+    done = whichtoken_process("reproduce", "toy/mean", "--json", "out.json", "--quiet")
     assert done.returncode == 0, done.stderr
     assert "toy/mean (quick)" in done.stdout
     assert "1 agrees" in done.stdout
     assert "mean.shift" not in done.stdout, "as recorded: nothing more to say"
     assert "The verdict is as the claim's own file expects." in done.stdout
-    assert done.stderr == "", "quiet when not a terminal"
+    assert done.stderr == ""
     [experiment] = json.loads((tmp_path / "out.json").read_text())["experiments"]
     assert set(experiment) == {"id", "preset", "points", "failed", "seconds", "fault", "verdicts", "rows"}
     assert (experiment["points"], experiment["failed"], len(experiment["rows"])) == (2, 0, 10)
@@ -55,7 +58,7 @@ def test_reproduce_prints_verdicts_and_writes_json(whichtoken, tmp_path):
     assert (tmp_path / "whichtoken-output" / "whichtoken-results.sqlite").exists()
 
 
-def test_changed_verdict_exits_1(whichtoken, tmp_path, monkeypatch):
+def test_changed_verdict_exits_1(whichtoken, no_workers, tmp_path, monkeypatch):
     folder = tmp_path / "experiments"
     folder.mkdir()
     text = (Path(__file__).parent / "toys" / "mean.py").read_text()
@@ -66,12 +69,12 @@ def test_changed_verdict_exits_1(whichtoken, tmp_path, monkeypatch):
     assert "changed: mean.shift was agrees, now disagrees" in done.stdout
 
 
-def test_brackets_in_a_message_are_shown_as_they_are(whichtoken):
+def test_brackets_in_a_message_are_shown_as_they_are(whichtoken, no_workers):
     done = whichtoken("reproduce", "toy/faults", "--set", "fault=raise", "--seeds", 1)
     assert "a planted fault in [/bold]" in done.stdout, done.stderr
 
 
-def test_expected_states_do_not_apply_under_set(whichtoken):
+def test_expected_states_do_not_apply_under_set(whichtoken, no_workers):
     done = whichtoken("reproduce", "toy/mean", "--set", "factor=1.2")
     assert done.returncode == 0
     assert "disagrees" in done.stdout
@@ -98,7 +101,7 @@ def test_mistakes_are_one_line_and_exit_2(whichtoken, tmp_path, arguments, sente
     assert not (tmp_path / "whichtoken-output").exists(), "nothing written"
 
 
-def test_export_to_parquet_and_csv_agree(whichtoken, tmp_path):
+def test_export_to_parquet_and_csv_agree(whichtoken, no_workers, tmp_path):
     whichtoken("reproduce", "toy/mean")
     assert whichtoken("export", "--to", "rows.parquet").returncode == 0
     assert whichtoken("export", "toy/mean", "toy/mean", "--to", "rows.csv").returncode == 0
@@ -109,7 +112,7 @@ def test_export_to_parquet_and_csv_agree(whichtoken, tmp_path):
     assert (parquet["point.shift"] * parquet["point.factor"] == parquet["predicted.mean"]).all()
 
 
-def test_list_shows_fields_presets_and_states(whichtoken):
+def test_list_shows_fields_presets_and_states(whichtoken, no_workers):
     assert "not run" in whichtoken("list").stdout
     whichtoken("reproduce", "toy/mean")
     assert "quick: 1 agrees" in whichtoken("list").stdout
@@ -139,14 +142,13 @@ LIGHT = [["list"], ["--help"], ["list", "mirror-descent/direction"], ["list", "t
 
 
 @pytest.fixture
-def heavy(tmp_path, monkeypatch):
+def heavy(tmp_path, monkeypatch, no_workers):
     """Stored results of a claim whose judge loads heavy libraries."""
     folder = tmp_path / "experiments"
     folder.mkdir()
     text = (Path(__file__).parent / "toys" / "mean.py").read_text().replace("toy/mean", "toy/heavy")
     (folder / "heavy.py").write_text(text.replace("theory = rows", "import scipy.stats, pandas\n        theory = rows"))
     monkeypatch.setenv("WHICHTOKEN_EXPERIMENTS", str(folder))
-    monkeypatch.setattr("whichtoken.lab.engines.LocalEngine.map", lambda self, tasks: ((t, work(t)) for t in tasks))
     reproduce(["toy/heavy"], out=tmp_path / "whichtoken-output")
 
 
@@ -194,3 +196,47 @@ def test_hidden_signs_in_an_error_are_shown(whichtoken):
     done = whichtoken("list", "toy/\x1b[31mmean")
     assert done.returncode == 2
     assert "unknown experiment 'toy/\\x1b[31mmean'" in done.stderr
+
+
+def test_list_of_commands_says_what_each_says_of_itself():
+    """The list of all commands is written out, so that it loads none of them."""
+    for name, command in get_command(cli.app).commands.items():
+        first = " ".join(command.help.split("\n\n")[0].split())
+        assert cli.COMMANDS[name].help == first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "loaded"),
+    [([], []), (["--help"], []), (["list", "-h"], ["list"]), (["lsit"], list(cli.COMMANDS)), (["--", "list"], None)],
+)
+def test_only_the_command_that_is_named_is_loaded(arguments, loaded):
+    assert list(cli._needed(arguments)) == (list(cli.COMMANDS) if loaded is None else loaded)
+
+
+NOT_FOR_A_SENTENCE = {"sklearn", "numba", "pandas", "pyarrow", "torch", "matplotlib", "scipy.stats", "scipy.optimize"}
+
+
+def test_a_sentence_is_explained_without_heavy_libraries(tmp_path):
+    texts = ["a good film", "a bad film", "good fun", "bad acting"] * 5
+    TextClassifier(random_state=0).fit(texts, ["+", "-", "+", "-"] * 5).save(tmp_path / "model")
+    code = (
+        "import sys; from whichtoken.cli import main\n"
+        "sys.argv = ['whichtoken', 'explain', 'model', 'a good story']\n"
+        "try: main()\nexcept SystemExit as end: assert not end.code, end.code\n"
+        f"print('heavy:', *sorted({NOT_FOR_A_SENTENCE!r} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1:] == ["heavy:"], done.stderr or done.stdout[-500:]
+    assert "deleting 'good' changes the label" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["list", "mirror-descent"], ["list", "toy/mean"], ["reproduce", "toy/mean", "--verbose"]]
+)
+def test_tables_in_a_pipe_are_100_columns_wide_at_most(arguments, whichtoken, monkeypatch, no_workers):
+    monkeypatch.delenv("COLUMNS")
+    lines = whichtoken(*arguments).stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = [line for line in whichtoken(*arguments).stdout.splitlines() if "─" in line]
+    assert max(map(len, narrow)) <= 60

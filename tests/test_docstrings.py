@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("docstrings")  # one worker loads torch and the compiled kernels for all of them
-
 SOURCE = Path(__file__).parents[1] / "src" / "whichtoken"
 TITLES = "Parameters|Attributes|Returns|Raises|Notes|References|Examples"
 # examples that need a network, a package of data, a cluster or minutes: shown, not run
@@ -94,6 +92,7 @@ def test_docstring_is_complete(module, name):
     assert ">>> " in found.get("Examples", "")
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize(("module", "name"), OBJECTS)
 def test_example_runs(module, name, tmp_path, request):
     thing = getattr(importlib.import_module(module), name)

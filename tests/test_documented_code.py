@@ -9,8 +9,6 @@ from textwrap import dedent
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("documented-code")  # one worker loads torch and the compiled kernels for all pages
-
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"(?:^<!-- not run: ([^\n]*) -->\n)?^ *```(\w*|\{[^\n]*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
@@ -116,7 +114,12 @@ def code_pages():
     return [page for page in PAGES if blocks(page, "python")]
 
 
-@pytest.mark.parametrize("page", code_pages(), ids=lambda page: page.stem)
+def readme_first(page):
+    return pytest.param(page, id=page.stem, marks=pytest.mark.smoke if page.stem == "README" else ())
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("page", [readme_first(page) for page in code_pages()])
 def test_code_runs_from_top_to_bottom(page, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(Path(__file__).parent / "inspection"))
     names = {}
@@ -192,6 +195,7 @@ def test_command_and_flags_exist(arguments):
 QUICK = {"list", "plan", "fit", "predict", "evaluate", "explain"}
 
 
+@pytest.mark.docs
 def test_quick_commands_of_the_readme_run():
     """In their order, on small files of the names and columns that they speak of."""
     import numpy as np

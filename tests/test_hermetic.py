@@ -1,10 +1,14 @@
 """The suite sees nothing but itself: not the working copy, nor a home folder, nor whose environment it runs in."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
+
+import pytest
 
 TESTS = Path(__file__).parent
 
@@ -16,6 +20,7 @@ def test_each_test_has_a_place_of_its_own(tmp_path):
     assert not [name for name in os.environ if name.startswith("XDG_")]
 
 
+@pytest.mark.process
 def test_polluted_working_copy_changes_nothing(tmp_path):
     """Results, rubbish and settings where the tests are started: those that would see them pass all the same."""
     (tmp_path / "whichtoken-output" / "report").mkdir(parents=True)
@@ -44,6 +49,27 @@ def test_ci_runs_the_commands_of_the_readme_in_its_order():
     first = readme.split("```")[1]
     commands = [line.split("#")[0].strip() for line in first.strip().splitlines()]
     script = (TESTS.parent / ".ci" / "run").read_text().splitlines()
-    assert [line for line in script if line.startswith("make ")] == commands == ["make demo", "make test"]
+    assert commands == ["make demo", "make test"]
+    start = script.index("make demo")
+    assert script[start:] == [*commands, ".venv/bin/whichtoken reproduce", "make test-rest"]
     assert "set -euo pipefail" in script
-    assert script[-1] == "make test", "the last lines are those of pytest"
+
+
+def selection(target):
+    """What a target of the Makefile gives to pytest as -m."""
+    makefile = (TESTS.parent / "Makefile").read_text()
+    [kinds] = re.findall(r"^LONG := (.+)$", makefile, re.MULTILINE)
+    [chosen] = re.findall(rf'^{target}: .*\n(?:\t.*\n)*?\t.*\$\(BIN\)/\$\(PYTEST\) -m "(.*?)"', makefile, re.MULTILINE)
+    return chosen.replace("$(LONG)", kinds)
+
+
+def test_every_test_is_in_one_of_the_two_circles(pytestconfig):
+    """Whatever markers it has: `make test` runs it or `make test-rest` does, and never both."""
+    names = [line.split(":")[0] for line in pytestconfig.getini("markers") if line.split(":")[0].isalpha()]
+    kinds = [name for name in names if re.search(rf"\b{name}\b", selection("test"))]
+    assert {"slow", "process", "browser", "docs", "transformers", "smoke"} == set(kinds)
+    for chosen in product([False, True], repeat=len(kinds)):
+        marked = dict(zip(kinds, chosen, strict=True))
+        first, second = (eval(selection(target), {}, marked) for target in ("test", "test-rest"))
+        assert first != second
+        assert first == (marked["smoke"] or not any(chosen))

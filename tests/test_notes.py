@@ -145,7 +145,7 @@ def test_help_is_wrapped_by_the_terminal_alone(command):
     assert [paragraph for paragraph in paragraphs if "\n" in paragraph] == []
 
 
-@pytest.mark.parametrize(("command", "usage"), [("list", "[OPTIONS] [ID]"), ("reproduce", "[OPTIONS] [ID]...")])
+@pytest.mark.parametrize(("command", "usage"), [("list", "[OPTIONS] [ID|THEORY]"), ("reproduce", "[OPTIONS] [ID]...")])
 def test_usage_says_once_that_an_argument_may_be_left_out(command, usage, monkeypatch, capsys):
     _, shown, _ = run(monkeypatch, capsys, command, "--help")
     assert shown.split(f"Usage: whichtoken {command} ")[1].splitlines()[0].strip() == usage

@@ -1,12 +1,13 @@
-"""The bar: on a terminal alone, with what was done and what the caller says."""
+"""Bars on a terminal, lines elsewhere: what was done and what the caller says."""
 
 import io
+import time
 
 import pytest
 from rich.console import Console
 
 from whichtoken.lab.progress import theory_bars
-from whichtoken.progress import terminal_bar
+from whichtoken.progress import progress_lines, terminal_bar
 
 
 @pytest.fixture
@@ -46,4 +47,37 @@ def test_one_theory_needs_one_bar(terminal):
 def test_nobody_sees_a_bar_elsewhere(total, capsys):
     with terminal_bar(total, "epoch", "") as update:
         update(advance=1)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.fixture
+def _often(monkeypatch):
+    monkeypatch.setattr("whichtoken.progress.LINE_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("_often")
+def test_a_pipe_gets_lines_while_one_point_takes_long(capsys):
+    """Nothing ticks in between: the lines come from a clock of their own."""
+    with theory_bars(["one/claim"] * 3) as tick:
+        tick("one/claim", True)
+        seen = ""
+        while seen.count("\n") < 2:
+            seen += capsys.readouterr().err
+    assert "1 of 3 points, 1 failed; one/claim" in seen
+
+
+@pytest.mark.usefixtures("_often")
+def test_a_closed_stream_ends_no_computation(monkeypatch):
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr("sys.stderr", closed)
+    with progress_lines(lambda: "working"):
+        time.sleep(0.05)
+
+
+@pytest.mark.usefixtures("_often")
+def test_quiet_means_no_progress(capsys, monkeypatch):
+    monkeypatch.setattr("whichtoken.progress.quiet", True)
+    with theory_bars(["one/claim"]):
+        time.sleep(0.05)
     assert capsys.readouterr() == ("", "")

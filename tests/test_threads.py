@@ -64,6 +64,7 @@ except KeyError:
 """)
 
 
+@pytest.mark.process
 def test_solves_in_many_threads_leave_the_setting_as_it_was():
     run("""
 from concurrent.futures import ThreadPoolExecutor
@@ -79,6 +80,7 @@ assert sizes() == before, (before, sizes())
 """)
 
 
+@pytest.mark.process
 def test_a_library_loaded_inside_is_limited_by_the_next_call():
     run("""
 with one_thread():
@@ -89,6 +91,7 @@ expect(2)
 """)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_fork_inside_the_limit_of_another_thread_is_free_of_it():
     run("""
@@ -128,6 +131,7 @@ expect(2)
 """)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_fits_after_a_fork_work_or_say_why_not():
     """GNU OpenMP ends a forked child that goes on with its parent's threads; a sentence comes first."""

@@ -202,6 +202,7 @@ def test_a_shift_of_all_scores_changes_nothing(row):
     close(other.outputs, one.outputs, 1e-14)
 
 
+@pytest.mark.slow
 @every_row
 @pytest.mark.parametrize("spread", [3.0, *SPREADS])
 def test_single_precision(row, spread):

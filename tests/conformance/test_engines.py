@@ -17,9 +17,10 @@ from whichtoken.lab.engines import parse_engine
 from whichtoken.lab.plan import RunTask
 from whichtoken.lab.worker import work
 
-pytestmark = pytest.mark.usefixtures("forgotten_sockets")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("forgotten_sockets")]
 
-ENGINES = [("local", 1), ("local", 2), ("dask", 1), ("dask", 2)]
+smoke = pytest.mark.smoke
+ENGINES = [("local", 1), pytest.param("local", 2, marks=smoke), pytest.param("dask", 1, marks=smoke), ("dask", 2)]
 each_engine = pytest.mark.parametrize(("engine", "workers"), ENGINES, ids=lambda value: str(value))
 
 
@@ -78,9 +79,7 @@ def test_two_workers_work_at_the_same_time_to_the_end(tmp_path):
 @pytest.mark.parametrize("engine", ["local", "dask"])
 def test_endless_points_are_stopped_and_the_others_go_on(engine, tmp_path, capfd):
     overrides = {"kind": ["stopped", "looping", "good"], "number": 0}
-    start = time.monotonic()
     [result] = reproduce(["toy/poison"], set=overrides, engine=engine, workers=2, timeout=2, out=tmp_path)
-    assert time.monotonic() - start < 120
     assert Counter(row.point.kind for row in result.rows) == {"good": 1}
     assert Counter((row.point.kind, row.message) for row in result.rows.failed) == {
         (kind, "stopped after 2 s, the time limit of a point (--timeout)"): 1 for kind in ("stopped", "looping")
@@ -96,7 +95,18 @@ def test_local_engine_yields_each_task_once():
 
 @pytest.mark.parametrize("engine", ["local", "dask"])
 def test_interrupt_from_the_terminal_is_one_line(engine, tmp_path, toys):
-    command = [sys.executable, "-m", "whichtoken", "reproduce", "toy/faults", "--preset", "full", "--set", "pause=1"]
+    command = [
+        sys.executable,
+        "-m",
+        "whichtoken",
+        "reproduce",
+        "toy/faults",
+        "--preset",
+        "full",
+        "--set",
+        "pause=1",
+        "--quiet",
+    ]
     command += ["--engine", engine, "--workers", "2", "--out", str(tmp_path)]
     # a group of its own, so that the signal reaches the workers too, as Ctrl-C in a terminal does
     listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)

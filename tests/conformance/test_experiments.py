@@ -5,6 +5,7 @@ import re
 from dataclasses import asdict
 
 import pytest
+from smoke_claims import SMOKE, by_claim
 
 from whichtoken.display.figures import svg
 from whichtoken.lab.canonical import canonical_json
@@ -17,6 +18,12 @@ from whichtoken.lab.worker import work
 
 OWN = [experiment for experiment in experiments().values() if not experiment.id.startswith("toy/")]
 each_experiment = pytest.mark.parametrize("experiment", OWN, ids=lambda experiment: experiment.id)
+some_at_once = pytest.mark.parametrize("experiment", [by_claim(experiment.id, experiment) for experiment in OWN])
+
+
+def test_every_theory_has_a_smoke_test():
+    assert {experiment.id for experiment in OWN} >= SMOKE
+    assert {id.split("/")[0] for id in SMOKE} == {experiment.id.split("/")[0] for experiment in OWN}
 
 
 def test_the_record_is_about_experiments_that_exist():
@@ -45,7 +52,8 @@ def test_points_survive_json(experiment):
             assert read_point(experiment, text) == point
 
 
-@each_experiment
+@pytest.mark.slow
+@some_at_once
 def test_smallest_point_is_deterministic_and_can_be_judged_and_drawn(experiment):
     plan = make_plan(experiment, "quick", seeds=1)
     task = plan.tasks[0]

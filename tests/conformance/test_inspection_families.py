@@ -12,6 +12,7 @@ families = pytest.importorskip("families")
 
 from whichtoken.inspection import AttentionProbe  # noqa: E402
 
+pytestmark = pytest.mark.transformers
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 DECODERS = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma2", "gpt-oss")
 
@@ -30,12 +31,13 @@ def eager_weights(model, inputs):
 
 def cases():
     for name in families.FAMILIES:
+        marks = [pytest.mark.smoke]  # each family once
         for attention in ("eager",) if name in families.NO_SDPA else ("sdpa", "eager"):
             for left in (False, True) if name in DECODERS else (False,):
                 for dtype in families.DTYPES.get(name, TOLERANCE):
-                    yield pytest.param(
-                        name, attention, dtype, left, id=f"{name}-{attention}-{dtype}-{'left' if left else 'right'}"
-                    )
+                    id = f"{name}-{attention}-{dtype}-{'left' if left else 'right'}"
+                    yield pytest.param(name, attention, dtype, left, id=id, marks=marks)
+                    marks = []
 
 
 def assert_equal(probe, attentions, mask, dtype):
@@ -64,6 +66,7 @@ def test_weights_are_those_of_eager_attention(name, attention, dtype, left):
         assert error != error or error <= 100 * TOLERANCE[dtype]
 
 
+@pytest.mark.smoke
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # in transformers' own file
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @torch.no_grad()
@@ -75,6 +78,7 @@ def test_deberta(dtype):
     assert_equal(probe, expected, inputs["attention_mask"], dtype)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @torch.no_grad()
 def test_vit(attention):
@@ -86,6 +90,7 @@ def test_vit(attention):
     assert_equal(probe, expected, torch.ones(2, 17), torch.float64)
 
 
+@pytest.mark.smoke
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize("gradients", [False, True], ids=["fast-path", "with-gradients"])
@@ -115,6 +120,7 @@ def test_torch_encoder(causal, gradients):
     assert (plain - probed)[real].abs().max() < 1e-12
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "options",
     [{}, {"kdim": 10, "vdim": 12}, {"bias": False}, {"add_zero_attn": True}],

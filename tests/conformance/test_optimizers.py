@@ -189,6 +189,7 @@ def test_quadratic_goes_to_its_minimum(row, options, dtype):
     assert quadratic(params).item() < 0.05 * before
 
 
+@pytest.mark.slow
 @each_variant_and_dtype
 def test_rosenbrock_valley_is_followed(row, options, dtype):
     params = parameters(row, dtype)

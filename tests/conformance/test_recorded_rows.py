@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from smoke_claims import by_claim
 
 from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.discovery import experiments
@@ -21,6 +22,7 @@ MORE_ROWS, MORE_SECONDS = 3, 0.3  # of other methods
 TOLERANCE = 1e-6  # relative: another processor adds in another order, and flows carry that on
 NOTICED = 0.9  # share of the equalities that must notice a theory that is wrong by a tenth
 each_recorded = pytest.mark.parametrize("experiment", RECORDED)
+some_at_once = pytest.mark.parametrize("experiment", [by_claim(id, id) for id in RECORDED])
 
 
 @pytest.mark.parametrize("run", recorded_runs().values(), ids=lambda run: f"{run.experiment}-{run.preset}")
@@ -48,7 +50,8 @@ def differences(found, recorded, where=""):
     return [] if np.allclose(found, recorded, rtol=TOLERANCE, atol=TOLERANCE * size) else [where]
 
 
-@each_recorded
+@pytest.mark.slow
+@some_at_once
 def test_cheap_recorded_rows_come_out_again(experiment):
     """The cheapest one, and the cheapest ones of other methods."""
     with recorded_ledger(experiment) as ledger:
@@ -81,7 +84,8 @@ def recorded(name):
     return json.loads((record_folder() / name).read_text(encoding="utf-8"))
 
 
-@each_recorded
+@pytest.mark.slow
+@some_at_once
 def test_what_the_verdicts_would_notice_is_on_record(experiment):
     found = {item.code: [item.kind, *item.notices] for item in power(*full_rows(experiment))}
     assert recorded(POWER)[experiment] == found

@@ -14,8 +14,6 @@ from returned_types import returned_types
 
 from whichtoken.display.shown import LONGEST, Shown
 
-pytestmark = pytest.mark.xdist_group("docstrings")  # where torch and the compiled kernels are loaded anyway
-
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m" + "long" * 500
 STATE = SimpleNamespace(step=900, p=2.0, log_norm=3.0)
 DESCENT = {"final": STATE, "snapshots": (), "selected": np.array([0, 2]), "last_change": 40, "settled": True}
