@@ -20,6 +20,12 @@ from browser import chromium, visit  # noqa: F401  fixtures of the tests that lo
 
 TOYS = Path(__file__).parent / "toys"
 PACKAGE = Path(__file__).parents[1] / "src" / "whichtoken"
+ENVIRONMENT = pytest.StashKey[dict[str, str]]()
+SET_BY_LIBRARIES = {
+    "PYTEST_CURRENT_TEST",
+    "KMP_DUPLICATE_LIB_OK",
+    "KMP_INIT_AT_FORK",
+}  # pytest, and scikit-learn when imported
 
 # Test workers share the cores: with more threads each, small matrix products run many times slower. Set before torch loads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -51,6 +57,24 @@ def _empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("session"))
         yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[ENVIRONMENT] = dict(os.environ)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """No test, and no library that it calls, leaves a variable behind for the tests after it in the same process."""
+    yield
+    before = item.stash[ENVIRONMENT]
+    changed = {
+        name: (before.get(name), os.environ.get(name))
+        for name in before.keys() | os.environ.keys()
+        if before.get(name) != os.environ.get(name) and name not in SET_BY_LIBRARIES
+    }
+    assert not changed, f"variables of the environment, before and after: {changed}"
 
 
 @pytest.fixture(autouse=True)

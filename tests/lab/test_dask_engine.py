@@ -10,6 +10,7 @@ from collections import Counter
 from contextlib import ExitStack, closing
 from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -54,7 +55,7 @@ def talking_port():
 @pytest.fixture
 def cluster():
     """A scheduler that anybody may use: `cluster(workers)` starts workers without a nanny, in this process."""
-    with ExitStack() as opened:
+    with patch.dict(os.environ), ExitStack() as opened:  # a worker limits the threads of its own process
 
         def start(workers, port=0):
             return opened.enter_context(

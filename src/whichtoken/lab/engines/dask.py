@@ -155,12 +155,38 @@ def _own_cluster(workers: int) -> Iterator[_Own]:
     security = distributed.Security.temporary()
 
     start_tracker(resource_tracker)  # whoever starts it later lets interrupts through again
-    environment = {**dask.config.get("distributed.nanny.pre-spawn-environ"), **worker_environment()}
-    with dask.config.set({**CONFIGURATION, "distributed.nanny.pre-spawn-environ": environment}):
+    early, late = _worker_environments()
+    settings = {
+        "distributed.nanny.pre-spawn-environ": {**dask.config.get("distributed.nanny.pre-spawn-environ"), **early},
+        "distributed.nanny.environ": {**dask.config.get("distributed.nanny.environ"), **late},
+    }
+    with _restore_environment(), dask.config.set({**CONFIGURATION, **settings}):
         with children_ignore_interrupts():
             cluster = _start(distributed, n_workers=workers, security=security)
         with cluster:
             yield _Own(cluster)
+
+
+def _worker_environments() -> tuple[dict[str, str], dict[str, str]]:
+    """Variables that a worker needs before Python starts, and those that it can set itself.
+
+    Nannies set the first kind in this process too. numba reads its own variables whenever it compiles, and raises if the
+    number of threads has changed since its first parallel loop; so its variables are of the second kind.
+    """
+    environment = worker_environment()
+    late = {name: value for name, value in environment.items() if name.startswith("NUMBA_")}
+    return {name: value for name, value in environment.items() if name not in late}, late
+
+
+@contextmanager
+def _restore_environment() -> Iterator[None]:
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _start(distributed: Any, **options: Any) -> Any:
