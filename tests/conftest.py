@@ -59,24 +59,6 @@ def _empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    item.stash[ENVIRONMENT] = dict(os.environ)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """No test, and no library that it calls, leaves a variable behind for the tests after it in the same process."""
-    yield
-    before = item.stash[ENVIRONMENT]
-    changed = {
-        name: (before.get(name), os.environ.get(name))
-        for name in before.keys() | os.environ.keys()
-        if before.get(name) != os.environ.get(name) and name not in SET_BY_LIBRARIES
-    }
-    assert not changed, f"variables of the environment, before and after: {changed}"
-
-
 @pytest.fixture(autouse=True)
 def _own_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Give the test an empty working folder and an empty home."""

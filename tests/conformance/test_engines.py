@@ -37,6 +37,14 @@ def test_same_numbers_as_in_this_process(engine, workers, tmp_path):
 
 
 @pytest.mark.parametrize("engine", ["local", "dask"])
+def test_variables_of_the_workers_stay_with_the_workers(engine, tmp_path):
+    """numba compiles nothing more in a process whose number of threads was changed after its first parallel loop."""
+    before = dict(os.environ)
+    reproduce(["toy/mean"], engine=engine, workers=1, out=tmp_path)
+    assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize("engine", ["local", "dask"])
 def test_killed_worker_costs_no_row(engine, tmp_path, toys):
     overrides = {"fault": ["none", "die once"], "number": [1, 2, 3, 4]}
     [result] = reproduce(["toy/faults"], set=overrides, seeds=1, engine=engine, workers=2, out=tmp_path)

@@ -72,7 +72,9 @@ SAID = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_tokenizer_gives_one_sentence_or_tokens(name):
+def test_a_hostile_tokenizer_gives_one_sentence_or_tokens(name, monkeypatch):
+    if "memory" in SAID.get(name, ""):
+        monkeypatch.setattr(tokenizer_process, "SECONDS", 60)  # a slow machine takes long to fill its memory
     try:
         (found,) = encode_texts(HOSTILE[name], [TEXTS])
     except UsageError as error:
