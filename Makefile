@@ -29,7 +29,7 @@ record: .venv/installed-dev
 	$(BIN)/python -m whichtoken.lab.recording $(OUT)-record --begin
 	for preset in $(PRESETS); do $(BIN)/whichtoken reproduce --preset $$preset --out $(OUT)-record; test $$? -lt 2 || exit 2; done
 	$(BIN)/python -m whichtoken.lab.recording $(OUT)-record
-	$(BIN)/python -m whichtoken.report.drawn
+	$(BIN)/python -m whichtoken.app.pages.drawn
 
 # Kinds of tests that take long (CONTRIBUTING.md says what each is). A file goes to one worker, which builds its fixtures once.
 LONG := slow or process or browser or docs or transformers

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from whichtoken.data import SparseTokens
+from whichtoken.claims.sparse_tokens._tasks import attended_features
+from whichtoken.datasets import SparseTokens
 from whichtoken.estimators import plan_study
 from whichtoken.lab.benchmark import CPU, Beside, Measure, cpu_seconds
-from whichtoken.models.attended_features import attended_features
 from whichtoken.theory import sparse_tokens
 from whichtoken.theory.sparse_tokens import feature_law, token_noise
-from whichtoken.training.convex_head import ConvexHead, fit_head
-from whichtoken.training.two_step import attention_features
+from whichtoken.theory.sparse_tokens.convex_head import ConvexHead, fit_head
+from whichtoken.theory.sparse_tokens.two_step import attention_features
 
 PART = "Planning a study"
 QUESTION = "What does an exact prediction of the error cost beside simulating it?"

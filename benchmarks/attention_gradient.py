@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from whichtoken.data import AttentionRegression
+from whichtoken.datasets import AttentionRegression
 from whichtoken.lab.benchmark import Beside, Measure, cpu_seconds, faster, speed_up
-from whichtoken.models.softmax_regression import SoftmaxRegression
-from whichtoken.models.whitening import Whitening
-from whichtoken.training.factor_baselines import run_baseline
-from whichtoken.training.factor_objectives import TokenObjective
-from whichtoken.training.structure_aware_descent import StructureAwareDescent
+from whichtoken.theory.attention_regression.factor_baselines import run_baseline
+from whichtoken.theory.attention_regression.softmax_regression import SoftmaxRegression
+from whichtoken.theory.attention_regression.structure_aware_descent import StructureAwareDescent, TokenObjective
+from whichtoken.theory.attention_regression.whitening import Whitening
 
 PART = "Training"
 QUESTION = "What does the gradient of softmax attention regression cost, in time and memory?"
@@ -144,7 +143,7 @@ def training_measure() -> Measure:
         return [excess(P1, Q1) for P1, Q1, _ in run_baseline("adam", objective, P, Q, rate, budget)]
 
     paths = {rate: adam(rate, 120) for rate in ADAM_RATES}
-    own = [excess(iterate.P, iterate.Q) for iterate in solver.minimise(objective, P, Q).trace]
+    own = [excess(iterate.P, iterate.Q) for iterate in solver.minimize(objective, P, Q).trace]
     goal = 1.2 * min(min(own), *map(min, paths.values()))
 
     def steps_to_goal(path: list[float]) -> int:
@@ -153,7 +152,7 @@ def training_measure() -> Measure:
     rate = min(paths, key=lambda rate: steps_to_goal(paths[rate]))
     ours_needs, adam_needs = steps_to_goal(own), steps_to_goal(paths[rate])
     short = StructureAwareDescent(start_samples=24, iterations=ours_needs, tolerance=0.0)
-    mine = median(cpu_seconds(lambda: short.minimise(objective, P, Q)) for _ in range(5))
+    mine = median(cpu_seconds(lambda: short.minimize(objective, P, Q)) for _ in range(5))
     theirs = median(cpu_seconds(lambda: run_baseline("adam", objective, P, Q, rate, adam_needs + 1)) for _ in range(3))
     detail = f"{ours_needs} steps, {mine * 1e3:.3g} ms against {adam_needs} steps, {theirs * 1e3:.4g} ms at lr={rate:g}"
     case = "train to 1.2 floors, n=800, d=6, condition 100"

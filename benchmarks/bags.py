@@ -4,7 +4,7 @@ Real bags: musk1, musk2, elephant and birds (brown creeper) out of the package `
 bags of scikit-learn's digits that are positive where they hold a 9. Each set has the map of instances that suits it, and
 the linear one beside it; maps and their settings were fixed on musk1. ABMIL follows Ilse, Tomczak, Welling (arXiv 1802.04712:
 rate 5e-4, weight decay 5e-3, single bags, 100 epochs) in a few folds, as each takes up to a minute; on synthetic sparse tokens
-it has larger batches, the better of two rates and the epoch with the best validation loss. Instances are standardised for
+it has larger batches, the better of two rates and the epoch with the best validation loss. Instances are standardized for
 it. One thread for all.
 """
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.stats import t
 
 from whichtoken import BagClassifier
-from whichtoken.data import SparseTokens, read_bag_set
+from whichtoken.datasets import SparseTokens, read_bag_set
 from whichtoken.lab.benchmark import CPU, Beside, Measure
 from whichtoken.theory.sparse_tokens import bayes_floor
 
@@ -221,7 +221,7 @@ def _summary_score(X: list[Array], y: Array, test: list[Array], labels: Array) -
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    from whichtoken.estimators.logistic_baseline import logistic_baseline
+    from whichtoken.app.evaluation import logistic_baseline
 
     def summaries(bags: list[Array]) -> Array:
         return np.array([np.concatenate([bag.mean(axis=0), bag.min(axis=0), bag.max(axis=0)]) for bag in bags])
@@ -274,7 +274,7 @@ def _tuned_abmil(X: Array, y: Array, seed: int) -> _Abmil:
 
 
 class _Abmil:
-    """torchmil's ABMIL with its optimiser and the standardisation of its instances; called, it scores bags."""
+    """torchmil's ABMIL with its optimizer and the standardization of its instances; called, it scores bags."""
 
     def __init__(self, X: list[Array], rate: float, seed: int, decay: float = 0.0) -> None:
         from torchmil.models import ABMIL

@@ -20,17 +20,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whichtoken.data import LevelTokens, TokenCounts
-from whichtoken.experiments.trained_embeddings._corpora import missing_reviews, review_counts
+from whichtoken.claims.trained_embeddings._reviews import missing_reviews, review_counts
+from whichtoken.datasets import LevelTokens, TokenCounts
 from whichtoken.lab.benchmark import Beside, Measure, cpu_seconds, faster
-from whichtoken.models.attention_modules import ClsAttentionModule, padded_ids
-from whichtoken.models.cls_attention import ClsAttention
-from whichtoken.models.cls_model import count_matrix
-from whichtoken.training.batch_schedule import batch_schedule
-from whichtoken.training.cls_adamw import update_rows
-from whichtoken.training.cls_training import ClsAdamW
-from whichtoken.training.missed_steps import adamw_rule
-from whichtoken.training.plan import TrainingPlan
+from whichtoken.theory.trained_embeddings.cls_model import ClsAttention, count_matrix
+from whichtoken.theory.trained_embeddings.cls_training import ClsAdamW, adamw_rule, batch_schedule, update_rows
+from whichtoken.theory.trained_embeddings.torch_modules import ClsAttentionModule, padded_ids
+from whichtoken.theory.trained_embeddings.training_loop import TrainingPlan
 
 PART = "Training"
 QUESTION = "How long does a step of `<cls>` attention take on real documents?"
@@ -48,7 +44,7 @@ WHY = {
     },
     "the best PyTorch variant": {
         "win": (
-            "The same: one product and a fused optimiser save passes, but not the padding and not the rows that no "
+            "The same: one product and a fused optimizer save passes, but not the padding and not the rows that no "
             "document touched."
         ),
     },
@@ -119,7 +115,7 @@ def _peer(kind: type[ClsAttentionModule], fused: bool = False) -> Callable[..., 
             module.loss(padded_ids(data.counts, rows), torch.from_numpy(data.labels[rows])).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
-        step(first[:4])  # the optimiser's state is made in its first step
+        step(first[:4])  # the optimizer's state is made in its first step
         return step
 
     return prepare
@@ -188,7 +184,7 @@ def _sweep(a: NDArray[np.float32], b: NDArray[np.float32], c: NDArray[np.float32
 
 
 def _trajectory(data: TokenCounts, dim: int = 256, steps: int = 300) -> Measure:
-    """Distance of float32 runs from float64 torch after 300 steps, relative to the way travelled: ours over torch's."""
+    """Distance of float32 runs from float64 torch after 300 steps, relative to the way traveled: ours over torch's."""
     start = ClsAttention.start(data.counts.shape[1], dim, np.random.default_rng(1))
     orders = [np.random.default_rng(epoch).permutation(len(data)) for epoch in range(-(-steps * BATCH // len(data)))]
     model = ClsAttention(*(array.copy() for array in (start.embeddings, start.cls, start.value)))
@@ -196,8 +192,8 @@ def _trajectory(data: TokenCounts, dim: int = 256, steps: int = 300) -> Measure:
     for order in orders:
         engine.epoch(order, PLAN.lr)
     exact, single = (_torch_run(start, data, orders, kind) for kind in (torch.float64, torch.float32))
-    travelled = np.linalg.norm(exact - start.embeddings)
-    ours, theirs = (float(np.linalg.norm(end - exact) / travelled) for end in (model.embeddings, single))
+    traveled = np.linalg.norm(exact - start.embeddings)
+    ours, theirs = (float(np.linalg.norm(end - exact) / traveled) for end in (model.embeddings, single))
     return Measure(
         f"K-level, d={dim}, {len(orders)} epochs of {-(-len(data) // BATCH)} steps",
         "distance from float64 torch, ours over float32 torch's", ours / theirs, 1.5, at_least=False,

@@ -12,9 +12,9 @@ import numpy as np
 from scipy import sparse
 
 from whichtoken import TextClassifier
-from whichtoken.data.data_folder import IMDB_FILES, data_file
-from whichtoken.data.review_files import read_imdb
-from whichtoken.data.review_sentences import synthetic_reviews
+from whichtoken.datasets.corpora import IMDB_FILES, data_file
+from whichtoken.datasets.review_files import read_imdb
+from whichtoken.datasets.review_sentences import synthetic_reviews
 from whichtoken.estimators.text.counting import count_documents
 from whichtoken.lab.benchmark import Measure
 from whichtoken.theory.trained_embeddings.decisions import OUT_OF_REACH, certify, minimal_deletions
@@ -65,7 +65,7 @@ def _successful_attacks(model: TextClassifier, text: str, rng: np.random.Generat
         return 0
     attacked = np.repeat(counts.toarray(), ATTACKS, axis=0)
     rows = np.arange(ATTACKS)
-    weights = np.exp(model.selection_[:, 0]) * (model.values_[:, 0, 0] + model.bias_[0])
+    weights = np.exp(model.selection_[:, 0]) * (model.values_[:, 0, 0] + model.intercept_[0])
     strongest = np.argsort(weights)[[*range(5), *range(-5, 0)]]  # attackers know the worst tokens
     for _ in range(fewer):
         remove = (attacked * rng.random(attacked.shape)).argmax(axis=1)
@@ -84,7 +84,7 @@ def _speed() -> Iterator[Measure]:
     counts = count_documents(model, texts)
     amounts = model._amounts(counts).data
     scores, values = model.selection_[:, 0], model.values_[:, 0, 0]
-    arguments = (counts, scores, values, float(model.bias_[0]), amounts, model.log_null_)
+    arguments = (counts, scores, values, float(model.intercept_[0]), amounts, model.log_null_)
     start = time.perf_counter()
     flips = minimal_deletions(*arguments)
     seconds = time.perf_counter() - start

@@ -1,6 +1,6 @@
 """Does training end where the theory says, and how fast: compiled log-domain descent beside a PyTorch autograd loop.
 
-Six sequences of eight tokens in ten dimensions, gradient descent (p = 2) with 3000 normalised steps of size one from a
+Six sequences of eight tokens in ten dimensions, gradient descent (p = 2) with 3000 normalized steps of size one from a
 small random start. The peer is the textbook model: softmax, autograd, gradient over its norm (plus the machine epsilon,
 without which it ends in 0/0), update in place.
 """
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from whichtoken.data import AttentionProblem, AttentionTokens
+from whichtoken.datasets import AttentionProblem, AttentionTokens
 from whichtoken.flows.descent import attention_descent
 from whichtoken.lab.benchmark import Beside, Measure, speed_up
 from whichtoken.margin import key_query_svm

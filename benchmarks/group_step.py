@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whichtoken.data import GroupSparse
+from whichtoken.datasets import GroupSparse
 from whichtoken.lab.benchmark import Measure, speed_up
-from whichtoken.models.group_transformer import GroupTransformer
-from whichtoken.training.group_descent import xavier_start
+from whichtoken.theory.group_sparse.descent import xavier_start
+from whichtoken.theory.group_sparse.transformer import GroupTransformer
 
 PART = "Training"
 QUESTION = "How long does a step of the group transformer take?"

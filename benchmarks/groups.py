@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import multivariate_normal, norm, t
 
 from whichtoken import GroupClassifier
-from whichtoken.data import GroupSparse
+from whichtoken.datasets import GroupSparse
 from whichtoken.lab.benchmark import CPU, Beside, Measure, cpu_seconds
 
 PART = "Tables"
@@ -122,7 +122,7 @@ def _breast_cancer() -> Iterator[Measure]:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    from whichtoken.estimators.logistic_baseline import logistic_baseline
+    from whichtoken.app.evaluation import logistic_baseline
 
     X, y = load_breast_cancer(return_X_y=True)
     groups = np.tile(np.arange(10), 3)  # 10 measurements, each as mean, standard error and worst
@@ -188,7 +188,7 @@ def _accuracies(peer: str, ours: list[float], theirs: list[float]) -> Beside:
 
 
 def _logistic(X: Array, y: Array) -> tuple[Array, float]:
-    from whichtoken.estimators.logistic_baseline import logistic_baseline
+    from whichtoken.app.evaluation import logistic_baseline
 
     model = logistic_baseline(**TUNED).fit(X, y)
     return model.coef_[0], float(model.intercept_[0])

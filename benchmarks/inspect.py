@@ -19,8 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from whichtoken.data.data_folder import data_file
-from whichtoken.data.table_files import read_table
+from whichtoken.datasets.corpora import data_file
 from whichtoken.inspection import (
     AttentionMonitor,
     AttentionProbe,
@@ -29,12 +28,11 @@ from whichtoken.inspection import (
     load_transformer,
     token_shares,
 )
-from whichtoken.inspection.attribution import input_embedding
+from whichtoken.inspection.attribution import curves, input_embedding, integrated_gradients, occlusion
 from whichtoken.inspection.corpus import encode, pad
-from whichtoken.inspection.faithfulness import curves, integrated_gradients, occlusion
-from whichtoken.inspection.loading import quiet
-from whichtoken.inspection.packaged import packaged_model
+from whichtoken.inspection.loading import packaged_model, quiet
 from whichtoken.lab.benchmark import CPU, Beside, Measure
+from whichtoken.tables import read_table
 
 PART = "Transformers"
 QUESTION = "What does looking into an encoder cost, and whose ranking of tokens is truest to its decision?"

@@ -47,7 +47,7 @@ def measure() -> Iterator[Measure]:
         mirror = _optimizer(MirrorDescent, start, gradient, **options)
         times = [(cpu_seconds(mirror.step), cpu_seconds(sgd.step)) for _ in range(REPEATS)]
         ours, theirs = (median(column) for column in zip(*times, strict=True))
-        # neighbours in time see the same machine: the median of their ratios stands more noise than a ratio of medians
+        # neighbors in time see the same machine: the median of their ratios stands more noise than a ratio of medians
         ratio = median(mine / other for mine, other in times)
         what, detail = "times the step of SGD(momentum=0.9)", f"{ours * 1e3:.1f} ms against {theirs * 1e3:.1f} ms"
         beside = Beside("torch.optim.SGD", ours, theirs, CPU)

@@ -1,4 +1,4 @@
-"""Trajectories of optimisers on one attention head: compiled log-domain steps beside a torch loop in float64.
+"""Trajectories of optimizers on one attention head: compiled log-domain steps beside a torch loop in float64.
 
 Six sequences of eight tokens in ten dimensions, 1000 steps from a small random start. The peer is what a user would write: the
 textbook model, autograd, and torch.optim (exact polar factors, sign descent: a line of torch each).
@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from whichtoken.data import AttentionProblem, AttentionTokens
+from whichtoken.datasets import AttentionProblem, AttentionTokens
 from whichtoken.flows.descent import attention_descent
 from whichtoken.lab.benchmark import Measure, speed_up
 
 PART = "Training"
-QUESTION = "How long do a thousand steps of each optimiser take on one head?"
+QUESTION = "How long do a thousand steps of each optimizer take on one head?"
 WHY = {
     "a torch loop": {
         "win": (
@@ -34,7 +34,7 @@ Stepper = Callable[[torch.Tensor], Callable[[], Any]]
 
 
 def measure() -> Iterator[Measure]:
-    """Yield the ratio of the speeds of each optimiser."""
+    """Yield the ratio of the speeds of each optimizer."""
     rng = np.random.default_rng(1)
     problem, start = AttentionTokens().sample(rng), 1e-3 * rng.standard_normal((10, 10))
     threads = torch.get_num_threads()

@@ -3,7 +3,7 @@
 RXNMapper (ALBERT, 12 layers of 8 heads; head 5 of layer 10, both counted from 0, is its map) finds for each atom of a
 product the atom of the reactants that it came from. The reference is two other mappers where they agree, up to symmetry
 of the molecules; symmetric atoms are one choice. Its own confidence is that of its published procedure: both directions of
-attention added, other elements left out, neighbours of mapped atoms favoured 90 times, greedily.
+attention added, other elements left out, neighbors of mapped atoms favored 90 times, greedily.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from whichtoken.data.data_folder import data_file
-from whichtoken.data.table_files import read_table
+from whichtoken.datasets.corpora import data_file
 from whichtoken.inspection import AttentionProbe
 from whichtoken.inspection.confidence import PickConfidence
-from whichtoken.inspection.loading import load_transformer
-from whichtoken.inspection.packaged import packaged_model
+from whichtoken.inspection.loading import load_transformer, packaged_model
 from whichtoken.lab.benchmark import Beside, Measure
+from whichtoken.tables import read_table
 
 PART = "Transformers"
 QUESTION = "Does the gap of a pick tell right picks from wrong ones?"
@@ -48,7 +47,7 @@ WHY = {
 }
 
 LAYER, HEAD = 10, 5
-FAVOUR = 90.0  # of neighbours of mapped atoms, in the mapper's own procedure
+FAVOR = 90.0  # of neighbors of mapped atoms, in the mapper's own procedure
 LONGEST = 512
 FIRST = (
     1000  # row of the table: the earlier ones were looked at when it was chosen to count symmetric atoms as one choice
@@ -72,7 +71,7 @@ class Side(NamedTuple):
     bonds: list[tuple[int, int, str]]
     places: list[int]
 
-    def neighbours(self) -> NDArray[np.bool_]:
+    def neighbors(self) -> NDArray[np.bool_]:
         """Which atoms are bonded."""
         flags = np.zeros((len(self.kinds),) * 2, dtype=bool)
         for a, b, _ in self.bonds:
@@ -80,7 +79,7 @@ class Side(NamedTuple):
         return flags
 
     def classes(self) -> list[int]:
-        """A name for each atom, the same for atoms that no one can tell apart (iterated neighbourhoods)."""
+        """A name for each atom, the same for symmetric atoms (iterated neighborhoods)."""
         near: list[list[tuple[int, str]]] = [[] for _ in self.kinds]
         for a, b, sign in self.bonds:
             near[a].append((b, sign))
@@ -261,7 +260,7 @@ def _own_procedure(weights: NDArray[np.float32], reactants: Side, products: Side
     p, r = products.places, reactants.places
     both = weights[np.ix_(p, r)].astype(float) + weights[np.ix_(r, p)].T.astype(float)
     both *= np.array(products.elements)[:, None] == np.array(reactants.elements)[None]
-    near = [side.neighbours() for side in (products, reactants)]
+    near = [side.neighbors() for side in (products, reactants)]
     confidence, origins = np.ones(len(p)), np.full(len(p), -1)
     for _ in p:
         total = both.sum(1, keepdims=True)
@@ -270,6 +269,6 @@ def _own_procedure(weights: NDArray[np.float32], reactants: Side, products: Side
         if np.isclose(share[atom, origin], 0.0):
             break
         confidence[atom], origins[atom] = share[atom, origin], origin
-        both[np.ix_(near[0][atom], near[1][origin])] *= FAVOUR
+        both[np.ix_(near[0][atom], near[1][origin])] *= FAVOR
         both[atom], both[:, origin] = 0.0, 0.0
     return confidence.tolist(), origins.tolist()

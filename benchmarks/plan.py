@@ -22,9 +22,8 @@ from scipy.stats import binomtest
 from sklearn.model_selection import RepeatedStratifiedKFold, train_test_split
 
 from whichtoken import BagClassifier
-from whichtoken.data import SparseTokens, read_bag_set
-from whichtoken.estimators.bags.forecast import CrossValidated
-from whichtoken.estimators.bags.planning import GIVEN, StudyCurve
+from whichtoken.datasets import SparseTokens, read_bag_set
+from whichtoken.estimators.bags.planning import GIVEN, CrossValidated, StudyCurve
 from whichtoken.lab.benchmark import Beside, Measure
 from whichtoken.theory.sparse_tokens import exact_error
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 import numpy as np
 import Stemmer
 
-from whichtoken.data.data_folder import IMDB_FILES, data_file
-from whichtoken.data.review_files import read_imdb
-from whichtoken.data.text_pipeline import TextPipeline
-from whichtoken.data.token_counts import TokenCounts
+from whichtoken.datasets.corpora import IMDB_FILES, data_file
+from whichtoken.datasets.review_files import read_imdb
+from whichtoken.datasets.text_pipeline import TextPipeline
+from whichtoken.datasets.token_counts import TokenCounts
 from whichtoken.lab.benchmark import Beside, Measure
 
 PART = "Texts"

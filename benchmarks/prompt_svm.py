@@ -20,7 +20,7 @@ WHY = {
     "cvxpy + Clarabel": {
         "win": (
             "Few tokens compete for the margin: the problem is solved on a handful of rows at a time and certified on "
-            "all, while a general cone solver factorises all rows at once."
+            "all, while a general cone solver factorizes all rows at once."
         ),
     },
 }

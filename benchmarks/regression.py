@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from whichtoken import AttentionRegressor
-from whichtoken.data import AttentionRegression
+from whichtoken.datasets import AttentionRegression
 from whichtoken.lab.benchmark import CPU, Beside, Measure, cpu_seconds
 
 PART = "Tables"
@@ -32,7 +32,7 @@ WHY = {
             "By a few tenths of a per cent, whose cause was not looked into: no reason to take a head for a table."
         ),
         "loss": (
-            "On linear data with noise least squares is the best there is, and one factorisation; a head has the error of its "
+            "On linear data with noise least squares is the best there is, and one factorization; a head has the error of its "
             "context on top, and is trained in steps."
         ),
     },

@@ -28,7 +28,7 @@ WHY = {
         ),
     },
     "cvxpy + CLARABEL": {
-        "win": "The same, and Clarabel factorises the whole semidefinite cone in every step.",
+        "win": "The same, and Clarabel factorizes the whole semidefinite cone in every step.",
     },
     "HiGHS": {
         "win": (

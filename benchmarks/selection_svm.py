@@ -12,10 +12,11 @@ from importlib import import_module
 
 import numpy as np
 
-from whichtoken.data import RelevantTokens, TokenCounts
+from whichtoken.datasets import RelevantTokens, TokenCounts
 from whichtoken.lab.benchmark import Measure, speed_up
 from whichtoken.margin import MarginCertificate, selection_svm
-from whichtoken.theory.trained_embeddings import ideal_first_step, relevant_selection
+from whichtoken.theory.trained_embeddings.lemmas import relevant_selection
+from whichtoken.theory.trained_embeddings.one_step import ideal_first_step
 
 PART = "Max-margin problems"
 QUESTION = "How fast is the limit of a `<cls>` vector found over a vocabulary?"

@@ -111,7 +111,7 @@ class _server:  # noqa: N801 (reads as a verb in `with`)
 
 
 def _without_training(out: Path) -> None:
-    """A model on the shelf, so that the server does not begin by training one."""
+    """A model in the store, so that the server does not begin by training one."""
     folder = out / "workbench" / "models" / "demo"
     folder.mkdir(parents=True)
     scores = {"name": "attention", "accuracy": 0.9, "log_loss": 0.3, "auc": 0.9, "seconds": 1.0, "intervals": {}}

@@ -20,7 +20,7 @@ from statistics import median
 
 import numpy as np
 
-from whichtoken.data.packages import read_movie_reviews
+from whichtoken.datasets.corpora import read_movie_reviews
 from whichtoken.errors import UsageError
 from whichtoken.lab.benchmark import CPU, Measure
 

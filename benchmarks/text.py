@@ -18,11 +18,11 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 
 from whichtoken import TextClassifier
-from whichtoken.data import LevelTokens
-from whichtoken.data.data_folder import IMDB_FILES, data_file
-from whichtoken.data.review_files import Reviews, read_imdb, read_reviews
-from whichtoken.data.text_pipeline import TextPipeline
-from whichtoken.estimators.logistic_baseline import logistic_baseline
+from whichtoken.app.evaluation import logistic_baseline
+from whichtoken.datasets import LevelTokens
+from whichtoken.datasets.corpora import IMDB_FILES, data_file
+from whichtoken.datasets.review_files import Reviews, read_imdb, read_reviews
+from whichtoken.datasets.text_pipeline import TextPipeline
 from whichtoken.lab.benchmark import CPU, Beside, Measure
 
 PART = "Texts"
@@ -171,7 +171,8 @@ def _planted() -> Iterator[Measure]:
     places = {name: j for j, name in enumerate(names)}
     correlations = []
     for i, explanation in enumerate(ours.explain(fresh.counts)):
-        found = {int(reason.token): reason.contribution for reason in explanation.reasons}
+        side = 1 if explanation.label == ours.classes_[1] else -1  # the truth speaks of the second class
+        found = {int(reason.token): side * reason.contribution for reason in explanation.reasons}
         weights = _lime(ours, fresh.counts[[i]], names, places)
         tokens = sorted(found)
         correlations.append(

@@ -21,10 +21,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import LinearSVC
 
 from whichtoken import TextClassifier
-from whichtoken.data.data_folder import IMDB_FILES, data_file
-from whichtoken.data.labelled_corpora import read_corpus
-from whichtoken.data.review_files import read_imdb
-from whichtoken.estimators.logistic_baseline import logistic_baseline
+from whichtoken.app.evaluation import logistic_baseline
+from whichtoken.datasets.corpora import IMDB_FILES, data_file, read_corpus
+from whichtoken.datasets.review_files import read_imdb
 from whichtoken.lab.benchmark import CPU, Beside, Measure
 
 PART = "Texts"

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from whichtoken.data import LevelTokens, TokenCounts
-from whichtoken.experiments.trained_embeddings._corpora import missing_reviews, review_counts
+from whichtoken.claims.trained_embeddings._reviews import missing_reviews, review_counts
+from whichtoken.datasets import LevelTokens, TokenCounts
 from whichtoken.lab.benchmark import Measure, speed_up
-from whichtoken.models.attention_modules import TwoLayerAttentionModule, padded_ids
-from whichtoken.models.two_layer_attention import TwoLayerAttention
+from whichtoken.theory.trained_embeddings.torch_modules import TwoLayerAttentionModule, padded_ids
+from whichtoken.theory.trained_embeddings.two_layer import TwoLayerAttention
 
 PART = "Training"
 QUESTION = "How long does a gradient of two layers of attention take on real documents?"

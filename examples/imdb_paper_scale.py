@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from whichtoken.data import Reviews, TextPipeline, prepare, read_imdb, synthetic_reviews
-from whichtoken.theory.trained_embeddings import posterior_difference
-from whichtoken.training import Safeguards, TrainingPlan, start_cls, train_cls
+from whichtoken.datasets import Reviews, TextPipeline, prepare, read_imdb, synthetic_reviews
+from whichtoken.theory.trained_embeddings import Safeguards, TrainingPlan, start_cls, train_cls
+from whichtoken.theory.trained_embeddings.attention import posterior_difference
 
 
 def main() -> None:
-    """Prepare, train, summarise, draw."""
+    """Prepare, train, summarize, draw."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("imdb", type=Path, nargs="?")
     parser.add_argument("vocabulary", type=Path, nargs="?")

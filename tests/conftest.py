@@ -99,7 +99,7 @@ def whichtoken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
 
     A process of its own takes a second or more; `whichtoken_process` is for the tests that are about one.
     """
-    from whichtoken import cli
+    from whichtoken.app.cli import main as cli
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         command = ["whichtoken", *map(str, arguments)]

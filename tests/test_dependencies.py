@@ -14,7 +14,13 @@ from whichtoken.extras import EXTRA_OF
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-DISTRIBUTION = {"sklearn": "scikit-learn", "PIL": "pillow", "Stemmer": "pystemmer", "interpret": "interpret-core"}
+DISTRIBUTION = {
+    "importlinter": "import-linter",
+    "sklearn": "scikit-learn",
+    "PIL": "pillow",
+    "Stemmer": "pystemmer",
+    "interpret": "interpret-core",
+}
 USED_OTHERWISE = {
     "clarabel": "the solver that benchmarks and tests ask cvxpy for",
     "transformers": "inspection.loading loads it by its name",

@@ -16,7 +16,7 @@ MOST_NOT_RUN = 5
 
 # What a reader brings: the data and models that a page speaks of.
 TEXTS = """
-from whichtoken.data.review_sentences import synthetic_reviews
+from whichtoken.datasets import synthetic_reviews
 texts, labels = synthetic_reviews(200, rng)
 new_texts = texts[:3]
 records = [{"text": text, "label": label} for text, label in zip(texts, labels)]
@@ -31,7 +31,7 @@ batch = tokenizer(["a good film", "the very bad plot"], padding=True, return_ten
 BROUGHT = {
     "atlas.md": """
 import torch
-from whichtoken.data import AttentionTokens
+from whichtoken.datasets import AttentionTokens
 problem = AttentionTokens().sample(rng)
 start = 1e-3 * rng.standard_normal((10, 10))
 tokens, queries, selected = problem.tokens, problem.queries, problem.token_scores.argmax(axis=1)
@@ -47,7 +47,7 @@ key_query_weights, all_others = [nn.Parameter(torch.ones(2, 2))], [nn.Parameter(
 """,
     "attention_regression.md": """
 import torch
-from whichtoken.data import AttentionRegression
+from whichtoken.datasets import AttentionRegression
 problem = AttentionRegression(dim=4, tokens=200).sample(rng)
 X, y, Y, queries, other_tokens = problem.tokens, problem.labels, problem.whitened_target, problem.tokens[:5], problem.tokens[5:]
 S = torch.eye(8)
@@ -162,7 +162,8 @@ def packages():
 
     folder = ROOT / "src" / "whichtoken" / "theory"
     theories = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    return {f"whichtoken.{name}" for name in whichtoken._ROOMS} | {f"whichtoken.theory.{name}" for name in theories}
+    rooms = filter(str.islower, whichtoken.__all__)
+    return {f"whichtoken.{name}" for name in rooms} | {f"whichtoken.theory.{name}" for name in theories}
 
 
 def commands():
@@ -179,7 +180,7 @@ def commands():
 def test_command_and_flags_exist(arguments):
     from typer.main import get_command
 
-    from whichtoken.cli import app
+    from whichtoken.app.cli.main import app
 
     command, rest = get_command(app), list(arguments)
     context = command.context_class(command, info_name="whichtoken")
@@ -201,15 +202,15 @@ def test_quick_commands_of_the_readme_run():
     import numpy as np
     import pandas as pd
 
-    from whichtoken.cli import app
-    from whichtoken.data import SparseTokens
-    from whichtoken.data.review_sentences import synthetic_reviews
+    from whichtoken.app.cli.main import app
+    from whichtoken.datasets import SparseTokens
+    from whichtoken.datasets.review_sentences import synthetic_reviews
 
     rng = np.random.default_rng(0)
     texts, signs = synthetic_reviews(120, rng)
     pd.DataFrame({"review": texts, "sentiment": signs}).to_csv("reviews.csv", index=False)
     pd.DataFrame({"review": texts[:5]}).to_csv("new.csv", index=False)
-    pd.DataFrame({"review": texts[:30], "sentiment": signs[:30]}).to_csv("labelled.csv", index=False)
+    pd.DataFrame({"review": texts[:30], "sentiment": signs[:30]}).to_csv("labeled.csv", index=False)
     tokens, active = SparseTokens(length=4, signal_tokens=1, strength=6.0, prevalence=0.5, dim=3).sample(120, rng)
     molecules = pd.DataFrame(tokens.reshape(480, 3), columns=["x", "y", "z"])
     molecules = molecules.assign(molecule=np.arange(480) // 4, active=np.repeat(active, 4).astype(int))

@@ -45,7 +45,7 @@ def test_a_stale_number_is_renewed_and_the_rest_stays():
     run = next(
         run for run in numbers.recorded_runs().values() if run.preset == "quick" and run.verdicts[0].state == "agrees"
     )
-    mark = f"<!--= {run.experiment} quick {run.verdicts[0].code} state -->"
+    mark = f"<!--= {run.id} quick {run.verdicts[0].code} state -->"
     assert (
         numbers.renewed(f"a {mark}wrong<!--/--> b {mark}<!--/-->.") == f"a {mark}agrees<!--/--> b {mark}agrees<!--/-->."
     )
@@ -63,7 +63,7 @@ def recorded(relation):
 
 def test_fields_that_are_made_of_others():
     run, verdict = recorded("=")
-    asked = f"{run.experiment} {run.preset} {verdict.code}"
+    asked = f"{run.id} {run.preset} {verdict.code}"
     assert numbers.number(f"{asked} interval .3f") == f"{verdict.low:.3f} to {verdict.high:.3f}"
     off = (verdict.measured - verdict.theory) / abs(verdict.theory)
     assert numbers.number(f"{asked} off +.1%") == f"{100 * off:+.1f} %"
@@ -71,7 +71,7 @@ def test_fields_that_are_made_of_others():
 
 def test_all_that_is_missing_is_listed_and_left_as_it_is():
     run, verdict = recorded("=")
-    misspelt = f"{run.experiment} {run.preset} {verdict.code}x measured .2f"
+    misspelt = f"{run.id} {run.preset} {verdict.code}x measured .2f"
     text = f"<!--= {misspelt} -->0.12<!--/--> and <!--= no/claim full code measured -->3<!--/-->"
     first, second = numbers.absent(text)
     assert verdict.code in first.split("near it: ")[1].rstrip(")").split(", ")

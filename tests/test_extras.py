@@ -19,7 +19,7 @@ WEB = {
     name for name, extra in EXTRA_OF.items() if extra == "web"
 }  # stays, to ask the workbench; its own test is in workbench/
 HEAVY = {"torch", "pandas", "pyarrow", "matplotlib", "sklearn"}  # no package of ours loads these by being imported
-ROOMS_IN_NEED = {"inspection", "models", "optim"}  # the only ones with names that need an extra
+ROOMS_IN_NEED = {"inspection", "optim", "theory"}  # the only ones with names that need an extra
 WORKING = [
     "--version",
     "list",
@@ -71,9 +71,10 @@ def home(module, name):
     path = path_of(module) if module.startswith("whichtoken") else None
     if path is None or path.name != "__init__.py" or path_of(f"{module}.{name}"):
         return f"{module}.{name}" if path and path_of(f"{module}.{name}") else module
-    for node in ast.walk(ast.parse(path.read_text())):
+    stub = path.with_suffix(".pyi")
+    for node in ast.walk(ast.parse((stub if stub.exists() else path).read_text())):
         if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}:
-            return home(node.module, name)
+            return home(f"{module}.{node.module}" if node.level else node.module, name)
     return module
 
 

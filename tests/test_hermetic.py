@@ -33,7 +33,7 @@ def test_polluted_working_copy_changes_nothing(tmp_path):
         "WHICHTOKEN_ODD": "1",
         "HOME": "/odd",
     }
-    chosen = ["test_hermetic.py::test_each_test_has_a_place_of_its_own", "test_cli.py"]
+    chosen = ["test_hermetic.py::test_each_test_has_a_place_of_its_own", "app/test_cli.py"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={TESTS.parent}"]
     command += ["-c", TESTS.parent / "pyproject.toml", "-k", "place or light or (mistakes and report)"]
     command += [TESTS / name for name in chosen]

@@ -56,9 +56,9 @@ os.access = lambda path, mode: False
 def nowhere(*_, **__):
     raise FileNotFoundError(2, "No usable temporary directory found")
 tempfile.mkdtemp = tempfile.TemporaryFile = tempfile.NamedTemporaryFile = nowhere
-import whichtoken.cli
+import whichtoken.app.cli.main
 sys.argv = ["whichtoken", *sys.argv[1:]]
-whichtoken.cli.main()
+whichtoken.app.cli.main.main()
 """
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     plan = "plan --length 10 --signal-tokens 1 --strength 5 --prevalence 0.5 --dim 100 --samples 400"
@@ -66,7 +66,7 @@ whichtoken.cli.main()
         command = [sys.executable, "-c", program, *line.split()]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr.count("\n")) == (status, errors), done.stderr
-    assert "set NUMBA_CACHE_DIR to one that can" in done.stderr
+    assert "set NUMBA_CACHE_DIR to a folder that can be written" in done.stderr
 
 
 def test_without_a_home_a_private_folder_is_made_and_removed(tmp_path):

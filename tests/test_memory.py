@@ -1,9 +1,9 @@
-"""Whether something fits is asked on every system, also on one that does not say."""
+"""Available memory is that of the machine or of the container, whichever is less."""
 
-import os
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from whichtoken import memory
@@ -13,17 +13,9 @@ def unreadable(path):
     raise FileNotFoundError(path)
 
 
-def test_a_system_without_proc_gives_the_memory_it_has(monkeypatch):
+def test_a_system_without_control_groups_gives_what_the_machine_has(monkeypatch):
     monkeypatch.setattr(Path, "read_text", unreadable)
-    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}.__getitem__)
-    assert memory.available_memory() == 4_096_000
-
-
-def test_a_system_that_does_not_say_refuses_nothing(monkeypatch):
-    monkeypatch.setattr(Path, "read_text", unreadable)
-    monkeypatch.delattr(os, "sysconf")
-    assert memory.available_memory() == sys.maxsize
-    memory.require_memory(10**15, "a large model", "take a smaller one")
+    assert 0 < memory.available_memory() < psutil.virtual_memory().total
 
 
 @pytest.mark.parametrize(
@@ -48,13 +40,13 @@ def test_the_limit_of_a_container_counts_like_that_of_the_machine(
         (*names[:2], "memory.stat"), ("1000000", "400000", f"anon 1\n{names[2]} 50000\n"), strict=True
     ):
         (group / name).write_text(text)
-    there = {"/proc/self/cgroup": membership, "/proc/meminfo": "MemAvailable: 9999999 kB"}
     read = Path.read_text
-    monkeypatch.setattr(Path, "read_text", lambda path: there.get(str(path)) or read(path))
+    monkeypatch.setattr(Path, "read_text", lambda path: membership if str(path) == "/proc/self/cgroup" else read(path))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=9_999_999))
     monkeypatch.setattr(memory, "CGROUPS", tmp_path)
     assert memory.available_memory() == 650_000
     (group / names[0]).write_text("max")
-    assert memory.available_memory() == 9_999_999 * 1024
+    assert memory.available_memory() == 9_999_999
 
 
 def test_what_does_not_fit_is_refused_with_both_sizes(monkeypatch):

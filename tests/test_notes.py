@@ -11,10 +11,11 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from typer.main import get_command
 
-from whichtoken import TextClassifier, cli
-from whichtoken.data.review_sentences import synthetic_reviews
+from whichtoken import TextClassifier
+from whichtoken.app.cli import main as cli
+from whichtoken.app.fitting import fit_text
+from whichtoken.datasets.review_sentences import synthetic_reviews
 from whichtoken.display.notes import note_of, warnings_as_notes
-from whichtoken.estimators.text.fitting import fit_text
 
 UNKNOWN = "1 of 10 documents has no known word; it gets the most likely label"
 
@@ -60,7 +61,7 @@ def test_python_hears_a_fit_warn_once(reviews, tmp_path):
 
 
 def test_several_documents_have_no_known_word():
-    model = TextClassifier(C=1.0, max_epochs=1, least_count=1).fit(["good film", "bad film"] * 4, [1, 0] * 4)
+    model = TextClassifier(C=1.0, max_epochs=1, min_df=1).fit(["good film", "bad film"] * 4, [1, 0] * 4)
     with pytest.warns(UserWarning, match="^2 of 3 documents have no known word; they get the most likely label$"):
         model.predict(["zzz", "good", "yyy"])
 
@@ -82,7 +83,7 @@ def test_notes_are_plain_and_said_once(capsys):
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".jsonl"])
 def test_predictions_are_written_as_the_suffix_says(suffix, reviews, monkeypatch, capsys, tmp_path):
-    TextClassifier(C=1.0, max_epochs=1, least_count=1).fit(reviews["text"].tolist(), reviews["label"]).save("m")
+    TextClassifier(C=1.0, max_epochs=1, min_df=1).fit(reviews["text"].tolist(), reviews["label"]).save("m")
     status, shown, _ = run(monkeypatch, capsys, "predict", "m", "reviews.csv", "--to", f"out{suffix}")
     assert (status, shown) == (0, "")
     readers = {
@@ -97,7 +98,7 @@ def test_predictions_are_written_as_the_suffix_says(suffix, reviews, monkeypatch
 
 
 def test_endings_may_be_written_in_capitals(reviews, monkeypatch, capsys, tmp_path):
-    TextClassifier(C=1.0, max_epochs=1, least_count=1).fit(reviews["text"].tolist(), reviews["label"]).save("m")
+    TextClassifier(C=1.0, max_epochs=1, min_df=1).fit(reviews["text"].tolist(), reviews["label"]).save("m")
     shutil.copy("reviews.csv", "REVIEWS.CSV")
     (tmp_path / "ONE.TXT").write_text(reviews["text"][1])
     for arguments in (
@@ -112,7 +113,7 @@ def test_endings_may_be_written_in_capitals(reviews, monkeypatch, capsys, tmp_pa
 
 
 def test_control_characters_of_a_text_are_shown_as_escapes(reviews, monkeypatch, capsys):
-    TextClassifier(C=1.0, max_epochs=1, least_count=1).fit(reviews["text"].tolist(), reviews["label"]).save("m")
+    TextClassifier(C=1.0, max_epochs=1, min_df=1).fit(reviews["text"].tolist(), reviews["label"]).save("m")
     word = reviews["text"][1].split()[0]
     status, shown, _ = run(monkeypatch, capsys, "explain", "m", f"{word} \x1b[31m\u202e")
     assert status == 0

@@ -6,7 +6,7 @@ import time
 import pytest
 from rich.console import Console
 
-from whichtoken.lab.progress import theory_bars
+from whichtoken.lab.reproduce import theory_bars
 from whichtoken.progress import progress_lines, terminal_bar
 
 

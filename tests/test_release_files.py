@@ -32,7 +32,7 @@ def test_the_changelog_begins_with_this_version():
     assert first[1] == whichtoken.__version__
 
 
-def test_every_licence_that_is_shipped_is_listed():
+def test_every_license_that_is_shipped_is_listed():
     listed = (ROOT / "THIRD_PARTY.md").read_text(encoding="utf-8")
     shipped = [path.parent for room in ("src", "tests") for path in (ROOT / room).rglob("LICENSE*")]
     assert [folder for folder in shipped if f"`{folder.relative_to(ROOT)}/`" not in listed] == []

@@ -5,9 +5,8 @@ import pytest
 from scipy import sparse
 
 from whichtoken import BagClassifier, TextClassifier
-from whichtoken.attention import Items
-from whichtoken.data import TokenCounts
-from whichtoken.data.bags import Bags, as_bags
+from whichtoken.attention import RaggedArray
+from whichtoken.datasets import TokenCounts
 from whichtoken.margin import selection_svm
 from whichtoken.theory.trained_embeddings import attend, certify, minimal_deletions, signed_frequency
 
@@ -27,7 +26,7 @@ ENTRANCES = {
     "certificates": lambda X, model: model.certificates(X),
     "partial_fit": lambda X, model: TextClassifier(C=1.0).partial_fit(X, SIGNS, classes=[-1, 1]),
     "bags": lambda X, model: BagClassifier(C=1.0).fit([X] * 4, [0, 1, 0, 1]),
-    "items": lambda X, model: Items.of(X),
+    "items": lambda X, model: RaggedArray.of(X),
     "token counts": lambda X, model: TokenCounts(X, SIGNS),
     "selection_svm": lambda X, model: selection_svm(np.eye(6), X, [0] * 20),
     "selection_svm, selected": lambda X, model: selection_svm(np.eye(6), COUNTS, X),
@@ -68,5 +67,5 @@ def test_a_damaged_sparse_matrix_is_refused_at_every_entrance(entrance, fitted):
 
 def test_bags_whose_starts_do_not_fit_are_refused():
     for starts in ([0, 2, 10**9], [0, 5, 3, 6], [1, 3, 6], [0, 3], [0], []):
-        with pytest.raises(ValueError, match="bags must ascend from 0 to the number of instances, 6"):
-            as_bags(Bags(np.zeros((6, 2)), np.array(starts, dtype=np.intp)))
+        with pytest.raises(ValueError, match="starts"):
+            RaggedArray(np.array(starts, dtype=np.intp), np.zeros((6, 2)))

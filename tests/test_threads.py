@@ -141,8 +141,8 @@ from numba import njit, prange, threading_layer
 from whichtoken import GroupClassifier
 from whichtoken.errors import UsageError
 from whichtoken.margin import prompt_svm
-from whichtoken.training.cls_training import start_cls, train_cls
-from whichtoken.training.plan import TrainingPlan
+from whichtoken.theory.trained_embeddings import start_cls, train_cls
+from whichtoken.theory.trained_embeddings import TrainingPlan
 
 @njit(parallel=True)
 def total(values):

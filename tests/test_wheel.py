@@ -47,7 +47,7 @@ def test_reproduces_and_reports_outside_the_repository(installed, tmp_path):
     assert "index.html" in run(installed, tmp_path, "-m", "whichtoken", "report")
 
 
-def test_carries_its_types_licence_benchmarks_and_record(installed):
+def test_carries_its_types_license_benchmarks_and_record(installed):
     assert (installed / "whichtoken" / "py.typed").exists()
     assert any(installed.glob("whichtoken-*.dist-info/licenses/LICENSE"))
     packaged = {path.name for path in (installed / "whichtoken" / "_benchmarks").glob("*.py")}

@@ -99,10 +99,9 @@ def test_python_m_forgets_the_working_folder_before_it_imports_anything(planted,
 
 def test_jobs_and_scenes_of_the_workbench_run_no_file_of_the_working_folder(planted, monkeypatch, tmp_path):
     starlette = pytest.importorskip("starlette.testclient")
-    from whichtoken.workbench.app import create_app
-    from whichtoken.workbench.job_files import JobRequest
-    from whichtoken.workbench.jobs import Jobs
-    from whichtoken.workbench.settings import ServerSettings
+    from whichtoken.app.workbench.app import create_app
+    from whichtoken.app.workbench.jobs import JobRequest, Jobs
+    from whichtoken.app.workbench.settings import ServerSettings
 
     monkeypatch.chdir(planted)
     home = "http://127.0.0.1:8765"
@@ -218,7 +217,7 @@ def started_in(path):
 
 
 def test_every_process_is_started_without_the_working_folder():
-    """Python is named in one place, and whatever starts a process is told by the environment or by `safe_children`."""
+    """Python is named in one place, and whatever starts a process passes a safe environment or uses `safe_children`."""
     source = ROOT / "src" / "whichtoken"
     wrong, found = [], set()
     for path in source.rglob("*.py"):
@@ -228,8 +227,8 @@ def test_every_process_is_started_without_the_working_folder():
         for called, node in started_in(path):
             found.add(name)
             threads = any(ast.unparse(word) == "prefer='threads'" for word in node.keywords)
-            told = any(word.arg == "env" and "python_environment(" in ast.unparse(word.value) for word in node.keywords)
-            if not threads and not told and not re.search(r"with (.+, )?safe_children\(\)", text):
+            safe = any(word.arg == "env" and "python_environment(" in ast.unparse(word.value) for word in node.keywords)
+            if not threads and not safe and not re.search(r"with (.+, )?safe_children\(\)", text):
                 wrong.append(f"{name}:{node.lineno}: {called}; use processes.python_environment or safe_children")
     for path in (ROOT / "benchmarks").glob("*.py"):
         text = path.read_text()
@@ -237,4 +236,4 @@ def test_every_process_is_started_without_the_working_folder():
             wrong.append(f"{path.name}: sys.executable without -P")
     assert not wrong
     engines = {"lab/engines/local.py", "lab/engines/dask.py", "estimators/regression.py"}
-    assert engines | {"workbench/jobs.py", "workbench/dynamics.py"} <= found, "the search itself misses some"
+    assert engines | {"app/workbench/jobs.py", "app/workbench/dynamics.py"} <= found, "the search itself misses some"

@@ -55,7 +55,7 @@ def missing_names(names):
 
 def command(*arguments):
     """Exit code, output and errors of the command line."""
-    from whichtoken.cli import main
+    from whichtoken.app.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
     sys.argv = ["whichtoken", *arguments]
@@ -70,8 +70,8 @@ def pages(paths):
     """Status and text of pages of the workbench."""
     from starlette.testclient import TestClient
 
-    from whichtoken.workbench.app import create_app
-    from whichtoken.workbench.settings import ServerSettings
+    from whichtoken.app.workbench.app import create_app
+    from whichtoken.app.workbench.settings import ServerSettings
 
     with TestClient(create_app(ServerSettings(Path("out"))), "http://127.0.0.1:8765") as client:
         answers = {path: client.get(path) for path in paths}

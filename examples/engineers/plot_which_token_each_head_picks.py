@@ -1,6 +1,6 @@
 """
-Which token does each head pick, and how surely?
-================================================
+Which token does each head pick, and how confidently?
+=====================================================
 
 A map of attention weights shows where a head looks. A *pick* says more: the token with the highest score, how far it was
 ahead of the runner-up (the gap), and how far the query could move before the pick changes (the radius, a proven bound).
@@ -20,7 +20,7 @@ except ValueError as absent:
 model, tokenizer = load_transformer(folder), load_tokenizer(folder)
 batch = tokenizer("The animal did not cross the street because it was too tired.", return_tensors="pt")
 words = tokenizer.convert_ids_to_tokens(batch["input_ids"][0])
-with AttentionProbe(model, special=tokenizer) as probe, torch.no_grad():
+with AttentionProbe(model, special_tokens=tokenizer) as probe, torch.no_grad():
     model(**batch)
 
 # %%
@@ -30,10 +30,10 @@ votes = torch.zeros(len(probe.names), len(words))
 for layer in range(len(probe.names)):
     picks = probe.picks(layer, queries=[place], special=False)
     votes[layer] = picks.token[0, :, 0].bincount(minlength=len(words))
-    surest = int(picks.gap[0, :, 0].argmax())
+    best = int(picks.gap[0, :, 0].argmax())
     print(
-        f"layer {layer}: surest is head {surest}, which picks '{words[picks.token[0, surest, 0]]}' with a gap of "
-        f"{picks.gap[0, surest, 0]:.2f}; its query may move by {picks.radius[0, surest, 0]:.2f}"
+        f"layer {layer}: most confident is head {best}, which picks '{words[picks.token[0, best, 0]]}' with a gap of "
+        f"{picks.gap[0, best, 0]:.2f}; its query may move by {picks.radius[0, best, 0]:.2f}"
     )
 
 figure, axes = plt.subplots(figsize=(8, 3.6), layout="constrained")

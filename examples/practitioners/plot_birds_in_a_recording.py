@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from whichtoken import BagClassifier
-from whichtoken.data import read_bag_set
+from whichtoken.datasets import read_bag_set
 
 try:
     recordings, present = read_bag_set("birds_brown_creeper")
@@ -36,7 +36,7 @@ surety = np.where(present[outside] > 0, model.predict_proba(test)[:, 1], 0)
 number = int(surety.argmax())
 [added] = model.contributions(test[number : number + 1])
 [flip] = model.counterfactuals(test[number : number + 1])
-print(f"recording {outside[number]}: deleting sounds {list(flip.deleted)} flips the decision, and no smaller set does")
+print(f"recording {outside[number]}: deleting sounds {list(flip)} flips the decision, and no smaller set does")
 
 
 def of(sign: int) -> list[np.ndarray]:
@@ -44,8 +44,8 @@ def of(sign: int) -> list[np.ndarray]:
 
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained", width_ratios=(2, 1))
-colours = ["tab:red" if sound in flip.deleted else "lightgray" for sound in range(len(added))]
-left.bar(range(len(added)), added, color=colours)
+colors = ["tab:red" if sound in flip else "lightgray" for sound in range(len(added))]
+left.bar(range(len(added)), added, color=colors)
 left.set(xlabel="sounds of one recording", ylabel="contribution to the decision")
 left.set_title("Red: without these, it would say that there is no bird")
 left.xaxis.get_major_locator().set_params(integer=True)

@@ -2,7 +2,7 @@
 Molecules as bags of shapes
 ===========================
 
-A molecule smells of musk if *one* of its shapes does; which one, nobody has labelled. ``BagClassifier`` pools the shapes by
+A molecule smells of musk if *one* of its shapes does; the labels do not say which one. ``BagClassifier`` pools the shapes by
 attention and says which of them decided. Ninety-two molecules, 166 features of each shape.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
 from whichtoken import BagClassifier
-from whichtoken.data import read_bag_set
+from whichtoken.datasets import read_bag_set
 
 try:
     molecules, musk = read_bag_set("musk1")
@@ -46,8 +46,8 @@ left.axhline(max(np.mean(musk > 0), np.mean(musk < 0)), color="gray", linestyle=
 left.set(xlabel="map of the shapes", ylabel="accuracy, five folds", ylim=(0.45, 1.02))
 left.legend(frameon=False, loc="lower left")
 for place, (number, added) in enumerate(zip(shown, contributions, strict=True)):
-    colour = "tab:red" if musk[number] > 0 else "tab:blue"
-    right.scatter(np.full(len(added), place), added, s=14, color=colour, alpha=0.5)
+    color = "tab:red" if musk[number] > 0 else "tab:blue"
+    right.scatter(np.full(len(added), place), added, s=14, color=color, alpha=0.5)
     right.plot(place, added.sum(), "_", color="black", markersize=14)
 right.axhline(0, color="gray", linewidth=0.8)
 right.set(xlabel="new molecules (red: musk)", ylabel="contribution of each shape; bar: their sum", xticks=[])

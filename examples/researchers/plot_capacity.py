@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy.optimize import linprog
 
-from whichtoken.data import SparseTokens
+from whichtoken.datasets import SparseTokens
 from whichtoken.theory import sparse_tokens
 
 task = {"length": 5, "signal_tokens": 1, "strength": 4.0, "prevalence": 0.5}

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from whichtoken import GroupClassifier
-from whichtoken.data import GroupSparse
+from whichtoken.datasets import GroupSparse
 from whichtoken.theory import group_sparse
 
 path = group_sparse.population_map(groups=10, lr=0.02, steps=2000)

@@ -29,7 +29,7 @@ for name, words in models.items():
     axes.plot(sizes, [getattr(forecast, name).error for forecast in plans], "o-", label=words)
 axes.axhline(plan.bayes_floor, color="black", linestyle=":", label="no classifier does better")
 axes.axhline(plan.linear_oracle, color="gray", linestyle="--", label="no linear one does better")
-axes.set(xscale="log", xlabel="labelled sequences", ylabel="predicted test error", ylim=(0, 0.52))
+axes.set(xscale="log", xlabel="labeled sequences", ylabel="predicted test error", ylim=(0, 0.52))
 axes.set_xticks(sizes, map(str, sizes))
 axes.minorticks_off()
 axes.set_title("One token of twenty, before anything is trained")

@@ -10,7 +10,7 @@ p-norm. The solution comes with a certificate, so that "how near" is a number an
 import matplotlib.pyplot as plt
 import numpy as np
 
-from whichtoken.data import AttentionTokens
+from whichtoken.datasets import AttentionTokens
 from whichtoken.flows import attention_descent
 from whichtoken.margin import key_query_svm
 

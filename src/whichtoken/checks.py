@@ -1,4 +1,4 @@
-"""Checks of arguments, each with one wording: the name, the value, and what is accepted."""
+"""Checks of arguments. Every message has the name, the value and what is accepted."""
 
 from __future__ import annotations
 
@@ -38,6 +38,23 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> None:
         raise ValueError(f"{name}={value!r} must be one of {', '.join(choices)}")
 
 
+def check_features(X: Any, what: str) -> None:
+    """Refuse numbers that cannot be computed with: not finite, or so large that their squares overflow."""
+    import numpy as np
+
+    from whichtoken.tables import LARGEST
+
+    if not X.size:
+        return
+    with np.errstate(invalid="ignore"):
+        low, high = float(X.min()), float(X.max())  # nan if there is one
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"X contains {'NaN' if math.isnan(low) else 'infinity'}; {what} must be finite")
+    largest = high if high >= -low else low
+    if abs(largest) > LARGEST:
+        raise ValueError(f"X contains {largest:g}; {what} must be below {LARGEST:g} in size, so rescale the column")
+
+
 def check_sparse(name: str, matrix: Any) -> None:
     """Refuse a sparse matrix whose arrays do not fit together: compiled code would read or write outside of them."""
     try:
@@ -50,19 +67,19 @@ def check_sparse(name: str, matrix: Any) -> None:
                 if len(places) and not 0 <= places.min() <= places.max() < matrix.shape[axis]:
                     raise ValueError(f"axis {axis} has coordinates outside of the shape {matrix.shape}")
     except ValueError as error:
-        raise ValueError(f"{name} is a damaged sparse matrix ({error}); build it anew") from error
+        raise ValueError(f"{name} is a damaged sparse matrix ({error}); build it again") from error
 
 
 def as_csr(name: str, matrix: Any) -> Any:
-    """The matrix as `scipy.sparse.csr_array`, its arrays checked before they are converted and after."""
+    """The matrix as `scipy.sparse.csr_array`, with checked arrays."""
     from scipy import sparse
 
-    given = sparse.issparse(matrix)
-    if given:
+    if sparse.issparse(matrix):
         check_sparse(name, matrix)
+        return sparse.csr_array(matrix)
+    # three arrays are taken as they are
     found = sparse.csr_array(matrix)
-    if not given:  # three arrays are taken as they are
-        check_sparse(name, found)
+    check_sparse(name, found)
     return found
 
 
@@ -71,5 +88,5 @@ def _is_number(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """With quotes around text, which would otherwise look like the number that it is not."""
+    """The value; text in quotes, so that '3' does not look like a number."""
     return repr(value) if isinstance(value, str) else str(value)

@@ -1,39 +1,33 @@
-"""Optional packages: which extra installs each, and the one sentence for a package that is not there.
+"""Optional packages: which extra installs each, and one error message for a package that is missing.
 
-A module that needs such a package may import it at its top; it is then loaded on demand, by `whichtoken.lazy` or inside
-`with needed_by(...)`, and both turn the failed import into the sentence.
+A module may import an optional package at its top if it is itself loaded on demand: by a package that calls `attach`, or
+inside `with needed_by(...)`. Both turn the failed import into that message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import Any
+
+import lazy_loader
 
 from whichtoken.errors import UsageError
 
-EXTRA_OF = {  # the extra of pyproject.toml that installs each package, by the name under which it is imported
+# the extras of pyproject.toml, and the packages that each installs, by the names under which they are imported
+_EXTRAS = {
     "torch": "torch",
     "transformers": "transformers",
-    "cryptography": "dask",
-    "dask": "dask",
-    "distributed": "dask",
-    "h11": "web",
-    "python_multipart": "web",
-    "starlette": "web",
-    "uvicorn": "web",
-    "pyarrow": "parquet",
-    "captum": "bench",
-    "clarabel": "bench",
-    "cvxpy": "bench",
-    "interpret": "bench",
-    "lime": "bench",
-    "skglm": "bench",
-    "torchmil": "bench",
+    "dask": "cryptography dask distributed",
+    "web": "h11 python_multipart starlette uvicorn",
+    "parquet": "pyarrow",
+    "bench": "captum clarabel cvxpy interpret lime skglm torchmil",
 }
+EXTRA_OF = {package: extra for extra, packages in _EXTRAS.items() for package in packages.split()}
 
 
-class MissingExtra(ModuleNotFoundError, UsageError):  # noqa: N818  it reads as the sentence that it is
+class MissingExtra(ModuleNotFoundError, UsageError):  # noqa: N818  its name is its message
     """An optional package is not installed: says what needs it and which command installs it."""
 
 
@@ -49,26 +43,26 @@ def lacks(package: str) -> str:
 
 
 def installed(package: str) -> bool:
-    """Whether a package could be imported; importing it might take seconds."""
+    """Whether a package can be imported, without importing it, which might take seconds."""
     try:
         return find_spec(package) is not None
-    except (ImportError, ValueError):  # what an import hook refuses; a module without a spec
+    except (ImportError, ValueError):  # an import hook refuses it, or the module has no spec
         return False
 
 
 def require(package: str, what: str) -> None:
-    """Refuse to begin with what would need a missing package at its end."""
+    """Raise at the start of a task if a package that it needs later is missing."""
     if not installed(package):
         raise MissingExtra(f"{what} {lacks(package)}", name=package)
 
 
 @contextmanager
 def needed_by(what: str) -> Iterator[None]:
-    """Turn a missing optional package inside into the sentence that says how to install it.
+    """Turn the failed import of an optional package into the message that says how to install it.
 
     Parameters
     ----------
-    what : what cannot be done without, as the subject of the sentence.
+    what : what needs the package, as the subject of the sentence.
     """
     try:
         yield
@@ -77,3 +71,18 @@ def needed_by(what: str) -> Iterator[None]:
         if isinstance(error, MissingExtra) or package not in EXTRA_OF:
             raise
         raise MissingExtra(f"{what} {lacks(package)}", name=package) from None
+
+
+def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of a package whose names are imported when they are used.
+
+    The names and their modules stand in the stub beside the package's file (`__init__.pyi`), which type checkers read too.
+    A name that needs a missing optional package raises `MissingExtra`.
+    """
+    load, names, public = lazy_loader.attach_stub(package, file)
+
+    def load_or_explain(name: str) -> Any:
+        with needed_by(f"{package}.{name}"):
+            return load(name)
+
+    return load_or_explain, names, public

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place, flushed to the disk, then renamed."""
+"""Files that are complete or absent: written under another name, flushed to the disk, then renamed."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from pathlib import Path
 
 from whichtoken.errors import UsageError
 
+DEFAULT_FOLDER = Path("whichtoken-output")
+LEDGER_NAME = "whichtoken-results.sqlite"
+
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A path to write to, which becomes `path` when the block ends and vanishes when it fails.
+    """A path to write to, which is renamed to `path` when the block ends and deleted when it fails.
 
-    Whoever reads `path` meets the old file or the new one, never half of one; a full disk costs the new one only. The file
+    A reader of `path` gets the old file or the new one, never half of one; a full disk costs only the new one. The file
     keeps its mode and its owner, and a link stays a link, whose target is replaced.
     """
     check_place(path)
     target = Path(os.path.realpath(path))
     # the suffix stays: many writers choose their format by it
-    name = tempfile.mktemp(prefix=f".{target.stem[:100]}-", suffix=target.suffix, dir=target.parent)
-    fresh = Path(name)
+    fresh = Path(tempfile.mktemp(prefix=f".{target.stem[:100]}-", suffix=target.suffix, dir=target.parent))
     try:
         old = target.stat() if target.exists() else None
-        # no one may read meanwhile what nobody but the owner shall read
+        # the mode is set at the end; until then only the owner can read it
         os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if old is None else 0o600))
         yield fresh
         if old is not None:
@@ -44,46 +46,42 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a whole text file, or leave what is there."""
+    """Write a text file; if that fails, the old one is unchanged."""
     with replacing(path) as fresh:
         fresh.write_text(text, encoding="utf-8")
 
 
 def check_place(path: str | Path) -> None:
-    """Refuse a place where no file can be written; call it before the work whose result goes there."""
+    """Refuse a path where no file can be written; call it before the work whose result goes there."""
     target = Path(path)
     try:
-        _check_place(target)
+        if target.is_dir():
+            raise UsageError(f"{target} is a folder; name a file")
+        if target.exists() and not stat.S_ISREG(target.stat().st_mode):
+            raise UsageError(f"{target} is not a regular file; choose another")
+        folder = Path(os.path.realpath(target)).parent if target.is_symlink() else target.parent
+        if not folder.is_dir():
+            raise UsageError(f"{target} cannot be written: there is no folder {folder}")
+        if os.path.islink(os.path.realpath(target)):
+            raise UsageError(f"{target} is a link that leads in a circle; choose another")
+        if not os.access(folder, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
+            raise UsageError(f"{target} cannot be written: permission denied")
     except OSError as error:  # such as a name that is too long
         raise UsageError(f"{target} cannot be written: {(error.strerror or str(error)).lower()}") from error
 
 
-def _check_place(target: Path) -> None:
-    if target.is_dir():
-        raise UsageError(f"{target} is a folder; name a file")
-    if target.exists() and not stat.S_ISREG(target.stat().st_mode):
-        raise UsageError(f"{target} is not a regular file; choose another")
-    folder = Path(os.path.realpath(target)).parent if target.is_symlink() else target.parent
-    if not folder.is_dir():
-        raise UsageError(f"{target} cannot be written: there is no folder {folder}")
-    if os.path.islink(os.path.realpath(target)):
-        raise UsageError(f"{target} is a link that leads in a circle; choose another")
-    if not os.access(folder, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
-        raise UsageError(f"{target} cannot be written: permission denied")
-
-
 def cannot_write(path: str | Path, error: OSError) -> UsageError:
-    """The sentence for a write that failed: what happened, and that nothing is lost."""
+    """The error for a write that failed: what happened, and that nothing is lost."""
     return UsageError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}; the old file is unchanged")
 
 
 def _flush(path: Path) -> None:
-    """Ask the disk for a file's content, or for a folder's names, so that a power cut loses nothing."""
+    """Write a file's content, or a folder's names, to the disk, so that a power cut loses nothing."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
-    except OSError as error:
+    except OSError:
         if not path.is_dir():  # some file systems refuse it for folders
-            raise error
+            raise
     finally:
         os.close(handle)

@@ -1,4 +1,4 @@
-"""On what something was computed: the machine in a few words, and the versions that matter."""
+"""The machine that computed something, in a few words, and the versions of the packages that matter."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ PARTS = ("numpy", "scipy", "numba", "torch", "scikit-learn")
 
 def machine() -> str:
     """The processor, its cores and the memory."""
-    names = [line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
-    sizes = [int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")]
-    memory = f", {sizes[0] / 2**20:.0f} GiB" if sizes else ""
-    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores{memory}"
+    import psutil
+
+    name = platform.machine()
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    return f"{name}, {os.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB"
 
 
 def part_versions(more: Iterable[str] = ()) -> dict[str, str]:
@@ -30,7 +33,3 @@ def part_versions(more: Iterable[str] = ()) -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
-
-
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines() if Path(path).exists() else []

@@ -1,4 +1,4 @@
-"""l_p norms, and the power map that goes with them."""
+"""l_p norms, and the signed power map between an l_p geometry and its dual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How this package starts Python: never with the working folder, which holds a user's data, on the path of modules."""
+"""How this package starts Python: never with the working folder, which holds a user's data, on the module path."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _before: str | None = None
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """What runs a module in a new process, as `python -m` does; to be used with `python_environment`."""
+    """The command that runs a module in a new process, as `python -m` does; to be used with `python_environment`."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def python_file_command(path: str) -> list[str]:
-    """What runs a file in a new process, without importing this package; to be used with `python_environment`."""
+    """The command that runs a file in a new process, without importing this package; use it with `python_environment`."""
     return [sys.executable, "-P", path]
 
 
 def python_environment(**more: str) -> dict[str, str]:
-    """The environment of a process of ours, which the processes that it starts itself inherit."""
+    """The environment for such a process, inherited by the processes that it starts itself."""
     return {**os.environ, **more, SAFE_PATH: "1"}
 
 
 @contextmanager
 def safe_children() -> Iterator[None]:
-    """Processes that a library starts while anybody is inside do not look for modules in the working folder either.
+    """A context in which processes that a library starts do not look for modules in the working folder either.
 
-    The environment of this process is the only way to tell them. It comes back as it was when the last one leaves.
+    They get this from the environment of this process, which is restored when the last thread leaves the context.
     """
     global _inside, _before
     with _lock:

@@ -1,4 +1,4 @@
-"""What a person sees while something takes long: bars on a terminal, a line every few seconds in a file or a pipe."""
+"""Progress of long tasks: bars on a terminal, a line every few seconds in a file or a pipe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def terminal_bar(total: int, before: str, after: str, **fields: Any) -> Iterator
     Parameters
     ----------
     before, after : texts on both sides of the bar, with `{task.fields[name]}` where a field is shown.
-    fields : what they show to begin with.
+    fields : initial values of the fields.
 
     Yields
     ------
@@ -34,51 +34,38 @@ def terminal_bar(total: int, before: str, after: str, **fields: Any) -> Iterator
 @contextmanager
 def terminal_bars(totals: Mapping[str, int], before: str, after: str, **fields: Any) -> Iterator[Callable[..., None]]:
     """A bar for each of several parts, as `terminal_bar`; the function yielded takes the name of the part first."""
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     console = Console(stderr=True)
     if quiet or not console.is_terminal or not any(totals.values()):
         yield lambda part, **changes: None
         return
-    columns = (
-        TextColumn(before),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(after),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
+    texts = rich.TextColumn(before), rich.TextColumn(after), rich.TextColumn("left")
+    done, elapsed, remaining = rich.MofNCompleteColumn(), rich.TimeElapsedColumn(), rich.TimeRemainingColumn()
+    columns = (texts[0], rich.BarColumn(), done, texts[1], elapsed, texts[2], remaining)
+    with rich.Progress(*columns, console=console, transient=True) as progress:
         bars = {part: progress.add_task("", total=total, part=part, **fields) for part, total in totals.items()}
         yield lambda part, **changes: progress.update(bars[part], **changes)
 
 
 @contextmanager
 def progress_lines(describe: Callable[[], str] = lambda: "still working") -> Iterator[None]:
-    """Print what `describe` says, with the seconds so far, every few seconds while the block runs.
+    """Print the text of `describe` and the seconds so far, every few seconds while the block runs.
 
-    From a thread, so that lines come also while one piece of work takes long; on standard error; nothing under --quiet.
+    From a thread, so that lines appear also while one piece of work takes long; on standard error; nothing under --quiet.
     """
     if quiet:
         yield
         return
     finished, began = Event(), time.monotonic()
 
-    def speak() -> None:
+    def print_lines() -> None:
         while not finished.wait(LINE_SECONDS):
-            with suppress(OSError, ValueError):  # a stream that is closed or full ends no computation
+            with suppress(OSError, ValueError):  # a closed or full stream must not end the computation
                 print(f"      {describe()} ({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
 
-    thread = Thread(target=speak, daemon=True)
+    thread = Thread(target=print_lines, daemon=True)
     thread.start()
     try:
         yield

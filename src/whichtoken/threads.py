@@ -1,7 +1,7 @@
-"""One thread where matrices are small: more wait for each other longer than they compute.
+"""One thread for small matrices, on which several threads wait for each other longer than they compute.
 
-BLAS has one setting for the whole process, so callers are counted: the first one in limits it and the last one out restores
-it, whichever threads they are in. OpenMP has one setting for each thread, which is limited and restored in that thread.
+BLAS has one setting for the whole process, so callers are counted: the first caller limits it and the last one restores it,
+in whichever threads they run. OpenMP has one setting for each thread, which is limited and restored in that thread.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +20,7 @@ from whichtoken.errors import UsageError
 
 
 class _Limit:
-    """Libraries on one thread as long as anybody is inside."""
+    """Libraries limited to one thread while there are callers."""
 
     def __init__(self) -> None:
         self.inside = 0
@@ -28,10 +28,11 @@ class _Limit:
 
     def enter(self, libraries: list[Any]) -> None:
         self.inside += 1
-        for library in libraries:  # of those that were loaded since the first one entered, too
+        # also libraries that were loaded after the first caller entered
+        for library in libraries:
             if library.filepath not in self.before:
                 self.before[library.filepath] = library, library.get_num_threads()
-                _set(library, 1)
+                _set_threads(library, 1)
 
     def leave(self) -> None:
         self.inside -= 1
@@ -40,12 +41,12 @@ class _Limit:
 
     def restore(self) -> None:
         for library, threads in self.before.values():
-            _set(library, threads)
+            _set_threads(library, threads)
         self.before.clear()
 
 
-def _set(library: Any, threads: int) -> None:
-    """Whoever was the last to set it: threadpoolctl of late ignores all but one thread, in silence."""
+def _set_threads(library: Any, threads: int) -> None:
+    """Set the number of threads from any thread: newer versions of threadpoolctl silently ignore all but one."""
     release = getattr(library, "clear_controlling_thread", lambda force: None)
     release(force=True)
     library.set_num_threads(threads)
@@ -64,10 +65,10 @@ _lost_openmp = False
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A context with a single thread for BLAS and OpenMP; the setting of before comes back when the last one ends.
+    """A context with a single thread for BLAS and OpenMP; the old setting is restored when the last caller leaves.
 
-    A library that is loaded inside is limited by the next call, nested or not. A child that is forked inside keeps the
-    limit of the thread that forked it, and no other.
+    A library that is loaded inside is limited by the next call, nested or not. A forked child keeps only the limit of the
+    thread that forked it.
     """
     mine = _threads.limit
     with _lock:
@@ -93,29 +94,22 @@ def check_openmp() -> None:
 
 @lru_cache(maxsize=1)
 def _libraries(modules: int) -> tuple[list[Any], list[Any]]:
-    """Those with one setting and those with one for each thread. Finding them takes long: again only after an import."""
+    """Libraries with one setting, and those with one for each thread. The search is slow: repeated only after an import."""
     found = ThreadpoolController().lib_controllers
     openmp = [x for x in found if "openmp" in (x.user_api, getattr(x, "threading_layer", None))]
     return [x for x in found if x not in openmp], openmp
 
 
 def _after_fork() -> None:
-    """Only the thread that forked lives on in the child: the limits of the others are over, and so may be the lock."""
+    """Only the thread that forked exists in the child: drop the limits of the others, and a lock that they may hold."""
     global _lock, _lost_openmp
     _lock = threading.Lock()
     _process.inside = _threads.limit.inside
     if _process.inside == 0:
         _process.restore()
-    _lost_openmp = _lost_openmp or _numba_layer() == "omp"
-
-
-def _numba_layer() -> str | None:
-    """What numba runs parallel loops on, None before the first one."""
-    try:
-        layer: str = sys.modules["numba"].threading_layer()
-    except (KeyError, AttributeError, ValueError):
-        return None
-    return layer
+    # numba has no threading layer before its first parallel loop
+    with suppress(KeyError, AttributeError, ValueError):
+        _lost_openmp = _lost_openmp or sys.modules["numba"].threading_layer() == "omp"
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,10 +1,10 @@
-"""The working folder holds a user's data. Nothing in it is run, and no library takes its settings from it.
+"""The working folder holds a user's data. Nothing in it is executed, and no library takes its settings from it.
 
-Python looks for modules in it first when it is started as `python -m`, matplotlib reads a `matplotlibrc` that lies there
-(which can start LaTeX), and numba a `.numba_config.yaml` (which can name a folder of machine code to load). All three end
-where Python runs without the working folder on its path: `python -P`, PYTHONSAFEPATH, and every process of this program.
+Python started as `python -m` looks for modules there first, matplotlib reads a `matplotlibrc` there (which can start LaTeX),
+and numba a `.numba_config.yaml` (which can name a folder of machine code to load). All three are prevented where Python runs
+without the working folder on its path: `python -P`, PYTHONSAFEPATH, and every process of this program.
 
-This module imports nothing that Python has not loaded before: it runs while the working folder may still be on the path.
+This module imports only modules that Python has already loaded: it runs while the working folder may still be on the path.
 """
 
 import os
@@ -26,7 +26,7 @@ SAFE_PATH = "PYTHONSAFEPATH"
 def distrust_working_folder() -> None:
     """Take no module and no setting from the working folder, in this process and in those that it starts.
 
-    For programs of ours only: a user's own program decides for itself what it trusts.
+    Only for the command line of this package: a user's own program decides for itself what it trusts.
     """
     os.environ[SAFE_PATH] = "1"
 
@@ -51,8 +51,8 @@ def _leave_module_path() -> None:
 
 
 def distrust_settings() -> None:
-    """Let matplotlib and numba pass over settings in the working folder, where that is not trusted."""
-    add_import_hook("matplotlib", _import_matplotlib)
+    """Let matplotlib and numba ignore settings in the working folder, where that is not trusted."""
+    add_import_hook("matplotlib", lambda module, execute: _execute_without("matplotlibrc", module, execute))
     add_import_hook("numba.core.config", _import_numba_settings)
 
 
@@ -87,13 +87,8 @@ class ImportHooks:
         return spec
 
 
-def _import_matplotlib(module: "ModuleType", execute: "Execute") -> None:
-    """Import matplotlib without the `matplotlibrc` of the working folder, where that is not trusted."""
-    _execute_without("matplotlibrc", module, execute)
-
-
 def _import_numba_settings(module: "ModuleType", execute: "Execute") -> None:
-    """Import numba's settings without the `.numba_config.yaml` of the working folder, where that is not trusted."""
+    """Import numba's settings without the `.numba_config.yaml` of the working folder."""
     _execute_without(".numba_config.yaml", module, execute)
     if _is_distrusted():
         module._config_fname = os.devnull  # type: ignore[attr-defined]  # read again before every compilation
@@ -104,7 +99,7 @@ def _is_distrusted() -> bool:
 
 
 def _execute_without(name: str, module: "ModuleType", execute: "Execute") -> None:
-    """Execute a module that looks for a file of this name in the working folder, and let it find none."""
+    """Execute a module that looks for a file of this name in the working folder, and let it find none if that is not trusted."""
     exists: Any = os.path.exists
     if _is_distrusted():
         os.path.exists = lambda path: path != name and exists(path)

@@ -1,12 +1,10 @@
 """What is special in the core: the null token, absent tokens, logarithms far below, and what it refuses."""
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 from numba.core.registry import CPUDispatcher
 
-from whichtoken.attention import losses, pool_gradient, pool_outputs, pooling, pooling_kernels, sequence, softmax_pool
+from whichtoken.attention import kernels, losses, pool_gradient, pool_outputs, pooling, softmax_pool
 
 RNG = np.random.default_rng(0)
 SCORES, VALUES, STARTS = RNG.uniform(-5, 5, 6), RNG.standard_normal(6), np.array([0, 3, 3, 6])
@@ -90,7 +88,7 @@ def test_slopes_must_have_the_shape_of_the_outputs():
         pool_gradient([1.0, 2.0], SCORES, VALUES, STARTS)
 
 
-@pytest.mark.parametrize("module", [losses, pooling_kernels, sequence], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [losses, kernels], ids=lambda module: module.__name__)
 def test_no_caller_can_relax_the_arithmetic(module):
     """Unless it says so itself, a compiled function takes the float rules of whichever caller compiles it first."""
     compiled = [part for part in vars(module).values() if isinstance(part, CPUDispatcher)]
@@ -122,7 +120,7 @@ def test_arrays_give_every_digit_of_the_compiled_loops(monkeypatch):
         arguments, tokens = problem(seed)
         found = []
         for worth in (np.inf, -1):
-            monkeypatch.setattr(pooling, "WORTH_LOADING", worth)
+            monkeypatch.setattr(pooling, "TOKENS_WORTH_LOADING", worth)
             found.append(softmax_pool(*arguments, tokens=tokens))
         np.testing.assert_array_equal(found[0].outputs, found[1].outputs, err_msg=f"seed {seed}")
         np.testing.assert_array_equal(found[0].log_weights, found[1].log_weights, err_msg=f"seed {seed}")
@@ -130,12 +128,11 @@ def test_arrays_give_every_digit_of_the_compiled_loops(monkeypatch):
 
 def test_compiled_loops_take_over_once_they_are_worth_loading(monkeypatch):
     used = []
-    for name in ("arrays", "kernels"):
-        module = import_module(f"whichtoken.attention.pooling_{name}")
-        fill = module.pool_all
-        monkeypatch.setattr(module, "pool_all", lambda *a, fill=fill, name=name: (used.append(name), fill(*a)))
-    monkeypatch.setattr(pooling._Spent, "tokens", 0)
-    monkeypatch.setattr(pooling, "WORTH_LOADING", 2 * (pooling.CALL + len(SCORES)))
+    for module, name in ((pooling, "_pool_arrays"), (kernels, "pool_all")):
+        fill = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, fill=fill, name=name: (used.append(name), fill(*a)))
+    monkeypatch.setattr(pooling, "_pooled_tokens", 0)
+    monkeypatch.setattr(pooling, "TOKENS_WORTH_LOADING", 2 * (pooling.TOKENS_PER_CALL + len(SCORES)))
     for _ in range(4):
         pool_outputs(SCORES, VALUES, STARTS)
-    assert used == ["arrays", "arrays", "kernels", "kernels"]
+    assert used == ["_pool_arrays", "_pool_arrays", "pool_all", "pool_all"]

@@ -10,25 +10,23 @@ import pytest
 import torch
 from scipy import sparse
 
-from whichtoken.attention import pool_gradient, softmax_pool
+from whichtoken.attention import RaggedArray, pool_gradient, softmax_pool
 from whichtoken.attention.losses import compiled_log_slope
-from whichtoken.data.attention_tokens import AttentionProblem
-from whichtoken.data.bags import Bags, LabelledBags
-from whichtoken.estimators.bags.attention import Pooling, Score, loss_and_gradient
-from whichtoken.estimators.bags.maps import linear_map, no_scaling
+from whichtoken.datasets.mirror_descent import AttentionProblem
+from whichtoken.estimators.bags.data import LabeledBags, linear_map, no_scaling
+from whichtoken.estimators.bags.training import Pooling, Score, loss_and_gradient
 from whichtoken.estimators.text.explanation import _attention
 from whichtoken.flows.attention_kernels import weight_gradient
-from whichtoken.flows.cls_kernels import token_pull
-from whichtoken.flows.joint_path import _Alternation
-from whichtoken.flows.path import Sphere
-from whichtoken.models.attention_function import pool
-from whichtoken.models.attention_modules import ClsAttentionModule, padded_ids
-from whichtoken.models.attention_pooling import AttentionPooling
-from whichtoken.models.cls_attention import ClsAttention
-from whichtoken.models.key_query_attention import KeyQueryAttention
+from whichtoken.flows.cls import token_pull
+from whichtoken.flows.regularization_path import Sphere, _Alternation
+from whichtoken.theory.mirror_descent.key_query_attention import KeyQueryAttention
+from whichtoken.theory.sparse_tokens.models import AttentionPooling, pool
+from whichtoken.theory.sparse_tokens.two_step import attention_features
 from whichtoken.theory.trained_embeddings import attend
-from whichtoken.training.score_descent import BETA1, ScoreDescent
-from whichtoken.training.two_step import attention_features
+from whichtoken.theory.trained_embeddings.cls_model import ClsAttention
+from whichtoken.theory.trained_embeddings.score_descent import ScoreDescent
+from whichtoken.theory.trained_embeddings.score_descent_kernels import BETA1
+from whichtoken.theory.trained_embeddings.torch_modules import ClsAttentionModule, padded_ids
 
 
 class Case(NamedTuple):
@@ -167,7 +165,7 @@ def text_explanation(case):
         _amounts=lambda counts: counts,
         selection_=case.scores[:, None],
         values_=case.values[:, None, None],
-        bias_=np.zeros(1),
+        intercept_=np.zeros(1),
         log_null_=-np.inf,
     )
     attention, contributions = _attention(model, case.counts, np.zeros(len(case.labels), dtype=int))
@@ -175,15 +173,15 @@ def text_explanation(case):
 
 
 def bag_gradient(case):
-    bags = Bags(case.vectors, case.starts)
-    data = LabelledBags(bags, case.labels.astype(float), np.ones(len(case.labels)))
+    bags = RaggedArray(case.starts, case.vectors)
+    data = LabeledBags(bags, case.labels.astype(float), np.ones(len(case.labels)))
     both = np.eye(2, bags.dim)
     _, gradient, _ = loss_and_gradient(data, both, 0.0, no_scaling(bags.dim))
     return Found(Score(linear_map(bags.dim), Pooling(both[:1], both[1:], np.zeros(1)))(bags), *gradient[:, 2:])
 
 
 def bag_weights(case):
-    bags, query = Bags(case.vectors, case.starts), np.eye(1, 2 + len(case.scores))
+    bags, query = RaggedArray(case.starts, case.vectors), np.eye(1, 2 + len(case.scores))
     weights = Score(linear_map(bags.dim), Pooling(query, query, np.zeros(1))).attention(bags)[:, 0]
     return Found(case.sums(weights * case.values), None, weights * np.repeat(case.upstream, np.diff(case.starts)))
 
@@ -200,7 +198,7 @@ def joint_path(case):
     for tokens, label in zip(case.padded, case.labels, strict=True):
         problem = AttentionProblem(tokens[None], query[None], np.array([label]), decoder)
         turns = _Alternation(problem, "exponential", Sphere(2.0, (len(query),) * 2), Sphere(2.0, (len(query),)))
-        outputs.append(-label * turns._of_decoder(np.outer(query, query))(decoder)[0])
+        outputs.append(-label * turns._decoder_objective(np.outer(query, query))(decoder)[0])
     return Found(np.array(outputs))
 
 
@@ -264,7 +262,7 @@ HEADS = (
     Head("bags", bag_gradient, loss="logistic", amounts=False, empty=False, single=True),
     Head("bags: weights", bag_weights, amounts=False, empty=False),
     Head("two-step query", two_step_query, amounts=False, ragged=False, empty=False),
-    Head("joint regularisation path", joint_path, amounts=False, ragged=False, empty=False),
+    Head("joint regularization path", joint_path, amounts=False, ragged=False, empty=False),
     Head("AttentionPooling", attention_pooling, loss="logistic", amounts=False, ragged=False, single=True),
     Head("KeyQueryAttention", key_query, loss="logistic", amounts=False, ragged=False, empty=False),
     Head("KeyQueryAttention: log-gradient", key_query_logs, loss="linear", amounts=False, ragged=False, empty=False),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-SOURCE = Path(__file__).parents[2] / "src" / "whichtoken"
+from exported_names import SOURCE, exports
+
 ALSO = ("FitReport",)  # what `whichtoken fit` and `whichtoken evaluate` find
 NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
@@ -21,20 +21,12 @@ def definitions() -> dict[str, list[tuple[str, ast.ClassDef | ast.FunctionDef]]]
     found: dict[str, list[tuple[str, ast.ClassDef | ast.FunctionDef]]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         parts = path.relative_to(SOURCE).with_suffix("").parts
-        if parts[0] in ("experiments", "commands", "report"):  # claims have Points, the others show what rooms return
+        if parts[0] in ("claims", "app"):  # claims have Points, the others show what rooms return
             continue
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
                 found.setdefault(node.name, []).append((".".join(("whichtoken", *parts)), node))
     return found
-
-
-def exported() -> Iterator[str]:
-    """Names that the rooms and the theories offer."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-                yield from ast.literal_eval(node.value)
 
 
 def leads_to(node: ast.ClassDef | ast.FunctionDef) -> Iterator[str]:
@@ -55,7 +47,7 @@ def leads_to(node: ast.ClassDef | ast.FunctionDef) -> Iterator[str]:
 
 def returned_types() -> list[tuple[str, str]]:
     """Module and name of every dataclass that can be reached from what is exported."""
-    known, seen, waiting, found = definitions(), set(), [*exported(), *ALSO], set()
+    known, seen, waiting, found = definitions(), set(), [*(name for _, name in exports()), *ALSO], set()
     while waiting:
         name = waiting.pop()
         if name in seen or name.startswith("_"):

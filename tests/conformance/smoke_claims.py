@@ -5,8 +5,8 @@ import pytest
 SMOKE = {
     "attention-regression/tokens",
     "group-sparse/finite-sample",
-    "mirror-descent/initialisation",
-    "optimisers/tokens",
+    "mirror-descent/initialization",
+    "optimizers/tokens",
     "sparse-tokens/capacity",
     "trained-embeddings/one-step",
 }

@@ -47,7 +47,7 @@ def test_variables_of_the_workers_stay_with_the_workers(engine, tmp_path):
 @pytest.mark.parametrize("engine", ["local", "dask"])
 def test_killed_worker_costs_no_row(engine, tmp_path, toys):
     overrides = {"fault": ["none", "die once"], "number": [1, 2, 3, 4]}
-    [result] = reproduce(["toy/faults"], set=overrides, seeds=1, engine=engine, workers=2, out=tmp_path)
+    [result] = reproduce(["toy/faults"], overrides=overrides, seeds=1, engine=engine, workers=2, out=tmp_path)
     assert (result.failed, result.missing) == (0, 0)
     assert len(result.rows) == 8
     assert toys.with_suffix(".log.died").exists()
@@ -56,7 +56,7 @@ def test_killed_worker_costs_no_row(engine, tmp_path, toys):
 @pytest.mark.parametrize("engine", ["local", "dask"])
 def test_point_that_always_kills_its_worker_fails_alone(engine, tmp_path):
     overrides = {"fault": ["none", "die"], "number": 1}
-    [result] = reproduce(["toy/faults"], set=overrides, seeds=1, engine=engine, workers=2, out=tmp_path)
+    [result] = reproduce(["toy/faults"], overrides=overrides, seeds=1, engine=engine, workers=2, out=tmp_path)
     assert Counter(row.point.fault for row in result.rows) == {"none": 1}
     assert Counter(row.point.fault for row in result.rows.failed) == {"die": 1}
     assert "the worker died" in result.rows.failed[0].message
@@ -66,7 +66,7 @@ def test_bad_points_are_failed_rows_with_a_message_in_one_safe_line(tmp_path, ca
     poison = sys.modules[type(find("toy/poison")).__module__]
     bad = [*poison.RAISED, *poison.RETURNED]
     kinds = [*bad, *poison.PREDICTED, *poison.QUIET, "good"]
-    [result] = reproduce(["toy/poison"], set={"kind": kinds, "number": 0}, workers=1, out=tmp_path)
+    [result] = reproduce(["toy/poison"], overrides={"kind": kinds, "number": 0}, workers=1, out=tmp_path)
     failed = [row for row in result.rows.failed if not row.message.startswith("prediction: ")]
     theories = [row for row in result.rows.failed if row.message.startswith("prediction: ")]
     assert [row.point.kind for row in failed] == bad
@@ -80,17 +80,17 @@ def test_bad_points_are_failed_rows_with_a_message_in_one_safe_line(tmp_path, ca
 
 def test_two_workers_work_at_the_same_time_to_the_end(tmp_path):
     overrides = {"kind": "meet", "number": list(range(6))}
-    [result] = reproduce(["toy/poison"], set=overrides, workers=2, out=tmp_path)
+    [result] = reproduce(["toy/poison"], overrides=overrides, workers=2, out=tmp_path)
     assert len(result.rows) == 6, [row.message for row in result.rows.failed]
 
 
 @pytest.mark.parametrize("engine", ["local", "dask"])
 def test_endless_points_are_stopped_and_the_others_go_on(engine, tmp_path, capfd):
     overrides = {"kind": ["stopped", "looping", "good"], "number": 0}
-    [result] = reproduce(["toy/poison"], set=overrides, engine=engine, workers=2, timeout=2, out=tmp_path)
+    [result] = reproduce(["toy/poison"], overrides=overrides, engine=engine, workers=2, timeout=2, out=tmp_path)
     assert Counter(row.point.kind for row in result.rows) == {"good": 1}
     assert Counter((row.point.kind, row.message) for row in result.rows.failed) == {
-        (kind, "stopped after 2 s, the time limit of a point (--timeout)"): 1 for kind in ("stopped", "looping")
+        (kind, "stopped after 2 s, the time limit of a point (timeout)"): 1 for kind in ("stopped", "looping")
     }
     assert capfd.readouterr() == ("", "")
 

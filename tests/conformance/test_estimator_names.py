@@ -18,15 +18,15 @@ REASONS = {"predict_proba", "decision_function", "explain", "counterfactuals", "
 EVERY = list(STRENGTH)
 
 
-def fitted(kind):
+def fitted(kind, classes=2):
     """A model of this kind, and samples."""
     rng = np.random.default_rng(0)
-    y = np.arange(60) % 2
+    y = np.arange(60) % classes
     if kind is TextClassifier:
-        X = [f"{'good' if label else 'bad'} film number {i % 7}" for i, label in enumerate(y)]
+        X = [f"{('bad', 'good', 'odd')[label]} film number {i % 7}" for i, label in enumerate(y)]
     elif kind is BagClassifier:
         X = rng.standard_normal((60, 4, 3))
-        X[y == 1, 0] += 4
+        X[np.arange(60), 0, y] += 4
     else:
         X = rng.standard_normal((60, 3))
         X[:, 0] += 2 * y
@@ -42,7 +42,8 @@ class TestNames:
         assert parameters[STRENGTH[kind]].default == "auto"
         assert parameters["random_state"].default is None
         assert parameters["n_jobs"].default is None
-        assert not parameters["verbose"].default
+        assert parameters["verbose"].default == 0
+        assert type(parameters["verbose"].default) is int
 
     def test_methods(self, kind):
         wanted = METHODS | (REASONS if kind is not AttentionRegressor else set())
@@ -69,3 +70,26 @@ class TestNames:
             assert 0 <= item.probability <= 1
             assert item.counterfactual is None or len(item.counterfactual)
             assert item.as_json()["label"] == item.label
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("kind", [TextClassifier, BagClassifier, GroupClassifier])
+class TestReasons:
+    def test_a_contribution_is_positive_where_it_speaks_for_the_label(self, kind, classes):
+        """`decision` is the score for the label, so what adds to it speaks for the label, whichever class that is."""
+        model, X = fitted(kind, classes)
+        scores = model.decision_function(X)
+        for item, score in zip(model.explain(X), scores, strict=True):
+            own = score[list(model.classes_).index(item.label)] if classes > 2 else abs(score)
+            assert item.decision == pytest.approx(own)
+            assert item.decision == pytest.approx(item.bias + sum(reason.contribution for reason in item.reasons))
+        assert len({item.label for item in model.explain(X)}) == classes
+
+    def test_counterfactuals_are_lists_that_are_empty_where_nothing_changes_the_label(self, kind, classes):
+        if kind is BagClassifier and classes > 2:
+            return  # exact for two classes only
+        model, X = fitted(kind, classes)
+        for parts, item in zip(model.counterfactuals(X), model.explain(X), strict=True):
+            assert type(parts) is list
+            assert len(parts) == len(item.counterfactual or [])
+        assert model.intercept_.shape == (1 if classes == 2 else classes,)

@@ -1,4 +1,4 @@
-"""What every optimiser passes; a new one adds one row to `OPTIMIZERS`."""
+"""What every optimizer passes; a new one adds one row to `OPTIMIZERS`."""
 
 import copy
 import io
@@ -17,7 +17,7 @@ from whichtoken.optim import MirrorDescent, StructureAware
 
 @dataclass(frozen=True)
 class Row:
-    """One optimiser and the ways to use it."""
+    """One optimizer and the ways to use it."""
 
     make: Callable[..., torch.optim.Optimizer]
     variants: tuple[Mapping[str, Any], ...]  # options, each with a step size that suits the two problems below
@@ -28,7 +28,7 @@ class Row:
 
 
 OPTIMIZERS = (
-    # the measure of all others: what torch's own optimiser does not pass is not asked here
+    # the measure of all others: what torch's own optimizer does not pass is not asked here
     Row(
         make=torch.optim.SGD,
         variants=({"lr": 1e-2}, {"lr": 3e-3, "momentum": 0.9, "weight_decay": 1e-3}),

@@ -1,4 +1,4 @@
-"""The power map, and the compiled and batched forms of it that optimisers and flows use for speed."""
+"""The power map, and the compiled and batched forms of it that optimizers and flows use for speed."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,7 @@ import torch
 
 from whichtoken.flows.mirror_steps import primal
 from whichtoken.norms import signed_power
-from whichtoken.optim.foreach_mirror import foreach_signed_power
-from whichtoken.optim.mirror_kernels import _signed_power
+from whichtoken.optim.mirror_descent import _signed_power, foreach_signed_power
 
 VALUES = np.concatenate([np.random.default_rng(0).standard_normal(200), [0.0, 1.0, -1.0, 1e-6, -1e6]])
 EXPONENTS = [0.1, 0.5, 1.0, 1.7, 2.0, 10.0]

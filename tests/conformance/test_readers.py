@@ -23,20 +23,18 @@ import pytest
 from PIL import Image
 from scipy import sparse
 
-from whichtoken.data import TokenCodes, TokenCounts, labelled_pictures
-from whichtoken.data.bag_files import read_bags
-from whichtoken.data.bag_tables import read_bag_table
-from whichtoken.data.count_cache import read_counts, save_counts
-from whichtoken.data.image_patches import CIFAR_FILE, cifar_images
-from whichtoken.data.labelled_pictures import cifar_pictures
-from whichtoken.data.reading import read_text
-from whichtoken.data.review_files import read_imdb, read_reviews, read_yelp
-from whichtoken.data.table_files import read_table
-from whichtoken.data.text_pipeline import read_word_pieces
+from whichtoken.app.fitting import read_mapping
+from whichtoken.app.readers.bags import read_bag_table, read_bags
+from whichtoken.datasets import TokenCodes, TokenCounts
+from whichtoken.datasets import pictures as labeled_pictures
+from whichtoken.datasets.pictures import CIFAR_FILE, cifar_images, cifar_pictures
+from whichtoken.datasets.review_files import read_imdb, read_reviews, read_yelp
+from whichtoken.datasets.text_pipeline import read_counts, read_word_pieces, save_counts
 from whichtoken.errors import UsageError
-from whichtoken.estimators.table_fits import read_mapping
-from whichtoken.estimators.text.tokens import FileTokenizer
-from whichtoken.training.checkpoint import load_checkpoint, save_checkpoint
+from whichtoken.estimators.text.counting import FileTokenizer
+from whichtoken.reading import read_text
+from whichtoken.tables import read_table
+from whichtoken.theory.trained_embeddings.training_loop import load_checkpoint, save_checkpoint
 
 REVIEWS = pd.DataFrame({"text": ["good film", "bad, dull"] * 8, "label": [1, 0] * 8, "stars": [5, 1] * 8})
 BAGS = pd.DataFrame({"bag": np.repeat(np.arange(6), 2), "label": np.repeat([1, -1] * 3, 2), "x": np.arange(12) / 7})
@@ -151,7 +149,7 @@ PLAIN = {"deep", "deep object", "huge number", "escape"}  # are texts
 
 def sentence(reader: Reader, path: Path) -> str | None:
     """What is said of a file, None if it can be read; anything but a `UsageError` fails."""
-    labelled_pictures._decoded.cache_clear()
+    labeled_pictures._decoded.cache_clear()
     try:
         reader.read(path)
     except UsageError as error:

@@ -28,10 +28,6 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         {"settled": True, "arc": np.array([0.0, 7.0]), "log_losses": np.array([-1.0, -5.0])},
         "settled after arc length 7, loss e^-5, 2 recorded points",
     ),
-    "Counterfactual": (
-        {"deleted": (2, 5), "decision": True, "robust_to": 1},
-        "positive until instances 2, 5 are deleted; no smaller deletion changes it",
-    ),
     "DescentResult": (DESCENT, SAYS),
     "FactorDescent": (
         {"status": "diverged", "trace": (1, 2, 3), "final": SimpleNamespace(loss=0.25), "message": "too fast"},
@@ -46,14 +42,12 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         {"radii": np.array([1.0, 8.0]), "p": 2.0, "ratio": 1.0},
         "2 radii up to 8 in the l_2 norm, ratio 1",
     ),
-    "JointResult": ({**DESCENT, "final": SimpleNamespace(weights=STATE)}, SAYS),
     "LimitProblem": ({"statement": "W tends to the best margin."}, "W tends to the best margin."),
     "LinearResult": ({"final": STATE}, "900 steps of l_2 mirror descent, norm e^3"),
     "MarginCertificate": (
         {"status": "optimal", "support": [0, 1], "multipliers": [1, 1, 1], "margin": 1.5, "dual_bound": 1.5, "gap": 0.0},
         "optimal, margin 1.5 (at most 1.5, gap 0.0e+00); 2 of 3 constraints hold it",
     ),
-    "OptimizerDescent": (DESCENT, SAYS),
     "Plan": (
         {**FORECASTS, "samples": 80, "bayes_floor": 0.02},
         "predicted test errors with 80 sequences: attention 0.1, mean pooling 0.1, all tokens 0.1; no classifier below 0.02",
@@ -71,7 +65,7 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "agrees: fair; measured 0.51 (0.49 to 0.53), theory 0.5",
     ),
 }  # fmt: skip
-# of fitted models, in tests/report/test_hidden_signs.py
+# of fitted models, in tests/app/pages/test_hidden_signs.py
 EXPLANATIONS = {"BagExplanation", "Explanation", "Reasons", "RowExplanation"}
 
 

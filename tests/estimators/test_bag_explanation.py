@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from whichtoken import BagClassifier
-from whichtoken.report.explanations import as_html, coloured, reason_lines
+from whichtoken.app.pages.explanations import as_html, colored, reason_lines
 
 
 def bags(classes: int = 2, n: int = 90):
@@ -38,7 +38,7 @@ def test_numbers_are_those_of_the_model_and_add_up(classes, queries):
     found = model.explain(X)
     assert [item.label for item in found] == model.predict(X).tolist()
     decisions = model.decision_function(X)
-    wanted = decisions if classes == 2 else decisions.max(axis=1)
+    wanted = np.abs(decisions) if classes == 2 else decisions.max(axis=1)  # the score for the label
     np.testing.assert_allclose([item.decision for item in found], wanted, rtol=1e-12)
     np.testing.assert_allclose([item.probability for item in found], model.predict_proba(X).max(axis=1), rtol=1e-12)
     for item, bag in zip(found, X, strict=True):
@@ -66,8 +66,7 @@ def test_deleting_the_named_instances_changes_the_label(model, data):
 def test_lines_sum_to_the_decision(model, data):
     for item in model.explain(data[0]):
         lines = reason_lines(item.view())
-        wanted = abs(item.decision)  # turned to the predicted label
-        assert sum(float(line[-1]) for line in lines) == pytest.approx(wanted, abs=0.0005 * (len(lines) + 1))
+        assert sum(float(line[-1]) for line in lines) == pytest.approx(item.decision, abs=0.0005 * (len(lines) + 1))
 
 
 def test_sentences(model, data):
@@ -80,7 +79,7 @@ def test_sentences(model, data):
     )
     stuck = next(item for item in found if item.counterfactual is None)
     assert stuck.view().summary().endswith("no deletion of instances changes the label")
-    assert coloured(single.view()).plain.split() == [str(k + 1) for k in range(len(single.reasons))]
+    assert colored(single.view()).plain.split() == [str(k + 1) for k in range(len(single.reasons))]
     page = as_html(found)
     assert page.count("<article") == 90
     assert page.count("data-note=") == sum(map(len, data[0]))
@@ -109,7 +108,9 @@ def test_the_command_explains_the_bags_of_a_table(whichtoken, model, data, tmp_p
     )
     assert written.returncode == 0, written.stderr
     records = json.loads((tmp_path / "e.json").read_text())
-    np.testing.assert_allclose([r["decision"] for r in records], model.decision_function(data[0][:2]), rtol=1e-9)
+    np.testing.assert_allclose(
+        [r["decision"] for r in records], np.abs(model.decision_function(data[0][:2])), rtol=1e-9
+    )
     assert (tmp_path / "e.html").read_text().count("<article") == 2
     refused = whichtoken("explain", "m", "a text")
     assert refused.returncode == 2

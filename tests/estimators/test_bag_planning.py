@@ -10,10 +10,10 @@ import pytest
 from sklearn.datasets import load_digits
 
 from whichtoken import BagClassifier
-from whichtoken.data import SparseTokens
+from whichtoken.app.pages.planning import study_lines, theory_lines, write_figure
+from whichtoken.datasets import SparseTokens
 from whichtoken.estimators import plan_study
-from whichtoken.estimators.bags import forecast
-from whichtoken.report.planning import study_lines, theory_lines, write_figure
+from whichtoken.estimators.bags import planning as forecast
 from whichtoken.theory.sparse_tokens import exact_error
 
 TASK = {"length": 8, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
@@ -101,7 +101,7 @@ def test_intervals_of_power_laws_hold_the_errors_of_power_laws():
         wrong = (rng.uniform(size=(1, 100)) < errors[:3, None]).astype(float)  # the same bags are hard at every size
         measured = forecast.CrossValidated(sizes, wrong)
         curves = forecast.power_curves(measured, np.append(sizes, 400), 0.5, np.random.default_rng(seed))
-        weights = forecast.normalised(measured.decline(curves[:, :3]))
+        weights = forecast.normalized(measured.decline(curves[:, :3]))
         (point,) = forecast.curve_points(curves[:, 3:], weights, [400], np.random.default_rng(seed))
         held += point.low <= errors[3] <= point.high
     assert 50 <= held <= 59
@@ -162,7 +162,7 @@ def test_the_command_takes_what_fit_bags_takes(whichtoken, tmp_path):
 def test_texts_gaps_and_another_encoding_are_read_as_fit_bags_reads_them(whichtoken, tmp_path):
     X, y = source(3).sample(40, np.random.default_rng(0))
     frame = pd.DataFrame(X.reshape(-1, 3), columns=["größe", "b", "c"])
-    frame["colour"] = np.where(np.arange(len(frame)) % 2, "rot", "grün")
+    frame["color"] = np.where(np.arange(len(frame)) % 2, "rot", "grün")
     frame.loc[5, "b"] = np.nan
     frame = frame.assign(bag=np.repeat(np.arange(40), 8), label=np.repeat(y, 8).astype(int))
     frame.to_csv(tmp_path / "pilot.csv", index=False, encoding="latin-1")
@@ -170,7 +170,7 @@ def test_texts_gaps_and_another_encoding_are_read_as_fit_bags_reads_them(whichto
     assert done.returncode == 0, done.stderr
     assert "Pilot: 35 bags of 8 instances with 5 features" in done.stdout
     notes = json.loads((tmp_path / "plan.json").read_text())["notes"]
-    assert "column 'colour' holds texts and becomes 2 columns of 0 and 1" in notes
+    assert "column 'color' holds texts and becomes 2 columns of 0 and 1" in notes
     assert any(note.startswith("column 'b' has 1 gap in 280 rows, which is filled") for note in notes)
     done = whichtoken("plan", "--pilot", "pilot.csv", "--encoding", "latin-1", "--drop-missing")
     assert "1 row with a gap was left out" in " ".join(done.stdout.split())

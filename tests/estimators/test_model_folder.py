@@ -18,12 +18,13 @@ from whichtoken.errors import UsageError
 from whichtoken.estimators import model_folder
 from whichtoken.estimators.model_folder import (
     check_writable,
+    classes_as_json,
+    classes_from_json,
     description_checksum,
     load_model,
     save_model,
     tensors_name,
 )
-from whichtoken.estimators.model_values import classes_as_json, classes_from_json
 
 FILES = 4  # description, arrays, and the card in two forms
 TENSORS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([1, 2], dtype=np.int32), "empty": np.zeros((0, 4))}
@@ -178,14 +179,14 @@ def test_death_in_the_first_save_leaves_a_folder_that_can_be_saved_to(folder: Pa
 
 
 def test_a_reader_meets_the_new_model_if_it_is_saved_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = model_folder._tensors
+    read = model_folder._read_tensors
 
     def later(place: Path, sha256: str) -> Any:
-        monkeypatch.setattr(model_folder, "_tensors", read)
+        monkeypatch.setattr(model_folder, "_read_tensors", read)
         save_model(folder, "new", {}, {"a": np.ones(2)})
         return read(place, sha256)
 
-    monkeypatch.setattr(model_folder, "_tensors", later)
+    monkeypatch.setattr(model_folder, "_read_tensors", later)
     kind, _, tensors = load_model(folder)
     assert kind == "new"
     np.testing.assert_array_equal(tensors["a"], np.ones(2))
@@ -231,8 +232,8 @@ def test_other_versions(folder: Path) -> None:
     rewrite(folder, lambda description: description.update(version=1))
     with pytest.raises(UsageError, match="before the first release; fit the model again"):
         load_model(folder)
-    rewrite(folder, lambda description: description.update(version=3))
-    with pytest.raises(UsageError, match=r"newer version \(format 3, this program knows 2\); upgrade whichtoken"):
+    rewrite(folder, lambda description: description.update(version=4))
+    with pytest.raises(UsageError, match=r"newer version \(format 4, this program knows 3\); upgrade whichtoken"):
         load_model(folder)
     for version in (0, -1, -(10**30)):
         rewrite(folder, lambda description, version=version: description.update(version=version))
@@ -347,7 +348,7 @@ STRANGE = (None, -1, 0, 2.5, "x", [], {}, True, [["x", 1]], 1 << 60, "../../etc/
 
 
 # another temperature, null token or way to count, other words: not damage, but another model, as good as any
-FREE = {"temperature", "log_null", "sublinear", "tokens", "stop_words"}
+FREE = {"temperature", "log_null", "sublinear_tf", "tokens", "stop_words"}
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -388,6 +389,24 @@ def test_any_edited_value_is_refused_or_harmless(models: Any, kind: str, tmp_pat
                 np.testing.assert_array_equal(probabilities, expected, err_msg=f"{path} = {value!r}")
 
 
+def test_a_text_model_of_version_0_2_is_loaded(models: Any, tmp_path: Path) -> None:
+    model, texts = models["text"]
+    model.save(tmp_path / "model")
+    old = {"ngram_range": "ngrams", "min_df": "least_count", "sublinear_tf": "sublinear", "use_idf": "idf"}
+
+    def rename(description: dict[str, Any]) -> None:
+        settings = description["parameters"]["settings"]
+        description["version"] = 2
+        description["parameters"]["settings"] = {old.get(name, name): value for name, value in settings.items()} | {
+            "ngrams": 1
+        }
+
+    rewrite(tmp_path / "model", rename)
+    found = TextClassifier.load(tmp_path / "model")
+    assert [getattr(found, name) for name in old] == [(1, 1), 2, True, True]
+    np.testing.assert_array_equal(found.predict_proba(texts), model.predict_proba(texts))
+
+
 def swap_classes(parameters: dict[str, Any]) -> None:
     where = parameters if "classes" in parameters else parameters["fitted"]
     where["classes"]["values"].reverse()
@@ -407,7 +426,7 @@ def double_class(parameters: dict[str, Any]) -> None:
         ("text", lambda p: p["tokens"].pop(), "not float64 of shape"),
         ("text", lambda p: p["tokens"].__setitem__(1, p["tokens"][0]), "'tokens' names the same thing twice"),
         ("text", lambda p: p["choice"].update(temperature=-1), "'temperature' is -1, not a finite number above 0"),
-        ("text", lambda p: p["settings"].update(sublinear="no"), "'sublinear' is neither true nor false"),
+        ("text", lambda p: p["settings"].update(sublinear_tf="no"), "'sublinear_tf' is neither true nor false"),
         ("text", lambda p: p["settings"].update(word_pieces="/etc/passwd"), "unknown field 'word_pieces'"),
         ("text", lambda p: p["tokenizer"].update(word_pieces="/etc/passwd"), "'word_pieces' is not a list of texts"),
         ("text", lambda p: p["tokenizer"].update(kind="file", json="{}"), "unknown field"),

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from whichtoken import TextClassifier
-from whichtoken.data.review_sentences import synthetic_reviews, word_strengths
+from whichtoken.datasets.review_sentences import synthetic_reviews, word_strengths
 from whichtoken.errors import UsageError
 from whichtoken.estimators.text.counting import count_documents
 
@@ -23,10 +23,10 @@ TRAIN, TEST = TEXTS[:400], TEXTS[400:]
 NAMES = np.array(["bad", "good"])[(LABELS > 0).astype(int)]
 KINDS = {
     "binary": {},
-    "linear counts": {"sublinear": False},
-    "pairs": {"ngrams": 2},
+    "linear counts": {"sublinear_tf": False},
+    "pairs": {"ngram_range": (1, 2)},
     "two queries": {"n_queries": 2},
-    "uniform start": {"idf": False},
+    "uniform start": {"use_idf": False},
     "embeddings": {"dim": 16, "max_epochs": 6},
 }
 
@@ -44,12 +44,12 @@ def model(request):
 
 @pytest.fixture(scope="module")
 def three():
-    """Three classes: two of the three colours in a text decide."""
+    """Three classes: two of the three colors in a text decide."""
     rng = np.random.default_rng(1)
     words = np.array(["red", "green", "blue", "one", "two", "three", "four", "five"])
     labels = rng.integers(3, size=300)
     texts = [" ".join([words[k], *rng.choice(words[3:], 6), words[rng.integers(3)], words[k]]) for k in labels]
-    return TextClassifier(C=3.0, random_state=0, least_count=1).fit(texts, words[labels]), texts, words[labels]
+    return TextClassifier(C=3.0, random_state=0, min_df=1).fit(texts, words[labels]), texts, words[labels]
 
 
 def test_it_learns_the_words_that_were_planted():
@@ -64,7 +64,7 @@ def test_it_learns_the_words_that_were_planted():
 
 
 def test_order_of_words_changes_nothing_without_pairs(model):
-    if model.ngrams > 1:
+    if model.ngram_range[1] > 1:
         pytest.skip("pairs see the order")
     turned = [" ".join(reversed(text.split())) for text in TEST]
     np.testing.assert_allclose(model.decision_function(turned), model.decision_function(TEST), rtol=1e-12, atol=1e-12)
@@ -77,8 +77,8 @@ def test_documents_do_not_influence_each_other(model):
 
 
 def test_unknown_words_change_nothing(model):
-    if model.ngrams > 1:
-        pytest.skip("pairs see the neighbours")
+    if model.ngram_range[1] > 1:
+        pytest.skip("pairs see the neighbors")
     longer = [f"qqq {text} zzz" for text in TEST]
     np.testing.assert_array_equal(model.decision_function(longer), model.decision_function(TEST))
 
@@ -89,18 +89,29 @@ def test_a_document_of_one_token_is_its_value(model):
     column = model.vocabulary_.index("superb")
     mass = model._amounts(sparse.csr_array([[3]])).data[0] * np.exp(model.selection_[column, 0])
     share = mass / (mass + np.exp(model.log_null_))
-    expected = share * model.values_[column, 0, 0] + model.bias_[0]
-    assert model.decision_function(["superb superb superb"])[0] == pytest.approx(expected) or model.ngrams > 1
+    expected = share * model.values_[column, 0, 0] + model.intercept_[0]
+    assert model.decision_function(["superb superb superb"])[0] == pytest.approx(expected) or model.ngram_range[1] > 1
 
 
 def test_contributions_add_up_to_the_decision(model):
     for explanation, decision in zip(model.explain(TEST), model.decision_function(TEST), strict=True):
+        side = 1 if explanation.label == model.classes_[1] else -1
         total = explanation.bias + sum(reason.contribution for reason in explanation.reasons)
-        assert total == pytest.approx(decision, abs=1e-10)
-        assert explanation.decision == pytest.approx(decision, abs=1e-10)
+        assert total == pytest.approx(side * decision, abs=1e-10)
+        assert explanation.decision == pytest.approx(abs(decision), abs=1e-10)
         unspent = 1 - sum(reason.attention for reason in explanation.reasons)
-        assert explanation.bias == pytest.approx(unspent * model.bias_[0], abs=1e-10)
+        assert explanation.bias == pytest.approx(side * unspent * model.intercept_[0], abs=1e-10)
         assert unspent == pytest.approx(0, abs=1e-12) if model.dim else 0 < unspent < 1
+
+
+@pytest.mark.parametrize("labels", [["-", "+"], ["-", "+", "?"]], ids=len)
+def test_a_contribution_is_positive_for_the_label_beside_it(labels):
+    texts = [f"{word} film" for word in ("sad", "glad", "odd")[: len(labels)]] * 8
+    model = TextClassifier(C=10.0, random_state=0).fit(texts, labels * 8)
+    for label, explanation in zip(labels, model.explain(texts[: len(labels)]), strict=True):
+        assert explanation.label == label
+        assert explanation.decision > 0
+        assert {reason.token: reason.contribution for reason in explanation.reasons}[explanation.text.split()[0]] > 0
 
 
 def test_places_show_the_words(model):
@@ -113,7 +124,7 @@ def test_places_show_the_words(model):
 
 
 def test_places_are_those_of_the_own_text():
-    model = TextClassifier(C=1.0, random_state=0, ngrams=2, least_count=1).fit(
+    model = TextClassifier(C=1.0, random_state=0, ngram_range=(1, 2), min_df=1).fit(
         ["good film", "bad film"] * 20, [1, 0] * 20
     )
     first, second = model.explain(["İ film. Good FILM's? good film", "<br />good good"])
@@ -205,10 +216,11 @@ def test_a_stream_of_texts_is_as_good_as_a_list():
             streamed.fit(wrong, seen)
 
 
-@pytest.mark.parametrize("options", [{}, {"ngrams": 2}, {"analyzer": str.split}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"ngram_range": (1, 2)}, {"analyzer": str.split}], ids=str)
 def test_working_on_few_documents_at_a_time_changes_nothing(options, monkeypatch):
-    from whichtoken.data import token_sequences, word_split
-    from whichtoken.estimators.text import classifier, documents, explanation, values
+    from whichtoken.datasets import token_sequences, word_split
+    from whichtoken.estimators.text import classifier, explanation, values
+    from whichtoken.estimators.text import counting as documents
 
     labels = np.array(["red", "green", "blue"])[np.arange(400) % 3]
     model = TextClassifier(C=1.0, null=1.0, loss="logistic", random_state=0, **options)
@@ -276,7 +288,7 @@ def test_probabilities_are_calibrated_on_held_out_documents():
 
 
 def test_partial_fit_goes_on():
-    model = TextClassifier(random_state=0, least_count=1)
+    model = TextClassifier(random_state=0, min_df=1)
     for _ in range(15):
         for start in range(0, 400, 200):
             model.partial_fit(TRAIN[start : start + 200], NAMES[start : start + 200], classes=["bad", "good"])
@@ -299,7 +311,8 @@ def test_bootstrap_intervals_hold_the_estimates():
 
 
 def test_importance_holds_the_statistics_of_the_theory():
-    from whichtoken.theory.trained_embeddings import posterior_difference, signed_frequency
+    from whichtoken.theory.trained_embeddings import signed_frequency
+    from whichtoken.theory.trained_embeddings.attention import posterior_difference
 
     model = TextClassifier(C=1.0, random_state=0).fit(TRAIN, LABELS[:400])
     counts = count_documents(model, TRAIN)
@@ -331,7 +344,7 @@ def test_storage_of_pieces_files_and_functions(tmp_path):
         {"analyzer": tmp_path / "tokenizer.json"},
         {"analyzer": str.split},
     ):
-        model = TextClassifier(C=1.0, random_state=0, least_count=1, **options).fit(texts, labels)
+        model = TextClassifier(C=1.0, random_state=0, min_df=1, **options).fit(texts, labels)
         assert model.score(texts, labels) == 1
         assert model.explain(["great film"])[0].reasons[0].places == [(0, 5)]
         model.save(tmp_path / "model")
@@ -345,8 +358,8 @@ def test_storage_of_pieces_files_and_functions(tmp_path):
 
 
 def test_exports_give_the_same_decisions():
-    for sublinear in (True, False):
-        model = TextClassifier(C=1.0, random_state=0, sublinear=sublinear).fit(TRAIN, LABELS[:400])
+    for sublinear_tf in (True, False):
+        model = TextClassifier(C=1.0, random_state=0, sublinear_tf=sublinear_tf).fit(TRAIN, LABELS[:400])
         counts = count_documents(model, TEST)
         names = model.vocabulary_
         rows = sparse.coo_array(counts)
@@ -360,7 +373,7 @@ def test_exports_give_the_same_decisions():
         np.testing.assert_allclose([found[i] for i in range(len(TEST))], model.decision_function(TEST), rtol=1e-9)
         scorer = json.loads(model.export("json"))
         document = {names[j]: c for j, c in zip(counts[[0]].indices, counts[[0]].data, strict=True)}
-        amounts = {token: np.log2(1 + c) if sublinear else c for token, c in document.items()}
+        amounts = {token: np.log2(1 + c) if sublinear_tf else c for token, c in document.items()}
         weight = scorer["null"][0] + sum(amounts[t] * scorer["tokens"][t]["weight"][0] for t in amounts)
         value = sum(amounts[t] * scorer["tokens"][t]["weight"][0] * scorer["tokens"][t]["value"][0][0] for t in amounts)
         assert value / weight + scorer["bias"][0] == pytest.approx(model.decision_function(TEST[:1])[0])
@@ -379,7 +392,7 @@ def test_documents_without_known_tokens_get_the_default():
     model = TextClassifier(C=1.0, random_state=0).fit(TRAIN, LABELS[:400])
     with pytest.warns(UserWarning, match="2 of 3 documents have no known word; they get the most likely label"):
         decisions = model.decision_function(["qqq", "", TEST[0]])
-    np.testing.assert_array_equal(decisions[:2], model.bias_[0])
+    np.testing.assert_array_equal(decisions[:2], model.intercept_[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert model.explain(["qqq"])[0].reasons == []
@@ -399,7 +412,7 @@ def test_reasons_one_by_one_are_those_of_the_whole(model):
 @pytest.mark.parametrize(
     ("texts", "labels", "options", "sentence"),
     [
-        (["a", "b"], [1, 1], {}, "least_count=2 leaves no token of 2 documents"),
+        (["a", "b"], [1, 1], {}, "min_df=2 leaves no token of 2 documents"),
         (["a a", "a b"], [1, 1], {}, r"y has one class \(1\); two or more classes"),
         (["a a", "a b"], [1, "x"], {}, "y mixes text with other types"),
         (["a a", None], [1, 0], {}, "text 1 is of type NoneType"),
@@ -412,7 +425,7 @@ def test_reasons_one_by_one_are_those_of_the_whole(model):
         (["a a", "a b"], [1, 0], {"C": -1}, "C=-1"),
         (["a a", "a b"], [1, 0], {"C": "best"}, "C='best'"),
         (["a a", "a b"], [1, 0], {"C": float("nan")}, "C=nan"),
-        (["a a", "a b"], [1, 0], {"ngrams": 0}, "ngrams=0"),
+        (["a a", "a b"], [1, 0], {"ngram_range": (1, 0)}, r"ngram_range=\(1, 0\) must be"),
         (["a a", "a b"], [1, 0], {"n_queries": 0}, "n_queries=0"),
         (["a a", "a b"], [1, 0], {"stemmer": "klingon"}, "stemmer='klingon'"),
     ],

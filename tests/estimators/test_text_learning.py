@@ -9,9 +9,9 @@ from scipy import sparse
 from sklearn.base import clone
 
 from whichtoken import TextClassifier
-from whichtoken.data.review_sentences import synthetic_reviews
+from whichtoken.datasets.review_sentences import synthetic_reviews
 from whichtoken.estimators.text.counting import count_documents
-from whichtoken.estimators.text.validation import held_out_splits
+from whichtoken.estimators.text.learning import held_out_splits
 
 TEXTS, LABELS = synthetic_reviews(1200, np.random.default_rng(3))
 TRAIN, TEST = TEXTS[:800], TEXTS[800:]
@@ -44,7 +44,7 @@ def test_a_word_alone_does_not_decide(model):
 
 def test_an_empty_document_is_at_the_bias(model):
     with pytest.warns(UserWarning, match="no known word"):
-        assert model.decision_function(["qqq"])[0] == model.bias_[0]
+        assert model.decision_function(["qqq"])[0] == model.intercept_[0]
 
 
 def brute_force(model, counts):
@@ -74,12 +74,12 @@ def test_counterfactuals_are_those_of_brute_force(null, classes):
     assert sum(size is not None for size in found) > 20
 
 
-@pytest.mark.parametrize("sublinear", [True, False])
-def test_no_attack_beats_a_certificate(sublinear):
+@pytest.mark.parametrize("sublinear_tf", [True, False])
+def test_no_attack_beats_a_certificate(sublinear_tf):
     rng = np.random.default_rng(8)
     X = rng.poisson(0.6, (200, 8))
     y = (X @ rng.standard_normal(8) + 0.3 * rng.standard_normal(200) > 0).astype(int)
-    model = TextClassifier(C=10.0, null=1.0, sublinear=sublinear, random_state=0).fit(X, y)
+    model = TextClassifier(C=10.0, null=1.0, sublinear_tf=sublinear_tf, random_state=0).fit(X, y)
     documents = rng.poisson(0.8, (25, 8))
     table = model.certificates(documents)
     before = model.predict(documents)
@@ -120,7 +120,7 @@ def three_classes(size, seed):
 
 def test_a_class_with_one_document_switches_nothing_off():
     texts, labels = three_classes(300, 1)
-    with pytest.warns(UserWarning, match=r"1 class has fewer than 5 documents: learned.* --min-class 5\)"):
+    with pytest.warns(UserWarning, match=r"1 class has fewer than 5 documents: learned.* min_class=5, or lower cv"):
         model = TextClassifier(random_state=0).fit([*texts, "violet w1 w2 violet"], [*labels, "violet"])
     assert len(model.choice_.losses) > 5
     assert model.choice_.temperature != 1.0
@@ -183,7 +183,7 @@ def test_many_batches_come_to_a_fit_on_all(size):
     X = rng.poisson(0.4, (9000, 40))
     y = X @ rng.standard_normal(40) + rng.logistic(size=9000) > 0
     # what the first batch would choose, and a first batch whose mean mass, the unit of the null token, is near that of all
-    fixed = {"C": 3.0, "null": 1.0, "attention_C": 0.0, "idf": False, "random_state": 0}
+    fixed = {"C": 3.0, "null": 1.0, "attention_C": 0.0, "use_idf": False, "random_state": 0}
     online, fresh, answers = TextClassifier(**fixed).partial_fit(X[:400], y[:400]), X[8000:], y[8000:]
     for k in range(400, 8000, size):
         online.partial_fit(X[k : k + size], y[k : k + size])
@@ -222,7 +222,7 @@ def test_reasons_do_not_depend_on_how_the_model_is_written(model):
     assert model.counterfactuals(TEST) == louder.counterfactuals(TEST)
     # without a null token a constant may stand in the values or in the bias
     bare, shifted = (TextClassifier(null=0.0, random_state=0).fit(TRAIN, Y) for _ in range(2))
-    shifted.values_, shifted.bias_ = bare.values_ + 7.0, bare.bias_ - 7.0
+    shifted.values_, shifted.intercept_ = bare.values_ + 7.0, bare.intercept_ - 7.0
     for ours, theirs in zip(bare.explain(TEST[:40]), shifted.explain(TEST[:40]), strict=True):
         np.testing.assert_allclose(ours.contributions, theirs.contributions, atol=1e-12)
         assert ours.counterfactual == theirs.counterfactual
@@ -230,16 +230,18 @@ def test_reasons_do_not_depend_on_how_the_model_is_written(model):
 
 def test_a_token_under_two_names_is_one_token(model):
     """Half of the occurrences each: their attention and contributions add up to those of the one."""
-    linear = TextClassifier(sublinear=False, C=3.0, random_state=0).fit(TRAIN, Y)
+    linear = TextClassifier(sublinear_tf=False, C=3.0, random_state=0).fit(TRAIN, Y)
     counts = count_documents(linear, TEST[:30]).toarray().astype(float)
     column = int(counts.sum(axis=0).argmax())
     doubled = np.hstack([counts, counts[:, [column]] / 2])
     doubled[:, column] /= 2
-    twin = TextClassifier(sublinear=False, C=3.0, random_state=0).fit(np.hstack([counts, counts[:, [column]]]), Z[:30])
+    twin = TextClassifier(sublinear_tf=False, C=3.0, random_state=0).fit(
+        np.hstack([counts, counts[:, [column]]]), Z[:30]
+    )
     for name in ("selection_", "values_"):
         array = getattr(linear, name)
         setattr(twin, name, np.concatenate([array, array[[column]]]))
-    twin.bias_, twin.log_null_ = linear.bias_, linear.log_null_
+    twin.intercept_, twin.log_null_ = linear.intercept_, linear.log_null_
     for one, two in zip(linear.explain(TEST[:30]), twin.explain(doubled), strict=True):
         assert two.decision == pytest.approx(one.decision)
         for part in ("attention", "contributions"):

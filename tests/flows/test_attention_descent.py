@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from whichtoken.data import AttentionTokens
+from whichtoken.datasets import AttentionTokens
 from whichtoken.flows.descent import attention_descent
 from whichtoken.margin import key_query_svm
 from whichtoken.norms import power_norm

@@ -4,17 +4,12 @@ import mpmath
 import numpy as np
 import pytest
 
-from whichtoken.data import RelevantTokens
-from whichtoken.flows.cls import cls_descent, cls_flow, key_query_flow
-from whichtoken.flows.cls_kernels import token_curvature, token_pull
+from whichtoken.datasets import RelevantTokens
+from whichtoken.flows.cls import cls_descent, cls_flow, key_query_flow, token_curvature, token_pull
 from whichtoken.margin import selection_svm
-from whichtoken.theory.trained_embeddings import (
-    attend,
-    first_step,
-    ideal_first_step,
-    relevant_selection,
-    selection_sets,
-)
+from whichtoken.theory.trained_embeddings import attend, selection_sets
+from whichtoken.theory.trained_embeddings.lemmas import relevant_selection
+from whichtoken.theory.trained_embeddings.one_step import first_step, ideal_first_step
 
 
 def start(dim=256, lr=2000.0, seed=0, pairs=16, **sizes):

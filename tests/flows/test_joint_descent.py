@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from whichtoken.data import AttentionProblem, AttentionTokens
+from whichtoken.datasets import AttentionProblem, AttentionTokens
 from whichtoken.errors import UsageError
-from whichtoken.flows.descent import attention_descent
-from whichtoken.flows.joint import joint_descent, joint_ratio
+from whichtoken.flows.descent import attention_descent, joint_descent, joint_ratio
 from whichtoken.margin import joint_limit, prompt_svm
 
 PLANE = np.array([[(-2.7, 1.2), (1.4, 2.1), (1.3, -0.1)], [(0.4, -2.2), (-1.1, -0.4), (0.9, 0.1)]])

@@ -3,8 +3,8 @@ import pytest
 from scipy.optimize import NonlinearConstraint, minimize
 from scipy.special import softmax
 
-from whichtoken.data import AttentionTokens
-from whichtoken.flows.joint_path import joint_regularization_path
+from whichtoken.datasets import AttentionTokens
+from whichtoken.flows.regularization_path import joint_regularization_path
 from whichtoken.margin import joint_limit, prompt_svm
 from whichtoken.norms import power_norm
 
@@ -25,7 +25,7 @@ def mean_loss(case, weights, decoder, loss):
 
 @pytest.mark.parametrize("loss", ["logistic", "exponential"])
 @pytest.mark.parametrize("p", [1.5, 2.0, 3.0])
-def test_minimisers_have_unit_norm_and_the_loss_they_say(p, loss):
+def test_minimizers_have_unit_norm_and_the_loss_they_say(p, loss):
     case = problem(1)
     found = path(case, [2.0, 20.0], p=p, ratio=0.5, loss=loss)
     for size, weights, decoder, log_loss in zip(
@@ -37,7 +37,7 @@ def test_minimisers_have_unit_norm_and_the_loss_they_say(p, loss):
     assert found.stationarity.max() < 1e-10
 
 
-def test_no_constrained_minimiser_is_better():
+def test_no_constrained_minimizer_is_better():
     """SLSQP in W and v at once, from twenty random starts."""
     case, radius, ratio = problem(2), 3.0, 2.0
     rng = np.random.default_rng(1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from whichtoken.data import AttentionTokens
+from whichtoken.datasets import AttentionTokens
 from whichtoken.flows.limits import limit_problem
 from whichtoken.flows.margin_norms import NORMS, margin_scale, stacked_heads
 from whichtoken.margin import key_query_svm
@@ -78,7 +78,7 @@ def test_who_trains_keys_and_queries_may_say_so():
 
 
 def test_refuses_what_is_no_optimizer():
-    with pytest.raises(ValueError, match="must be an instance of a torch optimiser"):
+    with pytest.raises(ValueError, match="must be an instance of a torch optimizer"):
         limit_problem("adam", *small_problem())
 
 
@@ -163,9 +163,9 @@ def test_names_of_the_room_are_functions_whatever_was_imported_before():
     ("optimizer", "message"),
     [
         (torch.optim.SGD([torch.zeros(3, 3)], lr=0.1), "trains a matrix of shape"),
-        (torch.optim.SGD([W], lr=0.0), "lr=0 of this optimiser must be positive"),
+        (torch.optim.SGD([W], lr=0.0), "lr=0 of this optimizer must be positive"),
     ],
 )
-def test_an_optimiser_that_cannot_train_these_weights_is_refused(optimizer, message):
+def test_an_optimizer_that_cannot_train_these_weights_is_refused(optimizer, message):
     with pytest.raises(ValueError, match=message):
         limit_problem(optimizer, *small_problem())

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from whichtoken.data import AttentionTokens
+from whichtoken.datasets import AttentionTokens
 from whichtoken.flows.linear import linear_descent
 from whichtoken.margin import key_query_svm, prompt_svm
 from whichtoken.theory.mirror_descent import directional_divergence

@@ -1,4 +1,4 @@
-"""Every optimiser beside plain float64 torch, for as long as torch has resolution, and beyond it."""
+"""Every optimizer beside plain float64 torch, for as long as torch has resolution, and beyond it."""
 
 from functools import partial
 
@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from whichtoken.data import AttentionProblem, AttentionTokens, MulticlassProblem, MulticlassTokens
-from whichtoken.flows.descent import attention_descent
+from whichtoken.datasets import AttentionProblem, AttentionTokens, MulticlassProblem, MulticlassTokens
+from whichtoken.flows.descent import attention_descent, balanced_chain
 from whichtoken.flows.steps import OPTIMIZERS
-from whichtoken.flows.trajectory import balanced_chain
 
 STEPS = 40
 

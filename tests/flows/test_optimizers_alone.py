@@ -1,4 +1,4 @@
-"""Optimisers where torch has nothing to say any more: beyond its resolution, on equal ground with each other, on bad input."""
+"""Optimizers where torch has nothing to say any more: beyond its resolution, on equal ground with each other, on bad input."""
 
 import math
 from dataclasses import replace
@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from whichtoken.data import AttentionProblem, AttentionTokens
-from whichtoken.flows.descent import attention_descent
+from whichtoken.datasets import AttentionProblem, AttentionTokens
+from whichtoken.flows.descent import attention_descent, balanced_chain
 from whichtoken.flows.steps import OPTIMIZERS
-from whichtoken.flows.trajectory import balanced_chain
 
 
 def problem_and_start(seed=1, std=0.3):
@@ -101,7 +100,7 @@ def test_shampoo_without_memory_is_muon():
     np.testing.assert_allclose(shampoo, muon, rtol=0, atol=1e-6)
 
 
-def test_schatten_mirror_with_p_2_is_normalised_descent():
+def test_schatten_mirror_with_p_2_is_normalized_descent():
     problem, start = problem_and_start()
     mirror = weights_of(problem, start, "mirror", {"lr": 0.1, "norm": "schatten", "p": 2.0}, steps=500)
     plain = weights_of(problem, start, "normalized-gd", {"lr": 0.1}, steps=500)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from whichtoken.flows.steps.polar import newton_schulz, polar_factor, thin_svd, with_values
+from whichtoken.flows.steps.muon import compose_svd, newton_schulz, polar_factor, thin_svd
 
 
 def matrix(rows, columns, rank=None, decay=0.0, seed=0):
@@ -21,7 +21,7 @@ SHAPES = [(1, 1), (10, 10), (10, 4), (4, 10), (30, 10), (40, 40)]
 def test_singular_values_are_those_of_lapack(shape, decay):
     given = matrix(*shape, decay=decay)
     left, values, right = thin_svd(given)
-    np.testing.assert_allclose(with_values(left, values, right), given, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(compose_svd(left, values, right), given, rtol=0, atol=1e-14)
     expected = np.linalg.svd(given, compute_uv=False)
     np.testing.assert_allclose(np.sort(values)[::-1], expected, rtol=0, atol=1e-14)
     for vectors in (left, right):

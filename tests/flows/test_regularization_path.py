@@ -4,8 +4,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from whichtoken.data import AttentionTokens
-from whichtoken.flows.path import regularization_path
+from whichtoken.datasets import AttentionTokens
+from whichtoken.flows.regularization_path import regularization_path
 from whichtoken.margin import key_query_svm
 from whichtoken.norms import power_norm
 from whichtoken.theory.mirror_descent import directional_divergence
@@ -59,7 +59,7 @@ def test_log_slope_of_the_user_gives_the_named_loss():
 
 
 @pytest.mark.parametrize("p", EXPONENTS)
-def test_minimisers_have_unit_norm_and_are_stationary(p):
+def test_minimizers_have_unit_norm_and_are_stationary(p):
     found = path(problem(2), [3.0, 30.0, 300.0], p)
     np.testing.assert_allclose([power_norm(each, p) for each in found.directions], 1.0, rtol=1e-12)
     assert found.stationarity.max() < 1e-10
@@ -98,7 +98,7 @@ def test_divergence_from_the_limit_matches_the_reference(p):
         assert low - digit < measured.min() <= measured.max() < high + digit
 
 
-def test_minimiser_of_two_tokens_is_known():
+def test_minimizer_of_two_tokens_is_known():
     """One sequence, two tokens: every increasing function of x.W z is largest at the dual direction of (x_1 - x_2) z^T."""
     case = problem(4, sequences=1, length=2, dim=3)
     for p in EXPONENTS:

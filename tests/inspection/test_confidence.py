@@ -73,7 +73,7 @@ def test_probabilities_are_calibrated_on_documents_that_were_not_seen(data):
     [
         (([1, 2], [True], None), "must be equally long; they have 2, 1 and 2"),
         (([1, 2], [True, True], None), "nothing to compare"),
-        (([1, np.nan], [True, False], None), "score has gaps"),
+        (([1, np.nan], [True, False], None), "score holds NaN"),
         (([1, 2], [3, 4], None), "True or False"),
     ],
 )

@@ -10,13 +10,9 @@ from torch import nn
 
 from whichtoken.errors import UsageError
 from whichtoken.inspection import AttentionProbe
-from whichtoken.inspection.anatomy import anatomy
-from whichtoken.inspection.attribution import selections_held, token_shares
-from whichtoken.inspection.decision import decision
-from whichtoken.inspection.direct import direct_contributions
-from whichtoken.inspection.effects import pick_effects
-from whichtoken.inspection.faithfulness import curves, integrated_gradients, occlusion
-from whichtoken.inspection.sites import find_sites
+from whichtoken.inspection.attribution import curves, integrated_gradients, occlusion, selections_held, token_shares
+from whichtoken.inspection.effects import decision, direct_contributions, pick_effects
+from whichtoken.inspection.sites import anatomy, find_sites
 
 CLASSIFIERS = {
     "bert": ("BertForSequenceClassification", "Bert", families.SMALL | {"num_labels": 3}),
@@ -39,7 +35,7 @@ def build(name, attention="sdpa"):
 
 @pytest.mark.parametrize("name", [*CLASSIFIERS, "gpt-oss"])
 def test_effect_of_a_pick_equals_that_of_editing_the_attention_itself(name):
-    """Zero the weight (and renormalise) inside eager attention, which is how the effect is defined."""
+    """Zero the weight (and renormalize) inside eager attention, which is how the effect is defined."""
     layer, tolerance = 1, 1e-4 if name == "gpt-oss" else 1e-6  # in single precision
     query = "cls" if name in ("bert", "albert", "distilbert") else "last"
     effects = pick_effects(build(name), TEXT, layer, queries=query)

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from whichtoken.commands.inspect import inspect_model
+from whichtoken.app.cli.inspect import inspect as inspect_model
 from whichtoken.errors import UsageError
 from whichtoken.inspection import Inspection, inspect, load_tokenizer, load_transformer
 from whichtoken.inspection.corpus import check_memory, corpus_picks, encode
-from whichtoken.inspection.head_report import head_reports, shuffled
-from whichtoken.inspection.html import shade
-from whichtoken.inspection.inspecting import finite
-from whichtoken.inspection.token_relations import TokenRelations
+from whichtoken.inspection.head_report import TokenRelations, head_reports, shuffle_weights
+from whichtoken.inspection.inspecting import finite, shade
 
 transformers = families.transformers
 WORDS = families.WORDS
@@ -100,7 +98,7 @@ def test_picks_that_tell_the_label_are_discovered_and_others_not():
 
 
 def test_shuffled_weights_are_the_same_numbers_elsewhere(model):
-    other = shuffled(model)
+    other = shuffle_weights(model)
     for before, after in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(before.flatten().sort().values, after.flatten().sort().values)
     assert not torch.equal(next(model.parameters()), next(other.parameters()))

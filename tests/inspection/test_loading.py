@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from whichtoken.errors import UsageError
 from whichtoken.inspection import inspect, load_tokenizer, load_transformer
 from whichtoken.inspection.corpus import corpus_picks
-from whichtoken.inspection.model_weights import HEADS
+from whichtoken.inspection.loading import HEADS
 
 transformers = families.transformers
 

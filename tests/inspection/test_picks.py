@@ -13,7 +13,7 @@ def probe(request):
     dtype = torch.float32 if request.param == "gpt-oss" else torch.float64
     attention = "eager" if request.param in families.NO_SDPA else "sdpa"
     model, inputs = families.FAMILIES[request.param](attention, dtype), families.batch()
-    with torch.no_grad(), AttentionProbe(model, special=[0, 5]) as probe:
+    with torch.no_grad(), AttentionProbe(model, special_tokens=[0, 5]) as probe:
         model(**inputs)
     return probe
 
@@ -81,8 +81,7 @@ def test_the_key_radius_is_where_moving_one_key_flips_the_pick(probe):
 
 def reading_of(scores):
     """A reading whose scores for one query are given."""
-    from whichtoken.inspection.masks import Mask
-    from whichtoken.inspection.reading import Reading
+    from whichtoken.inspection.reading import Mask, Reading
 
     keys = torch.tensor(scores, dtype=torch.float64)[None, None, :, None]
     one = torch.ones(1, 1, 1, 1, dtype=torch.float64)

@@ -9,8 +9,8 @@ from torch import nn
 
 from whichtoken.errors import UsageError
 from whichtoken.inspection import Adapter, AttentionProbe, Heads
-from whichtoken.inspection.interface import EAGER, TABLE
-from whichtoken.inspection.masks import Mask, compress
+from whichtoken.inspection.adapters import EAGER, TABLE
+from whichtoken.inspection.reading import Mask, compress
 
 
 def traces(model):
@@ -82,7 +82,7 @@ def test_only_what_was_asked_for_is_kept():
     assert reading.heads.tolist() == [1, 3]
     assert reading.query.shape == (3, 2, 1, 8)
     assert torch.allclose(probe.weights(-1), whole.weights(2)[:, [1, 3]][:, :, -1:], atol=1e-15)
-    with pytest.raises(UsageError, match="not asked to keep"):
+    with pytest.raises(UsageError, match="not among the probe"):
         probe.weights(0)
     with pytest.raises(UsageError, match="kept queries='last' only"):
         probe.picks(2, queries="all")
@@ -185,11 +185,11 @@ def test_the_bias_of_one_layer_is_not_that_of_the_next():
     ("ask", "message"),
     [
         (lambda m: AttentionProbe(nn.Sequential(nn.Linear(2, 2), nn.LSTM(2, 2))), r"no attention .*seen: Linear, LSTM.*Adapter"),
-        (lambda m: AttentionProbe(nn.Sequential(Odd())), r"no attention was recognised in Sequential \(seen: Odd"),
+        (lambda m: AttentionProbe(nn.Sequential(Odd())), r"no attention was recognized in Sequential \(seen: Odd"),
         (lambda m: AttentionProbe(m, layers=[3]), "layer 3 does not exist; this model has layers 0 to 2"),
         (lambda m: AttentionProbe(m, queries="first"), "queries='first' is not known; choose 'all', 'cls'"),
         (lambda m: AttentionProbe(m, queries=[]), r"queries=\[\] names no position"),
-        (lambda m: AttentionProbe(m).weights(0), "layer 0 was not recorded: no forward pass was seen"),
+        (lambda m: AttentionProbe(m).weights(0), "layer 0 was not recorded: the model did not run"),
         (lambda m: run(AttentionProbe(m, heads=[4])), "head 4 does not exist; this layer has heads 0 to 3"),
         (lambda m: run(AttentionProbe(m, queries=[12])), r"queries=\[12\] reach beyond the 12 positions"),
         (lambda m: run(AttentionProbe(m)).picks(0, special=False), "special=False needs to know the special tokens"),

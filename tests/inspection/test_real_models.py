@@ -6,7 +6,7 @@ import torch
 
 from whichtoken.errors import UsageError
 from whichtoken.inspection import AttentionProbe, load_transformer
-from whichtoken.inspection.packaged import packaged_model
+from whichtoken.inspection.loading import packaged_model
 
 
 def packaged(package):

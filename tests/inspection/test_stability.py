@@ -16,7 +16,7 @@ TEXT = {
 def test_a_wide_gap_is_stabler_than_a_narrow_one_and_the_model_stays_as_it_was():
     model = families.FAMILIES["bert"](dtype=torch.float32)
     before, mode = torch.random.get_rng_state(), model.training
-    found = pick_stability(model, TEXT, special=[3, 4], repeats=12)
+    found = pick_stability(model, TEXT, special_tokens=[3, 4], repeats=12)
     assert torch.equal(torch.random.get_rng_state(), before)
     assert model.training == mode
     for part in (found.dropout, found.truncation, found.synonyms):
@@ -33,6 +33,6 @@ def test_a_wide_gap_is_stabler_than_a_narrow_one_and_the_model_stays_as_it_was()
 def test_without_dropout_and_change_every_pick_stays():
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = families._hugging_face("BertModel", "Bert", **families.SMALL, **still)("sdpa", torch.float32)
-    found = pick_stability(model, TEXT, special=range(60), repeats=2)  # every token is special: no synonyms
+    found = pick_stability(model, TEXT, special_tokens=range(60), repeats=2)  # every token is special: no synonyms
     assert (found.dropout == 1).all()
     assert (found.synonyms == 1).all()

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from whichtoken.commands.bench import bench
+from whichtoken.app.cli.bench import bench
 from whichtoken.errors import UsageError
 from whichtoken.lab.benchmark import PACKAGE, Beside, benchmark_files, run_benchmark
 

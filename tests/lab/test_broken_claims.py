@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from whichtoken.app import write_report
+from whichtoken.app.pages.studies import page_name
+from whichtoken.app.pages.terminal import print_claim, print_claims, print_results
 from whichtoken.errors import UsageError
 from whichtoken.lab import reproduce
 from whichtoken.lab.discovery import experiments, faults, find
-from whichtoken.report import write_report
-from whichtoken.report.listing import print_claim, print_claims
-from whichtoken.report.studies import page_name
-from whichtoken.report.terminal import print_results
 
 MEAN = (Path(__file__).parents[1] / "toys" / "mean.py").read_text().replace("toy/mean", "toy/broken")
 JUDGE = MEAN[MEAN.index("        theory = rows") : MEAN.index("    def draw")]

@@ -16,7 +16,8 @@ import pytest
 
 from whichtoken.errors import UsageError
 from whichtoken.lab import reproduce
-from whichtoken.lab.engines import dask, dask_session, parse_engine
+from whichtoken.lab.engines import dask, parse_engine
+from whichtoken.lab.engines import dask as dask_session
 from whichtoken.lab.plan import RunTask
 
 pytestmark = pytest.mark.usefixtures("forgotten_sockets")
@@ -110,7 +111,7 @@ def test_workers_without_a_nanny_work_but_not_with_a_time_limit(cluster, tmp_pat
     name = engine_of(cluster(1))
     [result] = reproduce(["toy/mean"], seeds=1, engine=name, out=tmp_path)
     assert len(result.rows) == 2
-    with pytest.raises(UsageError, match="--timeout needs workers with a nanny, which 1 of the 1 workers"):
+    with pytest.raises(UsageError, match="timeout needs workers with a nanny, which 1 of the 1 workers"):
         reproduce(["toy/mean"], seeds=1, engine=name, out=tmp_path, timeout=60, fresh=True)
 
 

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 from whichtoken.lab import Experiment, Grid, Mean, agreement, at_least
 from whichtoken.lab.experiment import Row
-from whichtoken.lab.failures import NOTE
 from whichtoken.lab.plan import make_plan
-from whichtoken.lab.results import judge
+from whichtoken.lab.results import NOTE, judge
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,17 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from whichtoken.errors import UsageError
+from whichtoken.files import LEDGER_NAME
 from whichtoken.lab import reproduce
-from whichtoken.lab.ledger import Ledger, Run
-from whichtoken.lab.ledger_file import OLDEST, SCHEMA, TABLES, checksum, one_sentence
+from whichtoken.lab.ledger import OLDEST, SCHEMA, TABLES, Ledger, checksum, explain_errors
+from whichtoken.lab.record import RunSummary
 from whichtoken.lab.results import stored_results
-from whichtoken.places import LEDGER_NAME
 
 HERE = Path(__file__).parent
 TOYS = HERE.parent / "toys"
@@ -121,12 +121,12 @@ def test_old_ledger_is_brought_up_to_date_and_left_beside(old, no_workers):
     assert backup.read_bytes()[60:64] == before[60:64]
     assert seen(backup) == found
     with Ledger.reading(old) as ledger:
-        assert {run.key for run in ledger.runs()} > ledger.judged().keys() == {("toy/mean", "quick", "{}", 0)}
+        assert [run.key for run in ledger.runs() if not run.stale] == [("toy/mean", "quick", "{}", 0)]
 
 
 def test_failed_migration_leaves_the_old_ledger(old, monkeypatch):
     before = old.read_bytes()
-    monkeypatch.setattr("whichtoken.lab.ledger_file._transaction", lambda schema: "BEGIN; CREATE TABLE a (b); oops;")
+    monkeypatch.setattr("whichtoken.lab.ledger._transaction", lambda schema: "BEGIN; CREATE TABLE a (b); oops;")
     with pytest.raises(UsageError), Ledger.writing(old):
         pass
     assert old.read_bytes() == before
@@ -205,25 +205,24 @@ def test_value_of_a_wrong_kind_with_a_right_checksum(filled, table, column, valu
     plant(filled, table, column, value)
     sentence = rf"^[^\n]* has a value of the wrong kind in {table}.{column}, [^\n]*$"
     with Ledger.reading(filled) as ledger, pytest.raises(UsageError, match=sentence):
-        (stored_results(ledger), ledger.judged())
+        stored_results(ledger)
 
 
 def test_verdicts_are_stored_with_their_run(filled):
     with Ledger.reading(filled) as ledger:
         [run] = ledger.runs()
-        stored = ledger.judged()[run.key]
         [result] = stored_results(ledger)
-    assert (stored.started, stored.version, stored.fault) == (run.started, 1, "")
-    assert stored.verdicts == [asdict(verdict) for verdict in result.verdicts]
+    assert (run.judged, run.version, run.fault) == (run.started, 1, "")
+    assert list(run.verdicts) == result.verdicts
 
 
 def test_verdicts_do_not_outlive_a_run_that_was_begun_again(filled):
     with Ledger.writing(filled) as ledger:
         [run] = ledger.runs()
         ledger.put_run(replace(run, started="2999-01-01T00:00:00"))
-        assert ledger.judged()[run.key].started != ledger.runs()[0].started
+        assert "not finished" in ledger.runs()[0].stale
         ledger.forget_verdicts("toy/mean")
-        assert ledger.judged() == {}
+        assert ledger.runs()[0].verdicts == ()
 
 
 def test_listing_reads_no_row(filled):
@@ -232,7 +231,7 @@ def test_listing_reads_no_row(filled):
         connection.execute("UPDATE rows SET checksum=0")
     connection.close()
     with Ledger.reading(filled) as ledger:
-        assert len(ledger.judged()) == len(ledger.runs()) == 1
+        assert [len(run.verdicts) for run in ledger.runs()] == [1]
     assert "damaged" in refused(filled, reading=True)
 
 
@@ -247,10 +246,10 @@ def test_message_that_is_no_unicode_is_stored(filled):
 def test_limit_on_the_size_of_files_is_not_called_damage(tmp_path, toys):
     code = (
         "import sys, resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
-        "from whichtoken.lab.ledger import Ledger, Run; from pathlib import Path\n"
+        "from whichtoken.lab.ledger import Ledger; from whichtoken.lab.record import RunSummary; from pathlib import Path\n"
         "with Ledger.writing(Path('results.sqlite')) as ledger:\n"
         "    for number in range(1000):\n"
-        "        ledger.put_run(Run('toy/mean', 'quick', {'a': [number] * 50}, None, 'now'))\n"
+        "        ledger.put_run(RunSummary('toy/mean', 'quick', {'a': [number] * 50}, None, 'now'))\n"
         "        print('stored')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -276,7 +275,7 @@ def test_limit_on_the_size_of_files_is_not_called_damage(tmp_path, toys):
 def test_each_error_of_the_system_has_its_sentence(tmp_path, code, sentence):
     error = sqlite3.OperationalError("as SQLite says it")
     error.sqlite_errorcode, error.sqlite_errorname = code, "NAME"
-    with pytest.raises(UsageError, match=sentence), one_sentence(tmp_path / LEDGER_NAME):
+    with pytest.raises(UsageError, match=sentence), explain_errors(tmp_path / LEDGER_NAME):
         raise error
 
 
@@ -345,7 +344,7 @@ def test_second_driver_is_refused_and_readers_are_not(filled):
 
 
 def test_locked_by_another_program(filled, monkeypatch, no_workers):
-    monkeypatch.setattr("whichtoken.lab.ledger_file.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("whichtoken.lab.ledger.BUSY_SECONDS", 0.05)
     other = sqlite3.connect(filled)
     other.execute("BEGIN IMMEDIATE")
     try:
@@ -366,7 +365,7 @@ def killed(filled, tmp_path):
     folder = tmp_path / "killed"
     folder.mkdir()
     with Ledger.writing(filled) as ledger:
-        ledger.put_run(Run("toy/mean", "full", {}, 2, "2020-01-01"))
+        ledger.put_run(RunSummary("toy/mean", "full", {}, 2, "2020-01-01"))
         for file in filled.parent.glob(f"{LEDGER_NAME}*"):
             shutil.copy(file, folder)
     assert (folder / f"{LEDGER_NAME}-wal").stat().st_size
@@ -390,7 +389,7 @@ def test_emptied_file_does_not_cost_the_log(killed, reading):
 
 def test_run_with_a_field_that_is_gone_does_not_block_the_others(filled):
     with Ledger.writing(filled) as ledger:
-        ledger.put_run(Run("toy/mean", "quick", {"gone": [1]}, 2, "2020-01-01"))
+        ledger.put_run(RunSummary("toy/mean", "quick", {"gone": [1]}, 2, "2020-01-01"))
         assert [result.plan.overrides for result in stored_results(ledger)] == [{}]
 
 

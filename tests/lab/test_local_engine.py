@@ -140,7 +140,7 @@ def test_starts_that_fail_while_rows_are_finished_do_not_end_the_run(monkeypatch
     wanted = tasks(3 * local.STARTS)
     lanes, done = [], []
 
-    class Lane:
+    class FakeWorker:
         """The first finishes a task at every look; the second fails to start until the first has nothing left."""
 
         seconds_left = 0.0
@@ -165,7 +165,7 @@ def test_starts_that_fail_while_rows_are_finished_do_not_end_the_run(monkeypatch
         def close(self):
             pass
 
-    monkeypatch.setattr(local, "_Lane", Lane)
+    monkeypatch.setattr(local, "_Worker", FakeWorker)
     finished = [task for task, _ in parse_engine("local", 2)._round(deque(wanted), alone=False)]
     assert Counter(finished) == Counter(wanted)
 
@@ -174,15 +174,15 @@ def test_starts_that_fail_while_rows_are_finished_do_not_end_the_run(monkeypatch
 def test_few_file_handles_are_raised_or_named(monkeypatch):
     import resource
 
-    from whichtoken.lab.engines.common import HANDLES, HANDLES_OF_A_WORKER, ensure_handles
+    from whichtoken.lab.engines.common import FILES_PER_WORKER, OPEN_FILES, ensure_open_files
 
     raised = []
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
     monkeypatch.setattr(resource, "getrlimit", lambda _: (32, 4096))
-    ensure_handles(3)
-    assert raised == [(HANDLES + 3 * HANDLES_OF_A_WORKER, 4096)]
+    ensure_open_files(3)
+    assert raised == [(OPEN_FILES + 3 * FILES_PER_WORKER, 4096)]
     with pytest.raises(UsageError, match=r"1000 worker processes need about 16064 open files, .* allows 4096; .*fewer"):
-        ensure_handles(1000)
+        ensure_open_files(1000)
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC, errno.EMFILE, errno.ENOMEM])

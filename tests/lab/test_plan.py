@@ -19,40 +19,40 @@ def plan(**options):
 
 
 def test_override_replaces_an_axis_and_a_list_makes_a_grid():
-    points = plan(set={"draws": "7", "shift": "1,2.5"}).points.values()
+    points = plan(overrides={"draws": "7", "shift": "1,2.5"}).points.values()
     assert [(point.draws, point.shift) for point in points] == [(7, 1.0), (7, 2.5)]
 
 
 def test_command_line_text_and_python_values_give_the_same_points():
-    assert plan(set={"shift": "2,3"}).tasks == plan(set={"shift": [2, 3.0]}).tasks
+    assert plan(overrides={"shift": "2,3"}).tasks == plan(overrides={"shift": [2, 3.0]}).tasks
 
 
 def test_seeds_are_repeat_indices():
-    assert [task.seed for task in plan(set={"draws": 7}, seeds=3).tasks] == [0, 1, 2]
+    assert [task.seed for task in plan(overrides={"draws": 7}, seeds=3).tasks] == [0, 1, 2]
 
 
 def test_expected_states_apply_only_as_declared():
     assert plan().as_declared
     assert not plan(seeds=5).as_declared
-    assert not plan(set={"draws": 400}).as_declared
+    assert not plan(overrides={"draws": 400}).as_declared
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         (
-            {"set": {"drwas": 3}},
+            {"overrides": {"drwas": 3}},
             "unknown field 'drwas' for toy/mean; did you mean 'draws'? fields: draws, factor, method, shift",
         ),
-        ({"set": {"shift": "nan"}}, "shift='nan' is not accepted (float): Input should be a finite number"),
-        ({"set": {"shift": float("inf")}}, "shift=inf is not accepted (float): Input should be a finite number"),
-        ({"set": {"draws": "many"}}, "draws='many' is not accepted (int)"),
+        ({"overrides": {"shift": "nan"}}, "shift='nan' is not accepted (float): Input should be a finite number"),
+        ({"overrides": {"shift": float("inf")}}, "shift=inf is not accepted (float): Input should be a finite number"),
+        ({"overrides": {"draws": "many"}}, "draws='many' is not accepted (int)"),
         ({"preset": "fulll"}, "unknown preset 'fulll' for toy/mean; did you mean 'full'? presets: full, quick"),
         ({"seeds": 0}, "seeds=0 must be a whole number of at least 1"),
         ({"seeds": 1.5}, "seeds=1.5 must be a whole number of at least 1"),
         ({"seeds": 2_000_000_000}, "toy/mean: 4,000,000,000 rows are more than the 1,000,000 of one run; choose fewer"),
         (
-            {"set": {"draws": list(range(1000)), "shift": list(range(1001))}},
+            {"overrides": {"draws": list(range(1000)), "shift": list(range(1001))}},
             "5,005,000 rows are more than the 1,000,000",
         ),
     ],
@@ -65,7 +65,7 @@ def test_wrong_requests_are_one_sentence(options, sentence):
 
 
 def test_runs_are_counted_without_making_their_points():
-    for options in ({}, {"preset": "full"}, {"seeds": 7}, {"set": {"shift": "1,2,3", "draws": 9}}):
+    for options in ({}, {"preset": "full"}, {"seeds": 7}, {"overrides": {"shift": "1,2,3", "draws": 9}}):
         assert plan(**options).size == len(plan(**options).tasks)
 
 
@@ -81,8 +81,8 @@ def test_unknown_experiment_names_the_nearest():
 
 def test_methods_see_the_same_data_and_problems_do_not():
     experiment = find("toy/mean")
-    mean, peak = plan(set={"method": "mean,max", "draws": 9}).points.values()
-    (other,) = plan(set={"draws": 10}).points.values()
+    mean, peak = plan(overrides={"method": "mean,max", "draws": 9}).points.values()
+    (other,) = plan(overrides={"draws": 10}).points.values()
     draw = [random_stream(experiment.id, 0, experiment.problem(point)).random() for point in (mean, peak, other)]
     assert draw[0] == draw[1] != draw[2]
 

@@ -8,7 +8,7 @@ from whichtoken.errors import UsageError
 from whichtoken.lab import Grid, reproduce
 from whichtoken.lab.discovery import find
 from whichtoken.lab.record import recorded_ledger, recorded_runs, recorded_states
-from whichtoken.lab.recording import begin_and_tell, record_and_tell
+from whichtoken.lab.recording import finish_recording, start_recording
 from whichtoken.lab.results import stored_results
 
 CLAIM = "attention-regression/limit"
@@ -43,7 +43,7 @@ def results_on_record():
 def test_complete_runs_go_on_record_and_come_back(empty_record, small, tmp_path, capsys, no_workers):
     out = tmp_path / "out"
     computed = {preset: reproduce([CLAIM], preset, out=out, workers=1)[0] for preset in ("quick", "full", "paper")}
-    record_and_tell(out)
+    finish_recording(out)
     assert "3 runs on record" in capsys.readouterr().out
     for preset, result in computed.items():
         run = recorded_runs()[CLAIM, preset]
@@ -68,8 +68,8 @@ def test_complete_runs_go_on_record_and_come_back(empty_record, small, tmp_path,
 def test_recording_one_preset_leaves_the_others(empty_record, small, tmp_path, no_workers):
     reproduce([CLAIM], "full", out=tmp_path / "a", workers=1)
     reproduce([CLAIM], "paper", out=tmp_path / "b", workers=1)
-    record_and_tell(tmp_path / "a")
-    record_and_tell(tmp_path / "b")
+    finish_recording(tmp_path / "a")
+    finish_recording(tmp_path / "b")
     assert {preset for _, preset in recorded_runs()} == {"full", "paper"}
     with recorded_ledger(CLAIM) as ledger:
         assert {run.preset for run in ledger.runs()} == {"full", "paper"}
@@ -77,7 +77,7 @@ def test_recording_one_preset_leaves_the_others(empty_record, small, tmp_path, n
 
 def test_rows_of_paper_alone_come_back(empty_record, small, tmp_path, no_workers):
     reproduce([CLAIM], "paper", out=tmp_path / "out", workers=1)
-    record_and_tell(tmp_path / "out")
+    finish_recording(tmp_path / "out")
     assert [result.preset for result in results_on_record()] == ["paper"]
 
 
@@ -88,23 +88,23 @@ def test_unfinished_runs_are_named_and_left(empty_record, small, tmp_path, capsy
         "presets",
         {"full": tuple(Grid(seeds=9, **grid.axes) for grid in find(CLAIM).presets["full"])},
     )
-    record_and_tell(tmp_path / "out")
+    finish_recording(tmp_path / "out")
     assert f"not recorded, {CLAIM} full: 5 rows missing" in capsys.readouterr().out
     assert not recorded_runs()
     assert not results_on_record()
-    begin_and_tell(tmp_path / "elsewhere")
+    start_recording(tmp_path / "elsewhere")
     assert "4 rows taken from the record" in capsys.readouterr().out  # the run goes on with what was finished
 
 
 def test_a_run_goes_on_from_the_record(empty_record, small, tmp_path, capsys, monkeypatch, no_workers):
     [first] = reproduce([CLAIM], "full", out=tmp_path / "a", workers=1)
-    record_and_tell(tmp_path / "a")
-    begin_and_tell(tmp_path / "b")
+    finish_recording(tmp_path / "a")
+    start_recording(tmp_path / "b")
     assert "4 rows taken from the record" in capsys.readouterr().out
     monkeypatch.setattr(type(find(CLAIM)), "run", None)  # nothing is computed again
     [again] = reproduce([CLAIM], "full", out=tmp_path / "b", workers=1)
     assert [row.as_json() for row in again.rows] == [row.as_json() for row in first.rows]
-    begin_and_tell(tmp_path / "b")
+    start_recording(tmp_path / "b")
     assert "0 rows taken from the record" in capsys.readouterr().out
 
 
@@ -112,7 +112,7 @@ def test_a_small_point_is_recorded_where_a_claim_names_one(empty_record, small, 
     claim = find(CLAIM)
     monkeypatch.setattr(type(claim), "spot", claim.point_type(context=100, tokens=200))
     reproduce([CLAIM], "full", out=tmp_path / "out", workers=1)
-    record_and_tell(tmp_path / "out")
+    finish_recording(tmp_path / "out")
     with recorded_ledger(CLAIM) as ledger:
         points = [row["point"] for row in ledger.records([CLAIM])]
     assert sum(point["tokens"] == 200 for point in points) == 1
@@ -121,7 +121,7 @@ def test_a_small_point_is_recorded_where_a_claim_names_one(empty_record, small, 
 
 def test_runs_with_other_settings_stay_off_the_record(empty_record, small, tmp_path, no_workers):
     reproduce([CLAIM], "full", seeds=3, out=tmp_path / "out", workers=1)
-    record_and_tell(tmp_path / "out")
+    finish_recording(tmp_path / "out")
     assert not recorded_runs()
 
 
@@ -132,7 +132,7 @@ def test_a_wheel_says_where_the_rows_are(empty_record):
 
 def test_the_file_has_one_verdict_a_line(empty_record, small, tmp_path, no_workers):
     [result] = reproduce([CLAIM], "full", out=tmp_path / "out", workers=1)
-    record_and_tell(tmp_path / "out")
+    finish_recording(tmp_path / "out")
     lines = (empty_record / "verdicts.json").read_text().splitlines()
     assert sum(line.startswith('  {"claim"') for line in lines) == len(result.verdicts)
     assert json.loads("\n".join(lines))

@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
+from whichtoken.files import LEDGER_NAME
 from whichtoken.lab import reproduce
-from whichtoken.places import LEDGER_NAME
 
 
 def test_failed_points_are_recorded_and_the_others_go_on(tmp_path, no_workers):
@@ -37,14 +37,14 @@ def test_claim_on_record_does_not_vanish_when_its_rows_fail(tmp_path, monkeypatc
 
 
 def test_prediction_that_fails_is_shown(tmp_path, no_workers):
-    [result] = reproduce(["toy/faults"], set={"fault": "bad theory"}, seeds=1, workers=1, out=tmp_path)
+    [result] = reproduce(["toy/faults"], overrides={"fault": "bad theory"}, seeds=1, workers=1, out=tmp_path)
     assert len(result.rows) == 1
     assert result.rows.failed[0].message.startswith("prediction: ZeroDivisionError")
 
 
 def test_planted_wrong_theory_is_found(tmp_path, no_workers):
     right, wrong = (
-        reproduce(["toy/mean"], set={"factor": factor}, seeds=10, workers=1, out=tmp_path)[0].verdicts[0]
+        reproduce(["toy/mean"], overrides={"factor": factor}, seeds=10, workers=1, out=tmp_path)[0].verdicts[0]
         for factor in (1.0, 1.2)
     )
     assert (right.state, wrong.state) == ("agrees", "disagrees")
@@ -53,7 +53,7 @@ def test_planted_wrong_theory_is_found(tmp_path, no_workers):
 
 def test_second_run_computes_nothing_and_fresh_computes_all(tmp_path, toys, no_workers):
     for fresh, executions in ((False, 1), (False, 1), (True, 2)):
-        reproduce(["toy/faults"], set={"fault": "none"}, seeds=1, workers=1, out=tmp_path, fresh=fresh)
+        reproduce(["toy/faults"], overrides={"fault": "none"}, seeds=1, workers=1, out=tmp_path, fresh=fresh)
         assert len(toys.read_text().splitlines()) == executions
 
 

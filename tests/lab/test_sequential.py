@@ -35,7 +35,7 @@ def test_workers_and_interruptions_do_not_matter(tmp_path):
     [alone] = reproduce(["toy/sequential"], workers=1, out=tmp_path / "one")
     [both] = reproduce(["toy/sequential"], workers=2, out=tmp_path / "two")
     reproduce(["toy/sequential"], seeds=3, workers=1, out=tmp_path / "three")  # rows of another request lie there
-    reproduce(["toy/sequential"], set={"spread": 0.01}, seeds=9, workers=1, out=tmp_path / "three")
+    reproduce(["toy/sequential"], overrides={"spread": 0.01}, seeds=9, workers=1, out=tmp_path / "three")
     [resumed] = reproduce(["toy/sequential"], workers=1, out=tmp_path / "three")
     assert values(alone) == values(both) == values(resumed)
     assert alone.verdicts == both.verdicts == resumed.verdicts

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from whichtoken.margin.curve import PowerCurve
+from whichtoken.margin.interior import PowerCurve
 
 EXPONENTS = (1.05, 1.5, 2.0, 3.0, 10.0)
 

@@ -31,7 +31,7 @@ def test_norm_and_direction_equal_those_of_a_cone_solver(p):
     certificate = key_query_svm(tokens, queries, selected, p)
     assert certificate.status == "optimal"
     assert 1 / certificate.margin == pytest.approx(problem.value, rel=1e-7)
-    if 1 < p < np.inf:  # at the ends the minimiser need not be unique
+    if 1 < p < np.inf:  # at the ends the minimizer need not be unique
         np.testing.assert_allclose(certificate.direction, matrix.value / problem.value, atol=1e-4)
 
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from whichtoken.margin import key_query_svm, prompt_svm
-from whichtoken.margin.constraints import selection_constraints
-from whichtoken.margin.linear import by_simplex, minimal_entry_norm
-from whichtoken.margin.solution import Solution
+from whichtoken.margin.constraints import Solution, selection_constraints
+from whichtoken.margin.extreme import minimal_entry_norm, simplex_solutions
 
 
 def demands(*rows):
@@ -48,8 +47,8 @@ def test_a_unique_solution_is_the_vertex_of_the_simplex_method(p, seed):
     tokens, queries = rng.standard_normal((8, 6, 7)), rng.standard_normal((8, 7))
     selected = np.einsum("ntd,de,ne->nt", tokens, rng.standard_normal((7, 7)), queries).argmax(axis=1)
     certificate = key_query_svm(tokens, queries, selected, p)
-    rows, _ = selection_constraints(tokens, queries, selected, 1.0).normalized()
-    (vertex,) = by_simplex(rows, p)
+    rows, _ = selection_constraints(tokens, queries, selected, 1.0).normalize()
+    (vertex,) = simplex_solutions(rows, p)
     weights = vertex.weights / np.linalg.norm(vertex.weights, p)
     assert certificate.unique
     assert certificate.gap <= 1e-12
@@ -60,7 +59,7 @@ def test_a_unique_solution_is_the_vertex_of_the_simplex_method(p, seed):
 @pytest.mark.parametrize("p", [1.0, np.inf])
 def test_weights_that_separate_nothing_are_a_start_too(p):
     tokens, selected = demands((1.0, 0.2, 0.0), (0.2, -1.0, 0.3))
-    rows, _ = selection_constraints(tokens, None, selected, 1.0).normalized()
+    rows, _ = selection_constraints(tokens, None, selected, 1.0).normalize()
     found = minimal_entry_norm(rows, Solution(np.array([-1.0, 1.0, 0.1]), np.ones(2)), p)
     best = prompt_svm(tokens, selected, p)
     np.testing.assert_allclose(found.weights / np.linalg.norm(found.weights, p), best.direction, atol=1e-6)

@@ -5,16 +5,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from whichtoken.data import RelevantTokens
+from whichtoken.datasets import RelevantTokens
 from whichtoken.margin import prompt_svm, selection_svm
-from whichtoken.margin.pair_ascent import PairProblem
-from whichtoken.margin.vocabulary import graph_of, spanning_forest, vocabulary_constraints
-from whichtoken.theory.trained_embeddings import (
-    ideal_first_step,
-    relevant_selection,
-    rival_selections,
-    selection_margin,
-)
+from whichtoken.margin.constraints import make_graph, spanning_forest, vocabulary_constraints
+from whichtoken.margin.selection import PairProblem
+from whichtoken.theory.trained_embeddings.attention import selection_margin
+from whichtoken.theory.trained_embeddings.lemmas import relevant_selection, rival_selections
+from whichtoken.theory.trained_embeddings.one_step import ideal_first_step
 
 PRECISE = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 
@@ -177,7 +174,7 @@ def test_complete_and_general_search_find_the_same_worst_pairs():
 
 
 def test_graphs_have_the_indices_that_every_scipy_reads():
-    graph = graph_of(np.array([[0, 4], [3, 1]], dtype=np.int64), 5)
+    graph = make_graph(np.array([[0, 4], [3, 1]], dtype=np.int64), 5)
     assert (graph.indices.dtype, graph.indptr.dtype) == (np.int32, np.int32)
 
 

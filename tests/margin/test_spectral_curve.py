@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from whichtoken.margin.geometry import SchattenNorm
-from whichtoken.margin.spectral_curve import SpectralCurve
+from whichtoken.margin.interior import SpectralCurve
 from whichtoken.norms import dual_exponent
 
 EXPONENTS = (1.05, 1.5, 2.5, 10.0)

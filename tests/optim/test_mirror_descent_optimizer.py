@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from whichtoken.data import AttentionTokens
+from whichtoken.datasets import AttentionTokens
 from whichtoken.errors import UsageError
 from whichtoken.flows.descent import attention_descent
 from whichtoken.optim import MirrorDescent
@@ -270,7 +270,7 @@ def test_number_of_threads_changes_nothing(p):
     torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
-# normalised steps
+# normalized steps
 
 
 @pytest.mark.parametrize("size", [1e-42, 1e-30, 1.0, 1e30, 3e37])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from whichtoken.optim.mirror_kernels import mirror_step, power_sum
+from whichtoken.optim.mirror_descent import mirror_step, power_sum
 
 EXPONENTS = [1.05, 1.1, 1.3, 1.5, 5 / 3, 1.75, 2.5, 3.0, 4.0]
 SIZES = [1, 7, 1024, 1025, 5000]

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from whichtoken.experiments.attention_regression.transformer import Point, Transformer
+from whichtoken.claims.attention_regression.transformer import Point, Transformer
 from whichtoken.optim import StructureAware
-from whichtoken.optim.chain_steps import gram_preconditioned
+from whichtoken.optim.structure_aware import precondition_by_grams
 from whichtoken.theory.attention_regression import chain_rate
-from whichtoken.training.factor_steps import gram_step
+from whichtoken.theory.attention_regression.structure_aware_descent import gram_step
 
 seeds = st.integers(0, 2**31)
 
@@ -102,7 +102,7 @@ def test_product_converges_at_the_predicted_rate(factors, condition):
         losses.append(loss.item())
         gradients = torch.autograd.grad(loss, chain)
         with torch.no_grad():
-            steps = gram_preconditioned(chain, gradients, 1e-30)
+            steps = precondition_by_grams(chain, gradients, 1e-30)
         chain = [(factor.detach() - step * d).requires_grad_() for factor, d in zip(chain, steps, strict=True)]
     assert losses[1] / losses[0] == pytest.approx(chain_rate(factors, step), rel=1e-3)
 
@@ -320,7 +320,7 @@ def test_lora_pair_leaves_its_zero_start():
     assert error == pytest.approx(best, rel=0.01)
 
 
-def test_gradients_preconditioned_for_another_optimiser_take_the_same_steps():
+def test_gradients_preconditioned_for_another_optimizer_take_the_same_steps():
     ours, theirs = attention_factors(), attention_factors()
     aware, sgd = StructureAware(ours, 0.1, keep_norm=True), torch.optim.SGD(theirs, 0.1)
     other = StructureAware(theirs, keep_norm=True)

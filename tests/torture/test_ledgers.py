@@ -17,18 +17,17 @@ import numpy as np
 import pytest
 from tally import tally
 
+from whichtoken.app import write_report
 from whichtoken.errors import UsageError
-from whichtoken.files import write_text
+from whichtoken.files import LEDGER_NAME, write_text
 from whichtoken.lab import Row, reproduce
 from whichtoken.lab.discovery import find
 from whichtoken.lab.export import export_rows
-from whichtoken.lab.ledger import Ledger, Run
-from whichtoken.lab.ledger_file import TABLES, checksum
+from whichtoken.lab.ledger import TABLES, Ledger, checksum
 from whichtoken.lab.plan import make_plan
+from whichtoken.lab.record import RunSummary
 from whichtoken.lab.results import stored_results
 from whichtoken.lab.worker import work
-from whichtoken.places import LEDGER_NAME
-from whichtoken.report import write_report
 
 TOYS = Path(__file__).parents[1] / "toys"
 EACH = 50  # of six kinds of damage
@@ -50,7 +49,7 @@ def source(tmp_path_factory):
         shutil.copy(path, folder / "whole")
         plan = make_plan(find("toy/mean"), "quick", {"factor": [1.2]}, 20)
         with Ledger.writing(path) as ledger:
-            ledger.put_run(Run("toy/mean", "quick", plan.overrides, 20, "2020-01-01"))
+            ledger.put_run(RunSummary("toy/mean", "quick", plan.overrides, 20, "2020-01-01"))
             for task in plan.tasks:
                 row = Row(None, task.seed, "ok", "", {"mean": task.seed / 7, "first": 0.0}, 0.1, "1")
                 ledger.put(1, task, row)
@@ -68,7 +67,7 @@ def seen(path):
             for result in stored_results(ledger)
             for row in result.all_rows
         }
-        verdicts = {key: str(judged) for key, judged in ledger.judged().items()}
+        verdicts = {run.key: str(run) for run in ledger.runs()}
     return {**rows, **verdicts}
 
 
@@ -229,7 +228,7 @@ def test_full_disk_costs_no_row_of_the_ledger(source, small_disk):
 
     def store():
         with Ledger.writing(path) as ledger:
-            ledger.put_run(Run("toy/mean", "full", plan.overrides, None, "2020-01-01"))
+            ledger.put_run(RunSummary("toy/mean", "full", plan.overrides, None, "2020-01-01"))
             for task in plan.tasks:
                 ledger.put(1, task, Row(None, task.seed, "ok", "", {"mean": 1.0}, 0.1, "1"))
                 stored.append(task)

@@ -19,16 +19,16 @@ import pytest
 from tally import tally
 
 from whichtoken import BagClassifier, GroupClassifier, TextClassifier
-from whichtoken.commands.models import applied
+from whichtoken.app.cli.models import apply_model
+from whichtoken.app.evaluation import add_predictions
 from whichtoken.errors import UsageError
-from whichtoken.estimators.evaluation import with_predictions
 from whichtoken.estimators.model_folder import description_checksum
 
 KINDS = ("text", "bags", "groups")
 STRANGE = (None, -1, 0, 2.5, "x", [], {}, True, [["x", 1]], 1 << 60, "../../etc/passwd", ["x", "x"])
 FREE = {
     "temperature",
-    "sublinear",
+    "sublinear_tf",
     "tokens",
     "stop_words",
     "tokenizer",
@@ -61,8 +61,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
 
 
 def predicted(folder: Path, data: Path) -> pd.DataFrame:
-    found = applied(folder, data)
-    return with_predictions(found.table, found.classes, found.probabilities())
+    found = apply_model(folder, data)
+    return add_predictions(found.table, found.classes, found.probabilities())
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from tally import tally
 
-from whichtoken.places import LEDGER_NAME
+from whichtoken.files import LEDGER_NAME
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="mounts, /dev/full")
 ENGINES = ["local", "dask"]

@@ -32,7 +32,7 @@ CARD = {
 
 
 class Server:
-    """A workbench in a folder of its own, with a model on its shelf so that it trains none."""
+    """A workbench in a folder of its own, with a model on its store so that it trains none."""
 
     def __init__(self, folder: Path) -> None:
         self.out, self.temporary = folder / "out", folder / "temporary"
@@ -133,7 +133,7 @@ def test_a_crowd_that_waits_is_answered_or_told_so(server: Server) -> None:
 
 @pytest.mark.parametrize(
     "half",
-    ["", "GET / HTTP/1.1\r\n", "POST /data/hand-over HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9999\r\n\r\nhalf"],
+    ["", "GET / HTTP/1.1\r\n", "POST /data/upload HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9999\r\n\r\nhalf"],
     ids=["nothing", "head", "body"],
 )
 def test_half_sent_requests_lock_nobody_out(server: Server, half: str) -> None:
@@ -147,7 +147,7 @@ def test_half_sent_requests_lock_nobody_out(server: Server, half: str) -> None:
 
 
 def test_clients_that_trickle_are_cut_off(server: Server) -> None:
-    head = "POST /data/hand-over HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\nOrigin: " + server.origin
+    head = "POST /data/upload HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\nOrigin: " + server.origin
     kinds = {"head": "GET / HTTP/1.1\r\n", "body": f"{head}\r\nContent-Type: multipart/form-data; boundary=x\r\n\r\n"}
     with ExitStack() as stack:
         held = [stack.enter_context(closing(server.begin(kinds[kind]))) for kind in ("head", "body") for _ in range(50)]
@@ -261,7 +261,7 @@ def test_uploads_go_on_after_the_temporary_folder_was_cleaned(server: Server) ->
                 + b"a,b\n"
                 + b"1,2\n" * 500_000
             )
-            connection.request("POST", "/data/hand-over", file + b"\r\n--x--\r\n", sent)
+            connection.request("POST", "/data/upload", file + b"\r\n--x--\r\n", sent)
             return connection.getresponse().status
 
     survived = 0

@@ -98,7 +98,7 @@ def close_everything():
 
 
 def meet(number):
-    """Wait for the neighbour: 0 for 1, 2 for 3, ... Alone, it waits in vain."""
+    """Wait for the neighbor: 0 for 1, 2 for 3, ... Alone, it waits in vain."""
     mine, other = (Path(f"{os.environ['TOY_LOG']}.{one}") for one in (number, number ^ 1))
     mine.touch()
     deadline = time.monotonic() + 30

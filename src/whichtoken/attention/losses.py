@@ -1,9 +1,8 @@
 """Losses of a label margin m = y f, their slopes, and the logarithms of both, which stay right where the loss underflows.
 
-    logistic log(1 + e^-m)      exponential e^-m      linear -m      hinge (1 - m)_+      square (1 - m)^2 / 2
+    logistic log(1 + e^-m)      exponential e^-m      linear -m
 
-The scalar functions compile into any kernel; `LOSSES[name]` has the same for arrays. Slopes are derivatives in m: never positive,
-but for the square loss beyond m = 1.
+The scalar functions compile into any kernel; `LOSSES[name]` has logarithms for arrays. Slopes are derivatives in m.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from numba import cfunc, njit, vectorize
 from numba.core.errors import NumbaError
 from numpy.typing import ArrayLike, NDArray
 
-from whichtoken.attention.sequence import EXACT
+from whichtoken.attention.kernels import EXACT
 
 Floats = NDArray[np.float64]
 LogSlope = Callable[[float], float]
@@ -60,33 +59,9 @@ def log_logistic_slope(margin: float) -> float:
 
 
 @njit(cache=True, **EXACT)
-def exponential(margin: float) -> float:
-    """e^-m."""
-    return math.exp(-margin)
-
-
-@njit(cache=True, **EXACT)
-def exponential_slope(margin: float) -> float:
-    """-e^-m."""
-    return -math.exp(-margin)
-
-
-@njit(cache=True, **EXACT)
 def log_exponential(margin: float) -> float:
     """Logarithm of the loss and of |slope|."""
     return -margin
-
-
-@njit(cache=True, **EXACT)
-def linear(margin: float) -> float:
-    """-m."""
-    return -margin
-
-
-@njit(cache=True, **EXACT)
-def linear_slope(margin: float) -> float:
-    """-1."""
-    return 0.0 * margin - 1.0
 
 
 @njit(cache=True, **EXACT)
@@ -95,67 +70,28 @@ def log_linear_slope(margin: float) -> float:
     return 0.0 * margin
 
 
-@njit(cache=True, **EXACT)
-def hinge(margin: float) -> float:
-    """(1 - m)_+."""
-    return max(1.0 - margin, 0.0)
-
-
-@njit(cache=True, **EXACT)
-def hinge_slope(margin: float) -> float:
-    """-1 where the margin is below 1, otherwise 0."""
-    return -1.0 if margin < 1.0 else 0.0
-
-
-@njit(cache=True, **EXACT)
-def square(margin: float) -> float:
-    """(1 - m)^2 / 2, which for labels -1 and +1 is (f - y)^2 / 2."""
-    return (1.0 - margin) ** 2 / 2.0
-
-
-@njit(cache=True, **EXACT)
-def square_slope(margin: float) -> float:
-    """m - 1."""
-    return margin - 1.0
-
-
 @dataclass(frozen=True)
-class MarginLoss:
-    """A loss by its compiled functions of one margin, and the same for arrays."""
+class LogLoss:
+    """The logarithms of a loss and of its slope, for arrays of margins."""
 
-    scalar: Any  # l(m)
-    scalar_slope: Any  # l'(m)
-    scalar_log: Any = None  # log l(m), for a loss that falls below every float
-    scalar_log_slope: Any = None  # log |l'(m)|, likewise
-
-    def value(self, margins: ArrayLike) -> Floats:
-        """l(m) of every margin."""
-        return np.asarray(_over_arrays(self.scalar)(margins))
-
-    def slope(self, margins: ArrayLike) -> Floats:
-        """l'(m) of every margin."""
-        return np.asarray(_over_arrays(self.scalar_slope)(margins))
+    scalar: Any  # log l(m), compiled
+    scalar_slope: Any  # log |l'(m)|
 
     def log_value(self, margins: ArrayLike) -> Floats:
-        """log |l(m)| of every margin, -inf where the loss is 0."""
-        return _log_size(self.value(margins)) if self.scalar_log is None else _over_arrays(self.scalar_log)(margins)
+        """log l(m) of every margin."""
+        return np.asarray(_over_arrays(self.scalar)(margins))
 
     def log_slope(self, margins: ArrayLike) -> Floats:
-        """log |l'(m)| of every margin, -inf where the slope is 0."""
-        if self.scalar_log_slope is None:
-            return _log_size(self.slope(margins))
-        return np.asarray(_over_arrays(self.scalar_log_slope)(margins))
+        """log |l'(m)| of every margin."""
+        return np.asarray(_over_arrays(self.scalar_slope)(margins))
 
 
 LOSSES = {
-    "logistic": MarginLoss(logistic, logistic_slope, log_logistic, log_logistic_slope),
-    "exponential": MarginLoss(exponential, exponential_slope, log_exponential, log_exponential),
-    "linear": MarginLoss(linear, linear_slope, None, log_linear_slope),
-    "hinge": MarginLoss(hinge, hinge_slope),
-    "square": MarginLoss(square, square_slope),
+    "logistic": LogLoss(log_logistic, log_logistic_slope),
+    "exponential": LogLoss(log_exponential, log_exponential),
 }
 # losses whose slope never changes sign and never ends: what a descent in the log domain can follow
-LOG_SLOPES = {name: loss.scalar_log_slope for name, loss in LOSSES.items() if loss.scalar_log_slope is not None}
+LOG_SLOPES = {name: loss.scalar_slope for name, loss in LOSSES.items()} | {"linear": log_linear_slope}
 
 
 # The forms for arrays and for C are small functions around the scalar ones, and are not cached: numba keeps what it compiles
@@ -163,11 +99,6 @@ LOG_SLOPES = {name: loss.scalar_log_slope for name, loss in LOSSES.items() if lo
 @cache
 def _over_arrays(scalar: Any) -> Any:
     return vectorize(lambda margin: scalar(margin))  # type: ignore[no-untyped-call]
-
-
-def _log_size(numbers: Floats) -> Floats:
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.abs(numbers)))
 
 
 def compiled_log_slope(loss: Loss) -> Any:

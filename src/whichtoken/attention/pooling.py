@@ -1,4 +1,4 @@
-"""Softmax pooling of ragged sequences and its pull-back, exact at any spread of scores: one family for every head.
+"""Softmax attention on ragged sequences and its gradient, exact however far apart the scores are.
 
     weights q_t = amount_t e^{score_t} / (e^{log_null} + sum_s amount_s e^{score_s}),    output f = sum_t q_t value_t
 
@@ -8,21 +8,29 @@ vocabulary and `tokens` (N,) says which one stands at each place, as in a matrix
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from whichtoken.attention.items import as_floats, checked_amounts, checked_starts, checked_tokens
+from whichtoken.attention.ragged import as_floats, checked_amounts, checked_starts, checked_tokens
 from whichtoken.display.shown import Shown
 
 Floats = NDArray[np.floating[Any]]
 
-# loading the compiled loops takes half a second: as long as whole arrays take for so many tokens, in calls that cost as much as
-# so many
-WORTH_LOADING, CALL = 3_000_000, 1000
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Loading the compiled loops takes half a second: as long as the loops on whole arrays take for so many tokens. A call of these
+# costs as much as so many tokens.
+TOKENS_WORTH_LOADING, TOKENS_PER_CALL = 3_000_000, 1000
+# outside of these bounds shared exponentials begin to lose what is e^-650 below the winner: a sequence takes its own reference
+LEAST_TOTAL, MOST_TOTAL = 1e-18, 1e18
+NO_WINNER = -1  # the winner of a sequence without tokens, or in which the null token wins
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,12 +94,17 @@ def softmax_pool(
     *,
     tokens: ArrayLike | None = None,
 ) -> Pooled:
-    """Outputs and weights of softmax attention on ragged sequences.
+    """Outputs and weights of softmax attention on sequences of any length, without padding.
+
+    Reach for it when you have scores and values and want exact attention: outputs keep their digits however far apart the
+    scores are, tokens may occur several times, and an optional null token takes attention that no token deserves. For slopes
+    see `pool_gradient`; for the outputs or the weights alone, `pool_outputs` and `pool_weights` are faster.
 
     Parameters
     ----------
     scores : array_like of shape (N,) or (N, h)
-        Scores in float32 or float64, for one query or h of them; with `tokens`, (vocabulary,) or (vocabulary, h). -inf: absent.
+        Scores in float32 or float64, for one query or h of them; with `tokens`, (vocabulary,) or (vocabulary, h). A token
+        with the score -inf is absent.
     values : array_like of shape (N,) or (N, k)
         What is averaged; with `tokens`, (vocabulary,) or (vocabulary, k).
     starts : array_like of shape (n + 1,)
@@ -124,8 +137,8 @@ def softmax_pool(
     >>> round(float(twice.outputs[0]), 6)
     2.0
     """
-    asked = _Request.of(scores, values, starts, amounts, log_null, tokens)
-    return Pooled(asked.outputs(), asked.log_weights())
+    arguments = _Arguments.of(scores, values, starts, amounts, log_null, tokens)
+    return Pooled(arguments.outputs(), arguments.log_weights())
 
 
 def pool_outputs(
@@ -155,7 +168,7 @@ def pool_outputs(
     >>> pool_outputs(scores=[0.0, 0.0], values=[1.0, 3.0], starts=[0, 2, 2]).tolist()  # the second sequence is empty
     [2.0, 0.0]
     """
-    return _Request.of(scores, values, starts, amounts, log_null, tokens).outputs()
+    return _Arguments.of(scores, values, starts, amounts, log_null, tokens).outputs()
 
 
 def pool_weights(
@@ -186,7 +199,7 @@ def pool_weights(
     >>> pool_weights(scores=[0.0, 0.0], starts=[0, 2], log_null=0.0).round(3).tolist()  # a third goes to the null token
     [0.333, 0.333]
     """
-    return np.asarray(np.exp(_Request.of(scores, scores, starts, amounts, log_null, tokens).log_weights()))
+    return np.asarray(np.exp(_Arguments.of(scores, scores, starts, amounts, log_null, tokens).log_weights()))
 
 
 def pool_gradient(
@@ -225,11 +238,11 @@ def pool_gradient(
     >>> slopes.values.tolist()  # which are the attention weights
     [0.5, 0.5]
     """
-    return _Request.of(scores, values, starts, amounts, log_null, tokens).gradient(upstream)
+    return _Arguments.of(scores, values, starts, amounts, log_null, tokens).gradient(upstream)
 
 
 @dataclass(frozen=True, eq=False)
-class _Request:
+class _Arguments:
     """Checked arguments, with axes for queries and values."""
 
     scores: Floats  # (N or vocabulary, h)
@@ -244,7 +257,7 @@ class _Request:
     one_value: bool
 
     @classmethod
-    def of(cls, scores: Any, values: Any, starts: Any, amounts: Any, log_null: Any, tokens: Any) -> _Request:
+    def of(cls, scores: Any, values: Any, starts: Any, amounts: Any, log_null: Any, tokens: Any) -> _Arguments:
         a, g = as_floats("scores", scores), as_floats("values", values)
         starts = checked_starts(starts)
         size = int(starts[-1])
@@ -287,7 +300,8 @@ class _Request:
     def outputs(self) -> Floats:
         flat = np.empty((len(self.starts) - 1, self.scores.shape[1], self.values.shape[1]))
         with np.errstate(all="ignore"):
-            _loops(int(self.starts[-1]) * flat.shape[1] * flat.shape[2]).pool_all(*self._kernel_arguments, flat)
+            compiled = _compiled(int(self.starts[-1]) * flat.shape[1] * flat.shape[2])
+            (compiled.pool_all if compiled else _pool_arrays)(*self._kernel_arguments, flat)
         return flat.reshape(self.shape).astype(self.dtype, copy=False)
 
     def log_weights(self) -> Floats:
@@ -296,13 +310,14 @@ class _Request:
         with np.errstate(divide="ignore"):
             log_amounts = None if self.amounts is None else np.log(self.amounts, dtype=np.float64)
         with np.errstate(all="ignore"):
-            loops = _loops(flat.size)
-            loops.log_weights_of(self.scores, self.starts, self.tokens, log_amounts, self.log_null, flat)
+            compiled = _compiled(flat.size)
+            fill = compiled.log_weights_of if compiled else _log_weights_of_arrays
+            fill(self.scores, self.starts, self.tokens, log_amounts, self.log_null, flat)
         whole = flat[0] if self.one_query else np.ascontiguousarray(flat.T)
         return whole.astype(self.scores.dtype, copy=False)
 
     def gradient(self, upstream: Any) -> PoolGradient:
-        from whichtoken.attention.pooling_kernels import pull_back
+        from whichtoken.attention.kernels import pull_back
 
         slopes = np.asarray(upstream, dtype=np.float64)
         if slopes.shape != self.shape:
@@ -327,22 +342,18 @@ class _Request:
         return np.asarray(kept.sum(axis=ones, keepdims=True))
 
 
-class _Spent:
-    """Tokens that have been pooled on whole arrays in this process."""
-
-    tokens = 0
+_pooled_tokens = 0  # on whole arrays, in this process
 
 
-def _loops(size: int) -> ModuleType:
-    """On arrays or compiled, which give the same numbers: compiled as soon as that would have been worth its time."""
-    _Spent.tokens += size + CALL
-    if _Spent.tokens > WORTH_LOADING:
-        from whichtoken.attention import pooling_kernels
+def _compiled(size: int) -> Any:
+    """The compiled loops, as soon as loading them is worth its time; None before. Both give the same numbers."""
+    global _pooled_tokens
+    _pooled_tokens += size + TOKENS_PER_CALL
+    if _pooled_tokens <= TOKENS_WORTH_LOADING:
+        return None
+    from whichtoken.attention import kernels
 
-        return pooling_kernels
-    from whichtoken.attention import pooling_arrays
-
-    return pooling_arrays
+    return kernels
 
 
 def _null_scores(log_null: Any, shape: tuple[int, ...]) -> Floats:
@@ -355,3 +366,133 @@ def _null_scores(log_null: Any, shape: tuple[int, ...]) -> Floats:
     except ValueError:
         raise ValueError(f"log_null of shape {found.shape} must be one number or fit the shape {shape}") from None
     return whole.reshape(shape[0], shape[1] if len(shape) > 1 else 1).copy()
+
+
+# The same loops on whole arrays: digit for digit what `kernels` gives, without compiling or loading anything. Sums run in the
+# same order: `bincount` adds what it is given from the first to the last, and here the null tokens come first. Exponentials are
+# those of the C library, as in compiled code; numpy's own differ in the last digit.
+
+
+def _pool_arrays(*arguments: Any) -> None:
+    """Fill outputs (n, h, k); takes what the compiled loop takes."""
+    scores, exponentials, reference, values, starts, tokens, amounts, log_null, outputs = arguments
+    places = _Places.of(starts)
+    for h in range(scores.shape[1]):
+        found = scores[:, h].astype(np.float64, copy=False)
+        own = found if tokens is None else found[tokens]
+        if exponentials is None:
+            weighed = _weigh(places, own, amounts, log_null[:, h])
+        else:
+            weighed = _weigh_shared(places, exponentials[:, h][tokens], reference[h], own, amounts, log_null[:, h])
+        shares, top, null, total = weighed
+        for k in range(values.shape[1]):
+            each = values[:, k] if tokens is None else values[:, k][tokens]
+            best = np.zeros(len(top), np.float64 if values.shape[1] == 1 else values.dtype)
+            best[top != NO_WINNER] = each[top[top != NO_WINNER]]
+            lacking = best[places.rows] - each  # of several values in their own precision
+            if values.shape[1] == 1:
+                lost = places.sums(null * best, shares * lacking) / total
+            else:
+                lost = places.sums(null / total * best, shares / total[places.rows] * lacking)
+            outputs[:, h, k] = best - lost
+
+
+def _log_weights_of_arrays(
+    scores: Any, starts: Any, tokens: Any, log_amounts: Any, log_null: Any, log_weights: Any
+) -> None:
+    """Fill log_weights (h, N)."""
+    places = _Places.of(starts)
+    for h in range(scores.shape[1]):
+        found = scores[:, h].astype(np.float64, copy=False)
+        own = found if tokens is None else found[tokens]
+        there = own if log_amounts is None else np.where(log_amounts > -math.inf, own, -math.inf)
+        peak = places.maxima(there)
+        some = peak > -math.inf
+        peak = np.where(some, peak, 0.0)
+        # differences of scores first: adding the logarithm of an amount to a large score would round it away
+        gaps = (own - peak[places.rows]) + (0.0 if log_amounts is None else log_amounts)
+        null_gap = log_null[:, h] - peak
+        highest = places.maxima(gaps)
+        top = places.first(gaps, np.where(highest > null_gap, highest, math.nan))
+        best = np.where(some, np.maximum(highest, null_gap), 0.0)
+        null = np.where(log_null[:, h] > -math.inf, _each(math.exp, np.where(some, null_gap - best, 0.0)), 0.0)
+        lowered = gaps - best[places.rows]
+        shares = _each(math.exp, lowered)
+        shares[top[top != NO_WINNER]] = 0.0  # the winner's own share is 1
+        rest = places.sums(np.where(top != NO_WINNER, null, 0.0), shares)
+        lowered -= _each(math.log1p, rest)[places.rows]
+        log_weights[h] = np.where(some[places.rows], lowered, -math.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class _Places:
+    """Which sequence every token belongs to."""
+
+    starts: Ints  # (n + 1,)
+    rows: Ints  # (N,)
+
+    @classmethod
+    def of(cls, starts: Any) -> _Places:
+        return cls(np.asarray(starts, np.int64), np.repeat(np.arange(len(starts) - 1), np.diff(starts)))
+
+    @cached_property
+    def _both(self) -> Ints:
+        return np.concatenate([np.arange(len(self.starts) - 1), self.rows])
+
+    def sums(self, first: Array, terms: Array) -> Array:
+        """`first` (n,) plus the terms (N,) of each sequence, in their order."""
+        return np.bincount(self._both, np.concatenate([first, terms]), minlength=len(first)).astype(np.float64)
+
+    def maxima(self, terms: Array) -> Array:
+        """The largest term of each sequence, (n,); -inf without any."""
+        found = np.full(len(self.starts) - 1, -math.inf)
+        filled = np.diff(self.starts) > 0
+        if filled.any():
+            found[filled] = np.maximum.reduceat(terms, self.starts[:-1][filled])
+        return found
+
+    def first(self, terms: Array, wanted: Array) -> Ints:
+        """Where the first term of each sequence is that equals `wanted` (n,); NO_WINNER if none does."""
+        found = np.full(len(wanted), NO_WINNER)
+        hits = np.flatnonzero(terms == wanted[self.rows])[::-1]
+        found[self.rows[hits]] = hits
+        return found
+
+
+def _weigh(places: _Places, scores: Array, amounts: Any, log_null: Array) -> tuple[Array, Ints, Array, Array]:
+    """Shares (N,), then winner, share of the null and total of each sequence."""
+    there = scores if amounts is None else np.where(amounts > 0, scores, -math.inf)
+    peak = np.maximum(places.maxima(there), log_null)
+    some = peak > -math.inf
+    peak = np.where(some, peak, 0.0)
+    shares = _each(math.exp, np.where(some[places.rows], there - peak[places.rows], -math.inf))
+    if amounts is not None:
+        shares *= amounts
+    null = _each(math.exp, np.where(some, log_null - peak, -math.inf))
+    total = np.where(some, places.sums(null, shares), 1.0)
+    return shares, _winners(places, shares, null), null, total
+
+
+def _weigh_shared(
+    places: _Places, exponentials: Array, reference: float, scores: Array, amounts: Any, log_null: Array
+) -> tuple[Array, Ints, Array, Array]:
+    """As `_weigh`, from e^{score - reference} of every token (N,)."""
+    shares = exponentials if amounts is None else amounts * exponentials
+    null = _each(math.exp, np.minimum(log_null - reference, 700.0))
+    total = places.sums(null, shares)
+    top = _winners(places, shares, null)
+    lost = ~((total > LEAST_TOTAL) & (total < MOST_TOTAL))
+    if lost.any():
+        own = _weigh(places, scores, amounts, log_null)
+        shares = np.where(lost[places.rows], own[0], shares)
+        top, null, total = (np.where(lost, one, other) for one, other in zip(own[1:], (top, null, total), strict=True))
+    return shares, top, null, total
+
+
+def _winners(places: _Places, shares: Array, null: Array) -> Ints:
+    most = places.maxima(shares)
+    return places.first(shares, np.where(most > null, most, math.nan))
+
+
+def _each(function: Callable[[float], float], numbers: Array) -> Array:
+    return np.fromiter(map(function, numbers.tolist()), np.float64, len(numbers))

@@ -1,1 +1,1 @@
-"""How things look: text that shows itself as it is, HTML and drawing primitives. Imports nothing of the product."""
+"""How results look: safe text, HTML and drawing primitives. Imports nothing from the rest of the package."""

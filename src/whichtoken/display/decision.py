@@ -1,6 +1,6 @@
-"""A decision as people read it, whatever was judged: a document, a bag or a row of a table. Plain data, no HTML.
+"""A decision as people read it, about a document, a bag or a row of a table. Plain data, no HTML.
 
-All numbers are turned so that what is positive speaks for the predicted label, whichever class that is.
+All numbers have the sign with which a positive one supports the predicted label, whichever class that is.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from whichtoken.display.text import visible
 
 @dataclass(frozen=True)
 class Piece(Shown):
-    """A part of what was judged, in the order in which it is read."""
+    """A part of the document, bag or row, in reading order."""
 
     text: str
-    support: float | None = None  # what it adds to the predicted label; None: nothing that was counted
+    support: float | None = None  # what it adds to the predicted label; None: it is not counted
     note: str = ""  # its numbers
     struck: bool = False  # part of the smallest change
-    instead: str = ""  # what that change puts in its place
+    instead: str = ""  # its replacement in that change
 
 
 @dataclass(frozen=True)
 class Reason(Shown):
     """A line of the table of reasons."""
 
-    cells: tuple[str, ...]  # under the headings, the last one is what it adds
+    cells: tuple[str, ...]  # under the headings; the last one is what it adds
     support: float
     struck: bool = False
 
 
 @dataclass(frozen=True)
 class Change(Shown):
-    """The smallest change that leads to another label; without parts, why there is none."""
+    """The smallest change that leads to another label; without parts, the reason why there is none."""
 
     parts: tuple[str, ...]
     to: str = ""  # the label it leads to
@@ -43,7 +43,7 @@ class Change(Shown):
     none: str = ""
 
     def sentence(self, part: Callable[[str], str], label: Callable[[str], str]) -> str:
-        """In words; the two functions make the texts from data safe, and show what they are."""
+        """The change as a sentence; the two functions escape and mark texts from data."""
         if not self.parts:
             return self.none
         parts = ", ".join(map(part, self.parts))
@@ -54,12 +54,12 @@ class Change(Shown):
 class Decision(Shown):
     """A label and why it was given."""
 
-    kind: str  # what was judged: a document, a bag, a row
+    kind: str  # document, bag or row
     name: str  # which one
     probabilities: tuple[tuple[str, float], ...]  # label and probability, the predicted one first
-    score: float  # for the predicted label: the start and what all reasons add
+    score: float  # for the predicted label: the start plus what all reasons add
     start: float
-    start_name: str  # what has the score of the start; empty where it is nothing
+    start_name: str  # name of the start in the table; empty if it is 0
     change: Change
     pieces: tuple[Piece, ...]
     headings: tuple[str, ...]
@@ -68,22 +68,22 @@ class Decision(Shown):
 
     @property
     def title(self) -> str:
-        """What was judged."""
+        """The kind and the name."""
         return f"{self.kind} {visible(self.name)}"
 
     @property
     def label(self) -> str:
-        """The predicted one."""
+        """The predicted label."""
         return self.probabilities[0][0]
 
     @property
     def probability(self) -> float:
-        """Of the predicted label."""
+        """The probability of the predicted label."""
         return self.probabilities[0][1]
 
     @property
     def strongest(self) -> float:
-        """The largest size of what a piece adds, by which colours are measured."""
+        """The largest absolute support of a piece, which has the strongest color."""
         return max((abs(piece.support) for piece in self.pieces if piece.support is not None), default=0.0) or 1.0
 
     def verdict(self) -> str:
@@ -92,7 +92,7 @@ class Decision(Shown):
         return f"{visible(self.label)} (probability {self.probability:.3f}; runner-up {visible(other)}, {share:.3f})"
 
     def summary(self) -> str:
-        """In one sentence: what was judged, the label, and what would change it."""
+        """In one sentence: the title, the label, and what would change it."""
         return f"{self.title}: {self.verdict()}; {self.change.sentence(_quoted, _quoted)}"
 
 

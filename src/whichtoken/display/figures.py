@@ -1,4 +1,4 @@
-"""Figures as inline SVG that follow the page: its font, its text colour, light or dark."""
+"""Figures as inline SVG in the font and the text color of the page, light or dark."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 120_000  # of a figure as lines and texts
 DOTS_PER_INCH = 110  # of the marks of a larger one
 ALMOST_BLACK = "#000001"
-INK = "#010203"  # stands for the page's text colour while matplotlib draws
-# told apart by every kind of eye, and from a light and a dark page (tests/display/test_colours.py)
-COLOURS = ("#2f80ed", "#e06c00", "#00a37a", "#c05fa5", "#e50045", "#9326ff", "#117338")
-QUIET = "#808894"  # lines to compare with, seen on white and on black
+INK = "#010203"  # stands for the page's text color while matplotlib draws
+# distinct with every kind of color vision, and on light and dark pages (tests/display/test_colors.py)
+COLORS = ("#2f80ed", "#e06c00", "#00a37a", "#c05fa5", "#e50045", "#9326ff", "#117338")
+QUIET = "#808894"  # reference lines, visible on white and on black
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 STYLE: dict[str, Any] = {
-    **{f"boxplot.{part}props.color": INK for part in ("box", "whisker", "cap")},  # not black, which the dark swallows
+    **{f"boxplot.{part}props.color": INK for part in ("box", "whisker", "cap")},  # black is invisible on a dark page
     "axes.edgecolor": INK,
     "axes.facecolor": "none",
     "axes.grid": True,
@@ -63,14 +63,12 @@ def svg(draw: Callable[[Figure], None], name: str, width: float = 9.0, height: f
     with page_settings(name):
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(figure)
-        plain_powers(figure)
-        printed_norms(figure)
-        keep_black(figure)
+        finish(figure)
         text = as_svg(figure)
         if len(text) > MOST_CHARACTERS:
             marks_as_picture(figure.axes)
             text = as_svg(figure)
-    # unstyled text would be black in the dark
+    # text without a style would be black on a dark page
     return visible(in_page_style(text).replace("<svg ", '<svg fill="currentColor" role="img" ', 1))
 
 
@@ -79,7 +77,7 @@ def page_settings(name: str) -> AbstractContextManager[None]:
     import matplotlib
     from cycler import cycler
 
-    settings = STYLE | {"svg.hashsalt": name, "axes.prop_cycle": cycler(color=COLOURS)}
+    settings = STYLE | {"svg.hashsalt": name, "axes.prop_cycle": cycler(color=COLORS)}
     return matplotlib.rc_context(settings)  # type: ignore[arg-type]
 
 
@@ -97,22 +95,29 @@ def in_page_style(text: str) -> str:
 
 
 def marks_as_picture(group: Iterable[Axes]) -> None:
-    """Let thousands of marks become one picture; the axes stay drawn and searchable."""
+    """Turn thousands of marks into one picture; the axes stay lines and searchable text."""
     for axes in group:
         for artist in (*axes.lines, *axes.collections, *axes.patches):
             artist.set_rasterized(True)
 
 
-def keep_black(figure: Figure) -> None:
-    """Let text that is meant to be black be so in the dark too: black is left out of an SVG, and then takes the page's ink."""
+def finish(figure: Figure) -> None:
+    """The last touches to a drawn figure: plain ticks, printed norms, black text."""
+    _plain_powers(figure)
+    _printed_norms(figure)
+    _keep_black(figure)
+
+
+def _keep_black(figure: Figure) -> None:
+    """Keep black text black on a dark page: pure black is left out of an SVG, and would take the page's text color."""
     for axes in figure.axes:
         for text in axes.texts:
             if text.get_color() in ("black", "k"):
                 text.set_color(ALMOST_BLACK)
 
 
-def plain_powers(figure: Figure) -> None:
-    """Tick logarithmic axes at few places, in plain text, 10⁻³: as formulas, and ten a decade, ticks take most of the time."""
+def _plain_powers(figure: Figure) -> None:
+    """Few ticks on logarithmic axes, in plain text such as 10⁻³: ticks as formulas, ten a decade, take most of the time."""
     from matplotlib.ticker import FuncFormatter, LogFormatterSciNotation, LogLocator, NullLocator
 
     for axes in figure.axes:
@@ -131,18 +136,13 @@ def plain_powers(figure: Figure) -> None:
                 axis.set_minor_formatter(FuncFormatter(lambda value, _: _power(value)))
 
 
-def printed_norms(figure: Figure) -> None:
-    """Write norms in titles, labels and legends as they are printed; names of ticks ask for `printed` themselves."""
+def _printed_norms(figure: Figure) -> None:
+    """Write norms in titles, labels and legends as they are printed; tick labels call `printed` themselves."""
     for axes in figure.axes:
         legend = axes.get_legend()
         # not by findobj, which makes all ticks, and takes longer than the drawing
-        for text in (
-            axes.title,
-            axes.xaxis.label,
-            axes.yaxis.label,
-            *axes.texts,
-            *(legend.get_texts() if legend else ()),
-        ):
+        labels = (axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts, *(legend.get_texts() if legend else ()))
+        for text in labels:
             text.set_text(printed(text.get_text()))
         axes.set_title(printed(axes.get_title(loc="left")), loc="left")
 
@@ -151,15 +151,12 @@ def printed(text: str) -> str:
     """Norms in a text as they are printed: l_1.1 and l_inf with a script l and the index below."""
     if "$" in text:  # a formula already, or what a user wrote
         return text
-    return re.sub(r"\bl_(inf\b|\d+(?:\.\d+)?|[a-z]\b)", lambda found: _norm(found[1]), text)
-
-
-def _norm(index: str) -> str:
-    return rf"$\ell_{{{index.replace('inf', chr(92) + 'infty')}}}$"
+    norms = re.compile(r"\bl_(inf\b|\d+(?:\.\d+)?|[a-z]\b)")
+    return norms.sub(r"$\\ell_{\1}$", text).replace("_{inf}", r"_{\infty}")
 
 
 def _power(value: float) -> str:
-    """0.01 to 5000 as they are; 10⁻³ and 2·10⁵ with a power; nothing at zero and below."""
+    """Plain from 0.01 to 5000, otherwise 10⁻³ or 2·10⁵; empty for zero and negative numbers."""
     if value <= 0:
         return ""
     exponent = int(np.floor(np.log10(value) + 1e-9))
@@ -216,3 +213,30 @@ def grouped_bars(axes: Axes, names: Sequence[str], samples: Mapping[str, Sequenc
     axes.set_xticks(range(len(names)), list(map(printed, names)))
     axes.grid(False, axis="x")
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(samples), fontsize=9)
+
+
+def legend(axes: Axes, **style: Any) -> None:
+    """A legend, unless nothing with a label was drawn."""
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(**style)
+
+
+def level_ticks(axes: Axes, levels: Iterable[float]) -> None:
+    """Ticks of the x axis at these values and nowhere else."""
+    places = list(levels)
+    axes.set_xticks(places, [f"{place:g}" for place in places])
+    axes.set_xticks([], minor=True)
+
+
+def points_on_theory(axes: Axes, rows: Any, x: str, y: str, label: str, color: str, theory: str | None = None) -> None:
+    """Means with standard errors as points, and predictions of the same quantity as a line with the label `theory`."""
+    points_with_errors(axes, rows, x, y, label, color=color, ms=4)
+    known = {getattr(row.point, x): row.predicted[y].value for row in rows if y in row.predicted}
+    if known:
+        axes.plot(*zip(*sorted(known.items()), strict=True), color=color, lw=1.5, label=theory)
+
+
+def quantity_bars(axes: Axes, cases: Mapping[str, Any], quantities: Mapping[str, str]) -> None:
+    """Measured quantities as bars side by side, by case; `cases` are rows as in a claim, `quantities` names by label."""
+    samples = {label: [rows.values(name) for rows in cases.values()] for label, name in quantities.items()}
+    grouped_bars(axes, list(cases), samples)

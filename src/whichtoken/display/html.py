@@ -1,4 +1,4 @@
-"""HTML pages that load nothing: one skeleton, one policy, and text from data that is safe in them."""
+"""HTML pages that load nothing from elsewhere: the skeleton, the security policy, and safe text."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from whichtoken.display.text import visible
 
 
 def text(value: object) -> str:
-    """A value from data as HTML: no tag in it is obeyed and every control character is seen."""
+    """A value from data as HTML: tags in it have no effect and control characters are visible."""
     return html.escape(visible(str(value)))
 
 
 def policy(script: str = "") -> str:
-    """The content security policy of a page: nothing is loaded, and no script runs but this one, known by its hash.
+    """The content security policy of a page: nothing is loaded, and only this script runs, identified by its hash.
 
-    Inline styles stay allowed, because figures and marks carry theirs.
+    Inline styles are allowed, because figures and marks have them.
     """
-    allowed = f"; script-src 'sha256-{_digest(script)}'" if script else ""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = f"; script-src 'sha256-{digest}'" if script else ""
     return f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'{allowed}"
 
 
 def page(title: str, body: str, style: str, script: str = "") -> str:
-    """A whole page from its body (HTML); it must be readable without the script."""
+    """A complete page from its body (HTML), which must be readable without the script."""
     code = f"<script>{script}</script>\n" if script else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -39,9 +40,5 @@ def page(title: str, body: str, style: str, script: str = "") -> str:
 
 @cache
 def asset(name: str) -> str:
-    """A style sheet or script of the folder `assets`, which pages take in."""
+    """A style sheet or script of the folder `assets`, to be put into a page."""
     return (files("whichtoken.display") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

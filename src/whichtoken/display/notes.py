@@ -1,4 +1,4 @@
-"""Warnings as a user of the command line reads them: one sentence, once, without lines of source."""
+"""Warnings as notes on the command line: one sentence, once, without source lines."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from whichtoken.display.text import visible
 
 quiet = False  # set by --quiet: no notes are shown
-# what the authors of libraries tell each other; a user of the command line can do nothing about it
+# for authors of libraries: a user of the command line can do nothing about them
 FOR_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning, ResourceWarning)
-# by the name of the class, as importing the libraries for it would be slow
+# by the name of the class, as importing the libraries would be slow
 PLAIN_NOTES = {
     "ConvergenceWarning": "a fit stopped before it had converged; its numbers may be a little worse than they could be",
     "RuntimeWarning": "some numbers were too large or too small to compute with exactly; look at the results with care",
@@ -23,12 +23,12 @@ PLAIN_NOTES = {
 @contextmanager
 def warnings_as_notes() -> Iterator[None]:
     """Show each warning once, as a note on standard error."""
-    said = set()
+    shown = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         note = note_of(message, category)
-        if note and note not in said and not quiet:
-            said.add(note)
+        if note and note not in shown and not quiet:
+            shown.add(note)
             print(f"note: {note}", file=sys.stderr)
 
     before, warnings.showwarning = warnings.showwarning, show
@@ -40,7 +40,7 @@ def warnings_as_notes() -> Iterator[None]:
 
 @contextmanager
 def each_warning_once() -> Iterator[None]:
-    """Let each warning of the block out once, whichever lines of it raised the same one; filters stay as they are."""
+    """Issue each warning of the block once, from whichever lines it came; filters stay as they are."""
     with warnings.catch_warnings(record=True) as caught:
         yield
     distinct = {(item.category, str(item.message)): item for item in reversed(caught)}
@@ -49,7 +49,7 @@ def each_warning_once() -> Iterator[None]:
 
 
 def note_of(message: Warning | str, category: type[Warning]) -> str:
-    """What a warning says to a user; nothing if it is for developers."""
+    """The note for a warning; empty if the warning is for developers."""
     if issubclass(category, FOR_DEVELOPERS):
         return ""
     return PLAIN_NOTES.get(category.__name__) or visible(" ".join(str(message).split()))

@@ -1,6 +1,6 @@
-"""A figure as panels: each axes an SVG of its own, so that a wide page sets them side by side and a phone one below another.
+"""A figure as panels: one SVG per axes, side by side on a wide page and one below another on a phone.
 
-They follow the page's font and text colour, in the light and in the dark.
+They have the page's font and text color, light or dark.
 """
 
 from __future__ import annotations
@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.display.figures import (
-    as_svg,
-    in_page_style,
-    keep_black,
-    marks_as_picture,
-    page_settings,
-    plain_powers,
-    printed_norms,
-)
+from whichtoken.display.figures import as_svg, finish, in_page_style, marks_as_picture, page_settings
 from whichtoken.display.text import visible
 
 if TYPE_CHECKING:
@@ -30,7 +22,7 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 60_000  # of a panel as lines and texts; a larger one keeps its axes and has its marks as one picture
 SIZES = {1: (5.8, 3.3), 2: (4.3, 3.2)}  # inches of the axes, by the number of columns
 SMALLEST = (3.7, 2.9)
-CELL = (9.0, 7.0)  # inches around each panel: room for labels and legends, cut off again
+CELL = (9.0, 7.0)  # inches around each panel: space for labels and legends, cropped later
 PADDING = 0.06
 MOST_LETTERS = 28  # of the names in a legend of two columns
 POINTS = 72  # per inch
@@ -72,7 +64,7 @@ def panels(draw: Callable[[Figure], None], name: str, label: str = "figure") -> 
     ----------
     draw : fills the figure.
     name : salts the ids inside, so that several figures can stand on one page.
-    label : what a reader who cannot see it is told.
+    label : description for readers who cannot see it.
     """
     from matplotlib.figure import Figure
 
@@ -82,15 +74,13 @@ def panels(draw: Callable[[Figure], None], name: str, label: str = "figure") -> 
         groups = _groups(figure)
         columns = _columns(groups)
         _spread(figure, groups, SIZES.get(columns, SMALLEST))
-        plain_powers(figure)
-        printed_norms(figure)
-        keep_black(figure)
+        finish(figure)
         made = [_panel(figure, group, label) for group in groups]
     return Panels([text for text, _ in made], [size for _, size in made], columns)
 
 
 def _groups(figure: Figure) -> list[list[Axes]]:
-    """Each axes with its colour bars."""
+    """Each axes with its color bars."""
     bars = {axes: bar for axes in figure.axes if (bar := getattr(axes, "_colorbar", None)) is not None}
     mains = [axes for axes in figure.axes if axes not in bars]
     return [[main, *(axes for axes, bar in bars.items() if bar.mappable.axes is main)] for main in mains]
@@ -106,7 +96,7 @@ def _columns(groups: Sequence[Sequence[Axes]]) -> int:
 
 
 def _spread(figure: Figure, groups: Sequence[Sequence[Axes]], size: tuple[float, float]) -> None:
-    """Move the groups so far apart that no label touches a neighbour, each in the middle of its cell."""
+    """Move the groups so far apart that no label touches a neighbor, each in the middle of its cell."""
     from matplotlib.transforms import Bbox
 
     figure.set_size_inches(CELL[0] * len(groups), CELL[1])
@@ -124,15 +114,13 @@ def _spread(figure: Figure, groups: Sequence[Sequence[Axes]], size: tuple[float,
 
 
 def _complete(axes: Axes) -> None:
-    """Axes that share an axis with a neighbour say themselves what it is, as they may stand alone."""
-    side_by_side = axes.get_shared_y_axes().get_siblings(axes)
-    if len(side_by_side) > 1:
-        axes.tick_params(labelleft=True)
-        axes.set_ylabel(axes.get_ylabel() or next(filter(None, (other.get_ylabel() for other in side_by_side)), ""))
-    stacked = axes.get_shared_x_axes().get_siblings(axes)
-    if len(stacked) > 1:
-        axes.tick_params(labelbottom=True)
-        axes.set_xlabel(axes.get_xlabel() or next(filter(None, (other.get_xlabel() for other in stacked)), ""))
+    """Give axes that share an axis with a neighbor their own labels, as they may stand alone."""
+    for name, edge, shared in (("y", "left", axes.get_shared_y_axes()), ("x", "bottom", axes.get_shared_x_axes())):
+        siblings = shared.get_siblings(axes)
+        if len(siblings) > 1:
+            axes.tick_params(axis=name, **{f"label{edge}": True})  # type: ignore[arg-type]
+            labels = [getattr(one, f"get_{name}label")() for one in (axes, *siblings)]
+            getattr(axes, f"set_{name}label")(next(filter(None, labels), ""))
 
 
 def _legend_below(axes: Axes, renderer: Any) -> None:
@@ -167,22 +155,22 @@ def _panel(figure: Figure, group: Sequence[Axes], label: str) -> tuple[str, tupl
         marks_as_picture(group)
         text = as_svg(figure, bbox_inches=box)
     title = visible(" ".join(filter(None, (label, group[0].get_title(loc="left") or group[0].get_title()))))
-    return _for_a_page(text, title), (box.width * POINTS, box.height * POINTS)
+    return _inline_svg(text, title), (box.width * POINTS, box.height * POINTS)
 
 
 def _weight(axes: Axes) -> int:
-    """About how many characters the marks of axes take, without drawing them: one mark takes ninety."""
+    """About how many characters the marks of axes take, without drawing them: ninety each."""
     marked = (line for line in axes.lines if line.get_marker() not in ("None", "", " ", None))
     dots = sum(np.size(line.get_xdata()) for line in marked)
     return 90 * (dots + sum(np.size(found.get_offsets()) // 2 for found in axes.collections))
 
 
-def _for_a_page(text: str, title: str) -> str:
+def _inline_svg(text: str, title: str) -> str:
     """The SVG without what only a file of its own needs, in the page's ink and font."""
     from html import escape
 
     text = re.sub(r"<metadata>.*?</metadata>", "", in_page_style(text), count=1, flags=re.DOTALL)
-    text = re.sub(r'<g id="\w+_\d+">', "<g>", text)  # names of parts: nothing refers to them, and they repeat
+    text = re.sub(r'<g id="\w+_\d+">', "<g>", text)  # ids of parts: nothing refers to them, and they repeat
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
     text = re.sub(r"\n\s*", "\n", text)
     opening = re.search(r'viewBox="[^"]*"', text)

@@ -1,13 +1,13 @@
-"""How results show themselves: one line in a console, a small table in a notebook, whatever arrays they hold.
+"""How results show themselves: one line in a console, a small table in a notebook, whatever arrays they contain.
 
-A result inherits `Shown`. It may say in one sentence what it found (`_headline`) and which facts are worth a line
-(`_facts`, by default its fields); everything else is the same for all of them.
+A result inherits from `Shown`. It may say in one sentence what it found (`_headline`) and which facts are worth a line
+(`_facts`, by default its fields); everything else is common to all results.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from itertools import islice
 from numbers import Integral, Real
 from typing import Any
@@ -22,7 +22,7 @@ FEW = 6  # numbers of an array that are shown rather than counted
 MOST_LINES = 12  # of a table inside a table
 DEEPEST = 2  # tables inside tables
 
-# colours are those of the notebook, light or dark
+# colors are those of the notebook, light or dark
 STYLE = (
     "<style>.whichtoken-result table{border-collapse:collapse;font-size:.92em}"
     ".whichtoken-result :is(th,td){text-align:left;vertical-align:top;padding:.15em 1em .15em 0;background:none;"
@@ -42,7 +42,7 @@ class Shown:
             cls.__repr__ = Shown.__repr__  # type: ignore[method-assign]
 
     def _headline(self) -> str:
-        """What was found, in one sentence; nothing where the facts speak for themselves."""
+        """What was found, in one sentence; empty where the facts are enough."""
         return ""
 
     def _facts(self) -> Mapping[str, object]:
@@ -63,12 +63,12 @@ class Shown:
 
 
 def facts_html(title: str, facts: Mapping[str, object]) -> str:
-    """Names and values as a table of a notebook."""
+    """Names and values as a table for a notebook."""
     return f'<div class="whichtoken-result">{STYLE}{_titled(f"<b>{text(title)}</b>", facts, 0)}</div>'
 
 
 def brief(value: object) -> str:
-    """A value in a few characters: what it is where it is short, otherwise what kind of thing and how large."""
+    """A value in a few characters: itself if it is short, otherwise its kind and size."""
     for applies, say in KINDS:
         if applies(value):
             return say(value)
@@ -76,7 +76,7 @@ def brief(value: object) -> str:
 
 
 def _plain(value: object) -> bool:
-    """Whether a value's own `repr` says what it is: one that only gives an address does not."""
+    """Whether a value's own `repr` is useful: not if it only gives an address."""
     return type(value).__repr__ is not object.__repr__ and not type(value).__module__.startswith(("torch", "numpy"))
 
 
@@ -89,9 +89,8 @@ def _number(value: Any) -> str:
 def _array(value: Any) -> str:
     shape = tuple(int(length) for length in value.shape)
     kind = str(value.dtype).rpartition(".")[2]
-    if len(shape) == 0 or (
-        len(shape) == 1 and shape[0] <= FEW and kind.rstrip("0123456789") in ("float", "int", "bool")
-    ):
+    short = len(shape) == 1 and shape[0] <= FEW and kind.rstrip("0123456789") in ("float", "int", "bool")
+    if len(shape) == 0 or short:
         return brief(value.tolist())
     return f"{type(value).__name__.removeprefix('nd')} of shape {shape}"
 
@@ -108,7 +107,7 @@ def _cut(line: str, most: int) -> str:
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
-# what is tried in this order
+# tried in this order
 KINDS: list[tuple[Callable[[Any], bool], Callable[[Any], str]]] = [
     (lambda value: value is None or isinstance(value, bool), str),
     (lambda value: isinstance(value, str), lambda value: _cut(visible(repr(str(value)), keep=""), LONGEST_TEXT)),
@@ -142,7 +141,7 @@ def _titled(title: str, facts: Mapping[Any, object], depth: int) -> str:
 
 
 def _cell(value: object, depth: int) -> str:
-    """A value of a table: what has parts unfolds, a few levels deep."""
+    """A value of a table; a value with parts can be unfolded, a few levels deep."""
     if isinstance(value, str):
         return text(_cut(value, LONGEST_CELL))
     if isinstance(value, Sequence) and len(value) == 1 and isinstance(value[0], Shown):
@@ -152,7 +151,7 @@ def _cell(value: object, depth: int) -> str:
 
 
 def _inside(value: object, depth: int) -> str:
-    """What unfolds below a value."""
+    """The parts of a value, to be unfolded."""
     if isinstance(value, Shown):
         return _html(value, depth)
     if isinstance(value, Mapping):
@@ -163,19 +162,15 @@ def _inside(value: object, depth: int) -> str:
 
 
 def _rows(results: Sequence[Any]) -> str:
-    """Results of one kind below each other."""
+    """Results of one kind as the rows of a table."""
     first = list(islice(results, MOST_LINES))
     names = list(first[0]._facts())
     head = "".join(f'<th scope="col">{text(_words(name))}</th>' for name in names)
     more = len(results) - len(first)
     note = f"<p>and {more} more</p>" if more else ""
-    return f"<table><tr>{head}</tr>{''.join(_lines(first, names))}</table>{note}"
-
-
-def _lines(results: Sequence[Shown], names: Sequence[str]) -> Iterator[str]:
-    for result in results:
-        facts = result._facts()
-        yield f"<tr>{''.join(f'<td>{text(brief(facts.get(name)))}</td>' for name in names)}</tr>"
+    rows = [[text(brief(result._facts().get(name))) for name in names] for result in first]
+    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{lines}</table>{note}"
 
 
 def _words(name: object) -> str:

@@ -1,4 +1,4 @@
-"""The engine that fills HTML templates, the same for every room that has some."""
+"""The engine that fills HTML templates, the same for every package that has some."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from whichtoken.display.text import visible
 
 
-def template_engine(package: str) -> Environment:
+def template_engine(package: str, folder: str = "templates") -> Environment:
     """The templates of a package. Every text put into them is escaped, with hidden characters written out."""
     return Environment(
-        loader=PackageLoader(package),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
+        loader=PackageLoader(package, folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: visible(value) if type(value) is str else value,  # markup of our own stays as it is
-    )
+        # markup of our own stays as it is
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tables and lines on the terminal, from texts that may hold anything."""
+"""Tables and lines on the terminal, safe for texts from data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def console() -> Console:
 
 
 def table(*columns: str, title: str | None = None) -> Any:
-    """An empty table with these headings, in which no markup is obeyed; cells that are too wide are folded."""
+    """An empty table with these headings, without markup; cells that are too wide are folded."""
     from rich import box
     from rich.table import Table
 
@@ -36,7 +36,7 @@ def table(*columns: str, title: str | None = None) -> Any:
 
 
 def printable(value: object, style: str = "") -> Text:
-    """A value from data as text to print: no markup in it is obeyed and every control character is seen."""
+    """A value from data as text to print: markup in it has no effect and control characters are visible."""
     from rich.text import Text
 
     return Text(visible(str(value)), style)

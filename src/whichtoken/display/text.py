@@ -1,4 +1,4 @@
-"""Text from a user's files, safe to print: nothing in it can move the cursor, change colours or reverse the reading."""
+"""Text from a user's files, safe to print: it cannot move the cursor, change colors or reverse the reading direction."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ def visible(text: str, keep: str = "\n\t") -> str:
     r"""The text with control and bidi characters written as escapes, such as \x1b and \u202e."""
     if text.isascii() and text.isprintable():
         return text
-    found = {ord(sign): _escaped(sign) for sign in set(text) if _hidden(sign) and sign not in keep}
-    return text.translate(found) if found else text
+    hidden = {char for char in set(text) - set(keep + JOINERS) if unicodedata.category(char) in HIDDEN}
+    return text.translate({ord(char): _escaped(ord(char)) for char in hidden}) if hidden else text
 
 
-def _hidden(sign: str) -> bool:
-    return unicodedata.category(sign) in HIDDEN and sign not in JOINERS
-
-
-def _escaped(sign: str) -> str:
-    code = ord(sign)
+def _escaped(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 

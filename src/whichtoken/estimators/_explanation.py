@@ -1,4 +1,4 @@
-"""What every explanation of a decision offers, whatever it explains: a document, a bag or a row."""
+"""The interface of all explanations, of a document, a bag or a row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from whichtoken.display.shown import Shown
 class Explanation(Protocol):
     """Why one sample gets its label: `decision` is `bias` plus the sum of the contributions of its reasons.
 
-    For two classes contributions are positive where they speak for the second class; for more, where they speak for `label`.
+    Contributions are positive where they speak for `label`, whatever the number of classes.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class Explanation(Protocol):
 
 
 class Explained(Shown):
-    """What explanations of all kinds have in common: how they show themselves, and to which side a number speaks."""
+    """Base class of explanations: how they are shown, and which label a number speaks for."""
 
     label: Any
     decision: float
@@ -129,6 +129,6 @@ def plain_label(value: Any) -> Any:
 
 
 def outcome_json(explanation: Explained) -> dict[str, Any]:
-    """What every explanation says of its labels."""
+    """Label, runner-up and probabilities, as every explanation has them in JSON."""
     listed = [{"label": label, "probability": share} for label, share in explanation.probabilities.items()]
     return {"label": plain_label(explanation.label), "runner_up": explanation.runner_up, "probabilities": listed}

@@ -1,4 +1,4 @@
-"""What a fit found, shown in notebooks below scikit-learn's diagram of the estimator."""
+"""A table of fitted attributes, shown in notebooks below scikit-learn's diagram of the estimator."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from whichtoken.display.shown import facts_html
 from whichtoken.display.text import counted
 
-# fitted attributes, in the order in which they are told
-TOLD = {
+# fitted attributes, in the order in which they are shown
+SHOWN = {
     "classes_": "classes",
     "n_features_in_": "features",
     "pooling_": "pooling",
@@ -45,8 +45,8 @@ class FittedSummary:
         return facts_html(f"Fitted {type(self).__name__}", self._fitted_facts())
 
     def _fitted_facts(self) -> dict[str, object]:
-        """Names and values worth a line."""
-        found = {words: getattr(self, name) for name, words in TOLD.items() if getattr(self, name, None) is not None}
+        """Names and values of the table."""
+        found = {words: getattr(self, name) for name, words in SHOWN.items() if getattr(self, name, None) is not None}
         if "classes" in found:
             names = [str(label) for label in np.asarray(found["classes"]).tolist()]
             found["classes"] = ", ".join(names) if len(names) <= 8 else counted(len(names), "class")

@@ -15,14 +15,14 @@ TRIES = 50  # of which the most even one is taken
 def stratified_folds(
     labels: NDArray[Any], folds: int, clusters: NDArray[Any] | None, seed: int
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Rows to train on and rows to judge on, for each fold."""
+    """Rows to train on and rows to test on, for each fold."""
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
     kind = StratifiedKFold if clusters is None else StratifiedGroupKFold
     yield from kind(folds, shuffle=True, random_state=seed).split(labels, labels, clusters)
 
 
-def even_clusters(
+def stratified_clusters(
     labels: NDArray[Any], clusters: NDArray[np.intp], test: int, share: float, seed: int, least: int
 ) -> NDArray[np.bool_]:
     """Rows of `test` whole clusters that hold all classes, if some do, and of each class about this share; as booleans, (n,).
@@ -37,7 +37,7 @@ def even_clusters(
     rng = np.random.default_rng(seed)
     best, best_cost = np.empty(0, np.bool_), (np.inf, np.inf)
     for _ in range(TRIES):
-        order = np.lexsort((rng.random(count), rarest))  # clusters of one kind are neighbours; each n-th is taken
+        order = np.lexsort((rng.random(count), rarest))  # clusters of one kind are neighbors; each n-th is taken
         taken = np.diff(np.floor(np.arange(count + 1) * (test / count) + rng.random())) > 0
         chosen = np.zeros(count, np.bool_)
         chosen[order[taken]] = True

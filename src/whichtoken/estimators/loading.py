@@ -1,4 +1,4 @@
-"""Whatever estimator a model folder holds, read once."""
+"""Load the estimator of a model folder, of whatever kind."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from whichtoken.data.reading import shown
 from whichtoken.errors import UsageError
 from whichtoken.estimators.model_folder import OpenedFolder, read_folder
+from whichtoken.reading import shown
 
 HOMES = {
     "text-classifier": ("text.classifier", "TextClassifier"),
@@ -20,7 +20,7 @@ HOMES = {
 
 
 def load_estimator(folder: str | Path | OpenedFolder) -> Any:
-    """The fitted estimator that a model folder holds, of whatever kind; executes no code of the folder.
+    """Load a saved estimator when you do not know, or do not care, of which kind it is; runs no code of the folder.
 
     Parameters
     ----------
@@ -48,15 +48,15 @@ def load_estimator(folder: str | Path | OpenedFolder) -> Any:
     ...     load_estimator(f"{folder}/model").predict(["good"]).tolist()
     [1]
     """
-    return _loaded(folder, HOMES)
+    return _load(folder, HOMES)
 
 
 def load_to_answer(folder: str | Path | OpenedFolder) -> Any:
-    """As `load_estimator`, for predictions and reasons alone: a text model then comes without scikit-learn."""
-    return _loaded(folder, HOMES | {"text-classifier": ("text.model", "TextModel")})
+    """As `load_estimator`, for predictions and reasons alone: a text model is then loaded without scikit-learn."""
+    return _load(folder, HOMES | {"text-classifier": ("text.model", "TextModel")})
 
 
-def _loaded(folder: str | Path | OpenedFolder, homes: Mapping[str, tuple[str, str]]) -> Any:
+def _load(folder: str | Path | OpenedFolder, homes: Mapping[str, tuple[str, str]]) -> Any:
     opened = folder if isinstance(folder, OpenedFolder) else read_folder(folder)
     if opened.kind not in HOMES:
         raise UsageError(

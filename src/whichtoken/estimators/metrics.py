@@ -1,4 +1,4 @@
-"""How good probabilities are on labels that the model has not seen, with intervals.
+"""How good predicted probabilities are on held-out labels, with intervals.
 
 Intervals are 95 %: Wilson's for accuracy where samples are independent, otherwise percentiles of a bootstrap over the samples
 or, where some belong together, over whole clusters of them.
@@ -77,7 +77,7 @@ class HeldOut:
     codes: NDArray[np.intp]  # number of the true class, (n,)
     probabilities: list[Array]  # (n, classes) each
     clusters: NDArray[Any] | None = None  # (n,), what belongs together
-    folds: list[NDArray[np.intp]] | None = None  # (n,) for each repeat: samples of one fold were judged by one model
+    folds: list[NDArray[np.intp]] | None = None  # (n,) for each repeat: samples of one fold have one model
 
 
 def metrics_of(name: str, held: HeldOut, seconds: float) -> Metrics:
@@ -86,7 +86,7 @@ def metrics_of(name: str, held: HeldOut, seconds: float) -> Metrics:
     right = np.mean([found.argmax(axis=1) == codes for found in held.probabilities], axis=0)
     losses = np.mean([_losses(found, codes) for found in held.probabilities], axis=0)
     folds = held.folds or [np.zeros(len(codes), np.intp)] * len(held.probabilities)
-    curves = [_areas(found, codes, fold) for found, fold in zip(held.probabilities, folds, strict=True)]
+    curves = [_auc_by_weights(found, codes, fold) for found, fold in zip(held.probabilities, folds, strict=True)]
 
     def numbers(weights: Array) -> Array:
         """(draws, 3) for weights (draws, n) of the samples."""
@@ -94,7 +94,7 @@ def metrics_of(name: str, held: HeldOut, seconds: float) -> Metrics:
         areas = np.mean([area(weights) for area in curves], axis=0)
         return np.stack([weights @ right / total, weights @ losses / total, areas], axis=1)
 
-    (accuracy, loss, area), low, high = _bootstrapped(numbers, held)
+    (accuracy, loss, area), low, high = _bootstrap(numbers, held)
     intervals = dict(zip(("accuracy", "log_loss", "auc"), zip(low, high, strict=True), strict=True))
     if np.isnan(area):
         del intervals["auc"]
@@ -105,31 +105,26 @@ def metrics_of(name: str, held: HeldOut, seconds: float) -> Metrics:
 
 def details_of(held: HeldOut, classes: NDArray[Any]) -> Details:
     """Classes one by one, confusion, calibration and what abstaining would give; of the first repeat."""
+    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
     codes, probabilities = held.codes, held.probabilities[0]
     predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
-    count = len(classes)
-    confusion = np.bincount(codes * count + predicted, minlength=count**2).reshape(count, count)
-    of_class, said, hit = np.eye(count)[codes], np.eye(count)[predicted], predicted == codes
+    every, hit = np.arange(len(classes)), predicted == codes
+    of_class, said = np.eye(len(classes))[codes], np.eye(len(classes))[predicted]
 
     def f1(weights: Array) -> Array:
         both = weights @ (of_class * said)
         return np.asarray(2 * both / np.maximum(weights @ of_class + weights @ said, 1e-300))
 
-    values, low, high = _bootstrapped(f1, held)
-    scores = []
-    for k, label in enumerate(classes):
-        right, sent, there = (int(number) for number in (confusion[k, k], confusion[:, k].sum(), confusion[k].sum()))
-        scores.append(
-            ClassScore(
-                plain_label(label), there, right / max(1, sent), right / max(1, there), values[k], (low[k], high[k])
-            )
-        )
-    coverage = []
-    for least in THRESHOLDS:
-        sure = confidence >= least
-        if sure.any():
-            coverage.append((least, float(sure.mean()), float(hit[sure].mean())))
-    return Details(scores, confusion.tolist(), calibration_of(confidence, hit), coverage)
+    precision, recall, _, rows = precision_recall_fscore_support(codes, predicted, labels=every, zero_division=0)
+    values, low, high = _bootstrap(f1, held)
+    intervals = zip(low, high, strict=True)
+    columns = (rows.tolist(), precision.tolist(), recall.tolist(), values, intervals)
+    scores = [ClassScore(plain_label(label), *numbers) for label, *numbers in zip(classes, *columns, strict=True)]
+    reached = [(least, confidence >= least) for least in THRESHOLDS]
+    coverage = [(least, float(sure.mean()), float(hit[sure].mean())) for least, sure in reached if sure.any()]
+    confusion = confusion_matrix(codes, predicted, labels=every).tolist()
+    return Details(scores, confusion, calibration_of(confidence, hit), coverage)
 
 
 def calibration_of(confidence: Array, right: NDArray[np.bool_]) -> Calibration:
@@ -146,7 +141,7 @@ def calibration_of(confidence: Array, right: NDArray[np.bool_]) -> Calibration:
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
-    """The interval of a share of independent samples; not empty at 0 and at 1."""
+    """Wilson's interval of a share of independent samples, which may be a mean over repeats; not empty at 0 and at 1."""
     spread = Z * np.sqrt(share * (1 - share) / count + Z**2 / (4 * count**2))
     middle, scale = share + Z**2 / (2 * count), 1 + Z**2 / count
     return max(0.0, float((middle - spread) / scale)), min(1.0, float((middle + spread) / scale))
@@ -156,11 +151,11 @@ def _losses(probabilities: Array, codes: NDArray[np.intp]) -> Array:
     return -np.log(np.maximum(probabilities[np.arange(len(codes)), codes], LEAST_PROBABILITY))
 
 
-def _areas(probabilities: Array, codes: NDArray[np.intp], folds: NDArray[np.intp]) -> Callable[[Array], Array]:
-    """The area under the curve as a function of weights (draws, n) of the samples.
+def _auc_by_weights(probabilities: Array, codes: NDArray[np.intp], folds: NDArray[np.intp]) -> Callable[[Array], Array]:
+    """The area under the ROC curve as a function of weights (draws, n) of the samples.
 
-    It is the share of pairs in the right order, of pairs inside one fold: different models judged different folds, and their
-    probabilities have no common scale.
+    It is the share of pairs in the right order, of pairs inside one fold: the folds have different models, whose probabilities
+    have no common scale. scikit-learn's function takes one vector of weights and no folds; a bootstrap needs many at once.
     """
     columns = range(1, 2) if probabilities.shape[1] == 2 else range(probabilities.shape[1])
     sorted_by = []
@@ -189,7 +184,7 @@ def _areas(probabilities: Array, codes: NDArray[np.intp], folds: NDArray[np.intp
     return area
 
 
-def _bootstrapped(numbers: Callable[[Array], Array], held: HeldOut) -> tuple[list[float], list[float], list[float]]:
+def _bootstrap(numbers: Callable[[Array], Array], held: HeldOut) -> tuple[list[float], list[float], list[float]]:
     """Values, and the ends of their intervals, of numbers that are functions of the weights of samples."""
     n = len(held.codes)
     clusters = np.arange(n) if held.clusters is None else np.unique(held.clusters, return_inverse=True)[1]

@@ -7,26 +7,90 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.data.reading import read_json
+from whichtoken.display.figures import COLORS, QUIET
 from whichtoken.display.html import page, text
-from whichtoken.estimators.evaluation_page import STYLE, evaluation_html, rows_html
+from whichtoken.estimators.metrics import Calibration, wilson
 from whichtoken.files import write_text
 from whichtoken.machine import part_versions
+from whichtoken.reading import read_json
 
 if TYPE_CHECKING:
-    from whichtoken.estimators.evaluation import FitReport
+    from jinja2 import Environment
+    from matplotlib.axes import Axes
+
+STYLE = (
+    "body{font:16px/1.6 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
+    "th,td{text-align:left;padding:0 1em 0 0}svg{max-width:100%;height:auto}"
+)
+SCORES = ("accuracy", "log_loss", "auc")
+
+
+@cache
+def _templates() -> Environment:
+    # here, as a library that fills templates takes longer to load than a small fit
+    from whichtoken.display.templates import template_engine
+
+    return template_engine("whichtoken.estimators")
+
+
+def evaluation_page(title: str, report: Mapping[str, Any]) -> str:
+    """A page that needs nothing else, from a `FitReport` as a dictionary."""
+    return page(title, f"<h1>{text(title)}</h1>{evaluation_html(report)}", STYLE)
+
+
+def evaluation_html(report: Mapping[str, Any]) -> str:
+    """Tables and figure of a `FitReport` as a dictionary."""
+    picture = calibration_svg(Calibration(**report["details"]["calibration"]))
+    return _templates().get_template("evaluation.html").render(report=report, scores=SCORES, picture=picture)
+
+
+def draw_calibration(axes: Axes, calibration: Calibration, name: str) -> None:
+    """How often predicted labels are right, with 95 % intervals, against their probability; on the diagonal both are alike."""
+    said, right = calibration.probability, calibration.right
+    low, high = _ends(calibration)
+    axes.plot([0, 1], [0, 1], ls="--", lw=1, color=QUIET, label="exactly right")
+    reach = [[share - end for share, end in zip(right, low, strict=True)],
+             [end - share for share, end in zip(right, high, strict=True)]]  # fmt: skip
+    axes.errorbar(said, right, np.abs(reach), fmt="o-", capsize=3, color=COLORS[0], label=name)
+    least = _least(calibration)
+    axes.set(
+        xlabel="probability of the predicted label", ylabel="share that is right", xlim=(least, 1.02), ylim=(least, 1.02)
+    )  # fmt: skip
+
+
+def calibration_svg(calibration: Calibration) -> str:
+    """The same figure for a page, from a template: a library that draws anything takes longer to load than a fit."""
+    least = _least(calibration)
+    step = 0.1 if least > 0.4 else 0.2
+    ticks = [number * step for number in range(math.ceil(least / step - 1e-9), round(1 / step) + 1)]
+    points = list(zip(calibration.probability, calibration.right, *_ends(calibration), strict=True))
+    drawn = {"least": least, "ticks": ticks, "points": points, "color": COLORS[0], "quiet": QUIET}
+    return _templates().get_template("calibration.svg").render(drawn)
+
+
+def _ends(calibration: Calibration) -> tuple[list[float], list[float]]:
+    """Low and high ends of the intervals of the shares that are right."""
+    ends = [wilson(share, count) for share, count in zip(calibration.right, calibration.rows, strict=True)]
+    return [low for low, _ in ends], [high for _, high in ends]
+
+
+def _least(calibration: Calibration) -> float:
+    """Where both axes begin."""
+    return max(0.0, min([*calibration.probability, *_ends(calibration)[0]]) - 0.03)
+
 
 CARD, CARD_PAGE = "model-card.json", "model-card.html"
-BLOCK = 1 << 20
 NAMES = {
     "text-classifier": "A classifier of texts",
     "bag-classifier": "A classifier of bags of instances",
@@ -48,7 +112,7 @@ LIMITS = {
     ],
     "attention-regressor": ["It approaches least squares and does not beat it.", "The training tokens travel with it."],
 }
-EVERY = "Scores hold for data like those it was tested on; test it again with `whichtoken evaluate` where it is used."
+EVERY = "Scores hold for data like those it was tested on; test it again where it is used."
 
 
 @dataclass(frozen=True)
@@ -87,13 +151,13 @@ def first_card(kind: str, parameters: Mapping[str, Any], tensors_sha256: str) ->
 def write_card(folder: Path, card: Mapping[str, Any]) -> None:
     """Write both files."""
     write_text(folder / CARD, json.dumps(card, indent=1, ensure_ascii=False))
-    write_text(folder / CARD_PAGE, _page(card))
+    write_text(folder / CARD_PAGE, _card_page(card))
 
 
-def add_to_card(folder: Path, data: DataCard, report: FitReport) -> None:
+def add_to_card(folder: Path, data: DataCard, report: Mapping[str, Any]) -> None:
     """Say in the card of a saved model what it was trained on and how good it is."""
     card = read_json(folder / CARD)
-    write_card(folder, {**card, "data": asdict(data), "evaluation": asdict(report)})
+    write_card(folder, {**card, "data": asdict(data), "evaluation": report})
 
 
 def training_note(folder: Path, path: Path) -> list[str]:
@@ -107,34 +171,12 @@ def training_note(folder: Path, path: Path) -> list[str]:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _page(card: Mapping[str, Any]) -> str:
+def _card_page(card: Mapping[str, Any]) -> str:
     title = NAMES.get(card["kind"], card["kind"])
-    parts = [f"<h1>{text(title)}</h1>", f"<p>Written {text(card['written'])} by {_versions(card['versions'])}.</p>"]
-    if card["data"] is not None:
-        data = card["data"]
-        parts.append(
-            f"<h2>Data</h2><p>{data['rows']} rows of <code>{text(data['file'])}</code> (sha256"
-            f" {text(data['sha256'][:16])}...), columns {text(', '.join(data['columns'][:40]))}.</p>"
-        )
-        parts.append(rows_html(["class", "rows"], [[name, str(count)] for name, count in data["classes"].items()]))
-    if card["evaluation"] is not None:
-        parts.append(f"<h2>Scores</h2>{evaluation_html(card['evaluation'])}")
-    parts.append(f"<h2>Limits</h2><ul>{_items(card['limits'])}</ul>")
-    settings = [[str(name), str(value)[:200]] for name, value in card["settings"].items()]
-    parts.append(f"<h2>Settings</h2>{rows_html(['setting', 'value'], settings)}")
-    return page(title, "\n".join(parts), STYLE)
-
-
-def _items(sentences: Iterable[str]) -> str:
-    return "".join(f"<li>{text(sentence)}</li>" for sentence in sentences)
-
-
-def _versions(versions: Mapping[str, str]) -> str:
-    return text(", ".join(f"{name} {number}" for name, number in versions.items()))
+    evaluation = "" if card["evaluation"] is None else evaluation_html(card["evaluation"])
+    body = _templates().get_template("model_card.html").render(title=title, card=card, evaluation=evaluation)
+    return page(title, body, STYLE)

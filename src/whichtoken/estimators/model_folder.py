@@ -2,7 +2,7 @@
 
 The JSON carries the format version, the checksum of the arrays and one of itself. Neither file can hold code, so loading
 runs none, and no file is opened because the JSON names it. Saving again writes the new arrays beside the old ones; the
-model changes at one moment, when `model.json` is replaced. Whoever dies before has the old model, afterwards the new one.
+model changes at one moment, when `model.json` is replaced: an interruption leaves the old model or the new one.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken import __version__
-from whichtoken.data.reading import JSON_VALUE, check_fits, parse_json, readable, reason, shown
 from whichtoken.errors import UsageError
 from whichtoken.files import cannot_write, replacing, write_text
+from whichtoken.reading import JSON_VALUE, check_fits, parse_json, readable, reason, shown
 
 FORMAT = "whichtoken-model"
-VERSION = 2  # raise it when an older program could not read what this one writes
+VERSION = 3  # raise it when an older program could not read what this one writes
 DESCRIPTION = "model.json"
 OURS = re.compile(r"\.?model[-\w]*\.(json|html|safetensors)")  # also what an interrupted save leaves
 CHECKSUM = re.compile(r"[0-9a-f]{64}")
@@ -67,7 +68,7 @@ def save_model(
     }
     plain = json.loads(json.dumps(description, allow_nan=False, default=_plain))
     text = json.dumps({**plain, "sha256": description_checksum(plain)}, indent=1, ensure_ascii=False)
-    with _alone(target):
+    with _locked(target):
         tensors_file = target / tensors_name(plain["tensors_sha256"])
         with replacing(tensors_file) as fresh:
             fresh.write_bytes(arrays)
@@ -85,15 +86,15 @@ def save_model(
 def describe_table(folder: str | Path, table: Mapping[str, Any]) -> None:
     """Add to a saved model how the columns of a table become its numbers, all at once."""
     place = Path(folder)
-    description = {**_description(place), "table": dict(table)}
+    description = {**_read_description(place), "table": dict(table)}
     text = json.dumps({**description, "sha256": description_checksum(description)}, indent=1, ensure_ascii=False)
-    with _alone(place.absolute()):
+    with _locked(place.absolute()):
         write_text(place / DESCRIPTION, text)
 
 
 @dataclass(frozen=True, eq=False)
 class OpenedFolder:
-    """A model folder that was read: whoever asks for its kind first need not open it again."""
+    """A model folder that was read, so that it need not be opened again once its kind is known."""
 
     folder: Path
     kind: str
@@ -108,14 +109,14 @@ class OpenedFolder:
 def read_folder(folder: str | Path) -> OpenedFolder:
     """Kind, parameters and arrays of a model folder, checked against their checksums."""
     place = Path(folder)
-    description = _description(place)
+    description = _read_description(place)
     try:
-        tensors = _tensors(place, description["tensors_sha256"])
+        tensors = _read_tensors(place, description["tensors_sha256"])
     except UsageError:
-        again = _description(place)
+        again = _read_description(place)
         if again["tensors_sha256"] == description["tensors_sha256"]:
             raise
-        description, tensors = again, _tensors(place, again["tensors_sha256"])  # it was saved anew meanwhile
+        description, tensors = again, _read_tensors(place, again["tensors_sha256"])  # it was saved anew meanwhile
     return OpenedFolder(place, description["kind"], description["parameters"], tensors, description.get("table"))
 
 
@@ -145,7 +146,7 @@ def check_writable(folder: str | Path) -> None:
     if others:
         raise UsageError(f"{shown(folder)} is not a model folder (it holds '{shown(others[0])}'); choose a new one")
     if (target / DESCRIPTION).exists() or (target / DESCRIPTION).is_symlink():
-        _parsed(target)  # raises unless it is ours, of whatever version
+        _read_json(target)  # raises unless it is ours, of whatever version
 
 
 def description_checksum(description: Mapping[str, Any]) -> str:
@@ -160,7 +161,7 @@ def tensors_name(tensors_sha256: str) -> str:
     return f"model-{tensors_sha256[:16]}.safetensors"
 
 
-def _parsed(folder: Path) -> dict[str, Any]:
+def _read_json(folder: Path) -> dict[str, Any]:
     """The JSON of a model folder, if it is one of ours."""
     if not folder.is_dir():
         raise UsageError(
@@ -169,15 +170,15 @@ def _parsed(folder: Path) -> dict[str, Any]:
     if not (folder / DESCRIPTION).exists() and not (folder / DESCRIPTION).is_symlink():
         raise UsageError(f"{shown(folder)} is not a model folder: it has no {DESCRIPTION}")
     with readable(folder / DESCRIPTION, "JSON"):
-        description = parse_json(_content(folder / DESCRIPTION, JSON_VALUE).decode())
+        description = parse_json(_read_regular(folder / DESCRIPTION, JSON_VALUE).decode())
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise UsageError(f"{shown(folder)} is not a model folder: {DESCRIPTION} is not one of whichtoken's")
     return description
 
 
-def _description(folder: Path) -> dict[str, Any]:
+def _read_description(folder: Path) -> dict[str, Any]:
     """The JSON of a model folder, of this version and as it was written."""
-    description = _parsed(folder)
+    description = _read_json(folder)
     version = description.get("version")
     if isinstance(version, int) and version > VERSION:
         raise UsageError(
@@ -203,12 +204,12 @@ def _description(folder: Path) -> dict[str, Any]:
     return description
 
 
-def _tensors(folder: Path, sha256: str) -> Tensors:
+def _read_tensors(folder: Path, sha256: str) -> Tensors:
     from safetensors.numpy import load
 
     file = folder / tensors_name(sha256)
     with readable(file, "safetensors"):
-        arrays = _content(file)
+        arrays = _read_regular(file)
         if hashlib.sha256(arrays).hexdigest() != sha256:
             raise UsageError(
                 f"{shown(folder)}: {file.name} does not match the checksum in {DESCRIPTION}; it was changed or damaged,"
@@ -220,7 +221,7 @@ def _tensors(folder: Path, sha256: str) -> Tensors:
             raise ValueError(f"numbers of the type {reason(error)} are not known") from error
 
 
-def _content(file: Path, expansion: int = 2) -> bytes:
+def _read_regular(file: Path, expansion: int = 2) -> bytes:
     """The bytes of a regular file that lies in its folder itself: links may lead anywhere."""
     if file.is_symlink():
         raise UsageError(f"{shown(file)} is a link; a model folder holds its own files")
@@ -234,8 +235,8 @@ def _content(file: Path, expansion: int = 2) -> bytes:
 
 
 @contextmanager
-def _alone(target: Path) -> Iterator[None]:
-    """Make the folder, and keep others from saving into it at the same time; a new one vanishes if the block fails."""
+def _locked(target: Path) -> Iterator[None]:
+    """Make the folder and lock it against other savers; a new one is deleted if the block fails."""
     try:
         new = [place for place in (target, *target.parents) if not place.exists()]
         target.mkdir(parents=True, exist_ok=True)
@@ -264,3 +265,108 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise ValueError(f"parameters must be JSON; got {value!r} of type {type(value).__name__}")
+
+
+Array = NDArray[np.float64]
+LARGEST_LABELS = 1 << 28  # bytes of all together: each takes as much as the longest
+
+
+@contextmanager
+def stored_fields(folder: object) -> Iterator[None]:
+    """Turn whatever goes wrong while a model is built from a folder into one sentence."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{shown(str(folder))} is damaged: {error}; fit the model again") from error
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, RecursionError) as error:
+        said = f"{reason(error)} is missing" if isinstance(error, KeyError) else reason(error)
+        raise UsageError(f"{shown(str(folder))} is damaged: {said}; fit the model again") from error
+
+
+def section(where: str, stored: Any, names: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
+    """An object with exactly these names."""
+    if not isinstance(stored, dict):
+        raise UsageError(f"'{where}' is not an object")
+    for name in names:
+        if name not in stored:
+            raise UsageError(f"'{where}' has no '{name}'")
+    if strange := set(stored) - {*names, *optional}:
+        raise UsageError(f"'{where}' has an unknown field '{shown(min(strange))}'")
+    return stored
+
+
+def number(where: str, value: Any, low: float, *, include_low: bool = False) -> float:
+    """A finite number above `low`, or `low` itself if it is included."""
+    real = isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
+    if not real or not (value > low or (include_low and value == low)):
+        wanted = f"of at least {low:g}" if include_low else f"above {low:g}"
+        raise UsageError(f"'{where}' is {shown(repr(value)[:60])}, not a finite number {wanted}")
+    return float(value)
+
+
+def count(where: str, value: Any, least: int = 1) -> int:
+    """A whole number."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 53:
+        raise UsageError(f"'{where}' is {shown(repr(value)[:60])}, not a whole number of at least {least}")
+    return value
+
+
+def texts(where: str, values: Any, size: int | None = None, *, unique: bool = True) -> list[str]:
+    """A list of strings."""
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise UsageError(f"'{where}' is not a list of texts")
+    if size is not None and len(values) != size:
+        raise UsageError(f"'{where}' has {len(values)} entries instead of {size}")
+    if unique and len(set(values)) < len(values):
+        raise UsageError(f"'{where}' names the same thing twice")
+    return values
+
+
+def arrays(tensors: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Array]:
+    """Exactly the named arrays, of these shapes, of finite numbers in double precision."""
+    if set(tensors) != set(shapes):
+        raise UsageError(f"arrays {', '.join(map(shown, sorted(tensors)))} are not {', '.join(sorted(shapes))}")
+    for name, shape in shapes.items():
+        array = tensors[name]
+        if array.dtype != np.float64 or array.shape != shape:
+            raise UsageError(f"array '{name}' is {array.dtype} of shape {array.shape}, not float64 of shape {shape}")
+        if not np.isfinite(array).all():
+            raise UsageError(f"array '{name}' holds numbers that are not finite")
+        yield array
+
+
+def storable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of an estimator without the state of a generator, which belongs to the fit and not to the model."""
+    seed = settings.get("random_state")
+    return {**settings, "random_state": seed if isinstance(seed, int | np.integer | None) else None}
+
+
+def check_seed(value: Any) -> None:
+    """Refuse what is no seed."""
+    if value is not None:
+        count("random_state", value, 0)
+
+
+def classes_as_json(classes: NDArray[Any]) -> dict[str, Any]:
+    """Class labels with their dtype."""
+    return {"dtype": classes.dtype.str if classes.dtype != object else "object", "values": classes.tolist()}
+
+
+def classes_from_json(stored: Any) -> NDArray[Any]:
+    """The array that `classes_as_json` described: two or more labels of one type, ascending, each once."""
+    described = section("classes", stored, ["dtype", "values"])
+    dtype = np.dtype(str(described["dtype"]))
+    values = described["values"]
+    plain = isinstance(values, list) and all(isinstance(value, str | int | float) for value in values)
+    if dtype.kind not in "biufUO" or not plain or not 2 <= len(values) <= LARGEST_LABELS // max(1, dtype.itemsize):
+        raise UsageError("'classes' are not two or more texts or numbers")
+    classes = np.array(values, dtype=dtype)
+    same = list(map(repr, classes.tolist())) == list(map(repr, values))  # 1, 1.0 and True are not
+    if not same or not all(a < b for a, b in pairwise(values)):
+        raise UsageError("'classes' are not in ascending order, each once, in their type")
+    return classes
+
+
+def scores(classes: NDArray[Any]) -> int:
+    """Number of scores: one for two classes, otherwise one for each."""
+    return 1 if len(classes) == 2 else len(classes)

@@ -21,30 +21,30 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from whichtoken.checks import check_count, check_integer, check_range
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
-from whichtoken.estimators import model_values as stored
+from whichtoken.estimators import model_folder as stored
 from whichtoken.estimators._fitted_summary import FittedSummary
 from whichtoken.estimators.model_folder import OpenedFolder, load_model, save_model
-from whichtoken.models.whitening import Whitening
 from whichtoken.processes import safe_children
-from whichtoken.training.structure_aware_descent import (
+from whichtoken.theory.attention_regression.structure_aware_descent import (
     AttentionFit,
     FactorDescent,
     Iterate,
     StructureAwareDescent,
 )
+from whichtoken.theory.attention_regression.whitening import Whitening
 
 Array = NDArray[np.float64]
 
 KIND = "attention-regressor"
 FITTED = ("n_features_in", "feature_names_in", "outputs", "choice", "status", "message", "n_iter")
-MATERIAL = 0.01  # squared relative error of the map on another context from which on it is told
+MATERIAL = 0.01  # squared relative error of the map on another context from which on a warning is given
 UNLIKELY = 10.0  # times the error that as many tokens of the right covariance have on average
 LOGIT_NORMS = (0.03, 0.1, 0.3)  # what a validation compares: the larger, the further from a linear map
 
 
 @dataclass(frozen=True)
 class RegressionChoice(Shown):
-    """What a fit settled on: damping and length of the logits, with the held-out errors where some were compared."""
+    """What a fit chose: damping and length of the logits, with the held-out errors where some were compared."""
 
     alpha: float  # of the last step
     logit_norm: float
@@ -52,10 +52,10 @@ class RegressionChoice(Shown):
 
 
 class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEstimator):
-    """One attention head that predicts a label as A times the attention mean of its context.
+    """Linear regression by one softmax attention head, trained at a geometric rate whatever the conditioning.
 
-    The training tokens are the context unless `predict` is given another. It approaches least squares and does not beat
-    it: use it to study, probe or distil an attention layer.
+    Reach for it to study, probe or distill an attention layer; it approaches least squares and does not beat it. A label is
+    predicted as A times the attention mean of the context: the training tokens, unless `predict` is given others.
 
     Parameters
     ----------
@@ -63,9 +63,9 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         Damping of the preconditioners, relative to their largest eigenvalue; "auto" is the noise level of the fit.
     cv : int, optional
         Folds of a validation that chooses `logit_norm` among 0.03, 0.1 and 0.3. None: the rule of the solver, 0.3 for
-        centred tokens and 0.75 otherwise.
+        centered tokens and 0.75 otherwise.
     preconditioner, step, balance, logit_norm, logit_cap, center, start, start_samples, backtrack : as in `StructureAwareDescent`
-        How the factors are trained; see `whichtoken.training.StructureAwareDescent`.
+        How the factors are trained; see `whichtoken.theory.attention_regression.StructureAwareDescent`.
     max_iter, tol : int and float
         At most this many steps; training ends when three of them lower the loss by less than `tol`, relative.
     device : str, default="cpu"
@@ -152,16 +152,16 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         rng = self.random_state
         if not isinstance(rng, np.random.Generator):
             rng = np.random.default_rng(check_random_state(rng).randint(2**31))
-        losses = {} if self.cv is None else self._validated(solver, tokens, targets, int(rng.integers(2**31)))
+        losses = {} if self.cv is None else self._held_out_errors(solver, tokens, targets, int(rng.integers(2**31)))
         if losses:
             solver = replace(solver, logit_norm=min(losses, key=losses.__getitem__))
-        self.fit_ = solver.fit(tokens, targets, rng, device=self.device, observe=_say if self.verbose else None)
+        self.fit_ = solver.fit(tokens, targets, rng, device=self.device, observe=_report_step if self.verbose else None)
         if self.fit_.descent.status == "diverged":
             warnings.warn(f"training diverged: {self.fit_.descent.message}", ConvergenceWarning, stacklevel=2)
         final = self.fit_.descent.final
         self.choice_ = RegressionChoice(final.damping, final.logit_norm, losses)
         self.n_iter_ = len(self.fit_.descent.trace) - 1
-        self._keep_layer(labels.ndim)
+        self._set_layer(labels.ndim)
         return self
 
     def predict(self, X: ArrayLike, context: ArrayLike | None = None) -> Array:
@@ -175,10 +175,10 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         tokens: Array | None = None if context is None else check_array(context, dtype=np.float64, input_name="context")
         outputs = self.fit_.predict(queries, tokens)
         if tokens is not None:
-            self._warn_of_other_moments(tokens)
+            self._warn_of_mismatch(tokens)
         return outputs[:, 0] if self.coef_.ndim == 1 else outputs
 
-    def _warn_of_other_moments(self, context: Array) -> None:
+    def _warn_of_mismatch(self, context: Array) -> None:
         error, expected = self.fit_.context_mismatch(context)
         if error > max(MATERIAL, UNLIKELY * expected):
             moments = "covariance" if self.fit_.center else "mean or covariance"
@@ -220,7 +220,7 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
             model._solver()
             stored.check_seed(model.random_state)
             fitted = stored.section("fitted", parts["fitted"], FITTED)
-            model._take_fitted(fitted, tensors)
+            model._set_fitted(fitted, tensors)
         return model
 
     def _solver(self) -> StructureAwareDescent:
@@ -247,7 +247,9 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
             tolerance=self.tol,
         )
 
-    def _validated(self, solver: StructureAwareDescent, tokens: Array, labels: Array, seed: int) -> dict[float, float]:
+    def _held_out_errors(
+        self, solver: StructureAwareDescent, tokens: Array, labels: Array, seed: int
+    ) -> dict[float, float]:
         """Held-out mean square errors by length of the logits."""
         assert self.cv is not None
         folds = list(KFold(min(self.cv, len(tokens)), shuffle=True, random_state=seed).split(tokens))
@@ -260,16 +262,16 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
             )
         return dict(zip(norms, np.reshape(errors, (len(norms), -1)).mean(axis=1).tolist(), strict=True))
 
-    def _keep_layer(self, dimensions: int) -> None:
+    def _set_layer(self, dimensions: int) -> None:
         """The layer in raw coordinates, and the linear map that it is; labels had so many dimensions."""
         self.value_, self.key_query_, self.context_ = self.fit_.value, self.fit_.key_query, self.fit_.context
-        centred = self.context_ - self.fit_.whitening.mean
-        linear_map = self.value_ @ (centred.T @ centred / len(centred)) @ self.key_query_.T
+        centered = self.context_ - self.fit_.whitening.mean
+        linear_map = self.value_ @ (centered.T @ centered / len(centered)) @ self.key_query_.T
         intercept = self.fit_.label_mean - linear_map @ self.fit_.whitening.mean
         self.coef_: Array = linear_map[0] if dimensions == 1 else linear_map
         self.intercept_: Any = intercept[0] if dimensions == 1 else intercept
 
-    def _take_fitted(self, fitted: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> None:
+    def _set_fitted(self, fitted: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> None:
         """The stored layer, if its parts fit together."""
         dim = self.n_features_in_ = stored.count("n_features_in", fitted["n_features_in"])
         if fitted["feature_names_in"]:
@@ -304,7 +306,7 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         whitening = Whitening(mean, root, inverse_root)
         descent = FactorDescent(final, (final,), fitted["status"], fitted["message"])
         self.fit_ = AttentionFit(*whitening.to_raw(P, Q), context, whitening, label_mean, self.center, descent)
-        self._keep_layer(dimensions)
+        self._set_layer(dimensions)
 
 
 def _held_out_error(
@@ -319,5 +321,5 @@ def _held_out_error(
     return float(np.mean((fit.predict(tokens[outside]) - labels[outside]) ** 2))
 
 
-def _say(iterate: Iterate) -> None:
+def _report_step(iterate: Iterate) -> None:
     print(f"step {iterate.iteration}: loss {iterate.loss:.6g}", file=sys.stderr)

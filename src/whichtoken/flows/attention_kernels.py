@@ -12,28 +12,31 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from whichtoken.attention.sequence import NO_NULL, fall_short, lead, weigh
+from whichtoken.attention.kernels import NO_NULL, lead, shortfall_of, weigh
 from whichtoken.flows.mirror_steps import FLOW, LOG_HUGE, PLAIN, advance, later, log_length, primal
 
 
 @njit(cache=True, nogil=True)
 def descend(
-    tokens: Any,  # (n, T, d)
-    queries: Any,  # (n, d)
-    labels: Any,  # (n,)
-    dual: Any,  # (d d,), of W, updated in place
-    decoder_dual: Any,  # (d,), of v, updated in place
-    q: float,
-    lr: float,
-    lr_decoder: float,  # 0 keeps v fixed
-    steps: int,
-    rule: int,
-    log_slope: Any,
-    recorded: Any,  # (r,) ascending
-    kept: Any,  # (r, d d + d) out: dual variables of W, then of v
-    kept_logs: Any,  # (r, 3) out: log-units of W and v, log-time
-) -> Any:
-    """Descend in W and v at once; return the log-units, the log-time, the winning tokens and when they last changed."""
+    tokens: Any, queries: Any, labels: Any, dual: Any, decoder_dual: Any, q: float, lr: float, lr_decoder: float, steps: int,
+    rule: int, log_slope: Any, recorded: Any, kept: Any, kept_logs: Any,
+) -> Any:  # fmt: skip
+    """Descend in W and v at once; return the log-units, the log-time, the winning tokens and when they last changed.
+
+    Parameters
+    ----------
+    tokens, queries, labels : (n, T, d), (n, d) and (n,)
+    dual, decoder_dual : (d d,) and (d,)
+        Dual variables of W and v, updated in place.
+    lr_decoder
+        0 keeps v fixed.
+    recorded : (r,)
+        Step numbers, ascending.
+    kept : (r, d d + d)
+        Written: dual variables of W, then of v.
+    kept_logs : (r, 3)
+        Written: log-units of W and v, log-time.
+    """
     sequences, length, dim = tokens.shape
     selected = np.zeros(sequences, dtype=np.int64)
     previous = np.zeros_like(selected)
@@ -80,22 +83,24 @@ def descend(
 
 @njit(cache=True, nogil=True)
 def weight_gradient(
-    tokens: Any,  # (n, T, d)
-    queries: Any,  # (n, d)
-    gamma: Any,  # (n, T) token scores, divided by exp(log_gamma)
-    log_gamma: float,
-    weights: Any,  # (d, d), W divided by exp(log_size)
-    log_size: float,
-    log_slope: Any,
-    selected: Any,  # (n,) out: winning tokens
-    attention: Any,  # (n, T) out
-    log_slopes: Any,  # (n,) out: log |l'(m_i)|
-) -> Any:
+    tokens: Any, queries: Any, gamma: Any, log_gamma: float, weights: Any, log_size: float, log_slope: Any, selected: Any,
+    attention: Any, log_slopes: Any,
+) -> Any:  # fmt: skip
     """-dL/dW as a vector (d d,) and the log of its factor.
 
     With the winner k of sequence i, dL/dW = mean_i l'(m_i) sum_t s_it (gamma_it - m_i) (x_it - x_ik) z_i^T, because
     s_it (gamma_it - m_i) sums to zero over t. The winner's own term, a difference of nearly equal numbers, drops out,
     and the largest of the other weights can be divided out before any is exponentiated.
+
+    Parameters
+    ----------
+    tokens, queries : (n, T, d) and (n, d)
+    gamma : (n, T)
+        Token scores, divided by exp(log_gamma).
+    weights : (d, d)
+        W, divided by exp(log_size).
+    selected, attention, log_slopes : (n,), (n, T) and (n,)
+        Written: winning tokens, attention, log |l'(m_i)|.
     """
     sequences, length, dim = tokens.shape
     size, gamma_size = math.exp(min(log_size, LOG_HUGE)), math.exp(min(log_gamma, LOG_HUGE))
@@ -145,19 +150,12 @@ def _token_scores(tokens: Any, labels: Any, decoder: Any, gamma: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _attend(
-    tokens: Any,
-    key: Any,
-    gamma: Any,
-    size: float,
-    gamma_size: float,
-    log_slope: Any,
-    log_pulls: Any,
-    signs: Any,
+    tokens: Any, key: Any, gamma: Any, size: float, gamma_size: float, log_slope: Any, log_pulls: Any, signs: Any,
     attention: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     """Write log of |l'(m)| s_t |gamma_t - m|, the sign of gamma_t - m and s_t; return winner and log |l'(m)|."""
     winner, total = look(tokens, key, size, log_pulls, attention)
-    highest, shortfall = fall_short(gamma, None, attention, winner, 0.0, total)
+    highest, shortfall = shortfall_of(gamma, None, attention, winner, 0.0, total)
     slope = log_slope(gamma_size * (highest - shortfall))
     attention /= total
     pull(tokens, gamma, winner, highest, shortfall, slope - math.log(total), log_pulls, signs)

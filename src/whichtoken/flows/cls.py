@@ -4,6 +4,17 @@ The loss falls like exp(-|p|) and real time grows like exp(|p|), so the flow run
 the gradient comes from the log domain: differences to the winning token of each sequence, weights relative to the largest of
 all. It then keeps its digits at a loss of 1e-100. One large first step stretches the embeddings along v, and the valley of the
 loss becomes so narrow that only an implicit integrator with the exact derivative of the velocity stays in it.
+
+========  =====================================================================
+symbol    meaning
+========  =====================================================================
+p, v      `<cls>` vector and value vector, (d,)
+E, S      embeddings (|S|, d) of the vocabulary S
+a_s, g_s  score p.E_s and value v.E_s of a token
+q_s       attention on token s, proportional to its count times exp(a_s)
+f, y      output sum_s q_s g_s of a sequence and its label
+z         coordinates of p in the span of the embeddings
+========  =====================================================================
 """
 
 from __future__ import annotations
@@ -15,18 +26,23 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.integrate import BDF
 
+from whichtoken.attention.kernels import NO_NULL, lead, shortfall_of, weigh_in_logs
+from whichtoken.attention.losses import log_logistic, log_logistic_slope
+from whichtoken.attention.pooling import NO_WINNER
 from whichtoken.checks import check_count, check_range
-from whichtoken.data.token_counts import as_counts, as_signs
+from whichtoken.datasets.token_counts import as_counts, as_signs
 from whichtoken.display.shown import Shown
-from whichtoken.flows.cls_kernels import token_curvature, token_pull
+from whichtoken.theory.trained_embeddings.attention import secondary_sets, selection_sets
 from whichtoken.theory.trained_embeddings.one_step import as_parameters
-from whichtoken.theory.trained_embeddings.selection import secondary_sets, selection_sets
 
 Vector = NDArray[np.float64]
+Indices = NDArray[np.int32]
+Field = Callable[[float, Vector], Vector]
 RECORDS = 16  # recorded points per decade of arc length
 MOST_EVALUATIONS = 50_000  # hundreds are usual, thousands after a first step that has ruined the start
 STEPS_TO_LOOK = 500  # at a minimum, unit speed goes back and forth for ever: look for one now and then
@@ -69,8 +85,7 @@ class ClsPath(Shown):
     @property
     def scores(self) -> Vector:
         """a_s = p.E_s at the end, (|S|,)."""
-        scores: Vector = self.embeddings @ self.positions[-1]
-        return scores
+        return np.asarray(self.embeddings @ self.positions[-1])
 
     @cached_property
     def selected(self) -> sparse.csr_array:
@@ -150,16 +165,10 @@ def cls_flow(
     True
     """
     problem = _Problem.of(embeddings, cls, value, counts, labels)
-    arc, states, settled, evaluations = _follow(
-        problem.velocity,
-        np.zeros(problem.dim),
-        arc_length,
-        tolerance,
-        relative_error,
-        turning=problem.turning,
-        at_rest=problem.at_rest,
+    start, near_minimum = np.zeros(problem.dim), problem.near_minimum
+    return problem.path(
+        *_follow(problem.velocity, start, arc_length, tolerance, relative_error, problem.turning, near_minimum)
     )
-    return problem.path(arc, states, settled, evaluations)
 
 
 def key_query_flow(
@@ -198,56 +207,8 @@ def key_query_flow(
     return within.path(arc, np.array([query(state) for state in states]), settled, evaluations)
 
 
-def _follow(
-    velocity: Callable[[float, Vector], Vector],
-    start: Vector,
-    length: float,
-    tolerance: float,
-    relative_error: float,
-    turning: Callable[[float, Vector], Vector] | None = None,
-    at_rest: Callable[[Vector], bool] = lambda state: False,
-) -> tuple[Vector, Vector, bool, int]:
-    """Arc lengths (k,), states (k, r), whether the direction settled, and the number of evaluations.
-
-    `turning` is the derivative of the velocity, by differences where there is none; `at_rest` says whether a state lies at a
-    minimum.
-    """
-    check_range("arc_length", length, 0.0, math.inf)
-    check_range("tolerance", tolerance, 0.0, 1.0, include_low=True)
-    shortest = min(FIRST_RECORD, length / 10)
-    records = np.geomspace(shortest, length, math.ceil(RECORDS * math.log10(length / shortest)) + 1)
-    solver = BDF(velocity, 0.0, start, length, rtol=relative_error, atol=ABSOLUTE_ERROR, jac=turning)
-    states, settled, steps = [start], False, 0
-    for record in records:
-        while solver.t < record and solver.status == "running":
-            message, steps = solver.step(), steps + 1
-            failed, spent = solver.status == "failed", solver.nfev > MOST_EVALUATIONS
-            if (failed or spent or steps % STEPS_TO_LOOK == 0) and at_rest(solver.y):
-                raise ArithmeticError(
-                    f"the flow comes to rest at arc length {solver.t:.4g}: the gradient vanishes there, the loss curves "
-                    "upwards in every direction that changes it, and so it has a minimum at a finite p"
-                )
-            if failed or spent:
-                raise ArithmeticError(
-                    f"the flow could not be followed beyond arc length {solver.t:.4g}: "
-                    + (message or f"{solver.nfev:,} gradients were not enough; try a shorter arc_length")
-                )
-        states.append(solver.y if solver.t == record else solver.dense_output()(record))
-        settled = tolerance > 0 and len(states) > 3 and _turn(states) < tolerance
-        if settled:
-            break
-    return np.concatenate([[0.0], records])[: len(states)], np.array(states), settled, solver.nfev
-
-
 def cls_descent(
-    embeddings: ArrayLike,
-    cls: ArrayLike,
-    value: ArrayLike,
-    counts: Any,
-    labels: ArrayLike,
-    *,
-    lr: float,
-    steps: int,
+    embeddings: ArrayLike, cls: ArrayLike, value: ArrayLike, counts: Any, labels: ArrayLike, *, lr: float, steps: int
 ) -> ClsPath:
     """Plain gradient descent on p, p <- p - lr grad L, recorded at geometrically spaced steps; arc is the way it made."""
     check_range("lr", lr, 0.0, math.inf)
@@ -264,6 +225,44 @@ def cls_descent(
             states.append(state)
             arcs.append(arc)
     return problem.path(np.array(arcs), np.array(states), False, steps)
+
+
+def _follow(
+    velocity: Field, start: Vector, length: float, tolerance: float, relative_error: float, turning: Field | None = None,
+    near_minimum: Callable[[Vector], bool] = lambda state: False,
+) -> tuple[Vector, Vector, bool, int]:  # fmt: skip
+    """Arc lengths (k,), states (k, r), whether the direction settled, and the number of evaluations.
+
+    `turning` is the derivative of the velocity, by differences where there is none; `near_minimum` says whether a state lies at a
+    minimum.
+    """
+    check_range("arc_length", length, 0.0, math.inf)
+    check_range("tolerance", tolerance, 0.0, 1.0, include_low=True)
+    shortest = min(FIRST_RECORD, length / 10)
+    records = np.geomspace(shortest, length, math.ceil(RECORDS * math.log10(length / shortest)) + 1)
+    solver = BDF(velocity, 0.0, start, length, rtol=relative_error, atol=ABSOLUTE_ERROR, jac=turning)
+    states, settled, steps = [start], False, 0
+    for record in records:
+        while solver.t < record and solver.status == "running":
+            message, steps = solver.step(), steps + 1
+            failed, spent = solver.status == "failed", solver.nfev > MOST_EVALUATIONS
+            if (failed or spent or steps % STEPS_TO_LOOK == 0) and near_minimum(solver.y):
+                raise ArithmeticError(
+                    f"the flow comes to rest at arc length {solver.t:.4g}: the gradient vanishes there, the loss curves "
+                    "upwards in every direction that changes it, and so it has a minimum at a finite p"
+                )
+            if failed or spent:
+                raise ArithmeticError(
+                    f"the flow could not be followed beyond arc length {solver.t:.4g}: "
+                    + (message or f"{solver.nfev:,} gradients were not enough; try a shorter arc_length")
+                )
+        states.append(solver.y if solver.t == record else solver.dense_output()(record))
+        if tolerance > 0 and len(states) > 3:
+            before, last = _unit(np.diff(np.array(states[-3:]), axis=0))
+            settled = 1.0 - float(before @ last) < tolerance
+        if settled:
+            break
+    return np.concatenate([[0.0], records])[: len(states)], np.array(states), settled, solver.nfev
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,10 +309,9 @@ class _Problem:
         if norm == 0.0:
             return np.zeros_like(curvature)
         unit = gradient / norm
-        turning: Vector = (np.outer(unit, unit @ curvature) - curvature) / norm
-        return turning
+        return np.asarray((np.outer(unit, unit @ curvature) - curvature) / norm)
 
-    def at_rest(self, state: Vector) -> bool:
+    def near_minimum(self, state: Vector) -> bool:
         """Whether a minimum is next to the state: Newton steps lead to it, and there the loss curves upwards.
 
         Directions in which all tokens of every sequence keep the same score change nothing and are left out.
@@ -343,18 +341,14 @@ class _Problem:
         )
         return pull @ self.lift, self.lift.T @ curvature @ self.lift
 
-    def log_loss(self, state: Vector) -> float:
-        return self._pull(state)[2]
-
     def _pull(self, state: Vector) -> tuple[Vector, float, float]:
-        scores = self.offset + self.lift @ state
-        counts = self.counts
+        counts, scores = self.counts, self.offset + self.lift @ state
         return token_pull(scores, self.values, counts.indptr, counts.indices, self.log_counts, self.signs)
 
     def path(self, arc: Vector, states: Vector, settled: bool, evaluations: int) -> ClsPath:
         positions = self.start + states @ self.basis.T
         directions = np.array([self.velocity(0.0, state) for state in states]) @ self.basis.T
-        losses = np.array([self.log_loss(state) for state in states])
+        losses = np.array([self._pull(state)[2] for state in states])
         return ClsPath(arc, positions, directions, losses, self.counts, self.embeddings, settled, evaluations)
 
 
@@ -363,7 +357,85 @@ def _unit(vectors: Vector) -> Vector:
     return vectors / np.where(norms > 0, norms, 1.0)
 
 
-def _turn(states: list[Vector]) -> float:
-    """1 - cosine of the last two increments."""
-    before, last = _unit(np.diff(np.array(states[-3:]), axis=0))
-    return 1.0 - float(before @ last)
+@njit(cache=True, nogil=True)
+def token_pull(
+    scores: Vector, values: Vector, indptr: Indices, tokens: Indices, log_counts: Vector, signs: Vector
+) -> tuple[Vector, float, float]:
+    """dL / da for every token in the log domain: exp(second) times first, (|S|,); and the log of the loss.
+
+    A sequence whose winner is k contributes r q_s (g_s - f) to the others and minus their sum to k. Nothing cancels however
+    close q_k is to 1, because f itself comes from differences to g_k.
+    """
+    n = len(signs)
+    log_weights, shares = np.empty(len(tokens)), np.empty(len(tokens))
+    highest, shortfalls, log_residuals, log_losses = np.empty((4, n))
+    winners, second = np.full(n, NO_WINNER), np.full(n, -np.inf)  # largest log q beside the winner's
+    for x in range(n):
+        start, stop = indptr[x], indptr[x + 1]
+        part, logs = tokens[start:stop], log_weights[start:stop]
+        top, null, total = weigh_in_logs(scores, part, log_counts[start:stop], NO_NULL, logs, shares)
+        highest[x], shortfalls[x] = shortfall_of(values, part, shares, top, null, total)
+        winners[x] = top
+        for e in range(stop - start):
+            if e != top:
+                second[x] = max(second[x], logs[e])
+        margin = signs[x] * (highest[x] - shortfalls[x])
+        log_residuals[x], log_losses[x] = log_logistic_slope(margin), log_logistic(margin)
+    log_scale = (log_residuals + second).max()
+    if log_scale == -np.inf:  # no sequence has two tokens
+        log_scale = 0.0
+    pull = np.zeros(len(scores))
+    for x in range(n):
+        start, total = indptr[x], 0.0
+        for e in range(indptr[x + 1] - start):
+            if e != winners[x]:
+                token = tokens[start + e]
+                weight = math.exp(log_residuals[x] + log_weights[start + e] - log_scale)
+                part_pull = -signs[x] / n * weight * lead(values[token], highest[x], shortfalls[x])
+                pull[token] += part_pull
+                total += part_pull
+        if winners[x] != NO_WINNER:
+            pull[tokens[start + winners[x]]] -= total
+    peak = log_losses.max()
+    return pull, log_scale, peak + math.log(np.exp(log_losses - peak).mean())
+
+
+@njit(cache=True, nogil=True)
+def token_curvature(
+    scores: Vector, values: Vector, indptr: Indices, tokens: Indices, log_counts: Vector, signs: Vector, log_scale: float
+) -> Vector:  # fmt: skip
+    """d^2 L / da da of every two tokens over exp(log_scale), (|S|, |S|).
+
+    With w the slopes of one sequence's loss, and h = g - f, its part is diag(w) - w q^T - q w^T - y sigma(y f) w (q h)^T. Every
+    term carries a slope, so nothing over- or underflows at the scale that `token_pull` returns.
+    """
+    n, largest = len(signs), 0
+    for x in range(n):
+        largest = max(largest, indptr[x + 1] - indptr[x])
+    logs, shares, slopes, weighted, weights = np.empty((5, largest))
+    curvature = np.zeros((len(scores), len(scores)))
+    for x in range(n):
+        start, size = indptr[x], indptr[x + 1] - indptr[x]
+        part = tokens[start : start + size]
+        top, null, total = weigh_in_logs(scores, part, log_counts[start : start + size], NO_NULL, logs, shares)
+        if top == NO_WINNER:
+            continue
+        highest, shortfall = shortfall_of(values, part, shares, top, null, total)
+        margin = signs[x] * (highest - shortfall)
+        log_residual, confidence = log_logistic_slope(margin), math.exp(log_logistic_slope(-margin))
+        others = 0.0
+        for e in range(size):
+            weights[e] = math.exp(logs[e])
+            ahead = lead(values[part[e]], highest, shortfall)
+            weighted[e] = weights[e] * ahead
+            if e != top:
+                slopes[e] = -signs[x] / n * math.exp(log_residual + logs[e] - log_scale) * ahead
+                others += slopes[e]
+        weighted[top], slopes[top] = weights[top] * shortfall, -others
+        for i in range(size):
+            curvature[part[i], part[i]] += slopes[i]
+            for j in range(size):
+                curvature[part[i], part[j]] -= (
+                    slopes[i] * weights[j] + weights[i] * slopes[j] + signs[x] * confidence * slopes[i] * weighted[j]
+                )
+    return curvature

@@ -1,4 +1,4 @@
-"""The limit problem of an optimiser: where it takes the key-query matrix of a user's own layer, with a certificate."""
+"""The limit problem of an optimizer: where it takes the key-query matrix of a user's own layer, with a certificate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CONSTRAINED = {
 
 @dataclass(frozen=True)
 class Geometry:
-    """A norm whose margin an optimiser maximises, and who says so; or, with norm None, why none is known."""
+    """A norm whose margin an optimizer maximizes, and who says so; or, with norm None, why none is known."""
 
     norm: Literal["entrywise", "schatten"] | None
     p: float
@@ -44,7 +44,7 @@ class Geometry:
 
 @dataclass(frozen=True, eq=False)
 class LimitProblem(Shown):
-    """Where an optimiser takes the direction of W, as far as it is known.
+    """Where an optimizer takes the direction of W, as far as it is known.
 
     Attributes
     ----------
@@ -58,9 +58,9 @@ class LimitProblem(Shown):
     source
         Who proves it, and for what.
     pace
-        lr times the margin, over what the optimiser's averages of gradients forget in a step. Below 1, steps of constant size
-        reach the limit; above, they miss it or take very long, and the step size has to decay (`optimisers/momentum`,
-        `optimisers/adam`). 0 without averages that matter, nan where no norm is known.
+        lr times the margin, over what the optimizer's averages of gradients forget in a step. Below 1, steps of constant size
+        reach the limit; above, they miss it or take very long, and the step size has to decay (`optimizers/momentum`,
+        `optimizers/adam`). 0 without averages that matter, nan where no norm is known.
     """
 
     norm: Literal["entrywise", "schatten"] | None
@@ -82,17 +82,17 @@ def limit_problem(
     *,
     factored: bool | None = None,
 ) -> LimitProblem:
-    """The certified max-margin problem to which a torch optimiser takes the key-query weights, or why none is known.
+    """The certified max-margin problem to which a torch optimizer takes the key-query weights, or why none is known.
 
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
-        The optimiser as it trains the layer: SGD, Adam, AdamW, RMSprop, Muon or `whichtoken.optim.MirrorDescent`. All groups
+        The optimizer as it trains the layer: SGD, Adam, AdamW, RMSprop, Muon or `whichtoken.optim.MirrorDescent`. All groups
         of parameters must have the same options, up to lr.
     tokens, queries, selected : as in `key_query_svm`
         The sequences, one query for each, and the tokens that attention selects.
     factored : bool, optional
-        Whether keys and queries are trained as two matrices, W = K Q^T. By default True if the optimiser holds more than one
+        Whether keys and queries are trained as two matrices, W = K Q^T. By default True if the optimizer holds more than one
         matrix.
 
     Returns
@@ -114,46 +114,36 @@ def limit_problem(
 
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise UsageError(
-            f"optimizer={optimizer!r} must be an instance of a torch optimiser, as in torch.optim.Adam(...)"
+            f"optimizer={optimizer!r} must be an instance of a torch optimizer, as in torch.optim.Adam(...)"
         )
     matrices = [tuple(p.shape) for group in optimizer.param_groups for p in group["params"] if p.ndim == 2]
     if factored is None:
         factored = len(matrices) > 1
-    _check_rates(optimizer)
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    if not min(rates) > 0:
+        raise UsageError(f"lr={min(rates):g} of this optimizer must be positive: without steps there is no limit")
     found = _geometry(type(optimizer).__name__, _options(optimizer), factored)
     if found.norm is None:
         return LimitProblem(None, math.nan, None, found.statement, found.source, math.nan)
     certificate = key_query_svm(tokens, queries, selected, p=found.p, norm=found.norm)
-    _check_shape(matrices if not factored else [], certificate)
-    pace = max(float(group["lr"]) for group in optimizer.param_groups) * certificate.margin / found.forgets
+    direction = certificate.direction
+    if matrices and not factored and direction is not None and sorted(matrices[0]) != sorted(direction.shape):
+        raise UsageError(
+            f"the optimizer trains a matrix of shape {matrices[0]}, but these tokens and queries are scored by one of shape "
+            f"{direction.shape}"
+        )
+    pace = max(rates) * certificate.margin / found.forgets
     return LimitProblem(found.norm, found.p, certificate, found.statement, found.source, pace)
 
 
-def _check_shape(matrices: list[tuple[int, ...]], certificate: MarginCertificate) -> None:
-    """Refuse an optimiser of another matrix than the one that scores these tokens."""
-    if matrices and certificate.direction is not None and sorted(matrices[0]) != sorted(certificate.direction.shape):
-        raise UsageError(
-            f"the optimiser trains a matrix of shape {matrices[0]}, but these tokens and queries are scored by one of shape "
-            f"{certificate.direction.shape}"
-        )
-
-
-def _check_rates(optimizer: torch.optim.Optimizer) -> None:
-    for group in optimizer.param_groups:
-        if not float(group["lr"]) > 0:
-            raise UsageError(
-                f"lr={float(group['lr']):g} of this optimiser must be positive: without steps there is no limit"
-            )
-
-
 def _options(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Options of the optimiser without its parameters; all groups must have the same, up to lr."""
+    """Options of the optimizer without its parameters; all groups must have the same, up to lr."""
     groups = [
         {k: v for k, v in group.items() if k not in {"params", "param_names", "lr"}} for group in optimizer.param_groups
     ]
     if any(group != groups[0] for group in groups):
         raise UsageError(
-            "the groups of this optimiser have different options; pass one that holds the key-query weights alone"
+            "the groups of this optimizer have different options; pass one that holds the key-query weights alone"
         )
     return groups[0]
 
@@ -165,9 +155,19 @@ def _geometry(name: str, options: dict[str, Any], factored: bool) -> Geometry:
         )
     decay = float(options.get("weight_decay", 0.0))
     if decay > 0.0:
-        return _decayed(name, decay, decoupled=name in _CONSTRAINED or bool(options.get("decoupled_weight_decay")))
+        decoupled = name in _CONSTRAINED or bool(options.get("decoupled_weight_decay"))
+        return _unknown(
+            f"{name} with weight_decay={decay:g} keeps W bounded, so that it converges to a matrix and not in direction to a "
+            "largest margin; set weight_decay=0 for a limit problem",
+            _CONSTRAINED.get(name, "") if decoupled else "",
+        )
+    if factored and name != "SGD":
+        return _unknown(
+            f"for {name} on keys and queries apart no limit is known; that of SGD is, and for W itself those of others"
+        )
     if factored:
-        return _factored(name)
+        statement = "SGD on keys and queries apart takes W = K Q^T to the largest margin in the nuclear norm"
+        return Geometry("schatten", 1.0, statement, _NUCLEAR)
     known = {"SGD": _sgd, "Adam": _adam, "AdamW": _adam, "RMSprop": _rmsprop, "Muon": _muon, "MirrorDescent": _mirror}
     if name not in known:
         return _unknown(f"for {name} no limit is known; known are those of {', '.join(known)}")
@@ -176,28 +176,6 @@ def _geometry(name: str, options: dict[str, Any], factored: bool) -> Geometry:
 
 def _unknown(statement: str, source: str = "") -> Geometry:
     return Geometry(None, math.nan, statement, source)
-
-
-def _decayed(name: str, decay: float, decoupled: bool) -> Geometry:
-    source = _CONSTRAINED.get(name, "") if decoupled else ""
-    return _unknown(
-        f"{name} with weight_decay={decay:g} keeps W bounded, so that it converges to a matrix and not in direction to a largest "
-        "margin; set weight_decay=0 for a limit problem",
-        source,
-    )
-
-
-def _factored(name: str) -> Geometry:
-    if name != "SGD":
-        return _unknown(
-            f"for {name} on keys and queries apart no limit is known; that of SGD is, and for W itself those of others"
-        )
-    return Geometry(
-        "schatten",
-        1.0,
-        "SGD on keys and queries apart takes W = K Q^T to the largest margin in the nuclear norm",
-        _NUCLEAR,
-    )
 
 
 def _sgd(name: str, options: dict[str, Any]) -> Geometry:
@@ -221,7 +199,7 @@ def _rmsprop(name: str, options: dict[str, Any]) -> Geometry:
 
 
 def _adaptive(name: str, options: dict[str, Any], beta1: float, beta2: float) -> Geometry:
-    eps, forgets = float(options["eps"]), min(_forgotten(beta1), _forgotten(beta2) / 2.0)
+    eps, forgets = float(options["eps"]), min(_forgetting(beta1), _forgetting(beta2) / 2.0)
     if eps > 0.0:
         statement = (
             f"{name} with eps={eps:g} takes W to the largest margin in the Frobenius norm once gradients are far below eps, and "
@@ -240,10 +218,10 @@ def _muon(name: str, options: dict[str, Any]) -> Geometry:
         "Muon with exact polar factors takes W to the largest margin in the spectral norm; the uneven singular values of its "
         f"{options['ns_steps']} iterations, and gradients below eps={options['eps']:g}, keep it short of that"
     )
-    return Geometry("schatten", math.inf, statement, _HOMOGENEOUS, _forgotten(options["momentum"]))
+    return Geometry("schatten", math.inf, statement, _HOMOGENEOUS, _forgetting(options["momentum"]))
 
 
-def _forgotten(share: float) -> float:
+def _forgetting(share: float) -> float:
     return math.log(1.0 / share) if share > 0.0 else math.inf
 
 
@@ -252,7 +230,7 @@ def _mirror(name: str, options: dict[str, Any]) -> Geometry:
     if options.get("heads", 1) > 1:
         return _unknown(
             f"MirrorDescent with heads={options['heads']} trains a matrix for each head, and each has a limit of its own; ask "
-            "for one head with an optimiser of its matrix alone"
+            "for one head with an optimizer of its matrix alone"
         )
     kind = "Schatten norm" if norm == "schatten" else "entrywise norm"
     return Geometry(norm, p, f"MirrorDescent takes W to the largest margin in the {kind} with p={p:g}", _MIRROR)

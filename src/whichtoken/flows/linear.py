@@ -18,13 +18,13 @@ from whichtoken.flows.mirror_steps import (
     DescentState,
     Rule,
     advance,
-    checked_rate,
-    checked_record,
-    checked_rule,
+    check_rate,
+    check_record,
     descent_state,
     later,
     log_length,
     primal,
+    rule_number,
 )
 from whichtoken.norms import dual_exponent
 from whichtoken.theory.mirror_descent import mirror_map
@@ -52,7 +52,7 @@ def linear_descent(
     loss: Loss = "logistic",
     record: Iterable[int] = (),
 ) -> LinearResult:
-    """Minimise the mean loss of the margins <a_k, w> by l_p mirror descent.
+    """Minimize the mean loss of the margins <a_k, w> by l_p mirror descent.
 
     Its direction tends to that of the least |w|_p with <a_k, w> >= 1 (Sun, Gatmiry, Ahn, Azizan, arXiv 2306.13853).
 
@@ -85,21 +85,13 @@ def linear_descent(
         )
     if not (np.isfinite(rows).all() and np.isfinite(weights).all()):
         raise ValueError("features and start must be finite")
-    recorded = checked_record(record, steps)
+    recorded = check_record(record, steps)
     dual = mirror_map(weights, p).ravel()
     kept, kept_logs = np.empty((recorded.size, dual.size)), np.empty((recorded.size, 2))
     log_unit, log_time = _descend(
-        rows.reshape(len(rows), -1),
-        dual,
-        dual_exponent(p),
-        checked_rate("lr", lr),
-        steps,
-        checked_rule(rule),
-        compiled_log_slope(loss),
-        recorded,
-        kept,
-        kept_logs,
-    )
+        rows.reshape(len(rows), -1), dual, dual_exponent(p), check_rate("lr", lr), steps, rule_number(rule),
+        compiled_log_slope(loss), recorded, kept, kept_logs,
+    )  # fmt: skip
 
     def state(step: int, at: NDArray[np.float64], logs: NDArray[np.float64]) -> DescentState:
         return descent_state(step, p, at, float(logs[0]), float(logs[1]), weights.shape)
@@ -112,17 +104,13 @@ def linear_descent(
 
 @njit(cache=True, nogil=True)
 def _descend(
-    features: Any,  # (m, d)
-    dual: Any,  # (d,), updated in place
-    q: float,
-    lr: float,
-    steps: int,
-    rule: int,
-    log_slope: Any,
-    recorded: Any,  # (r,) ascending
-    kept: Any,  # (r, d) out
-    kept_logs: Any,  # (r, 2) out: log-unit and log-time
-) -> Any:
+    features: Any, dual: Any, q: float, lr: float, steps: int, rule: int, log_slope: Any, recorded: Any, kept: Any,
+    kept_logs: Any,
+) -> Any:  # fmt: skip
+    """Descend from features (m, d) and a dual variable (d,), in place; return the log-unit and the log-time.
+
+    The dual variables and both logarithms of the recorded steps (r,) are written to kept (r, d) and kept_logs (r, 2).
+    """
     weights = np.empty_like(dual)
     log_unit, log_time, row = 0.0, -math.inf, 0
     for step in range(steps + 1):

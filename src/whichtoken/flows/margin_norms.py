@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.margin import MarginCertificate, key_query_svm
-from whichtoken.margin.geometry import chosen_norm
+from whichtoken.margin.geometry import choose_norm
 
 Matrix = NDArray[np.float64]
 # the norms of the map, by the names that people give them: kind and exponent
@@ -42,11 +42,8 @@ class MarginScale(Shown):
         """
         matrix = np.asarray(weights, dtype=np.float64)
         lead = self.least_lead(matrix)
-        found = {}
-        for name, (kind, p) in self.norms.items():
-            size = chosen_norm(kind, p, matrix.shape).of(matrix.ravel())
-            found[name] = lead / (size * self.certificates[name].dual_bound)
-        return found
+        sizes = {name: choose_norm(kind, p, matrix.shape).of(matrix.ravel()) for name, (kind, p) in self.norms.items()}
+        return {name: lead / (size * self.certificates[name].dual_bound) for name, size in sizes.items()}
 
     def least_lead(self, weights: Matrix) -> float:
         """By how much the selected tokens are ahead of all others, at least."""

@@ -30,13 +30,18 @@ _RESCALE_ABOVE = 1e100
 
 @dataclass(frozen=True, eq=False)
 class DescentState(Shown):
-    """The dual variable U after `step` steps, as exp(log_dual_norm) times an array of unit l_q norm."""
+    """The dual variable U after `step` steps, as exp(log_dual_norm) times an array of unit l_q norm.
+
+    Mirror descent of entries has its own p; all other optimizers are described with p = 2, where U is the parameters.
+    """
 
     step: int
     p: float
     dual: NDArray[np.float64]  # the shape of the parameters, unit l_q norm (zero if U is)
     log_dual_norm: float  # log |U|_q
-    log_time: float  # logarithm of the time that gradient flow, dU/dt = -G, takes to get here; -inf at the start
+    # logarithm of the time that gradient flow, dU/dt = -G, takes to get here; -inf at the start, nan for other optimizers
+    log_time: float
+    factors: tuple[NDArray[np.float64], ...] = ()  # whose product is the parameters, where the start was factored
 
     @property
     def direction(self) -> NDArray[np.float64]:
@@ -47,6 +52,11 @@ class DescentState(Shown):
     def log_norm(self) -> float:
         """Logarithm of the l_p norm of the parameters, finite even where the norm is not."""
         return self.log_dual_norm / (self.p - 1.0)
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """The parameters themselves, where they fit into floats."""
+        return math.exp(self.log_norm) * self.direction
 
 
 def descent_state(
@@ -59,20 +69,20 @@ def descent_state(
     return DescentState(step, p, (dual / norm).reshape(shape), math.log(norm) + log_unit, log_time)
 
 
-def checked_rule(rule: str) -> int:
+def rule_number(rule: str) -> int:
     """Number of a rule."""
     check_choice("rule", rule, RULES)
     return RULES[rule]
 
 
-def checked_rate(field: str, rate: float) -> float:
+def check_rate(field: str, rate: float) -> float:
     """A step size that is a finite positive number."""
     if not 0.0 < rate < math.inf:
         raise ValueError(f"{field}={rate} must be a finite positive number")
     return rate
 
 
-def checked_record(record: Iterable[int], steps: int) -> NDArray[np.int64]:
+def check_record(record: Iterable[int], steps: int) -> NDArray[np.int64]:
     """Step numbers to keep, ascending and without repetition."""
     recorded = np.unique(np.fromiter(record, dtype=np.int64))
     if steps < 0:

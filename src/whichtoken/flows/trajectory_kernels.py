@@ -1,4 +1,4 @@
-"""The compiled loop behind `attention_descent`: compose W, take its gradient, hand each matrix to its optimiser's step.
+"""The compiled loop behind `attention_descent`: compose W, take its gradient, call the optimizer's step on each matrix.
 
 Parameters lie in one flat array, block after block. The blocks are heads (each its own key-query matrix), one matrix for all
 heads, or factors whose product is the key-query matrix of a single head.
@@ -12,8 +12,88 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from whichtoken.flows.head_gradient import head_gradient
+from whichtoken.attention.kernels import NO_NULL, shortfall_of, weigh
+from whichtoken.flows.attention_kernels import look, pull
+from whichtoken.flows.mirror_steps import LOG_HUGE
 from whichtoken.flows.steps.settings import READ, STEP
+
+
+@njit(cache=True, nogil=True)
+def head_gradient(
+    tokens: Any, queries: Any, class_scores: Any, labels: Any, weights: Any, log_size: float, log_slope: Any, selected: Any,
+    descent: Any,
+) -> float:  # fmt: skip
+    """Write the descent direction of every head and return the logarithm of its factor, -inf where it vanishes.
+
+    Parameters
+    ----------
+    tokens, queries : (n, T, d) and (n, d)
+    class_scores : (n, T, C)
+        y_i v.x_it if C = 1, else v_c.x_it.
+    labels : (n,)
+        Read if C > 1.
+    weights : (heads, d, d)
+        W, divided by exp(log_size).
+    log_slope
+        Of the loss, called if C = 1.
+    selected, descent : (heads, n) and (heads d, d)
+        Written: winning tokens; -dL/dW, divided by the exponential of what is returned.
+    """
+    sequences, length, dim = tokens.shape
+    heads = len(weights)
+    size = math.exp(min(log_size, LOG_HUGE))
+    keys = np.empty((heads, sequences, dim))
+    for h in range(heads):
+        keys[h] = np.dot(queries, weights[h].T)
+    log_pulls, signs = np.empty((heads, sequences, length)), np.empty((heads, sequences, length))
+    shares, totals = np.empty((heads, length)), np.empty(heads)
+    for i in range(sequences):
+        for h in range(heads):
+            selected[h, i], totals[h] = look(tokens[i], keys[h, i], size, log_pulls[h, i], shares[h])
+        gamma, slope = _token_scores(class_scores[i], labels[i], selected[:, i], shares, totals, log_slope)
+        for h in range(heads):
+            winner = selected[h, i]
+            highest, shortfall = shortfall_of(gamma, None, shares[h], winner, 0.0, totals[h])
+            factor = slope - math.log(totals[h])
+            pull(tokens[i], gamma, winner, highest, shortfall, factor, log_pulls[h, i], signs[h, i])
+    largest = log_pulls.max()
+    if largest == -math.inf:
+        descent[:] = 0.0
+        return -math.inf
+    moves = np.zeros((sequences, dim))
+    for h in range(heads):
+        moves[:] = 0.0
+        for i in range(sequences):
+            for t in range(length):
+                factor = signs[h, i, t] * math.exp(log_pulls[h, i, t] - largest)
+                for j in range(dim):
+                    moves[i, j] += factor * (tokens[i, t, j] - tokens[i, selected[h, i], j])
+        descent[h * dim : (h + 1) * dim] = np.dot(moves.T, queries)
+    return float(largest - math.log(sequences * heads))
+
+
+@njit(cache=True, nogil=True)
+def _token_scores(
+    class_scores: Any, label: int, winners: Any, shares: Any, totals: Any, log_slope: Any
+) -> tuple[Any, float]:
+    """What each token adds to -loss per unit of output: gamma (T,), and the logarithm of the factor before it."""
+    length, classes = class_scores.shape
+    heads = len(winners)
+    outputs = np.zeros(classes)
+    for c in range(classes):
+        for h in range(heads):
+            highest, shortfall = shortfall_of(class_scores[:, c], None, shares[h], winners[h], 0.0, totals[h])
+            outputs[c] += (highest - shortfall) / heads
+    if classes == 1:
+        return class_scores[:, 0].copy(), log_slope(outputs[0])
+    probabilities = np.empty(classes)
+    _, _, total = weigh(outputs, None, None, NO_NULL, probabilities)
+    gamma = np.zeros(length)
+    for t in range(length):
+        for c in range(classes):  # v_y - sum_c p_c v_c: differences to the own class, so that p near 1 loses nothing
+            gamma[t] += probabilities[c] / total * (class_scores[t, label] - class_scores[t, c])
+    return gamma, 0.0
+
 
 _FLOAT, _INT, _INTS = types.float64, types.int64, types.int64[::1]
 _VECTOR, _MATRIX, _TABLE = types.float64[::1], types.float64[:, ::1], types.float64[:, :, ::1]
@@ -46,33 +126,35 @@ def _product(parameters: Any, starts: Any, shapes: Any, first: int, last: int) -
     return found
 
 
-# the signature is said in full so that steps come in as function pointers: the loop is compiled once for all optimisers
+# with a full signature the steps come in as function pointers: the loop is compiled once for all optimizers
 @njit(_SIGNATURE, cache=True, nogil=True)
 def follow(
-    tokens: Any,  # (n, T, d)
-    queries: Any,  # (n, d)
-    class_scores: Any,  # (n, T, C)
-    labels: Any,  # (n,)
-    log_slope: Any,
-    parameters: Any,  # (m,), updated in place
-    starts: Any,  # (b + 1,) where each block begins
-    shapes: Any,  # (b, 2) rows and columns of each block
-    memory: Any,  # zeros, as many as the optimiser wants
-    memory_starts: Any,  # (b + 1,)
-    heads: int,
-    factored: bool,  # whether the blocks multiply to W
-    step_block: Any,  # compiled, of type STEP
-    read: Any,  # compiled, of type READ
-    options: Any,
-    lr: float,
-    lr_power: float,  # step k = 1, 2, ... has the size lr k^-lr_power
-    steps: int,
-    recorded: Any,  # (r,) ascending
-    kept: Any,  # (r + 1, h d d) out: W, divided by the exponential of
-    kept_logs: Any,  # (r + 1,) out; the last row is the final state
-    kept_parameters: Any,  # (r + 1, m) out
-) -> Any:
-    """Follow the optimiser; return the winning tokens (h, n) and when they last changed."""
+    tokens: Any, queries: Any, class_scores: Any, labels: Any, log_slope: Any, parameters: Any, starts: Any, shapes: Any,
+    memory: Any, memory_starts: Any, heads: int, factored: bool, step_block: Any, read: Any, options: Any, lr: float,
+    lr_power: float, steps: int, recorded: Any, kept: Any, kept_logs: Any, kept_parameters: Any,
+) -> Any:  # fmt: skip
+    """Follow the optimizer; return the winning tokens (heads, n) and when they last changed.
+
+    Parameters
+    ----------
+    tokens, queries, class_scores, labels, log_slope : as in `head_gradient`
+    parameters : (m,)
+        All blocks one after the other, updated in place.
+    starts, shapes : (b + 1,) and (b, 2)
+        Where each block begins; its rows and columns.
+    memory, memory_starts
+        Zeros, as many as the optimizer asks for; where those of each block begin.
+    factored
+        Whether the blocks multiply to W.
+    step_block, read
+        Compiled, of the types STEP and READ.
+    lr, lr_power
+        Step k = 1, 2, ... has the size lr k^-lr_power.
+    recorded : (r,)
+        Step numbers, ascending.
+    kept, kept_logs, kept_parameters : (r + 1, heads d d), (r + 1,) and (r + 1, m)
+        Written: W divided by an exponential, its logarithm, the parameters; the last row is the final state.
+    """
     sequences, _, dim = tokens.shape
     selected = np.zeros((heads, sequences), dtype=np.int64)
     previous = np.zeros_like(selected)

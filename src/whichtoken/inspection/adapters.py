@@ -1,8 +1,18 @@
-"""How queries, keys and values are read from one kind of attention module; write a subclass for a kind of your own."""
+"""How queries, keys and values are read from each kind of attention module.
+
+Modules of torch and older models of transformers are read by an `Adapter`: one for each kind, and yours for a kind of your
+own. Newer models of transformers all call `attention_interface(module, query, key, value, mask, ...)`, with eager, sdpa or
+flash attention behind it. While a module has a listener, the names by which its modeling file finds that function lead to a
+wrapper that calls the function and passes the arguments to the listener. The model itself is not changed.
+"""
 
 from __future__ import annotations
 
+import inspect
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import torch
@@ -15,7 +25,10 @@ from whichtoken.errors import UsageError
 
 @dataclass(frozen=True, eq=False)
 class Heads(Shown):
-    """What an adapter reads: the arguments of softmax attention in one call of a module.
+    """What an adapter returns: the arguments of softmax attention in one call of a module.
+
+    Reach for it when you write an `Adapter`. Only query, key and value are needed; the other fields say what else the module
+    does to its scores. What you leave out is taken as absent.
 
     Attributes
     ----------
@@ -26,23 +39,23 @@ class Heads(Shown):
     value : Tensor
         (batch, key heads, keys, value dim).
     mask : Tensor
-        Flags or numbers to add, up to (batch, heads, queries, keys), or (batch, keys).
+        Flags (True: may be picked) or numbers to add to the scores, up to (batch, heads, queries, keys), or (batch, keys).
     causal : bool
-        Whether a query sees only what comes before it.
+        Whether a query sees only the keys up to its own position.
     window : int
-        Each query sees only the last so many keys.
+        Each query sees only this many of the latest keys.
     window_in_mask : int
-        The same where the mask already says so: lets the mask be kept short.
+        The same window, if the mask already contains it: a mask that says no more is not stored as a square.
     scale : float
-        None: one over the square root of dim.
+        Factor of the scores; None: one over the square root of dim.
     softcap : float
         Bound on the scores, if the model has one.
     null : Tensor of shape (heads,) or None
-        Score of a null token that takes attention and gives nothing.
+        Score of a null token that takes attention and has value 0.
     bias : Tensor
         Added to the scores, up to (batch, heads, queries, keys).
     context : Tensor
-        (batch, queries, heads, value dim), if the module has it.
+        (batch, queries, heads, value dim): the module's own result, against which the recomputed one is checked.
 
     Examples
     --------
@@ -68,10 +81,11 @@ class Heads(Shown):
 
 
 class Adapter:
-    """Reads one kind of attention module.
+    """Base class for reading a kind of attention module that `AttentionProbe` does not know.
 
-    `matches` says whether a module is of this kind; `read` is called after each of its forward passes with the arguments
-    and the output, and returns the queries, keys and values behind it.
+    Reach for it when a probe says that no attention was recognized in your model. `matches` says whether a module is of this
+    kind; `read` is called after each of its forward passes with the arguments and the output, and returns `Heads`: the
+    queries, keys and values behind that output.
 
     Examples
     --------
@@ -100,87 +114,82 @@ class Adapter:
         raise NotImplementedError
 
 
+TORCH_ARGUMENTS = (
+    "query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal"
+)  # fmt: skip
+
+
 class TorchAttention(Adapter):
-    """`torch.nn.MultiheadAttention`, alone or inside `TransformerEncoderLayer`, whichever path it took."""
+    """`torch.nn.MultiheadAttention`, alone or inside `TransformerEncoderLayer`, with or without its fast path."""
 
     def matches(self, module: nn.Module) -> bool:
         return isinstance(module, nn.MultiheadAttention)
 
     def read(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Heads:
-        names = (
-            "query",
-            "key",
-            "value",
-            "key_padding_mask",
-            "need_weights",
-            "attn_mask",
-            "average_attn_weights",
-            "is_causal",
-        )
-        given = dict(zip(names, args, strict=False)) | kwargs
+        given = dict(zip(TORCH_ARGUMENTS, args, strict=False)) | kwargs
         if module.bias_k is not None:
-            raise UsageError("attention with add_bias_kv=True cannot be inspected: one of its keys is no token")
-        if given["key"].is_nested:  # the encoder's fast path packs padded texts; unpack them
+            raise UsageError("attention with add_bias_kv=True cannot be inspected: one of its keys is not a token")
+        # the encoder's fast path packs padded texts
+        if given["key"].is_nested:
             lengths = torch.tensor([len(text) for text in given["key"].unbind()])
             given |= {name: given[name].to_padded_tensor(0.0) for name in ("query", "key", "value")}
             given["key_padding_mask"] = torch.arange(given["key"].shape[1]) >= lengths[:, None]
-        inputs = [_batch_first(given[name], module.batch_first) for name in ("query", "key", "value")]
-        query, key, value = (
-            _heads(functional.linear(x, weight, bias), module.num_heads)
-            for x, (weight, bias) in zip(inputs, torch_projections(module), strict=True)
-        )
-        mask, bias = _torch_masks(module, given, len(query))
-        null = query.new_zeros(module.num_heads) if module.add_zero_attn else None  # a key of zeros has score 0
-        return Heads(query, key, value, mask=mask, bias=bias, null=null)
-
-
-def torch_projections(module: Any) -> list[tuple[Tensor, Tensor | None]]:
-    """Weight and bias of the query, key and value projections of `torch.nn.MultiheadAttention`."""
-    if module._qkv_same_embed_dim:
-        weights = module.in_proj_weight.chunk(3)
-    else:
-        weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    biases = (None, None, None) if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
-    return list(zip(weights, biases, strict=True))
-
-
-def _torch_masks(module: Any, given: dict[str, Any], batch: int) -> tuple[Tensor | None, Tensor | None]:
-    """Flags of the keys that may be picked (here True forbids, unlike elsewhere), and what is added to the scores."""
-    allowed, added = None, None
-    for name in ("key_padding_mask", "attn_mask"):
-        mask = given.get(name)
-        if mask is None:
-            continue
-        mask = mask if mask.dim() > 1 else mask[None]
-        if name == "key_padding_mask":
-            mask = mask[:, None, None, :]
-        elif mask.dim() == 3:
-            mask = mask.view(batch, module.num_heads, *mask.shape[1:])
+        if module._qkv_same_embed_dim:
+            weights = module.in_proj_weight.chunk(3)
         else:
-            mask = mask[None, None]
-        flags = ~mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-        allowed = flags if allowed is None else allowed & flags
-        if mask.dtype != torch.bool and bool((mask[flags] != 0).any()):
-            numbers = mask.masked_fill(~flags, 0.0)
-            added = numbers if added is None else added + numbers
-    return allowed, added
+            weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+        biases = (None, None, None) if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
+        parts = []
+        for x, weight, bias in zip((given["query"], given["key"], given["value"]), weights, biases, strict=True):
+            batch_first = x[None] if x.dim() == 2 else x if module.batch_first else x.transpose(0, 1)
+            parts.append(_split_heads(functional.linear(batch_first, weight, bias), module.num_heads))
+        query, key, value = parts
+        mask, added = self._masks(module, given, len(query))
+        # a key of zeros has score 0
+        null = query.new_zeros(module.num_heads) if module.add_zero_attn else None
+        return Heads(query, key, value, mask=mask, bias=added, null=null)
+
+    def _masks(self, module: Any, given: dict[str, Any], batch: int) -> tuple[Tensor | None, Tensor | None]:
+        """Flags of the keys that may be picked (torch's own flags forbid), and what is added to the scores."""
+        allowed, added = None, None
+        for name in ("key_padding_mask", "attn_mask"):
+            mask = given.get(name)
+            if mask is None:
+                continue
+            mask = mask if mask.dim() > 1 else mask[None]
+            if name == "key_padding_mask":
+                mask = mask[:, None, None, :]
+            elif mask.dim() == 3:
+                mask = mask.view(batch, module.num_heads, *mask.shape[1:])
+            else:
+                mask = mask[None, None]
+            flags = ~mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+            allowed = flags if allowed is None else allowed & flags
+            if mask.dtype != torch.bool and bool((mask[flags] != 0).any()):
+                numbers = mask.masked_fill(~flags, 0.0)
+                added = numbers if added is None else added + numbers
+        return allowed, added
 
 
 class NamedProjections(Adapter):
-    """Encoders that compute attention in a method of their own: BERT, RoBERTa, ALBERT, DistilBERT before transformers 5.
+    """BERT, RoBERTa, ALBERT and DistilBERT before transformers 5, which compute attention in a method of their own.
 
-    Known by the names of their projections; relative positions inside the scores are not.
+    Recognized by the names of their projections. Relative positions inside the scores are not supported.
     """
 
     NAMES = (("query", "key", "value"), ("q_lin", "k_lin", "v_lin"))
 
     def matches(self, module: nn.Module) -> bool:
         plain = getattr(module, "position_embedding_type", "absolute") in ("absolute", None)
-        return plain and self._names(module) is not None and _head_count(module) is not None
+        return plain and self._names(module) is not None and self._head_count(module) is not None
 
     def _names(self, module: nn.Module) -> tuple[str, str, str] | None:
         linear = lambda name: isinstance(getattr(module, name, None), nn.Linear)  # noqa: E731
         return next((names for names in self.NAMES if all(map(linear, names))), None)
+
+    def _head_count(self, module: nn.Module) -> int | None:
+        counts = (getattr(module, name, None) for name in ("num_attention_heads", "n_heads", "num_heads"))
+        return next((count for count in counts if isinstance(count, int)), None)
 
     def read(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Heads:
         names = self._names(module)
@@ -192,36 +201,32 @@ class NamedProjections(Adapter):
         else:
             given = dict(zip(("hidden_states", "attention_mask"), args, strict=False)) | kwargs
             hidden, mask = given["hidden_states"], given.get("attention_mask")
-        count = _head_count(module) or 1
-        query, key, value = (_heads(getattr(module, name)(hidden), count) for name in names)
-        bare = not any(hasattr(module, name) for name in ("dense", "out_lin"))  # its output is not projected yet
+        count = self._head_count(module) or 1
+        query, key, value = (_split_heads(getattr(module, name)(hidden), count) for name in names)
+        # without an output projection inside, the module's output is that of the heads
+        bare = not any(hasattr(module, name) for name in ("dense", "out_lin"))
         context = output[0].view(*output[0].shape[:2], count, -1) if bare else None
         return Heads(query, key, value, mask=mask, context=context)
 
 
+DEBERTA_ARGUMENTS = (
+    "hidden_states", "attention_mask", "output_attentions", "query_states", "relative_pos", "rel_embeddings"
+)  # fmt: skip
+
+
 class Disentangled(Adapter):
-    """DeBERTa (v2 and v3): the scores of relative positions are a bias here, recomputed by the module's own method."""
+    """DeBERTa (v2 and v3): the scores of relative positions are a bias, recomputed by the module's own method."""
 
     def matches(self, module: nn.Module) -> bool:
         return hasattr(module, "disentangled_attention_bias") and hasattr(module, "query_proj")
 
     def read(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Heads:
-        names = (
-            "hidden_states",
-            "attention_mask",
-            "output_attentions",
-            "query_states",
-            "relative_pos",
-            "rel_embeddings",
-        )
-        given = dict(zip(names, args, strict=False)) | kwargs
+        given = dict(zip(DEBERTA_ARGUMENTS, args, strict=False)) | kwargs
         hidden = given["hidden_states"]
         asking = hidden if given.get("query_states") is None else given["query_states"]
         count = module.num_attention_heads
-        query, key, value = (
-            _heads(projection(x), count)
-            for projection, x in ((module.query_proj, asking), (module.key_proj, hidden), (module.value_proj, hidden))
-        )
+        pairs = (module.query_proj, asking), (module.key_proj, hidden), (module.value_proj, hidden)
+        query, key, value = (_split_heads(projection(x), count) for projection, x in pairs)
         factor = 1 + sum(kind in module.pos_att_type for kind in ("c2p", "p2c"))
         bias = None
         if module.relative_attention:
@@ -230,25 +235,116 @@ class Disentangled(Adapter):
                 *flat, given.get("relative_pos"), given["rel_embeddings"], factor
             )
             bias = found.view(len(query), count, *found.shape[-2:]) if isinstance(found, Tensor) else None
-        mask = given["attention_mask"].bool()
-        scale = 1 / float(torch.sqrt(torch.tensor(query.shape[-1] * factor, dtype=torch.float)))  # rounded as it does
-        return Heads(query, key, value, mask=mask, bias=bias, scale=scale)
+        # in single precision, as the module computes it
+        scale = 1 / float(torch.sqrt(torch.tensor(query.shape[-1] * factor, dtype=torch.float)))
+        return Heads(query, key, value, mask=given["attention_mask"].bool(), bias=bias, scale=scale)
 
 
-def _heads(x: Tensor, count: int) -> Tensor:
+def _split_heads(x: Tensor, count: int) -> Tensor:
     """(batch, tokens, width) to (batch, heads, tokens, dim)."""
     return x.view(*x.shape[:-1], count, x.shape[-1] // count).transpose(1, 2)
 
 
-def _head_count(module: nn.Module) -> int | None:
-    counts = (getattr(module, name, None) for name in ("num_attention_heads", "n_heads", "num_heads"))
-    return next((count for count in counts if isinstance(count, int)), None)
-
-
-def _batch_first(x: Tensor, already: bool) -> Tensor:
-    if x.dim() == 2:
-        return x[None]
-    return x if already else x.transpose(0, 1)
-
-
 ADAPTERS: tuple[Adapter, ...] = (TorchAttention(), Disentangled(), NamedProjections())
+
+Listener = Callable[[Heads], None]
+TABLE, EAGER = "ALL_ATTENTION_FUNCTIONS", "eager_attention_forward"
+
+_lock = threading.RLock()
+_listeners: dict[int, list[Listener]] = {}  # by the id of the module
+_replaced: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # globals of a modeling file, and their old values
+
+
+def uses_interface(module: nn.Module) -> bool:
+    """Whether the forward pass of a module takes its attention function from transformers' table."""
+    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    return code is not None and TABLE in code.co_names
+
+
+def listen(module: nn.Module, listener: Listener) -> Callable[[], None]:
+    """Call `listener` with the arguments of each attention call of the module; returns the function that stops it."""
+    names = inspect.unwrap(type(module).forward).__globals__
+    with _lock:
+        if id(names) not in _replaced:
+            _replaced[id(names)] = (names, {name: names[name] for name in (TABLE, EAGER) if name in names})
+            names[TABLE] = _Table(names[TABLE])
+            if EAGER in names:
+                names[EAGER] = _with_listeners(names[EAGER], "eager")
+        _listeners.setdefault(id(module), []).append(listener)
+
+    def stop() -> None:
+        with _lock:
+            _listeners[id(module)].remove(listener)
+            if not _listeners[id(module)]:
+                del _listeners[id(module)]
+            if not _listeners:
+                for names, originals in _replaced.values():
+                    names.update(originals)
+                _replaced.clear()
+
+    return stop
+
+
+class _Table:
+    """transformers' table of attention functions, with the wrapper around each function."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table
+
+    def __getitem__(self, name: str) -> Any:
+        return _with_listeners(self._table[name], name)
+
+    def get_interface(self, name: str, default: Any) -> Any:
+        return _with_listeners(self._table.get_interface(name, default), name)
+
+
+def _with_listeners(function: Any, kind: str) -> Any:
+    if getattr(function, "_whichtoken", False):
+        return function
+
+    @wraps(function)
+    def call(module: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
+        output = function(module, query, key, value, *args, **kwargs)
+        listeners = _listeners.get(id(module))
+        if listeners:
+            mask = args[0] if args else kwargs.get("attention_mask")
+            heads = _interface_heads(kind, module, query, key, value, mask, kwargs, output[0])
+            for listener in tuple(listeners):
+                listener(heads)
+        return output
+
+    call._whichtoken = True  # type: ignore[attr-defined]
+    return call
+
+
+def _interface_heads(
+    kind: str, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, options: dict[str, Any], context: Tensor
+) -> Heads:  # fmt: skip
+    window, given = options.get("sliding_window"), options.get("is_causal")
+    causal = bool(getattr(module, "is_causal", True) if given is None else given)
+    if kind == "eager":
+        causal = False  # its mask is complete
+    elif kind == "sdpa":  # a mask is complete; without one the kernel gets a flag
+        causal = causal and mask is None and query.shape[2] > 1
+        if causal and key.shape[2] > query.shape[2]:  # a static cache, filled as far as the queries go
+            key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
+    scale = options.get("scaling")
+    if scale is None:
+        scale = query.shape[-1] ** -0.5
+        if kind == "eager" and hasattr(module, "scale_attn_weights"):  # GPT-2 of transformers 4 scales inside
+            scale = scale if module.scale_attn_weights else 1.0
+            scale /= module.layer_idx + 1 if module.scale_attn_by_inverse_layer_idx else 1
+    explicit = kind in ("eager", "sdpa")  # flash attention applies the window itself
+    return Heads(
+        query, key, value, causal=causal, context=context, scale=float(scale),
+        # block masks of flex attention are not tensors: causality and window are all that is known of them here
+        mask=mask if isinstance(mask, Tensor) else None,
+        window=None if explicit else window, window_in_mask=window if explicit else None,
+        softcap=options.get("softcap"), null=options.get("s_aux"), bias=options.get("position_bias"),
+    )  # fmt: skip

@@ -1,9 +1,10 @@
-"""The picks of every head over many texts, in bounded memory: a batch at a time, a few numbers per text and head."""
+"""The picks of every head over many texts: a batch at a time, with a few numbers kept per text and head."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,17 +13,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from whichtoken.data.reading import reason
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
-from whichtoken.inspection.anatomy import anatomy
 from whichtoken.inspection.probe import AttentionProbe
 from whichtoken.inspection.reading import Reading
-from whichtoken.inspection.sinks import sinks
+from whichtoken.inspection.sites import anatomy
+from whichtoken.reading import reason
 
 BATCH = 16
-TRUST = 1e-3  # largest difference between the model's attention output and the recomputed one
+SINK = 0.3  # mean attention over all queries, as in Gu et al. 2024, When attention sink emerges
+LARGEST_ERROR = 1e-3  # relative difference between the model's attention output and the recomputed one
 MEMORY = 4 << 30  # bytes that one batch may need
 
 
@@ -54,87 +55,81 @@ def corpus_picks(
     batch: int = BATCH,
 ) -> CorpusPicks:
     """Run the texts through the model and keep what each head picked."""
-    longest = longest_text(model, tokenizer)
-    encoded, truncated = encode(tokenizer, texts, longest)
+    encoded, truncated = encode(tokenizer, texts, longest_text(model, tokenizer))
     _check_ids(model, tokenizer, encoded)
     check_memory(model, max(map(len, encoded)), batch)
-    found: dict[str, list[NDArray[Any]]] = {name: [] for name in FIELDS}
-    names: list[list[Counter[int]]] = []
-    order = np.argsort([len(ids) for ids in encoded], kind="stable")  # texts of one length together: little padding
-    with AttentionProbe(model, special=tokenizer) as probe, torch.no_grad():
+    found: list[dict[str, NDArray[Any]]] = []
+    sinks: list[list[Counter[int]]] = []
+    # texts of one length together: little padding
+    order = np.argsort([len(ids) for ids in encoded], kind="stable")
+    with AttentionProbe(model, special_tokens=tokenizer) as probe, torch.no_grad():
         for rows in np.array_split(order, max(1, -(-len(order) // batch))):
             inputs = pad(tokenizer, [encoded[i] for i in rows])
-            if not names:
-                _first_run(model, inputs)
-                _check_readings(probe)
-                names = [[Counter() for _ in probe.reading(i).heads] for i in range(len(probe.names))]
-            else:
+            if found:
                 model(**inputs)
-            for name, values in _batch_picks(probe, queries, special, names).items():
-                found[name].append(values)
+            else:
+                _run_first(model, inputs)
+                _check_readings(probe)
+                sinks = [[Counter() for _ in probe.reading(i).heads] for i in range(len(probe.names))]
+            found.append(_batch_picks(probe, queries, special, sinks))
     place = np.argsort(order, kind="stable")
-    joined = {name: np.concatenate(values)[place] for name, values in found.items()}
-    return CorpusPicks(
-        **joined, ids=[np.asarray(ids, dtype=np.int32) for ids in encoded], sink_names=names, truncated=truncated
-    )
-
-
-FIELDS = (
-    "token",
-    "runner_up",
-    "gap",
-    "weight",
-    "entropy",
-    "special_mass",
-    "sink_share",
-    "contribution",
-    "largest_logit",
-)
+    joined = {name: np.concatenate([part[name] for part in found])[place] for name in found[0]}
+    ids = [np.asarray(text, dtype=np.int32) for text in encoded]
+    return CorpusPicks(**joined, ids=ids, sink_names=sinks, truncated=truncated)
 
 
 def _batch_picks(
-    probe: AttentionProbe, queries: str, special: bool, names: list[list[Counter[int]]]
+    probe: AttentionProbe, queries: str, special: bool, sinks: list[list[Counter[int]]]
 ) -> dict[str, NDArray[Any]]:
-    layers: dict[str, list[NDArray[Any]]] = {name: [] for name in FIELDS}
+    layers: list[dict[str, Tensor]] = []
     for layer in range(len(probe.names)):
-        reading = probe.reading(layer)
         picks = probe.picks(layer, queries, special=special)
-        flags = sinks(reading)
-        _count(flags, probe.tokens, names[layer])
-        narrow = picks._reading
-        weights = probe._narrowed(reading, queries).weights()[:, :, 0]
-        mass = torch.zeros_like(picks.gap) if picks.special_mass is None else picks.special_mass
-        if not special:  # the mass on special tokens is that of the head as it is
-            mass = probe.picks(layer, queries).special_mass  # type: ignore[assignment]
+        # the mass on special tokens is that of the head as it is
+        mass = (picks if special else probe.picks(layer, queries)).special_mass
+        flags = _received(probe.reading(layer)) > SINK
+        if probe.tokens is not None and probe.tokens.shape[1] == flags.shape[2]:
+            for text, head, key in flags.nonzero().tolist():
+                sinks[layer][head][int(probe.tokens[text, key])] += 1
         values = {
             "token": picks.token, "runner_up": picks.runner_up, "gap": picks.gap, "weight": picks.weight,
-            "entropy": picks.entropy, "special_mass": mass, "largest_logit": picks.largest_logit,
+            "entropy": picks.entropy, "special_mass": torch.zeros_like(picks.gap) if mass is None else mass,
+            "largest_logit": picks.largest_logit,
         }  # fmt: skip
-        for name, value in values.items():
-            layers[name].append(value[:, :, 0].numpy())
-        layers["sink_share"].append((weights * flags).sum(-1).numpy())
-        layers["contribution"].append(_written(probe, layer, narrow))
+        weights = probe.selected(layer, queries).weights()[:, :, 0]
+        layers.append(
+            {name: value[:, :, 0] for name, value in values.items()}
+            | {"sink_share": (weights * flags).sum(-1), "contribution": _added_norm(probe, layer, picks._reading)}
+        )
     kinds = {"token": np.int32, "runner_up": np.int32}
-    return {name: np.stack(values, 1).astype(kinds.get(name, np.float32)) for name, values in layers.items()}
+    return {
+        name: np.stack([part[name].numpy() for part in layers], 1).astype(kinds.get(name, np.float32))
+        for name in layers[0]
+    }
 
 
-def _written(probe: AttentionProbe, layer: int, reading: Reading) -> NDArray[Any]:
+def _received(reading: Reading) -> Tensor:
+    """Mean attention that each key gets from the queries that may see it: (batch, heads, keys)."""
+    batch, heads, _, _ = reading.query.shape
+    keys = reading.key.shape[2]
+    mass = torch.zeros(batch, heads, keys, dtype=torch.float32, device=reading.query.device)
+    askers = torch.zeros(batch, 1, keys, device=reading.query.device)
+    for _, block in reading.blocks():
+        real = block.seen()[:, None, :, None]
+        allowed = block.mask.allowed(block.positions, keys) & real
+        mass += (block.weights().float() * real).sum(2)
+        askers = askers + allowed.sum(2)
+    return mass / askers.clamp_min(1)
+
+
+def _added_norm(probe: AttentionProbe, layer: int, reading: Reading) -> Tensor:
     """Norm of what each head adds to the residual stream: (batch, heads)."""
-    context = reading.output()[:, :, 0]  # (batch, heads, dim)
-    site = next(site for site in probe.sites if layer in site.layers)
-    try:
-        matrix = anatomy(probe.model, site).output_weight(context.shape[1])
-    except UsageError:  # no output projection was found: the head's own output is the next best
-        return np.asarray(torch.linalg.vector_norm(context, dim=-1))
-    written = torch.einsum("bhd,hdw->bhw", context, matrix.to(context.dtype))
-    return np.asarray(torch.linalg.vector_norm(written.detach(), dim=-1))
-
-
-def _count(flags: Tensor, tokens: Tensor | None, names: list[Counter[int]]) -> None:
-    if tokens is None or tokens.shape[1] != flags.shape[2]:
-        return
-    for text, head, key in flags.nonzero().tolist():
-        names[head][int(tokens[text, key])] += 1
+    added = reading.output()[:, :, 0]  # (batch, heads, dim)
+    # without an output projection the head's own output is the next best
+    with suppress(UsageError):
+        matrix = anatomy(probe.model, probe.site(layer)).output_weight(added.shape[1])
+        added = torch.einsum("bhd,hdw->bhw", added, matrix.to(added.dtype)).detach()
+    norm: Tensor = torch.linalg.vector_norm(added, dim=-1)
+    return norm
 
 
 def encode(tokenizer: Any, texts: Sequence[str], longest: int) -> tuple[list[list[int]], int]:
@@ -159,7 +154,9 @@ def encode(tokenizer: Any, texts: Sequence[str], longest: int) -> tuple[list[lis
 
 def _check_ids(model: Any, tokenizer: Any, encoded: Sequence[Sequence[int]]) -> None:
     """Refuse tokens that the model has no embedding for."""
-    known = getattr(model.get_input_embeddings(), "num_embeddings", None) if _is_of_transformers(model) else None
+    if not hasattr(model, "get_input_embeddings") or not hasattr(model, "main_input_name"):
+        return  # not a model of transformers
+    known = getattr(model.get_input_embeddings(), "num_embeddings", None)
     if known is None:
         return
     for i, ids in enumerate(encoded):
@@ -168,18 +165,14 @@ def _check_ids(model: Any, tokenizer: Any, encoded: Sequence[Sequence[int]]) -> 
                 f"text {i + 1} has the token '{visible(str(tokenizer.convert_ids_to_tokens(worst))[:60])}' (id {worst}), the"
                 f" model knows ids 0 to {known - 1}; give the model's own tokenizer"
             )
-    if (filler := _filler(tokenizer)) >= known:
+    if (padding := _padding_id(tokenizer)) >= known:
         raise UsageError(
-            f"the tokenizer fills up with id {filler}, the model knows ids 0 to {known - 1}; give the model's own tokenizer"
+            f"the tokenizer pads with id {padding}, the model knows ids 0 to {known - 1}; give the model's own tokenizer"
         )
 
 
-def _is_of_transformers(model: Any) -> bool:
-    return hasattr(model, "get_input_embeddings") and hasattr(model, "main_input_name")
-
-
-def _first_run(model: Any, inputs: dict[str, Tensor]) -> None:
-    """The first batch, where a model shows whether it reads texts."""
+def _run_first(model: Any, inputs: dict[str, Tensor]) -> None:
+    """Run the first batch, which shows whether the model reads texts."""
     wanted = getattr(model, "main_input_name", "input_ids")
     if wanted != "input_ids":
         raise UsageError(f"{type(model).__name__} reads {wanted}, not texts; give a model of texts")
@@ -191,14 +184,14 @@ def _first_run(model: Any, inputs: dict[str, Tensor]) -> None:
         raise UsageError(f"{type(model).__name__} cannot read texts alone: {reason(error)}") from error
 
 
-def _filler(tokenizer: Any) -> int:
+def _padding_id(tokenizer: Any) -> int:
     return int(tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id or 0)
 
 
 def pad(tokenizer: Any, encoded: Sequence[Sequence[int]]) -> dict[str, Tensor]:
     """A batch: ids and mask, padded on the right."""
     longest = max(map(len, encoded))
-    ids = torch.full((len(encoded), longest), _filler(tokenizer))
+    ids = torch.full((len(encoded), longest), _padding_id(tokenizer))
     mask = torch.zeros_like(ids)
     for row, text in enumerate(encoded):
         ids[row, : len(text)] = torch.tensor(text)
@@ -207,25 +200,20 @@ def pad(tokenizer: Any, encoded: Sequence[Sequence[int]]) -> dict[str, Tensor]:
 
 
 def longest_text(model: Any, tokenizer: Any) -> int:
-    """Tokens that a model takes: what its positions and its tokenizer allow."""
+    """The largest number of tokens that the positions of a model and its tokenizer allow."""
     config = getattr(model, "config", None)
     limits = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
-    known = [
-        limit
-        for limit in (*limits, getattr(tokenizer, "model_max_length", None))
-        if isinstance(limit, int) and limit > 0
-    ]
-    longest = min(known, default=512)
+    every = (*limits, getattr(tokenizer, "model_max_length", None))
+    longest = min((limit for limit in every if isinstance(limit, int) and limit > 0), default=512)
     # RoBERTa counts its positions from the padding id on
     return longest - 2 if getattr(config, "model_type", "") == "roberta" and longest in limits else longest
 
 
 def check_memory(model: Any, tokens: int, batch: int) -> None:
-    """Estimate what one batch needs, before it is run."""
+    """Refuse a batch that needs too much memory, by an estimate."""
     config = getattr(model, "config", None)
-    heads, width, depth = (
-        getattr(config, name, 0) or 0 for name in ("num_attention_heads", "hidden_size", "num_hidden_layers")
-    )
+    names = ("num_attention_heads", "hidden_size", "num_hidden_layers")
+    heads, width, depth = (getattr(config, name, 0) or 0 for name in names)
     needed = 4 * batch * tokens * (8 * width * (depth + 2) + 2 * heads * tokens)
     if needed > MEMORY:
         raise UsageError(
@@ -238,7 +226,7 @@ def _check_readings(probe: AttentionProbe) -> None:
     layers = [layer for layer in range(len(probe.names)) if probe.reading(layer).context is not None]
     worst = float(np.max([probe.error(layer) for layer in layers], initial=0.0))  # nan if one is
     half = next(probe.model.parameters()).dtype in (torch.float16, torch.bfloat16)
-    if not worst <= (0.05 if half else TRUST):
+    if not worst <= (0.05 if half else LARGEST_ERROR):
         raise UsageError(
             f"the attention of {type(probe.model).__name__} is not what was recomputed (relative difference {worst:.2g}); "
             "describe its attention module with a subclass of whichtoken.inspection.Adapter: see docs/inspect.md"

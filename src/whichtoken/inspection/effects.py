@@ -1,9 +1,17 @@
-"""Does a pick matter? The decision without the picked token's value, without the token in that head, without the token."""
+"""Does a pick matter? What a pick and a head do to the decision of a model.
+
+`pick_effects` runs the model again: without the picked token's value, with the head looking elsewhere, without the token.
+`direct_contributions` needs no such runs. The output of a model is read from the residual stream, to which every attention
+layer and every feed-forward layer adds. What a head adds reaches the output directly, scaled by the normalizations on its way
+(held at their values), and indirectly through later layers. The direct part is exactly a sum over the tokens that the head
+attends to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,30 +19,69 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from whichtoken.display.shown import Shown
-from whichtoken.inspection.anatomy import Anatomy, anatomy
-from whichtoken.inspection.decision import decision
+from whichtoken.errors import UsageError
 from whichtoken.inspection.picks import Picks, excluding
 from whichtoken.inspection.probe import AttentionProbe
 from whichtoken.inspection.reading import Reading
+from whichtoken.inspection.sites import Anatomy, anatomy, freeze_norms, hook
+
+Score = Callable[[Any], Tensor]  # output of the model -> (batch,)
+Call = tuple[int, int]  # id of a module, and the number of its call in a forward pass
+
+
+def decision(output: Any) -> tuple[str, Score]:
+    """The name of what a model decided for one text, and a function that says how strongly an output supports it.
+
+    A classifier: log odds of the class that it predicted. A language model: log odds of the next token. Any other encoder:
+    the cosine between its mean embedding and that of the whole text.
+    """
+    logits = getattr(output, "logits", None)
+    if logits is None:
+        reference = _embedding(output)[:1].detach()
+        return "embedding", lambda other: functional.cosine_similarity(_embedding(other), reference)
+    chosen = int(_last(logits)[0].argmax())
+    name = f"class {chosen}" if logits.dim() == 2 else f"next token {chosen}"
+    return name, lambda other: _log_odds(_last(other.logits), chosen)
+
+
+def _log_odds(logits: Tensor, chosen: int) -> Tensor:
+    """Log of the probability of one class over that of all others: (batch,)."""
+    others = torch.cat([logits[:, :chosen], logits[:, chosen + 1 :]], 1)
+    return logits[:, chosen] - others.logsumexp(1) if others.shape[1] else logits[:, 0]
+
+
+def _last(logits: Tensor) -> Tensor:
+    return logits if logits.dim() == 2 else logits[:, -1]
+
+
+def _embedding(output: Any) -> Tensor:
+    hidden: Tensor = getattr(output, "last_hidden_state", output)
+    return hidden.mean(1)
+
+
+def repeat_text(inputs: Mapping[str, Tensor], times: int) -> dict[str, Tensor]:
+    """A batch of copies of one text."""
+    return {name: value.expand(times, *value.shape[1:]) for name, value in inputs.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class PickEffects(Shown):
-    """How much weaker the decision becomes, per head of a layer: positive where the picked token spoke for it.
+    """How much weaker the decision becomes without a pick, per head of a layer: what `pick_effects` returns.
 
-    In log odds for a classifier; see `decision`. `removed`: the token's value taken out of the head's output; `masked`: the
-    head made to look elsewhere; `deleted`: the token taken out of the text (not a number for special tokens).
+    A positive number means that the picked token supported the decision. The unit is log odds for a classifier and for a
+    language model, a cosine for any other encoder.
 
     Attributes
     ----------
     layer : int
         The layer.
     decision : str
-        What the score is.
+        What was decided.
     score : float
-        Decision of the whole text.
+        How strongly the whole text supports it.
     picks : Picks
         What each head picked.
     removed : array of shape (heads,)
@@ -42,7 +89,7 @@ class PickEffects(Shown):
     masked : array of shape (heads,)
         Effect of making the head look elsewhere.
     deleted : array of shape (heads,)
-        Effect of taking the token out of the text.
+        Effect of taking the token out of the text; not a number for special tokens.
 
     Examples
     --------
@@ -68,10 +115,14 @@ def pick_effects(
     layer: int,
     *,
     queries: str = "cls",
-    special: Any = None,
+    special_tokens: Any = None,
     delete: bool = True,
 ) -> PickEffects:
-    """The effects of the picks of all heads of a layer for one query of one text.
+    """Measure whether the picks of a layer matter: the change of the decision without each of them.
+
+    Reach for it when you know what a head picks and want to know what that does. Every effect is a measured difference
+    between two runs of the model, for one query of one text; none is estimated by a gradient. A layer whose output
+    projection is not found is refused.
 
     Parameters
     ----------
@@ -80,11 +131,11 @@ def pick_effects(
     inputs : dict of tensors of shape (1, tokens)
         One text without padding.
     layer : int
-        The layer whose heads are looked at.
+        The layer of the heads.
     queries : str, default="cls"
         "cls" or "last".
-    special : tokenizer or sequence of int, optional
-        Special tokens, or a tokenizer that knows them; they are not deleted.
+    special_tokens : tokenizer or sequence of int, optional
+        Ids of the special tokens, or a tokenizer that knows them; they are not deleted.
     delete : bool, default=True
         Also run the model without each picked token.
 
@@ -101,20 +152,23 @@ def pick_effects(
     >>> effects.removed.shape, effects.deleted.shape
     ((4,), (4,))
     """
-    with AttentionProbe(model, layers=[layer], queries=queries, special=special) as probe:
+    with AttentionProbe(model, layers=[layer], queries=queries, special_tokens=special_tokens) as probe:
         output = model(**inputs)
     name, score = decision(output)
     base = float(score(output)[0])
     reading, picks = probe.reading(layer), probe.picks(layer)
-    part = anatomy(probe.model, next(site for site in probe.sites if layer % len(probe.names) in site.layers))
+    part = anatomy(probe.model, probe.site(layer))
     drops = []
     for change in _changes(reading, picks):
-        with _patched(part, probe, layer, int(picks.positions[0, 0]), change):
-            drops.append(base - score(model(**_repeated(inputs, len(change)))).double().numpy())
+        with _patched(part, part.site.layers.index(layer % len(probe.names)), int(picks.positions[0, 0]), change):
+            drops.append(base - score(model(**repeat_text(inputs, len(change)))).double().numpy())
     tokens = picks.token[0, :, 0].tolist()
-    special_flags = probe._special(reading)
-    skip = set() if special_flags is None else set(special_flags[0].nonzero().flatten().tolist())
-    lost = {t: base - float(score(model(**without(inputs, t)))[0]) for t in set(tokens) - skip} if delete else {}
+    flags = probe.special_keys(reading)
+    kept = set() if flags is None else set(flags[0].nonzero().flatten().tolist())
+    lost = {}
+    for token in set(tokens) - kept if delete else ():
+        rest = {name: torch.cat([ids[:, :token], ids[:, token + 1 :]], 1) for name, ids in inputs.items()}
+        lost[token] = base - float(score(model(**rest))[0])
     deleted = np.array([lost.get(token, np.nan) for token in tokens])
     return PickEffects(layer, name, base, picks, drops[0], drops[1], deleted)
 
@@ -132,16 +186,15 @@ def _changes(reading: Reading, picks: Picks) -> tuple[Tensor, Tensor]:
 
 
 @contextmanager
-def _patched(part: Anatomy, probe: AttentionProbe, layer: int, query: int, change: Tensor) -> Iterator[None]:
-    """In copy h of the text, add change[h] to the output of head h at one query, in one layer."""
+def _patched(part: Anatomy, call: int, query: int, change: Tensor) -> Iterator[None]:
+    """In copy h of the text, add change[h] to the output of head h at one query, in one call of the module."""
     heads = len(change)
-    calls = part.site.layers.index(layer % len(probe.names))
-    seen = 0
+    calls = 0
 
     def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        nonlocal seen
-        seen += 1
-        if seen - 1 != calls:
+        nonlocal calls
+        calls += 1
+        if calls - 1 != call:
             return None
         x = args[0].clone()  # (heads, tokens, heads * value dim)
         split = x.view(heads, x.shape[1], heads, -1)
@@ -157,21 +210,130 @@ def _patched(part: Anatomy, probe: AttentionProbe, layer: int, query: int, chang
             x[query] += rows
         return (x, *output[1:])
 
-    hook = (
-        part.site.module.register_forward_hook(after)
-        if part.functional
-        else part.output.register_forward_pre_hook(before)
-    )
-    try:
+    with ExitStack() as stack:
+        if part.functional:
+            hook(stack, part.site.module, after)
+        else:
+            stack.callback(part.output.register_forward_pre_hook(before).remove)
         yield
-    finally:
-        hook.remove()
 
 
-def _repeated(inputs: Mapping[str, Tensor], times: int) -> dict[str, Tensor]:
-    return {name: value.expand(times, *value.shape[1:]) for name, value in inputs.items()}
+@dataclass(frozen=True, eq=False)
+class DirectContributions(Shown):
+    """Direct contributions of heads and tokens to the decision: what `direct_contributions` returns."""
+
+    decision: str
+    score: float
+    values: list[NDArray[np.float64]]  # by layer: (heads, tokens)
+    # largest difference, over heads, to the true change of the decision when the head's direct part is removed
+    error: float
+
+    @property
+    def heads(self) -> NDArray[np.float64]:
+        """Contribution of each head: (layers, heads)."""
+        return np.stack([layer.sum(1) for layer in self.values])
 
 
-def without(inputs: Mapping[str, Tensor], token: int) -> dict[str, Tensor]:
-    """One text without the token at a position."""
-    return {name: torch.cat([value[:, :token], value[:, token + 1 :]], 1) for name, value in inputs.items()}
+def direct_contributions(model: nn.Module, inputs: Mapping[str, Tensor]) -> DirectContributions:
+    """Find the heads and tokens that contribute most to a decision: one text (1, tokens) without padding.
+
+    Reach for it to choose the head to look at: it ranks all heads with one forward and one backward pass. The scales of the
+    normalizations are held and the model's classifier is linearized at this text. `error` says what that costs: the largest
+    difference between a head's contribution and the change of the decision when it is taken out of the residual stream while
+    all later layers repeat what they wrote. Torch's own attention is refused, as its output projection is not a module call.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A transformers model, in evaluation mode.
+    inputs : Mapping[str, Tensor]
+        One text, as the tokenizer gives it.
+
+    Returns
+    -------
+    DirectContributions
+        By layer, head and token.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import direct_contributions, load_transformer, load_tokenizer
+    >>> inputs = load_tokenizer("my-model")("a good film", return_tensors="pt")
+    >>> direct_contributions(load_transformer("my-model"), inputs).heads.shape
+    (2, 4)
+    """
+    with AttentionProbe(model) as probe, torch.no_grad():
+        output = model(**inputs)
+    name, score = decision(output)
+    parts = [anatomy(probe.model, probe.site(layer)) for layer in range(len(probe.names))]
+    if any(part.functional for part in parts):
+        raise UsageError(
+            "direct contributions need an output projection that is called as a module; torch's attention does not"
+        )
+    written, gradients = _gradients(model, inputs, parts, score)
+    base = float(score(output)[0])
+    values, worst = [], 0.0
+    for layer, part in enumerate(parts):
+        reading = probe.reading(layer)
+        matrix = part.output_weight(len(reading.heads)).detach()
+        pulled = torch.einsum("tw,hdw->htd", gradients[layer][0], matrix)  # (heads, queries, dim)
+        weights = reading.weights()[0]  # (heads, queries, keys)
+        each = torch.einsum("hqk,hqd->hkd", weights, pulled)
+        values.append((each * reading.value[0, reading.group]).sum(-1).double().numpy())
+        removed = torch.einsum("htd,hdw->htw", reading.output()[0], matrix)
+        call = _output_call(parts, layer)
+        with _hooked(parts, _replay(written | {call: written[call] - removed})), torch.no_grad():
+            drops = base - score(model(**repeat_text(inputs, len(removed)))).double().numpy()
+        worst = max(worst, float(np.abs(drops - values[layer].sum(1)).max()))
+    return DirectContributions(name, base, values, worst)
+
+
+def _writers(parts: list[Anatomy]) -> list[nn.Module]:
+    """Everything that adds to the residual stream, each once."""
+    found = [module for part in parts for module in (part.output, part.feed_forward) if module is not None]
+    return list(dict.fromkeys(found))
+
+
+def _output_call(parts: list[Anatomy], layer: int) -> Call:
+    """The output projection of a layer and which of its calls it is (layers may share weights)."""
+    output = parts[layer].output
+    return id(output), sum(parts[i].output is output for i in range(layer))
+
+
+@contextmanager
+def _hooked(parts: list[Anatomy], answer: Callable[[Call, Tensor], Tensor]) -> Iterator[None]:
+    """Let `answer(call, output)` replace what the writers write."""
+    calls: Counter[int] = Counter()
+
+    def after(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        calls[id(module)] += 1
+        return answer((id(module), calls[id(module)] - 1), output)
+
+    with ExitStack() as stack:
+        for module in _writers(parts):
+            hook(stack, module, after)
+        yield
+
+
+def _replay(written: dict[Call, Tensor]) -> Callable[[Call, Tensor], Tensor]:
+    return lambda call, output: written[call].expand_as(output)
+
+
+def _gradients(
+    model: nn.Module, inputs: Mapping[str, Tensor], parts: list[Anatomy], score: Score
+) -> tuple[dict[Call, Tensor], list[Tensor]]:
+    """What every writer wrote, by call, and the gradient of the decision at each attention layer's output."""
+    leaves: dict[Call, Tensor] = {}
+
+    def leaf(call: Call, output: Tensor) -> Tensor:
+        leaves[call] = output.detach().requires_grad_()
+        return leaves[call]
+
+    with ExitStack() as stack:
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(_hooked(parts, leaf))
+        freeze_norms(model, stack)
+        strength = score(model(**inputs)).sum()
+        ends = [leaves[_output_call(parts, layer)] for layer in range(len(parts))]
+        gradients = torch.autograd.grad(strength, ends, allow_unused=True)
+    filled = [torch.zeros_like(end) if g is None else g for end, g in zip(ends, gradients, strict=True)]
+    return {call: value.detach() for call, value in leaves.items()}, filled

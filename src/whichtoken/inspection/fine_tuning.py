@@ -1,4 +1,4 @@
-"""A classifier from an encoder, in minutes on a processor: the worked example whose decisions can then be inspected."""
+"""A classifier from an encoder, in minutes on a CPU: the worked example whose decisions can then be inspected."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ def fine_tune(
     seed: int = 0,
     names: Sequence[str] | None = None,
 ) -> tuple[Any, Any]:
-    """A classifier of two or more kinds of texts and its tokenizer; embeddings and the lower layers stay as they are.
+    """Train a text classifier from an encoder on this machine, to have a model whose decisions can be inspected.
 
-    AdamW, with a learning rate that rises for a tenth of the steps and falls linearly to 0.
+    Reach for it when you have labeled texts and a pretrained encoder, but no classifier yet. Embeddings and the lower layers
+    stay as they are; the rest is trained with AdamW, with a learning rate that rises for a tenth of the steps and falls
+    linearly to 0.
 
     Parameters
     ----------
     folder : str or Path
         A folder as `save_pretrained` writes it.
     texts : sequence of str
-        What to learn from.
+        The texts to learn from.
     labels : sequence of int
-        Kind of each text, 0, 1, ...
+        Class of each text, 0, 1, ...
     frozen_layers : int, default=3
         Lower layers that stay as they are, with the embeddings.
     epochs : int, default=1
@@ -48,7 +50,7 @@ def fine_tune(
     seed : int, default=0
         Seed for the order of the texts and the new head.
     names : sequence of str, optional
-        What the kinds are called.
+        Names of the classes.
 
     Returns
     -------
@@ -67,7 +69,8 @@ def fine_tune(
     model = load_transformer(folder, classifier=True, num_labels=len(set(labels)))
     if names is not None:
         model.config.id2label = dict(enumerate(names))
-    _freeze(model, frozen_layers)
+    for part in (model.base_model.embeddings, *model.base_model.encoder.layer[:frozen_layers]):
+        part.requires_grad_(False)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=lr, weight_decay=0.01)
     steps = epochs * -(-len(texts) // batch)
@@ -87,9 +90,3 @@ def fine_tune(
             optimizer.zero_grad()
             schedule.step()
     return model.eval(), tokenizer
-
-
-def _freeze(model: Any, layers: int) -> None:
-    base = model.base_model
-    for part in (base.embeddings, *base.encoder.layer[:layers]):
-        part.requires_grad_(False)

@@ -1,8 +1,9 @@
-"""One head over a corpus: what it picks, by place or by content, and what its picks have to do with labels."""
+"""One head over a corpus: what it picks, what predicts its picks (place, word, labels), and the shape of its matrix."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,29 +12,268 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
+from scipy.stats import binomtest, false_discovery_control, rankdata
 from torch import nn
 
 from whichtoken.display.shown import Shown
+from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
-from whichtoken.inspection.corpus import CorpusPicks
-from whichtoken.inspection.rule import (
-    NOTHING,
-    Agreement,
-    BilinearRule,
-    hits_by_position,
-    hits_by_token,
-    pick_rates,
-    share,
-)
-from whichtoken.inspection.token_relations import TokenRelations
-from whichtoken.inspection.weight_shape import WeightShape
+from whichtoken.inspection.corpus import CorpusPicks, encode, longest_text, pad
+from whichtoken.inspection.probe import AttentionProbe
+from whichtoken.inspection.sites import anatomy, find_sites, linear_weight
+from whichtoken.margin import key_query_svm
 
+LEAST_RULE_TEXTS, MOST_RULE_TEXTS = 40, 500  # half of them to solve the rule of a head, half to test it
+LEAST_OCCURRENCES = 5  # texts in which a token must occur before its pick rate is compared with anything
+LEAST_TOKENS = 10
+PERMUTATIONS = 1999
 MOST_NAMES = 8
+
+Picked = Sequence[int]  # position of the pick in each text
+Ids = Sequence[NDArray[np.int32]]  # token ids of each text
+Rows = NDArray[np.int64]  # numbers of texts
+
+
+@dataclass(frozen=True)
+class Agreement(Shown):
+    """Share of picks on unseen texts that something predicts, with a 95 % interval (Wilson)."""
+
+    share: float
+    low: float
+    high: float
+
+
+NO_AGREEMENT = Agreement(math.nan, math.nan, math.nan)
+
+
+def _agreement(hits: int, count: int) -> Agreement:
+    interval = binomtest(int(hits), count).proportion_ci(method="wilson")
+    return Agreement(hits / count, float(interval.low), float(interval.high))
+
+
+def _simple_predictions(picked: Picked, ids: Ids, train: Rows, test: Rows) -> tuple[Agreement, Agreement, float]:
+    """Share of the test picks that place alone and word alone predict, learned from the other texts, and chance."""
+    return (
+        _agreement(_hits_by_position(picked, [len(text) for text in ids], train, test), len(test)),
+        _agreement(_hits_by_token(picked, ids, train, test), len(test)),
+        float(np.mean([1 / len(ids[i]) for i in test])),
+    )
+
+
+def _hits_by_position(picked: Picked, lengths: Sequence[int], train: Rows, test: Rows) -> int:
+    """Test picks at the most frequent place of the other texts, counted from the front or from the back."""
+    front = np.array([picked[i] for i in train])
+    back = np.array([lengths[i] - 1 - picked[i] for i in train])
+    best_front, best_back = (int(np.bincount(places).argmax()) for places in (front, back))
+    if np.mean(front == best_front) >= np.mean(back == best_back):
+        return sum(picked[i] == best_front for i in test)
+    return sum(lengths[i] - 1 - picked[i] == best_back for i in test)
+
+
+def _hits_by_token(picked: Picked, ids: Ids, train: Rows, test: Rows) -> int:
+    """Test picks of the token that is picked most often, where it occurs, in the other texts."""
+    rates = _pick_rates(picked, ids, train)
+    overall = 1 / float(np.mean([len(ids[i]) for i in train]))
+    return sum(int(np.argmax([rates.get(int(t), overall) for t in ids[i]])) == picked[i] for i in test)
+
+
+def _pick_rates(picked: Picked, ids: Ids, rows: Rows) -> dict[int, float]:
+    """How often each token is picked where it occurs, shrunk toward the mean by one text of average length."""
+    present = Counter(int(token) for i in rows for token in ids[i])
+    chosen = Counter(int(ids[i][picked[i]]) for i in rows)
+    prior = 1 / float(np.mean([len(ids[i]) for i in rows]))
+    return {token: (chosen[token] + prior) / (count + 1) for token, count in present.items()}
+
+
+@dataclass(frozen=True)
+class Relations:
+    """Rank correlations of a head's pick rates over tokens; not a number where there are too few."""
+
+    frequency: float = math.nan
+    # with the posterior difference of the token, in standard errors; frequency held fixed
+    label_correlation: float = math.nan
+    # with |signed frequency|, the size of its first gradient step; frequency not held fixed
+    signed_frequency: float = math.nan
+    p_value: float = math.nan  # of label_correlation
+
+
+class TokenRelations:
+    """What the tokens of a corpus say about labels, computed once and compared with the picks of many heads."""
+
+    def __init__(self, ids: Ids, classes: NDArray[np.int64] | None, seed: int = 0) -> None:
+        rows = np.concatenate([np.full(len(np.unique(text)), i) for i, text in enumerate(ids)])
+        found = np.concatenate([np.unique(text) for text in ids])
+        names, places, counts = np.unique(found, return_inverse=True, return_counts=True)
+        keep = counts >= LEAST_OCCURRENCES
+        self.tokens, self.counts = names[keep], counts[keep]
+        incidence = sparse.csr_matrix((np.ones(len(rows)), (places, rows)), shape=(len(names), len(ids)))
+        self._incidence = incidence[np.flatnonzero(keep)]
+        self._frequency = _standard(self.counts.astype(float))
+        self._labeled = classes is not None and len(self.tokens) >= LEAST_TOKENS
+        if classes is not None and self._labeled:
+            onehot = np.eye(int(classes.max()) + 1)[classes]  # (texts, classes)
+            self._posterior = self._without_frequency(self._label_difference(onehot))
+            self._signed = _standard(self._label_difference(onehot) * np.sqrt(self.counts))
+            rng = np.random.default_rng(seed)
+            orders = (rng.permutation(len(ids)) for _ in range(PERMUTATIONS))
+            self._null = np.stack([self._without_frequency(self._label_difference(onehot[order])) for order in orders])
+
+    def of(self, rates: dict[int, float]) -> Relations:
+        """Rank correlations of the pick rates of a head with frequency and labels."""
+        rate = np.array([rates.get(int(token), 0.0) for token in self.tokens])
+        if len(rate) < LEAST_TOKENS or np.ptp(rate) == 0:
+            return Relations()
+        ranks = _standard(rate)
+        frequency = float(np.dot(ranks, self._frequency))
+        if not self._labeled:
+            return Relations(frequency)
+        held = self._without_frequency(rate)
+        observed = float(np.dot(held, self._posterior))
+        p_value = (1 + int((np.dot(self._null, held) >= observed - 1e-12).sum())) / (1 + PERMUTATIONS)
+        return Relations(frequency, observed, float(np.dot(ranks, self._signed)), p_value)
+
+    def _label_difference(self, onehot: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Largest difference, over classes, between their share among the texts with a token and among all: (tokens,).
+
+        In standard errors, up to a constant: a token of four texts differs twice as much by chance as one of sixteen.
+        """
+        inside = np.asarray(self._incidence @ onehot) / self.counts[:, None]
+        return np.asarray(np.abs(inside - onehot.mean(0)).max(1) * np.sqrt(self.counts))
+
+    def _without_frequency(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Ranks without what frequency explains of them, with norm 1."""
+        ranks = _standard(values)
+        rest = ranks - np.dot(ranks, self._frequency) * self._frequency
+        norm = np.linalg.norm(rest)
+        return np.asarray(rest / norm if norm > 1e-9 else rest)
+
+
+def _standard(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ranks with mean 0 and norm 1, so that products are rank correlations."""
+    ranks = rankdata(values) - (len(values) + 1) / 2
+    norm = np.linalg.norm(ranks)
+    return np.asarray(ranks / norm if norm > 0 else ranks)
+
+
+@dataclass(frozen=True)
+class WeightShape(Shown):
+    """Shape of W = scale * W_key^T W_query, (width, width), of rank at most the dimension of the head."""
+
+    frobenius: float
+    spectral: float  # largest singular value
+    stable_rank: float  # frobenius^2 / spectral^2: 1 for one direction
+    effective_rank: float  # exponential of the entropy of the squared singular values
+    spread: float  # l_1 / (width l_2) of the entries: 1 if all are equally large, 1 / width for a single one
+    imbalance: float  # |W_key W_key^T - W_query W_query^T| over the sum of both norms: 0 where the factors are balanced
+
+
+def _factors(model: nn.Module, layer: int, head: int, heads: int) -> tuple[NDArray[np.float64], ...] | None:
+    """Key and query factors of a head with their biases, (dim, width + 1) each; None where they are not modules."""
+    try:
+        projections = anatomy(model, next(site for site in find_sites(model) if layer in site.layers)).query_key()
+    except UsageError:
+        return None
+    if projections is None:
+        return None
+    dim = linear_weight(projections[0]).shape[0] // heads
+    factors = []
+    for projection in reversed(projections):
+        weight = linear_weight(projection).detach().double().numpy()
+        bias: Any = getattr(projection, "bias", None)
+        whole = np.c_[weight, np.zeros(len(weight)) if bias is None else bias.detach().double().numpy()]
+        # heads may share keys
+        own = head if len(whole) == heads * dim else head * (len(whole) // dim) // heads
+        factors.append(whole[own * dim : (own + 1) * dim])
+    return tuple(factors)
+
+
+def _weight_shape(key: NDArray[np.float64], query: NDArray[np.float64], scale: float) -> WeightShape:
+    """Shape of the matrix of a head, from its factors (dim, width + 1); biases are left out."""
+    key, query = key[:, :-1], query[:, :-1]
+    matrix = scale * key.T @ query
+    values = np.linalg.svd(scale * np.linalg.qr(key.T)[1] @ np.linalg.qr(query.T)[1].T, compute_uv=False)
+    energy = values**2 / (values**2).sum()
+    entropy = -(energy[energy > 0] * np.log(energy[energy > 0])).sum()
+    grams = key @ key.T, query @ query.T
+    frobenius = float(np.linalg.norm(matrix))
+    return WeightShape(
+        frobenius=frobenius,
+        spectral=float(values[0]),
+        stable_rank=float((values**2).sum() / values[0] ** 2),
+        effective_rank=float(np.exp(entropy)),
+        spread=float(np.abs(matrix).sum() / (matrix.shape[0] * frobenius)),
+        imbalance=float(np.linalg.norm(grams[0] - grams[1]) / (np.linalg.norm(grams[0]) + np.linalg.norm(grams[1]))),
+    )
+
+
+@dataclass(frozen=True)
+class BilinearRule(Shown):
+    """The max-margin rule of a head and what it explains.
+
+    Few texts in many unknowns separate by chance, so that a margin alone proves nothing. What counts is the agreement on
+    texts that the rule has not seen, beside that of simpler explanations.
+    """
+
+    texts: int  # in the half that the rule was solved on
+    agreement: Agreement  # of the rule's picks with the head's
+    own: Agreement  # of the head's own matrix: 1 where the head is a function of these vectors and nothing else
+    position: Agreement  # of the place alone
+    token: Agreement  # of the word alone
+    chance: float  # of a random pick
+    best_margin: float  # the largest that any matrix of norm 1 reaches on the first half
+    realised_margin: float  # of the head's own matrix, scaled to norm 1
+    gap: float  # certified distance of best_margin from the optimum
+    status: str
+
+
+def _bilinear_rule(
+    hidden: Sequence[NDArray[np.float64]], queries: NDArray[np.float64], picked: Picked, ids: Ids, own: NDArray[np.float64]
+) -> BilinearRule:  # fmt: skip
+    """Solve the key-query problem of a head on half of the texts and count its hits on the other half.
+
+    Parameters
+    ----------
+    hidden : list of (tokens, width) arrays
+        Input of the layer, for the tokens that can be picked.
+    queries : (texts, width)
+        Input of the layer at the query.
+    picked : (texts,) positions among `hidden`
+    ids : list of (tokens,) arrays
+        Token ids.
+    own : (width + 1, width + 1)
+        The head's own matrix, for vectors with a 1 at the end (biases of keys and queries).
+    """
+    order = np.random.default_rng(0).permutation(len(hidden))
+    train, test = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
+    tokens = [np.c_[text, np.ones(len(text))] for text in hidden]
+    asked = np.c_[queries, np.ones(len(queries))]
+    solved = key_query_svm([tokens[i] for i in train], asked[train], [picked[i] for i in train])
+    direction = np.zeros((asked.shape[1],) * 2) if solved.direction is None else solved.direction
+    position, token, chance = _simple_predictions(picked, ids, train, test)
+
+    def hits(matrix: NDArray[np.float64]) -> Agreement:
+        return _agreement(sum(int(np.argmax(tokens[i] @ matrix @ asked[i])) == picked[i] for i in test), len(test))
+
+    margins, unit = [], own / np.linalg.norm(own)
+    for i in train:
+        scores = tokens[i] @ unit @ asked[i]
+        rivals = np.delete(scores, picked[i])
+        if len(rivals):
+            margins.append(scores[picked[i]] - rivals.max())
+    return BilinearRule(
+        len(train), hits(direction), hits(own), position, token, chance, best_margin=float(solved.margin),
+        realised_margin=float(min(margins, default=math.nan)), gap=float(solved.gap), status=solved.status,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class HeadReport(Shown):
-    """What a head does over a corpus; `control` is the same head of the same model with shuffled weights.
+    """What a head does over a corpus: one line of `Inspection.reports`.
+
+    Reach for `kind` first: whether the head looks at sinks, picks by place, or picks by content. Every share is measured on
+    texts that were not used to find the rule, with an interval; `control` is the same head of the same model with shuffled
+    weights.
 
     Attributes
     ----------
@@ -102,17 +342,17 @@ class HeadReport(Shown):
     position: Agreement
     token: Agreement
     chance: float
-    label_correlation: float = float("nan")
-    label_q: float = float("nan")
-    signed_frequency: float = float("nan")
-    frequency: float = float("nan")
+    label_correlation: float = math.nan
+    label_q: float = math.nan
+    signed_frequency: float = math.nan
+    frequency: float = math.nan
     control: HeadReport | None = None
     shape: WeightShape | None = None
     rule: BilinearRule | None = None
 
     @property
     def kind(self) -> str:
-        """In a word: sink, position, content or mixed."""
+        """Sink, position, content or mixed."""
         if self.sink_share > 0.5:
             return "sink"
         if self.position.low > self.token.high:
@@ -131,7 +371,10 @@ def head_reports(
     control: CorpusPicks | None = None,
     seed: int = 0,
 ) -> list[HeadReport]:
-    """Reports of all heads, in the order of layers and heads; false discoveries are controlled over them.
+    """Summarize the picks of all heads over a corpus, in the order of layers and heads.
+
+    Reach for it to summarize picks again, with other labels, without running the model. The false discovery rate of the
+    label correlations is controlled over all heads.
 
     Parameters
     ----------
@@ -160,97 +403,107 @@ def head_reports(
     >>> len(head_reports(found.picks, tokenizer)) == len(found.reports)
     True
     """
-    from scipy.stats import false_discovery_control
-
     texts, layers, heads = picks.token.shape
-    if labels is not None and len(labels) != texts:
-        raise UsageError(f"{len(labels)} labels for {texts} texts; give one label per text")
-    classes = None if labels is None else _classes(labels)
+    classes = None
+    if labels is not None:
+        if len(labels) != texts:
+            raise UsageError(f"{len(labels)} labels for {texts} texts; give one label per text")
+        names, classes = np.unique(np.asarray(labels).astype(str), return_inverse=True)
+        if len(names) < 2:
+            raise UsageError(f"every text has the label {names[0]}; two different labels are needed")
     relations = TokenRelations(picks.ids, classes, seed)
-    reports, values = [], []
+    reports, p_values = [], []
     for layer in range(layers):
         for head in range(heads):
             report, p_value = _report(picks, tokenizer, relations, layer, head, seed)
             other = None if control is None else _report(control, tokenizer, relations, layer, head, seed)[0]
             reports.append(replace(report, control=other))
-            values.append(p_value)
+            p_values.append(p_value)
     if classes is None:
         return reports
-    known = np.isfinite(values)
-    rates = np.full(len(values), np.nan)
+    known = np.isfinite(p_values)
+    rates = np.full(len(p_values), np.nan)
     if known.any():
-        rates[known] = false_discovery_control(np.asarray(values)[known])
+        rates[known] = false_discovery_control(np.asarray(p_values)[known])
     return [replace(report, label_q=float(q)) for report, q in zip(reports, rates, strict=True)]
 
 
 def _report(
     picks: CorpusPicks, tokenizer: Any, relations: TokenRelations, layer: int, head: int, seed: int
 ) -> tuple[HeadReport, float]:
+    """The report of one head, and the p-value of its label correlation."""
     token = picks.token[:, layer, head]
     rows = np.flatnonzero(token >= 0)
     texts = len(rows)
     chosen, ids = [int(token[i]) for i in rows], [picks.ids[i] for i in rows]
-    names = Counter(int(text[place]) for text, place in zip(ids, chosen, strict=True))
-    position, word, chance = _predictability(chosen, ids, seed)
-    related = relations.of(pick_rates(chosen, ids, np.arange(texts)) if texts else {})
+    position, word, chance = NO_AGREEMENT, NO_AGREEMENT, math.nan
+    if texts >= 4:
+        order = np.random.default_rng(seed).permutation(texts)
+        position, word, chance = _simple_predictions(chosen, ids, order[: texts // 2], order[texts // 2 :])
+    related = relations.of(_pick_rates(chosen, ids, np.arange(texts)) if texts else {})
     added = picks.contribution[:, layer]
     gap = picks.gap[:, layer, head]
     finite = gap[np.isfinite(gap)]
+
+    def named(counts: Counter[int], texts: int) -> tuple[tuple[str, float], ...]:
+        return tuple((token_name(tokenizer, token), count / texts) for token, count in counts.most_common(MOST_NAMES))
+
+    own = {
+        name: getattr(picks, name)[:, layer, head] for name in ("special_mass", "sink_share", "weight", "largest_logit")
+    }
     report = HeadReport(
-        layer=layer,
-        head=head,
-        texts=texts,
-        top_picks=_named(names, tokenizer, max(texts, 1)),
-        sinks=_named(picks.sink_names[layer][head], tokenizer, len(token)),
-        special_mass=float(picks.special_mass[:, layer, head].mean()),
-        sink_share=float(picks.sink_share[:, layer, head].mean()),
-        gap=float(np.median(finite)) if len(finite) else float("inf"),
-        weight=float(np.median(picks.weight[:, layer, head])),
-        effective_tokens=float(np.exp(picks.entropy[:, layer, head]).mean()),
-        largest_logit=float(picks.largest_logit[:, layer, head].max()),
+        layer, head, texts,
+        top_picks=named(Counter(int(text[place]) for text, place in zip(ids, chosen, strict=True)), max(texts, 1)),
+        sinks=named(picks.sink_names[layer][head], len(token)),
+        special_mass=float(own["special_mass"].mean()), sink_share=float(own["sink_share"].mean()),
+        gap=float(np.median(finite)) if len(finite) else math.inf, weight=float(np.median(own["weight"])),
+        effective_tokens=float(np.exp(picks.entropy[:, layer, head]).mean()), largest_logit=float(own["largest_logit"].max()),
         contribution=float((added[:, head] / np.maximum(added.sum(1), 1e-30)).mean()),
-        position=position,
-        token=word,
-        chance=chance,
-        label_correlation=related.label_correlation,
-        signed_frequency=related.signed_frequency,
-        frequency=related.frequency,
-    )
+        position=position, token=word, chance=chance, label_correlation=related.label_correlation,
+        signed_frequency=related.signed_frequency, frequency=related.frequency,
+    )  # fmt: skip
     return report, related.p_value
 
 
-def _predictability(chosen: list[int], ids: list[NDArray[np.int32]], seed: int) -> tuple[Agreement, Agreement, float]:
-    """Picks on half of the texts that place and word predict from the other half, and chance."""
-    if len(chosen) < 4:
-        return NOTHING, NOTHING, float("nan")
-    order = np.random.default_rng(seed).permutation(len(chosen))
-    train, test = order[: len(order) // 2], order[len(order) // 2 :]
-    position = hits_by_position(chosen, [len(text) for text in ids], train, test)
-    word = hits_by_token(chosen, ids, train, test)
-    return share(position, len(test)), share(word, len(test)), float(np.mean([1 / len(ids[i]) for i in test]))
-
-
-def _named(counts: Counter[int], tokenizer: Any, texts: int) -> tuple[tuple[str, float], ...]:
-    return tuple((token_name(tokenizer, token), count / texts) for token, count in counts.most_common(MOST_NAMES))
+def with_shape_and_rule(
+    report: HeadReport, model: nn.Module, tokenizer: Any, texts: Sequence[str], queries: str, picks: CorpusPicks
+) -> HeadReport:
+    """The report of a head with the shape of its matrix and, where there are texts enough, its bilinear rule."""
+    layer, head = report.layer, report.head
+    factors = _factors(model, layer, head, picks.token.shape[2])
+    if factors is None:
+        return report
+    key, query = factors
+    scale = len(key) ** -0.5
+    report = replace(report, shape=_weight_shape(key, query, scale))
+    rows = np.flatnonzero(picks.token[:, layer, head] >= 0)[:MOST_RULE_TEXTS]
+    if len(rows) < LEAST_RULE_TEXTS:
+        return report
+    # what the layer is given, for the tokens that are not special
+    hidden, asked, chosen, ids = [], [], [], []
+    encoded, _ = encode(tokenizer, [texts[i] for i in rows], longest_text(model, tokenizer))
+    with AttentionProbe(model, layers=[layer], heads=[head], queries="last", hidden=True) as probe, torch.no_grad():
+        for row, text in zip(rows, encoded, strict=True):
+            model(**pad(tokenizer, [text]))
+            given = probe.reading(layer).hidden
+            assert given is not None
+            vectors = given[0].double().numpy()
+            keep = np.flatnonzero(~np.isin(text, tokenizer.all_special_ids))
+            hidden.append(vectors[keep])
+            asked.append(vectors[0 if queries == "cls" else -1])
+            chosen.append(int(np.flatnonzero(keep == picks.token[row, layer, head])[0]))
+            ids.append(np.asarray(text, dtype=np.int32)[keep])
+    return replace(report, rule=_bilinear_rule(hidden, np.stack(asked), chosen, ids, scale * key.T @ query))
 
 
 def token_name(tokenizer: Any, token: int) -> str:
-    """A token as a reader knows it."""
-    from whichtoken.display.text import visible
-
+    """A token as it is written, with its word boundaries as spaces."""
     name = str(tokenizer.convert_ids_to_tokens(int(token)))
     return visible(name.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\\n"), keep="")
 
 
-def _classes(labels: Sequence[Any]) -> NDArray[np.int64]:
-    names, numbers = np.unique(np.asarray(labels).astype(str), return_inverse=True)
-    if len(names) < 2:
-        raise UsageError(f"every text has the label {names[0]}; two different labels are needed")
-    return np.asarray(numbers, dtype=np.int64)
-
-
-def shuffled(model: nn.Module, seed: int = 0) -> nn.Module:
-    """The same model with the entries of every weight matrix in random order: what a head does by chance."""
+def shuffle_weights(model: nn.Module, seed: int = 0) -> nn.Module:
+    """A copy of a model with the entries of every weight matrix in random order: what a head does by chance."""
     other = copy.deepcopy(model)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -1,10 +1,9 @@
-"""Attention during training: gap, entropy, sink share and largest logit of every head, and a warning when it goes wrong."""
+"""Attention during training: gap, entropy, sink share and largest logit of every head, and warnings."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -16,16 +15,16 @@ from whichtoken.checks import check_integer
 from whichtoken.inspection.probe import AttentionProbe
 
 BLOW_UP = 100.0  # the logit at which MuonClip begins to clip
-COLLAPSED = 1.05  # effective tokens: the head looks at one token, whatever is asked
+COLLAPSED = 1.05  # effective tokens: the head looks at one token for every query
 
 
 class AttentionWarning(UserWarning):
-    """Attention collapses or blows up."""
+    """Attention collapses to single tokens, or its scores grow without bound."""
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionState:
-    """One look at training; arrays of shape (layers, heads)."""
+    """The attention of one training step; arrays of shape (layers, heads)."""
 
     step: int
     gap: NDArray[np.float64]  # median over the sampled queries
@@ -44,26 +43,35 @@ class AttentionState:
 
 
 class AttentionMonitor:
-    """Watches attention while a model trains, on the forward passes that training makes anyway.
+    """Watch attention while a model trains, to notice heads that collapse or whose scores blow up.
+
+    Reach for it when a training run diverges or stalls, or to log attention beside the loss. It reads the forward passes that
+    training makes anyway, one step in `every` and a sample of each batch, and never changes what the model computes. Each
+    problem is warned about once, as an `AttentionWarning`; `history` has all numbers.
+
+    >>> import torch
+    >>> from whichtoken.inspection import AttentionMonitor
+    >>> layer = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
+    >>> monitor = AttentionMonitor(layer, every=1)
+    >>> for _ in range(3):
+    ...     with monitor:
+    ...         layer(torch.randn(2, 5, 8)).square().mean().backward()
+    >>> len(monitor.history), sorted(monitor.history[0].summary())[0]
+    (3, 'attention/effective_tokens')
 
     Parameters
     ----------
     model : nn.Module
         The model that trains.
     every : int, default=50
-        Looks at one step in this many; the others run without hooks.
+        One step in this many is watched; the others run without hooks.
     texts, queries : int
-        How many texts and queries of a batch are looked at, evenly spread.
+        How many texts and queries of a batch are watched, evenly spread.
 
     Examples
     --------
-    >>> import torch
-    >>> from whichtoken.inspection import AttentionMonitor
-    >>> layer = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
-    >>> monitor = AttentionMonitor(layer, every=1)
-    >>> with monitor:
-    ...     loss = layer(torch.randn(2, 5, 8)).square().mean()
-    >>> loss.backward()
+    >>> monitor.history[-1].gap.shape  # layers, heads
+    (1, 2)
     """
 
     def __init__(self, model: nn.Module, every: int = 50, texts: int = 4, queries: int = 8) -> None:
@@ -73,23 +81,21 @@ class AttentionMonitor:
         self.history: list[AttentionState] = []
         self.step = 0
         self._probe = AttentionProbe(model)
-        self._looking = False
+        self._watching = False
         self._warned: set[str] = set()
 
     def __enter__(self) -> Self:
-        self._looking = self.step % self.every == 0
-        if self._looking:
+        self._watching = self.step % self.every == 0
+        if self._watching:
             self._probe.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._looking:
-            self._probe.__exit__(kind, error, trace)
-            self._looking = False
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._watching:
+            self._probe.__exit__()
+            self._watching = False
             if kind is None and self._probe.readings:
-                self._look()
+                self._record()
             self._probe.readings.clear()
         self.step += 1
 
@@ -112,11 +118,23 @@ class AttentionMonitor:
         return Callback()
 
     @torch.no_grad()
-    def _look(self) -> None:
+    def _record(self) -> None:
         layers = [self._state(layer) for layer in range(len(self._probe.names)) if layer in self._probe.readings]
         gap, tokens, sink, logit = (np.stack(parts) for parts in zip(*layers, strict=True))
         self.history.append(AttentionState(self.step, gap, tokens, sink, logit))
-        self._warn(tokens, logit)
+        layer, head = np.unravel_index(np.argmax(logit), logit.shape)
+        if logit.max() > BLOW_UP:
+            score = f"layer {layer}, head {head} has a score of {logit.max():.0f} (above {BLOW_UP:g})"
+            self._warn_once("blow-up", f"attention blows up: {score}")
+        collapsed = tokens < COLLAPSED
+        if collapsed.mean() > 0.5:
+            count = f"{collapsed.sum()} of {collapsed.size} heads look at a single token each"
+            self._warn_once("collapse", f"attention collapses: {count}")
+
+    def _warn_once(self, kind: str, sentence: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(f"step {self.step}: {sentence}", AttentionWarning, stacklevel=4)
 
     def _state(self, layer: int) -> tuple[NDArray[np.float64], ...]:
         reading = self._probe.reading(layer)
@@ -135,22 +153,3 @@ class AttentionMonitor:
         sink = masked(weights[..., 0]).nanmean(1)
         logit = masked(picks.largest_logit).nan_to_num(-torch.inf).amax(1)
         return tuple(part.cpu().numpy() for part in (gap, tokens, sink, logit))
-
-    def _warn(self, tokens: NDArray[np.float64], logit: NDArray[np.float64]) -> None:
-        layer, head = np.unravel_index(np.argmax(logit), logit.shape)
-        if logit.max() > BLOW_UP:
-            self._say(
-                "blow-up",
-                f"attention blows up: layer {layer}, head {head} has a score of {logit.max():.0f} (above {BLOW_UP:g})",
-            )
-        collapsed = tokens < COLLAPSED
-        if collapsed.mean() > 0.5:
-            self._say(
-                "collapse",
-                f"attention collapses: {collapsed.sum()} of {collapsed.size} heads look at a single token each",
-            )
-
-    def _say(self, kind: str, sentence: str) -> None:
-        if kind not in self._warned:  # once is enough; the history has the rest
-            self._warned.add(kind)
-            warnings.warn(f"step {self.step}: {sentence}", AttentionWarning, stacklevel=4)

@@ -14,10 +14,11 @@ from whichtoken.inspection.reading import Reading
 
 @dataclass(frozen=True, eq=False)
 class Picks(Shown):
-    """What each head picked; arrays of shape (batch, heads, queries).
+    """What each head picked: the answer of `AttentionProbe.picks`, in tensors of shape (batch, heads, queries).
 
-    `token` and `runner_up` are positions among the keys; the first of equals is the pick. `runner_up` is -1 and the gap
-    infinite where there was only one token to pick; `token` is -1 where there was none.
+    Reach for `gap` and `radius` to see how confident a pick is: the radius is a certificate, no smaller change of the query
+    changes the pick. `token` and `runner_up` are positions among the keys; the first of equals is the pick. `runner_up` is -1
+    and the gap infinite where there was only one token to pick; `token` is -1 where there was none.
 
     Attributes
     ----------
@@ -92,30 +93,19 @@ class Picks(Shown):
 
 
 def pick(
-    reading: Reading, exclude: Tensor | None = None, special: Tensor | None = None, alike: Tensor | None = None
+    reading: Reading, exclude: Tensor | None = None, is_special: Tensor | None = None, alike: Tensor | None = None
 ) -> Picks:
     """The picks of all queries of a reading; `exclude` (batch, heads or 1, [queries,] keys) cannot be picked.
 
     Tokens with the same number in `alike` (batch, keys) are the same choice: none is the other's rival.
     """
     reading = reading if exclude is None else excluding(reading, exclude)
-    parts = [_pick(block, special, alike) for _, block in reading.blocks()]
-    token, runner_up, gap, weight, entropy, largest = (torch.cat([part[i] for part in parts], 2) for i in range(6))
-    mass = None if special is None else torch.cat([part[6] for part in parts], 2)
+    parts = [_pick(block, is_special, alike) for _, block in reading.blocks()]
+    token, runner_up, gap, weight, entropy, largest, mass = (torch.cat(part, 2) for part in zip(*parts, strict=True))
     return Picks(
-        token,
-        runner_up,
-        gap,
-        weight,
-        entropy,
-        largest,
-        mass,
-        reading.positions,
-        reading.heads,
-        reading.seen(),
-        reading,
-        alike,
-    )
+        token, runner_up, gap, weight, entropy, largest, None if is_special is None else mass,
+        reading.positions, reading.heads, reading.seen(), reading, alike,
+    )  # fmt: skip
 
 
 def excluding(reading: Reading, exclude: Tensor) -> Reading:
@@ -125,7 +115,7 @@ def excluding(reading: Reading, exclude: Tensor) -> Reading:
     return replace(reading, mask=replace(reading.mask, dense=dense))
 
 
-def _pick(reading: Reading, special: Tensor | None, alike: Tensor | None) -> tuple[Tensor, ...]:
+def _pick(reading: Reading, is_special: Tensor | None, alike: Tensor | None) -> tuple[Tensor, ...]:
     scores = reading.logits()  # (batch, heads, queries, keys)
     best, token = scores.max(-1)
     rivals = scores.scatter(-1, token[..., None], -torch.inf)
@@ -138,14 +128,14 @@ def _pick(reading: Reading, special: Tensor | None, alike: Tensor | None) -> tup
     if reading.null is not None:
         null = reading.null.to(scores.dtype)[None, :, None]
         peak = torch.maximum(peak, null)
-    unnormalised = (scores - peak[..., None]).exp()
-    total = unnormalised.sum(-1)
+    unnormalized = (scores - peak[..., None]).exp()
+    total = unnormalized.sum(-1)
     if reading.null is not None:
         total = total + (null - peak).exp()
     total = total.clamp_min(torch.finfo(scores.dtype).tiny)
     # - sum w log w with log w = score - peak - log total; a forbidden token adds nothing
-    weighted = (unnormalised * (scores - peak[..., None]).masked_fill(scores == -torch.inf, 0.0)).sum(-1)
-    share = unnormalised.sum(-1) / total
+    weighted = (unnormalized * (scores - peak[..., None]).masked_fill(scores == -torch.inf, 0.0)).sum(-1)
+    share = unnormalized.sum(-1) / total
     entropy = share * total.log() - weighted / total
     return (
         token.masked_fill(none, -1),
@@ -154,13 +144,14 @@ def _pick(reading: Reading, special: Tensor | None, alike: Tensor | None) -> tup
         (best - peak).exp() / total,
         entropy,
         best,
-        torch.zeros_like(best) if special is None else (unnormalised * special[:, None, None]).sum(-1) / total,
+        torch.zeros_like(best) if is_special is None else (unnormalized * is_special[:, None, None]).sum(-1) / total,
     )
 
 
 def _radii(reading: Reading, token: Tensor, alike: Tensor | None) -> tuple[Tensor, Tensor]:
     """Radius of the query and of one key for each pick, in double precision."""
-    scores = reading.logits(precise=True, capped=False)  # a cap keeps the order where no bias is added after it
+    # without the cap, which keeps the order where no bias is added after it
+    scores = reading.logits(precise=True, capped=False)
     index = token.clamp_min(0)[..., None]
     best = scores.take_along_dim(index, -1)
     gaps = (best - scores).clamp_min(0.0)  # (batch, heads, queries, keys); infinite where forbidden
@@ -169,9 +160,10 @@ def _radii(reading: Reading, token: Tensor, alike: Tensor | None) -> tuple[Tenso
         gaps = gaps.masked_fill(kinds == kinds.gather(-1, index), torch.inf)
     keys = reading.key[:, reading.group].double()
     picked = keys.take_along_dim(index, 2)  # (batch, heads, queries, dim)
-    distance = torch.cdist(picked, keys, compute_mode="donot_use_mm_for_euclid_dist")  # no cancellation of near keys
+    # not by a matrix product, in which the distance of near keys cancels
+    distance = torch.cdist(picked, keys, compute_mode="donot_use_mm_for_euclid_dist")
+    # a token with the same key as the pick is the same choice
     ratio = torch.where(distance > 0, gaps / (abs(reading.scale) * distance), torch.inf)
-    ratio = ratio.masked_fill((distance == 0) & (gaps == 0), torch.inf)  # a token like the pick is the same choice
     rivals = ratio.scatter(-1, index, torch.inf)
     nearest = gaps.scatter(-1, index, torch.inf).amin(-1)
     length = torch.linalg.vector_norm(reading.query.double(), dim=-1)

@@ -3,15 +3,95 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from whichtoken.display.shown import Shown
-from whichtoken.inspection.masks import Mask
 
+# what older models add to the scores of masked keys
+OLD_MASK = -1e4
 BLOCK = 1 << 22  # scores held at a time, so that long texts need no square of their length
+
+
+@dataclass(frozen=True, eq=False)
+class Mask(Shown):
+    """Which keys each query may pick, and what is added to their scores.
+
+    `padding` (batch or 1, 1, 1, keys), True where a key may be picked; `causal`: no key after the query; `window`: only
+    this many of the latest keys; `dense` (batch or 1, heads or 1, queries, keys): flags that need the whole square;
+    `bias`, of the same form: what is added to the scores.
+    """
+
+    padding: Tensor | None = None
+    causal: bool = False
+    window: int | None = None
+    dense: Tensor | None = None
+    bias: Tensor | None = None
+
+    def allowed(self, positions: Tensor, keys: int) -> Tensor:
+        """Flags (batch, heads or 1, queries, keys) for queries at `positions` (batch, queries) in the order of the keys."""
+        places = torch.arange(keys, device=positions.device)
+        flags = torch.ones(*positions.shape, keys, dtype=torch.bool, device=positions.device)
+        if self.causal:
+            flags = places <= positions[..., None]
+        if self.window is not None:
+            flags = flags & (places > positions[..., None] - self.window)
+        flags = flags[:, None]  # (batch, 1, queries, keys)
+        for part in (self.padding, self.dense):
+            flags = flags if part is None else flags & part
+        return flags
+
+    def at(self, rows: Tensor, heads: Tensor | None) -> Mask:
+        """The mask of the queries in `rows` (batch, queries) and of some heads."""
+
+        def cut(square: Tensor | None) -> Tensor | None:
+            if square is None:
+                return None
+            if heads is not None and square.shape[1] > 1:
+                square = square[:, heads]
+            if square.shape[2] == 1:
+                return square
+            return square.expand(len(rows), -1, -1, -1).take_along_dim(rows[:, None, :, None], dim=2)
+
+        return replace(self, dense=cut(self.dense), bias=cut(self.bias))
+
+
+def compress(mask: Tensor | None, positions: Tensor, window: int | None = None) -> Mask:
+    """The short form of a model's mask: (batch, keys) flags, or a square of flags or of numbers to add.
+
+    A square that contains no more than padding, causality and a window is replaced by these.
+    """
+    if mask is None:
+        return Mask()
+    if mask.dim() == 2:
+        return Mask(padding=mask[:, None, None, :] > 0)
+    while mask.dim() < 4:
+        mask = mask[:, None] if mask.dim() == 3 else mask[None]
+    if mask.dtype == torch.bool:
+        return _short_form(mask, positions, window)
+    low = torch.finfo(mask.dtype).min / 2
+    allowed = (mask > low) & (mask != OLD_MASK)
+    short = _short_form(allowed, positions, window)
+    return replace(short, bias=mask) if (mask[allowed] != 0).any() else short
+
+
+def _short_form(allowed: Tensor, positions: Tensor, window: int | None) -> Mask:
+    if allowed.shape[1] > 1 and not bool((allowed == allowed[:, :1]).all()):
+        return Mask(dense=allowed)
+    allowed = allowed[:, :1]
+    if allowed.shape[2] == 1 or allowed.stride(2) == 0 or bool((allowed == allowed[:, :, :1]).all()):
+        return Mask(padding=allowed[:, :, :1].clone())
+    padding = allowed.any(2, keepdim=True)
+    for width in (None, window):
+        short = Mask(padding=padding, causal=True, window=width)
+        flags = short.allowed(positions, allowed.shape[3])
+        # the weights of a query that may see nothing (padding on the left) mean nothing
+        blind = ~allowed.any(3, keepdim=True)
+        if bool(((flags == allowed) | blind).all()):
+            return short
+    return Mask(dense=allowed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,14 +111,14 @@ class Reading(Shown):
     heads: Tensor  # (heads,): number of each head in its layer
     group: Tensor  # (heads,): key head of each head
     softcap: float | None = None
-    null: Tensor | None = None  # (heads,): score of a learned null token that takes weight and gives nothing
-    context: Tensor | None = None  # (batch, heads, queries, value dim): what the model itself made of it
-    hidden: Tensor | None = None  # (batch, tokens, width): what the layer was given
-    whole: bool = field(default=True)  # every query of the forward pass is here
+    null: Tensor | None = None  # (heads,): score of a learned null token that takes weight and has value 0
+    context: Tensor | None = None  # (batch, heads, queries, value dim): the model's own output of the heads
+    hidden: Tensor | None = None  # (batch, tokens, width): input of the layer
+    whole: bool = True  # every query of the forward pass is here
 
     def logits(self, precise: bool = False, capped: bool = True) -> Tensor:
         """Scores (batch, heads, queries, keys); keys that may not be picked have -inf."""
-        dtype = torch.float64 if precise else _working(self.query.dtype)
+        dtype = torch.float64 if precise else _working_dtype(self.query.dtype)
         keys = self.key[:, self.group].to(dtype)
         scores = self.query.to(dtype) @ keys.transpose(-1, -2) * self.scale
         if self.softcap is not None and capped:
@@ -56,9 +136,9 @@ class Reading(Shown):
         return torch.softmax(torch.cat([scores, null], -1), -1)[..., :-1]
 
     def output(self) -> Tensor:
-        """What the heads make of the weights: (batch, heads, queries, value dim)."""
+        """Values weighted by attention: (batch, heads, queries, value dim)."""
         weights = self.weights()
-        # padding may hold anything; with weight 0 it must add nothing
+        # padding may hold NaN; with weight 0 it must add nothing
         return weights @ self.value[:, self.group].to(weights.dtype).nan_to_num(0.0)
 
     def error(self) -> float:
@@ -66,7 +146,7 @@ class Reading(Shown):
         if self.context is None:
             return float("nan")
         seen = self.seen()
-        ours, theirs = self.output(), self.context.to(_working(self.context.dtype))
+        ours, theirs = self.output(), self.context.to(_working_dtype(self.context.dtype))
         difference = (ours - theirs).abs().amax(-1).masked_fill(~seen[:, None], 0)
         return float(difference.max() / theirs.abs().max().clamp_min(torch.finfo(theirs.dtype).tiny))
 
@@ -104,15 +184,17 @@ class Reading(Shown):
         )  # fmt: skip
 
     def blocks(self) -> Iterator[tuple[slice, Reading]]:
-        """Runs of queries, so small that the scores of one fit into memory."""
+        """Consecutive queries, so few at a time that their scores fit into memory."""
         batch, heads, queries, _ = self.query.shape
         step = max(1, BLOCK // (batch * heads * self.key.shape[2]))
+        if step >= queries:
+            yield slice(0, queries), self
+            return
         for start in range(0, queries, step):
             rows = torch.arange(start, min(start + step, queries), device=self.query.device)
-            whole = step >= queries
-            yield slice(start, start + len(rows)), self if whole else self.at(rows.expand(batch, -1))
+            yield slice(start, start + len(rows)), self.at(rows.expand(batch, -1))
 
 
-def _working(dtype: torch.dtype) -> torch.dtype:
-    """Half precision cannot tell a gap of .01 at a score of 10: compute in single precision then."""
+def _working_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Half precision cannot represent a gap of .01 at a score of 10: then compute in single precision."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype

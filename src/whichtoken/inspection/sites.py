@@ -1,19 +1,26 @@
-"""Where attention happens in a model: its attention modules in the order of the layers."""
+"""Where attention happens in a model: its attention modules in the order of the layers, and the modules around each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
-from whichtoken.inspection.adapters import ADAPTERS, Adapter
-from whichtoken.inspection.interface import uses_interface
+from whichtoken.inspection.adapters import ADAPTERS, Adapter, uses_interface
+
+QUERY_KEY = (("query", "key"), ("q_proj", "k_proj"), ("q_lin", "k_lin"), ("query_proj", "key_proj"))
+OUTPUT = ("o_proj", "out_proj", "out_lin", "dense", "c_proj", "wo")
+ACTIVATIONS = ("gelu", "relu", "silu", "tanh", "sigmoid", "activation", "swish")
 
 
 @dataclass(frozen=True, eq=False)
-class Site:
+class Site(Shown):
     """One attention module; `layers` are the numbers of its calls in a forward pass (several where layers share weights)."""
 
     name: str
@@ -34,33 +41,114 @@ def find_sites(model: nn.Module, adapters: Sequence[Adapter] = ()) -> list[Site]
         if adapter is not None:
             found.append((name, module, adapter))
     if not found:
-        raise no_attention(model)
-    return _numbered(model, found)
-
-
-def _numbered(model: nn.Module, found: list[tuple[str, nn.Module, Adapter | None]]) -> list[Site]:
+        kinds = list(dict.fromkeys(type(module).__name__ for module in model.modules()))[1:]
+        named = [kind for kind in kinds if "atten" in kind.lower()]
+        raise UsageError(
+            f"no attention was recognized in {type(model).__name__} (seen: {', '.join((named or kinds)[:8]) or 'no modules'});"
+            " if it attends, describe its attention module with a subclass of whichtoken.inspection.Adapter: see docs/inspect.md"
+        )
     config = getattr(model, "config", None)
     depth = getattr(config, "num_hidden_layers", None)
     shared = getattr(config, "num_hidden_groups", None)  # ALBERT: groups of layers share weights
     if shared is None or not isinstance(depth, int):
-        return [Site(name, module, adapter, (i,)) for i, (name, module, adapter) in enumerate(found)]
+        return [Site(*parts, (i,)) for i, parts in enumerate(found)]
     each = len(found) // shared  # attention modules of a group, called one after the other
     layers: list[list[int]] = [[] for _ in found]
     for layer in range(depth):
         group = int(layer / (depth / shared))
         for inner in range(each):
             layers[group * each + inner].append(layer * each + inner)
-    return [
-        Site(name, module, adapter, tuple(calls)) for (name, module, adapter), calls in zip(found, layers, strict=True)
-    ]
+    return [Site(*parts, tuple(calls)) for parts, calls in zip(found, layers, strict=True)]
 
 
-def no_attention(model: nn.Module) -> UsageError:
-    """The sentence for a model in which no attention was recognised: what was seen, and what to write."""
-    kinds = list(dict.fromkeys(type(module).__name__ for module in model.modules()))[1:]
-    named = [kind for kind in kinds if "atten" in kind.lower()]
-    seen = ", ".join((named or kinds)[:8]) or "no modules"
-    return UsageError(
-        f"no attention was recognised in {type(model).__name__} (seen: {seen}); "
-        "if it attends, describe its attention module with a subclass of whichtoken.inspection.Adapter: see docs/inspect.md"
-    )
+@dataclass(frozen=True, eq=False)
+class Anatomy:
+    """One attention module and its surroundings."""
+
+    site: Site
+    output: nn.Module  # its output projection
+    feed_forward: nn.Module | None  # the last projection of the feed-forward part of its layer
+
+    @property
+    def functional(self) -> bool:
+        """Torch's own attention applies its projections without calling them as modules."""
+        return isinstance(self.site.module, nn.MultiheadAttention)
+
+    def output_weight(self, heads: int) -> Tensor:
+        """What each head's output is multiplied with: (heads, head dim, width)."""
+        weight = linear_weight(self.output)  # (width, heads * head dim)
+        return weight.T.reshape(heads, -1, weight.shape[0])
+
+    def query_key(self) -> tuple[nn.Module, nn.Module] | None:
+        """The query and key projections, where they are modules of their own."""
+        for names in QUERY_KEY:
+            query, key = (getattr(self.site.module, name, None) for name in names)
+            if isinstance(query, nn.Module) and isinstance(key, nn.Module):
+                return query, key
+        return None
+
+
+def linear_weight(module: Any) -> Tensor:
+    """Weight of a projection as (outputs, inputs); GPT-2 stores it the other way round."""
+    weight: Tensor = module.weight
+    return weight if isinstance(module, nn.Linear) else weight.T
+
+
+def anatomy(model: nn.Module, site: Site) -> Anatomy:
+    """Find the parts around an attention module by the names that models use."""
+    parts = site.name.split(".") if site.name else []
+    ancestors = [model.get_submodule(".".join(parts[:i])) for i in range(len(parts) - 1, -1, -1)]
+    places = [site.module, *(getattr(parent, "output", None) for parent in ancestors[:1])]
+    candidates = (getattr(place, name, None) for place in places for name in OUTPUT)
+    output = next((module for module in candidates if _is_linear(module)), None)
+    if output is None:
+        raise UsageError(
+            f"the output projection of {type(site.module).__name__} was not found (looked for {', '.join(OUTPUT)}); "
+            "effects need it, picks do not"
+        )
+    own = {id(part) for part in site.module.modules()} | {id(output)}
+    for layer in ancestors:
+        others = [part for part in layer.modules() if _is_linear(part) and id(part) not in own]
+        if others:
+            return Anatomy(site, output, others[-1])
+    return Anatomy(site, output, None)
+
+
+def _is_linear(module: Any) -> bool:
+    """A linear map: torch's, or the transposed one of GPT-2."""
+    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
+
+
+def is_activation(module: nn.Module) -> bool:
+    """An activation function that is a module without parameters, such as GELU or Tanh."""
+    name = type(module).__name__.lower()
+    bare = not list(module.children()) and not list(module.parameters())
+    return bare and any(known in name for known in ACTIVATIONS)
+
+
+def hook(stack: ExitStack, module: nn.Module, function: Callable[..., Any]) -> None:
+    """Call `function` after each forward pass of a module until the stack is closed."""
+    stack.callback(module.register_forward_hook(function).remove)
+
+
+def freeze_norms(model: nn.Module, stack: ExitStack) -> None:
+    """Until the stack is closed, gradients flow through the normalizations of a model as if their scales were constants."""
+    for module in model.modules():
+        if type(module).__name__.endswith(("LayerNorm", "RMSNorm")) and getattr(module, "weight", None) is not None:
+            hook(stack, module, _frozen_norm)
+
+
+def _frozen_norm(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    """The same output, as a linear map of the input: the scale is held at this point."""
+    x = args[0]
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    centered = x.to(dtype)
+    epsilon = getattr(module, "eps", getattr(module, "variance_epsilon", 1e-6))
+    if "RMS" not in type(module).__name__:
+        centered = centered - centered.mean(-1, keepdim=True)
+    scale = (centered.detach().square().mean(-1, keepdim=True) + epsilon).rsqrt()
+    # as Gemma's modules do
+    weight = 1 + module.weight if "Gemma" in type(module).__name__ else module.weight
+    linear: Tensor = (centered * scale).to(x.dtype) * weight
+    # the value stays the module's own, to the last bit
+    return linear + (output - linear).detach()

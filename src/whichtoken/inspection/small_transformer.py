@@ -1,4 +1,4 @@
-"""A transformer small enough to be trained in seconds, whose head can then be inspected: the third stop of the demo."""
+"""A transformer that is trained in seconds and whose head is then inspected: the third step of the demo."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from whichtoken.data.review_sentences import synthetic_reviews, word_strengths
+from whichtoken.datasets.review_sentences import synthetic_reviews, word_strengths
 from whichtoken.inspection.probe import AttentionProbe
-from whichtoken.models.sentiment_transformer import SentimentTransformer
+from whichtoken.theory.mirror_descent.transformers import SentimentTransformer
 from whichtoken.threads import one_thread
 
 TRAINING, HELD_OUT, LENGTH = 1000, 200, 96
@@ -53,7 +53,16 @@ def train_small_transformer(seed: int = 0) -> SmallTransformer:
     truth = torch.from_numpy((labels > 0).astype(np.float32))
     with one_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = _trained(len(vocabulary) + CLS + 1, codes[:TRAINING], truth[:TRAINING])
+        size = len(vocabulary) + CLS + 1
+        model = SentimentTransformer(size, LENGTH + 1, width=32, heads=2, hidden=32, dropout=0.1, block="post-cls")
+        optimizer = torch.optim.AdamW(model.parameters(), lr=LR)
+        for _ in range(EPOCHS):
+            for rows in torch.split(torch.randperm(TRAINING), BATCH):
+                optimizer.zero_grad()
+                loss = nn.functional.binary_cross_entropy_with_logits(model(codes[rows]), truth[rows])
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+        model.eval()
     with AttentionProbe(model) as probe, torch.no_grad():
         right = (model(codes[TRAINING:]) > 0) == (truth[TRAINING:] > 0)
     picks = probe.picks(layer=0, queries=[0])
@@ -72,15 +81,3 @@ def train_small_transformer(seed: int = 0) -> SmallTransformer:
 
 def _word(text: list[str], place: int) -> str:
     return text[place - 1] if 0 < place <= len(text) else "<cls>"
-
-
-def _trained(codes: int, texts: Tensor, truth: Tensor) -> SentimentTransformer:
-    model = SentimentTransformer(codes, LENGTH + 1, width=32, heads=2, hidden=32, dropout=0.1, block="post-cls")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LR)
-    for _ in range(EPOCHS):
-        for rows in torch.split(torch.randperm(len(texts)), BATCH):
-            optimizer.zero_grad()
-            loss = nn.functional.binary_cross_entropy_with_logits(model(texts[rows]), truth[rows])
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-    return model.eval()

@@ -1,4 +1,4 @@
-"""How surely, when nobody knows the right pick: does it stay under dropout, without the end of the text, with synonyms?"""
+"""Does a pick stay under dropout, without the end of the text, with synonyms: confidence without known right picks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from whichtoken.inspection.probe import AttentionProbe
 
 @dataclass(frozen=True, eq=False)
 class PickStability(Shown):
-    """Share of repetitions in which a head's pick stays the same token: (layers, heads) each.
+    """Share of repeats in which a head's pick stays the same token, (layers, heads) each: what `pick_stability` returns.
 
     Attributes
     ----------
     dropout : array of shape (layers, heads)
         With dropout switched on.
     truncation : array of shape (layers, heads)
-        With the end cut off; not a number where that held the pick.
+        With the end cut off; not a number where the pick was cut off.
     synonyms : array of shape (layers, heads)
         With words replaced by near ones.
 
@@ -50,14 +50,16 @@ def pick_stability(
     inputs: Mapping[str, Tensor],
     *,
     queries: str = "cls",
-    special: Any = None,
+    special_tokens: Any = None,
     repeats: int = 8,
     seed: int = 0,
 ) -> PickStability:
-    """Repeat one text (1, tokens) under dropout, cut short, and with words replaced by near ones; compare the picks.
+    """Measure how stable the picks for one text (1, tokens) are under small changes of the model and of the text.
 
-    Cut: the last token before the end goes, one more each time, up to half of the text. Synonyms: in each repetition every
-    fifth token, picked at random, becomes its nearest neighbour in the embedding; special tokens stay.
+    Reach for it when the right picks are not known (otherwise use `PickConfidence`). The text is read again under dropout,
+    cut short, and with words replaced by near ones. Cut: the last token before the end is deleted, one more each time, up to
+    half of the text. Synonyms: in each repeat every fifth token, drawn at random, becomes its nearest neighbor in the
+    embedding; special tokens stay.
 
     Parameters
     ----------
@@ -67,8 +69,8 @@ def pick_stability(
         One text, as the tokenizer gives it.
     queries : str, default="cls"
         Whose picks, "cls" or "last".
-    special : tokenizer or sequence of int, optional
-        Ids of special tokens, or a tokenizer that knows them.
+    special_tokens : tokenizer or sequence of int, optional
+        Ids of the special tokens, or a tokenizer that knows them.
     repeats : int, default=8
         Times that each change is tried.
     seed : int, default=0
@@ -77,24 +79,24 @@ def pick_stability(
     Returns
     -------
     PickStability
-        Shares of the repetitions in which the pick stays.
+        Shares of the repeats in which the pick stays.
 
     Examples
     --------
     >>> from whichtoken.inspection import load_tokenizer, load_transformer, pick_stability
     >>> tokenizer = load_tokenizer("my-model")
     >>> inputs = tokenizer("a very good film", return_tensors="pt")
-    >>> pick_stability(load_transformer("my-model"), inputs, special=tokenizer, repeats=2).dropout.shape
+    >>> pick_stability(load_transformer("my-model"), inputs, special_tokens=tokenizer, repeats=2).dropout.shape
     (2, 4)
     """
-    fork = torch.random.fork_rng(devices=[])
-    with fork:
+    ids = torch.tensor(sorted(getattr(special_tokens, "all_special_ids", special_tokens or ())), dtype=torch.long)
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         base = _picks(model, inputs, queries)
         tokens = inputs["input_ids"].shape[1]
         ends = [tokens - 1 - cut for cut in range(1, min(repeats, tokens // 2) + 1)]
         shorter = [(_picks(model, _cut(inputs, end), queries), end) for end in ends]
-        replaced = [_picks(model, _with_synonyms(model, inputs, special), queries) for _ in range(repeats)]
+        replaced = [_picks(model, _with_synonyms(model, inputs, ids), queries) for _ in range(repeats)]
         dropped = [_picks(model, inputs, queries, training=True) for _ in range(repeats)]
     kept = np.array([np.where(base < end, found == base, np.nan) for found, end in shorter])
     seen = np.isfinite(kept)
@@ -122,9 +124,9 @@ def _cut(inputs: Mapping[str, Tensor], end: int) -> dict[str, Tensor]:
     return {name: torch.cat([value[:, :end], value[:, -1:]], 1) for name, value in inputs.items()}
 
 
-def _with_synonyms(model: Any, inputs: Mapping[str, Tensor], special: Any) -> dict[str, Tensor]:
+def _with_synonyms(model: Any, inputs: Mapping[str, Tensor], fixed: Tensor) -> dict[str, Tensor]:
+    """The text with a fifth of its tokens replaced by their nearest neighbors; the ids in `fixed` stay."""
     ids = inputs["input_ids"].clone()
-    fixed = torch.tensor(sorted(getattr(special, "all_special_ids", special or ())), dtype=torch.long)
     free = (~torch.isin(ids[0], fixed)).nonzero().flatten()
     chosen = free[torch.randperm(len(free))[: -(-len(free) // 5)]]
     table: Tensor = input_embedding(model).weight.detach()  # type: ignore[operator]

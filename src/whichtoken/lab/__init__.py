@@ -1,10 +1,9 @@
-"""Running many: plan, ledger, engines, verdicts."""
+"""Run many experiments: plan, ledger, engines, verdicts."""
 
 from whichtoken.lab.experiment import Experiment, Grid, Measured, Predicted, Row, Rows
 from whichtoken.lab.reproduce import reproduce
 from whichtoken.lab.results import Result
-from whichtoken.lab.samples import Every, Exact, Mean, Resampled, Share, Worst
-from whichtoken.lab.statistics import log_slope
+from whichtoken.lab.samples import Every, Exact, Mean, Resampled, Share, Worst, log_slope
 from whichtoken.lab.verdicts import Claim, Verdict, agreement, at_least, at_most, not_run
 
 __all__ = [

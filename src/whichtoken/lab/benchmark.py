@@ -1,4 +1,4 @@
-"""What a benchmark file is made of: one `Measure` per number, ratios timed in one run.
+"""The parts of a benchmark file: one `Measure` per number, with ratios timed in one run.
 
 A benchmark is a module in `benchmarks/` with a docstring and a generator `measure()` that yields `Measure`s. Its name on
 the command line is its file name with dashes. For the page of comparisons it also has constants, written out: `PART`, the
@@ -32,7 +32,7 @@ NOTICEABLE = 1.1  # a ratio nearer to one than this is called even where no inte
 
 @dataclass(frozen=True)
 class Beside:
-    """Our number and the peer's, in one unit, on the same data with the same threads."""
+    """Our number and the peer's, in the same unit, on the same data with the same threads."""
 
     peer: str
     ours: float
@@ -79,7 +79,7 @@ def seconds(function: Callable[[], Any]) -> float:
 
 
 def cpu_seconds(function: Callable[[], Any]) -> float:
-    """Processor time of one call: on one thread that is the wall time of a free machine, whatever else this one does."""
+    """Processor time of one call, which on one thread does not depend on the load of the machine."""
     start = time.process_time()
     function()
     return time.process_time() - start
@@ -89,7 +89,7 @@ def speed_up(
     case: str, ours: Callable[[], Any], peer: Callable[[], Any], peer_name: str, target: float, repeats: int = 3
 ) -> Measure:
     """How many times faster `ours` is than `peer`: median of alternating runs, so that both see the same machine."""
-    ours()  # compilation and caches are not what is compared
+    ours()  # compiles and fills caches, which is not compared
     peer()
     times = [(cpu_seconds(ours), cpu_seconds(peer)) for _ in range(repeats)]
     mine, theirs = median(t[0] for t in times), median(t[1] for t in times)
@@ -97,7 +97,7 @@ def speed_up(
 
 
 def faster(case: str, ours: float, theirs: float, peer: str, target: float, what: str = "") -> Measure:
-    """How many times faster, from seconds of processor time that were measured before."""
+    """How many times faster `ours` is, from measured seconds of processor time."""
     detail = f"{ours * 1e3:.3g} ms against {theirs * 1e3:.4g} ms"
     beside = Beside(peer, ours, theirs, CPU)
     return Measure(case, what or f"times faster than {peer}", theirs / ours, target, detail=detail, beside=beside)
@@ -126,7 +126,7 @@ def run_benchmark(name: str) -> Iterator[Measure]:
 
 @contextmanager
 def _single_thread() -> Iterator[None]:
-    """One thread for ours and for theirs, so that nobody wins by cores."""
+    """Limit all libraries to one thread, for ours and for the peer."""
     libraries = [importlib.import_module(name) for name in ("numba", "torch") if installed(name)]
     before = [library.get_num_threads() for library in libraries]
     try:

@@ -1,4 +1,4 @@
-"""Plain data with one spelling: the JSON that keys the ledger and seeds the random streams."""
+"""Canonical JSON, which keys the ledger and seeds the random streams."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def plain(value: Any) -> Any:
-    """The value with numpy scalars, arrays, tuples and mappings turned into what JSON knows."""
+    """The value with numpy scalars, arrays, tuples and mappings converted to JSON types."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -28,15 +28,15 @@ def canonical_json(value: Any) -> str:
     return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-# Raised when tolerances were set after a look at rows: the record is then made with draws that nobody has seen.
+# Raise it when tolerances were set after looking at rows, so that the record uses draws that nobody has seen.
 DRAW = 2
 
 
 def random_stream(experiment: str, seed: int, problem: Mapping[str, Any], draw: int = DRAW) -> np.random.Generator:
     """The generator of one repeat of one problem.
 
-    It depends on nothing but its arguments: not on the worker, the order of the points, or the fields that name the
-    method, so that methods are compared on the same data.
+    It depends only on its arguments: not on the worker, the order of the points, or the method fields, so that methods are
+    compared on the same data.
     """
     text = canonical_json({"experiment": experiment, "seed": seed, "problem": problem, "draw": draw})
     entropy = int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")

@@ -1,7 +1,6 @@
-"""Experiments are found by folder: the package's own, then those named by WHICHTOKEN_EXPERIMENTS.
+"""Find experiments by folder: the package's own, then those in the folders that WHICHTOKEN_EXPERIMENTS names.
 
-A file that cannot be imported, or a class that does not declare what an experiment declares, is a fault of that claim
-alone: it is told beside the others, which are found as ever.
+A file that cannot be imported, or a class with a wrong declaration, is reported as a fault of that claim; the others load.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from typing import Any
 from whichtoken.errors import UsageError, in_one_line, unknown
 from whichtoken.lab.experiment import Experiment, Grid
 from whichtoken.lab.plan import field_types
+from whichtoken.lab.renamed import current_names
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Fault:
 
 
 def experiments() -> dict[str, Experiment[Any]]:
-    """Every sound experiment by its id, sorted."""
+    """Every experiment that loads, by its id, sorted."""
     return _load(os.environ.get("WHICHTOKEN_EXPERIMENTS", ""))[0]
 
 
@@ -45,15 +45,31 @@ def faults() -> list[Fault]:
 
 
 def find(experiment_id: str) -> Experiment[Any]:
-    """The experiment of this id, or an error that says what is wrong with it or names the nearest one."""
+    """The experiment with this id; otherwise an error that says what is wrong with it or suggests the nearest one."""
+    if (own := _own_experiment(experiment_id)) is not None:
+        return own
     known = experiments()
     if experiment_id in known:
         return known[experiment_id]
+    if (current := current_names(experiment_id).id) in known:
+        raise UsageError(f"unknown experiment '{experiment_id}'; renamed: use {current}")
     for fault in faults():
         if fault.name == experiment_id:
             raise UsageError(f"{fault.name} is broken: {fault.sentence}")
-    beside = "".join(f"; {fault.name} is broken: {fault.sentence}" for fault in faults())
-    raise UsageError(f"{unknown('experiment', experiment_id, known)}{beside}")
+    broken = "".join(f"; {fault.name} is broken: {fault.sentence}" for fault in faults())
+    raise UsageError(f"{unknown('experiment', experiment_id, known)}{broken}")
+
+
+@cache
+def _own_experiment(experiment_id: str) -> Experiment[Any] | None:
+    """The package's experiment with this id, without loading the others: its module has the name of its id."""
+    if not re.fullmatch(r"[a-z0-9-]+/[a-z0-9-]+", experiment_id):
+        return None
+    try:
+        module = importlib.import_module(f"whichtoken.claims.{experiment_id.replace('/', '.').replace('-', '_')}")
+        return next((item() for item in _declared(module) if item.id == experiment_id), None)
+    except Exception:  # none of the package's, or `experiments` says what is wrong with it
+        return None
 
 
 @cache
@@ -80,7 +96,7 @@ def _load(folders: str) -> tuple[dict[str, Experiment[Any]], list[Fault]]:
 
 
 def _declared(module: ModuleType) -> list[type[Experiment[Any]]]:
-    """The experiments of a module; a base that several of them share has no id."""
+    """The experiments of a module, without base classes, which have no id."""
     return [
         item
         for item in vars(module).values()
@@ -92,7 +108,7 @@ def _declared(module: ModuleType) -> list[type[Experiment[Any]]]:
 
 
 def _check(item: type[Experiment[Any]], found: Mapping[str, Experiment[Any]]) -> None:
-    """Refuse a declaration that would fail later, among the other claims."""
+    """Refuse a declaration that would fail later, when it would affect other claims."""
     if not isinstance(item.id, str) or not re.fullmatch(r"[\w.-]+/[\w.-]+", item.id):
         raise UsageError(f"id={item.id!r} must be written as theory/claim, in letters, digits and dashes")
     if item.id in found:
@@ -111,26 +127,26 @@ def _check(item: type[Experiment[Any]], found: Mapping[str, Experiment[Any]]) ->
         raise UsageError(f"version={item.version!r} must be a whole number")
     if not isinstance(item.needs, str):
         raise UsageError(f"needs={item.needs!r} must be the name of a package")
-    shown = item()
-    expected: Any = shown.expected
+    instance = item()
+    expected: Any = instance.expected
     if not isinstance(expected, Mapping) or not all(isinstance(codes, Mapping) for codes in expected.values()):
         raise UsageError("expected must be a dictionary from a preset to a dictionary from a code to its state")
-    field_types(shown)
-    for text in (shown.title, shown.claim, shown.source):
+    field_types(instance)
+    for text in (instance.title, instance.claim, instance.source):
         if not isinstance(text, str):
             raise UsageError(f"title, claim and source must be texts, not {text!r}")
 
 
 def _name(item: type[Experiment[Any]], found: Mapping[str, Experiment[Any]], file: str) -> str:
-    """The id, unless it is another's or none that can be typed."""
+    """The id of a broken claim, or its file if the id is taken or invalid."""
     return item.id if isinstance(item.id, str) and item.id not in found and "/" in item.id else file
 
 
 def _own_modules() -> Iterator[tuple[str, Callable[[], ModuleType]]]:
-    import whichtoken.experiments as package
+    import whichtoken.claims as package
 
     for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if not info.ispkg:
+        if not info.ispkg and not info.name.rpartition(".")[2].startswith("_"):
             yield info.name, partial(importlib.import_module, info.name)
 
 

@@ -1,6 +1,6 @@
-"""One claim, one class: what an experiment declares and what it hands back.
+"""One claim, one class: what an experiment declares and what its methods return.
 
-An experiment is a file in `experiments/<theory>/`. Its module docstring states the claim (`Claim ...`) and who makes it
+An experiment is a file in `claims/<theory>/`. Its module docstring states the claim (`Claim ...`) and who makes it
 (`Source ...`); its class gives the grid, runs one point, predicts it, judges all rows and draws them.
 """
 
@@ -59,8 +59,8 @@ class Grid:
     Parameters
     ----------
     seeds : int or (least, most)
-        Repeats of each point. Of two numbers, every point gets the first, and twice as many again and again, up to the second,
-        as long as a claim that it takes part in is undecided.
+        Repeats of each point. With two numbers, every point gets `least`; as long as a claim that depends on the point is
+        undecided, its repeats double, up to `most`.
     **axes : value or list of values
         Values of a field of the point.
 
@@ -134,7 +134,7 @@ class Row(Shown, Generic[PointT]):
 
 
 class Rows(list[Row[PointT]]):
-    """The rows that finished, in the order of the plan; those that failed are counted beside them.
+    """The finished rows, in the order of the plan, with the failed ones in `failed`.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class Rows(list[Row[PointT]]):
 
     @classmethod
     def sorted(cls, rows: Iterable[Row[PointT]]) -> Rows[PointT]:
-        """Rows of either kind, those that failed put aside."""
+        """Finished rows, with the failed ones in `failed`."""
         every = list(rows)
         return cls((row for row in every if row.status == "ok"), (row for row in every if row.status == "failed"))
 
@@ -180,9 +180,9 @@ class Rows(list[Row[PointT]]):
         return np.array([row.measured[name] for row in self])
 
     def predicted(self, name: str) -> Predicted | None:
-        """The prediction that these rows share; None where there is none, or where they are of different problems."""
+        """The prediction that these rows share; None if there is none or the rows are of different problems."""
         found = [row.predicted[name] for row in self if name in row.predicted]
-        # rows of one point share the object: the numbers are compared once for each point
+        # rows of one point share the object, so each point is compared once
         others = {id(item): item for item in found}.values()
         if not found or not all(np.allclose(item.value, found[0].value, rtol=1e-9, atol=0.0) for item in others):
             return None
@@ -199,14 +199,14 @@ class Rows(list[Row[PointT]]):
     def seed_means(self, quantity: str | Callable[[Row[PointT]], float]) -> NDArray[np.float64]:
         """Mean over each repeat's rows of a measured value or of a function of the row.
 
-        Runs that share a problem are alike: for an interval they count as one.
+        Runs of one problem are dependent, so for an interval they count as one.
         """
         of = (lambda row: row.measured[quantity]) if isinstance(quantity, str) else quantity
         return self.per_seed(lambda repeat: float(np.mean([of(row) for row in repeat])))
 
 
 class Experiment(ABC, Generic[PointT]):
-    """A claim that can be run, judged and drawn: one file in `experiments/<theory>/`, or in a folder of your own.
+    """A claim that can be run, judged and drawn: one file in `claims/<theory>/`, or in a folder of your own.
 
     A subclass declares `id` and `presets`, measures one point in `run`, says what theory expects in `predict`, yields claims
     in `judge` and draws them in `draw`. The module docstring states the claim and its source.
@@ -240,7 +240,7 @@ class Experiment(ABC, Generic[PointT]):
     method_fields: ClassVar[frozenset[str]] = frozenset()  # kept out of the random stream: same data for each method
     point_type: ClassVar[type]
     needs: ClassVar[str] = ""  # the optional package without which no point can run, such as torch
-    # a point of less than a second, where those of `full` take longer: its row is recorded, and computed again by the tests
+    # a point that takes less than a second, if those of `full` take longer: tests recompute its recorded row
     spot: ClassVar[Any] = None
 
     def __init_subclass__(cls) -> None:
@@ -254,25 +254,25 @@ class Experiment(ABC, Generic[PointT]):
         """Measure one point once. Heavy imports (torch) belong in here."""
 
     def predict(self, point: PointT) -> Mapping[str, Predicted]:
-        """What theory says of this point."""
+        """Return the prediction for this point."""
         return {}
 
     @property
     def missing(self) -> str:
-        """The sentence for an optional package that it needs and that is not installed; empty when nothing is missing."""
+        """The error message for an optional package that it needs and that is not installed; empty if nothing is missing."""
         return "" if not self.needs or installed(self.needs) else lacks(self.needs)
 
     def absent(self, point: PointT) -> str:
-        """Why this point cannot run here, and how to get what is missing; empty when it can."""
+        """Why this point cannot run on this machine, and how to get what is missing; empty if it can."""
         return ""
 
     @abstractmethod
     def judge(self, rows: Rows[PointT]) -> Iterator[Claim]:
-        """The claims, each with what was measured. Must cope with any subset of the rows."""
+        """Yield the claims, each with its measurements. Must accept any subset of the rows."""
 
     @abstractmethod
     def draw(self, rows: Rows[PointT], figure: Figure) -> None:
-        """The picture of the claim, from stored rows alone."""
+        """Draw the figure of the claim, from stored rows alone."""
 
     def problem(self, point: PointT) -> dict[str, Any]:
         """The fields of the point that define the data."""

@@ -1,4 +1,4 @@
-"""Stored rows as one table, for whatever people analyse tables with."""
+"""Export stored rows as one table."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from whichtoken.data.table_output import check_table_suffix, write_table
 from whichtoken.errors import unknown
-from whichtoken.files import check_place
+from whichtoken.files import LEDGER_NAME, check_place
 from whichtoken.lab.experiment import Row
 from whichtoken.lab.ledger import Ledger
-from whichtoken.places import LEDGER_NAME
+from whichtoken.tables import check_table_suffix, write_table
 
 OWN = ("seed", "status", "message", "seconds", "package_version")  # columns that every row has
 
@@ -31,7 +30,7 @@ def export_rows(out: Path, ids: Iterable[str], to: Path, *, spreadsheet_safe: bo
     check_place(to)
     wanted = list(dict.fromkeys(ids))
     with Ledger.reading(out / LEDGER_NAME) as ledger:
-        known = {run.experiment for run in ledger.runs()}
+        known = {run.id for run in ledger.runs()}
         for experiment_id in wanted:
             if experiment_id not in known:
                 raise unknown("experiment", experiment_id, known, str(ledger.path))
@@ -41,11 +40,11 @@ def export_rows(out: Path, ids: Iterable[str], to: Path, *, spreadsheet_safe: bo
 
 
 def rows_as_csv(rows: Sequence[Row[Any]]) -> str:
-    """Rows of one run as CSV, with the columns of `export_rows` but for experiment and version."""
+    """Rows of one run as CSV, with the columns of `export_rows` except experiment and version."""
     measured = list(dict.fromkeys(name for row in rows for name in row.measured))
     predicted = list(dict.fromkeys(name for row in rows for name in row.predicted))
     fields = list(vars(rows[0].point)) if rows else []
-    # rows of a point share it and its prediction, which are spelled once
+    # rows of a point share it and its prediction, so each is formatted once
     points = {id(row.point): [_scalar(vars(row.point)[name]) for name in fields] for row in rows}
     theory = {id(row.predicted): list(_predicted_cells(row, predicted)) for row in rows}
     target = io.StringIO()
@@ -75,5 +74,5 @@ def _flat(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scalar(value: Any) -> Any:
-    """Stored values are plain, so that nested ones are JSON as they are."""
+    """Nested values as JSON text."""
     return json.dumps(value, separators=(",", ":")) if isinstance(value, (list, tuple, dict)) else value

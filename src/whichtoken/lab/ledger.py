@@ -1,62 +1,323 @@
-"""The results store: one SQLite file, one transaction per finished row, written by one driver at a time."""
+"""The ledger of results: one SQLite file, one transaction per finished row, written by one driver at a time."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import sqlite3
+import stat
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from whichtoken import __version__
+from whichtoken.errors import UsageError
+from whichtoken.files import replacing
 from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.experiment import Predicted, Row
-from whichtoken.lab.ledger_file import (
-    TABLES,
-    FilePlace,
-    check_schema,
-    checksum,
-    decoded,
-    gone,
-    one_sentence,
-    opened_to_read,
-    opened_to_write,
-    tables_of,
-    verify,
-    wrong_value,
-)
 from whichtoken.lab.plan import RunPlan, RunTask
+from whichtoken.lab.record import RunSummary
+from whichtoken.lab.renamed import Names, born_names, current_names
+from whichtoken.lab.verdicts import readable_verdicts
 
-FAILED_PREDICTION = "prediction: "  # begins the message of a row that stands for a prediction
-RunKey = tuple[str, str, str, int]
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run as it was asked for; which of its rows are there is read from the rows."""
-
-    experiment: str
-    preset: str
-    overrides: Mapping[str, list[Any]]
-    seeds: int | None
-    started: str  # UTC, ISO format
-
-    @property
-    def key(self) -> RunKey:
-        return self.experiment, self.preset, canonical_json(self.overrides), self.seeds or 0
+OLDEST, SCHEMA = 1, 2  # schemas that this program reads; it writes the newer
+APPLICATION = 0x77686963  # "whic": tells a ledger from other SQLite files
+BUSY_SECONDS = 3.0
+SQL_TYPES = {str: "TEXT", int: "INTEGER", float: "REAL", dict: "TEXT", list: "TEXT"}  # the last two as JSON
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What a run came to, as it was stored with it."""
+class Table:
+    """A table: its columns, how many of them are its key, and the schema that introduced it."""
 
-    started: str  # of the run that was judged; another one has begun since if it differs from the run's
-    version: int  # of the claim
-    verdicts: Sequence[Mapping[str, Any]]  # fields of `Verdict`
-    fault: str
-    package_version: str = __version__
+    columns: dict[str, type]
+    key: int
+    since: int
+
+    def definition(self, name: str) -> str:
+        columns = ", ".join(f"{column} {SQL_TYPES[kind]}" for column, kind in self.columns.items())
+        key = ", ".join(list(self.columns)[: self.key])
+        return f"CREATE TABLE {name} ({columns}, checksum INTEGER, PRIMARY KEY ({key})) WITHOUT ROWID"
+
+
+CLAIM = {"experiment": str, "version": int}
+RUN = {"experiment": str, "preset": str, "overrides": dict, "seeds": int}
+TABLES = {
+    "rows": Table(
+        {**CLAIM, "point": str, "seed": int, "status": str, "message": str, "measured": dict, "seconds": float,
+         "package_version": str}, key=4, since=1,
+    ),
+    "predictions": Table({**CLAIM, "point": str, "predicted": dict, "message": str}, key=3, since=1),
+    "runs": Table({**RUN, "started": str}, key=4, since=1),
+    "verdicts": Table(
+        {**RUN, "started": str, "version": int, "verdicts": list, "fault": str, "package_version": str}, key=4, since=2
+    ),
+}  # fmt: skip
+
+
+def checksum(values: tuple[Any, ...]) -> int:
+    """Checksum that is stored with a row: SQLite itself does not detect a flipped byte inside a value."""
+    return zlib.crc32(repr(values).encode(errors="backslashreplace"))
+
+
+@contextmanager
+def open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
+    """A read-only connection, also while a driver writes, in a read-only folder, or to a file of an older schema."""
+    _check_kind(path)
+    if not path.is_file():
+        raise UsageError(f"no results in {path.parent}: {path.name} is missing; run 'whichtoken reproduce' first")
+    # rows of a killed driver are still in the log, which `immutable` would ignore
+    mode = "mode=ro" if _log_size(path) or os.access(path.parent, os.W_OK) else "immutable=1"
+    with _connect(path, mode) as connection:
+        yield connection
+
+
+def file_gone(path: Path) -> UsageError:
+    return UsageError(
+        f"{path} was deleted, moved, replaced or overwritten while this run wrote to it, and its rows with it; "
+        "put the file back if you have it, and run the same command again to compute what is missing"
+    )
+
+
+def _identity(name: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(name)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def tables_of(schema: int) -> list[str]:
+    return [name for name, table in TABLES.items() if table.since <= schema]
+
+
+def check_schema(path: Path, connection: sqlite3.Connection) -> int:
+    """The schema of a file that is ours and not newer than this program."""
+    if _pragma(connection, "application_id") != APPLICATION:
+        raise UsageError(f"{path} is not a whichtoken results file; choose another output folder")
+    schema = _pragma(connection, "user_version")
+    if schema > SCHEMA:
+        raise UsageError(
+            f"{path} was written by a newer version (schema {schema}, this program knows {SCHEMA}); "
+            "upgrade whichtoken or choose another output folder"
+        )
+    if schema < OLDEST:
+        raise UsageError(
+            f"{path} says that it has schema {schema}, and this program reads {OLDEST} to {SCHEMA}; "
+            "move it away (nothing was changed in it) or choose another output folder"
+        )
+    found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type='table'"))
+    for name in tables_of(schema):
+        if _plain(found.get(name) or "") != _plain(TABLES[name].definition(name)):
+            raise damaged_file(path)
+    return schema
+
+
+def verify(path: Path, connection: sqlite3.Connection, name: str) -> None:
+    """Refuse a table whose pages or rows are not as they were written.
+
+    Every row is read: a byte flipped inside a key, or a page in another's place, would hide rows from every query. Lost pages
+    are found only by a check of the whole file, which is too slow for a list of runs and done before rows are read.
+    """
+    part = "" if name in ("rows", "predictions") else f"({name})"
+    if connection.execute(f"PRAGMA quick_check{part}").fetchone()[0] != "ok":
+        raise damaged_file(path)
+    table, last = TABLES[name], None
+    for *values, stored in connection.execute(f"SELECT {', '.join(table.columns)}, checksum FROM {name}"):
+        if stored != checksum(tuple(values)):
+            raise damaged_file(path)
+        key = tuple(values[: table.key])
+        for (column, kind), value in zip(table.columns.items(), key, strict=False):
+            if type(value) is not (str if kind is dict else kind):
+                raise wrong_value(path, name, column)
+        if last is not None and key <= last:
+            raise damaged_file(path)
+        last = key
+
+
+def decode(path: Path, name: str, values: tuple[Any, ...]) -> list[Any]:
+    """The values of one row in the types of their columns, with JSON parsed; raises if one has another type."""
+    row = []
+    for (column, kind), value in zip(TABLES[name].columns.items(), values, strict=True):
+        try:
+            item = json.loads(value, parse_constant=_refuse) if kind in (dict, list) else value
+        except (TypeError, ValueError, RecursionError) as error:
+            raise wrong_value(path, name, column) from error
+        if type(item) is not kind:
+            raise wrong_value(path, name, column)
+        row.append(item)
+    return row
+
+
+def translate(table: str, values: Sequence[Any], names: Names) -> tuple[Any, ...]:
+    """The values of one row under other names, since the file has the names that a claim was born with."""
+    point = bool(names.fields or names.values)
+    renamed = {"point": point, "overrides": point, "verdicts": bool(names.words)}
+
+    def converted(column: str, value: Any) -> Any:
+        if column == "experiment":
+            return names.id
+        if not renamed.get(column):
+            return value
+        try:
+            item = json.loads(value)
+            if column == "verdicts":
+                return canonical_json([{**verdict, "code": names.code(verdict["code"])} for verdict in item])
+            return canonical_json(names.point(item))
+        except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
+            return value  # damaged: `decode` reports it
+
+    return tuple(converted(column, value) for column, value in zip(TABLES[table].columns, values, strict=True))
+
+
+def wrong_value(path: Path, table: str, column: str) -> UsageError:
+    return UsageError(
+        f"{path} has a value of the wrong kind in {table}.{column}, which this program never writes; "
+        "move the file away (nothing was changed in it) or choose another output folder"
+    )
+
+
+def damaged_file(path: Path) -> UsageError:
+    return UsageError(
+        f"{path} is damaged; move it away (nothing was changed in it) or choose another output folder, then run again"
+    )
+
+
+@contextmanager
+def explain_errors(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into a sentence that says what to do; a failing disk is not a damaged file."""
+    try:
+        yield
+    except (sqlite3.Error, UnicodeError, json.JSONDecodeError, OverflowError) as error:
+        raise _sentence(path, error) from error
+    except MemoryError as error:
+        raise UsageError(f"{path} needs more memory than is free; close other programs and run again") from error
+
+
+def _sentence(path: Path, error: Exception) -> UsageError:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+    if code == sqlite3.SQLITE_IOERR_SHORT_READ:  # the file is truncated
+        return damaged_file(path)
+    match code & 0xFF:  # the primary result code
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED | sqlite3.SQLITE_PROTOCOL:
+            return UsageError(f"{path} is locked by another program; close it or choose another output folder")
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return UsageError(f"{path} cannot be opened for writing ({error}); choose another output folder")
+        case sqlite3.SQLITE_FULL:
+            return UsageError(f"no space left for {path}; finished rows are kept, free some space and run again")
+        case sqlite3.SQLITE_IOERR:
+            return UsageError(
+                f"{path}: the system could not read or write it ({error}, {error.sqlite_errorname}); "  # type: ignore[attr-defined]
+                "finished rows are kept; check the disk, your quota and the limit on the size of files, then run again"
+            )
+    return damaged_file(path)
+
+
+def _is_new(connection: sqlite3.Connection) -> bool:
+    """Whether the file is empty and not marked by another program."""
+    empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    return empty and _pragma(connection, "application_id") == 0 == _pragma(connection, "user_version")
+
+
+def _transaction(schema: int) -> str:
+    """The SQL that takes a file from this schema (0: an empty file) to the present one in one transaction."""
+    made = "; ".join(table.definition(name) for name, table in TABLES.items() if table.since > schema)
+    return f"BEGIN IMMEDIATE; {made}; PRAGMA application_id={APPLICATION}; PRAGMA user_version={SCHEMA}; COMMIT;"
+
+
+def _migrate(path: Path, connection: sqlite3.Connection, schema: int) -> None:
+    """Migrate the file, and keep a copy of the old one for programs that do not know the new schema."""
+    names = (f"{path.stem}-schema-{schema}{'' if n == 1 else f'-{n}'}{path.suffix}" for n in count(1))
+    backup = next(place for name in names if not (place := path.with_name(name)).exists())
+    with replacing(backup) as fresh, closing(sqlite3.connect(fresh)) as copy:
+        connection.backup(copy)
+    connection.executescript(_transaction(schema))
+
+
+@contextmanager
+def _driver_lock(path: Path, target: Path) -> Iterator[None]:
+    """Lock out a second driver by a lock file; readers are not affected."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(f"{target}.lock", timeout=0)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise UsageError(f"{path} is in use by another run; wait for it or choose another output folder") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}); choose another output folder") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _connect(path: Path, mode: str = "mode=rwc") -> Iterator[sqlite3.Connection]:
+    if path.exists() and not path.stat().st_size and _log_size(path):
+        # SQLite would treat it as new and delete the log, which has every row
+        raise damaged_file(path)
+    with explain_errors(path):
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _check_kind(path: Path) -> None:
+    """Refuse what is not a regular file: SQLite would wait for a pipe and follow circular links forever."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise UsageError(f"{path} cannot be opened ({error.strerror}); choose another output folder") from error
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+        raise UsageError(f"{path} is {kind}, where a whichtoken results file should be; choose another output folder")
+
+
+def _check_writable(path: Path) -> None:
+    """Respect write protection by mode bits, which do not stop the superuser."""
+    for item in (path, path.parent):
+        if item.exists() and not (item.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)):
+            raise UsageError(f"{item} is read-only; make it writable or choose another output folder")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise UsageError(f"{path} cannot be written by this user; choose another output folder")
+    # SQLite keeps a log and a lock beside each name, and they would differ
+    if path.exists() and path.stat().st_nlink > 1:
+        raise UsageError(
+            f"{path} has another name (a hard link), under which it would change too; write to a copy of it"
+        )
+
+
+def _log_size(path: Path) -> int:
+    """Size of the log, whose contents SQLite has not yet moved into the file."""
+    log = Path(f"{path}-wal")
+    return log.stat().st_size if log.exists() else 0
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    value: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
+    return value
+
+
+def _plain(sql: str) -> str:
+    return re.sub(r"\s+", "", sql)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+FAILED_PREDICTION = "prediction: "  # start of the message of a row that stands for a failed prediction
 
 
 class Ledger:
@@ -69,28 +330,42 @@ class Ledger:
     def __init__(self, path: Path, connection: sqlite3.Connection, schema: int, verified: Iterable[str] = ()) -> None:
         self.path = path
         self._connection = connection
-        self._tables = set(tables_of(schema))  # a table that came with a later schema is empty
+        self._tables = set(tables_of(schema))  # tables of later schemas count as empty
         self._verified = set(verified)
-        self._place = FilePlace(path)
+        # rows go to the file that was opened, even if its name leads elsewhere by now: the file and its log are watched
+        names = (os.path.abspath(path), f"{os.path.realpath(path)}-wal")
+        self._files = {name: _identity(name) for name in names}
         self._written: dict[str, dict[tuple[Any, ...], int]] = {"rows": {}, "predictions": {}}  # checksums by key
 
     @classmethod
     @contextmanager
     def writing(cls, path: Path) -> Iterator[Ledger]:
-        """Open for the one driver that writes, making the file or bringing it up to date if need be."""
-        with opened_to_write(path) as connection:
-            with one_sentence(path):
+        """Open for the one driver that writes; creates the file, or migrates one of an older schema."""
+        _check_kind(path)
+        _check_writable(path)
+        # links to one file share its lock
+        with _driver_lock(path, Path(os.path.realpath(path))), _connect(path) as connection:
+            with explain_errors(path):
+                if _is_new(connection):
+                    # the mode first: it cannot change inside a transaction
+                    connection.executescript(f"PRAGMA journal_mode=WAL; {_transaction(0)}")
                 schema = check_schema(path, connection)
-            ledger = cls(path, connection, schema, TABLES)
+                for name in tables_of(schema):
+                    verify(path, connection, name)
+                if schema < SCHEMA:
+                    _migrate(path, connection, schema)
+                # survives kill -9 of the driver without an fsync per row
+                connection.execute("PRAGMA synchronous=NORMAL")
+            ledger = cls(path, connection, SCHEMA, TABLES)
             yield ledger
             ledger._check_stored()
 
     @classmethod
     @contextmanager
     def reading(cls, path: Path) -> Iterator[Ledger]:
-        """Open an existing ledger to look at."""
-        with opened_to_read(path) as connection:
-            with one_sentence(path):
+        """Open an existing ledger for reading."""
+        with open_to_read(path) as connection:
+            with explain_errors(path):
                 schema = check_schema(path, connection)
             yield cls(path, connection, schema)
 
@@ -102,28 +377,28 @@ class Ledger:
     def put_prediction(
         self, version: int, task: RunTask, predicted: Mapping[str, Predicted], message: str = ""
     ) -> None:
-        """Store what theory says of one point, or the message why it says nothing."""
+        """Store the prediction of one point, or the message why there is none."""
         text = canonical_json({name: asdict(item) for name, item in predicted.items()})
         self._insert("predictions", (task.experiment, version, task.point, text, message))
 
-    def put_run(self, run: Run) -> None:
+    def put_run(self, run: RunSummary) -> None:
         """Remember that this run was asked for; the latest of its kind stays."""
         self._insert("runs", (*run.key, run.started))
 
-    def put_verdicts(self, run: Run, judged: Judged) -> None:
-        """Store what a run came to, so that listing it judges nothing."""
-        text = canonical_json(list(judged.verdicts))
-        self._insert("verdicts", (*run.key, judged.started, judged.version, text, judged.fault, judged.package_version))
+    def put_verdicts(self, run: RunSummary) -> None:
+        """Store the verdicts of a run, so that listing it judges nothing."""
+        verdicts = canonical_json([asdict(verdict) for verdict in run.verdicts])
+        self._insert("verdicts", (*run.key, run.judged, run.version, verdicts, run.fault, run.package_version))
 
     def forget_verdicts(self, experiment: str) -> None:
-        """Drop what the runs of an experiment came to: their rows are about to be replaced."""
-        with one_sentence(self.path), self._connection:
-            self._connection.execute("DELETE FROM verdicts WHERE experiment=?", (experiment,))
+        """Delete the verdicts of an experiment, whose rows are about to be replaced."""
+        with explain_errors(self.path), self._connection:
+            self._connection.execute("DELETE FROM verdicts WHERE experiment=?", (born_names(experiment).id,))
 
     def rows(self, plan: RunPlan) -> dict[RunTask, Row[Any]]:
         """The stored rows of a plan, with their predictions, in the order of the plan.
 
-        A prediction that failed stands behind them as a failed row of its own, with a task that has no seed.
+        A failed prediction is appended as a failed row of its own, whose task has no seed.
         """
         key = {"experiment": plan.experiment.id, "version": plan.experiment.version}
         predicted: dict[str, dict[str, Predicted]] = {}
@@ -147,25 +422,24 @@ class Ledger:
         """Points whose prediction is stored."""
         return {row[2] for row in self._select("predictions", {"experiment": experiment, "version": version})}
 
-    def runs(self) -> list[Run]:
-        """All runs, the latest first."""
-        found = []
-        for experiment, preset, overrides, seeds, started in self._select("runs"):
-            if not all(isinstance(values, list) for values in overrides.values()):
-                raise wrong_value(self.path, "runs", "overrides")
-            found.append(Run(experiment, preset, overrides, seeds or None, started))
-        return sorted(found, key=lambda run: run.started, reverse=True)
-
-    def judged(self) -> dict[RunKey, Judged]:
-        """What every run came to that was judged to its end."""
-        found = {}
+    def runs(self) -> list[RunSummary]:
+        """All runs with their verdicts, the latest first."""
+        judged = {}
         for *run, started, version, verdicts, fault, package in self._select("verdicts"):
             if not all(isinstance(item, dict) and {"code", "state"} <= item.keys() for item in verdicts):
                 raise wrong_value(self.path, "verdicts", "verdicts")
+            known = readable_verdicts(verdicts)
+            odd = len(verdicts) - len(known)
+            fault = fault or (f"{odd} of its verdicts cannot be read; run it again" if odd else "")
+            judged[canonical_json(run)] = (started, version, known, fault, package)
+        found = []
+        for *run, started in self._select("runs"):
             experiment, preset, overrides, seeds = run
-            key = (experiment, preset, canonical_json(overrides), seeds)
-            found[key] = Judged(started, version, verdicts, fault, package)
-        return found
+            if not all(isinstance(values, list) for values in overrides.values()):
+                raise wrong_value(self.path, "runs", "overrides")
+            verdicts = judged.get(canonical_json(run), ())
+            found.append(RunSummary(experiment, preset, overrides, seeds or None, started, *verdicts))
+        return sorted(found, key=lambda run: run.started, reverse=True)
 
     def records(self, experiments: Iterable[str]) -> Iterator[dict[str, Any]]:
         """Every stored row of the experiments as flat data, for export."""
@@ -196,39 +470,46 @@ class Ledger:
         return point
 
     def _insert(self, table: str, values: tuple[Any, ...]) -> None:
-        # a lone surrogate, as in a message about a file name, has no place in UTF-8
+        values = translate(table, values, born_names(values[0]))
+        # a lone surrogate, as in a message about a file name, cannot be encoded in UTF-8
         values = tuple(v.encode(errors="backslashreplace").decode() if isinstance(v, str) else v for v in values)
         marks = ",".join("?" * (len(values) + 1))
-        with one_sentence(self.path), self._connection:
+        with explain_errors(self.path), self._connection:
             self._connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", (*values, checksum(values)))
-        self._place.check()
+        self._check_in_place()
         if table in self._written:
             self._written[table][values[: TABLES[table].key]] = checksum(values)
 
+    def _check_in_place(self) -> None:
+        """Raise if the file was deleted, moved or replaced: its rows would be lost without an error."""
+        if any(file is not None and file != _identity(name) for name, file in self._files.items()):
+            raise file_gone(self.path)
+
     def _check_stored(self) -> None:
-        """See that whoever opens the file now finds every row that was written."""
-        self._place.check()
-        with opened_to_read(self.path) as connection, one_sentence(self.path):
+        """Check that a new reader of the file finds every row that was written."""
+        self._check_in_place()
+        with open_to_read(self.path) as connection, explain_errors(self.path):
             for table, written in self._written.items():
                 columns = [*list(TABLES[table].columns)[: TABLES[table].key], "checksum"]
                 found = {
                     tuple(key): sum_ for *key, sum_ in connection.execute(f"SELECT {', '.join(columns)} FROM {table}")
                 }
                 if not written.items() <= found.items():
-                    raise gone(self.path)
+                    raise file_gone(self.path)
 
     def _select(self, table: str, where: Mapping[str, Any] | None = None) -> Iterator[list[Any]]:
-        """Rows of a table, decoded; the first call checks that the table is as it was written."""
+        """Decoded rows of a table; the first call checks that the table is as it was written."""
         if table not in self._tables:
             return
-        condition = " AND ".join(f"{column}=?" for column in where or {}) or "1"
-        with one_sentence(self.path):
+        where = dict(where or {})
+        if "experiment" in where:
+            where["experiment"] = born_names(where["experiment"]).id
+        condition = " AND ".join(f"{column}=?" for column in where) or "1"
+        with explain_errors(self.path):
             if table not in self._verified:
                 verify(self.path, self._connection, table)
                 self._verified.add(table)
             columns = ", ".join(TABLES[table].columns)
-            found = self._connection.execute(
-                f"SELECT {columns} FROM {table} WHERE {condition}", tuple((where or {}).values())
-            )
+            found = self._connection.execute(f"SELECT {columns} FROM {table} WHERE {condition}", tuple(where.values()))
             for values in found:
-                yield decoded(self.path, table, values)
+                yield decode(self.path, table, translate(table, values, current_names(values[0])))

@@ -17,13 +17,13 @@ from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.experiment import Experiment
 
 PRESETS = ("quick", "full", "paper")
-MOST_ROWS = 1_000_000  # of one run: more would fill the memory long before the first is computed
+MOST_ROWS = 1_000_000  # more rows in one run would not fit into memory
 Overrides = Mapping[str, list[Any]]
 
 
 @dataclass(frozen=True)
 class RunTask(Shown):
-    """One repeat of one point, or (seed None) the prediction of the point. Small, so that it travels well."""
+    """One repeat of one point, or (seed None) the prediction of the point; small, because it is sent to workers."""
 
     experiment: str
     point: str  # canonical JSON
@@ -38,16 +38,16 @@ class RunPlan(Shown):
     preset: str
     overrides: Overrides
     seeds: int | None
-    repeats: Mapping[str, int] | None = None  # of each point, where claims that are undecided have asked for more
+    repeats: Mapping[str, int] | None = None  # of each point, if undecided claims have asked for more
 
     @property
     def as_declared(self) -> bool:
-        """Whether the expected states on record apply: they do not under overrides or another number of seeds."""
+        """Whether the recorded states apply: not under overrides or another number of seeds."""
         return not self.overrides and self.seeds is None
 
     @property
     def size(self) -> int:
-        """Rows of all grids at most, by counting alone."""
+        """The largest number of rows, computed without listing them."""
         return sum(
             (self.seeds or grid.most) * math.prod(map(len, {**grid.axes, **self.overrides}.values()))
             for grid in self.experiment.presets[self.preset]
@@ -56,7 +56,7 @@ class RunPlan(Shown):
     @cached_property
     def points(self) -> dict[str, Any]:
         """Distinct points by their canonical JSON, in the order of the grid."""
-        return {text: point for text, point, _, _ in self._repeats}
+        return {text: point for text, point, _, _ in self._repeats_or_fault[0]}
 
     @cached_property
     def tasks(self) -> list[RunTask]:
@@ -66,21 +66,21 @@ class RunPlan(Shown):
 
     @cached_property
     def bounds(self) -> dict[str, tuple[int, int]]:
-        """Fewest and most repeats of each point; the larger numbers win where two grids share a point."""
+        """Fewest and most repeats of each point; the larger numbers if two grids share a point."""
         bounds: dict[str, tuple[int, int]] = {}
-        for text, _, least, most in self._repeats:
+        for text, _, least, most in self._repeats_or_fault[0]:
             before = bounds.get(text, (0, 0))
             bounds[text] = max(least, before[0]), max(most, before[1])
         return bounds
 
     @property
     def looks(self) -> int:
-        """How often the claims may be judged before the last repeat: the points double their repeats in between."""
+        """How often the claims may be judged: repeats double between two looks."""
         return 1 + max((math.ceil(math.log2(most / least)) for least, most in self.bounds.values()), default=0)
 
     @property
     def look(self) -> int:
-        """Which of these looks the repeats have reached."""
+        """The number of the look that the repeats have reached."""
         repeats = self.repeats or {}
         ratios = (repeats[text] / least for text, (least, _) in self.bounds.items() if text in repeats)
         return 1 + max((math.ceil(math.log2(ratio)) for ratio in ratios), default=0)
@@ -97,12 +97,8 @@ class RunPlan(Shown):
 
     @property
     def fault(self) -> str:
-        """What is wrong with the claim itself, found while planning; empty when nothing is."""
+        """What is wrong with the claim itself, as far as planning shows; empty if nothing is."""
         return self._repeats_or_fault[1] or self._absent[1]
-
-    @property
-    def _repeats(self) -> list[tuple[str, Any, int, int]]:
-        return self._repeats_or_fault[0]
 
     @cached_property
     def _repeats_or_fault(self) -> tuple[list[tuple[str, Any, int, int]], str]:
@@ -127,7 +123,7 @@ class RunPlan(Shown):
             return {text: str(reason) for text, reason in reasons.items() if reason}, ""
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # whether the data are there is then unknown: nothing of this claim runs
+        except BaseException as error:  # it is unknown whether the data exist, so nothing of this claim runs
             fault = f"absent() failed: {in_one_line(error)}"
             return dict.fromkeys(self.points, fault), fault
 
@@ -135,41 +131,41 @@ class RunPlan(Shown):
 def make_plan(
     experiment: Experiment[Any],
     preset: str = "quick",
-    set: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
     seeds: int | None = None,
 ) -> RunPlan:
     """Check the request and plan it.
 
     Parameters
     ----------
-    set : fields of the point to override; a list makes a grid, a str is read as on the command line.
+    overrides : fields of the point to override; a list makes a grid, and a text is split at commas.
     seeds : number of repeats of each point instead of the preset's.
     """
     if preset not in experiment.presets:
         raise unknown("preset", preset, experiment.presets, experiment.id)
     if seeds is not None and (isinstance(seeds, bool) or not isinstance(seeds, (int, np.integer)) or seeds < 1):
         raise UsageError(f"seeds={seeds} must be a whole number of at least 1")
-    plan = RunPlan(experiment, preset, _checked(experiment, set or {}), None if seeds is None else int(seeds))
+    plan = RunPlan(experiment, preset, _checked(experiment, overrides or {}), None if seeds is None else int(seeds))
     check_size([plan])
-    if plan.overrides and not plan.points:  # values that the point itself refuses are the request's mistake
+    # values that the point refuses are a mistake of the caller, not a fault of the claim
+    if plan.overrides and not plan.points:
         raise UsageError(plan.fault)
     return plan
 
 
 def check_size(plans: Iterable[RunPlan]) -> None:
-    """Refuse a run that would never end, before a list of its points is made."""
+    """Refuse a run that is too large, before its points are listed."""
     plans = list(plans)
     rows = sum(plan.size for plan in plans)
     if rows > MOST_ROWS:
         what = plans[0].experiment.id if len(plans) == 1 else f"{len(plans)} experiments"
         raise UsageError(
-            f"{what}: {rows:,} rows are more than the {MOST_ROWS:,} of one run; "
-            "choose fewer --seeds, or fewer values with --set"
+            f"{what}: {rows:,} rows are more than the {MOST_ROWS:,} of one run; choose fewer seeds or fewer values"
         )
 
 
 def read_point(experiment: Experiment[Any], text: str) -> Any:
-    """The point that this canonical JSON stands for; JSON's lists are a point's tuples."""
+    """The point of this canonical JSON, with lists as tuples."""
     values = json.loads(text)
     return experiment.point_type(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
 
@@ -182,7 +178,7 @@ def field_types(experiment: Experiment[Any]) -> dict[str, Any]:
 
 
 def type_name(kind: Any) -> str:
-    """A field's type for people: the choices where there are some."""
+    """A field's type in words: its choices if it has any."""
     return " | ".join(get_args(kind)) if get_origin(kind) is Literal else getattr(kind, "__name__", str(kind))
 
 
@@ -217,7 +213,7 @@ def _point(experiment: Experiment[Any], values: Mapping[str, Any]) -> Any:
 def _adapter(kind: Any) -> Any:
     from pydantic import ConfigDict, TypeAdapter
 
-    return TypeAdapter(kind, config=ConfigDict(allow_inf_nan=False))  # JSON, and so a key of the ledger, has neither
+    return TypeAdapter(kind, config=ConfigDict(allow_inf_nan=False))  # JSON has neither
 
 
 def _value(experiment: Experiment[Any], name: str, kind: Any, value: Any) -> Any:

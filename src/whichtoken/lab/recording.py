@@ -1,8 +1,7 @@
-"""From the ledger of the long runs to the record, and back: `python -m whichtoken.lab.recording FOLDER [--begin]`.
+"""Copy the ledger of the long runs to the record, and back: `python -m whichtoken.lab.recording FOLDER [--begin]`.
 
-Runs that are complete replace what the record has of their claim and preset; the others are named and left as they are, but for
-their rows, which are kept too. `--begin` fills a new ledger with the rows on record, so that the long runs go on where they
-stopped, on whatever machine.
+Complete runs replace the recorded run of their claim and preset. Of the others, only the rows are kept, and their names are
+printed. `--begin` fills a new ledger with the recorded rows, so that the long runs resume on any machine.
 """
 
 from __future__ import annotations
@@ -19,71 +18,100 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from whichtoken.files import replacing, write_text
+from whichtoken.files import LEDGER_NAME, replacing, write_text
 from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.discovery import experiments
-from whichtoken.lab.experiment import Row
-from whichtoken.lab.ledger import FAILED_PREDICTION, Judged, Ledger, Run
+from whichtoken.lab.experiment import Row, Rows
+from whichtoken.lab.ledger import FAILED_PREDICTION, Ledger
 from whichtoken.lab.plan import RunPlan, RunTask, make_plan
-from whichtoken.lab.power import power
-from whichtoken.lab.record import POWER, VERDICTS, RecordedRun, record_folder, recorded_ledger, recorded_runs, rows_file
-from whichtoken.lab.results import Result, stored_results, with_repeats
+from whichtoken.lab.record import POWER, VERDICTS, RunSummary, record_folder, recorded_ledger, recorded_runs, rows_file
+from whichtoken.lab.results import Result, stored_results, with_stored_repeats
+from whichtoken.lab.verdicts import Claim, shared_level
 from whichtoken.lab.worker import work
 from whichtoken.machine import machine, part_versions
-from whichtoken.places import LEDGER_NAME
 
+CHANGES = (0.05, 0.1)  # shares of a prediction
+
+
+def power(plan: RunPlan, stored: Mapping[RunTask, Row[Any]]) -> dict[str, list[str | bool]]:
+    """Which errors the claims of a plan that agree on these rows would have detected.
+
+    By code: the kind of the claim, then for each of `CHANGES` whether the verdict is no longer `agrees` if the theory is wrong
+    by that share, either way. A bound is changed in the direction that makes it harder to keep.
+    """
+    claims = list(plan.experiment.judge(Rows.sorted(stored.values())))
+    level = shared_level(claims, plan.looks)
+    return {
+        claim.code: [claim.kind, *(notices(claim, level, change) for change in CHANGES)]
+        for claim in claims
+        if claim.theory is not None and claim.settle(level).state == "agrees"
+    }
+
+
+def notices(claim: Claim, level: float, change: float) -> bool:
+    """Whether the verdict would not be `agrees` if the theory were off by this share of it, either way.
+
+    A theory that says 0 is changed by the claim's material amount instead; without one, nothing is detected.
+    """
+    assert claim.theory is not None
+    amount = abs(claim.theory) * change if claim.theory else claim.material
+    if amount is None:
+        return False
+    signs = {"equal": (-1, 1), "at least": (1,), "at most": (-1,)}[claim.kind]
+    return all(replace(claim, theory=claim.theory + sign * amount).settle(level).state != "agrees" for sign in signs)
+
+
+RECORDED = ("preset", "version", "machine", "versions", "points", "rows", "failed", "seconds")  # of a run
 KEPT_ROWS = ("full", "paper")  # the rows of quick are made again in minutes
 
 
-def record(out: Path) -> list[str]:
-    """Put the complete runs of a ledger on record; the runs that are not complete come back in words."""
-    left = []
+def finish_recording(out: str | Path) -> None:
+    """Put the complete runs of a folder's ledger on record, and print what was left out."""
     complete: dict[str, list[Result]] = defaultdict(list)
-    begun: dict[str, list[Result]] = defaultdict(list)
-    with Ledger.reading(out / LEDGER_NAME) as ledger:
+    unfinished: dict[str, list[Result]] = defaultdict(list)
+    with Ledger.reading(Path(out) / LEDGER_NAME) as ledger:
         for result in stored_results(ledger):
-            if not result.plan.as_declared or not _is_own(result):
+            if not result.plan.as_declared or not type(result.experiment).__module__.startswith("whichtoken.claims."):
                 continue
             absent = sum(task.point in result.plan.absent for task in result.plan.tasks)
             if result.fault or result.missing > absent:
-                left.append(f"{result.id} {result.preset}: {result.fault or f'{result.missing} rows missing'}")
-                begun[result.id].append(result)
+                reason = result.fault or f"{result.missing} rows missing"
+                print(f"not recorded, {result.id} {result.preset}: {reason}")
+                unfinished[result.id].append(result)
             else:
                 complete[result.id].append(result)
-    runs = {key: run for key, run in recorded_runs().items() if _is_present(run)}
-    for experiment in complete.keys() | begun.keys():
+    runs = {key: run for key, run in recorded_runs().items() if _is_current(run)}
+    for experiment in complete.keys() | unfinished.keys():
         runs |= {(result.id, result.preset): _summary(result) for result in complete[experiment]}
-        _keep_rows(experiment, _kept(complete[experiment]), _kept(begun[experiment]))
+        _keep_rows(experiment, complete[experiment], unfinished[experiment])
     write_verdicts(runs)
     write_power()
-    return left
+    size = sum(path.stat().st_size for path in record_folder().rglob("*") if path.is_file())
+    print(f"{len(recorded_runs())} runs on record, {size / 2**20:.1f} MiB")
 
 
-def _kept(results: Iterable[Result]) -> list[Result]:
-    return [result for result in results if result.preset in KEPT_ROWS and result.all_rows]
-
-
-def begin(out: Path) -> int:
-    """Fill a ledger that does not exist yet with the rows on record that are of the claims as they are now; their number."""
-    if (out / LEDGER_NAME).exists():
-        return 0
+def start_recording(out: str | Path) -> None:
+    """Fill a ledger that does not exist yet with the recorded rows of the present claims, and print their number."""
+    path = Path(out) / LEDGER_NAME
     copied: set[RunTask] = set()  # presets share points
-    with Ledger.writing(out / LEDGER_NAME) as ledger:
-        for claim in experiments().values():
-            if rows_file(claim.id).is_file():
-                with recorded_ledger(claim.id) as source:
-                    for preset in claim.presets:
-                        plan = make_plan(claim, preset).largest
-                        copied |= _put_rows(plan, source.rows(plan), ledger)
-    return len(copied)
+    if not path.exists():
+        with Ledger.writing(path) as ledger:
+            for claim in experiments().values():
+                if rows_file(claim.id).is_file():
+                    with recorded_ledger(claim.id) as source:
+                        for preset in claim.presets:
+                            plan = make_plan(claim, preset).largest
+                            copied |= _put_rows(plan, source.rows(plan), ledger)
+    print(f"{len(copied)} rows taken from the record")
 
 
-def write_verdicts(runs: Mapping[tuple[str, str], RecordedRun]) -> None:
-    """One verdict a line, in the order of their names, so that a change of the record can be read as a difference."""
+def write_verdicts(runs: Mapping[tuple[str, str], RunSummary]) -> None:
+    """Write one verdict a line, sorted, so that changes of the record are readable in a diff."""
     lines = []
     for key in sorted(runs):
-        fields: dict[str, Any] = asdict(runs[key])
-        verdicts = ",\n  ".join(canonical_json(verdict) for verdict in fields.pop("verdicts"))
+        run = runs[key]
+        fields = {"experiment": run.id, "date": run.started, **{name: getattr(run, name) for name in RECORDED}}
+        verdicts = ",\n  ".join(canonical_json(asdict(verdict)) for verdict in run.verdicts)
         lines.append(f'{canonical_json(fields)[:-1]},"verdicts":[\n  {verdicts}]}}')
     text = "[\n" + ",\n".join(lines) + "\n]\n"
     json.loads(text)
@@ -91,44 +119,40 @@ def write_verdicts(runs: Mapping[tuple[str, str], RecordedRun]) -> None:
     recorded_runs.cache_clear()
 
 
-def _is_present(run: RecordedRun) -> bool:
-    """Whether a run on record is of the claim as it is now."""
-    experiment = experiments().get(run.experiment)
+def _is_current(run: RunSummary) -> bool:
+    """Whether a recorded run is of the present version of its claim."""
+    experiment = experiments().get(run.id)
     return experiment is not None and run.preset in experiment.presets and run.version == experiment.version
 
 
-def _is_own(result: Result) -> bool:
-    return type(result.experiment).__module__.startswith("whichtoken.experiments.")
-
-
-def _summary(result: Result) -> RecordedRun:
-    return RecordedRun(
-        result.id, result.preset, result.experiment.version, result.started, machine(),
-        part_versions() | {"whichtoken": ", ".join(result.package_versions)},
-        result.points, len(result.all_rows), result.failed, round(result.seconds, 1), tuple(result.verdicts),
-    )  # fmt: skip
+def _summary(result: Result) -> RunSummary:
+    versions = part_versions() | {"whichtoken": ", ".join(result.package_versions)}
+    return replace(result.summary, machine=machine(), versions=versions, seconds=round(result.seconds, 1))
 
 
 def write_power() -> None:
-    """What each recorded verdict that agrees would have noticed, by claim, beside the verdicts."""
+    """Write which errors each recorded verdict that agrees would have detected, by claim."""
     found = {}
     for (experiment, preset), run in sorted(recorded_runs().items()):
-        if preset == "full" and _is_present(run) and rows_file(experiment).is_file():
+        if preset == "full" and _is_current(run) and rows_file(experiment).is_file():
             with recorded_ledger(experiment) as ledger:
-                plan = with_repeats(make_plan(experiments()[experiment], "full"), ledger)
-                found[experiment] = {item.code: [item.kind, *item.notices] for item in power(plan, ledger.rows(plan))}
+                plan = with_stored_repeats(make_plan(experiments()[experiment], "full"), ledger)
+                found[experiment] = power(plan, ledger.rows(plan))
     lines = [f"{canonical_json(name)}:{canonical_json(codes)}" for name, codes in found.items()]
     write_text(record_folder() / POWER, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def _keep_rows(experiment: str, complete: Iterable[Result], begun: Iterable[Result]) -> None:
-    """Pack the rows of these runs, beside those on record of the claim's other presets."""
-    fresh, unfinished = ({result.preset: result for result in results} for results in (complete, begun))
-    if not fresh and not unfinished:
+def _keep_rows(experiment: str, complete: Iterable[Result], unfinished: Iterable[Result]) -> None:
+    """Pack the rows of these runs, together with the recorded rows of the claim's other presets."""
+    fresh, begun = (
+        {result.preset: result for result in results if result.preset in KEPT_ROWS and result.all_rows}
+        for results in (complete, unfinished)
+    )
+    if not fresh and not begun:
         return
     if rows_file(experiment).is_file():
         with recorded_ledger(experiment) as ledger:
-            others = (result for result in stored_results(ledger) if result.preset not in fresh | unfinished)
+            others = (result for result in stored_results(ledger) if result.preset not in fresh | begun)
             older = [result for result in others if not result.missing]
     else:
         older = []
@@ -136,8 +160,10 @@ def _keep_rows(experiment: str, complete: Iterable[Result], begun: Iterable[Resu
         path = Path(folder) / LEDGER_NAME
         with Ledger.writing(path) as ledger:
             for result in [*older, *fresh.values()]:
-                _copy(result, ledger)
-            for result in unfinished.values():
+                ledger.put_run(result.summary)
+                ledger.put_verdicts(result.summary)
+                _put_rows(result.plan, _by_task(result), ledger)
+            for result in begun.values():
                 _put_rows(result.plan, _by_task(result), ledger)
             _put_spot(experiment, ledger)
         with closing(sqlite3.connect(path)) as connection:
@@ -146,15 +172,6 @@ def _keep_rows(experiment: str, complete: Iterable[Result], begun: Iterable[Resu
         target.parent.mkdir(parents=True, exist_ok=True)
         with replacing(target) as place:
             place.write_bytes(lzma.compress(path.read_bytes(), preset=9))
-
-
-def _copy(result: Result, ledger: Ledger) -> None:
-    plan, version = result.plan, result.experiment.version
-    run = Run(result.id, plan.preset, plan.overrides, plan.seeds, result.started)
-    ledger.put_run(run)
-    verdicts = [asdict(verdict) for verdict in result.verdicts]
-    ledger.put_verdicts(run, Judged(result.started, version, verdicts, result.fault))
-    _put_rows(plan, _by_task(result), ledger)
 
 
 def _by_task(result: Result) -> dict[RunTask, Row[Any]]:
@@ -166,7 +183,7 @@ def _by_task(result: Result) -> dict[RunTask, Row[Any]]:
 
 
 def _put_rows(plan: RunPlan, rows: Mapping[RunTask, Row[Any]], ledger: Ledger) -> set[RunTask]:
-    """Copy rows with their predictions, which the rows of a point share; what was copied."""
+    """Copy rows with their predictions, which the rows of a point share; returns the copied tasks."""
     version = plan.experiment.version
     for task, row in {task.point: (task, row) for task, row in rows.items()}.values():
         message = row.message.removeprefix(FAILED_PREDICTION) if task.seed is None else ""
@@ -178,12 +195,12 @@ def _put_rows(plan: RunPlan, rows: Mapping[RunTask, Row[Any]], ledger: Ledger) -
 
 
 def _put_spot(experiment: str, ledger: Ledger) -> None:
-    """The row of a small point, for claims whose rows take too long to be computed again by every run of the tests."""
+    """Store the row of a small point, for claims whose rows take too long to be recomputed by the tests."""
     claim = experiments()[experiment]
     if claim.spot is None:
         return
     task = RunTask(experiment, canonical_json(vars(claim.spot)), 0)
-    work(task)  # imports and compilation are not the row's
+    work(task)  # imports and compiles, which is not part of the row's time
     outcome = work(task)
     row: Row[Any] = Row(
         claim.spot, 0, outcome.status, outcome.message, outcome.values, outcome.seconds, outcome.package_version
@@ -191,19 +208,5 @@ def _put_spot(experiment: str, ledger: Ledger) -> None:
     ledger.put(claim.version, task, row)
 
 
-def begin_and_tell(out: str | Path) -> None:
-    """Fill a new ledger from the record, and print with how much."""
-    print(f"{begin(Path(out))} rows taken from the record")
-
-
-def record_and_tell(out: str | Path) -> None:
-    """Put the runs of a folder on record, and print what came of it."""
-    left = record(Path(out))
-    for line in left:
-        print(f"not recorded, {line}")
-    size = sum(path.stat().st_size for path in record_folder().rglob("*") if path.is_file())
-    print(f"{len(recorded_runs())} runs on record, {size / 2**20:.1f} MiB")
-
-
 if __name__ == "__main__":
-    (begin_and_tell if "--begin" in sys.argv else record_and_tell)(sys.argv[1])
+    (start_recording if "--begin" in sys.argv else finish_recording)(sys.argv[1])

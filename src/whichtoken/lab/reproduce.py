@@ -1,34 +1,37 @@
-"""The walk of a run: plan, compute what is missing, store each row as it finishes, judge."""
+"""Run claims: plan, compute what is missing, store each row as it finishes, judge."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, closing
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from whichtoken.errors import UsageError, unknown
+from whichtoken.files import DEFAULT_FOLDER, LEDGER_NAME
 from whichtoken.lab.discovery import experiments, find
 from whichtoken.lab.engines import Engine, parse_engine, time_limit
 from whichtoken.lab.experiment import Experiment, Row
-from whichtoken.lab.ledger import Ledger, Run
+from whichtoken.lab.ledger import Ledger
 from whichtoken.lab.plan import RunPlan, RunTask, check_size, make_plan
-from whichtoken.lab.progress import Tick, theory_bars
-from whichtoken.lab.results import Result, judge_and_store
-from whichtoken.lab.sequential import grown
+from whichtoken.lab.record import RunSummary
+from whichtoken.lab.results import Result, judge_and_store, with_adaptive_repeats
 from whichtoken.lab.worker import Outcome
-from whichtoken.places import DEFAULT_FOLDER, LEDGER_NAME
+from whichtoken.progress import progress_lines, terminal_bars
 
+Tick = Callable[[str, bool], None]  # called with the id of the experiment and whether the row failed
 Progress = Callable[[int], AbstractContextManager[Tick]]
+ALL = "all claims"
 
 
 def reproduce(
     ids: Iterable[str] | None = None,
     preset: str = "quick",
     *,
-    set: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
     seeds: int | None = None,
     fresh: bool = False,
     engine: str = "local",
@@ -39,18 +42,20 @@ def reproduce(
 ) -> list[Result]:
     """Check claims: compute the points that the ledger in `out` does not have, and judge.
 
+    Use it to see whether a claim holds at the sizes of its presets or, with `overrides`, at your own.
+
     Parameters
     ----------
     ids : iterable of str, optional
         Experiments to run; all that have the preset when not given.
     preset : str, default="quick"
         Quick, full or paper.
-    set : Mapping[str, Any], optional
+    overrides : Mapping[str, Any], optional
         Fields of the points to override; a list makes a grid.
     seeds : int, optional
         Number of repeats of each point instead of the preset's.
     fresh : bool, default=False
-        Compute also what is stored; each stored row stays until its successor is finished.
+        Compute stored rows again, too; each stays until its successor is finished.
     engine : str, default="local"
         Local, dask (a cluster on this machine) or dask://host:port.
     workers : int, optional
@@ -61,7 +66,7 @@ def reproduce(
     out : str or Path, default="whichtoken-output"
         Folder of the ledger.
     progress : callable, optional
-        Called with the number of points to compute; shows how far they are. Bars on the terminal when not given.
+        Called with the number of points to compute; shows the progress. Bars on the terminal when not given.
 
     Returns
     -------
@@ -76,17 +81,17 @@ def reproduce(
     Examples
     --------
     >>> from whichtoken.lab import reproduce
-    >>> [result] = reproduce(["mirror-descent/direction"], set={"p": [1.5, 2.0]}, seeds=5)  # doctest: +SKIP
+    >>> [result] = reproduce(["mirror-descent/direction"], overrides={"p": [1.5, 2.0]}, seeds=5)  # doctest: +SKIP
     >>> for verdict in result.verdicts:  # doctest: +SKIP
     ...     print(verdict.state, verdict.claim)
     """
-    plans = [make_plan(experiment, preset, set, seeds) for experiment in _chosen(ids, preset)]
+    plans = [make_plan(experiment, preset, overrides, seeds) for experiment in _chosen(ids, preset)]
     check_size(plans)
     runner = parse_engine(engine, workers, time_limit(timeout, preset))
     with Ledger.writing(Path(out) / LEDGER_NAME) as ledger:
         started = datetime.now(UTC).isoformat(timespec="microseconds")
         for plan in plans:
-            ledger.put_run(Run(plan.experiment.id, plan.preset, plan.overrides, plan.seeds, started))
+            ledger.put_run(RunSummary(plan.experiment.id, plan.preset, plan.overrides, plan.seeds, started))
             if fresh:
                 ledger.forget_verdicts(plan.experiment.id)
         _compute(plans, ledger, runner, fresh, progress)
@@ -111,11 +116,16 @@ def _compute(
 ) -> None:
     """Run the tasks of all plans in one pool, so that no worker waits for the slowest point of one experiment.
 
-    Claims that are undecided may ask for more repeats, of which the next round consists.
+    Undecided claims may ask for more repeats, which the next round computes.
     """
     owner = {plan.experiment.id: plan for plan in plans}
-    renewed: set[RunTask] = set()  # computed by this very run
-    while tasks := _interleaved([_missing(plan, ledger, renewed if fresh else None) for plan in plans]):
+    renewed: set[RunTask] = set()  # computed by this run
+    while True:
+        parts = [_missing(plan, ledger, renewed if fresh else None) for plan in plans]
+        # the plans take turns, so that workers start with different claims and compile different kernels
+        tasks = [task for turn in zip_longest(*parts) for task in turn if task is not None]
+        if not tasks:
+            return
         unfinished = set(tasks)
         bars = progress(len(tasks)) if progress else theory_bars(task.experiment for task in tasks)
         with bars as tick, closing(engine.map(tasks)) as outcomes:
@@ -131,20 +141,15 @@ def _compute(
         renewed.update(tasks)
 
 
-def _interleaved(parts: Sequence[Sequence[RunTask]]) -> list[RunTask]:
-    """The tasks of all plans in turn: workers that begin together begin with different claims, and compile different kernels."""
-    return [task for turn in zip_longest(*parts) for task in turn if task is not None]
-
-
 def _missing(plan: RunPlan, ledger: Ledger, renewed: Set[RunTask] | None) -> list[RunTask]:
-    """The tasks to run: predictions first, so that a theory that cannot be evaluated shows early.
+    """The tasks to run: predictions first, so that a theory that cannot be evaluated fails early.
 
-    `renewed`: what counts as stored, where all shall be computed afresh.
+    `renewed` are the tasks that count as stored if everything is computed again.
     """
     stored = ledger.rows(plan.largest)
     if renewed is not None:
         stored = {task: row for task, row in stored.items() if task in renewed}
-    plan = grown(plan, stored)
+    plan = with_adaptive_repeats(plan, stored)
     if type(plan.experiment).predict is Experiment.predict:
         predicted = set(plan.points)  # this experiment predicts nothing
     elif renewed is not None:
@@ -168,3 +173,54 @@ def _store(ledger: Ledger, plan: RunPlan, task: RunTask, outcome: Outcome) -> No
         ledger.put(version, task, row)
     else:
         ledger.put_prediction(version, task, outcome.values, outcome.message)
+
+
+@contextmanager
+def theory_bars(experiments: Iterable[str]) -> Iterator[Tick]:
+    """Progress on standard error: bars for each theory on a terminal, elsewhere a line every few seconds.
+
+    Parameters
+    ----------
+    experiments : ids of the experiments that the points to compute belong to, one for each point.
+    """
+    from rich.console import Console
+
+    totals = Counter(map(_theory, experiments))
+    if not Console(stderr=True).is_terminal:
+        with _lines(totals.total()) as tick:
+            yield tick
+        return
+    parts = {**totals, ALL: totals.total()} if len(totals) > 1 else dict(totals)
+    failures: Counter[str] = Counter()
+    with terminal_bars(
+        parts, "[bold]{task.fields[part]}[/] {task.fields[claim]}", "{task.fields[failed]} failed", claim="", failed=0
+    ) as update:
+
+        def tick(experiment: str, failed: bool) -> None:
+            theory, claim = _theory(experiment), experiment.partition("/")[2]
+            for part in (theory, ALL) if len(totals) > 1 else (theory,):
+                failures[part] += failed
+                update(part, advance=1, claim="" if part == ALL else claim, failed=failures[part])
+
+        yield tick
+
+
+@contextmanager
+def _lines(total: int) -> Iterator[Tick]:
+    done, latest = Counter[bool](), ""
+
+    def tick(experiment: str, failed: bool) -> None:
+        nonlocal latest
+        done[failed] += 1
+        latest = experiment
+
+    def describe() -> str:
+        failures = f", {done[True]} failed" if done[True] else ""
+        return f"{done.total()} of {total} points{failures}{'; ' if latest else ''}{latest}"
+
+    with progress_lines(describe):
+        yield tick
+
+
+def _theory(experiment: str) -> str:
+    return experiment.partition("/")[0]

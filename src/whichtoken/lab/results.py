@@ -1,34 +1,67 @@
-"""Rows in, verdicts out: the part of a run that never computes a point."""
+"""From stored rows to verdicts: the part of a run that never computes a point.
+
+Every point starts with its fewest repeats. When all of them are finished the claims are judged: a look. Points that take part
+in an undecided claim double their repeats, up to their most, and the next look follows. The number of looks is known in
+advance and every look spends an equal part of the 5 % (Bonferroni), so the intervals of all looks hold jointly and looking more
+often raises no false alarms. A look uses complete rounds only, so the rows of a run depend neither on the engine and its
+workers nor on interruptions. The looks are reconstructed from the stored rows, so only rows need storing.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted
 from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Experiment, Row, Rows
-from whichtoken.lab.failures import held_back
-from whichtoken.lab.ledger import Judged, Ledger, Run
+from whichtoken.lab.ledger import Ledger
 from whichtoken.lab.plan import RunPlan, RunTask, make_plan
-from whichtoken.lab.record import recorded_runs
+from whichtoken.lab.record import RunSummary, recorded_runs
 from whichtoken.lab.samples import Mean
-from whichtoken.lab.sequential import grown
-from whichtoken.lab.verdicts import Claim, Verdict, in_words, not_run, settle
+from whichtoken.lab.verdicts import Claim, Verdict, in_words, not_run, settle, shared_level
 
-AT_FAULT = "broken: "
+NOTE = "some of its rows failed, and it does not count them"
+FAULT_PREFIX = "broken: "
 MOST_SHOWN = 12  # verdicts in a notebook
-SPEAKS_AGAINST = ("disagrees", "inconclusive", "agrees", "not-run")
+WORST_FIRST = ("disagrees", "inconclusive", "agrees", "not-run")
+NUMBERS = ("theory", "theory_error", "measured", "low", "high", "resolution")  # of a verdict
+Kind = Literal["changed", "weaker", "other state", "apart", "vanished", "new"]
+
+
+@dataclass(frozen=True)
+class Difference(Shown):
+    """One verdict that is not as recorded.
+
+    Attributes
+    ----------
+    kind : str
+        `changed` from agrees to disagrees or back, `weaker` if it agreed and is undecided now, `other state` for other changes,
+        `apart` if the states are equal and the intervals do not overlap, `vanished` if the run does not give it any more, `new`
+        if it is not on record.
+    code : str
+        Code of the verdict.
+    was : str
+        State on record.
+    verdict, recorded : Verdict or None
+        The verdict now and on record; None where the record has only the state.
+    """
+
+    kind: Kind
+    code: str
+    was: str
+    verdict: Verdict | None
+    recorded: Verdict | None
 
 
 @dataclass(frozen=True)
 class Result(Shown):
-    """One run of one experiment, judged.
+    """One run of one experiment with its rows and verdicts, as `reproduce` returns it.
 
     Attributes
     ----------
@@ -48,7 +81,7 @@ class Result(Shown):
     Examples
     --------
     >>> from whichtoken.lab import reproduce
-    >>> [result] = reproduce(["mirror-descent/direction"], set={"p": 2.0}, seeds=3)  # doctest: +SKIP
+    >>> [result] = reproduce(["mirror-descent/direction"], overrides={"p": 2.0}, seeds=3)  # doctest: +SKIP
     >>> [verdict.state for verdict in result.verdicts]  # doctest: +SKIP
     """
 
@@ -92,34 +125,63 @@ class Result(Shown):
     def package_versions(self) -> list[str]:
         return sorted({row.package_version for row in self.all_rows})
 
+    @property
+    def summary(self) -> RunSummary:
+        """The same without the rows."""
+        return RunSummary(
+            self.id, self.preset, self.plan.overrides, self.plan.seeds, self.started, self.started,
+            self.experiment.version, tuple(self.verdicts), self.fault, points=self.points, rows=len(self.all_rows),
+            failed=self.failed, missing=self.missing, seconds=self.seconds,
+        )  # fmt: skip
+
     def expected(self, verdict: Verdict) -> str:
         """State on record for this verdict; empty where there is none or it does not apply."""
-        if not self.plan.as_declared:
-            return ""
-        return self.experiment.expected.get(self.preset, {}).get(verdict.code, "")
+        return self._recorded_states.get(verdict.code, "")
+
+    @property
+    def _recorded_states(self) -> Mapping[str, str]:
+        return self.experiment.expected.get(self.preset, {}) if self.plan.as_declared else {}
+
+    @property
+    def differences(self) -> list[Difference]:
+        """Verdicts that are not as recorded; empty under other settings than the declared ones, which are not on record."""
+        states, run = self._recorded_states, recorded_runs().get((self.id, self.preset))
+        current = run is not None and run.version == self.experiment.version
+        before = {verdict.code: verdict for verdict in run.verdicts} if run is not None and current else {}
+        found = []
+        for verdict in self.verdicts:
+            was = states.get(verdict.code, "")
+            kind = _kind(verdict, was, before.get(verdict.code)) if was else None
+            if kind is not None:
+                found.append(Difference(kind, verdict.code, was, verdict, before.get(verdict.code)))
+        complete = not self.missing and not self.fault
+        gone = sorted(states.keys() - {verdict.code for verdict in self.verdicts}) if complete else []
+        found += [Difference("vanished", code, states[code], None, before.get(code)) for code in gone]
+        new = [verdict for verdict in self.verdicts if states and verdict.code not in states]
+        return found + [Difference("new", verdict.code, "", verdict, None) for verdict in new]
 
     @property
     def changed(self) -> list[Verdict]:
-        """Verdicts that turned round against the record."""
-        return [v for v in self.verdicts if {v.state, self.expected(v)} == {"agrees", "disagrees"}]
+        """Verdicts that changed from agrees to disagrees against the record, or back."""
+        return self._verdicts_of("changed")
 
     @property
     def vanished(self) -> list[str]:
-        """Codes on record that this run, complete as it is, does not give."""
-        if not self.plan.as_declared or self.missing or self.fault:
-            return []
-        return sorted(self.experiment.expected.get(self.preset, {}).keys() - {v.code for v in self.verdicts})
+        """Codes on record that this run, although complete, does not give."""
+        return [difference.code for difference in self.differences if difference.kind == "vanished"]
 
     @property
     def appeared(self) -> list[Verdict]:
-        """Verdicts that the record of this preset does not know."""
-        on_record = self.experiment.expected.get(self.preset, {}) if self.plan.as_declared else {}
-        return [verdict for verdict in self.verdicts if verdict.code not in on_record] if on_record else []
+        """Verdicts that are not on record for this preset."""
+        return self._verdicts_of("new")
 
     @property
     def weakened(self) -> list[Verdict]:
-        """Verdicts that the record has as `agrees` and this run could not decide."""
-        return [v for v in self.verdicts if v.state == "inconclusive" and self.expected(v) == "agrees"]
+        """Verdicts that agree on record and are undecided in this run."""
+        return self._verdicts_of("weaker")
+
+    def _verdicts_of(self, kind: Kind) -> list[Verdict]:
+        return [item.verdict for item in self.differences if item.kind == kind and item.verdict is not None]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -146,16 +208,35 @@ class Result(Shown):
         )
 
     def _facts(self) -> Mapping[str, object]:
-        """The claim, then what became of each part of it, what speaks against it first."""
-        worst_first = sorted(self.verdicts, key=lambda verdict: SPEAKS_AGAINST.index(verdict.state))
+        """The claim, then its verdicts, the worst first."""
+        worst_first = sorted(self.verdicts, key=lambda verdict: WORST_FIRST.index(verdict.state))
         more = len(worst_first) - MOST_SHOWN
         found = {verdict.claim or verdict.code: verdict._found() for verdict in worst_first[:MOST_SHOWN]}
         rest = {"and": f"{counted(more, 'more verdict')}, in its list of verdicts"} if more > 0 else {}
         return {self.experiment.title: self.experiment.claim} | found | rest
 
 
+def _kind(verdict: Verdict, was: str, before: Verdict | None) -> Kind | None:
+    if "not-run" in (verdict.state, was):
+        return None  # without its data there is nothing to compare
+    if verdict.state == was:
+        return "apart" if before is not None and not overlap(verdict, before) else None
+    if {verdict.state, was} == {"agrees", "disagrees"}:
+        return "changed"
+    return "weaker" if was == "agrees" and verdict.state == "inconclusive" else "other state"
+
+
+def overlap(one: Verdict, other: Verdict) -> bool:
+    """Whether two intervals overlap; true if one is missing or a single number, where the states say enough."""
+    ends = (one.low, one.high, other.low, other.high)
+    if any(end is None for end in ends) or one.low == one.high or other.low == other.high:
+        return True
+    low, high, low_before, high_before = (float(end) for end in ends if end is not None)
+    return low <= high_before and low_before <= high
+
+
 def judge(plan: RunPlan, stored: Mapping[RunTask, Row[Any]], started: str = "") -> Result:
-    """The verdicts of a plan from those of its rows that are stored; a judge that fails is a fault of its claim."""
+    """The verdicts of a plan from its stored rows; an error in the experiment's judge is a fault of its claim."""
     rows: Rows[Any] = Rows.sorted(stored.values())
     missing = len(plan.tasks) - sum(task.seed is not None for task in stored)
     if plan.fault:
@@ -164,44 +245,150 @@ def judge(plan: RunPlan, stored: Mapping[RunTask, Row[Any]], started: str = "") 
     try:
         claims = _claims(plan, rows, reason, nothing_stored=not stored)
         verdicts = [_finite(verdict) for verdict in settle(claims, plan.looks, plan.look)]
-        verdicts = held_back(plan, stored, claims, verdicts)
+        verdicts = downgrade_unsupported(plan, stored, claims, verdicts)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever a claim's file does, the other claims are judged
         return Result(plan, rows, [], missing, started, f"judge() failed: {in_one_line(error)}")
-    explained = any(claim.kind == "not run" for claim in claims)  # these say themselves what is not there
+    # claims that were not run say themselves what is missing
+    explained = any(claim.kind == "not run" for claim in claims)
     notes = _note(rows, 0 if explained else missing, reason)
-    at_fault = [verdict for verdict in verdicts if verdict.note.startswith(AT_FAULT)]
-    fault = "; ".join(f"{verdict.code}: {verdict.note.removeprefix(AT_FAULT)}" for verdict in at_fault)
-    verdicts = [replace(verdict, note="; ".join(filter(None, [verdict.note, notes]))) for verdict in verdicts]
-    return Result(plan, rows, verdicts, missing, started, fault)
+    at_fault = [verdict for verdict in verdicts if verdict.note.startswith(FAULT_PREFIX)]
+    fault = "; ".join(f"{verdict.code}: {verdict.note.removeprefix(FAULT_PREFIX)}" for verdict in at_fault)
+    return Result(plan, rows, [_with_note(verdict, notes) for verdict in verdicts], missing, started, fault)
 
 
 def judge_and_store(plan: RunPlan, ledger: Ledger, started: str) -> Result:
-    """The verdicts of a run, kept with it in the ledger so that listing them judges nothing."""
-    plan = with_repeats(plan, ledger)
+    """The verdicts of a run, stored with it in the ledger so that listing them judges nothing."""
+    plan = with_stored_repeats(plan, ledger)
     result = judge(plan, ledger.rows(plan), started)
-    run = Run(plan.experiment.id, plan.preset, plan.overrides, plan.seeds, started)
-    verdicts = [asdict(verdict) for verdict in result.verdicts]
-    ledger.put_verdicts(run, Judged(started, plan.experiment.version, verdicts, result.fault))
+    ledger.put_verdicts(result.summary)
     return result
 
 
+def stored_results(ledger: Ledger, runs: Iterable[RunSummary] | None = None) -> list[Result]:
+    """Every run of the ledger that this program knows, the latest first, judged from its rows."""
+    results = []
+    for run in ledger.runs() if runs is None else runs:
+        experiment = experiments().get(run.id)
+        if experiment is None or run.preset not in experiment.presets:
+            continue
+        try:
+            plan = make_plan(experiment, run.preset, run.overrides, run.seeds)
+        except UsageError:  # of an earlier version, with a field that is no longer there
+            continue
+        plan = with_stored_repeats(plan, ledger)
+        results.append(judge(plan, ledger.rows(plan), run.started))
+    return results
+
+
+def with_stored_repeats(plan: RunPlan, ledger: Ledger) -> RunPlan:
+    """The plan with the repeats that its claims have asked for so far."""
+    return with_adaptive_repeats(plan, ledger.rows(plan.largest)) if plan.looks > 1 else plan
+
+
+def with_adaptive_repeats(plan: RunPlan, stored: Mapping[RunTask, Row[Any]]) -> RunPlan:
+    """The plan with the repeats that its looks ask for, as far as the stored rows reach.
+
+    Parameters
+    ----------
+    plan : RunPlan
+        With any number of repeats.
+    stored : rows by task
+        The finished rows of `plan.largest`.
+    """
+    plan = replace(plan, repeats={text: least for text, (least, _) in plan.bounds.items()})
+    while plan.looks > 1 and all(task in stored for task in plan.tasks if task.point not in plan.absent):
+        asked = _undecided_points(plan, {task: stored[task] for task in plan.tasks if task in stored})
+        assert plan.repeats is not None
+        repeats = {
+            text: min(2 * count, plan.bounds[text][1]) if text in asked else count
+            for text, count in plan.repeats.items()
+        }
+        if repeats == plan.repeats:
+            break
+        plan = replace(plan, repeats=repeats)
+    return plan
+
+
+def _undecided_points(plan: RunPlan, stored: Mapping[RunTask, Row[Any]]) -> set[str]:
+    """Points that an undecided claim depends on: it changes if they are left out, since a judge accepts any rows."""
+    claims = _judge_or_nothing(plan, stored)
+    level = shared_level(claims, plan.looks)
+    undecided = [verdict for claim in claims if (verdict := claim.settle(level)).state == "inconclusive"]
+    asked = set()
+    for point, (_, most) in plan.bounds.items() if undecided else ():
+        if plan.repeats is None or plan.repeats[point] < most:
+            left = evaluate_at(plan, {task: row for task, row in stored.items() if task.point != point}, level)
+            if any(left.get(verdict.code) != verdict for verdict in undecided):
+                asked.add(point)
+    return asked
+
+
+def downgrade_unsupported(
+    plan: RunPlan, stored: Mapping[RunTask, Row[Any]], claims: Sequence[Claim], verdicts: Sequence[Verdict]
+) -> list[Verdict]:
+    """The verdicts, made undecided where one might agree only because rows failed.
+
+    A judge that counts failed rows gives another verdict without them; its verdict stays. Otherwise a verdict depends on a point
+    if it changes without the point's finished rows, and the failed rows of that point might have changed it. A point without
+    finished rows does not show in any verdict: then all verdicts that depend on more than one point become undecided.
+    """
+    failed = {task.point for task, row in stored.items() if row.status == "failed"}
+    agreeing = {verdict.code for verdict in verdicts if verdict.state == "agrees"}
+    if not failed or not agreeing:
+        return list(verdicts)
+    level = shared_level(claims, plan.looks)
+    whole = evaluate_at(plan, stored, level)
+
+    def changing(kept: Mapping[RunTask, Row[Any]]) -> set[str]:
+        left = evaluate_at(plan, kept, level)
+        return {code for code in agreeing if left.get(code) != whole.get(code)}
+
+    finished = {task: row for task, row in stored.items() if row.status == "ok"}
+    counting = changing(finished)
+    points = dict.fromkeys(task.point for task in finished)
+    silent = any(point not in points for point in failed)
+    dependent = {
+        point: changing({task: row for task, row in stored.items() if task.point != point or row.status == "failed"})
+        for point in points
+        if silent or point in failed
+    }
+    several = {code for code in agreeing if sum(code in codes for codes in dependent.values()) > 1} if silent else set()
+    doubtful = set().union(*(codes for point, codes in dependent.items() if point in failed), several) - counting
+    return [
+        _with_note(replace(verdict, state="inconclusive"), NOTE) if verdict.code in doubtful else verdict
+        for verdict in verdicts
+    ]
+
+
+def evaluate_at(plan: RunPlan, stored: Mapping[RunTask, Row[Any]], level: float) -> dict[str, Verdict]:
+    """The verdicts of these rows alone, by code, with intervals of this level."""
+    return {claim.code: claim.settle(level) for claim in _judge_or_nothing(plan, stored)}
+
+
+def _judge_or_nothing(plan: RunPlan, stored: Mapping[RunTask, Row[Any]]) -> list[Claim]:
+    """The claims, or none if the judge fails: `judge` reports that."""
+    try:
+        return list(plan.experiment.judge(Rows.sorted(stored.values())))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return []
+
+
 def _finite(verdict: Verdict) -> Verdict:
-    """The verdict with plain numbers; one that is none, such as NaN, leaves it undecided and is told in its note."""
+    """The verdict with plain numbers; a number that is not finite leaves it undecided and is named in its note."""
     if not isinstance(verdict.code, str) or not isinstance(verdict.claim, str):
         raise TypeError(f"code={verdict.code!r} and claim={verdict.claim!r} of a verdict must be texts")
-    numbers = {
-        name: getattr(verdict, name) for name in ("theory", "theory_error", "measured", "low", "high", "resolution")
-    }
-    given: dict[str, Any] = {name: float(value) for name, value in numbers.items() if value is not None}
+    given: dict[str, Any] = {n: float(value) for n in NUMBERS if (value := getattr(verdict, n)) is not None}
     wrong = {name: value for name, value in given.items() if not math.isfinite(value)}
     verdict = replace(verdict, **given)
     if not wrong:
         return verdict
     said = " and ".join(f"{name} is {value}" for name, value in wrong.items())
     hidden: dict[str, Any] = {name: 0.0 if name == "theory_error" else None for name in wrong}
-    return replace(verdict, **hidden, state="inconclusive", note=f"{AT_FAULT}{said}")
+    return replace(verdict, **hidden, state="inconclusive", note=f"{FAULT_PREFIX}{said}")
 
 
 def _claims(plan: RunPlan, rows: Rows[Any], reason: str, nothing_stored: bool) -> list[Claim]:
@@ -224,32 +411,11 @@ def _claims(plan: RunPlan, rows: Rows[Any], reason: str, nothing_stored: bool) -
     return claims
 
 
-def stored_results(ledger: Ledger, runs: Iterable[Run] | None = None) -> list[Result]:
-    """Every run that the ledger remembers and this program knows, the latest first, judged from its rows."""
-    chosen = ledger.runs() if runs is None else runs
-    return [
-        judge(whole := with_repeats(plan, ledger), ledger.rows(whole), run.started)
-        for run in chosen
-        if (plan := _replan(run)) is not None
-    ]
-
-
-def with_repeats(plan: RunPlan, ledger: Ledger) -> RunPlan:
-    """The plan with as many repeats as its claims have asked for so far."""
-    return grown(plan, ledger.rows(plan.largest)) if plan.looks > 1 else plan
-
-
-def _replan(run: Run) -> RunPlan | None:
-    experiment = experiments().get(run.experiment)
-    if experiment is None or run.preset not in experiment.presets:
-        return None
-    try:
-        return make_plan(experiment, run.preset, run.overrides, run.seeds)
-    except UsageError:  # of an earlier version, with a field that is no longer there
-        return None
-
-
 def _note(rows: Rows[Any], missing: int, reason: str) -> str:
     failed = f"{len(rows.failed)} of {len(rows) + len(rows.failed)} rows failed" if rows.failed else ""
     unfinished = (reason or f"{missing} rows not finished") if missing else ""
     return "; ".join(filter(None, [failed, unfinished]))
+
+
+def _with_note(verdict: Verdict, note: str) -> Verdict:
+    return replace(verdict, note="; ".join(filter(None, [verdict.note, note])))

@@ -1,4 +1,4 @@
-"""Measurements that know how surely they speak: means, shares, other statistics, exact numbers."""
+"""Samples with confidence intervals: means, shares, other statistics, exact numbers."""
 
 from __future__ import annotations
 
@@ -6,56 +6,59 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.display.shown import Shown
 
-POWER = 0.9  # of noticing a deviation as large as the resolution
+if TYPE_CHECKING:
+    from whichtoken.lab.experiment import Rows
+
+POWER = 0.9  # probability of detecting a deviation as large as the resolution
 FEWEST_SEEDS = 3
 FEWEST_SEEDS_TO_RESAMPLE = 10
 
 
 @dataclass(frozen=True)
 class Interval(Shown):
-    """What was measured, and between which bounds it lies; None where nothing can be said."""
+    """A measured value with its confidence interval; None where there is too little data."""
 
     measured: float | None
     low: float | None
     high: float | None
 
 
-NOTHING = Interval(None, None, None)
+NO_DATA = Interval(None, None, None)
 
 
 class Sample(Protocol):
-    """Measurements that know how surely they speak."""
+    """A sample with a confidence interval."""
 
     def interval(self, level: float) -> Interval: ...
 
     @property
-    def unseen(self) -> float:
-        """What may be wrong and has, by the luck of one in ten, not been met in any run; infinite where nobody can say."""
+    def undetected_rate(self) -> float:
+        """The largest rate of failing runs that remains undetected with a probability of 10 %; infinite if unknown."""
         ...
 
-    def luck(self, level: float) -> float:
-        """How far a measurement strays with the luck of one in ten, in half-widths of its interval."""
+    def error_quantile(self, level: float) -> float:
+        """The 90 % quantile of the measurement error, in half-widths of the interval."""
         ...
 
 
-class _NormalLuck:
-    """Of measurements whose interval is close to that of a normal law."""
+class _NormalSample:
+    """A sample whose error is approximately normal."""
 
-    unseen = 0.0
+    undetected_rate = 0.0
 
-    def luck(self, level: float) -> float:
+    def error_quantile(self, level: float) -> float:
         normal = NormalDist()
         return normal.inv_cdf(POWER) / normal.inv_cdf((1 + level) / 2)
 
 
-class Mean(_NormalLuck):
+class Mean(_NormalSample):
     """The mean over seeds, with Student's t interval.
 
     Parameters
@@ -79,24 +82,24 @@ class Mean(_NormalLuck):
 
         n = len(self.values)
         if n == 0:
-            return NOTHING
+            return NO_DATA
         mean = float(self.values.mean())
         if n < FEWEST_SEEDS:
             return Interval(mean, None, None)
         half = float(stats.t.ppf((1 + level) / 2, n - 1) * self.values.std(ddof=1) / np.sqrt(n))
         return Interval(mean, mean - half, mean + half)
 
-    def luck(self, level: float) -> float:
+    def error_quantile(self, level: float) -> float:
         from scipy import stats
 
         freedom = max(len(self.values) - 1, 1)
         width = stats.t.ppf((1 + level) / 2, freedom)
-        # the mean strays, and so does the width, by about 1 / sqrt(2 freedom) of itself
+        # both the mean and the width vary, the width by a relative 1 / sqrt(2 freedom)
         return NormalDist().inv_cdf(POWER) * math.sqrt(1 / width**2 + 1 / (2 * freedom))
 
 
-class Exact(_NormalLuck):
-    """A number that no seed changes.
+class Exact(_NormalSample):
+    """A deterministic number: the same for every seed.
 
     Parameters
     ----------
@@ -118,7 +121,9 @@ class Exact(_NormalLuck):
 
 
 class Worst(Exact):
-    """The largest or smallest number of several random runs, for claims about every run: others may be worse.
+    """The largest or smallest number of several random runs, for claims about every run.
+
+    Runs that were not made may be worse, so a verdict on it has no resolution.
 
     Parameters
     ----------
@@ -133,10 +138,10 @@ class Worst(Exact):
     ('agrees', None)
     """
 
-    unseen = math.inf
+    undetected_rate = math.inf
 
 
-class Share(_NormalLuck):
+class Share(_NormalSample):
     """The fraction of seeds for which something holds, with Clopper and Pearson's exact interval.
 
     Student's t would give width zero, hence certainty, to five hits out of five.
@@ -162,7 +167,7 @@ class Share(_NormalLuck):
 
         n = len(self.hits)
         if n == 0:
-            return NOTHING
+            return NO_DATA
         share = float(self.hits.mean())
         if n < FEWEST_SEEDS:
             return Interval(share, None, None)
@@ -171,7 +176,7 @@ class Share(_NormalLuck):
 
 
 class Every(Share):
-    """The share of random runs in which something holds that is claimed of every run, so that one refutes it.
+    """The share of random runs in which something holds that is claimed of every run: a single exception refutes it.
 
     Parameters
     ----------
@@ -182,22 +187,22 @@ class Every(Share):
     --------
     >>> from whichtoken.lab import Every, at_least
     >>> verdict = at_least("all", "holds in every run", bound=1.0, measured=Every([True] * 40)).settle(0.95)
-    >>> verdict.state, round(verdict.resolution, 3)  # of runs: fewer that fail might not have been met
+    >>> verdict.state, round(verdict.resolution, 3)  # a smaller rate of failing runs could remain undetected
     ('agrees', 0.056)
     """
 
     @property
-    def unseen(self) -> float:  # type: ignore[override]
+    def undetected_rate(self) -> float:  # type: ignore[override]
         return float(1.0 - (1.0 - POWER) ** (1.0 / max(len(self.hits), 1)))
 
     def interval(self, level: float) -> Interval:
         if not len(self.hits):
-            return NOTHING
+            return NO_DATA
         share = float(self.hits.mean())
         return Interval(share, share, share)
 
 
-class Resampled(_NormalLuck):
+class Resampled(_NormalSample):
     """Any statistic of the seeds (a median, a ratio of means), with a bootstrap interval from ten seeds on.
 
     Parameters
@@ -224,7 +229,7 @@ class Resampled(_NormalLuck):
         from scipy import stats
 
         if len(self.values) == 0:
-            return NOTHING
+            return NO_DATA
         measured = float(self.statistic(self.values))
         if len(self.values) < FEWEST_SEEDS_TO_RESAMPLE:
             return Interval(measured, None, None)
@@ -232,3 +237,39 @@ class Resampled(_NormalLuck):
             (self.values,), self.statistic, confidence_level=level, method="percentile", rng=np.random.default_rng(0)
         ).confidence_interval
         return Interval(measured, float(bounds.low), float(bounds.high))
+
+
+def log_slope(rows: Rows[Any], x: str, y: str) -> Mean:
+    """Exponent of `y` as a power of the field `x`: a least-squares slope in logarithms for each seed, then their mean.
+
+    Parameters
+    ----------
+    rows : Rows[Any]
+        Rows of several values of `x`.
+    x : str
+        A field of the point.
+    y : str
+        A measured quantity.
+
+    Returns
+    -------
+    Mean
+        One exponent per seed.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> from whichtoken.lab import Row, Rows, log_slope
+    >>> rows = Rows(Row(SimpleNamespace(dim=dim), seed, "ok", "", {"error": dim**-0.5}, 0.1, "0.1.0")
+    ...             for dim in (4, 16, 64) for seed in range(3))
+    >>> log_slope(rows, "dim", "error").values.round(6).tolist()
+    [-0.5, -0.5, -0.5]
+    """
+
+    def slope(repeat: Rows[Any]) -> float | None:
+        horizontal = np.array([getattr(row.point, x) for row in repeat], dtype=np.float64)
+        if len(np.unique(horizontal)) < 2:
+            return None
+        return float(np.polyfit(np.log(horizontal), np.log(repeat.values(y)), 1)[0])
+
+    return Mean(rows.per_seed(slope))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from typing import Any, Literal
 
 from whichtoken.display.shown import Shown
 from whichtoken.lab.samples import Interval, Mean, Sample
@@ -21,13 +23,15 @@ IN_WORDS = {"agrees": "agree", "disagrees": "disagree", "inconclusive": "undecid
 
 
 def in_words(state: str, count: int) -> str:
-    """A state as people say it of so many claims."""
+    """The state as a verb or an adjective, for this number of claims."""
     return state if count == 1 and state in ("agrees", "disagrees") else IN_WORDS[state]
 
 
 @dataclass(frozen=True)
 class Verdict(Shown):
-    """What became of a claim.
+    """The outcome of checking one claim.
+
+    `Claim.settle` and `reproduce` create verdicts; read `state` first, then `measured` with its interval and `theory`.
 
     Attributes
     ----------
@@ -48,7 +52,7 @@ class Verdict(Shown):
     state : str
         Agrees, disagrees, inconclusive or not-run.
     note : str
-        What else matters: why it was not run, or how many rows failed or are missing.
+        Why it was not run, or how many rows failed or are missing.
     resolution : float or None
         The smallest true deviation from theory (of a bound: violation) at which this verdict would, with a probability of
         90 %, not have said `agrees`. It is reported and decides nothing.
@@ -99,9 +103,25 @@ class Verdict(Shown):
         return f"; measured {self.measured:.4g}{interval}, {theory}"
 
 
+def readable_verdicts(stored: Sequence[Any]) -> tuple[Verdict, ...]:
+    """Those of the stored values that are verdicts; a field that was not there yet has its default."""
+    found = []
+    for item in stored:
+        with suppress(ValueError):
+            found.append(_verdict_adapter().validate_python(item))
+    return tuple(found)
+
+
+@cache
+def _verdict_adapter() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Verdict)
+
+
 @dataclass(frozen=True)
 class Claim(Shown):
-    """A statement with its evidence, before the level of its interval is known.
+    """A statement with its evidence, which `judge` yields; it becomes a verdict once the level of its interval is known.
 
     Attributes
     ----------
@@ -158,20 +178,21 @@ class Claim(Shown):
         return "disagrees" if found.high < low or found.low > high else "inconclusive"
 
     def _accepted(self) -> tuple[float, float]:
-        """Where the whole interval must lie."""
+        """The range in which the whole interval must lie."""
         assert self.theory is not None
         reach = self.tolerance + self.theory_error
         low = -math.inf if self.kind == "at most" else self.theory - reach
         return low, math.inf if self.kind == "at least" else self.theory + reach
 
     def _resolution(self, found: Interval, level: float) -> float | None:
-        """A truth this far off is measured, but for the luck of one in ten, with an interval that leaves what is accepted."""
+        """The smallest deviation that is detected with 90 % power."""
         if self.kind == "not run" or self.theory is None or found.low is None or found.high is None:
             return None
-        if math.isinf(self.sample.unseen):
+        rate = self.sample.undetected_rate
+        if math.isinf(rate):
             return None
         half = (found.high - found.low) / 2
-        return max(self.sample.unseen, self.tolerance + self.theory_error - half * (1 - self.sample.luck(level)))
+        return max(rate, self.tolerance + self.theory_error - half * (1 - self.sample.error_quantile(level)))
 
     def _rule(self, level: float) -> str:
         if self.kind == "not run":
@@ -205,11 +226,11 @@ def agreement(
     measured : Mean, Share, Resampled or Exact
         The measurements.
     tolerance : float
-        Difference that does not matter: the whole interval has to lie within it. Fixed before the run, whatever the noise.
+        Difference that does not matter: the whole interval has to lie within it. It is fixed before the run.
     theory_error : float, default=0.0
         Numerical error of the prediction.
     material : float, optional
-        A deviation that would matter, where theory says 0: without it nobody can tell what the verdict would notice.
+        A deviation that would matter, where theory says 0: a share of 0 says nothing about what the verdict would detect.
 
     Returns
     -------
@@ -306,12 +327,12 @@ def not_run(code: str, claim: str, reason: str) -> Claim:
 
 
 def settle(claims: Sequence[Claim], looks: int = 1, look: int = 1) -> list[Verdict]:
-    """Verdicts of one experiment: all their intervals, of all looks, hold together with probability 95 %."""
+    """Verdicts of one experiment, whose intervals of all looks hold jointly with probability 95 %."""
     level = shared_level(claims, looks)
     return [claim.settle(level, look) for claim in claims]
 
 
 def shared_level(claims: Sequence[Claim], looks: int = 1) -> float:
-    """Confidence of each interval: the looks share the 5 % in equal parts, the claims of a look theirs by Sidak's rule."""
+    """Confidence level of each interval: the looks share the 5 % equally, the claims of one look by Sidak's rule."""
     judged = sum(claim.kind != "not run" for claim in claims)
     return float((1 - (1 - CONFIDENCE) / looks) ** (1 / max(judged, 1)))

@@ -1,9 +1,8 @@
-"""What a worker does with a task: find the experiment, make the stream, run on one thread, never raise."""
+"""Run one task in a worker process: find the experiment, create its random stream, run on one thread, never raise."""
 
 from __future__ import annotations
 
 import ctypes
-import io
 import json
 import math
 import os
@@ -22,12 +21,13 @@ from whichtoken import __version__
 from whichtoken.display.shown import Shown
 from whichtoken.errors import in_one_line
 from whichtoken.lab.canonical import plain, random_stream
-from whichtoken.lab.discovery import experiments, find
+from whichtoken.lab.discovery import find
 from whichtoken.lab.experiment import Experiment, Predicted
 from whichtoken.lab.plan import RunTask, read_point
+from whichtoken.lab.renamed import born_names
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-# a claim's numbers shall not depend on the processor, and flows carry the last bit on: instructions that every x86 server has
+# flows amplify differences in the last bit, so all machines use instructions that every x86 server has
 BLAS_KERNELS = "Haswell"
 WIDE_VECTORS = ("AVX512", "X86_V4")  # what newer processors would add, as numpy names them
 LARGEST = 64 * 2**20  # characters of JSON in one row
@@ -35,7 +35,7 @@ PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 
 
 def worker_environment() -> dict[str, str]:
-    """What a process that computes points has in its environment: one thread, and the same instructions on every machine."""
+    """Environment variables of a process that computes points: one thread, the same instructions on every machine."""
     from numpy._core import _multiarray_umath as numpy_core  # type: ignore[attr-defined]
 
     one_thread = dict.fromkeys((*THREAD_VARIABLES, "NUMBA_NUM_THREADS"), "1")
@@ -55,7 +55,7 @@ def worker_environment() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Outcome(Shown):
-    """What came of a task: a measurement or a prediction, or why there is none."""
+    """The result of a task: a measurement or a prediction, or the reason why there is none."""
 
     status: Literal["ok", "failed"]
     message: str
@@ -65,8 +65,10 @@ class Outcome(Shown):
 
 
 def work(task: RunTask) -> Outcome:
-    """Run one task. A fault of the experiment, of whatever kind, is an outcome, not an exception."""
-    start = time.process_time()  # of the processor, so that a busy machine does not change it
+    """Run one task; any error of the experiment becomes a failed outcome instead of an exception."""
+    with suppress(Exception):  # the time of a point does not include imports
+        find(task.experiment)
+    start = time.process_time()  # processor time does not depend on how busy the machine is
     try:
         use_one_thread()
         values = _values(task)
@@ -75,51 +77,45 @@ def work(task: RunTask) -> Outcome:
     return Outcome("ok", "", values, time.process_time() - start)
 
 
-def get_ready(driver: int | None = None) -> None:
-    """Load the experiments, so that the first point's time is its own; a fault in one is a matter of its points.
+def prepare_worker(driver: int | None = None) -> None:
+    """Set up a worker before its first point.
 
     Parameters
     ----------
-    driver : the process that started this one for its run; nothing for a worker that others use too.
+    driver : id of the process that started this one for its run; None for a worker that others use too.
     """
     if driver is not None:
-        keep_quiet()
-        leave_with(driver)
-    with suppress(Exception):
-        experiments()
+        silence_output()
+        exit_with_parent(driver)
 
 
-class _Nowhere(io.TextIOBase):
-    """A stream that forgets what is written to it."""
-
-    def write(self, text: str) -> int:
-        return len(text)
-
-
-def keep_quiet() -> None:
-    """Keep warnings and stacks off the terminal of the driver: a fault is a row with a message, and the rest changes none."""
-    if not sys.warnoptions:  # Python's -W option asks for them
+def silence_output() -> None:
+    """Keep warnings and tracebacks off the driver's terminal: errors are stored as messages of failed rows."""
+    # Python's -W option asks for warnings
+    if not sys.warnoptions:
         warnings.simplefilter("ignore")
-        sys.stderr = _Nowhere()
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # open as long as the process lives
 
 
-def be_a_worker(driver: int) -> None:
-    """Set up a process that a driver started: it listens to its driver alone, and leaves when that is gone."""
+def init_worker(driver: int) -> None:
+    """Set up a worker process: it ignores Ctrl-C, prints nothing, and exits with its driver."""
     import loky.process_executor
 
-    # loky takes the 300 MB that torch needs for a leak and replaces the worker, which then loads torch again
+    # loky takes the 300 MB that torch needs for a memory leak and would replace the worker, which loads torch again
     loky.process_executor._MAX_MEMORY_LEAK_SIZE = 1 << 40
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a KeyboardInterrupt is then the point's own doing
-    keep_quiet()
-    leave_with(driver)
+    # the driver alone handles Ctrl-C, so a KeyboardInterrupt in here comes from the experiment
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    silence_output()
+    exit_with_parent(driver)
 
 
-def leave_with(parent: int) -> None:
-    """End this process when its parent does, even by kill -9: an orphan would keep a core busy for nobody.
+def exit_with_parent(parent: int) -> None:
+    """End this process when its parent ends, even by kill -9: an orphan would keep a core busy.
 
-    The parent's number is watched, not whether it exists: a dead parent that nobody has waited for still does.
+    The parent's id is compared rather than looked up, because a zombie parent still exists.
     """
-    if sys.platform == "linux":  # reaches also a process that is stopped, or in machine code that holds the interpreter
+    # the kernel's signal also ends a process that is stopped, or that runs machine code without releasing the interpreter
+    if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
     def watch() -> None:
@@ -132,9 +128,9 @@ def leave_with(parent: int) -> None:
 
 @cache
 def use_one_thread() -> None:
-    """Limit BLAS, OpenMP, numba and torch in this process, for good: sums then have one order, on any machine.
+    """Limit BLAS, OpenMP, numba and torch to one thread for the rest of this process: sums then have one order everywhere.
 
-    Libraries that are loaded are limited now; those that load later read the environment.
+    Loaded libraries are limited now; those that load later read the environment.
     """
     from threadpoolctl import threadpool_limits
 
@@ -150,7 +146,8 @@ def _values(task: RunTask) -> Mapping[str, Any]:
     point = read_point(experiment, task.point)
     if task.seed is None:
         return _predicted(experiment, point)
-    rng = random_stream(experiment.id, task.seed, experiment.problem(point))
+    born = born_names(experiment.id)
+    rng = random_stream(born.id, task.seed, born.point(experiment.problem(point)))
     return _storable(_mapping(experiment.run(point, rng), "run"))
 
 
@@ -172,7 +169,7 @@ def _mapping(found: Any, method: str) -> Mapping[str, Any]:
 
 
 def _storable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as they will be read back; what cannot be stored is a fault of this point, found here."""
+    """The values as the ledger will return them; values that cannot be stored are an error of this point."""
     values = plain(values)
     _refuse_non_finite(values)
     text = json.dumps(values, allow_nan=False)

@@ -1,28 +1,30 @@
-"""What a margin solver returns: an answer that carries its own proof."""
+"""What a margin solver returns: an answer with its proof, two numbers that hold whatever rounding did.
+
+`level_bound` is never above the margin that a direction reaches and `dual_bound` never below the best margin. Where rounding
+would show, both are computed in exact arithmetic (`margin.exact`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.display.shown import Shown
-from whichtoken.margin.bounds import dual_bound, level_bound
-from whichtoken.margin.constraints import Constraints, Indices
-from whichtoken.margin.geometry import Norm
+from whichtoken.margin.constraints import AnyConstraints, Indices
+from whichtoken.margin.exact import exact_combination, exact_scores
+from whichtoken.margin.geometry import Norm, growth
 from whichtoken.norms import Vector
-
-if TYPE_CHECKING:
-    from whichtoken.margin.vocabulary import VocabularyConstraints
 
 OPTIMAL_GAP = 1e-8
 # A constraint with right-hand side zero (and an equality inside a selected set) cannot be met by scaling the direction.
 # It counts as met when it fails by no more than this fraction of |a_k|_q, far below the gap that is promised.
 ROUNDING = 1e-10
 SUPPORT = 1e-8
-
+LOOSE = 1e-10  # relative width of a bracket that is narrowed in exact arithmetic, far below the gap that is promised
+EXACT_WORK = 2**18  # entries of rows beyond which that takes too long
 Status = Literal["optimal", "infeasible", "unconverged"]
 
 
@@ -51,7 +53,7 @@ class MarginCertificate(Shown):
         Indices of multipliers above 1e-8 of the largest.
     status : {"optimal", "infeasible", "unconverged"}
         "optimal" needs gap <= 1e-8, and constraints with b_k = 0 met up to 1e-10 |a_k|_q. "infeasible" is proven for
-        the tokens as they are, not up to rounding (`margin.infeasible`). "unconverged" is neither, and all that is
+        the tokens as they are, not up to rounding (`margin.exact`). "unconverged" is neither, and all that is
         known then is that the best margin lies between `margin` and `dual_bound`.
     pairs : array of shape (m, 2)
         Sequence and unselected token of each multiplier.
@@ -90,7 +92,7 @@ class MarginCertificate(Shown):
         """Whether `direction` is the only best one; None if that is not known."""
         return None if self.face_dimension is None else self.face_dimension == 0
 
-    def on_rows(self, free: NDArray[np.bool_]) -> Vector:
+    def row_multipliers(self, free: NDArray[np.bool_]) -> Vector:
         """Both kinds of multipliers in the order of the constraints, of which `free` are equalities."""
         multipliers = np.empty(len(free))
         multipliers[~free], multipliers[free] = self.multipliers, self.equality_multipliers
@@ -104,12 +106,13 @@ class MarginCertificate(Shown):
 
 
 def certify_direction(
-    constraints: Constraints | VocabularyConstraints, weights: Vector, multipliers: Vector, norm: Norm
+    constraints: AnyConstraints, weights: Vector, multipliers: Vector, norm: Norm
 ) -> MarginCertificate:
-    """Judge a pair of candidates: only what can be verified here, against rounding too, enters the certificate."""
+    """Certify a pair of candidates: only what is verified here, rounding included, enters the certificate."""
     binding = constraints.rhs > 0
     direction = constraints.project(weights)
-    if not (np.isfinite(direction).all() and direction.any()):  # a method that broke down: any direction will do
+    # after a method that broke down any direction will do
+    if not (np.isfinite(direction).all() and direction.any()):
         direction = np.ones_like(weights)
     direction = direction / norm.of(direction)
     multipliers = np.where(constraints.free, multipliers, np.maximum(multipliers, 0.0))
@@ -117,15 +120,19 @@ def certify_direction(
         multipliers = binding.astype(float)
     multipliers = multipliers / np.abs(multipliers).max()
     bound = dual_bound(constraints, multipliers, norm)
-    if bound == 0:  # then the rows combine to zero exactly
+    # a bound of zero says that the rows combine to zero exactly
+    if bound == 0:
         return certify_infeasible(constraints, multipliers)
     margin = min(max(level_bound(constraints, direction, norm), 0.0), bound)
-    gap = 1 - margin / bound
-    status: Status = "optimal" if gap <= OPTIMAL_GAP and _met(constraints, direction, norm) else "unconverged"
-    return _certificate(constraints, constraints.shaped(direction), margin, bound, gap, multipliers, status)
+    status: Status = (
+        "optimal"
+        if 1 - margin / bound <= OPTIMAL_GAP and _unscalable_rows_hold(constraints, direction, norm)
+        else "unconverged"
+    )
+    return _certificate(constraints, constraints.reshape(direction), margin, bound, multipliers, status)
 
 
-def _met(constraints: Constraints | VocabularyConstraints, direction: Vector, norm: Norm) -> bool:
+def _unscalable_rows_hold(constraints: AnyConstraints, direction: Vector, norm: Norm) -> bool:
     """Whether the rows without a positive right-hand side hold, up to what no scaling of the direction can mend."""
     rows = constraints.subset(constraints.rhs == 0)
     scores = rows.apply(direction)
@@ -133,23 +140,50 @@ def _met(constraints: Constraints | VocabularyConstraints, direction: Vector, no
     return bool(np.all(slack >= -ROUNDING * rows.norms(norm.dual().row_exponent)))
 
 
-def certify_infeasible(constraints: Constraints | VocabularyConstraints, farkas: Vector) -> MarginCertificate:
+def certify_infeasible(constraints: AnyConstraints, farkas: Vector) -> MarginCertificate:
     """Wrap a Farkas vector; the caller has proven that the constraints contradict each other on it."""
-    return _certificate(constraints, None, 0.0, 0.0, 0.0, farkas, "infeasible")
+    return _certificate(constraints, None, 0.0, 0.0, farkas, "infeasible")
 
 
 def _certificate(
-    constraints: Constraints | VocabularyConstraints,
-    direction: Vector | None,
-    margin: float,
-    dual_bound: float,
-    gap: float,
-    multipliers: Vector,
-    status: Status,
+    constraints: AnyConstraints, direction: Any, margin: float, bound: float, multipliers: Vector, status: Status
 ) -> MarginCertificate:
-    free = constraints.free
+    gap, free = 1 - margin / bound if bound else 0.0, constraints.free
     multipliers = multipliers / multipliers[~free].sum()
     inequality = multipliers[~free]
     support = np.flatnonzero(inequality > SUPPORT * inequality.max())
     pairs = constraints.pairs[~free]
-    return MarginCertificate(direction, margin, dual_bound, gap, inequality, support, status, pairs, multipliers[free])
+    return MarginCertificate(direction, margin, bound, gap, inequality, support, status, pairs, multipliers[free])
+
+
+def level_bound(constraints: AnyConstraints, direction: Vector, norm: Norm, offset: Vector | float = 0.0) -> float:
+    """min_k (<a_k, direction> + offset_k) / b_k over b_k > 0, not more, for a direction scaled to unit norm."""
+    positive = constraints.rhs > 0
+    rhs, shift = constraints.rhs[positive], np.broadcast_to(offset, positive.shape)[positive]
+    scores = constraints.apply(direction)[positive]
+    error = constraints.apply_error(direction)[positive]
+    lowest, highest = (scores - error + shift) / rhs, (scores + error + shift) / rhs
+    level, ceiling = float(lowest.min()), float(highest.min())
+    if ceiling - level > LOOSE * abs(ceiling):
+        unsure = np.flatnonzero(lowest <= ceiling)
+        if unsure.size * direction.size <= EXACT_WORK:
+            rows = constraints.subset(np.flatnonzero(positive)[unsure])
+            level = float(np.min((exact_scores(rows, direction) + shift[unsure]) / rhs[unsure]))
+    return level - abs(level) * norm.rounding(direction.size)
+
+
+def combination_bound(constraints: AnyConstraints, multipliers: Vector, norm: Norm) -> float:
+    """Dual norm of sum_k mu_k a_k, not less; zero only if it is zero."""
+    combined, dual = constraints.adjoint(multipliers), norm.dual()
+    least, bound = dual.bracket(combined, constraints.adjoint_error(multipliers))
+    if bound - least > LOOSE * bound:
+        used = np.flatnonzero(multipliers)
+        if used.size * combined.size <= EXACT_WORK:
+            bound = dual.of(exact_combination(constraints.subset(used), multipliers[used]))
+    return bound * (1 + dual.rounding(combined.size))
+
+
+def dual_bound(constraints: AnyConstraints, multipliers: Vector, norm: Norm) -> float:
+    """Dual norm of sum_k mu_k a_k over sum_k mu_k b_k, not less: no margin exceeds it."""
+    demand = float(multipliers @ constraints.rhs) * (1 - growth(len(constraints)))
+    return combination_bound(constraints, multipliers, norm) / demand

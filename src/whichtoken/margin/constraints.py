@@ -1,8 +1,12 @@
-"""Token selection as linear constraints <a_k, W> >= b_k whose a_k are rank-one matrices.
+"""Token selection as linear constraints <a_k, W> >= b_k, and what a method returns for them.
 
 Row k says that the selected token of a sequence outscores one unselected token t: a_k = (x_selected - x_t) z^T with the
-query z of that sequence. A prompt has no query; it is the same problem with the number 1 as query. Only the two factors
-are stored, so a key-query problem of m rows in d x d unknowns costs m (2 d) numbers, not m d^2.
+query z of that sequence. A prompt has no query; it is the same problem with the number 1 as query. `Constraints` stores
+only the two factors, so a key-query problem of m rows in d x d unknowns costs m (2 d) numbers, not m d^2.
+
+Over a vocabulary, a pair of tokens that meets in a thousand sequences gives the same constraint each time.
+`VocabularyConstraints` has one row for each distinct pair, and works with the scores E_s.p of the tokens: the difference of
+two embeddings is not written out.
 """
 
 from __future__ import annotations
@@ -14,15 +18,53 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.linalg import lapack
+from scipy.sparse import csgraph
 
-from whichtoken.margin.gram_kernels import add_products
-from whichtoken.margin.rounding import exact_difference, rounding
+from whichtoken.checks import check_sparse
+from whichtoken.datasets.token_counts import as_counts
+from whichtoken.margin.geometry import exact_difference, rounding
 from whichtoken.norms import Vector, row_norms
 
 Indices = NDArray[np.int64]
 # Up to this many numbers the rows are written out: one product of small dense matrices beats a loop over sequences.
 DENSE = 2**17
+CHUNK = 2**22  # numbers written out at a time
+# Rounding in a Gram matrix; a smaller ridge has no effect.
+FLOOR = 1e-15
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Weights and multipliers that a method proposes, each up to a positive factor; the certificate checks them."""
+
+    weights: Vector  # (columns,)
+    multipliers: Vector  # (rows,)
+
+
+@dataclass(frozen=True)
+class Farkas:
+    """Multipliers that combine the rows to zero, up to rounding, but their right-hand sides to something positive.
+
+    If the combination is zero exactly, no weights exist; `exact.is_infeasible` proves that or not.
+    """
+
+    multipliers: Vector  # (rows,)
+
+
+def cholesky(matrix: Vector, ridge: Vector | float) -> Callable[[Vector], Vector]:
+    """Solver of (matrix + diag(ridge)) x = r; overwrites `matrix`. Raises LinAlgError if it is not positive definite."""
+    if matrix.size == 0:
+        return lambda r: r
+    diagonal = np.einsum("ii->i", matrix)
+    diagonal += ridge + FLOOR * diagonal.max()
+    factor, failed = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)  # .T is in LAPACK's order: no copy
+    if failed:
+        raise np.linalg.LinAlgError("not positive definite")
+    return lambda r: lapack.dpotrs(factor, r, lower=1)[0]
 
 
 @dataclass(frozen=True)
@@ -62,8 +104,7 @@ class Constraints:
         if self.small:
             return self.dense @ weights
         matrix = weights.reshape(self.left.shape[1], self.right.shape[1])
-        scores: Vector = np.einsum("ke,ke->k", self.left @ matrix, self.right)
-        return scores
+        return np.asarray(np.einsum("ke,ke->k", self.left @ matrix, self.right))
 
     def adjoint(self, multipliers: Vector) -> Vector:
         """sum_k mu_k a_k, flattened."""
@@ -142,7 +183,7 @@ class Constraints:
         """What rounding took from `left`, (m, d): together they are the differences of the tokens exactly."""
         return np.zeros_like(self.left) if self.tokens is None else exact_difference(*self.tokens(self.pairs))[1]
 
-    def normalized(self) -> tuple[Constraints, Vector]:
+    def normalize(self) -> tuple[Constraints, Vector]:
         """The same problem with rows of unit l_2 norm and largest right-hand side 1, and the factor of each row."""
         norms = self.norms(2)
         factor = np.divide(1.0, norms, out=np.zeros(len(self)), where=norms > 0)
@@ -150,13 +191,13 @@ class Constraints:
         left = self.left * factor[:, None]
         return replace(self, left=left, tokens=None, rhs=rhs / (rhs.max() or 1.0)), factor
 
-    def with_rhs(self, rhs: ArrayLike) -> Constraints:
+    def replace_rhs(self, rhs: ArrayLike) -> Constraints:
         """New right-hand sides for the inequalities."""
         values = np.zeros(len(self))
         values[~self.free] = rhs
         return replace(self, rhs=values)
 
-    def shaped(self, weights: Vector) -> Vector:
+    def reshape(self, weights: Vector) -> Vector:
         return weights.reshape(self.shape)
 
     def project(self, weights: Vector) -> Vector:
@@ -168,6 +209,26 @@ class Constraints:
         return weights - correction
 
 
+@njit(cache=True)
+def add_products(gram: NDArray[Any], between: NDArray[Any], across: NDArray[Any], run: NDArray[Any]) -> None:
+    """gram_kl <- gram_kl between_(run k, run l) + across_(k, run l) across_(l, run k), in place.
+
+    Parameters
+    ----------
+    gram : (m, m)
+    between : (runs, runs)
+        Of the queries that runs of rows share.
+    across : (m, runs)
+    run : (m,)
+        The run of every row.
+    """
+    for k in range(len(run)):
+        mine = run[k]
+        for other in range(len(run)):
+            theirs = run[other]
+            gram[k, other] = gram[k, other] * between[mine, theirs] + across[k, theirs] * across[other, mine]
+
+
 def selection_constraints(
     tokens: ArrayLike | Sequence[ArrayLike],
     queries: ArrayLike | None,
@@ -175,8 +236,8 @@ def selection_constraints(
     rhs: ArrayLike,
 ) -> Constraints:
     """Check the input and write the selection as constraints; queries None is the prompt problem."""
-    sequences = _sequences(tokens)
-    chosen = _selected(selected, sequences)
+    sequences = _check_sequences(tokens)
+    chosen = _check_selected(selected, sequences)
     width = sequences[0].shape[1]
     if queries is None:
         right = np.ones((len(sequences), 1))
@@ -195,22 +256,22 @@ def selection_constraints(
     if width == 1 or queries is None:
         left, right = left * right, np.ones_like(right)
 
-    def compared(pairs: Indices) -> tuple[Vector, Vector]:
+    def token_pairs(pairs: Indices) -> tuple[Vector, Vector]:
         first = [sequences[i][chosen[i][0]] for i, _ in pairs]
         return np.reshape(first, (-1, width)), np.reshape([sequences[i][t] for i, t in pairs], (-1, width))
 
     # on a line a product keeps its sign, whatever rounding does to it, and that is all that matters there
-    origin = None if width == 1 else compared
+    origin = None if width == 1 else token_pairs
     rows = Constraints(left, right, np.zeros(len(left)), free, pairs, shape, origin)
     with np.errstate(over="ignore"):
         sizes = rows.norms(2)
     vanished = (sizes < np.finfo(float).tiny) & left.any(axis=1) & right.any(axis=1)
     if vanished.any() or not np.isfinite(sizes).all():
         raise ValueError("differences of tokens times queries leave the range of float64; rescale tokens or queries")
-    return rows.with_rhs(_right_hand_sides(rhs, pairs[~free, 0], len(sequences)))
+    return rows.replace_rhs(_right_hand_sides(rhs, pairs[~free, 0], len(sequences)))
 
 
-def _sequences(tokens: ArrayLike | Sequence[ArrayLike]) -> list[Vector]:
+def _check_sequences(tokens: ArrayLike | Sequence[ArrayLike]) -> list[Vector]:
     sequences = [np.asarray(x, dtype=float) for x in tokens]  # type: ignore[union-attr]
     if not sequences:
         raise ValueError("tokens must hold at least one sequence")
@@ -222,7 +283,7 @@ def _sequences(tokens: ArrayLike | Sequence[ArrayLike]) -> list[Vector]:
     return sequences
 
 
-def _selected(selected: Sequence[Any] | ArrayLike, sequences: list[Vector]) -> list[Indices]:
+def _check_selected(selected: Sequence[Any] | ArrayLike, sequences: list[Vector]) -> list[Indices]:
     sets = [np.unique(np.atleast_1d(list(s) if isinstance(s, set | frozenset) else s)) for s in selected]  # type: ignore[union-attr]
     if len(sets) != len(sequences):
         raise ValueError(f"selected has {len(sets)} entries for {len(sequences)} sequences")
@@ -265,3 +326,184 @@ def _right_hand_sides(rhs: ArrayLike, sequence: Indices, sequences: int) -> Vect
     if not (np.isfinite(values).all() and (values >= 0).all() and (values > 0).any()):
         raise ValueError("rhs must be finite and not negative, with at least one positive entry")
     return values
+
+
+@dataclass(frozen=True, eq=False)
+class VocabularyConstraints:
+    """Rows a_k = scale_k (E_first - E_second); <a_k, p> >= rhs_k, and = 0 on rows flagged `free`.
+
+    Has the methods of `Constraints`; a subset is small enough to be written out and becomes one.
+    """
+
+    embeddings: Vector  # (|S|, d)
+    pairs: Indices  # (m, 2) first and second token of every row
+    free: NDArray[np.bool_]  # (m,)
+    rhs: Vector  # (m,)
+    scale: Vector  # (m,)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def apply(self, weights: Vector) -> Vector:
+        """<a_k, p> for every row, (m,)."""
+        scores = self.embeddings @ weights
+        return np.asarray(self.scale * (scores[self.pairs[:, 0]] - scores[self.pairs[:, 1]]))
+
+    def adjoint(self, multipliers: Vector) -> Vector:
+        """sum_k mu_k a_k, (d,)."""
+        return self.token_weights(multipliers) @ self.embeddings
+
+    def apply_error(self, weights: Vector) -> Vector:
+        """Bounds on what rounding has done to `apply`, (m,)."""
+        sizes = np.abs(self.embeddings) @ np.abs(weights)
+        return rounding(len(weights), self.scale * (sizes[self.pairs[:, 0]] + sizes[self.pairs[:, 1]]))
+
+    def adjoint_error(self, multipliers: Vector) -> Vector:
+        """Bounds on what rounding has done to `adjoint`, (d,)."""
+        sizes = np.abs(multipliers) * self.scale
+        on_tokens: Vector = np.zeros(len(self.embeddings))
+        np.add.at(on_tokens, self.pairs, sizes[:, None])
+        terms = int(np.count_nonzero(sizes) + np.count_nonzero(on_tokens))
+        return rounding(terms, on_tokens @ np.abs(self.embeddings))
+
+    def token_weights(self, multipliers: Vector) -> Vector:
+        """The w of sum_k mu_k a_k = E^T w, (|S|,)."""
+        weights, size = multipliers * self.scale, len(self.embeddings)
+        gained = np.bincount(self.pairs[:, 0], weights, minlength=size)
+        return np.asarray(gained - np.bincount(self.pairs[:, 1], weights, minlength=size))
+
+    def norms(self, p: float) -> Vector:
+        """l_p norm of every row."""
+        result = np.empty(len(self))
+        portion = max(CHUNK // self.embeddings.shape[1], 1)
+        for start in range(0, len(self), portion):
+            part = slice(start, start + portion)
+            result[part] = row_norms(self._differences(part), p)
+        return result
+
+    def subset(self, rows: NDArray[Any] | slice) -> Constraints:
+        left = self._differences(rows)
+        tokens = self._token_pairs if (self.scale[rows] == 1).all() else None
+        right, shape = np.ones((len(left), 1)), self.embeddings.shape[1:]
+        return Constraints(left, right, self.rhs[rows], self.free[rows], self.pairs[rows], shape, tokens)
+
+    def normalize(self) -> tuple[VocabularyConstraints, Vector]:
+        """The same problem with rows of unit l_2 norm and largest right-hand side 1, and the factor of each row."""
+        norms = self.norms(2)
+        factor = np.divide(1.0, norms, out=np.zeros(len(self)), where=norms > 0)
+        rhs = self.rhs * factor
+        return replace(self, scale=self.scale * factor, rhs=rhs / (rhs.max() or 1.0)), factor
+
+    def reshape(self, weights: Vector) -> Vector:
+        return weights
+
+    def project(self, weights: Vector) -> Vector:
+        """Nearest weights that give tied tokens equal scores."""
+        basis = self.tied_directions()
+        return weights - (weights @ basis.T) @ basis
+
+    def tie_rows(self) -> Indices:
+        """Equalities that imply all others, as few as possible."""
+        ties = np.flatnonzero(self.free)
+        return ties[spanning_forest(self.pairs[ties], len(self.embeddings), np.zeros(len(ties)))]
+
+    def tied_directions(self) -> Vector:
+        """Orthonormal basis of the differences of tied tokens, (r, d)."""
+        differences = self._differences(self.tie_rows())
+        if len(differences) == 0:
+            return np.empty((0, self.embeddings.shape[1]))
+        _, singular, basis = np.linalg.svd(differences, full_matrices=False)
+        return np.asarray(basis[singular > 1e-13 * singular[0]])
+
+    def _token_pairs(self, pairs: Indices) -> tuple[Vector, Vector]:
+        return self.embeddings[pairs[:, 0]], self.embeddings[pairs[:, 1]]
+
+    def _differences(self, rows: Any) -> Vector:
+        first, second = self.pairs[rows].T
+        return np.asarray(self.scale[rows][:, None] * (self.embeddings[first] - self.embeddings[second]))
+
+
+AnyConstraints = Constraints | VocabularyConstraints
+
+
+def vocabulary_constraints(embeddings: ArrayLike, counts: Any, selected: Any) -> VocabularyConstraints:
+    """Check the input and list the distinct pairs: (first selected, unselected) token, then (first, further selected)."""
+    E = np.asarray(embeddings, dtype=np.float64) + 0.0  # turns -0.0 into 0.0, which has other bytes
+    counts = as_counts(counts)
+    if E.ndim != 2 or len(E) != counts.shape[1] or E.shape[1] == 0:
+        raise ValueError(f"embeddings of shape {E.shape} must have one row per token, ({counts.shape[1]}, d)")
+    if not np.isfinite(E).all():
+        raise ValueError("embeddings must hold finite numbers")
+    chosen = _selection_flags(selected, counts)
+    # tokens with equal embeddings cannot be told apart: each stands for the first of its kind
+    seen: dict[bytes, int] = {}
+    kind = np.array([seen.setdefault(row.tobytes(), token) for token, row in enumerate(E)])
+    rows, tokens = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr)), kind[counts.indices]
+    size = len(E)
+    taken = np.unique(rows[chosen] * size + tokens[chosen])
+    all_tokens = np.unique(rows * size + tokens)
+    leader = np.full(counts.shape[0], -1)
+    sequences, where = np.unique(taken // size, return_index=True)
+    leader[sequences] = taken[where] % size
+    others = np.setdiff1d(all_tokens, taken, assume_unique=True)
+    unselected = _distinct(leader[others // size], others % size, size)
+    further = taken[taken % size != leader[taken // size]]
+    tied = _distinct(leader[further // size], further % size, size)
+    if len(unselected) == 0:
+        raise ValueError("selected leaves no unselected token in any sequence: there is nothing to separate")
+    pairs = np.concatenate([unselected, tied])
+    free = np.arange(len(pairs)) >= len(unselected)
+    return VocabularyConstraints(E, pairs, free, np.where(free, 0.0, 1.0), np.ones(len(pairs)))
+
+
+def spanning_forest(pairs: Indices, size: int, preference: Vector) -> Indices:
+    """Pairs that connect the same nodes as all of them do, without a cycle; those with large preference come first."""
+    order = np.argsort(-preference, kind="stable")
+    weight = np.empty(len(pairs))
+    weight[order] = np.arange(1, len(pairs) + 1)  # a stored zero would mean no edge
+    chosen = csgraph.minimum_spanning_tree(make_graph(pairs, size, weight)).data.astype(np.int64) - 1
+    return np.sort(order[chosen])
+
+
+def make_graph(pairs: Indices, size: int, weight: Vector | None = None) -> sparse.csr_array:
+    """A graph of pairs of nodes; scipy 1.15 reads indices of 32 bits only."""
+    weight = np.ones(len(pairs)) if weight is None else weight
+    return sparse.csr_array((weight, tuple(pairs.astype(np.int32).T)), shape=(size, size))
+
+
+def _distinct(first: Indices, second: Indices, size: int) -> Indices:
+    codes = np.unique(first * size + second)
+    return np.stack([codes // size, codes % size], axis=1)
+
+
+def _selection_flags(selected: Any, counts: sparse.csr_array) -> NDArray[np.bool_]:
+    """The selection as flags on the stored counts, (nnz,)."""
+    n, size = counts.shape
+    if sparse.issparse(selected) or (isinstance(selected, np.ndarray) and selected.ndim == 2):
+        if selected.shape != counts.shape:
+            raise ValueError(f"selected of shape {selected.shape} must have the shape of the counts, {counts.shape}")
+        if sparse.issparse(selected):
+            check_sparse("selected", selected)
+        rows, tokens = selected.nonzero()
+    else:
+        rows, tokens = _index_sets(selected, n)
+    stored = np.repeat(np.arange(n), np.diff(counts.indptr)) * size + counts.indices
+    codes = np.asarray(rows, dtype=np.int64) * size + tokens
+    known = np.isin(codes, stored) & (tokens >= 0) & (tokens < size)
+    if not known.all():
+        row, token = (int(x[~known][0]) for x in (rows, tokens))
+        raise ValueError(f"selected[{row}] names token {token}, which sequence {row} does not contain")
+    missing = np.setdiff1d(np.flatnonzero(np.diff(counts.indptr)), rows)
+    if missing.size:
+        raise ValueError(f"selected[{missing[0]}] is empty; every sequence needs at least one selected token")
+    return np.isin(stored, codes)
+
+
+def _index_sets(selected: Sequence[Any], n: int) -> tuple[Indices, Indices]:
+    sets = [np.atleast_1d(list(s) if isinstance(s, set | frozenset) else s) for s in selected]
+    if len(sets) != n:
+        raise ValueError(f"selected has {len(sets)} entries for {n} sequences")
+    for row, tokens in enumerate(sets):
+        if tokens.ndim != 1 or (tokens.size and not np.issubdtype(tokens.dtype, np.integer)):
+            raise ValueError(f"selected[{row}]={tokens.tolist()} must be a token index or a set of them")
+    return np.repeat(np.arange(n), [s.size for s in sets]), np.concatenate(sets).astype(np.int64)

@@ -1,7 +1,7 @@
 """The Euclidean problem min |w|_2 subject to A w >= b, and the question whether any w exists at all.
 
 An augmented Lagrangian with semismooth Newton steps. For multipliers mu and a small eps the inner problem is
-min_w |w|^2 / 2 + |(b + eps mu - A w)_+|^2 / (2 eps), piecewise quadratic: on the set J of violated rows its minimiser solves
+min_w |w|^2 / 2 + |(b + eps mu - A w)_+|^2 / (2 eps), piecewise quadratic: on the set J of violated rows its minimizer solves
 (A_J A_J^T + eps I) lambda = (b + eps mu)_J, w = A_J^T lambda. A handful of Cholesky factors of the size of the support
 suffices, and dependent rows do no harm.
 
@@ -16,9 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.margin.cholesky import cholesky
-from whichtoken.margin.constraints import Constraints
-from whichtoken.margin.solution import Farkas, Solution
+from whichtoken.margin.constraints import Constraints, Farkas, Solution, cholesky
 from whichtoken.norms import Vector
 
 OUTER, INNER = 60, 30
@@ -60,7 +58,7 @@ def minimal_norm(rows: Constraints, start: Solution, stop_at_farkas: bool = True
 def _inner(
     rows: Constraints, target: Vector, epsilon: float, weights: Vector, violated: NDArray[np.bool_]
 ) -> tuple[Vector, Vector, NDArray[np.bool_], bool]:
-    """Minimise |w|^2 / 2 + |(target - A w)_+|^2 / (2 eps); returns w, target - A w, which rows are violated, success."""
+    """Minimize |w|^2 / 2 + |(target - A w)_+|^2 / (2 eps); returns w, target - A w, which rows are violated, success."""
     scores = rows.apply(weights)
     for _ in range(INNER):
         fit, _ = _ridge_regression(rows.subset(violated), epsilon)
@@ -80,7 +78,7 @@ def _inner(
 def _ridge_regression(
     rows: Constraints, epsilon: float
 ) -> tuple[Callable[[Vector], Vector], Callable[[Vector], Vector]]:
-    """Maps from r to the minimiser w of |r - A w|^2 + eps |w|^2 and to its residual r - A w.
+    """Maps from r to the minimizer w of |r - A w|^2 + eps |w|^2 and to its residual r - A w.
 
     Both are written so that nothing cancels, with the smaller of A A^T and A^T A.
     """

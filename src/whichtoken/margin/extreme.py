@@ -6,9 +6,17 @@ norm, Y with |Y|_1; at the solution <V, Y> = |Y|_1.
 p = 1      min |W|_1  subject to  A W >= b:                     Y = W,         V = A^T mu
 p = inf    max rho    subject to  A W >= rho b, |W|_inf <= 1:   Y = A^T mu,    V = W        with b.mu = 1
 
-A `Pair` keeps V inside its ball and, for Y, positive numbers (`margin.linear`) or a positive definite matrix
-(`margin.semidefinite`) that are complementary to the distance from its boundary. Linearised, dY = H dV + constant with an
-H that the pair can apply, invert and put between the rows.
+A pair keeps V inside its ball and, for Y, positive numbers (`EntryPair`) or a positive definite matrix (`MatrixPair`) that are
+complementary to the distance from its boundary. Linearized, dY = H dV + constant with an H that the pair can apply, invert and
+put between the rows.
+
+Entries: both ends are linear programs. Where the solution is unique, it is clear which entries of W and which multipliers vanish
+long before they do, and linear equations give the rest to the last digit. The simplex method solves programs on which this fails.
+
+Singular values: Z = [[I, -V], [-V^T, I]] / 2 is positive definite as long as the singular values of V are below one, and its
+partner is a positive definite X with X_12 = Y. With the scaling of Nesterov and Todd, P Z P = X, the linear map is
+H(E) = (P_11 E P_22 + P_12 E^T P_12) / 2. Rows are of rank one, so A H A^T has products of two bilinear forms as entries; and in
+the singular vectors of P_12 relative to P_11 and P_22, H couples only E_ij with E_ji, which inverts it.
 """
 
 from __future__ import annotations
@@ -16,86 +24,90 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.optimize import linprog
 
-from whichtoken.margin.cholesky import cholesky
-from whichtoken.margin.constraints import Constraints
-from whichtoken.margin.geometry import Norm
-from whichtoken.margin.solution import Solution
+from whichtoken.margin.constraints import Constraints, Solution, cholesky
+from whichtoken.margin.geometry import EntrywiseNorm, Norm, SchattenNorm
 from whichtoken.norms import Vector
 
 ITERATIONS, PATIENCE = 60, 4
 CONVERGED = 1e-9  # a tenth of the gap that is promised
 TO_THE_BOUNDARY, FARTHEST = 0.95, 1e3  # of steps; matrices stall from 0.99 on
 REFINED = 1e-3  # gap below which Newton's equations need their residuals
+OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
-class PairStep(Protocol):
-    """A direction for both sides of a pair."""
-
-    @property
-    def longest(self) -> tuple[float, float]:
-        """Lengths at which Y and V meet the boundary."""
-        ...
-
-    @property
-    def cross(self) -> Vector:
-        """The second-order term of the products along it."""
-        ...
-
-    def left_over(self, on_y: float, on_v: float) -> float:
-        """Sum of the products after steps of these lengths."""
-        ...
-
-    def moved(self, on_y: float, on_v: float) -> Pair:
-        """The pair after steps of these lengths."""
-        ...
+def minimal_entry_norm(rows: Constraints, start: Solution, p: float) -> Solution:
+    """Minimal l_1 or l_inf norm weights for unit rows, from the Euclidean solution of the same rows."""
+    norm = EntrywiseNorm(p)
+    solution = minimal_extreme_norm(rows, start, norm, entry_pair)
+    with np.errstate(all="ignore"):  # what broke down has an infinite gap
+        settled = _vertex(rows, solution, p)
+        return min(settled, solution, key=lambda candidate: duality_gap(rows, norm, candidate))
 
 
-class Pair(Protocol):
-    """V and Y, flattened, at a positive distance from where they are complementary."""
+def _vertex(rows: Constraints, solution: Solution, p: float) -> Solution:
+    """The vertex nearby: tight rows as equations for the entries that are neither zero (p = 1) nor at the bound (p = inf).
 
-    @property
-    def v(self) -> Vector: ...
+    If there are not as many of the ones as of the others, the solution is not unique and stays what it is.
+    """
+    weights, multipliers = (x / np.abs(x).max() for x in (solution.weights, solution.multipliers))
+    combined = rows.adjoint(multipliers)
+    combined = combined / np.abs(combined).max()
+    scores, positive = rows.apply(weights), rows.rhs > 0
+    level = float(np.min(scores[positive] / rows.rhs[positive]))
+    slack = (scores - level * rows.rhs) / level
+    tight = rows.free | (multipliers > slack)
+    loose = np.abs(weights) > 1 - np.abs(combined) if p == 1 else 1 - np.abs(weights) > np.abs(combined)
+    matrix = rows.subset(tight).dense[:, loose]
+    demands = level * rows.rhs[tight]
+    if p == 1:
+        fixed, target, sums = np.zeros(rows.columns), demands, np.sign(combined[loose])
+    else:
+        fixed = np.where(loose, 0.0, np.sign(weights))
+        matrix = np.hstack([matrix, -demands[:, None]])
+        target, sums = -rows.subset(tight).apply(fixed), np.r_[np.zeros(int(loose.sum())), -1.0]
+    if matrix.shape[0] != matrix.shape[1]:
+        return solution
+    try:
+        entries, own = np.linalg.solve(matrix, target), np.linalg.solve(matrix.T, sums)
+    except np.linalg.LinAlgError:
+        return solution
+    weights, multipliers = fixed, np.zeros(len(rows))
+    weights[loose], multipliers[tight] = entries[: int(loose.sum())], own
+    return Solution(weights, np.where(rows.free, multipliers, np.maximum(multipliers, 0.0)))
 
-    @property
-    def y(self) -> Vector: ...
 
-    @property
-    def degree(self) -> int:
-        """Number of the products that vanish at the solution."""
-        ...
+def simplex_solutions(rows: Constraints, p: float) -> list[Solution]:
+    """Minimal l_1 or l_inf norm weights with multipliers from the optimal basis; empty if the program was not solved."""
+    inequality, columns = ~rows.free, rows.columns
+    if p == 1:
+        # minimize sum(x + y) over w = x - y with x, y >= 0 and A w >= b
+        cost, matrix, below = np.ones(2 * columns), np.hstack([-rows.dense, rows.dense]), -rows.rhs
+        bounds = np.tile([0.0, np.inf], (2 * columns, 1))
+    else:
+        # maximize rho over -1 <= w <= 1 and A w >= rho b: bounds on unknowns are cheaper than rows |w| <= t
+        cost, below = np.r_[np.zeros(columns), -1.0], np.zeros(len(rows))
+        matrix = np.hstack([-rows.dense, rows.rhs[:, None]])
+        bounds = np.vstack([np.tile([-1.0, 1.0], (columns, 1)), [0.0, np.inf]])
+    upper, equal = (matrix[inequality], below[inequality]), (matrix[rows.free], below[rows.free])
+    result = linprog(cost, *upper, *equal, bounds, "highs", options=OPTIONS)
+    if result.x is None:
+        return []
+    multipliers = np.zeros(len(rows))
+    multipliers[inequality] = -result.ineqlin.marginals
+    multipliers[rows.free] = -result.eqlin.marginals
+    weights = result.x[:columns]
+    return [Solution(weights - result.x[columns:] if p == 1 else weights, multipliers)]
 
-    @property
-    def products(self) -> float:
-        """Their sum."""
-        ...
 
-    def constant(self, target: float, cross: Vector | float) -> Vector:
-        """The part of dY that does not depend on dV, if the products are to reach the target."""
-        ...
-
-    def forward(self, change: Vector) -> Vector:
-        """H."""
-        ...
-
-    def inverse(self, change: Vector) -> Vector:
-        """H^-1."""
-        ...
-
-    def gram(self, rows: Constraints) -> Vector:
-        """A H A^T."""
-        ...
-
-    def inverse_gram(self, rows: Constraints) -> Vector:
-        """A H^-1 A^T."""
-        ...
-
-    def step(self, target: float, cross: Vector | float, by_v: Vector) -> PairStep:
-        """The direction that belongs to a change of V."""
-        ...
+def minimal_matrix_norm(rows: Constraints, start: Solution, p: float) -> Solution:
+    """Minimal nuclear (p = 1) or spectral (p = inf) norm weights for unit rows, from the Euclidean solution."""
+    shape = rows.left.shape[1], rows.right.shape[1]
+    return minimal_extreme_norm(rows, start, SchattenNorm(p, shape), matrix_pair)
 
 
 def minimal_extreme_norm(
@@ -119,6 +131,15 @@ def minimal_extreme_norm(
             if point.gap < best.gap:
                 best, since_best = point, 0
     return Solution(best.weights, best.multipliers)
+
+
+def duality_gap(rows: Constraints, norm: Norm, solution: Solution) -> float:
+    """Relative gap of a pair of candidates, infinite for one that broke down."""
+    scores, combined = rows.apply(solution.weights), rows.adjoint(solution.multipliers)
+    positive = rows.rhs > 0
+    margin = np.min(scores[positive] / rows.rhs[positive]) / np.float64(norm.of(solution.weights))
+    gap = float(1 - margin * (solution.multipliers @ rows.rhs) / norm.dual().of(combined))
+    return gap if np.isfinite(gap) else np.inf
 
 
 @dataclass(frozen=True)
@@ -153,22 +174,7 @@ class _Point:
 
     @cached_property
     def gap(self) -> float:
-        return _gap(self.rows, self.norm, self.weights, self.multipliers, self.scores, self.combined)
-
-
-def duality_gap(rows: Constraints, norm: Norm, solution: Solution) -> float:
-    """Relative gap of a pair of candidates, infinite for one that broke down."""
-    scores, combined = rows.apply(solution.weights), rows.adjoint(solution.multipliers)
-    return _gap(rows, norm, solution.weights, solution.multipliers, scores, combined)
-
-
-def _gap(
-    rows: Constraints, norm: Norm, weights: Vector, multipliers: Vector, scores: Vector, combined: Vector
-) -> float:
-    positive = rows.rhs > 0
-    margin = np.min(scores[positive] / rows.rhs[positive]) / np.float64(norm.of(weights))
-    gap = float(1 - margin * (multipliers @ rows.rhs) / norm.dual().of(combined))
-    return gap if np.isfinite(gap) else np.inf
+        return duality_gap(self.rows, self.norm, Solution(self.weights, self.multipliers))
 
 
 def _starting_point(
@@ -209,12 +215,12 @@ class _System:
 
     def newton(self, constant: Vector, products: Vector) -> tuple[Vector, Vector, Vector, float]:
         """Changes of V, mu, s and rho, given those parts of dY and of mu ds + s dmu that do not depend on them."""
-        changes = self._smallest if self.point.norm.p == 1 else self._largest
+        changes = self._step_to_smallest_norm if self.point.norm.p == 1 else self._step_to_largest_margin
         by_v, by_multiplier, by_level = changes(constant, products / self.divisor)
         by_slack = (products - self.point.slack * by_multiplier) / self.divisor
         return by_v, by_multiplier, np.where(self.point.rows.free, 0.0, by_slack), by_level
 
-    def _smallest(self, constant: Vector, added: Vector) -> tuple[Vector, Vector, float]:
+    def _step_to_smallest_norm(self, constant: Vector, added: Vector) -> tuple[Vector, Vector, float]:
         """(A H A^T + diag(s / mu)) dmu = r,  dV = A^T dmu."""
         point, rows = self.point, self.point.rows
         missing = rows.rhs + point.slack - point.scores - rows.apply(constant) + added
@@ -224,7 +230,7 @@ class _System:
             by_multiplier = by_multiplier + self.solve(missing - image - self.stiffness * by_multiplier)
         return rows.adjoint(by_multiplier), by_multiplier, 0.0
 
-    def _largest(self, constant: Vector, added: Vector) -> tuple[Vector, Vector, float]:
+    def _step_to_largest_margin(self, constant: Vector, added: Vector) -> tuple[Vector, Vector, float]:
         """H dV - A^T dmu = R,  A dV + s / mu dmu - b drho = r,  b.dmu = 1 - b.mu."""
         point, rows = self.point, self.point.rows
         stationarity = point.combined - point.pair.y - constant
@@ -256,7 +262,7 @@ class _System:
 class _Step:
     """A Newton direction, and how far each side can go along it."""
 
-    pair: PairStep
+    pair: EntryStep | MatrixStep
     by_multiplier: Vector
     by_slack: Vector
     by_level: float
@@ -268,23 +274,18 @@ def _advance(point: _Point) -> _Point:
     system = _System(point)
     guess = _newton(point, system, 0.0, 0.0, 0.0)
     on_y, on_v = (min(1.0, step) for step in guess.longest)
-    multipliers, slack = _rows_moved(point, guess, on_y, on_v)
+    multipliers, slack = _move_rows(point, guess, on_y, on_v)
     left_over = guess.pair.left_over(on_y, on_v) + float(multipliers @ slack)
     ratio = min(1.0, max(left_over / (point.complementarity * point.degree), 0.0))
     target = point.complementarity * ratio**3
     step = _newton(point, system, target, guess.pair.cross, guess.by_multiplier * guess.by_slack)
     on_y, on_v = (min(1.0, TO_THE_BOUNDARY * longest) for longest in step.longest)
-    multipliers, slack = _rows_moved(point, step, on_y, on_v)
-    return replace(
-        point,
-        pair=step.pair.moved(on_y, on_v),
-        multipliers=multipliers,
-        slack=slack,
-        level=point.level + on_v * step.by_level,
-    )
+    multipliers, slack = _move_rows(point, step, on_y, on_v)
+    pair, level = step.pair.move(on_y, on_v), point.level + on_v * step.by_level
+    return replace(point, pair=pair, multipliers=multipliers, slack=slack, level=level)
 
 
-def _rows_moved(point: _Point, step: _Step, on_y: float, on_v: float) -> tuple[Vector, Vector]:
+def _move_rows(point: _Point, step: _Step, on_y: float, on_v: float) -> tuple[Vector, Vector]:
     """mu and s; mu moves with V for p = 1, with Y for p = inf."""
     on_multiplier, on_slack = (on_v, on_y) if point.norm.p == 1 else (on_y, on_v)
     return point.multipliers + on_multiplier * step.by_multiplier, point.slack + on_slack * step.by_slack
@@ -307,3 +308,254 @@ def _newton(point: _Point, system: _System, target: float, cross: Vector | float
 def longest_step(relative_change: Vector) -> float:
     """The step at which one of the positive values vanishes; never infinite."""
     return 1 / max(float(np.max(-relative_change)), 1 / FARTHEST)
+
+
+@dataclass(frozen=True)
+class EntryPair:
+    """Y = x_+ - x_- with positive x, whose partners are the distances 1 - V and 1 + V; Y and V are flat.
+
+    The products of partners vanish at the solution.
+    """
+
+    x: Vector  # (2, columns)
+    v: Vector  # (columns,)
+
+    @property
+    def y(self) -> Vector:
+        return np.asarray(self.x[0] - self.x[1])
+
+    @cached_property
+    def z(self) -> Vector:
+        return np.stack([1 - self.v, 1 + self.v])
+
+    @property
+    def degree(self) -> int:
+        """Number of the products."""
+        return self.x.size
+
+    @property
+    def products(self) -> float:
+        return float(np.sum(self.x * self.z))
+
+    @cached_property
+    def _slope(self) -> Vector:
+        return np.asarray((self.x / self.z).sum(axis=0))
+
+    def _missing(self, target: float, cross: Vector | float) -> Vector:
+        return np.asarray((target - self.x * self.z - cross) / self.z)
+
+    def constant(self, target: float, cross: Vector | float) -> Vector:
+        """The part of dY that does not depend on dV, if the products are to reach the target."""
+        plus, minus = self._missing(target, cross)
+        return np.asarray(plus - minus)
+
+    def forward(self, change: Vector) -> Vector:
+        """H applied to a change of V."""
+        return self._slope * change
+
+    def inverse(self, change: Vector) -> Vector:
+        return change / self._slope
+
+    def gram(self, rows: Constraints) -> Vector:
+        """A H A^T."""
+        return rows.gram(self._slope)
+
+    def inverse_gram(self, rows: Constraints) -> Vector:
+        """A H^-1 A^T."""
+        return rows.gram(1 / self._slope)
+
+    def step(self, target: float, cross: Vector | float, by_v: Vector) -> EntryStep:
+        """The direction of both sides that belongs to a change of V."""
+        by_z = np.stack([-by_v, by_v])
+        return EntryStep(self, self._missing(target, cross) - self.x / self.z * by_z, by_z)
+
+
+@dataclass(frozen=True)
+class EntryStep:
+    """Changes of x and of its partners."""
+
+    pair: EntryPair
+    by_x: Vector
+    by_z: Vector
+
+    @property
+    def cross(self) -> Vector:
+        """The second-order term of the products."""
+        return self.by_x * self.by_z
+
+    @cached_property
+    def longest(self) -> tuple[float, float]:
+        """Lengths at which Y and V meet the boundary."""
+        return longest_step(self.by_x / self.pair.x), longest_step(self.by_z / self.pair.z)
+
+    def left_over(self, on_y: float, on_v: float) -> float:
+        """Sum of the products after steps of these lengths."""
+        return float(np.sum((self.pair.x + on_y * self.by_x) * (self.pair.z + on_v * self.by_z)))
+
+    def move(self, on_y: float, on_v: float) -> EntryPair:
+        return EntryPair(self.pair.x + on_y * self.by_x, self.pair.v - on_v * self.by_z[0])
+
+
+def entry_pair(y: Vector, v: Vector) -> EntryPair:
+    """A pair with this Y and V, the second one with entries below one."""
+    size = np.abs(y)
+    raised = (size + size.mean()) / 2
+    return EntryPair(np.stack([raised + y / 2, raised - y / 2]), v)
+
+
+@dataclass(frozen=True)
+class MatrixPair:
+    """X and V; square matrices V are flattened for the outside."""
+
+    x: Vector  # (2 d, 2 d)
+    bounded: Vector  # V, (d, d)
+
+    @property
+    def v(self) -> Vector:
+        return self.bounded.ravel()
+
+    @property
+    def y(self) -> Vector:
+        return self.x[: self._half, self._half :].ravel()
+
+    @property
+    def degree(self) -> int:
+        return len(self.x)
+
+    @property
+    def products(self) -> float:
+        return float(np.sum(self._values**2))
+
+    def constant(self, target: float, cross: Vector | float) -> Vector:
+        scaled, (root, _, _) = self._right_hand_side(target, cross), self._scaling
+        return (root[: self._half] @ scaled @ root[self._half :].T).ravel()
+
+    def forward(self, change: Vector) -> Vector:
+        own, mixed, other = self._blocks
+        matrix = change.reshape(own.shape)
+        return ((own @ matrix @ other + mixed @ matrix.T @ mixed) / 2).ravel()
+
+    def inverse(self, change: Vector) -> Vector:
+        left, right, own, swapped = self._inverse_coordinates
+        matrix = left @ change.reshape(own.shape) @ right.T
+        return np.asarray(left.T @ (own * matrix + swapped * matrix.T) @ right).ravel()
+
+    def gram(self, rows: Constraints) -> Vector:
+        gram = rows.product_gram(*self._blocks)
+        gram /= 2
+        return gram
+
+    def inverse_gram(self, rows: Constraints) -> Vector:
+        left, right, own, swapped = self._inverse_coordinates
+        turned = replace(rows, left=rows.left @ left.T, right=rows.right @ right.T, tokens=None)
+        return turned.gram(own.ravel(), swapped.ravel())
+
+    def step(self, target: float, cross: Vector | float, by_v: Vector) -> MatrixStep:
+        change, (root, _, values) = by_v.reshape(self.bounded.shape), self._scaling
+        scaled_z = -root.T @ _symmetric(change) @ root / 2
+        return MatrixStep(self, self._right_hand_side(target, cross) - scaled_z, scaled_z, values, change)
+
+    def move(self, scaled_x: Vector, by_v: Vector) -> MatrixPair:
+        """With X changed by G scaled_x G^T."""
+        x = self.x + self._scaling[0] @ scaled_x @ self._scaling[0].T
+        return MatrixPair((x + x.T) / 2, self.bounded + by_v)
+
+    @property
+    def _half(self) -> int:
+        return len(self.bounded)
+
+    @cached_property
+    def _scaling(self) -> tuple[Vector, Vector, Vector]:
+        """G, G^-1 and the eigenvalues of G^-1 X G^-T = G^T Z G, which is diagonal; P = G G^T."""
+        z = (np.eye(len(self.x)) - _symmetric(self.bounded)) / 2
+        lower_x, lower_z = np.linalg.cholesky(self.x), np.linalg.cholesky(z)
+        left, values, right = np.linalg.svd(lower_z.T @ lower_x)
+        root = np.sqrt(values)
+        return (lower_x @ right.T) / root, (lower_z @ left).T / root[:, None], values
+
+    @property
+    def _values(self) -> Vector:
+        return self._scaling[2]
+
+    @cached_property
+    def _blocks(self) -> tuple[Vector, Vector, Vector]:
+        """P_11, P_12, P_22."""
+        half, root = self._half, self._scaling[0]
+        metric = root @ root.T
+        return metric[:half, :half], metric[:half, half:], metric[half:, half:]
+
+    @cached_property
+    def _inverse_coordinates(self) -> tuple[Vector, Vector, Vector, Vector]:
+        """Coordinates for rows and columns in which H^-1 multiplies an entry by a factor and adds another times its mirror."""
+        own, mixed, other = self._blocks
+        left, right = np.linalg.cholesky(own), np.linalg.cholesky(other)
+        relative = solve_triangular(right, solve_triangular(left, mixed, lower=True).T, lower=True).T
+        # 1 - cosine^2 from P^-1, where it is large instead of a difference of almost equal numbers
+        across = self._scaling[1][:, : self._half] @ left
+        inverse_sines, u = np.linalg.eigh(across.T @ across)
+        sines, u = np.minimum(1 / inverse_sines[::-1], 1.0), u[:, ::-1]
+        v, triangle = np.linalg.qr(relative.T @ u)
+        v = np.where(np.diagonal(triangle) < 0, -v, v)
+        cosines = np.sqrt(1 - sines)
+        factor = 2 / (np.add.outer(sines, sines) - np.outer(sines, sines))
+        identity = np.eye(self._half)
+        return (
+            u.T @ solve_triangular(left, identity, lower=True),
+            v.T @ solve_triangular(right, identity, lower=True),
+            factor,
+            -np.outer(cosines, cosines) * factor,
+        )
+
+    def _right_hand_side(self, target: float, cross: Vector | float) -> Vector:
+        """The scaled dX + dZ that brings X Z to the target."""
+        missing = np.diag(target - self._values**2) - cross
+        return 2 * missing / np.add.outer(self._values, self._values)
+
+
+@dataclass(frozen=True)
+class MatrixStep:
+    """dX and dZ in the coordinates where X and Z are the same diagonal matrix."""
+
+    pair: MatrixPair
+    scaled_x: Vector
+    scaled_z: Vector
+    values: Vector
+    by_v: Vector
+
+    @property
+    def cross(self) -> Vector:
+        product = self.scaled_x @ self.scaled_z
+        return (product + product.T) / 2
+
+    @cached_property
+    def longest(self) -> tuple[float, float]:
+        root = 1 / np.sqrt(self.values)
+        by_x, by_z = (np.linalg.eigvalsh(scaled * np.outer(root, root)) for scaled in (self.scaled_x, self.scaled_z))
+        return longest_step(np.asarray(by_x, dtype=float)), longest_step(np.asarray(by_z, dtype=float))
+
+    def left_over(self, on_y: float, on_v: float) -> float:
+        values = np.diag(self.values)
+        return float(np.sum((values + on_y * self.scaled_x) * (values + on_v * self.scaled_z)))
+
+    def move(self, on_y: float, on_v: float) -> MatrixPair:
+        return self.pair.move(on_y * self.scaled_x, on_v * self.by_v)
+
+
+def matrix_pair(y: Vector, v: Vector) -> MatrixPair:
+    """A pair with this Y and V, both flattened square matrices, the second one of spectral norm below one."""
+    size = round(y.size**0.5)
+    left, values, right = np.linalg.svd(y.reshape(size, size))
+    raised = values + values.mean()
+    above, beside = (left * raised) @ left.T, (right.T * raised) @ right
+    corner = y.reshape(size, size)
+    return MatrixPair(np.block([[above, corner], [corner.T, beside]]), v.reshape(size, size))
+
+
+def _symmetric(block: Vector) -> Vector:
+    size = len(block)
+    matrix = np.zeros((2 * size, 2 * size))
+    matrix[:size, size:], matrix[size:, :size] = block, block.T
+    return matrix
+
+
+Pair = EntryPair | MatrixPair

@@ -1,11 +1,14 @@
 """The problem min |w|_p subject to A w >= b for 1 < p < inf, by a primal-dual interior-point method.
 
-Written for the l_p norm of the entries; a curve of singular values in place of that of entries makes it the Schatten norm.
-
 The optimality conditions are u = A^T mu, s = A w - b >= 0, mu >= 0, mu s = 0, and (w, u) on the curve u = sign(w) |w|^(p-1).
 Newton's method, moving along that curve, needs one Cholesky factor of A diag(dw/du) A^T + diag(s/mu) a step. Near the
 solution the tight rows are known, and Newton's method on them alone finishes: fewer equations, quadratic convergence,
 multipliers that are exactly zero off the support.
+
+Newton's method in w alone fails for p < 2, and in u alone for p > 2, because near zero the curve is infinitely steep in one
+of the two. Here an entry moves along the tangent and returns to the curve in whichever coordinate is the flatter one, so that
+the curvature is bounded for every p. `PowerCurve` is the curve of the entries, for the l_p norm; `SpectralCurve` that of the
+singular values, for the Schatten norm.
 """
 
 from __future__ import annotations
@@ -14,18 +17,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from whichtoken.margin.cholesky import cholesky
-from whichtoken.margin.constraints import Constraints
-from whichtoken.margin.curve import Curve, curve_of
-from whichtoken.margin.geometry import Norm
-from whichtoken.margin.solution import Solution
-from whichtoken.norms import Vector
+from whichtoken.margin.constraints import Constraints, Solution, cholesky
+from whichtoken.margin.geometry import EntrywiseNorm, Norm, SchattenNorm
+from whichtoken.norms import Vector, signed_power
 
 ITERATIONS, FINISHING, SHORTENINGS = 60, 8, 3
 CONVERGED, ROUGH = 1e-12, 1e-2
 TRY_TO_FINISH = 1e-3  # gap below which the tight rows are worth guessing
 STAGE = 2.4  # largest change of log(p - 1) in one go: 1.1 and 11 are reached from p = 2 directly
+# Relative to the slope at the largest weight; further out, an entry is as good as frozen in one coordinate.
+SLOPES = (1e-8, 1e12)
+SMALLEST = 1e-30  # singular value, relative to the largest, below which slopes change no more
+BISECTIONS = 60
 
 
 def minimal_power_norm(rows: Constraints, start: Solution, norm: Norm) -> Solution:
@@ -36,7 +41,7 @@ def minimal_power_norm(rows: Constraints, start: Solution, norm: Norm) -> Soluti
         for stage in range(1, stages + 1):
             exponent = 1 + (p - 1) ** (stage / stages)
             start = _solve(
-                _starting_point(rows, curve_of(norm, exponent), start), CONVERGED if stage == stages else ROUGH
+                _starting_point(rows, make_curve(norm, exponent), start), CONVERGED if stage == stages else ROUGH
             )
     return start
 
@@ -159,13 +164,8 @@ def _advance(point: _Point) -> _Point:
     step = min(0.99 * step, tangent.trusted_step(change))
     for _ in range(SHORTENINGS):
         weights, dual = tangent.move(change, step)
-        moved = replace(
-            point,
-            weights=weights,
-            dual=dual,
-            multipliers=multipliers + step * by_multiplier,
-            slack=slack + step * by_slack,
-        )
+        both = multipliers + step * by_multiplier, slack + step * by_slack
+        moved = replace(point, weights=weights, dual=dual, multipliers=both[0], slack=both[1])
         if moved.merit <= (1 - 0.1 * step) * point.merit:
             break
         step /= 2
@@ -201,3 +201,183 @@ def _finish(point: _Point, tolerance: float) -> _Point:
         if best.gap <= tolerance or not np.isfinite(point.gap):
             break
     return best
+
+
+@dataclass(frozen=True)
+class PowerCurve:
+    """The gradient of |w|_p^p / p as a curve, entry by entry."""
+
+    p: float
+
+    @property
+    def norm(self) -> Norm:
+        return EntrywiseNorm(self.p)
+
+    def largest(self, vector: Vector) -> float:
+        return float(np.abs(vector).max())
+
+    def power(self, weights: Vector) -> float:
+        """|w|_p^p, which is also <w, u> on the curve."""
+        return float(np.sum(np.abs(weights) ** self.p))
+
+    def dual(self, weights: Vector) -> Vector:
+        return signed_power(weights, self.p - 1)
+
+    def primal(self, dual: Vector) -> Vector:
+        return signed_power(dual, 1 / (self.p - 1))
+
+    def tangent(self, weights: Vector, dual: Vector) -> Tangent:
+        magnitude = np.abs(weights)
+        size = float(magnitude.max())
+        slope = np.clip((self.p - 1) * np.maximum(magnitude / size, 1e-30) ** (self.p - 2), *SLOPES)
+        return Tangent(self, weights, dual, slope <= 1, size ** (2 - self.p) / slope, size)
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """Tangents at the entries of a point on the curve."""
+
+    curve: PowerCurve
+    weights: Vector
+    dual: Vector
+    flat: NDArray[np.bool_]  # entries that return to the curve at their w, the others at their u
+    inverse_slope: Vector  # dw / du
+    size: float  # largest |w|
+
+    def image(self, change: Vector) -> Vector:
+        """Change of w along the tangent that belongs to a change of u."""
+        return self.inverse_slope * change
+
+    def gram(self, rows: Constraints) -> Vector:
+        """<a_k, image of a_l>, (m, m)."""
+        return rows.gram(self.inverse_slope)
+
+    def trusted_step(self, change: Vector) -> float:
+        """The step at which an entry has moved by the size of the curve: beyond, the tangent says nothing."""
+        scale = np.where(self.flat, self.inverse_slope / self.size, self.size ** (1 - self.curve.p))
+        return 1 / max(float(np.max(np.abs(change) * scale)), 1.0)
+
+    def move(self, change: Vector, step: float) -> tuple[Vector, Vector]:
+        """Weights and dual weights after a step of `change` in u along the tangent."""
+        weights = self.weights + step * self.inverse_slope * change
+        dual = self.dual + step * change
+        return np.where(self.flat, weights, self.curve.primal(dual)), np.where(
+            self.flat, self.curve.dual(weights), dual
+        )
+
+
+@dataclass(frozen=True)
+class SpectralCurve:
+    """The gradient of the sum of s^p / p over singular values s."""
+
+    norm: SchattenNorm
+
+    @property
+    def p(self) -> float:
+        return self.norm.p
+
+    def largest(self, vector: Vector) -> float:
+        return float(self.norm.singular_values(vector).max())
+
+    def power(self, weights: Vector) -> float:
+        """Sum of s^p, which is also <W, U> on the curve."""
+        return float(np.sum(self.norm.singular_values(weights) ** self.p))
+
+    def dual(self, weights: Vector) -> Vector:
+        return self._raise(weights, self.p - 1)
+
+    def primal(self, dual: Vector) -> Vector:
+        return self._raise(dual, 1 / (self.p - 1))
+
+    def _raise(self, vector: Vector, exponent: float) -> Vector:
+        left, values, right = np.linalg.svd(vector.reshape(self.norm.shape), full_matrices=False)
+        return np.asarray((left * values**exponent) @ right).ravel()
+
+    def tangent(self, weights: Vector, dual: Vector) -> SpectralTangent:
+        size = self.largest(weights)
+        return self.at((weights / size + dual / size ** (self.p - 1)).reshape(self.norm.shape), size)
+
+    def at(self, coordinate: Vector, size: float) -> SpectralTangent:
+        """The point of the curve with W / size + U / size^(p-1) = coordinate."""
+        left, values, right = np.linalg.svd(coordinate)
+        return SpectralTangent(self, size, coordinate, left, right.T, *_split(values, self.p - 1))
+
+
+def _split(values: Vector, exponent: float) -> tuple[Vector, Vector]:
+    """s and u = s^exponent with s + u = values.
+
+    The larger one, x + x^e = value with x between half the value and all of it, is found by bisection; the smaller one
+    is a power of it, to full relative precision.
+    """
+    larger_is_s = (values <= 2) == (exponent >= 1)
+    power = np.where(larger_is_s, exponent, 1 / exponent)
+    low, high = values / 2, values
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        above = middle + middle**power > values
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return np.where(larger_is_s, low, low**power), np.where(larger_is_s, low**power, low)
+
+
+@dataclass(frozen=True)
+class SpectralTangent:
+    """The tangent map at a point of the curve: in singular vectors it couples entry ij with ji only."""
+
+    curve: SpectralCurve
+    size: float
+    coordinate: Vector
+    left: Vector
+    right: Vector
+    weights: Vector  # singular values of W / size
+    duals: Vector  # of U / size^(p-1)
+
+    @cached_property
+    def _factors(self) -> tuple[Vector, Vector]:
+        """Of an entry itself and of its mirror image."""
+        values = np.maximum(self.weights, SMALLEST)
+        exponent = self.curve.p - 1
+        slope = exponent * np.sqrt(np.outer(values, values)) ** (exponent - 1)  # where two values are almost the same
+        powers = values**exponent
+        distance = np.subtract.outer(values, values)
+        close = np.abs(distance) <= 1e-6 * np.add.outer(values, values)
+        rise = np.subtract.outer(powers, powers) / np.where(close, 1.0, distance)
+        symmetric = 1 / np.clip(np.where(close, slope, rise), *SLOPES)
+        turning = 1 / np.clip(np.add.outer(powers, powers) / np.add.outer(values, values), *SLOPES)
+        scale = self.size ** (2 - self.curve.p) / 2
+        return scale * (symmetric + turning), scale * (symmetric - turning)
+
+    def image(self, change: Vector) -> Vector:
+        """Change of W along the tangent that belongs to a change of U."""
+        own, swapped = self._factors
+        turned = self.left.T @ change.reshape(self.coordinate.shape) @ self.right
+        return np.asarray(self.left @ (own * turned + swapped * turned.T) @ self.right.T).ravel()
+
+    def gram(self, rows: Constraints) -> Vector:
+        """<a_k, image of a_l>, (m, m)."""
+        own, swapped = self._factors
+        turned = replace(rows, left=rows.left @ self.left, right=rows.right @ self.right, tokens=None)
+        return turned.gram(own.ravel(), swapped.ravel())
+
+    def _along(self, change: Vector) -> Vector:
+        """Change of the coordinate."""
+        moved = self.image(change) / self.size + change / self.size ** (self.curve.p - 1)
+        return np.asarray(moved).reshape(self.coordinate.shape)
+
+    def trusted_step(self, change: Vector) -> float:
+        """The step at which the coordinate has moved by the size of the curve: beyond, the tangent says nothing."""
+        return 1 / max(float(np.linalg.norm(self._along(change), 2)), 1.0)
+
+    def move(self, change: Vector, step: float) -> tuple[Vector, Vector]:
+        """W and U after a step of `change` in U along the tangent."""
+        moved = self.curve.at(self.coordinate + step * self._along(change), self.size)
+        weights = (moved.left * moved.weights) @ moved.right.T * self.size
+        dual = (moved.left * moved.duals) @ moved.right.T * self.size ** (self.curve.p - 1)
+        return weights.ravel(), dual.ravel()
+
+
+Curve = PowerCurve | SpectralCurve
+
+
+def make_curve(norm: Norm, p: float) -> Curve:
+    """The curve of a norm with another exponent."""
+    return SpectralCurve(replace(norm, p=p)) if isinstance(norm, SchattenNorm) else PowerCurve(p)

@@ -1,4 +1,4 @@
-"""What the optimisers here share: options are checked before they count, gradients before anything moves."""
+"""What the optimizers share: options are checked before they are used, gradients before anything moves."""
 
 from __future__ import annotations
 
@@ -10,11 +10,27 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from whichtoken.optim.parameter_checks import check_dtype
+
+def check_dtype(optimizer: str, name: str, param: Tensor) -> None:
+    """Refuse what is neither float32 nor float64."""
+    if param.dtype not in (torch.float32, torch.float64):
+        raise ValueError(
+            f"{optimizer} supports float32 and float64 parameters, but parameter {name} is {param.dtype}; "
+            "keep float32 weights and use torch.autocast for lower precision"
+        )
+
+
+def check_dense(optimizer: str, name: str, gradient: Tensor) -> None:
+    """Refuse a sparse gradient."""
+    if gradient.layout is not torch.strided:
+        raise RuntimeError(
+            f"{optimizer} does not support sparse gradients, please make that of parameter {name} dense "
+            "(an embedding takes sparse=False)"
+        )
 
 
 class CheckedOptimizer(Optimizer):
-    """An optimiser that refuses in a sentence what it cannot do, and is then as it was before.
+    """An optimizer that refuses in a sentence what it cannot do, and is then as it was before.
 
     A subclass says what it refuses in `_check_options`, `_check_group` and `_check_gradients`, and moves in `_move_all`.
     """
@@ -79,7 +95,7 @@ class CheckedOptimizer(Optimizer):
         names = self.param_groups[group].get("param_names")
         return names[index] if names else f"{index} of group {group % len(self.param_groups)}"
 
-    def _with_momentum(self, params: Sequence[Tensor], directions: list[Tensor], momentum: float) -> list[Tensor]:
+    def _add_momentum(self, params: Sequence[Tensor], directions: list[Tensor], momentum: float) -> list[Tensor]:
         """momentum * (previous direction) + direction, kept as state; the directions themselves without momentum."""
         if momentum == 0 or not params:
             return directions

@@ -1,4 +1,8 @@
-"""Structure-aware steps on attention factors as a torch optimiser (experimental)."""
+"""Structure-aware steps on attention factors as a torch optimizer (experimental).
+
+Factors F of a product L F R, gradients G, directions D; S is the covariance of the tokens, lam the damping, W_O, W_V, W_K and W_Q
+the factors of an attention head, of which W_K stands transposed in the product.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +14,13 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from whichtoken.models.attention_factors import fused, join_heads, split_heads, unfused
-from whichtoken.optim.chain_steps import (
-    Bases,
-    covariance_root,
-    logit_rescaling,
-    preconditioned,
-    token_bases,
-    with_norms_of,
-    within_trust,
-)
-from whichtoken.optim.checked import CheckedOptimizer, check_heads, check_rates, nonfinite
-from whichtoken.optim.parameter_checks import check_dense
+from whichtoken.optim.checked import CheckedOptimizer, check_dense, check_heads, check_rates, nonfinite
+from whichtoken.theory.attention_regression.diagnostics import fuse, join_heads, split_heads, unfuse
 
+Bases = Sequence[Tensor | None]
+_KEY = 2  # place of W_K, which stands transposed in the product
 _TENSORS = {"attention": 4, "fused": 2, "pair": 2}  # of one chain
-_NAMES = {
-    "attention": ("W_O", "W_V", "W_K", "W_Q"),
-    "fused": ("out_proj.weight", "in_proj_weight"),
-    "pair": ("B", "A"),
-}
-
-
+_NAMES = {"attention": ("W_O", "W_V", "W_K", "W_Q"), "fused": ("out_proj.weight", "in_proj_weight"), "pair": ("B", "A")}
 # a step on one long context never moves a product by a quarter; a layer of torch has short ones, and heads that add up
 _TRUST = {"attention": 0.25, "fused": 0.1, "pair": 0.25}
 
@@ -55,7 +45,7 @@ class StructureAware(CheckedOptimizer):
     ----------
     params : iterable of tensors or dicts
         Chains one after the other, all of them matrices, or groups of chains as dicts, each with its own options if
-        needed. float32 or float64. Other parameters of the model belong to another optimiser.
+        needed. float32 or float64. Other parameters of the model belong to another optimizer.
     lr : float or Tensor, default=0.25
         Step size, at most 1/k for k factors; with `keep_norm` a step size for gradients.
     structure : {"attention", "fused", "pair"}, default="attention"
@@ -127,19 +117,10 @@ class StructureAware(CheckedOptimizer):
         maximize: bool = False,
     ) -> None:
         defaults = {
-            "lr": lr,
-            "structure": structure,
-            "coupling": coupling,
-            "heads": heads,
-            "damping": damping,
-            "covariance": covariance,
-            "logit_factor": logit_factor,
-            "logit_cap": logit_cap,
-            "keep_norm": keep_norm,
-            "momentum": momentum,
-            "trust": trust,
-            "maximize": maximize,
-        }
+            "lr": lr, "structure": structure, "coupling": coupling, "heads": heads, "damping": damping,
+            "covariance": covariance, "logit_factor": logit_factor, "logit_cap": logit_cap, "keep_norm": keep_norm,
+            "momentum": momentum, "trust": trust, "maximize": maximize,
+        }  # fmt: skip
         super().__init__(params, defaults)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -158,7 +139,7 @@ class StructureAware(CheckedOptimizer):
 
     @torch.no_grad()
     def precondition_gradients(self) -> None:
-        """Replace every gradient G by D and move nothing: for another optimiser to step on.
+        """Replace every gradient G by D and move nothing: for another optimizer to step on.
 
         >>> adamw.register_step_pre_hook(lambda *_: aware.precondition_gradients())  # doctest: +SKIP
         """
@@ -171,7 +152,29 @@ class StructureAware(CheckedOptimizer):
                         param.grad.copy_(direction)
 
     def _check_options(self, options: dict[str, Any]) -> None:
-        _check_options(options)
+        covariance = options["covariance"]
+        check_rates(options, "momentum")
+        check_heads(options)
+        if options["structure"] not in _TENSORS:
+            raise ValueError(f"Invalid structure value: {options['structure']!r}, must be one of {', '.join(_TENSORS)}")
+        if options["coupling"] not in ("chain", "pairs"):
+            raise ValueError(f"Invalid coupling value: {options['coupling']!r}, must be one of chain, pairs")
+        for option in ("damping", "logit_factor", "logit_cap"):
+            if options[option] is not None and not 0.0 < options[option] < math.inf:
+                raise ValueError(f"Invalid {option} value: {options[option]}, must be finite and positive")
+        if options["trust"] is not None and not options["trust"] > 0.0:
+            raise ValueError(f"Invalid trust value: {options['trust']}, must be positive")
+        if options["structure"] == "pair" and (options["logit_cap"] is not None or options["logit_factor"] is not None):
+            raise ValueError("Invalid structure value: 'pair' has no logits, logit_factor and logit_cap must be None")
+        if covariance is None:
+            return
+        if not isinstance(covariance, Tensor) or covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
+            shape = tuple(covariance.shape) if isinstance(covariance, Tensor) else type(covariance).__name__
+            raise ValueError(f"Invalid covariance value: {shape}, must be a square matrix as a tensor")
+        matrix = covariance.detach().double()
+        if not torch.allclose(matrix, matrix.T, rtol=0.0, atol=1e-6 * float(matrix.abs().max())):
+            raise ValueError("Invalid covariance value: it is not symmetric")
+        covariance_root(matrix)
 
     def _check_group(self, number: int) -> None:
         group = self.param_groups[number]
@@ -197,11 +200,14 @@ class StructureAware(CheckedOptimizer):
         steps = zip(chain, _directions(chain, group, lr=float(group["lr"])), strict=True)
         moving = [(param, direction) for param, direction in steps if param.grad is not None]
         params = [param for param, _ in moving]
-        directions = self._with_momentum(params, [direction for _, direction in moving], group["momentum"])
+        directions = self._add_momentum(params, [direction for _, direction in moving], group["momentum"])
         torch._foreach_add_(params, directions, alpha=-float(group["lr"]))
         if group["logit_cap"] is not None and all(param.grad is not None for param in chain):
-            factors = _heads(chain, group)
-            scale = logit_rescaling(factors, _bases(factors, group), group["logit_cap"])
+            factors = _split_tensors(chain, group)
+            # W_K and W_Q are multiplied and W_O and W_V divided by it, so that the logits keep below the cap
+            _, _, key, query = _multiply(factors, _bases(factors, group))
+            sizes = torch.linalg.matrix_norm(key.mT @ query, ord=2, keepdim=True)  # (heads, 1, 1)
+            scale = torch.where(sizes > group["logit_cap"], group["logit_cap"] / sizes, 1.0).sqrt()
             _rescale(chain, scale, group)
             if group["momentum"] != 0:
                 _rescale([self.state[param]["momentum_buffer"] for param in chain], scale, group)
@@ -219,70 +225,53 @@ def _chains(group: dict[str, Any], moving: bool = True) -> Iterator[list[Tensor]
 def _directions(chain: Sequence[Tensor], group: dict[str, Any], lr: float = 0.0) -> list[Tensor]:
     """D of every tensor of a chain, before momentum, within the trust that a step of size lr is given."""
     gradients = [torch.zeros_like(param) if param.grad is None else param.grad for param in chain]
-    factors, pulls = _heads(chain, group), _heads(gradients, group)
+    factors, pulls = _split_tensors(chain, group), _split_tensors(gradients, group)
     length = 2 if group["coupling"] == "pairs" else len(factors)
     bases = _bases(factors, group)
-    steps = preconditioned(factors, pulls, bases, group["damping"], length)
+    steps = precondition(factors, pulls, bases, group["damping"], length)
     if group["keep_norm"]:
-        steps = with_norms_of(pulls, steps)
+        # each step at the Euclidean norm of its gradient, head by head
+        sizes = [[torch.linalg.matrix_norm(tensor, keepdim=True) for tensor in kind] for kind in (pulls, steps)]
+        shares = (torch.where(norm > 0.0, wanted / norm, 0.0) for wanted, norm in zip(*sizes, strict=True))
+        steps = [step * share for step, share in zip(steps, shares, strict=True)]
     elif lr > 0.0:
-        steps = within_trust(factors, steps, bases, length, (group["trust"] or _TRUST[group["structure"]]) / lr)
-    directions = [step.to(param.dtype) for param, step in zip(chain, _joined(steps, group), strict=True)]
+        steps = limit_to_trust(factors, steps, bases, length, (group["trust"] or _TRUST[group["structure"]]) / lr)
+    directions = [step.to(param.dtype) for param, step in zip(chain, _join_tensors(steps, group), strict=True)]
     return [-direction for direction in directions] if group["maximize"] else directions
 
 
-def _heads(tensors: Sequence[Tensor], group: dict[str, Any]) -> list[Tensor]:
+def _split_tensors(tensors: Sequence[Tensor], group: dict[str, Any]) -> list[Tensor]:
     """Factors (heads, rows, columns) in float64: Gram matrices square the condition number, too much for float32."""
-    factors = split_heads(unfused(*tensors) if group["structure"] == "fused" else tensors, group["heads"])
+    factors = split_heads(unfuse(*tensors) if group["structure"] == "fused" else tensors, group["heads"])
     # one layout in memory for all, so that steps do not depend on that of the parameters
     return [factor.to(torch.float64).contiguous() for factor in factors]
 
 
-def _joined(factors: Sequence[Tensor], group: dict[str, Any]) -> list[Tensor]:
+def _join_tensors(factors: Sequence[Tensor], group: dict[str, Any]) -> list[Tensor]:
     joined = join_heads(factors)
-    return fused(joined) if group["structure"] == "fused" else joined
+    return fuse(joined) if group["structure"] == "fused" else joined
 
 
 def _bases(factors: Sequence[Tensor], group: dict[str, Any]) -> Bases:
-    logit_factor = group["logit_factor"]
+    """T for each of the factors, such that the W T multiply to the map of white tokens; None for the identity.
+
+    A root of S stands on the token side of every factor but the first. The factor of the logits goes with the last one.
+    """
+    (rows, dim), covariance, logit_factor = factors[-1].shape[-2:], group["covariance"], group["logit_factor"]
     if logit_factor is None:
-        logit_factor = factors[-1].shape[-2] ** -0.5 if group["structure"] == "fused" else 1.0
-    return token_bases(len(factors), factors[-1].shape[-1], group["covariance"], logit_factor, factors[0].device)
+        logit_factor = rows**-0.5 if group["structure"] == "fused" else 1.0
+    if covariance is None and logit_factor == 1.0:
+        return [None] * len(factors)
+    root = torch.eye(dim, dtype=torch.float64, device=factors[0].device)
+    if covariance is not None:
+        root = covariance_root(covariance.to(root))
+    return [None, *[root] * (len(factors) - 2), logit_factor * root]
 
 
 def _rescale(tensors: Sequence[Tensor], c: Tensor, group: dict[str, Any]) -> None:
-    output, value, key, query = _heads(tensors, group)
-    for tensor, scaled in zip(tensors, _joined([output / c, value / c, key * c, query * c], group), strict=True):
+    output, value, key, query = _split_tensors(tensors, group)
+    for tensor, scaled in zip(tensors, _join_tensors([output / c, value / c, key * c, query * c], group), strict=True):
         tensor.copy_(scaled)
-
-
-def _check_options(options: dict[str, Any]) -> None:
-    covariance = options["covariance"]
-    check_rates(options, "momentum")
-    check_heads(options)
-    if options["structure"] not in _TENSORS:
-        raise ValueError(f"Invalid structure value: {options['structure']!r}, must be one of {', '.join(_TENSORS)}")
-    if options["coupling"] not in ("chain", "pairs"):
-        raise ValueError(f"Invalid coupling value: {options['coupling']!r}, must be one of chain, pairs")
-    for option in ("damping", "logit_factor", "logit_cap"):
-        if options[option] is not None and not 0.0 < options[option] < math.inf:
-            raise ValueError(f"Invalid {option} value: {options[option]}, must be finite and positive")
-    if options["trust"] is not None and not options["trust"] > 0.0:
-        raise ValueError(f"Invalid trust value: {options['trust']}, must be positive")
-    if options["structure"] == "pair" and (options["logit_cap"] is not None or options["logit_factor"] is not None):
-        raise ValueError("Invalid structure value: 'pair' has no logits, logit_factor and logit_cap must be None")
-    if covariance is not None:
-        _check_covariance(covariance)
-
-
-def _check_covariance(covariance: Any) -> None:
-    if not isinstance(covariance, Tensor) or covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
-        shape = tuple(covariance.shape) if isinstance(covariance, Tensor) else type(covariance).__name__
-        raise ValueError(f"Invalid covariance value: {shape}, must be a square matrix as a tensor")
-    matrix = covariance.detach().double()
-    if not torch.allclose(matrix, matrix.T, rtol=0.0, atol=1e-6 * float(matrix.abs().max())):
-        raise ValueError("Invalid covariance value: it is not symmetric")
-    covariance_root(matrix)
 
 
 def _check_chain(chain: Sequence[Tensor], group: dict[str, Any]) -> None:
@@ -308,3 +297,92 @@ def _check_chain(chain: Sequence[Tensor], group: dict[str, Any]) -> None:
         raise ValueError(
             f"covariance of shape {tuple(group['covariance'].shape)} must have shape {(dim, dim)} for {shapes}"
         )
+
+
+def covariance_root(covariance: Tensor) -> Tensor:
+    """Cholesky's root: steps do not depend on which root it is."""
+    root: Tensor
+    root, failed = torch.linalg.cholesky_ex(covariance)
+    # rounding may lift a zero eigenvalue to where the decomposition succeeds
+    if failed.item() or not root.diagonal().min() ** 2 > 1e-13 * covariance.diagonal().max():
+        raise ValueError("covariance is singular or indefinite, all its eigenvalues must be positive")
+    return root
+
+
+def precondition(
+    factors: Sequence[Tensor], gradients: Sequence[Tensor], bases: Bases, damping: float, length: int
+) -> list[Tensor]:
+    """Directions D of the factors W, of which every `length` in a row are taken for a product of their own."""
+    inverses = [None if basis is None else torch.linalg.inv(basis) for basis in bases]
+    transposed = [None if inverse is None else inverse.mT for inverse in inverses]
+    product, pulls = _transpose_key(_multiply(factors, bases)), _transpose_key(_multiply(gradients, transposed))
+    links = [slice(start, start + length) for start in range(0, len(factors), length)]
+    steps = [step for link in links for step in precondition_by_grams(product[link], pulls[link], damping)]
+    return _multiply(_transpose_key(steps), inverses)
+
+
+def precondition_by_grams(factors: Sequence[Tensor], gradients: Sequence[Tensor], damping: float) -> list[Tensor]:
+    """(L^T L + lam)^(-1) G (R R^T + lam)^(-1) for each factor F (..., a, b) of a product L F R.
+
+    Without damping this is L^+ E R^+ where G = L^T E R^T: the least step that moves the product by E, as far as F can.
+    """
+    lefts: list[Tensor | None] = [None]  # L^T L, None where nothing stands left
+    for factor in factors[:-1]:
+        lefts.append(_gram(factor.mT, lefts[-1]))
+    rights: list[Tensor | None] = [None]  # R R^T, from the last factor to the first
+    for factor in reversed(factors[1:]):
+        rights.append(_gram(factor, rights[-1]))
+    steps = []
+    for left, gradient, right in zip(lefts, gradients, reversed(rights), strict=True):
+        step = gradient if left is None else _damped_inverse(left, damping) @ gradient
+        steps.append(step if right is None else step @ _damped_inverse(right, damping))
+    return steps
+
+
+def limit_to_trust(
+    factors: Sequence[Tensor], steps: Sequence[Tensor], bases: Bases, length: int, trust: float
+) -> list[Tensor]:
+    """Steps shortened, head by head, until together they move no product by more than `trust` of its Euclidean norm.
+
+    The norms are those on white tokens, which depend on neither the coordinates of the tokens nor the share of each factor. A
+    product of zero, as at the start of a LoRA pair, has no norm to compare with and is left alone.
+    """
+    chain, moves = _transpose_key(_multiply(factors, bases)), _transpose_key(_multiply(steps, bases))
+    found = []
+    for start in range(0, len(chain), length):
+        link, change = chain[start : start + length], moves[start : start + length]
+        size = torch.linalg.matrix_norm(_product(link), keepdim=True)
+        replaced = [_product([*link[:i], change[i], *link[i + 1 :]]) for i in range(len(link))]
+        moved = sum(torch.linalg.matrix_norm(product, keepdim=True) for product in replaced)
+        scale = torch.where((size > 0.0) & (moved > trust * size), trust * size / moved, 1.0)
+        found += [step * scale for step in steps[start : start + length]]
+    return found
+
+
+def _product(factors: Sequence[Tensor]) -> Tensor:
+    result = factors[0]
+    for factor in factors[1:]:
+        result = result @ factor
+    return result
+
+
+def _gram(factor: Tensor, inner: Tensor | None) -> Tensor:
+    return factor @ factor.mT if inner is None else factor @ inner @ factor.mT
+
+
+def _damped_inverse(gram: Tensor, damping: float) -> Tensor:
+    """Zero for a zero matrix: the gradient that it multiplies is zero as well, as in the first step on a LoRA pair."""
+    values, vectors = torch.linalg.eigh(gram)
+    values = values.clamp(min=0.0)
+    damped = values + damping * values[..., -1:]
+    inverse = torch.where(damped > 0.0, 1.0 / damped, 0.0)
+    result: Tensor = (vectors * inverse.unsqueeze(-2)) @ vectors.mT
+    return result
+
+
+def _multiply(factors: Sequence[Tensor], bases: Bases) -> list[Tensor]:
+    return [factor if basis is None else factor @ basis for factor, basis in zip(factors, bases, strict=True)]
+
+
+def _transpose_key(factors: Sequence[Tensor]) -> list[Tensor]:
+    return [factor.mT if index == _KEY else factor for index, factor in enumerate(factors)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -13,24 +14,29 @@ from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from whichtoken.attention import RaggedArray
 from whichtoken.checks import check_choice, check_integer
-from whichtoken.data.bags import Bags, LabelledBags, as_bags, is_ragged
+from whichtoken.estimators._classes import checked_clusters, encode_labels, predicted, probabilities, signs_of
 from whichtoken.estimators._fitted_summary import FittedSummary
-from whichtoken.estimators._labels import checked_clusters, encode_labels
-from whichtoken.estimators._scores import predicted, probabilities, signs_of
-from whichtoken.estimators.bags.attention import Pooling, Score
-from whichtoken.estimators.bags.certificate import Counterfactual, smallest_deletion
-from whichtoken.estimators.bags.maps import MAPS
-from whichtoken.estimators.bags.training import split_weights
-from whichtoken.estimators.bags.validation import TEMPERATURES, BagChoice, Search, fit_score, validation_splits
+from whichtoken.estimators.bags.data import MAPS, LabeledBags, as_bags, is_ragged
+from whichtoken.estimators.bags.explanation import smallest_deletion
+from whichtoken.estimators.bags.training import Pooling, Score, split_weights
+from whichtoken.estimators.bags.validation import (
+    TEMPERATURES,
+    BagChoice,
+    ScoreChoice,
+    Search,
+    fit_score,
+    validation_splits,
+)
 from whichtoken.threads import one_thread
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from whichtoken.estimators.bags.comparison import MapComparison
-    from whichtoken.estimators.bags.diagnosis import Diagnosis, Localisation
     from whichtoken.estimators.bags.explanation import BagExplanation
+    from whichtoken.estimators.bags.planning import Diagnosis, Localization
+    from whichtoken.estimators.bags.validation import MapComparison
     from whichtoken.estimators.model_folder import OpenedFolder
 
 Array = NDArray[np.float64]
@@ -39,14 +45,20 @@ TRAININGS = ("joint", "two-step")
 
 
 class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
-    """Attention pooling: score = sum_h <w_h, X^T softmax(X q_h)> + b for a bag X of instances.
+    """Classify bags of vectors of which a few decide the label, and say which ones.
+
+    Reach for it when a label belongs to a set of instances and you do not know which of them matter: patches of a slide,
+    conformations of a molecule, readings of a sensor, tokens of a sequence (multiple-instance learning). The score of a bag X
+    is sum_h <w_h, X^T softmax(X q_h)> + b. What each instance contributes adds up to it exactly, and with one query and two
+    classes the smallest deletion that changes a label is proven to be the smallest.
 
     Queries start from two gradient steps (Barnfield, Cui, Lu, arXiv 2509.25153), the readout is convex, and both may be
-    trained further together. A cross-validation of a few fits chooses inverse temperature, ridge and refinement; where
-    attention does not lower its log loss, the bag is pooled by the mean, and `pooling_` says so. More than two classes are
-    learned one against the rest, each with queries of its own.
+    trained further together. A small cross-validation chooses inverse temperature, ridge and refinement; where attention does
+    not lower the log loss, the bag is pooled by the mean, and `pooling_` says so. More than two classes are learned one against
+    the rest, each with queries of its own.
 
-    X is a 3-D array (n, L, d), a list of n arrays (L_i, d), or a 2-D array (n, L * token_dim). Nothing is padded.
+    X is a 3-D array (n, L, d), a list of n arrays (L_i, d), a 2-D array (n, L * token_dim) or a `RaggedArray`. Nothing is
+    padded.
 
     Parameters
     ----------
@@ -64,7 +76,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         With two-step training: share of the bags that give the queries, while the readout is trained on the others. By
         default all bags do both.
     inverse_temperature : float, optional
-        Norm of the starting queries on standardised instances; 0 is mean pooling. Chosen by validation by default.
+        Norm of the starting queries on standardized instances; 0 is mean pooling. Chosen by validation by default.
     C : float or "auto"
         Inverse strength of the ridge, as in scikit-learn: the penalty is |w|^2 / 2 beside C times the sum of the losses.
         "auto" chooses by validation.
@@ -73,25 +85,27 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
     cv : int, splitter or list of splits
         Folds of the validation; of a number, fewer are used where a class has fewer members.
     random_state : int, RandomState or None
-        For the cut into folds and the start of random maps.
+        Seed for the folds and the start of random maps.
     n_jobs : int, optional
         Threads for classes or folds; the numbers do not depend on it.
-    verbose : bool
-        Print what was chosen for each score.
+    verbose : int
+        1: a line for what was chosen for each score, on standard error.
 
     Attributes
     ----------
     classes_ : (n_classes,)
     queries_, readouts_ : (n_scores, n_queries, m)
         For instances as they are, or as they are mapped; there is one score for two classes, and one per class for more.
-    intercepts_ : (n_scores, n_queries)
-        The bias of each score, in parts that go with its queries.
+    intercept_ : (n_scores,)
+        The bias of each score.
+    query_intercepts_ : (n_scores, n_queries)
+        The same in parts that go with the queries.
     maps_ : list of InstanceMap
         One per score.
     pooling_ : str
         "attention", or "mean" where attention did not help.
-    choice_ : list of BagChoice
-        How each score was trained, with the validated log losses of both kinds of pooling.
+    choice_ : BagChoice
+        How each of its `scores` was trained, with the validated log losses of both kinds of pooling.
 
     Examples
     --------
@@ -102,8 +116,8 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
     >>> X = rng.standard_normal((80, 6, 3))
     >>> X[y == 1, 2] += 4  # one instance of a positive bag
     >>> model = BagClassifier(random_state=0).fit(X, y)
-    >>> model.counterfactuals(X[1:2])[0].deleted
-    (2,)
+    >>> model.counterfactuals(X[1:2])
+    [[2]]
     """
 
     def __init__(
@@ -120,7 +134,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         cv: Any = 3,
         random_state: Any = None,
         n_jobs: int | None = None,
-        verbose: bool = False,
+        verbose: int = 0,
     ) -> None:
         self.n_queries = n_queries
         self.token_dim = token_dim
@@ -145,33 +159,51 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         X : bags
         y : (n,)
         sample_weight : (n,), optional
-            Of the bags; a weight of 2 is the bag twice.
+            Weights of the bags; a weight of 2 is the bag twice.
         groups : (n,), optional
             Bags of one group (the slides of a patient) are never on both sides of a validation.
         """
         self._check_parameters()
         bags = self._bags(X, reset=True)
         self.classes_, codes = encode_labels(y, len(bags))
-        weights = self._weights(sample_weight, codes)
+        weights: Array = _check_sample_weight(sample_weight, codes, dtype=np.float64, ensure_non_negative=True)
+        empty = np.flatnonzero(np.bincount(codes, weights) == 0)
+        if empty.size:
+            raise ValueError(f"sample_weight is 0 for all bags of class {self.classes_[empty].tolist()[0]!r}")
         together = checked_clusters(groups, len(bags))
         seed = int(check_random_state(self.random_state).randint(2**31))
         parts = (weights, None) if self.query_share is None else split_weights(weights, codes, self.query_share, seed)
         targets = signs_of(codes, len(self.classes_))
         outer, inner = (self.n_jobs, None) if len(targets) > 1 else (None, self.n_jobs)
 
-        def fitted(signs: Array) -> tuple[BagChoice, Score]:
-            data = LabelledBags(bags, signs, *parts)
-            splits = validation_splits(data, self.cv, together, seed)
-            return fit_score(self.instance_map, data, splits, self._search(data.weights, seed, inner))
+        def fitted(signs: Array) -> tuple[ScoreChoice, Score]:
+            data = LabeledBags(bags, signs, *parts)
+            search = Search(
+                temperatures=TEMPERATURES if self.inverse_temperature is None else (self.inverse_temperature,),
+                ridges=None if self.C == "auto" else (float(1 / (float(self.C) * data.weights.sum())),),
+                queries=self.n_queries,
+                steps=self.refine_steps if self.training == "joint" else 0,
+                seed=seed,
+                jobs=inner,
+            )
+            return fit_score(self.instance_map, data, validation_splits(data, self.cv, together, seed), search)
 
         # products with few columns gain nothing from more threads, and lose where others use the cores too
         with one_thread():
             found = Parallel(n_jobs=outer, prefer="threads")(delayed(fitted)(signs) for signs in targets)
-        self.choice_ = [choice for choice, _ in found]
+        self.choice_ = BagChoice(tuple(choice for choice, _ in found))
         if self.verbose:
-            for k, choice in enumerate(self.choice_):
-                print(f"class {self.classes_[k if len(found) > 1 else 1]}: {choice}")
-        self._set_scores([score for _, score in found])
+            for name, choice in zip(self.classes_[-len(found) :], self.choice_.scores, strict=True):
+                print(f"class {name}: {choice}", file=sys.stderr)
+        self.maps_ = [score.map for _, score in found]
+        most = max(len(score.pooling.queries) for _, score in found)
+        shape = (len(found), most, found[0][1].pooling.queries.shape[1])
+        # a score that pools by the mean has one query of zero; more of them, read by nothing, change nothing
+        self.queries_, self.readouts_, self.query_intercepts_ = np.zeros(shape), np.zeros(shape), np.zeros(shape[:2])
+        for k, (_, score) in enumerate(found):
+            own = slice(len(score.pooling.queries))
+            self.queries_[k, own], self.readouts_[k, own] = score.pooling.queries, score.pooling.readouts
+            self.query_intercepts_[k, own] = score.pooling.biases
         return self
 
     def decision_function(self, X: Any) -> Array:
@@ -192,13 +224,13 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
     def pooling_(self) -> str:
         """What pools: "attention", or "mean" where attention did not help any of the scores."""
         check_is_fitted(self)
-        return "attention" if any(choice.pooling == "attention" for choice in self.choice_) else "mean"
+        return self.choice_.pooling
 
     @property
     def intercept_(self) -> Array:
         """Bias of each score, (n_scores,)."""
         check_is_fitted(self)
-        return np.asarray(self.intercepts_.sum(axis=1))
+        return np.asarray(self.query_intercepts_.sum(axis=1))
 
     def attention(self, X: Any) -> list[Array]:
         """Weights of the instances of each bag, (L_i,) for one query, (L_i, n_scores * n_queries) for several."""
@@ -206,11 +238,11 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         return bags.split(_squeezed(np.hstack([score.attention(bags) for score in self._scores()])))
 
     def instance_scores(self, X: Any) -> list[Array]:
-        """Attention over its uniform value: L_i times the weights, so that 1 is what an instance gets by default."""
+        """Attention relative to the mean over the bag: L_i times the weights, so that 1 is nothing special."""
         return [len(weights) * weights for weights in self.attention(X)]
 
     def contributions(self, X: Any) -> list[Array]:
-        """What each instance adds to the scores, (L_i,) or (L_i, n_scores); they sum to the decision.
+        """What each instance adds to `decision_function`, (L_i,) or (L_i, n_scores); for two classes, positive for the second.
 
         An instance contributes attention x (value + bias): weights sum to one, so the bias is shared out with them. Neither
         the origin nor the units of the features change it.
@@ -218,8 +250,11 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         bags = self._bags(X)
         return bags.split(_squeezed(np.stack([score.contributions(bags) for score in self._scores()], axis=1)))
 
-    def counterfactuals(self, X: Any) -> list[Counterfactual]:
-        """For each bag the smallest set of instances whose deletion flips the decision: exact, for one query and two classes."""
+    def counterfactuals(self, X: Any) -> list[list[int]]:
+        """For each bag the smallest set of instances, counted from 0, whose deletion changes its label; empty if none does.
+
+        Exact, for one query and two classes.
+        """
         bags = self._bags(X)
         if self.queries_.shape[:2] != (1, 1):
             queries = self.queries_.shape[1]
@@ -231,37 +266,36 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         return [smallest_deletion(s, v) for s, v in zip(scores, values, strict=True)]
 
     def certificates(self, X: Any) -> pd.DataFrame:
-        """For each bag, how many instances must be deleted before its label changes; -1: no number does."""
+        """For each bag, how many instances must be deleted before its label changes; -1 if no deletion changes it."""
         import pandas as pd
 
-        found = self.counterfactuals(X)
-        return pd.DataFrame({"instances": [-1 if one.deleted is None else len(one.deleted) for one in found]})
+        return pd.DataFrame({"instances": [len(deleted) or -1 for deleted in self.counterfactuals(X)]})
 
     def explain(self, X: Any, names: Sequence[Any] | None = None) -> list[BagExplanation]:
-        """Why each bag gets its label: attention and contributions of its instances, and the deletion that flips it."""
+        """Why each bag gets its label: attention and contributions of its instances, and the deletion that changes it."""
         from whichtoken.estimators.bags.explanation import bag_explanations
 
         return bag_explanations(self, self._bags(X), names)
 
     def diagnose(self, X: Any, y: ArrayLike) -> Diagnosis:
         """Signal strength, share of informative instances, alignment, and predicted beside cross-validated errors."""
-        from whichtoken.estimators.bags.diagnosis import diagnose
+        from whichtoken.estimators.bags.planning import diagnose
 
         bags = clone(self)._bags(X, reset=True)  # the fitted model, if any, is left alone
         return diagnose(self, bags, y)
 
     def compare_maps(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> MapComparison:
         """Cross-validated error and log loss with each `instance_map`, and whether another than this one does better."""
-        from whichtoken.estimators.bags.comparison import compare_maps
+        from whichtoken.estimators.bags.validation import compare_maps
 
         bags = clone(self)._bags(X, reset=True)
         return compare_maps(self, bags, y, checked_clusters(groups, len(bags)))
 
-    def localisation(self, X: Any, instance_labels: list[ArrayLike]) -> Localisation:
-        """How well attention and contributions find the instances that are labelled True."""
-        from whichtoken.estimators.bags.diagnosis import localisation
+    def localization(self, X: Any, instance_labels: list[ArrayLike]) -> Localization:
+        """How well attention and contributions find the instances that are labeled True."""
+        from whichtoken.estimators.bags.planning import localization
 
-        return localisation(self.instance_scores(X), self.contributions(X), instance_labels)
+        return localization(self.instance_scores(X), self.contributions(X), instance_labels)
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder: safetensors and JSON."""
@@ -301,28 +335,16 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
                 "instance_map='network' trains its queries with the rest; leave training and inverse_temperature out"
             )
 
-    def _weights(self, sample_weight: ArrayLike | None, codes: NDArray[np.intp]) -> Array:
-        weights: Array = _check_sample_weight(sample_weight, codes, dtype=np.float64, ensure_non_negative=True)
-        empty = np.flatnonzero(np.bincount(codes, weights) == 0)
-        if empty.size:
-            raise ValueError(f"sample_weight is 0 for all bags of class {self.classes_[empty].tolist()[0]!r}")
-        return weights
-
-    def _search(self, weights: Array, seed: int, jobs: int | None) -> Search:
-        return Search(
-            temperatures=TEMPERATURES if self.inverse_temperature is None else (self.inverse_temperature,),
-            ridges=None if self.C == "auto" else (float(1 / (float(self.C) * weights.sum())),),
-            queries=self.n_queries,
-            steps=self.refine_steps if self.training == "joint" else 0,
-            seed=seed,
-            jobs=jobs,
-        )
-
-    def _bags(self, X: Any, reset: bool = False) -> Bags:
+    def _bags(self, X: Any, reset: bool = False) -> RaggedArray:
         """X as bags, with scikit-learn's own checks for 2-D input."""
         if not reset:
             check_is_fitted(self)
-        if isinstance(X, Bags) or is_ragged(X) or getattr(X, "ndim", 2) == 3 or (isinstance(X, list | tuple) and not X):
+        if (
+            isinstance(X, RaggedArray)
+            or is_ragged(X)
+            or getattr(X, "ndim", 2) == 3
+            or (isinstance(X, list | tuple) and not X)
+        ):
             bags = as_bags(X, self.token_dim)
             if reset:
                 self.n_features_in_ = bags.dim
@@ -334,21 +356,9 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
             raise ValueError(f"X has instances of width {bags.dim}; the model was trained on width {self.maps_[0].dim}")
         return bags
 
-    def _set_scores(self, scores: list[Score]) -> None:
-        most = max(len(score.pooling.queries) for score in scores)
-        # a score that pools by the mean has one query of zero; more of them, read by nothing, change nothing
-        self.queries_ = np.stack([_filled(score.pooling.queries, most) for score in scores])
-        self.readouts_ = np.stack([_filled(score.pooling.readouts, most) for score in scores])
-        self.intercepts_ = np.stack([_filled(score.pooling.biases[:, None], most)[:, 0] for score in scores])
-        self.maps_ = [score.map for score in scores]
-
     def _scores(self) -> list[Score]:
-        parts = zip(self.maps_, self.queries_, self.readouts_, self.intercepts_, strict=True)
+        parts = zip(self.maps_, self.queries_, self.readouts_, self.query_intercepts_, strict=True)
         return [Score(seen, Pooling(*pooling)) for seen, *pooling in parts]
-
-
-def _filled(rows: Array, count: int) -> Array:
-    return np.vstack([rows, np.zeros((count - len(rows), rows.shape[1]))])
 
 
 def _squeezed(columns: Array) -> Array:

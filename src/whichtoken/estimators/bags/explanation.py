@@ -7,13 +7,38 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from whichtoken.display.decision import Decision
+from whichtoken.display.decision import Change, Decision, Piece, Reason
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._explanation import Explained, outcome_json, plain_label, ranked
+from whichtoken.estimators._explanation import Explained, named_probabilities, outcome_json, plain_label, ranked
 
 if TYPE_CHECKING:
     from whichtoken.estimators.bags.classifier import BagClassifier
+
+Array = NDArray[np.float64]
+
+
+def smallest_deletion(scores: Array, values: Array) -> list[int]:
+    """A provably smallest set of instances without which a bag gets another label; empty if there is none.
+
+    At least one instance is left. Any smaller number of instances may be deleted, whichever, without a change.
+
+    Parameters
+    ----------
+    scores : array (L,)
+        x_l . q.
+    values : array (L,)
+        x_l . w + b.
+    """
+    terms = np.exp(scores - scores.max()) * values
+    positive = bool(terms.sum() > 0)
+    order = np.argsort(-terms if positive else terms, kind="stable")
+    # what is left after k deletions, summed from the other end: differences of sums would be rounding once little is left
+    left = np.cumsum(terms[order][::-1])[::-1]  # (L,): left[k] without the first k
+    flipped = (left <= 0) if positive else (left > 0)
+    flipped[0] = False  # nothing is deleted
+    return order[: np.argmax(flipped)].tolist()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -23,23 +48,22 @@ class InstanceReason(Shown):
     instance: int  # from 1, in the order of the bag
     attention: float  # the mean over queries
     over_uniform: float  # attention over 1/L: 1 is nothing special
-    contribution: float  # to the decision
+    contribution: float  # to the decision, positive where it speaks for the label
 
 
 @dataclass(frozen=True)
 class BagExplanation(Explained):
     """Why a bag gets its label: `decision` is the sum of the contributions.
 
-    For two classes contributions are positive where they speak for the second class; for more, where they speak for `label`.
-    Attention sums to one, so the bias is part of what each instance contributes, and shifts or other units of the features
-    change nothing.
+    A contribution is positive where it speaks for `label`, whatever the number of classes. Attention sums to one, so the bias
+    is part of what each instance contributes, and shifts or other units of the features change nothing.
     """
 
     bag: Any
     label: Any
     probability: float
     probabilities: dict[Any, float]  # of every label, the most probable first
-    decision: float
+    decision: float  # the score for the label
     reasons: list[InstanceReason]  # the largest contribution first
     certified: bool  # with one query and two classes; otherwise nothing is said about deletions
     counterfactual: list[int] | None  # fewest instances to delete until the label changes; None: no deletion does
@@ -48,7 +72,7 @@ class BagExplanation(Explained):
 
     @property
     def bias(self) -> float:
-        """What the score is without any instance: nothing, as the bias is shared out with the attention."""
+        """The score without any instance: 0, because the bias is shared out with the attention."""
         return 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -58,10 +82,45 @@ class BagExplanation(Explained):
         )
 
     def view(self, number: int = 1) -> Decision:
-        """As people read it."""
-        from whichtoken.estimators.bags.view import view_of
+        """The instances, the reasons and the smallest deletion, as people read them."""
+        struck = set(self.counterfactual or ())
+        return Decision(
+            kind="bag",
+            name=str(self.bag),
+            probabilities=named_probabilities(self),
+            score=self.decision,
+            start=0.0,
+            start_name="",
+            change=self._change(),
+            pieces=tuple(
+                Piece(
+                    str(reason.instance),
+                    reason.contribution,
+                    f"instance {reason.instance}: attention {reason.attention:.3f} ({reason.over_uniform:.2f} of uniform),"
+                    f" adds {reason.contribution:+.3f}",
+                    reason.instance in struck,
+                )
+                for reason in sorted(self.reasons, key=lambda reason: reason.instance)
+            ),
+            headings=("instance", "attention", "over uniform", f"adds to {self.label}"),
+            reasons=tuple(
+                Reason(
+                    (str(r.instance), f"{r.attention:.3f}", f"{r.over_uniform:.2f}", f"{r.contribution:+.3f}"),
+                    r.contribution,
+                    r.instance in struck,
+                )
+                for r in self.reasons
+            ),
+            separator=" ",
+        )
 
-        return view_of(self)
+    def _change(self) -> Change:
+        if self.counterfactual:
+            verb = "deleting instance" + ("s" if len(self.counterfactual) > 1 else "")
+            return Change(tuple(map(str, self.counterfactual)), str(self.flips_to), verb)
+        if not self.certified:
+            return Change((), none="what would change the label is known exactly for one query and two classes only")
+        return Change((), none="no deletion of instances changes the label")
 
 
 def bag_explanations(model: BagClassifier, X: Any, names: Sequence[Any] | None = None) -> list[BagExplanation]:
@@ -73,21 +132,21 @@ def bag_explanations(model: BagClassifier, X: Any, names: Sequence[Any] | None =
     codes = np.searchsorted(model.classes_, model.predict(X))
     count, queries = model.queries_.shape[:2]
     certified = (count, queries) == (1, 1)
-    deletions = model.counterfactuals(X) if certified else [None] * len(scores)
-    parts = zip(codes, model.attention(X), model.contributions(X), deletions, strict=True)
+    deletions = model.counterfactuals(X) if certified else [[]] * len(scores)
     found = []
-    for i, (code, weights, added, deletion) in enumerate(parts):
-        score = code if count > 1 else 0
+    for i, parts in enumerate(zip(codes, model.attention(X), model.contributions(X), deletions, strict=True)):
+        code, weights, added, deleted = parts
+        # the one score of two classes speaks for the second
+        score, side = (code, 1) if count > 1 else (0, 1 if code else -1)
         attention = weights.reshape(-1, count, queries)[:, score].mean(axis=1)
-        contributions = added.reshape(-1, count)[:, score]
-        deleted = deletion.deleted if deletion else None
+        contributions = side * added.reshape(-1, count)[:, score]
         found.append(
             BagExplanation(
                 bag=i + 1 if names is None else names[i],
                 label=model.classes_[code],
                 probability=float(probabilities[i, code]),
                 probabilities=ranked(model.classes_, probabilities[i]),
-                decision=float(scores[i, score]),
+                decision=side * float(scores[i, score]),
                 reasons=[
                     InstanceReason(
                         int(k) + 1, float(attention[k]), float(len(attention) * attention[k]), float(contributions[k])
@@ -95,9 +154,9 @@ def bag_explanations(model: BagClassifier, X: Any, names: Sequence[Any] | None =
                     for k in np.argsort(-np.abs(contributions), kind="stable")
                 ],
                 certified=certified,
-                counterfactual=None if deleted is None else [k + 1 for k in deleted],
-                robust_to=deletion.robust_to if deletion else None,
-                flips_to=None if deleted is None else model.classes_[1 - code],  # certified for two classes only
+                counterfactual=[k + 1 for k in deleted] or None,
+                robust_to=(len(deleted) or len(attention)) - 1 if certified else None,
+                flips_to=model.classes_[1 - code] if deleted else None,
             )
         )
     return found

@@ -1,4 +1,4 @@
-"""A study planned from a pilot: what the pilot shows, whether the theory fits it, and what more bags would bring.
+"""Plan a study from a pilot: what the pilot shows, whether the theory fits it, and what more bags would bring.
 
 The theory of sparse tokens (`theory.sparse_tokens.plan`) is about its own model and says nothing about others. So the pilot
 is cross-validated with `BagClassifier` first. Where the two agree, the theory makes the forecast sharp; where they do not,
@@ -15,23 +15,230 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import beta
+from scipy.linalg import qr
+from scipy.special import expit, logit, xlog1py, xlogy
+from scipy.stats import beta, binom
+from sklearn.base import clone
+from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
+from whichtoken.attention import RaggedArray
 from whichtoken.checks import check_count, check_range
-from whichtoken.data.bags import Bags, as_bags
-from whichtoken.data.sparse_task import Task
+from whichtoken.datasets.sparse_tokens import Task
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
-from whichtoken.estimators._labels import encode_labels
-from whichtoken.estimators.bags import forecast
+from whichtoken.estimators._classes import encode_labels, signs_of
 from whichtoken.estimators.bags.classifier import BagClassifier
-from whichtoken.estimators.bags.forecast import CrossValidated, CurvePoint
-from whichtoken.estimators.bags.pilot_tokens import equal_lengths, usable_features
+from whichtoken.estimators.bags.data import LabeledBags, as_bags, instance_scaling
+from whichtoken.estimators.bags.training import Queries
 from whichtoken.theory.sparse_tokens import PilotEstimate, Plan, estimate_task, plan
-from whichtoken.theory.sparse_tokens.learning_curve import curve_laws
-from whichtoken.theory.sparse_tokens.planner import few_in_a_stage
+from whichtoken.theory.sparse_tokens.design import LEAST, best_shared_design
+from whichtoken.theory.sparse_tokens.pilot import FOLDS as STRENGTH_FOLDS
+from whichtoken.theory.sparse_tokens.planner import bag_error, small_stage_warnings
 
 Array = NDArray[np.float64]
+
+DEPENDENT = 1e-10  # share of a feature's variance below which it follows from the others
+
+
+def equal_lengths(bags: RaggedArray, notes: list[str]) -> tuple[Array, NDArray[np.intp]]:
+    """Tokens (k, L, d) that the theory can read, and the bags they come from.
+
+    Ragged bags give a random part of their instances, as many as three quarters of them have; that keeps the informative
+    share, not the number.
+    """
+    length = max(2, int(np.quantile(bags.lengths, 0.25)))
+    rows = np.flatnonzero(bags.lengths >= length)
+    if bags.lengths.min() == bags.lengths.max() == length:
+        return bags.vectors.reshape(len(bags), length, -1).astype(float, copy=False), rows
+    notes.append(
+        f"bags have {bags.lengths.min()} to {bags.lengths.max()} instances, and the theory is for one length: it sees"
+        f" {length} instances drawn from each of {len(rows)} bags"
+    )
+    rng = np.random.default_rng(0)
+    drawn = [bags[i][rng.permutation(bags.lengths[i])[:length]] for i in rows]
+    return np.array(drawn, dtype=float).reshape(len(rows), length, bags.dim), rows
+
+
+def usable_features(negative: Array, names: Sequence[str] | None, notes: list[str]) -> NDArray[np.intp]:
+    """Features that vary within negative sequences and do not follow from others; notes name the rest."""
+    dim = negative.shape[2]
+    if not negative.size:
+        return np.arange(dim)
+
+    def leave_out(places: NDArray[np.intp], why: str) -> None:
+        if places.size:
+            shown = [str(names[place]) if names is not None else f"feature {place + 1}" for place in places[:5]]
+            more = f" and {places.size - 5} more" if places.size > 5 else ""
+            notes.append(f"the theory leaves out {', '.join(shown)}{more}: {why}")
+
+    spread = (negative - negative.mean(axis=1, keepdims=True)).reshape(-1, dim)
+    scale = np.sqrt((spread**2).mean(axis=0))
+    size = np.abs(negative).reshape(-1, dim).max(axis=0)
+    varies = np.flatnonzero(scale > 1e-12 * np.maximum(size, 1e-300))
+    leave_out(np.setdiff1d(np.arange(dim), varies), "the same within every negative bag")
+    if len(varies) > len(spread):
+        return varies  # more features than rows: the estimate does not decorrelate them anyway
+    _, triangle, order = qr(spread[:, varies] / scale[varies], mode="economic", pivoting=True)
+    free = np.abs(np.diag(triangle)) ** 2 > DEPENDENT * len(spread)
+    kept = np.sort(varies[order[: len(free)][free]])
+    leave_out(np.setdiff1d(varies, kept), "linear in the others")
+    return kept
+
+
+SHARES = (0.25, 0.45, 0.8)  # of the pilot that are trained on
+FOLDS, REPEATS = 5, 2
+DRAWS = 20_000
+LEVEL = 0.9
+DISCREPANCY = 0.2  # of the theory's log-odds, as simulated, with the tails of Student's t with 4 degrees of freedom
+RUN_TO_RUN = 0.1  # deviation of the log-odds of the error between training runs, as simulated
+EXPONENT = (math.log(0.6), 0.5)  # of power laws: mean and deviation of its logarithm
+RULED_OUT = (
+    0.05  # a chance below which the cross-validation contradicts the theory: to doubt it wrongly only costs width
+)
+
+
+@dataclass(frozen=True)
+class CurvePoint(Shown):
+    """Predicted error of `BagClassifier` with so many bags, and its 90 % interval."""
+
+    samples: int
+    error: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class CrossValidated:
+    """Errors of the pilot's bags with training sets of several sizes, the largest last."""
+
+    sizes: Array  # (k,)
+    wrong: Array  # (k, n): in which share of the repeats each bag got the wrong label
+
+    @property
+    def errors(self) -> Array:
+        """Mean error at each size, (k,)."""
+        return np.asarray(self.wrong.mean(axis=1))
+
+    @property
+    def bags(self) -> int:
+        """Bags of the pilot."""
+        return int(self.wrong.shape[1])
+
+    def level(self, errors: Array) -> Array:
+        """Log-likelihood of true errors (draws,) at the largest size: binomial."""
+        safe, wrong = np.clip(errors, 1e-6, 1 - 1e-6), float(self.errors[-1]) * self.bags
+        return np.asarray(xlogy(wrong, safe) + xlog1py(self.bags - wrong, -safe))
+
+    def decline(self, errors: Array) -> Array:
+        """Log-likelihood of true errors (draws, k) by how much worse the smaller sizes are: Gaussian."""
+        total = np.zeros(len(errors))
+        for k in range(len(self.sizes) - 1):
+            difference = self.wrong[k] - self.wrong[-1]
+            variance = (difference.var() + 1 / self.bags) / self.bags
+            misfit = difference.mean() - (errors[:, k] - errors[:, -1])
+            total -= misfit**2 / (2 * variance) / (len(self.sizes) - 1)  # they share bags: together one observation
+        return total
+
+
+def cross_validated(model: Any, bags: RaggedArray, codes: NDArray[np.intp], seed: int) -> CrossValidated:
+    """Train on parts of the pilot and try on bags that were left out; each bag is tried as often at every size."""
+    fewest = int(np.bincount(codes).min())
+    folds = min(FOLDS, fewest)
+    if folds < 2:
+        raise ValueError(f"a pilot needs at least two bags of each class; one class has {fewest}")
+    wrong = np.zeros((len(SHARES), len(codes)))
+    sizes = np.zeros(len(SHARES))
+    for repeat in range(REPEATS):
+        rng = np.random.default_rng([seed, repeat])
+        for inside, outside in StratifiedKFold(folds, shuffle=True, random_state=repeat).split(codes, codes):
+            order, test = _nested(inside, codes, rng), bags[outside]
+            for k, share in enumerate(SHARES):
+                rows = order[: max(4, min(len(order), round(share * len(codes))))]
+                fitted = clone(model).fit(bags[rows], codes[rows])
+                wrong[k, outside] += (fitted.predict(test) != codes[outside]) / REPEATS
+                sizes[k] += len(rows) / (REPEATS * folds)
+    return CrossValidated(sizes, wrong)
+
+
+def theory_curves(
+    task: Task, estimate: PilotEstimate, samples: Array, known_prevalence: bool, rng: np.random.Generator
+) -> Array:
+    """Errors (DRAWS, k) of curves that the theory allows at these sizes (k,).
+
+    The number of signal tokens is drawn among those that the pilot allows; strength and prevalence move the log-odds of the
+    error along a line. Each size has the design that is best for the task.
+    """
+    designs = [best_shared_design(task, size / estimate.dim, False) for size in samples]
+
+    def log_odds(variant: Task) -> Array:
+        errors = [design.error(variant, size / estimate.dim) for design, size in zip(designs, samples, strict=True)]
+        known = np.clip(np.nan_to_num(errors, nan=variant.trivial_error), LEAST, variant.trivial_error)
+        return np.asarray(logit([bag_error(variant, error) for error in known]))
+
+    prevalence_step = np.zeros(len(designs))
+    if not known_prevalence:
+        step = math.sqrt(task.prevalence * (1 - task.prevalence) / estimate.samples)
+        varied = replace(task, prevalence=min(task.prevalence + step, 1 - step / 2))
+        prevalence_step = log_odds(varied) - log_odds(task)
+    centers, strength_steps = [], []  # of each number of signal tokens, (k,) each
+    for candidate in estimate.candidates:
+        variant = replace(task, signal_tokens=candidate.signal_tokens)
+        likely, weaker = (
+            log_odds(replace(variant, strength=math.exp(candidate.log_strength - shift)))
+            for shift in (0.0, candidate.deviation)
+        )
+        centers.append(likely)
+        strength_steps.append(weaker - likely)
+    weights = np.array([candidate.weight for candidate in estimate.candidates])
+    chosen = rng.choice(len(weights), DRAWS, p=weights / weights.sum())
+    drawn = (
+        np.stack(centers)[chosen] + rng.standard_t(STRENGTH_FOLDS - 1, (DRAWS, 1)) * np.stack(strength_steps)[chosen]
+    )
+    drawn += rng.standard_normal((DRAWS, 1)) * prevalence_step + DISCREPANCY * rng.standard_t(4, (DRAWS, 1))
+    return np.asarray(expit(drawn))
+
+
+def power_curves(measured: CrossValidated, samples: Array, trivial: float, rng: np.random.Generator) -> Array:
+    """Errors (DRAWS, k) of power laws at these sizes, with any error at the pilot's largest size and any limit below it."""
+    # the error at the largest size is drawn as the binomial law allows it, so only the decline is left to weigh
+    wrong = measured.errors[-1] * measured.bags
+    now = np.minimum(rng.beta(wrong + 0.5, measured.bags - wrong + 0.5, (DRAWS, 1)), max(trivial, 0.5))
+    exponents = np.exp(EXPONENT[0] + EXPONENT[1] * rng.standard_normal((DRAWS, 1)))
+    limits = now * rng.uniform(0, 1, (DRAWS, 1))
+    errors: Array = limits + (now - limits) * (samples / measured.sizes[-1]) ** -exponents
+    return np.minimum(errors, max(trivial, 0.5))
+
+
+def curve_points(errors: Array, weights: Array, samples: Sequence[int], rng: np.random.Generator) -> list[CurvePoint]:
+    """Median and interval of the error of one training run at each size, of curves (draws, k) with these weights (draws,)."""
+    safe = np.clip(errors, 1e-9, 1 - 1e-9)
+    once = expit(np.log(safe) - np.log1p(-safe) + RUN_TO_RUN * rng.standard_normal(errors.shape))
+    levels = ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2)
+    points = []
+    for column, size in zip(once.T, samples, strict=True):
+        order = np.argsort(column)
+        reached = np.cumsum(weights[order])
+        places = [min(np.searchsorted(reached, level * reached[-1]), len(order) - 1) for level in levels]
+        low, middle, high = (float(column[order][place]) for place in places)
+        points.append(CurvePoint(int(size), middle, low, high))
+    return points
+
+
+def normalized(logs: Array) -> Array:
+    """Weights (draws,) that sum to one."""
+    weights = np.exp(logs - logs.max())
+    return np.asarray(weights / weights.sum())
+
+
+def _nested(inside: NDArray[np.intp], codes: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.intp]:
+    """Rows in an order of which every beginning has about the same share of each class."""
+    place = np.empty(len(inside))
+    for code in np.unique(codes[inside]):
+        members = np.flatnonzero(codes[inside] == code)
+        place[rng.permutation(members)] = (np.arange(len(members)) + 0.5) / len(members)
+    return inside[np.argsort(place, kind="stable")]
+
 
 MULTIPLES = (2, 5, 10)  # of the pilot, for the learning curve
 SEARCHED = np.geomspace(0.5, 100, 60)  # multiples among which the size for a target is looked for
@@ -112,7 +319,10 @@ def plan_study(
     dim: int | None = None,
     random_state: int = 0,
 ) -> StudyPlan:
-    """Plan a study from a labelled pilot.
+    """Say from a labeled pilot how many bags a study needs, and which error to expect.
+
+    Reach for it before you collect data: it cross-validates `BagClassifier` on the pilot, draws the learning curve with an
+    interval, and says whether the theory of sparse tokens fits the pilot or is contradicted by it.
 
     Parameters
     ----------
@@ -127,7 +337,7 @@ def plan_study(
     length, signal_tokens, strength, prevalence, dim : optional
         What is known of the task; the rest is estimated for a task that has these values.
     random_state : int
-        For the folds and the draws of curves.
+        Seed for the folds and the draws of curves.
 
     Returns
     -------
@@ -137,22 +347,25 @@ def plan_study(
     Examples
     --------
     >>> import numpy as np
-    >>> from whichtoken.data import SparseTokens
+    >>> from whichtoken.datasets import SparseTokens
     >>> from whichtoken.estimators import plan_study
     >>> task = SparseTokens(length=10, signal_tokens=1, strength=6.0, prevalence=0.5, dim=12)
     >>> study = plan_study(pilot=task.sample(120, np.random.default_rng(0)))
     >>> study.learning_curve[-1].samples
     1200
     """
-    _check_wanted(samples, target_error)
+    if samples is not None:
+        check_count("samples", samples, 4)
+    if target_error is not None:
+        check_range("target_error", target_error, 0.0, 0.5)
     given = dict(zip(GIVEN, (length, signal_tokens, strength, prevalence, dim), strict=True))
     curve = StudyCurve.of(*pilot, given=given, features=features, seed=random_state)
-    check, planned = curve.check, samples or curve.check.bags
-    theory, doubts = _by_theory(curve, planned, target_error)
-    now, *later = curve.points([planned, *(multiple * check.bags for multiple in MULTIPLES)])
+    planned = samples or curve.check.bags
+    theory, doubts = curve.theory_plan(planned, target_error)
+    now, *later = curve.points([planned, *(multiple * curve.check.bags for multiple in MULTIPLES)])
     needed, sure = curve.sizes_for(target_error)
     study = StudyPlan(
-        pilot=check,
+        pilot=curve.check,
         contradictions=curve.contradictions,
         theory=theory,
         estimate=curve.estimate,
@@ -165,41 +378,19 @@ def plan_study(
         recommendation=_recommendation(curve, target_error, needed, sure, later),
         notes=(),
     )
-    limits = [] if study.beats_floor else doubts
-    return replace(study, notes=(*curve.notes, *limits, *_theory_notes(curve, theory), *_unused(given, curve.fits)))
-
-
-def _by_theory(curve: StudyCurve, samples: int, target: float | None) -> tuple[Plan | None, list[str]]:
-    """The theory's plan for the task that the pilot shows, and what it says against the target."""
-    if curve.task is None or curve.estimate is None:
-        return None, []
-    task = {**asdict(curve.task), "dim": curve.estimate.dim, "samples": samples}
-    try:
-        return plan(**task, target_error=target if curve.fits else None), []
-    except UsageError as error:  # it rules the target out, for a task that is only estimated: no reason to refuse
-        return plan(**task), [f"by the theory, as far as the pilot shows, {error}"]
-
-
-def _theory_notes(curve: StudyCurve, theory: Plan | None) -> list[str]:
-    """What is to be said of the estimate and, where it is relied on, of the theory's plan."""
-    if curve.task is None or curve.estimate is None or theory is None:
-        return []
-    notes = list(curve.estimate.warnings)
-    if curve.fits:
-        fewest = min(theory.samples, theory.attention.samples_needed or theory.samples)
-        split = list(few_in_a_stage(curve.task, fewest, theory.design))  # BagClassifier splits nothing
-        notes += [warning for warning in theory.warnings if warning not in split]
-    return notes
-
-
-def _unused(given: Mapping[str, Any], fits: bool) -> list[str]:
-    """Values that were given for the theory, where the forecast does not follow it."""
-    names = [
+    notes = [*curve.notes, *([] if study.beats_floor else doubts)]
+    if curve.task is not None and curve.estimate is not None and theory is not None:
+        notes += curve.estimate.warnings
+        if curve.fits:
+            fewest = min(theory.samples, theory.attention.samples_needed or theory.samples)
+            split = list(small_stage_warnings(curve.task, fewest, theory.design))  # BagClassifier splits nothing
+            notes += [warning for warning in theory.warnings if warning not in split]
+    unused = [
         f"{name}={given[name]:g}" for name in ("signal_tokens", "strength", "prevalence") if given[name] is not None
     ]
-    if fits or not names:
-        return []
-    return [f"the forecast does not follow the theory, so it does not use {', '.join(names)}"]
+    if unused and not curve.fits:
+        notes.append(f"the forecast does not follow the theory, so it does not use {', '.join(unused)}")
+    return replace(study, notes=tuple(notes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,13 +411,19 @@ class StudyCurve:
     ) -> StudyCurve:
         """Cross-validate the pilot and estimate the task of the theory."""
         bags = as_bags(X)
-        classes, codes = _two_classes(y, len(bags))
-        measured = forecast.cross_validated(BagClassifier(random_state=seed), bags, codes, seed=seed)
+        classes, codes = encode_labels(y, len(bags))
+        if len(classes) != 2:
+            some = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
+            raise UsageError(f"planning is for two classes; this pilot has {len(classes)}: {some}")
+        measured = cross_validated(BagClassifier(random_state=seed), bags, codes, seed=seed)
         notes: list[str] = []
         estimate = _estimated(bags, codes, given, features, notes)
-        task = _task(given, estimate) if estimate else None
-        known = given["prevalence"] is not None
-        return cls(measured, _pilot_check(bags, classes, codes, measured), estimate, task, known, seed, tuple(notes))
+        task = None
+        if estimate:
+            known = {name: getattr(estimate, name) if given[name] is None else given[name] for name in GIVEN[:4]}
+            task = Task(**known)
+        check = _pilot_check(bags, (str(classes[0]), str(classes[1])), codes, measured)
+        return cls(measured, check, estimate, task, given["prevalence"] is not None, seed, tuple(notes))
 
     @cached_property
     def contradictions(self) -> tuple[str, ...]:
@@ -234,7 +431,11 @@ class StudyCurve:
         if self.task is None or self.estimate is None:
             return ()
         errors = self._by_theory(self.measured.sizes)[:, -1]
-        if forecast.chance(errors, self.measured) >= forecast.RULED_OUT:
+        # how likely so extreme a cross-validated error is, two-sided, if one of these errors is the true one
+        bags = self.measured.bags
+        wrong = round(float(self.measured.errors[-1]) * bags)
+        below, above = binom.cdf(wrong, bags, errors).mean(), binom.sf(wrong - 1, bags, errors).mean()
+        if min(1.0, 2 * min(float(below), float(above))) >= RULED_OUT:
             return self.estimate.misfits
         low, high = np.quantile(errors, [0.05, 0.95])
         sentence = (
@@ -256,10 +457,10 @@ class StudyCurve:
             logs = self.measured.level(errors[:, known - 1]) + self.measured.decline(errors[:, :known])
         else:
             rng = np.random.default_rng(self.seed)
-            errors = forecast.power_curves(self.measured, sizes, self.check.constant_error, rng)
+            errors = power_curves(self.measured, sizes, self.check.constant_error, rng)
             logs = self.measured.decline(errors[:, :known])
         rng = np.random.default_rng([self.seed, 1])
-        points = forecast.curve_points(errors[:, known:], forecast.normalised(logs), samples, rng)
+        points = curve_points(errors[:, known:], normalized(logs), samples, rng)
         if not self.check.too_few:
             return points
         low, high = self.check.error_interval  # so few bags do not show that more of them help
@@ -277,30 +478,27 @@ class StudyCurve:
         )
         return needed, sure
 
+    def theory_plan(self, samples: int, target: float | None) -> tuple[Plan | None, list[str]]:
+        """The theory's plan for the task that the pilot shows, and what it says against the target."""
+        if self.task is None or self.estimate is None:
+            return None, []
+        task = {**asdict(self.task), "dim": self.estimate.dim, "samples": samples}
+        try:
+            return plan(**task, target_error=target if self.fits else None), []
+        except UsageError as error:  # it rules the target out, for a task that is only estimated: no reason to refuse
+            return plan(**task), [f"by the theory, as far as the pilot shows, {error}"]
+
     def _by_theory(self, sizes: Array) -> Array:
         assert self.task is not None
         assert self.estimate is not None
-        laws = curve_laws(self.task, self.estimate, tuple(sizes), self.known_prevalence)
-        return forecast.theory_curves(list(laws), np.random.default_rng(self.seed))
+        rng = np.random.default_rng(self.seed)
+        return theory_curves(self.task, self.estimate, sizes, self.known_prevalence, rng)
 
 
-def _two_classes(y: ArrayLike, bags: int) -> tuple[tuple[str, str], NDArray[np.intp]]:
-    classes, codes = encode_labels(y, bags)
-    if len(classes) != 2:
-        some = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
-        raise UsageError(f"planning is for two classes; this pilot has {len(classes)}: {some}")
-    return (str(classes[0]), str(classes[1])), codes
-
-
-def _check_wanted(samples: int | None, target_error: float | None) -> None:
-    if samples is not None:
-        check_count("samples", samples, 4)
-    if target_error is not None:
-        check_range("target_error", target_error, 0.0, 0.5)
-
-
-def _pilot_check(bags: Bags, classes: tuple[str, str], codes: NDArray[np.intp], measured: CrossValidated) -> PilotCheck:
-    wrong, tail = float(measured.errors[-1]) * len(bags), (1 - forecast.LEVEL) / 2
+def _pilot_check(
+    bags: RaggedArray, classes: tuple[str, str], codes: NDArray[np.intp], measured: CrossValidated
+) -> PilotCheck:
+    wrong, tail = float(measured.errors[-1]) * len(bags), (1 - LEVEL) / 2
     low, high = beta.ppf([tail, 1 - tail], wrong + 0.5, len(bags) - wrong + 0.5)  # Jeffreys
     error = float(measured.errors[-1])
     share = float(codes.mean())
@@ -324,7 +522,11 @@ def _pilot_check(bags: Bags, classes: tuple[str, str], codes: NDArray[np.intp], 
 
 
 def _estimated(
-    bags: Bags, codes: NDArray[np.intp], given: Mapping[str, Any], features: Sequence[str] | None, notes: list[str]
+    bags: RaggedArray,
+    codes: NDArray[np.intp],
+    given: Mapping[str, Any],
+    features: Sequence[str] | None,
+    notes: list[str],
 ) -> PilotEstimate | None:
     """The task of the theory as the pilot shows it; None, with a note, where it shows none."""
     tokens, rows = equal_lengths(bags, notes)
@@ -339,12 +541,6 @@ def _estimated(
     except ValueError as error:
         notes.append(f"the theory of sparse tokens says nothing here: {error}")
         return None
-
-
-def _task(given: Mapping[str, Any], estimate: PilotEstimate) -> Task:
-    """The task, from what was given and what the pilot says."""
-    found = {name: getattr(estimate, name) if given[name] is None else given[name] for name in GIVEN[:4]}
-    return Task(**found)
 
 
 def _recommendation(
@@ -369,5 +565,115 @@ def _recommendation(
         return f"Train BagClassifier on all bags, split nothing; by {basis}, {gain}."
     if needed is None:
         return f"By {basis}, an error of {target:g} is not in sight with up to {int(SEARCHED[-1] * bags)} bags."
-    firm = f"; {sure} to be nearly sure" if sure else ", and no number up to 100 times the pilot makes it nearly sure"
+    firm = (
+        f"; {sure} for 95 % confidence" if sure else ", and no number up to 100 times the pilot gives 95 % confidence"
+    )
     return f"Plan for about {needed} bags to reach an error of {target:g} with BagClassifier, by {basis}{firm}."
+
+
+@dataclass(frozen=True)
+class Diagnosis(Shown):
+    """The task as the data show it, with the planner's errors beside cross-validated ones; None where nothing can be said."""
+
+    samples: int
+    strength: float | None  # of the signal, in noise standard deviations
+    strength_interval: tuple[float, float] | None  # 95 %
+    informative_share: float | None  # instances of a positive bag that carry the signal
+    informative_interval: tuple[float, float] | None  # 95 %
+    alignment: float  # cosine of a query with the signal, from queries of the two halves of the data
+    planned_alignment: float | None  # the theory's, for the planner's split
+    planned_error: float | None
+    planned_mean_error: float | None
+    bayes_floor: float | None
+    cross_validated_error: float
+    cross_validated_mean_error: float
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Localization(Shown):
+    """How well instances with a label are found in bags that have some of both kinds."""
+
+    attention_auc: float  # over all instances of these bags
+    contribution_auc: float
+    attention_precision: float  # average precision
+    contribution_precision: float
+    top_hit: float  # share of bags whose most attended instance is a labeled one
+    bags: int
+
+
+def diagnose(model: BagClassifier, bags: RaggedArray, y: ArrayLike) -> Diagnosis:
+    """Estimate the task of Barnfield, Cui, Lu (arXiv 2509.25153) from bags of two classes, and check it against training."""
+    classes, codes = encode_labels(y, len(bags))
+    if len(classes) != 2:
+        raise ValueError(f"diagnose needs two classes; y has {len(classes)}")
+    (signs,) = signs_of(codes, 2)
+    fewest = int(np.bincount(codes).min())
+    if fewest < 4:
+        raise ValueError(f"diagnose needs at least 4 bags of each class; one has {fewest}")
+    notes: list[str] = []
+    pilot, rows = equal_lengths(bags, notes)
+    planned = estimate = None
+    try:
+        estimate = estimate_task(pilot, signs[rows])
+        task = {name: getattr(estimate, name) for name in ("length", "signal_tokens", "strength", "prevalence", "dim")}
+        planned = plan(**task, samples=len(bags))
+        notes += [*estimate.misfits, *estimate.warnings, *planned.warnings]
+    except ValueError as error:
+        notes.append(str(error))
+    # two halves give queries that miss the signal by as much, independently: their cosine is the square of the alignment
+    halves = [rows for _, rows in StratifiedKFold(2, shuffle=True, random_state=0).split(codes, codes)]
+    data, scaling = LabeledBags(bags, signs, np.ones(len(bags))), instance_scaling(bags)
+    first, second = (Queries(data[half], scaling, 1).first for half in halves)
+    # a network trains its queries and cannot pool by the mean, so the mean is then that of the instances themselves
+    own = {"instance_map": "linear"} if model.instance_map == "network" else {}
+    candidates = (model, clone(model).set_params(inverse_temperature=0.0, **own))
+    splitter = StratifiedKFold(min(FOLDS, fewest), shuffle=True, random_state=0)
+    measured, pooled = (
+        float(np.count_nonzero(cross_val_predict(one, bags, codes, cv=splitter) != codes) / len(codes))
+        for one in candidates
+    )
+    length = pilot.shape[1]
+    low, high = estimate.signal_tokens_interval if estimate else (0, 0)
+    return Diagnosis(
+        samples=len(bags),
+        strength=estimate.strength if estimate else None,
+        strength_interval=estimate.strength_interval if estimate else None,
+        informative_share=estimate.signal_tokens / length if estimate else None,
+        informative_interval=(low / length, high / length) if estimate else None,
+        alignment=math.sqrt(max(0.0, float(first @ second))),
+        planned_alignment=planned.design.alignment if planned else None,
+        planned_error=planned.attention.error if planned else None,
+        planned_mean_error=planned.pooled.error if planned else None,
+        bayes_floor=planned.bayes_floor if planned else None,
+        cross_validated_error=measured,
+        cross_validated_mean_error=pooled,
+        notes=tuple(notes),
+    )
+
+
+def localization(attention: list[Array], contributions: list[Array], instance_labels: list[ArrayLike]) -> Localization:
+    """Compare scores of instances, (L_i,) per bag, with labels that are True where an instance matters, (L_i,) per bag."""
+    if attention[0].ndim != 1:
+        raise ValueError("localization needs one query and two classes")
+    truths = [np.asarray(labels, dtype=bool) for labels in instance_labels]
+    if len(truths) != len(attention):
+        raise ValueError(f"instance_labels has {len(truths)} entries for {len(attention)} bags")
+    for i, (scores, truth) in enumerate(zip(attention, truths, strict=True)):
+        if truth.shape != scores.shape:
+            raise ValueError(
+                f"instance_labels of bag {i} have shape {truth.shape}; the bag has {len(scores)} instances"
+            )
+    mixed = [i for i, truth in enumerate(truths) if truth.any() and not truth.all()]
+    if not mixed:
+        raise ValueError("instance_labels: no bag has both labeled and other instances")
+    truth = np.concatenate([truths[i] for i in mixed])
+    attended, added = (np.concatenate([scores[i] for i in mixed]) for scores in (attention, contributions))
+    return Localization(
+        attention_auc=float(roc_auc_score(truth, attended)),
+        contribution_auc=float(roc_auc_score(truth, added)),
+        attention_precision=float(average_precision_score(truth, attended)),
+        contribution_precision=float(average_precision_score(truth, added)),
+        top_hit=float(np.mean([truths[i][attention[i].argmax()] for i in mixed])),
+        bags=len(mixed),
+    )

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from whichtoken.errors import UsageError
-from whichtoken.estimators import model_values as stored
+from whichtoken.estimators import model_folder as stored
 from whichtoken.estimators.bags.classifier import BagClassifier
-from whichtoken.estimators.bags.maps import MAPS, InstanceMap, Scaling, linear_map
-from whichtoken.estimators.bags.validation import BagChoice
+from whichtoken.estimators.bags.data import MAPS, InstanceMap, Scaling, linear_map
+from whichtoken.estimators.bags.validation import BagChoice, ScoreChoice
 from whichtoken.estimators.model_folder import OpenedFolder, load_model, save_model
 
 KIND = "bag-classifier"
@@ -28,9 +28,9 @@ def save_bag_classifier(model: BagClassifier, folder: str | Path) -> None:
         "classes": stored.classes_as_json(model.classes_),
         "n_features_in": model.n_features_in_,
         "feature_names_in": list(getattr(model, "feature_names_in_", [])),
-        "choices": [_choice_as_json(choice) for choice in model.choice_],
+        "choices": [_choice_as_json(choice) for choice in model.choice_.scores],
     }
-    tensors = {"queries": model.queries_, "readouts": model.readouts_, "intercepts": model.intercepts_}
+    tensors = {"queries": model.queries_, "readouts": model.readouts_, "intercepts": model.query_intercepts_}
     if model.instance_map != "linear":
         tensors |= {
             "instance_mean": model.maps_[0].scaling.mean,
@@ -59,15 +59,16 @@ def load_bag_classifier(cls: type[Model], folder: str | Path | OpenedFolder) -> 
         if fitted["feature_names_in"]:
             columns = stored.texts("feature_names_in", fitted["feature_names_in"], model.n_features_in_)
             model.feature_names_in_ = np.array(columns, dtype=object)
-        model.choice_ = [_choice_from_json(part, model.instance_map) for part in fitted["choices"]]
-        if len(model.choice_) != stored.scores(model.classes_):
-            raise UsageError(f"'choices' has {len(model.choice_)} entries for {len(model.classes_)} classes")
+        choices = [_choice_from_json(part, model.instance_map) for part in fitted["choices"]]
+        model.choice_ = BagChoice(tuple(choices))
+        if len(choices) != stored.scores(model.classes_):
+            raise UsageError(f"'choices' has {len(choices)} entries for {len(model.classes_)} classes")
         _set_tensors(model, tensors)
     return model
 
 
 def _set_tensors(model: BagClassifier, tensors: dict[str, Any]) -> None:
-    scores = len(model.choice_)
+    scores = len(model.choice_.scores)
     dim = model.n_features_in_ if model.token_dim is None else stored.count("token_dim", model.token_dim)
     mapped = model.instance_map != "linear"
     width = tensors["map_offsets"].shape[-1] if mapped else dim
@@ -80,7 +81,7 @@ def _set_tensors(model: BagClassifier, tensors: dict[str, Any]) -> None:
     if mapped:
         shapes |= {"instance_mean": (dim,), "instance_scale": (dim,)}
         shapes |= {"map_weights": (scores, dim, width), "map_offsets": (scores, width)}
-    model.queries_, model.readouts_, model.intercepts_, *rest = stored.arrays(tensors, shapes)
+    model.queries_, model.readouts_, model.query_intercepts_, *rest = stored.arrays(tensors, shapes)
     model.maps_ = [linear_map(dim)] * scores
     if mapped:
         mean, scale, weights, offsets = rest
@@ -89,18 +90,18 @@ def _set_tensors(model: BagClassifier, tensors: dict[str, Any]) -> None:
         model.maps_ = [
             InstanceMap(model.instance_map, Scaling(mean, scale), *pair) for pair in zip(weights, offsets, strict=True)
         ]
-    for choice, part in zip(model.choice_, model.queries_, strict=True):
+    for choice, part in zip(model.choice_.scores, model.queries_, strict=True):
         if choice.pooling == "mean" and part.any():
             raise UsageError("'choices' says that the mean pools, but 'queries' are not 0")
 
 
-def _choice_as_json(choice: BagChoice) -> dict[str, Any]:
+def _choice_as_json(choice: ScoreChoice) -> dict[str, Any]:
     described = asdict(choice)
     return described | {name: None if np.isnan(described[name]) else described[name] for name in LOSSES}
 
 
-def _choice_from_json(described: Any, instance_map: str) -> BagChoice:
-    part = stored.section("choices", described, [field.name for field in fields(BagChoice)])
+def _choice_from_json(described: Any, instance_map: str) -> ScoreChoice:
+    part = stored.section("choices", described, [field.name for field in fields(ScoreChoice)])
     if part["instance_map"] not in MAPS or part["instance_map"] != instance_map:
         raise UsageError(f"'choices' is for another instance_map than '{instance_map}'")
     known: dict[str, Any] = {"C": stored.number("C", part["C"], 0)}
@@ -109,4 +110,4 @@ def _choice_from_json(described: Any, instance_map: str) -> BagChoice:
     known["bandwidth"] = None if part["bandwidth"] is None else stored.number("bandwidth", part["bandwidth"], 0)
     known["steps"] = None if part["steps"] is None else stored.count("steps", part["steps"])
     known |= {name: float("nan") for name in LOSSES if known[name] is None}
-    return BagChoice(instance_map=instance_map, **known)
+    return ScoreChoice(instance_map=instance_map, **known)

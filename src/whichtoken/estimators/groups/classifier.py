@@ -1,4 +1,4 @@
-"""Features in named groups to labels: attention finds the groups that matter, a linear readout uses them."""
+"""Classify rows whose columns come in groups: attention finds the groups that matter, a linear readout uses them."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from whichtoken.checks import check_choice, check_integer, check_range
-from whichtoken.data.bags import check_values
+from whichtoken.checks import check_choice, check_features, check_integer, check_range
+from whichtoken.estimators._classes import checked_clusters, encode_labels, predicted, probabilities, signs_of
 from whichtoken.estimators._explanation import plain_label
 from whichtoken.estimators._fitted_summary import FittedSummary
-from whichtoken.estimators._labels import checked_clusters, encode_labels
-from whichtoken.estimators._scores import predicted, probabilities, signs_of
-from whichtoken.estimators.groups.layout import Layout, parse_groups
 from whichtoken.estimators.groups.selection import (
     ATTENTIONS,
     RIDGES,
     Candidates,
     GroupChoice,
+    Layout,
     Samples,
-    Standardisation,
+    Standardization,
     choose_groups,
     group_attention,
+    parse_groups,
     validation_folds,
 )
+from whichtoken.theory.sparse_tokens.convex_head import logistic_heads
 from whichtoken.threads import one_thread
-from whichtoken.training.convex_head import logistic_heads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,11 +47,14 @@ COUNTS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 
 
 class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
-    """Group selection by attention over positions, after the one-layer transformer of Zhang, Meng, Cao (arXiv 2504.08638).
+    """Classify rows of a table with the few groups of columns that matter.
 
-    Attention ranks the groups, a cross-validation says how many are kept (all of them, unless fewer predict as well), and a
-    ridge-penalised logistic readout, with a direction for each kept group, decides. As a scikit-learn selector it keeps the
-    columns of these groups.
+    Reach for it when columns belong together (the dummies of a category, the lags of a sensor, the genes of a pathway) and you
+    want to know which groups are needed. Once found, they can be kept for a new task with far fewer samples (`transfer`).
+
+    Attention over positions ranks the groups, after the one-layer transformer of Zhang, Meng, Cao (arXiv 2504.08638). A
+    cross-validation says how many are kept (all of them, unless fewer predict as well), and a ridge-penalized logistic readout,
+    with a direction for each kept group, decides. As a scikit-learn selector it keeps the columns of these groups.
 
     Parameters
     ----------
@@ -70,11 +72,11 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     keep : list of group names, optional
         Keep exactly these groups and learn only the readout; see `transfer`.
     C : float or "auto"
-        Inverse strength of the ridge on the readout of standardised columns, as in scikit-learn: the ridge beside the mean
+        Inverse strength of the ridge on the readout of standardized columns, as in scikit-learn: the ridge beside the mean
         loss is 1 / (C n). "auto" takes the best of a few by validation.
     cv : int
         Folds of the validation; fewer are used where a class has fewer members. Few folds favour few groups, which can be
-        learnt from fewer samples.
+        learned from fewer samples.
     class_weight : dict, "balanced" or None
         Weights of the classes in training and validation; `attention="full"` takes none.
     n_jobs : int, optional
@@ -82,7 +84,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     verbose : int
         1: a line for each number of groups that is tried, on standard error.
     random_state : int, RandomState or None
-        Of the cut into folds.
+        Seed for the folds.
 
     Attributes
     ----------
@@ -99,12 +101,12 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         Zero outside the selection; there is one score for two classes, and one per class for more.
     intercept_ : (n_scores,)
     column_means_ : (n_features,)
-        The average row of the training, beside which `explain` speaks.
+        The average training row, to which `explain` compares.
 
     Notes
     -----
-    Once fitted, a DataFrame needs only the columns of the selected groups and the covariates. Gaps and text are refused
-    here, as by scikit-learn; `whichtoken fit groups` fills and encodes them, and a pipeline can.
+    Once fitted, a DataFrame needs only the columns of the selected groups and the covariates. Gaps and text are refused,
+    as by scikit-learn; fill and encode them in a pipeline.
 
     Examples
     --------
@@ -151,8 +153,8 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         X : (n, features)
         y : (n,)
         groups : (n,), optional
-            Samples of one group (the visits of a patient) are never on both sides of a validation. Not to be confused with
-            the groups of columns, which the constructor takes.
+            Rows that stay together: those of one group (the visits of a patient) are never on both sides of a validation. The
+            groups of the constructor are groups of columns.
         """
         table = self._numbers(X, reset=True)
         self.classes_, codes = encode_labels(y, len(table))
@@ -201,9 +203,9 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     def contributions(self, X: ArrayLike) -> Array:
         """What each selected group, then the covariates, add to the score of an average row, for two classes.
 
-        Shape (n, selected groups + 1). Columns count from their training means, as in `explain`, so that the origin of a
-        feature does not matter; with the score of the average row, `explain(X)[0].bias`, they sum to the decision. A column of
-        several groups counts for the first of them.
+        Shape (n, selected groups + 1), positive for the second class. Columns count from their training means, as in
+        `explain`, so that the origin of a feature does not matter; with the score of the average row they sum to
+        `decision_function`. A column of several groups counts for the first of them.
         """
         check_is_fitted(self)
         if len(self.classes_) != 2:
@@ -212,7 +214,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         return np.stack([terms[:, columns].sum(axis=1) for columns in self._parts()], axis=1)
 
     def explain(self, X: ArrayLike) -> list[RowExplanation]:
-        """Why each row gets its label: contributions beside the average row, and the fewest groups that would change it."""
+        """Why each row gets its label: contributions relative to the average row, and the fewest groups that would change it."""
         from whichtoken.estimators.groups.explanation import explain_rows
 
         check_is_fitted(self)
@@ -223,7 +225,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         return [item.counterfactual or [] for item in self.explain(X)]
 
     def certificates(self, X: ArrayLike) -> pd.DataFrame:
-        """For each row, how many groups must be set to their averages before its label changes; -1: no number does."""
+        """For each row, how many groups must be set to their averages before its label changes; -1 if none changes it."""
         import pandas as pd
 
         return pd.DataFrame({"groups": [len(names) or -1 for names in self.counterfactuals(X)]})
@@ -304,7 +306,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         if isinstance(X, list | tuple) and not X:
             raise ValueError("X is empty; there must be at least one row")
         table: Array = validate_data(self, X, dtype=np.float64, reset=reset, ensure_all_finite=False)
-        check_values(table, "features")
+        check_features(table, "features")
         return table
 
     def _ridges(self, samples: int) -> tuple[float, ...]:
@@ -313,10 +315,13 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     def _select(self, samples: Samples, layout: Layout, splits: Splits) -> None:
         total = len(layout.names)
         counts = (self.n_groups,) if self.n_groups else (*(c for c in COUNTS if c < total), total)
-        kinds = (self.attention,) if self.attention != "auto" else _kinds(layout)
+        kinds: tuple[str, ...] = (self.attention,)
+        if self.attention == "auto":
+            # with one variable a shared value is a sign: groups of opposite effect could not both be attended to
+            kinds = ("shared", "separate") if layout.equal and len(layout.members[0]) > 1 else ("separate",)
         among = Candidates(layout, kinds, counts, self._ridges(len(samples.X)))
         self.choice_, self.comparison_ = choose_groups(samples, among, splits, self.n_jobs, bool(self.verbose))
-        Z = Standardisation.of(samples.X)(samples.X)
+        Z = Standardization.of(samples.X)(samples.X)
         self.attention_ = group_attention(Z, samples, layout, self.choice_.attention)
         best = np.argsort(-self.attention_, kind="stable")[: self.choice_.count]
         self.group_names_ = layout.names
@@ -338,15 +343,10 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     def _read_out(self, samples: Samples) -> None:
         self.column_means_ = samples.X.mean(axis=0)
         part = samples.X[:, self._columns]
-        standardise = Standardisation.of(part)
-        Z, ridge = standardise(part), 1 / (self.choice_.C * len(part))
+        standardize = Standardization.of(part)
+        Z, ridge = standardize(part), 1 / (self.choice_.C * len(part))
         heads = [logistic_heads(Z, signs, (ridge,), samples.weights)[0] for signs in samples.targets]
-        readouts = np.stack([head.readout for head in heads]) / standardise.scale
+        readouts = np.stack([head.readout for head in heads]) / standardize.scale
         self.coef_ = np.zeros((len(heads), samples.X.shape[1]))
         self.coef_[:, self._columns] = readouts
-        self.intercept_ = np.array([head.bias for head in heads]) - readouts @ standardise.mean
-
-
-def _kinds(layout: Layout) -> tuple[str, ...]:
-    # with one variable a shared value is a sign: groups of opposite effect could not both be attended to
-    return ("shared", "separate") if layout.equal and len(layout.members[0]) > 1 else ("separate",)
+        self.intercept_ = np.array([head.bias for head in heads]) - readouts @ standardize.mean

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.display.decision import Decision
+from whichtoken.display.decision import Change, Decision, Piece, Reason
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._explanation import Explained, outcome_json, plain_label, ranked
-from whichtoken.estimators._scores import predicted
+from whichtoken.estimators._classes import predicted
+from whichtoken.estimators._explanation import Explained, named_probabilities, outcome_json, plain_label, ranked
 
 if TYPE_CHECKING:
     from whichtoken.estimators.groups.classifier import GroupClassifier
@@ -43,16 +43,16 @@ class GroupReason(Shown):
 class RowExplanation(Explained):
     """Why a row gets its label: `decision` is `bias` plus the sum of the contributions.
 
-    Contributions are those of the differences to the average training row, whose decision is the bias. For two classes they
-    are positive where they speak for the second class; for more, where they speak for `label`.
+    Contributions are those of the differences to the average training row, whose decision is the bias. They are positive where
+    they speak for `label`, whatever the number of classes.
     """
 
     row: int  # from 1
     label: Any
     probability: float
     probabilities: dict[Any, float]  # of every label, the most probable first
-    decision: float
-    bias: float
+    decision: float  # the score for the label
+    bias: float  # that of the average row
     reasons: list[GroupReason]  # the largest contribution first
     # fewest groups to set to their averages until the label changes; None: no set does
     counterfactual: list[Any] | None
@@ -63,10 +63,48 @@ class RowExplanation(Explained):
         return asdict(self) | outcome_json(self) | {"flips_to": plain_label(self.flips_to)}
 
     def view(self, number: int = 1) -> Decision:
-        """As people read it."""
-        from whichtoken.estimators.groups.view import view_of
-
-        return view_of(self)
+        """The values, the groups and the fewest of them that would change the label, as people read them."""
+        struck = set(self.counterfactual or ())
+        if struck:
+            change = Change(
+                tuple(map(str, self.counterfactual or ())), str(self.flips_to), "setting", " to the average"
+            )
+        else:
+            change = Change((), none="setting groups to their averages does not change the label")
+        return Decision(
+            kind="row",
+            name=str(self.row),
+            probabilities=named_probabilities(self),
+            score=self.decision,
+            start=self.bias,
+            start_name="average row",
+            change=change,
+            pieces=tuple(
+                Piece(
+                    f"{column.column} {column.value:.4g}",
+                    column.contribution,
+                    f"{column.column}: {column.value:.4g}, on average {column.average:.4g}; adds {column.contribution:+.3f}",
+                    reason.group in struck,
+                    f"{column.average:.4g}",
+                )
+                for reason in self.reasons
+                for column in reason.columns
+            ),
+            headings=("group", "attention", f"adds to {self.label}"),
+            reasons=tuple(
+                Reason(
+                    (
+                        str(reason.group),
+                        "" if reason.attention is None else f"{reason.attention:.3f}",
+                        f"{reason.contribution:+.3f}",
+                    ),
+                    reason.contribution,
+                    reason.group in struck,
+                )
+                for reason in self.reasons
+            ),
+            separator="  ",
+        )
 
 
 def explain_rows(model: GroupClassifier, X: Any) -> list[RowExplanation]:
@@ -76,7 +114,14 @@ def explain_rows(model: GroupClassifier, X: Any) -> list[RowExplanation]:
     scores = decisions.reshape(len(table), -1)  # (n, scores)
     chosen = np.searchsorted(model.classes_, predicted(decisions, model.classes_))
     probabilities = model.predict_proba(X)
-    parts, means = _parts(model), model.column_means_
+    means, (*groups, covariates) = model.column_means_, model._parts()
+    attention = dict(zip(model.group_names_, model.attention_.tolist(), strict=True))
+    # name, attention and columns of what adds to a decision
+    parts: list[tuple[Any, float | None, NDArray[np.intp]]] = [
+        (name, attention[name], columns) for name, columns in zip(model.selected_groups_, groups, strict=True)
+    ]
+    if len(covariates):
+        parts.append(("covariates", None, covariates))
     used = np.concatenate([columns for _, _, columns in parts])
     biases = model.intercept_ + model.coef_[:, used] @ means[used]
     # (n, scores, columns) of each part
@@ -84,39 +129,36 @@ def explain_rows(model: GroupClassifier, X: Any) -> list[RowExplanation]:
     added = np.stack([part.sum(axis=2) for part in terms], axis=2)  # (n, scores, parts)
     names = getattr(model, "feature_names_in_", np.arange(table.shape[1])).astype(str)
 
-    def reason(row: int, score: int, place: int) -> GroupReason:
+    def reason(row: int, score: int, side: int, place: int) -> GroupReason:
         name, attention, columns = parts[place]
-        numbers = zip(names[columns], table[row, columns], terms[place][row, score], means[columns], strict=True)
+        numbers = zip(names[columns], table[row, columns], side * terms[place][row, score], means[columns], strict=True)
         each = [ColumnReason(str(column), *map(float, values)) for column, *values in numbers]
-        return GroupReason(name, attention, float(added[row, score, place]), each)
+        return GroupReason(name, attention, side * float(added[row, score, place]), each)
 
     found = []
     for row, code in enumerate(chosen):
-        score = code if scores.shape[1] > 1 else 0
+        # the one score of two classes speaks for the second
+        score, side = (code, 1) if scores.shape[1] > 1 else (0, 1 if code else -1)
         order = np.argsort(-np.abs(added[row, score]), kind="stable")
         flips = fewest_changes(*_duels(added[row], scores[row], code))
+        other = None
+        if flips is not None:  # a third class may win where a rival was to
+            rest = scores[row] - added[row][:, flips].sum(axis=1)
+            [other] = predicted(rest if len(rest) == 1 else rest[None], model.classes_)
         found.append(
             RowExplanation(
                 row=row + 1,
                 label=model.classes_[code],
                 probability=float(probabilities[row, code]),
                 probabilities=ranked(model.classes_, probabilities[row]),
-                decision=float(scores[row, score]),
-                bias=float(biases[score]),
-                reasons=[reason(row, score, place) for place in order],
+                decision=side * float(scores[row, score]),
+                bias=side * float(biases[score]),
+                reasons=[reason(row, score, side, place) for place in order],
                 counterfactual=None if flips is None else [parts[place][0] for place in flips],
-                flips_to=None if flips is None else _label_without(model, scores[row], added[row], flips),
+                flips_to=other,
             )
         )
     return found
-
-
-def _parts(model: GroupClassifier) -> list[tuple[Any, float | None, NDArray[np.intp]]]:
-    """Name, attention and columns of what adds to a decision: the selected groups, and the covariates if there are any."""
-    *groups, covariates = model._parts()
-    attention = dict(zip(model.group_names_, model.attention_.tolist(), strict=True))
-    found = [(name, attention[name], part) for name, part in zip(model.selected_groups_, groups, strict=True)]
-    return [*found, ("covariates", None, covariates)] if len(covariates) else found
 
 
 def fewest_changes(gains: Array, leads: Array) -> NDArray[np.intp] | None:
@@ -131,12 +173,6 @@ def fewest_changes(gains: Array, leads: Array) -> NDArray[np.intp] | None:
         if turned.size:
             sets.append(order[: turned[0] + 1])
     return min(sets, key=len, default=None)
-
-
-def _label_without(model: GroupClassifier, scores: Array, added: Array, flips: NDArray[np.intp]) -> Any:
-    """The label of scores (scores,) less what some parts add to them: a third class may win where a rival was to."""
-    rest = scores - added[:, flips].sum(axis=1)
-    return predicted(rest if len(rest) == 1 else rest[None], model.classes_)[0]
 
 
 def _duels(added: Array, scores: Array, code: int) -> tuple[Array, Array]:

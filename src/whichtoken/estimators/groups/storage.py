@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.errors import UsageError
-from whichtoken.estimators import model_values as stored
+from whichtoken.estimators import model_folder as stored
 from whichtoken.estimators._explanation import plain_label
 from whichtoken.estimators.groups.selection import ATTENTIONS, Comparison, GroupChoice
 from whichtoken.estimators.model_folder import OpenedFolder, load_model, save_model

@@ -7,42 +7,67 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from whichtoken.checks import check_range
+from whichtoken.estimators._classes import checked_clusters
 from whichtoken.estimators._fitted_summary import FittedSummary
-from whichtoken.estimators._labels import checked_clusters
 from whichtoken.estimators.text.counting import (
+    CELLS,
+    Documents,
     count_documents,
     encode_classes,
     inverse_document_frequency,
     learn_counts,
     leave_out_rare_classes,
+    row_blocks,
 )
-from whichtoken.estimators.text.documents import CELLS, Documents
-from whichtoken.estimators.text.importance import strongest_tokens, token_statistics
-from whichtoken.estimators.text.learning import LearningSettings, fit_documents, update_model
+from whichtoken.estimators.text.learning import (
+    Choice,
+    best_temperature,
+    fit_documents,
+    held_out_splits,
+    update_model,
+)
 from whichtoken.estimators.text.model import TextModel
-from whichtoken.estimators.text.validation import held_out_splits
-from whichtoken.estimators.text.values import SELECTION_RIDGE
-from whichtoken.training.score_descent import Scores
+from whichtoken.theory.trained_embeddings.score_descent import Scores
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+BATCH = 128  # of the paper
+
+
+def embedding_scores(counts: Any, labels: NDArray[np.int64], dim: int, epochs: int, rng: np.random.Generator) -> Scores:
+    """Selection scores E_s.p and values E_s.v after AdamW with the paper's settings, its drops scaled to `epochs`."""
+    from whichtoken.theory.trained_embeddings.cls_training import start_cls, train_cls
+    from whichtoken.theory.trained_embeddings.training_loop import TrainingPlan
+
+    model = start_cls(counts.shape[1], dim, rng)
+    drops = tuple(sorted({max(1, epochs // 2), max(1, 3 * epochs // 4)}))
+    train_cls(model, counts, 2 * labels - 1, TrainingPlan(epochs=epochs, batch_size=BATCH, drops=drops), rng)
+    selection, values = model.scores()
+    return Scores(selection[:, None], values[:, None, None], np.zeros(1))
 
 
 Array = NDArray[np.float64]
 
 
 class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
-    """Documents to labels by the one-layer `<cls>` attention model, on token counts.
+    """Classify texts, and see exactly which words decided and what would change the decision.
 
-    Every token s has a selection score a_s, which decides how much attention it gets, and a value g_s, which says what it
-    speaks for: f = sum_s q_s g_s + b with q_s = amount_s e^{a_s} / (c + sum_t amount_t e^{a_t}). The null token's mass c takes
-    the attention that a short document has no tokens for, so that a few words do not make a sure decision. With one query the
-    *decision* is that of a linear bag of words; what attention adds is normalised confidence and exact reasons.
+    Reach for it where you would take TF-IDF and logistic regression and also want the reasons of each decision: attention
+    and contributions that add up, the smallest deletion that changes the label, and certificates, all without sampling.
+
+    It is the one-layer `<cls>` attention model on token counts. Every token s has a selection score a_s, which says how much
+    attention it gets, and a value g_s, which says what it speaks for: f = sum_s q_s g_s + b with
+    q_s = amount_s e^{a_s} / (c + sum_t amount_t e^{a_t}). The null token of mass c takes the attention that a short document
+    has no tokens for, so that a few words do not make a confident decision. With one query the *label* is that of a linear
+    bag of words; attention adds normalized confidence and exact reasons.
 
     Attention starts from inverse document frequencies, the values are solved exactly for it, then attention moves by one Newton
     step unless held-out documents object, and the values follow. More than two classes are learned one against the rest.
@@ -50,42 +75,46 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     analyzer : callable, path or None, optional
-        Splits a document: None for the built-in words, a function from a text to a list of tokens, or a Hugging Face
-        `tokenizers` JSON file.
-    ngrams : int, default=1
-        1, 2 or 3: also pairs, also triples of neighbouring tokens.
-    least_count : int, default=2
-        Tokens that occur less often in the training documents are left out.
+        *What is counted.* Splits a document: None for the built-in words, a function from a text to a list of tokens, or a
+        Hugging Face `tokenizers` JSON file.
+    ngram_range : (1, 1), (1, 2) or (1, 3), default=(1, 1)
+        Single tokens; also pairs; also triples of neighboring tokens.
+    min_df : int, default=2
+        Tokens that occur less often in the training documents are left out. Every occurrence counts, also several in one
+        document, which scikit-learn counts once.
     stop_words, stemmer, word_pieces : sequence of str, str, path
         For the built-in words: words to drop, language of the Snowball stemmer, WordPiece vocabulary file.
-    sublinear : bool, default=True
+    sublinear_tf : bool, default=True
         A count c enters as log2(1 + c); otherwise as c.
-    idf : bool, default=True
+    use_idf : bool, default=True
         Selection scores start from, and are pulled to, the log of the inverse document frequency; otherwise to 0.
     C : float or "auto", default="auto"
-        Inverse strength of the ridge on the values; "auto" takes the best of a few on held-out documents.
-    null : float or "auto"
+        *How it is fitted.* Inverse strength of the ridge on the values; "auto" takes the best of a few on held-out documents.
+    null : float or "auto", default="auto"
         Mass of the null token, in units of the mean mass of a training document; 0 for none.
-    loss : "logistic", "squared_hinge" or "auto"
-        Of the values; "auto" is logistic for two classes and the better one on held-out documents for more.
-    attention_C : float
+    loss : "logistic", "squared_hinge" or "auto", default="auto"
+        Loss of the values; "auto" is logistic for two classes and the better one on held-out documents for more.
+    attention_C : float, default=1.0
         Inverse strength of the ridge on the selection scores; with 0 attention stays where it starts.
-    n_queries : int
+    n_queries : int, default=1
         Attention heads. Two or more, which are trained by Adam, leave the linear class, and with it the exact counterfactuals.
-    dim : int or None
+    dim : int or None, optional
         Train embeddings of this dimension as in the paper: two classes, one query, plain counts, no null token or ridge.
     max_epochs, batch_size : int
         Length of the training of several queries or embeddings.
-    cv : int, splitter or list of splits
+    cv : int, splitter or list of splits, default=5
         Folds of the validation; of a number, one fold is enough from 4000 documents on.
-    min_class : int
-        Classes with fewer documents are left out, with a warning. Those that have fewer than `cv` are learned, but not judged.
-    class_weight : dict, "balanced" or None
+    min_class : int, default=1
+        Classes with fewer documents are left out, with a warning. Those that have fewer than `cv` are learned, but never
+        held out.
+    class_weight : dict, "balanced" or None, optional
         Weights of the classes; 1 for all by default.
-    n_jobs, verbose : int
-        Threads of the fit; 1: a line for every trial of the validation, on standard error.
-    random_state : int, RandomState or None
-        Seed of the validation and of the training.
+    n_jobs : int, optional
+        *How it runs.* Threads of the fit.
+    verbose : int, default=0
+        1: a line for every trial of the validation, on standard error.
+    random_state : int, RandomState or None, optional
+        Seed for the validation and the training.
 
     Attributes
     ----------
@@ -94,7 +123,8 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         a_s.
     values_ : (|S|, n_queries, outputs)
         g_s; one output for two classes, otherwise one per class.
-    bias_ : (outputs,)
+    intercept_ : (outputs,)
+        b.
     log_null_ : float
         log c.
     vocabulary_ : tuple of str, only after a fit on texts
@@ -142,24 +172,26 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         if self.dim is not None:
             self._fit_embeddings(counts, codes, sample_weight, together, rng)
         else:
-            start = inverse_document_frequency(counts) if self.idf else np.ones(counts.shape[1])
+            start = inverse_document_frequency(counts) if self.use_idf else np.ones(counts.shape[1])
             documents = self._documents(counts, codes, weights, start)
-            scores, self.choice_, self._memory = fit_documents(documents, together, self._settings(), rng)
-            self._keep(scores, np.log(start)[:, None])
+            scores, self.choice_, self._memory = fit_documents(documents, together, self, rng)
+            self._set_scores(scores, np.log(start)[:, None])
         self._statistics = token_statistics(counts, codes, len(self.classes_))
         return self
 
     def _fit_embeddings(
         self, counts: sparse.csr_array, labels: NDArray[np.int64], weights: Any, groups: Any, rng: np.random.Generator
     ) -> None:
-        from whichtoken.estimators.text.embeddings import fit_embeddings
-
+        """Train embeddings; the temperature of the probabilities comes from one more fit without held-out documents."""
         assert self.dim is not None
         if len(self.classes_) > 2 or self.n_queries > 1 or weights is not None or self.class_weight is not None:
             raise ValueError(f"dim={self.dim} is for two classes, one query and equal weights; leave dim=None for more")
-        splits = held_out_splits(labels, groups, self.cv, int(rng.integers(2**31)))
-        scores, self.choice_ = fit_embeddings(counts, labels, splits, self.dim, self.max_epochs, rng)
-        self._keep(scores)
+        temperature = 1.0
+        for fit, held in held_out_splits(labels, groups, self.cv, int(rng.integers(2**31)))[:1]:
+            outputs = embedding_scores(counts[fit], labels[fit], self.dim, self.max_epochs, rng).outputs(counts[held])
+            temperature = best_temperature(outputs, labels[held], np.ones(len(held)))
+        self._set_scores(embedding_scores(counts, labels, self.dim, self.max_epochs, rng))
+        self.choice_ = Choice(np.inf, "logistic", 0.0, attention_step=True, temperature=temperature)
         self._memory = None
 
     def partial_fit(
@@ -183,24 +215,30 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         documents, seen = self._documents(counts, labels, weights), float(self._statistics[2].sum())
         state = self.scores_, self.choice_, self._memory
         scores, self.choice_, self._memory = update_model(*state, documents, seen, self.n_jobs)
-        self._keep(scores)
+        self._set_scores(scores)
         new = token_statistics(counts, labels, len(self.classes_))
         self._statistics = tuple(a + b for a, b in zip(self._statistics, new, strict=True))
         return self
 
     def token_importance(self, X: Any = None, y: Any = None, repeats: int = 0, level: float = 0.95) -> pd.DataFrame:
-        """A table by token: count, signed frequency, posterior difference, value and selection score.
+        """A table by token, the most important first: count, signed frequency, posterior difference, value, selection score.
+
+        Signed frequency is equation (3), with each document's own length, posterior difference equation (37) of Wu,
+        Shevchenko, Oymak, Mondelli. Over several queries the value is the mean, the selection score the largest.
 
         With documents X, y and `repeats` > 0 the fit is repeated on so many bootstrap samples of them, and every number gets
         the columns `_low` and `_high` of an interval. More than two classes: one block of rows per class against the rest.
         """
-        from whichtoken.estimators.text.importance import bootstrap_importance, importance
-
         check_is_fitted(self)
-        return bootstrap_importance(self, X, y, repeats, level) if repeats else importance(self)
+        return bootstrap_importance(self, X, y, repeats, level) if repeats else _sorted(_table(self))
 
     def _fitted_facts(self) -> dict[str, object]:
-        return {**super()._fitted_facts(), "strongest tokens": ", ".join(strongest_tokens(self))}
+        # those that would weigh most in a document, for or against any class
+        strength = np.exp(self.selection_ - self.selection_.max()) * np.abs(self.values_).max(
+            axis=2
+        )  # (|S|, n_queries)
+        strongest = [self.token_names_[token] for token in np.argsort(-strength.max(axis=1), kind="stable")[:8]]
+        return {**super()._fitted_facts(), "strongest tokens": ", ".join(strongest)}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -209,12 +247,6 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         tags.input_tags.string = True
         tags.classifier_tags.poor_score = True  # on blobs, which are no counts
         return tags
-
-    def _settings(self) -> LearningSettings:
-        return LearningSettings(
-            self.C, self.null, self.loss, SELECTION_RIDGE / self.attention_C if self.attention_C else np.inf,
-            self.n_queries, self.max_epochs, self.batch_size, self.cv, self.n_jobs, bool(self.verbose),
-        )  # fmt: skip
 
     def _documents(
         self, counts: sparse.csr_array, labels: NDArray[np.int64], weights: Array, start: Array | None = None
@@ -229,7 +261,79 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
             weights = weights * compute_sample_weight(self.class_weight, self.classes_[labels])
         return Documents(amounts, labels, weights, len(self.classes_))
 
-    def _keep(self, scores: Scores, start: Array | float = 0.0) -> None:
-        """Make a trained model one's own; its selection scores are relative to those of the start."""
-        self.selection_, self.values_, self.bias_ = scores.selection + start, scores.values, scores.bias
+    def _set_scores(self, scores: Scores, start: Array | float = 0.0) -> None:
+        """Set the fitted attributes; the trained selection scores are relative to those of the start."""
+        self.selection_, self.values_, self.intercept_ = scores.selection + start, scores.values, scores.bias
         self.log_null_ = float(scores.log_null)
+
+
+NUMBERS = ("signed_frequency", "posterior_difference", "value", "selection")
+
+
+def token_statistics(counts: sparse.csr_array, labels: NDArray[np.int64], classes: int) -> tuple[Array, Array, Array]:
+    """Counts and per-document shares by class, (|S|, classes), and documents by class: all that `token_importance` needs."""
+    tokens = counts.shape[1]
+    totals, shares, sizes = np.zeros((tokens, classes)), np.zeros((tokens, classes)), np.zeros(classes)
+    first = 0
+    for block in row_blocks(counts):
+        members = np.eye(classes)[labels[first : first + block.shape[0]]]  # (n, classes)
+        lengths = block.sum(axis=1)
+        totals += block.T @ members
+        shares += (sparse.diags_array(1 / np.where(lengths > 0, lengths, 1.0)) @ block).T @ members
+        sizes += members.sum(axis=0)
+        first += block.shape[0]
+    return totals, shares, sizes
+
+
+def bootstrap_importance(model: TextClassifier, X: Any, y: Any, repeats: int, level: float) -> pd.DataFrame:
+    """The table of `token_importance` with percentile intervals over fits on resampled documents of each class; C stays."""
+    if X is None or y is None:
+        raise ValueError(f"repeats={repeats} needs the documents X and their labels y")
+    check_range("level", level, 0.0, 1.0)
+    counts = count_documents(model, X)
+    labels = encode_classes(y, counts.shape[0], model.classes_)
+    rng = check_random_state(model.random_state)
+    again = clone(model).set_params(C=model.choice_.C, null=model.choice_.null, loss=model.choice_.loss)
+    members = [np.flatnonzero(labels == k) for k in range(len(model.classes_))]
+    samples = []
+    for _ in range(repeats):
+        rows = np.concatenate([rng.choice(group, len(group)) for group in members])
+        samples.append(_table(again.fit(counts[rows], model.classes_[labels[rows]])))
+    table = _table(model)
+    for name in NUMBERS:
+        values = np.stack([sample[name].to_numpy() for sample in samples])
+        table[f"{name}_low"], table[f"{name}_high"] = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return _sorted(table)
+
+
+def _table(model: TextClassifier) -> pd.DataFrame:
+    """One row per class (the second of two) and token, in the order of the vocabulary."""
+    import pandas as pd
+
+    counts, shares, sizes = model._statistics
+    total = counts.sum(axis=1)
+    binary = len(model.classes_) == 2
+    tables = []
+    for k in [1] if binary else range(len(model.classes_)):
+        table = pd.DataFrame(
+            {
+                "class": model.classes_[k],
+                "token": list(model.token_names_),
+                "count": total,
+                "signed_frequency": (2 * shares[:, k] - shares.sum(axis=1)) / sizes.sum(),
+                "posterior_difference": (2 * counts[:, k] - total) / np.where(total > 0, total, 1.0),
+                "value": model.values_[:, :, 0 if binary else k].mean(axis=1),
+                "selection": model.selection_.max(axis=1),
+            }
+        )
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
+
+
+def _sorted(table: pd.DataFrame) -> pd.DataFrame:
+    """Classes in their order, within them what would weigh most in a document first."""
+    import pandas as pd
+
+    strength = np.exp(table["selection"] - table["selection"].max()) * table["value"].abs()
+    keys = table.assign(strength=-strength, block=pd.factorize(table["class"])[0])
+    return table.loc[keys.sort_values(["block", "strength"], kind="stable").index].reset_index(drop=True)

@@ -1,26 +1,226 @@
-"""From what a user gives to counts: texts by a vocabulary that is learned once, or a matrix that is checked."""
+"""Texts to counts by a vocabulary that is learned once, or a matrix that is checked; and back to characters."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from whichtoken.attention import pool_weights
 from whichtoken.checks import check_sparse
-from whichtoken.data.text_pipeline import TextPipeline
+from whichtoken.datasets.text_pipeline import TextPipeline
+from whichtoken.datasets.token_sequences import NGramTable, TokenSequences
+from whichtoken.datasets.tokenizer_process import Encoded, encode_texts
+from whichtoken.datasets.word_split import Places, text_chunks
 from whichtoken.display.text import counted
-from whichtoken.estimators.text.documents import row_blocks
-from whichtoken.estimators.text.tokens import CallableTokenizer, FileTokenizer, Tokenizer, Vocabulary, WordTokenizer
+from whichtoken.errors import UsageError
+from whichtoken.reading import read_text, readable
 
 if TYPE_CHECKING:
     from whichtoken.estimators.text.classifier import TextClassifier
     from whichtoken.estimators.text.model import TextModel
+
+Array = NDArray[np.float64]
+
+BLOCK = 1 << 16  # documents worked on together, where that saves temporary arrays
+CELLS = 1 << 22  # counts, likewise
+
+
+@dataclass(frozen=True, eq=False)
+class Documents:
+    """Amounts include the start of the attention, so that selection scores start from 0 and a ridge pulls them there."""
+
+    amounts: sparse.csr_array  # (n, |S|)
+    labels: NDArray[np.int64]  # number of the class, (n,)
+    weights: Array  # (n,)
+    classes: int
+
+    @property
+    def outputs(self) -> int:
+        """One for two classes, otherwise one per class."""
+        return 1 if self.classes == 2 else self.classes
+
+    @property
+    def targets(self) -> Array:
+        """1 for the class of a document, (n, outputs)."""
+        if self.classes == 2:
+            return self.labels[:, None].astype(np.float64)
+        return np.eye(self.classes)[self.labels]
+
+    @property
+    def mean_mass(self) -> float:
+        """Mean over documents of the sum of their amounts: the unit of the null token."""
+        return float(np.mean(self.amounts.sum(axis=1))) or 1.0
+
+    def part(self, rows: NDArray[np.int64]) -> Documents:
+        """Some of them."""
+        return Documents(self.amounts[rows], self.labels[rows], self.weights[rows], self.classes)
+
+
+def attention_shares(amounts: sparse.csr_array, selection: Array, log_null: float) -> sparse.csr_array:
+    """Attention of every token of every document, (n, queries * |S|): the features of the values."""
+    heads = []
+    for scores in np.ascontiguousarray(selection.T):
+        shares = np.empty(len(amounts.data))
+        for first in range(0, amounts.shape[0], BLOCK):
+            starts = amounts.indptr[first : first + BLOCK + 1]
+            cells = slice(starts[0], starts[-1])
+            shares[cells] = pool_weights(
+                scores, starts - starts[0], amounts.data[cells], log_null, tokens=amounts.indices[cells]
+            )
+        heads.append(sparse.csr_array((shares, amounts.indices, amounts.indptr), shape=amounts.shape))
+    return heads[0] if len(heads) == 1 else sparse.csr_array(sparse.hstack(heads, format="csr"))
+
+
+def row_blocks(matrix: sparse.csr_array) -> Iterator[sparse.csr_array]:
+    """Some rows at a time, for sums whose temporary arrays would else be as large as the matrix."""
+    for start in range(0, matrix.shape[0], BLOCK):
+        yield matrix[start : start + BLOCK]
+
+
+class Tokenizer(Protocol):
+    """What splits texts: `TextPipeline` for the built-in words, or one of the classes below."""
+
+    def tokens(self, texts: Iterable[str]) -> TokenSequences:
+        """Tokens of every text, in order."""
+
+    def place(self, texts: Sequence[str]) -> tuple[TokenSequences, Places]:
+        """The same with their places in the texts."""
+
+
+@dataclass(frozen=True)
+class CallableTokenizer:
+    """Any function from a text to a list of strings; a token is looked for in the text, from left to right."""
+
+    split: Callable[[str], Sequence[str]]
+
+    def tokens(self, texts: Iterable[str]) -> TokenSequences:
+        """Tokens of every text, in order."""
+        return _named([list(map(str, self.split(text))) for text in chunk] for chunk in text_chunks(texts))
+
+    def place(self, texts: Sequence[str]) -> tuple[TokenSequences, Places]:
+        """Tokens and places; one that does not stand there literally gets the place where the last one ended."""
+        rows = [list(map(str, self.split(text))) for text in texts]
+        spans = [span for text, row in zip(texts, rows, strict=True) for span in _look_for(row, text)]
+        return _named([rows]), Places(*np.array(spans, np.int64).reshape(-1, 2).T)
+
+
+@dataclass(frozen=True)
+class FileTokenizer:
+    """A `tokenizer.json` of the Hugging Face `tokenizers` library."""
+
+    json: str  # what the file holds
+
+    @classmethod
+    def read(cls, path: Path) -> FileTokenizer:
+        """From a file."""
+        with readable(path, "a tokenizers file"):
+            return cls.parse(read_text(path))
+
+    @classmethod
+    def parse(cls, json: str) -> FileTokenizer:
+        """From what such a file holds."""
+        if not isinstance(json, str):
+            raise ValueError(f"a tokenizers file is a text, not {type(json).__name__}")
+        try:
+            list(encode_texts(json, []))
+        except UsageError as error:  # the caller knows which file it is
+            raise ValueError(str(error)) from error
+        return cls(json)
+
+    def tokens(self, texts: Iterable[str]) -> TokenSequences:
+        """Tokens of every text, in order."""
+        return self._sequences(encode_texts(self.json, text_chunks(texts)))
+
+    def place(self, texts: Sequence[str]) -> tuple[TokenSequences, Places]:
+        """The tokens with their places."""
+        found = list(encode_texts(self.json, [texts], places=True))
+        return self._sequences(found), Places(found[0].starts, found[0].stops)
+
+    def _sequences(self, found: Iterable[Encoded]) -> TokenSequences:
+        """Numbered by their first appearance: the file's own ids may be as large as it likes."""
+        numbers: dict[int, int] = {}
+        names: list[str] = []
+        ids, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+        for part in found:
+            distinct, places = np.unique(part.ids, return_inverse=True)
+            new = [token for token in distinct.tolist() if token not in numbers]
+            numbers |= zip(new, range(len(numbers), len(numbers) + len(new)), strict=True)
+            names += [part.names[token] for token in new]
+            own = np.array([numbers[token] for token in distinct.tolist()], np.int32)
+            ids.append(own[places])
+            lengths.append(part.lengths)
+        return TokenSequences(np.concatenate(ids), np.concatenate(lengths), names)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A fixed list of n-grams: counts them in texts and finds them there."""
+
+    tokenizer: Tokenizer
+    names: tuple[str, ...]  # the tokens of an n-gram are joined by a space
+    table: NGramTable = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "table", NGramTable(self.names))
+
+    @classmethod
+    def learn(
+        cls, tokenizer: Tokenizer, texts: Iterable[str], ngrams: int, min_df: int
+    ) -> tuple[Vocabulary, sparse.csr_array]:
+        """Keep what occurs often enough; also the counts of the same texts."""
+        sequences = tokenizer.tokens(texts)
+        names = sequences.frequent(ngrams, min_df)
+        if not names:
+            raise ValueError(
+                f"min_df={min_df} leaves no token of {len(sequences.lengths)} documents; lower it, or look at them"
+            )
+        vocabulary = cls(tokenizer, names)
+        return vocabulary, vocabulary.table.count(sequences)
+
+    def count(self, texts: Iterable[str]) -> sparse.csr_array:
+        """Counts (n, |S|)."""
+        return _warn_of_empty(self.table.count(self.tokenizer.tokens(texts)))
+
+    def place(self, texts: Sequence[str]) -> tuple[sparse.csr_array, Places]:
+        """Counts (n, |S|), and the places of everything that they count: one entry's after the other's, in their order."""
+        sequences, places = self.tokenizer.place(texts)
+        found = self.table.find(sequences)
+        order = np.argsort(found.texts * len(self.names) + found.columns, kind="stable")
+        starts, stops = places.starts[found.first[order]], places.stops[found.last[order]]
+        return _warn_of_empty(found.count((len(texts), len(self.names)))), Places(starts, stops)
+
+
+def _warn_of_empty(counts: sparse.csr_array) -> sparse.csr_array:
+    empty = int((np.diff(counts.indptr) == 0).sum())
+    if empty:
+        has, gets = ("has", "it gets") if empty == 1 else ("have", "they get")
+        warnings.warn(
+            f"{empty} of {counts.shape[0]} documents {has} no known word; {gets} the most likely label", stacklevel=4
+        )
+    return counts
+
+
+def _named(chunks: Iterable[list[list[str]]]) -> TokenSequences:
+    # a space joins the tokens of an n-gram
+    return TokenSequences.from_names([[token.replace(" ", "_") for token in row] for row in rows] for rows in chunks)
+
+
+def _look_for(tokens: Sequence[str], text: str) -> Iterator[tuple[int, int]]:
+    lowered = text.lower() if len(text.lower()) == len(text) else text
+    end = 0
+    for token in tokens:
+        start = lowered.find(token.lower(), end)
+        stop = start + len(token) if start >= 0 else end
+        yield max(start, end), stop
+        end = stop
 
 
 def learn_counts(
@@ -29,7 +229,7 @@ def learn_counts(
     """Counts of the training documents and their labels; fixes the vocabulary and the classes of the model."""
     from sklearn.utils.validation import validate_data
 
-    from whichtoken.estimators._labels import check_labels
+    from whichtoken.estimators._classes import check_labels
 
     texts = texts_of(X)
     if texts is None:
@@ -42,7 +242,7 @@ def learn_counts(
     else:
         if y is None:
             raise ValueError("y=None: requires y to be passed, one label per document")
-        model._vocabulary, counts = Vocabulary.learn(tokenizer_of(model), texts, model.ngrams, model.least_count)
+        model._vocabulary, counts = Vocabulary.learn(tokenizer_of(model), texts, model.ngram_range[1], model.min_df)
         model.vocabulary_ = model._vocabulary.names
     labels = check_labels(y, counts.shape[0])
     model.classes_ = np.unique(check_labels(classes) if classes is not None else labels)
@@ -78,7 +278,7 @@ def count_documents(model: TextModel, X: Any) -> sparse.csr_array:
 
 def encode_classes(y: Any, documents: int, classes: NDArray[Any]) -> NDArray[np.int64]:
     """Numbers of the labels among the classes, (n,)."""
-    from whichtoken.estimators._labels import check_labels
+    from whichtoken.estimators._classes import check_labels
 
     labels = check_labels(y, documents)
     strange = np.setdiff1d(labels, classes)
@@ -121,9 +321,7 @@ def tokenizer_of(model: TextModel) -> Tokenizer:
         return CallableTokenizer(model.analyzer)
     if model.analyzer is not None:
         return FileTokenizer.read(Path(model.analyzer))
-    return WordTokenizer(
-        TextPipeline(word_pieces=model.word_pieces, stop_words=model.stop_words, stemmer=model.stemmer, least_count=1)
-    )
+    return TextPipeline(model.word_pieces, model.stop_words, stemmer=model.stemmer, least_count=1)
 
 
 def texts_of(X: Any) -> Iterable[str] | None:
@@ -141,13 +339,6 @@ def texts_of(X: Any) -> Iterable[str] | None:
     if not isinstance(first, str):
         raise ValueError(f"X of type {type(X).__name__} gives {first!r} first; a stream must hold texts")
     return chain([first], source)
-
-
-def token_names(model: TextModel) -> Sequence[str]:
-    """Names of the columns: the vocabulary, the names of a DataFrame, or numbers."""
-    if hasattr(model, "vocabulary_"):
-        return model.vocabulary_
-    return list(getattr(model, "feature_names_in_", map(str, range(len(model.selection_)))))
 
 
 def _non_negative(counts: Any) -> sparse.csr_array:

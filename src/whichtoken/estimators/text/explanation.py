@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from whichtoken.attention import pool_weights
-from whichtoken.data.word_split import Places, text_chunks
-from whichtoken.display.decision import Decision
+from whichtoken.datasets.word_split import Places, text_chunks
+from whichtoken.display.decision import Change, Decision, Piece, Reason
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted
-from whichtoken.estimators._explanation import Explained, outcome_json, plain_label, ranked
-from whichtoken.estimators.text.counting import count_documents, texts_of
-from whichtoken.estimators.text.documents import BLOCK
-from whichtoken.estimators.text.validation import decide
+from whichtoken.estimators._explanation import Explained, named_probabilities, outcome_json, plain_label, ranked
+from whichtoken.estimators.text.counting import BLOCK, count_documents, texts_of
+from whichtoken.estimators.text.learning import decide
 from whichtoken.theory.trained_embeddings.decisions import OUT_OF_REACH, Certificate, certify, minimal_deletions
 
 if TYPE_CHECKING:
@@ -47,8 +46,7 @@ class Explanation(Explained):
 
     A token contributes its attention times (value + bias), and `bias` is what the null token contributes, of value 0: so much
     that comes from no token. A deletion changes the label where it takes away more than the rest holds, so a contribution
-    says what a token does there, too. For two classes it is positive where it speaks for the second class; for more, where it
-    speaks for `label`.
+    says what a token does there, too. It is positive where it speaks for `label`, whatever the number of classes.
     The arrays are sorted by the size of the contribution; `reasons` has the same with names and places in the text.
     """
 
@@ -84,9 +82,28 @@ class Explanation(Explained):
 
     def view(self, number: int = 1) -> Decision:
         """As people read it, with its number among others."""
-        from whichtoken.estimators.text.view import view_of
-
-        return view_of(self, number)
+        struck = set(self.counterfactual or ())
+        reasons = list(self.reasons)
+        return Decision(
+            kind="document",
+            name=str(number),
+            probabilities=named_probabilities(self),
+            score=self.decision,
+            start=self.bias,
+            start_name="no token" if self.bias else "",
+            change=_change(self),
+            pieces=tuple(_pieces(self.text, reasons, struck)),
+            headings=("token", "count", "attention", f"adds to {self.label}"),
+            reasons=tuple(
+                Reason(
+                    (reason.token, f"{reason.count:g}", f"{reason.attention:.3f}", f"{reason.contribution:+.3f}"),
+                    reason.contribution,
+                    reason.token in struck,
+                )
+                for reason in reasons
+            ),
+            separator="" if self.text is not None else "  ",
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""
@@ -162,8 +179,11 @@ def explain(model: TextModel, X: Any) -> list[Explanation]:
     chosen = decide(outputs)
     column = chosen if outputs.shape[1] > 1 else np.zeros(len(chosen), dtype=np.int64)
     attention, contributions = _attention(model, counts, column)
-    rest = outputs[np.arange(len(column)), column] - _row_sums(counts, contributions)
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    # the one output of two classes speaks for the second; turned, it speaks for the label
+    side = np.where(chosen > 0, 1.0, -1.0) if outputs.shape[1] == 1 else np.ones(len(chosen))
+    decisions, contributions = side * outputs[np.arange(len(column)), column], side[rows] * contributions
+    rest = decisions - np.bincount(rows, contributions, minlength=counts.shape[0])
     order = np.lexsort((-np.abs(contributions), rows))
     columns, numbers, attention, contributions = (
         part[order] for part in (counts.indices, counts.data, attention, contributions)
@@ -183,7 +203,7 @@ def explain(model: TextModel, X: Any) -> list[Explanation]:
                 None if texts is None else texts[i],
                 model.classes_[chosen[i]],
                 probabilities[i],
-                float(outputs[i, column[i]]),
+                float(decisions[i]),
                 float(rest[i]),
                 columns[part],
                 numbers[part],
@@ -213,7 +233,7 @@ def _reordered(
 
 
 def _without(model: TextModel, counts: sparse.csr_array, flips: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Number of the class of each document without some of its tokens: a third class may win where a rival was to."""
+    """Number of the class of each document without some of its tokens; a third class may win instead of the rival."""
     rest, width = counts.copy(), counts.shape[1]
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
     deleted = [row * width + tokens for row, tokens in enumerate(flips) if len(tokens)]
@@ -261,7 +281,7 @@ def _duels(model: TextModel, counts: sparse.csr_array) -> list[tuple[Any, float,
     """Values and bias of the winner against each rival, and the documents that the duel is about, some at a time."""
     if model.selection_.shape[1] > 1:
         raise ValueError(f"n_queries={model.n_queries}: counterfactuals are exact for one query only")
-    values, bias = model.values_[:, 0], model.bias_
+    values, bias = model.values_[:, 0], model.intercept_
     duels = []
     if values.shape[1] == 1:
         duels.append((values[:, 0], float(bias[0]), np.arange(counts.shape[0])))
@@ -273,12 +293,6 @@ def _duels(model: TextModel, counts: sparse.csr_array) -> list[tuple[Any, float,
                     rows = np.flatnonzero(winner == k)
                     duels.append((values[:, k] - values[:, rival], float(bias[k] - bias[rival]), rows))
     return [(v, b, part) for v, b, rows in duels for part in np.array_split(rows, range(BLOCK, len(rows), BLOCK))]
-
-
-def _row_sums(counts: sparse.csr_array, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sum over the stored counts of each document, (n,)."""
-    rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-    return np.asarray(np.bincount(rows, numbers, minlength=counts.shape[0]), dtype=np.float64)
 
 
 def _attention(
@@ -293,5 +307,38 @@ def _attention(
         selection = np.ascontiguousarray(model.selection_[:, h])
         share = pool_weights(selection, counts.indptr, amounts.data, model.log_null_, tokens=counts.indices)
         attention += share / queries
-        contributions += share * (model.values_[counts.indices, h, column[rows]] + model.bias_[column[rows]] / queries)
+        contributions += share * (
+            model.values_[counts.indices, h, column[rows]] + model.intercept_[column[rows]] / queries
+        )
     return attention, contributions
+
+
+def _change(explanation: Explanation) -> Change:
+    if explanation.counterfactual:
+        return Change(tuple(explanation.counterfactual), str(explanation.flips_to))
+    if explanation.model.selection_.shape[1] > 1:
+        return Change((), none="with several queries, what would change the label is not known exactly")
+    return Change((), none="no deletion of tokens changes the label")
+
+
+def _pieces(text: str | None, reasons: list[TokenReason], struck: set[str]) -> Iterator[Piece]:
+    """The text cut where its strongest reason changes; of counts, the tokens alone."""
+    numbers = [_numbers(reason, struck) for reason in reasons]
+    if text is None:
+        yield from (Piece(reason.token, *marked) for reason, marked in zip(reasons, numbers, strict=True))
+        return
+    owner: list[int | None] = [None] * len(text)  # the strongest reason at each character
+    for place in range(len(reasons) - 1, -1, -1):
+        for first, last in reasons[place].places:
+            owner[first:last] = [place] * (last - first)
+    start = 0
+    for stop in range(1, len(text) + 1):
+        if stop == len(text) or owner[stop] != owner[start]:
+            number = owner[start]
+            yield Piece(text[start:stop]) if number is None else Piece(text[start:stop], *numbers[number])
+            start = stop
+
+
+def _numbers(reason: TokenReason, struck: set[str]) -> tuple[float, str, bool]:
+    note = f"{reason.token}: attention {reason.attention:.3f}, adds {reason.contribution:+.3f}"
+    return reason.contribution, note, reason.token in struck

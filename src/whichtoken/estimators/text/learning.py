@@ -1,76 +1,301 @@
-"""The fit of a text model: a recipe by validation, then the values; and what more documents change."""
+"""The fit of a text model: settings by validation on held-out documents, then the values; and updates by more documents."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
-from whichtoken.estimators.text.documents import Documents, attention_shares
-from whichtoken.estimators.text.validation import (
-    C_GRID,
-    DEFAULT,
-    NULL_GRID,
-    Choice,
-    Rows,
-    Trials,
-    attention_helps,
-    choose_recipe,
-    held_out_splits,
-    log_loss,
-)
+from whichtoken.estimators.text.counting import Documents, attention_shares
+from whichtoken.estimators.text.dual_ascent import ReadoutLoss, RidgeProblem, solve_values
 from whichtoken.estimators.text.values import (
+    SELECTION_RIDGE,
     AttendedDocuments,
     TextRecipe,
-    fit_twice,
+    fit_values_and_attention,
     information,
     output_signs,
-    run_together,
+    run_in_threads,
 )
-from whichtoken.training.dual_ascent import ReadoutLoss, RidgeProblem, solve_values
-from whichtoken.training.score_descent import ScoreDescent, Scores, schedule
+from whichtoken.theory.trained_embeddings.score_descent import ScoreDescent, Scores, schedule
+
+if TYPE_CHECKING:
+    from whichtoken.estimators.text.model import TextModel
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.int64]
+Splits = list[tuple[Rows, Rows]]
+
+C_GRID = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # weaker and weaker ridge on the values
+NULL_GRID = (0.03, 0.1, 0.3, 1.0, 3.0)
+DEFAULT = TextRecipe(C=3.0, loss="logistic", null=0.3, attention_step=False)  # where nothing can be held out
+TRIED = 1e-3  # gap of the values in a trial: far below what held-out documents can distinguish
+ENOUGH = 4000  # documents from which on one fold is enough on the way to a choice
+PLENTY = 20_000  # and from which on it is enough in the end
+
+
+@dataclass(frozen=True)
+class Choice(TextRecipe):
+    """What the validation found."""
+
+    temperature: float = 1.0  # the factor of the outputs that makes probabilities out of them
+    losses: dict[str, float] = field(default_factory=dict)  # held-out log loss of everything that was tried
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """How a recipe does on held-out documents."""
+
+    temperature: float
+    losses: Array  # of each held-out document, weighted, with that temperature, (n,)
+    errors: Array  # 1 where the label is wrong, weighted, (n,)
+
+    @property
+    def loss(self) -> float:
+        """Their mean."""
+        return float(self.losses.mean())
+
+
+class Trials:
+    """Fits on a part of the documents, each evaluated on the held-out rest, where its temperature is set too.
+
+    Parameters
+    ----------
+    start
+        Gives the selection scores (|S|, queries) that a fit on some of the documents starts from.
+    ridge
+        Strength of the ridge on the selection scores.
+    jobs
+        Threads.
+    report
+        Called with a line for every trial.
+    """
+
+    def __init__(
+        self,
+        documents: Documents,
+        splits: Splits,
+        start: Callable[[Rows], Array],
+        ridge: float,
+        jobs: int | None = None,
+        report: Callable[[str], object] | None = None,
+    ) -> None:
+        self.documents, self.splits, self.ridge, self.jobs, self.report = documents, splits, ridge, jobs, report
+        self.starts = [start(fit) for fit, _ in splits]
+        self.log_mass = float(np.log(documents.mean_mass))
+        self.found: dict[tuple[TextRecipe, int], Trial] = {}  # by recipe and number of splits
+        self._outputs: dict[tuple[TextRecipe, int], Array] = {}  # by recipe and split
+        self._attended: dict[tuple[float, int], AttendedDocuments] = {}
+
+    def run(self, recipes: Sequence[TextRecipe], thorough: bool = True) -> list[Trial]:
+        """Try what was not tried yet: on all splits, or on one where there are many documents."""
+        number = len(self.splits) if thorough or len(self.documents.labels) < ENOUGH else 1
+        missing = [
+            (recipe, place) for recipe in recipes for place in range(number) if (recipe, place) not in self._outputs
+        ]
+        for recipe, place in missing:
+            self._attend(recipe.null, place)
+        outputs = run_in_threads([partial(self._held_out, *pair) for pair in missing], self.jobs)
+        self._outputs.update(zip(missing, outputs, strict=True))
+        held = np.concatenate([held for _, held in self.splits[:number]])
+        labels, weights = self.documents.labels[held], self.documents.weights[held]
+        for recipe in recipes:
+            if (recipe, number) not in self.found:
+                joined = np.concatenate([self._outputs[recipe, place] for place in range(number)])
+                temperature = best_temperature(joined, labels, weights)
+                shares = weights / weights.mean() if weights.any() else np.ones(len(weights))
+                losses, wrong = document_losses(joined * temperature, labels), decide(joined) != labels
+                self.found[recipe, number] = trial = Trial(temperature, shares * losses, shares * wrong)
+                if self.report is not None:
+                    self.report(
+                        f"{_describe(recipe)}: held-out log loss {trial.loss:.4f}, error {trial.errors.mean():.4f}"
+                        f" ({number} of {len(self.splits)} folds)"
+                    )
+        return [self.found[recipe, number] for recipe in recipes]
+
+    def best(self, recipes: Sequence[TextRecipe], thorough: bool = True) -> TextRecipe:
+        """The one with the smallest held-out loss."""
+        losses = [trial.loss for trial in self.run(recipes, thorough)]
+        return recipes[int(np.argmin(losses))]
+
+    def choice(self, recipe: TextRecipe) -> Choice:
+        """The result, with everything that was tried."""
+        (trial,) = self.run([recipe])
+        most = dict(sorted(self.found, key=lambda key: key[1]))
+        losses = {_describe(tried): self.found[tried, number].loss for tried, number in most.items()}
+        return Choice(**vars(recipe), temperature=trial.temperature, losses=losses)
+
+    def _attend(self, null: float, place: int) -> AttendedDocuments:
+        # one query starts from the same scores in every split
+        key = null, place if self.starts[place].shape[1] > 1 else 0
+        if key not in self._attended:
+            log_null = np.log(null) + self.log_mass if null > 0 else -np.inf
+            self._attended[key] = AttendedDocuments.of(self.documents, self.starts[place], log_null)
+        return self._attended[key]
+
+    def _held_out(self, recipe: TextRecipe, place: int) -> Array:
+        fit, held = self.splits[place]
+        scores = fit_values_and_attention(self._attend(recipe.null, place), fit, recipe, self.ridge, tolerance=TRIED)[
+            -1
+        ]
+        return scores.outputs(self.documents.amounts[held])
+
+
+def _describe(recipe: TextRecipe) -> str:
+    step = ", attention step" if recipe.attention_step else ""
+    return f"{recipe.loss}, C={recipe.C:g}, null={recipe.null:g}{step}"
+
+
+def choose_recipe(
+    trials: Trials, losses: Sequence[ReadoutLoss], C_grid: Sequence[float], null_grid: Sequence[float]
+) -> TextRecipe:
+    """First C for each loss, then the loss, then the null token: by the held-out log loss.
+
+    Between two losses of the values a clear difference in errors comes first: probabilities are calibrated afterwards.
+    """
+    null = DEFAULT.null if DEFAULT.null in null_grid else null_grid[0]
+    candidates = [_descend_grid(trials, replace(DEFAULT, loss=loss, null=null), "C", C_grid) for loss in losses]
+    best = trials.best(candidates)
+    for rival in candidates:
+        ours, theirs = trials.run([best, rival])
+        if _clearly_positive(ours.errors - theirs.errors):
+            best = rival
+    return _descend_grid(trials, replace(best, C=_parabola_minimum(trials, best, C_grid)), "null", null_grid)
+
+
+def _parabola_minimum(trials: Trials, best: TextRecipe, grid: Sequence[float]) -> float:
+    """Where the parabola through the best C and its neighbors has its bottom, on a logarithmic scale."""
+    place = grid.index(best.C)
+    if place in (0, len(grid) - 1):
+        return best.C
+    near = grid[place - 1 : place + 2]
+    losses = [trial.loss for trial in trials.run([replace(best, C=C) for C in near], thorough=False)]
+    bend, slope, _ = np.polyfit(np.log(near), losses, 2)
+    return float(np.clip(np.exp(-slope / (2 * bend)), near[0], near[-1])) if bend > 0 else best.C
+
+
+def attention_helps(trials: Trials, still: TextRecipe, moved: TextRecipe) -> bool:
+    """Whether attention may move: unless held-out documents clearly object."""
+    if still == moved:
+        return False
+    before, after = trials.run([still, moved])
+    return not _clearly_positive(after.losses - before.losses)
+
+
+def _clearly_positive(differences: Array) -> bool:
+    """Whether the mean is above 0 by more than its standard error."""
+    return bool(differences.mean() > differences.std() / np.sqrt(len(differences)))
+
+
+def _with(recipe: TextRecipe, name: Literal["C", "null"], value: float) -> TextRecipe:
+    return replace(recipe, C=value) if name == "C" else replace(recipe, null=value)
+
+
+def _descend_grid(trials: Trials, recipe: TextRecipe, name: Literal["C", "null"], grid: Sequence[float]) -> TextRecipe:
+    """The recipe with the smallest held-out loss along a grid, from its start downhill, two trials at a time."""
+    low = grid.index(getattr(recipe, name)) if getattr(recipe, name) in grid else 0
+    high = min(low + 1, len(grid) - 1)
+    while True:
+        recipes = [_with(recipe, name, value) for value in grid[low : high + 1]]
+        best = trials.best(recipes, thorough=False)
+        if best == recipes[0] and low > 0:
+            low = max(low - 2, 0)
+        elif best == recipes[-1] and high < len(grid) - 1:
+            high = min(high + 2, len(grid) - 1)
+        else:
+            return best
+
+
+def held_out_splits(labels: NDArray[np.int64], groups: Any, cv: Any, seed: int) -> Splits:
+    """Rows to fit on and rows to test on: all folds, or one of very many documents.
+
+    Groups stay together. Without groups a fold is a block of neighbors in the order of the documents: what belongs together
+    (the reviews of a film, the mails of a thread) mostly stands together, and on both sides it would flatter weak ridges.
+    A class with fewer documents than folds is never held out, so that every fit knows it.
+    """
+    from sklearn.model_selection import GroupKFold, StratifiedKFold, check_cv
+
+    rows = np.arange(len(labels))
+    if not isinstance(cv, Integral):
+        return _testable(list(check_cv(cv, labels).split(rows, labels, groups)), labels)
+    sizes = np.sort(np.bincount(labels))
+    folds = min(int(cv), sizes[-2] if groups is None else len(np.unique(groups)))  # two classes must be tested
+    if folds < 2:
+        return []
+    if groups is not None:
+        parts = list(GroupKFold(folds, shuffle=True, random_state=seed).split(rows, labels, groups))
+    else:
+        few = int(((sizes > 0) & (sizes < folds)).sum())
+        if few:
+            warnings.warn(
+                f"{'1 class has' if few == 1 else f'{few} classes have'} fewer than {folds} documents: learned, but too rare to"
+                f" be judged by the validation; leave such classes out with min_class={folds}, or lower cv",
+                stacklevel=4,
+            )
+        rare = np.bincount(labels)[labels] < folds
+        common = rows[~rare]
+        parts = [
+            (np.sort(np.concatenate([common[fit], rows[rare]])), common[held])
+            for fit, held in StratifiedKFold(folds).split(common, labels[common])
+        ]
+    first = seed % folds
+    turned = [*parts[first:], *parts[:first]]
+    return _testable(turned if len(labels) < PLENTY else turned[:1], labels)
+
+
+def _testable(splits: Splits, labels: NDArray[np.int64]) -> Splits:
+    """The splits without held-out documents of a class that the fit would not know."""
+    known = [(fit, held[np.isin(labels[held], labels[fit])]) for fit, held in splits]
+    return [(fit, held) for fit, held in known if len(held) and len(np.unique(labels[fit])) > 1]
+
+
+def decide(outputs: Array) -> NDArray[np.int64]:
+    """Number of the class of each row of outputs."""
+    return np.asarray(outputs[:, 0] > 0, dtype=np.int64) if outputs.shape[1] == 1 else outputs.argmax(axis=1)
+
+
+def log_loss(outputs: Array, labels: NDArray[np.int64], weights: Array) -> float:
+    """Mean logistic or softmax loss of outputs (n, outputs)."""
+    losses = document_losses(outputs, labels)
+    return float(np.average(losses, weights=weights if weights.any() else None))
+
+
+def document_losses(outputs: Array, labels: NDArray[np.int64]) -> Array:
+    """Logistic or softmax loss of each row of outputs (n, outputs), (n,)."""
+    if outputs.shape[1] == 1:
+        return np.asarray(np.logaddexp(0.0, np.where(labels == 1, -outputs[:, 0], outputs[:, 0])))
+    return np.asarray(-log_softmax(outputs, axis=1)[np.arange(len(labels)), labels])
+
+
+def best_temperature(outputs: Array, labels: NDArray[np.int64], weights: Array) -> float:
+    """The factor that makes the outputs fit the labels best; the decisions stay as they are.
+
+    A normal prior on its logarithm keeps a handful of documents, which may all be right or all be wrong, from an extreme.
+    """
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_factor: float) -> float:
+        return len(labels) * log_loss(outputs * np.exp(log_factor), labels, weights) + log_factor**2 / 2
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))
+
 
 ENOUGH_TO_CHOOSE = 30_000  # documents that the validation looks at: C is measured per document, so it carries over
 REMEMBERED = 1000  # documents that a temperature is an average over, when the model behind it goes on learning
 BEND = 0.1  # of a document's loss in the logarithm of the temperature; that of a small batch itself would be biased
 
 
-@dataclass(frozen=True)
-class LearningSettings:
-    """What a user asked of the fit; see `TextClassifier`."""
-
-    C: Any
-    null: Any
-    loss: str
-    ridge: float  # of the selection scores
-    n_queries: int
-    max_epochs: int
-    batch_size: int
-    cv: Any
-    n_jobs: int | None
-    verbose: bool
-
-    @property
-    def may_step(self) -> bool:
-        """Whether attention may leave its start."""
-        return self.n_queries == 1 and self.ridge < np.inf
-
-    def losses(self, classes: int) -> tuple[ReadoutLoss, ...]:
-        """To choose among; the first one where nothing can be validated."""
-        if self.loss == "auto":
-            return ("logistic",) if classes == 2 else ("logistic", "squared_hinge")
-        return ("squared_hinge",) if self.loss == "squared_hinge" else ("logistic",)
-
-
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """What stays of the documents that a model was trained on: how firmly they determine it."""
+    """What `partial_fit` needs of earlier documents: how firmly they determine the model."""
 
     precision: Array  # of values and of the output at the mean attention, (|S| + 1, outputs)
     mean: Array  # attention, (|S|,)
@@ -85,76 +310,76 @@ class Memory:
 
 
 def fit_documents(
-    documents: Documents, groups: Any, settings: LearningSettings, rng: np.random.Generator
+    documents: Documents, groups: Any, model: TextModel, rng: np.random.Generator
 ) -> tuple[Scores, Choice, Memory | None]:
-    """The model, what the validation found, and, for one query, what more documents are weighed against."""
-    seed = int(rng.integers(2**31))
-    trials = _trials(documents, groups, settings, seed)
-    Cs = C_GRID if settings.C == "auto" else (float(settings.C),)
-    nulls = NULL_GRID if settings.null == "auto" else (float(settings.null),)
-    losses = settings.losses(documents.classes)
-    rows, start = np.arange(len(documents.labels)), _start(documents, settings, seed)
+    """The fit that the parameters of a model ask for.
+
+    Returns the scores, what the validation found, and, for one query, what more documents are weighed against.
+    """
+    seed, ridge = int(rng.integers(2**31)), SELECTION_RIDGE / model.attention_C if model.attention_C else np.inf
+    Cs = C_GRID if model.C == "auto" else (float(model.C),)
+    nulls = NULL_GRID if model.null == "auto" else (float(model.null),)
+    losses: tuple[ReadoutLoss, ...] = ("logistic", "squared_hinge") if documents.classes > 2 else ("logistic",)
+    if model.loss != "auto":
+        losses = (model.loss,)
+    rows, start = np.arange(len(documents.labels)), partial(_start, documents, model, ridge, seed)
+    some = documents
+    if len(rows) > ENOUGH_TO_CHOOSE:
+        chosen = np.sort(np.random.default_rng(seed).choice(len(rows), ENOUGH_TO_CHOOSE, replace=False))
+        some, groups = documents.part(chosen), None if groups is None else groups[chosen]
+    trials = Trials(
+        some,
+        held_out_splits(some.labels, groups, model.cv, seed),
+        partial(_start, some, model, ridge, seed),
+        ridge,
+        model.n_jobs,
+        partial(print, file=sys.stderr) if model.verbose else None,
+    )
 
     def final(recipe: TextRecipe) -> list[Scores]:
         log_null = np.log(recipe.null * documents.mean_mass) if recipe.null > 0 else -np.inf
-        return fit_twice(
-            AttendedDocuments.of(documents, start(rows), log_null), rows, recipe, settings.ridge, settings.n_jobs
+        return fit_values_and_attention(
+            AttendedDocuments.of(documents, start(rows), log_null), rows, recipe, ridge, model.n_jobs
         )
 
     if not trials.splits:  # too few documents to hold any out
-        known = replace(DEFAULT, loss=losses[0])
-        if settings.C != "auto":
-            known = replace(known, C=Cs[0])
-        choice = Choice.of(known if settings.null == "auto" else replace(known, null=nulls[0]))
-        (scores,) = final(choice.recipe)
+        choice = Choice(
+            DEFAULT.C if model.C == "auto" else Cs[0],
+            losses[0],
+            DEFAULT.null if model.null == "auto" else nulls[0],
+            attention_step=False,
+        )
+        (scores,) = final(choice)
     else:
         recipe = choose_recipe(trials, losses, Cs, nulls)
-        moved = replace(recipe, attention_step=settings.may_step)
+        moved = replace(recipe, attention_step=model.n_queries == 1 and ridge < np.inf)
         # the final fit need not wait for the verdict on its second half
-        helps, stages = run_together(
-            [partial(attention_helps, trials, recipe, moved), partial(final, moved)], settings.n_jobs
+        helps, stages = run_in_threads(
+            [partial(attention_helps, trials, recipe, moved), partial(final, moved)], model.n_jobs
         )
         choice = trials.choice(moved if helps else recipe)
         scores = stages[-1 if helps else 0]
-    return scores, choice, None if settings.n_queries > 1 else Memory.of(documents, scores, choice.recipe)
+    return scores, choice, None if model.n_queries > 1 else Memory.of(documents, scores, choice)
 
 
-def _trials(documents: Documents, groups: Any, settings: LearningSettings, seed: int) -> Trials:
-    if len(documents.labels) > ENOUGH_TO_CHOOSE:
-        rows = np.sort(np.random.default_rng(seed).choice(len(documents.labels), ENOUGH_TO_CHOOSE, replace=False))
-        documents = documents.part(rows)
-        groups = None if groups is None else groups[rows]
-    splits = held_out_splits(documents.labels, groups, settings.cv, seed)
-    say = _say if settings.verbose else None
-    return Trials(documents, splits, _start(documents, settings, seed), settings.ridge, settings.n_jobs, say)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
-def _start(documents: Documents, settings: LearningSettings, seed: int) -> Any:
-    """Selection scores for a fit on some documents: 0, or, for several queries, what Adam makes of them."""
-
-    def start(rows: Rows) -> Array:
-        tokens = documents.amounts.shape[1]
-        if settings.n_queries == 1:
-            return np.zeros((tokens, 1))
-        part = documents.part(rows)
-        concentration = AttendedDocuments.of(part, np.zeros((tokens, 1)), -np.inf).concentration
-        C = DEFAULT.C if settings.C == "auto" else float(settings.C)
-        descent = ScoreDescent(
-            tokens,
-            settings.ridge / len(rows),
-            concentration / (len(rows) * C),
-            np.random.default_rng(seed),
-            queries=settings.n_queries,
-            outputs=part.outputs,
-        )
-        epochs, batch = schedule(len(rows), settings.max_epochs, settings.batch_size)
-        return descent.fit(part.amounts, part.targets, part.weights, epochs, batch).selection
-
-    return start
+def _start(documents: Documents, model: TextModel, ridge: float, seed: int, rows: Rows) -> Array:
+    """Selection scores that a fit on these rows starts from: 0, or, for several queries, the result of Adam."""
+    tokens = documents.amounts.shape[1]
+    if model.n_queries == 1:
+        return np.zeros((tokens, 1))
+    part = documents.part(rows)
+    concentration = AttendedDocuments.of(part, np.zeros((tokens, 1)), -np.inf).concentration
+    C = DEFAULT.C if model.C == "auto" else float(model.C)
+    descent = ScoreDescent(
+        tokens,
+        ridge / len(rows),
+        concentration / (len(rows) * C),
+        np.random.default_rng(seed),
+        queries=model.n_queries,
+        outputs=part.outputs,
+    )
+    epochs, batch = schedule(len(rows), model.max_epochs, model.batch_size)
+    return descent.fit(part.amounts, part.targets, part.weights, epochs, batch).selection
 
 
 def update_model(
@@ -163,24 +388,23 @@ def update_model(
     """The model after more documents.
 
     Those so far stand behind each value as a quadratic of their curvature, the diagonal of Laplace's approximation; beside it
-    the loss of the new ones is minimised exactly. The temperature moves likewise, judged before the values do.
+    the loss of the new ones is minimized exactly. The temperature moves likewise, by the outputs before the values move.
     """
-    recipe = choice.recipe
     shares = attention_shares(documents.amounts, scores.selection, scores.log_null)
     before = shares @ scores.values[:, 0] + scores.bias
     temperature = _tempered(choice.temperature, before, documents, seen)
-    rows, bounds = np.arange(len(documents.labels)), recipe.C * documents.weights
+    rows, bounds = np.arange(len(documents.labels)), choice.C * documents.weights
     problems = [
         RidgeProblem(
-            shares, rows, signs, bounds, recipe.loss, 1 / memory.precision[:, k], scores.values[:, 0, k].copy(),
+            shares, rows, signs, bounds, choice.loss, 1 / memory.precision[:, k], scores.values[:, 0, k].copy(),
             float(scores.bias[k]), memory.mean,
         )
         for k, signs in enumerate(output_signs(documents))
     ]  # fmt: skip
-    found = run_together([partial(solve_values, problem) for problem in problems], jobs)
+    found = run_in_threads([partial(solve_values, problem) for problem in problems], jobs)
     values = np.stack([output.values for output in found], axis=1)[:, None]
     new = replace(scores, values=values, bias=np.array([output.bias for output in found]))
-    learned = information(shares, new, documents, recipe, memory.mean)
+    learned = information(shares, new, documents, choice, memory.mean)
     return new, replace(choice, temperature=temperature), replace(memory, precision=memory.precision + learned)
 
 

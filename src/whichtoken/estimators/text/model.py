@@ -1,10 +1,12 @@
-"""A text model as it answers: scores, probabilities and reasons of documents, without what only a fit needs."""
+"""A text model as it answers: scores, probabilities and reasons of documents; and as a folder, as JSON or as SQL."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,18 +14,39 @@ from scipy import sparse
 from scipy.special import expit, softmax
 
 from whichtoken.checks import check_choice, check_count, check_range
-from whichtoken.estimators.text.counting import check_fitted, count_documents, token_names
-from whichtoken.estimators.text.validation import Choice, decide
-from whichtoken.training.score_descent import Scores
+from whichtoken.datasets.text_pipeline import TextPipeline
+from whichtoken.errors import UsageError
+from whichtoken.estimators import model_folder as stored
+from whichtoken.estimators.model_folder import OpenedFolder
+from whichtoken.estimators.text.counting import (
+    CallableTokenizer,
+    FileTokenizer,
+    Tokenizer,
+    Vocabulary,
+    check_fitted,
+    count_documents,
+)
+from whichtoken.estimators.text.dual_ascent import ReadoutLoss
+from whichtoken.estimators.text.learning import Choice, Memory, decide
+from whichtoken.reading import shown
+from whichtoken.theory.trained_embeddings.score_descent import Scores
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from whichtoken.estimators.text.explanation import Explanation
-    from whichtoken.estimators.text.learning import Memory
-    from whichtoken.estimators.text.tokens import Vocabulary
 
 Array = NDArray[np.float64]
+
+KIND = "text-classifier"
+SETTINGS = (
+    "ngram_range", "min_df", "stemmer", "sublinear_tf", "use_idf", "C", "null", "loss", "attention_C", "n_queries", "dim",
+    "max_epochs", "batch_size", "min_class",
+)  # fmt: skip
+SWITCHES = ("sublinear_tf", "use_idf")
+STATISTICS = ("counts", "shares", "sizes")
+# names of settings in folders of version 0.2
+RENAMED = {"ngrams": "ngram_range", "least_count": "min_df", "sublinear": "sublinear_tf", "idf": "use_idf"}
 
 
 class TextModel:
@@ -32,7 +55,7 @@ class TextModel:
     classes_: NDArray[Any]
     selection_: Array  # (|S|, n_queries)
     values_: Array  # (|S|, n_queries, outputs)
-    bias_: Array  # (outputs,)
+    intercept_: Array  # (outputs,)
     log_null_: float
     choice_: Choice
     n_features_in_: int
@@ -46,13 +69,13 @@ class TextModel:
         self,
         *,
         analyzer: Callable[[str], Sequence[str]] | str | Path | None = None,
-        ngrams: int = 1,
-        least_count: int = 2,
+        ngram_range: tuple[int, int] = (1, 1),
+        min_df: int = 2,
         stop_words: Sequence[str] = (),
         stemmer: str | None = None,
         word_pieces: str | Path | Sequence[str] | None = None,
-        sublinear: bool = True,
-        idf: bool = True,
+        sublinear_tf: bool = True,
+        use_idf: bool = True,
         C: float | Literal["auto"] = "auto",
         null: float | Literal["auto"] = "auto",
         loss: Literal["auto", "logistic", "squared_hinge"] = "auto",
@@ -69,13 +92,13 @@ class TextModel:
         random_state: Any = None,
     ) -> None:
         self.analyzer = analyzer
-        self.ngrams = ngrams
-        self.least_count = least_count
+        self.ngram_range = ngram_range
+        self.min_df = min_df
         self.stop_words = stop_words
         self.stemmer = stemmer
         self.word_pieces = word_pieces
-        self.sublinear = sublinear
-        self.idf = idf
+        self.sublinear_tf = sublinear_tf
+        self.use_idf = use_idf
         self.C = C
         self.null = null
         self.loss = loss
@@ -116,59 +139,96 @@ class TextModel:
         """For each document the smallest set of tokens whose deletion changes its label; empty if none does."""
         from whichtoken.estimators.text.explanation import flipping_sets
 
-        check_fitted(self)
-        names = self.token_names_
-        return [[names[token] for token in tokens] for tokens in flipping_sets(self, count_documents(self, X))]
+        found, names = flipping_sets(self, count_documents(self, X)), self.token_names_
+        return [[names[token] for token in tokens] for tokens in found]
 
     def certificates(self, X: Any) -> pd.DataFrame:
         """For each document, how many tokens must be deleted, inserted or substituted before the label can change.
 
-        -1 says that no number can. Lower bounds for `sublinear=True`, exact numbers otherwise; in both cases fewer changes
+        -1 says that no number can. Lower bounds for `sublinear_tf=True`, exact numbers otherwise; in both cases fewer changes
         cannot change the label.
         """
         from whichtoken.estimators.text.explanation import certificates
 
-        check_fitted(self)
         return certificates(self, count_documents(self, X))
 
     def export(self, kind: Literal["json", "sql"] = "json") -> str:
         """The scorer as JSON, or as a SQL query on a table `token_counts(document, token, count)`."""
-        from whichtoken.estimators.text.export import as_json, as_sql
-
         check_fitted(self)
         check_choice("kind", kind, ("json", "sql"))
-        return as_json(self) if kind == "json" else as_sql(self)
+        return _as_json(self) if kind == "json" else _as_sql(self)
 
     def save(self, folder: str | Path) -> None:
-        """Write a model folder: arrays as safetensors, the rest as JSON."""
-        from whichtoken.estimators.text.storage import save
-
+        """Write a model folder: arrays as safetensors, the rest as JSON; word pieces and tokenizers files travel with it."""
         check_fitted(self)
-        save(self, folder)
+        parameters: dict[str, Any] = {
+            "settings": {name: getattr(self, name) for name in SETTINGS},
+            "classes": stored.classes_as_json(self.classes_),
+            "choice": {**asdict(self.choice_), "C": str(self.choice_.C)},
+            # may be -inf, which JSON cannot say
+            "log_null": str(self.log_null_),
+            "tokens": list(self.token_names_),
+            "tokenizer": _describe(self._vocabulary.tokenizer) if hasattr(self, "_vocabulary") else None,
+        }
+        arrays = {"selection": self.selection_, "values": self.values_, "bias": self.intercept_}
+        arrays |= zip(STATISTICS, self._statistics, strict=True)
+        if self._memory is not None:
+            arrays |= {"precision": self._memory.precision, "mean_attention": self._memory.mean}
+        stored.save_model(folder, KIND, parameters, arrays)
 
     @classmethod
-    def load(cls, folder: str | Path, analyzer: Callable[[str], Sequence[str]] | None = None) -> Self:
+    def load(cls, folder: str | Path | OpenedFolder, analyzer: Callable[[str], Sequence[str]] | None = None) -> Self:
         """Read a model folder; runs no code from it. A model with an `analyzer` function needs it again."""
-        from whichtoken.estimators.text.storage import load
-
-        return load(cls, folder, analyzer)
+        _, parameters, tensors = stored.load_model(folder, KIND)
+        if analyzer is None and parameters.get("tokenizer") == {"kind": "callable"}:
+            raise UsageError(
+                f"{shown(str(folder))} was fitted with an analyzer function, which cannot be saved; load it with analyzer="
+            )
+        with stored.stored_fields(folder):
+            parts = stored.section(
+                "parameters", parameters, ["settings", "classes", "choice", "log_null", "tokens", "tokenizer"]
+            )
+            model = cls(**stored.section("settings", _renamed_settings(parts["settings"]), SETTINGS))
+            model._check_parameters()
+            for name in SWITCHES:
+                if not isinstance(getattr(model, name), bool):
+                    raise UsageError(f"'{name}' is neither true nor false")
+            model.classes_ = stored.classes_from_json(parts["classes"])
+            model.choice_, model.log_null_ = _choice(parts["choice"]), float(parts["log_null"])
+            if np.isnan(model.log_null_) or model.log_null_ == np.inf:
+                raise UsageError(f"'log_null' is {model.log_null_}, not a finite number or -inf")
+            described = parts["tokenizer"]
+            names = tuple(stored.texts("tokens", parts["tokens"], unique=described is not None))
+            _set_arrays(model, len(names), tensors)
+            if described is None:
+                model.n_features_in_ = len(names)
+                if names != tuple(map(str, range(len(names)))):
+                    model.feature_names_in_ = np.array(names, dtype=object)
+                return model
+            tokenizer = _rebuild(described, analyzer, model)
+            if not isinstance(tokenizer, FileTokenizer) and names != _sorted_names(names, model.ngram_range[1]):
+                raise UsageError("'tokens' are not in their order")
+            model._vocabulary, model.vocabulary_ = Vocabulary(tokenizer, names), names
+            return model
 
     @property
     def token_names_(self) -> Sequence[str]:
         """Names of the columns: the vocabulary, the names of a DataFrame, or numbers."""
-        return token_names(self)
+        if hasattr(self, "vocabulary_"):
+            return self.vocabulary_
+        return list(getattr(self, "feature_names_in_", map(str, range(len(self.selection_)))))
 
     @property
     def scores_(self) -> Scores:
         """The trained model."""
-        return Scores(self.selection_, self.values_, self.bias_, self.log_null_)
+        return Scores(self.selection_, self.values_, self.intercept_, self.log_null_)
 
     def _check_parameters(self) -> None:
         optional = () if self.dim is None else ("dim",)
-        for name in ("ngrams", "least_count", "n_queries", "max_epochs", "batch_size", "min_class", *optional):
+        for name in ("min_df", "n_queries", "max_epochs", "batch_size", "min_class", *optional):
             check_count(name, getattr(self, name), 1)
-        if self.ngrams > 3:
-            raise ValueError(f"ngrams={self.ngrams} must be 1, 2 or 3")
+        if self.ngram_range not in ((1, 1), (1, 2), (1, 3)):
+            raise ValueError(f"ngram_range={self.ngram_range!r} must be (1, 1), (1, 2) or (1, 3)")
         if isinstance(self.cv, float | int):
             check_count("cv", self.cv, 2)
         check_choice("loss", self.loss, ("auto", "logistic", "squared_hinge"))
@@ -180,10 +240,14 @@ class TextModel:
             elif value != "auto":
                 raise ValueError(f"{name}={value!r} must be 'auto' or a number above 0")
 
+    @property
+    def _log_counts(self) -> bool:
+        return self.sublinear_tf and self.dim is None
+
     def _amounts(self, counts: sparse.csr_array) -> sparse.csr_array:
         """What enters the softmax in place of the counts."""
         data = counts.data.astype(np.float64)
-        if self.sublinear and self.dim is None:
+        if self._log_counts:
             data += 1
             np.log2(data, out=data)
         return sparse.csr_array((data, counts.indices, counts.indptr), shape=counts.shape)
@@ -195,3 +259,138 @@ class TextModel:
         scaled = self.choice_.temperature * outputs
         two = len(self.classes_) == 2
         return np.hstack([expit(-scaled), expit(scaled)]) if two else np.asarray(softmax(scaled, axis=1))
+
+
+def _renamed_settings(settings: Any) -> Any:
+    """Settings under their names of today, of a folder that version 0.2 may have written."""
+    if not isinstance(settings, dict):
+        return settings
+    found = {RENAMED.get(name, name): value for name, value in settings.items()}
+    sizes = found["ngram_range"]
+    return found | {"ngram_range": (1, sizes) if "ngrams" in settings else tuple(sizes)}
+
+
+def _choice(described: Any) -> Choice:
+    part = stored.section("choice", described, [field.name for field in fields(Choice)])
+    C = float(part["C"])  # may be infinite, which JSON cannot say
+    if not C > 0:
+        raise UsageError(f"'C' is {C}, not above 0")
+    if part["loss"] not in get_args(ReadoutLoss):
+        raise UsageError(f"'loss' is {part['loss']!r}, not one of {', '.join(get_args(ReadoutLoss))}")
+    if not isinstance(part["attention_step"], bool):
+        raise UsageError("'attention_step' is neither true nor false")
+    null = stored.number("null", part["null"], 0, include_low=True)
+    temperature = stored.number("temperature", part["temperature"], 0)
+    losses = {name: stored.number("losses", loss, 0, include_low=True) for name, loss in part["losses"].items()}
+    return Choice(C, part["loss"], null, part["attention_step"], temperature, losses)
+
+
+def _set_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]]) -> None:
+    classes, queries = len(model.classes_), model.n_queries
+    outputs = stored.scores(model.classes_)
+    shapes = {
+        "selection": (tokens, queries),
+        "values": (tokens, queries, outputs),
+        "bias": (outputs,),
+        "counts": (tokens, classes),
+        "shares": (tokens, classes),
+        "sizes": (classes,),
+    }
+    if queries == 1 and model.dim is None:
+        shapes |= {"precision": (tokens + 1, outputs), "mean_attention": (tokens,)}
+    model.selection_, model.values_, model.intercept_, *statistics = stored.arrays(tensors, shapes)
+    if any((array < 0).any() for array in statistics):
+        raise UsageError("arrays 'counts', 'shares', 'sizes', 'precision' and 'mean_attention' hold numbers below 0")
+    model._statistics = tuple(statistics[:3])
+    model._memory = Memory(*statistics[3:]) if len(statistics) > 3 else None
+    if model._memory is not None and not model._memory.precision.all():
+        raise UsageError("array 'precision' holds 0")
+
+
+def _sorted_names(names: Sequence[str], ngrams: int) -> tuple[str, ...]:
+    """As a fit leaves them: shorter n-grams first, then by the alphabet."""
+    return tuple(sorted((name for name in names if name.count(" ") < ngrams), key=lambda name: (name.count(" "), name)))
+
+
+def _describe(tokenizer: Tokenizer) -> dict[str, Any]:
+    match tokenizer:
+        case TextPipeline(stop_words=stop_words, stemmer=stemmer, spelling=pieces):
+            return {
+                "kind": "words", "stop_words": list(stop_words), "stemmer": stemmer, "word_pieces": list(pieces),
+            }  # fmt: skip
+        case FileTokenizer(json):
+            return {"kind": "file", "json": json}
+        case _:
+            return {"kind": "callable"}
+
+
+def _rebuild(described: Any, analyzer: Callable[[str], Sequence[str]] | None, model: TextModel) -> Tokenizer:
+    match described["kind"]:
+        case "words":
+            stored.section("tokenizer", described, ["kind", "stop_words", "stemmer", "word_pieces"])
+            # lists, never names of files: nothing outside the folder is opened
+            model.stop_words = stored.texts("stop_words", described["stop_words"], unique=False)
+            model.word_pieces = stored.texts("word_pieces", described["word_pieces"], unique=False) or None
+            if described["stemmer"] != model.stemmer:
+                raise UsageError("'stemmer' is not the same in 'settings' and 'tokenizer'")
+            return TextPipeline(model.word_pieces, model.stop_words, stemmer=model.stemmer, least_count=1)
+        case "file":
+            stored.section("tokenizer", described, ["kind", "json"])
+            return FileTokenizer.parse(described["json"])
+        case "callable":
+            stored.section("tokenizer", described, ["kind"])
+        case _:
+            raise UsageError("'tokenizer' is of an unknown kind")
+    assert analyzer is not None
+    model.analyzer = analyzer
+    return CallableTokenizer(analyzer)
+
+
+def _as_json(model: TextModel) -> str:
+    """Everything that is needed to compute a decision from counts, with the formula in words."""
+    highest = model.selection_.max(axis=0)
+    weights = np.exp(model.selection_ - highest)
+    record = {
+        "classes": model.classes_.tolist(),
+        "amount": "log2(1 + count)" if model._log_counts else "count",
+        "decision": (
+            "for each query: sum(amount * weight * value) / (null + sum(amount * weight)) over the tokens of a document, or 0 "
+            "without any; add the queries and the bias; two classes: the second if positive, otherwise the class of the "
+            "largest output"
+        ),
+        "temperature": model.choice_.temperature,
+        "null": np.exp(model.log_null_ - highest).tolist(),
+        "bias": model.intercept_.tolist(),
+        "tokens": {
+            name: {"weight": weights[s].tolist(), "value": model.values_[s].tolist()}
+            for s, name in enumerate(model.token_names_)
+        },
+    }
+    return json.dumps(record, ensure_ascii=False)
+
+
+def _as_sql(model: TextModel) -> str:
+    """A query on `token_counts(document, token, count)` that gives `document, decision`; two classes and one query only.
+
+    Standard SQL (tested with SQLite). A document without known tokens is not in the result: its decision is the bias.
+    """
+    if len(model.classes_) > 2 or model.selection_.shape[1] > 1:
+        raise ValueError(
+            f"SQL is written for two classes and one query; this model has {len(model.classes_)} classes and "
+            f"{model.selection_.shape[1]} queries, use kind='json'"
+        )
+    weights = np.exp(model.selection_[:, 0] - model.selection_.max())
+    null = float(np.exp(model.log_null_ - model.selection_.max()))
+    rows = ",\n".join(
+        f"('{name.replace(chr(39), chr(39) * 2)}', {weight!r}, {value!r})"
+        for name, weight, value in zip(
+            model.token_names_, weights.tolist(), model.values_[:, 0, 0].tolist(), strict=True
+        )
+    )
+    amount = "LN(1 + count) / LN(2)" if model._log_counts else "count"
+    return (
+        f"WITH scores(token, weight, value) AS (VALUES\n{rows}\n),\n"
+        f"shares AS (SELECT document, {amount} * weight AS share, value FROM token_counts JOIN scores USING (token))\n"
+        f"SELECT document, SUM(share * value) / ({null!r} + SUM(share)) + ({float(model.intercept_[0])!r}) AS decision\n"
+        "FROM shares GROUP BY document"
+    )

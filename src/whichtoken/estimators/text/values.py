@@ -1,4 +1,4 @@
-"""A text model from documents and a recipe: values solved exactly given the attention, one step of the attention between."""
+"""A text model from documents and a recipe: values are solved exactly, attention moves by one step, values are solved again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from whichtoken.display.shown import Shown
-from whichtoken.estimators.text.documents import BLOCK, Documents, attention_shares, row_blocks
-from whichtoken.training.dual_ascent import (
+from whichtoken.estimators.text.counting import BLOCK, Documents, attention_shares, row_blocks
+from whichtoken.estimators.text.dual_ascent import (
     TOLERANCE,
     ReadoutLoss,
     RidgeProblem,
@@ -21,17 +21,17 @@ from whichtoken.training.dual_ascent import (
     loss_slopes,
     solve_values,
 )
-from whichtoken.training.score_descent import Scores
+from whichtoken.theory.trained_embeddings.score_descent import Scores
 
 Array = NDArray[np.float64]
 
-# of |a|^2 / 2 beside the sum of the losses; a is on a logarithmic scale, so one number fits all vocabularies
+# factor of |a|^2 / 2 beside the sum of the losses; a is on a logarithmic scale, so one number fits all vocabularies
 SELECTION_RIDGE = 25.0
 
 
 @dataclass(frozen=True)
 class TextRecipe(Shown):
-    """What a validation chooses."""
+    """The settings of a fit that a validation chooses."""
 
     C: float
     loss: ReadoutLoss
@@ -39,7 +39,7 @@ class TextRecipe(Shown):
     attention_step: bool  # whether attention moves once from its start
 
 
-def run_together(calls: Sequence[Callable[[], Any]], jobs: int | None) -> list[Any]:
+def run_in_threads(calls: Sequence[Callable[[], Any]], jobs: int | None) -> list[Any]:
     """Results of the calls, in threads: the work is compiled code that leaves Python to others."""
     if len(calls) < 2 or jobs in (None, 1):
         return [call() for call in calls]
@@ -66,7 +66,7 @@ class AttendedDocuments:
 
     @property
     def precision(self) -> Array:
-        """Of the ridge on values and bias, (queries * |S| + 1,)."""
+        """Precision of the ridge on values and bias, (queries * |S| + 1,)."""
         return np.append(np.full(self.shares.shape[1], self.concentration), 1.0)
 
     def problems(self, rows: NDArray[np.int64], recipe: TextRecipe) -> list[RidgeProblem]:
@@ -100,10 +100,10 @@ def fit_values(
 ) -> Scores:
     """The model with the best values for documents `rows`."""
     calls = [partial(solve_values, problem, tolerance=tolerance) for problem in attended.problems(rows, recipe)]
-    return attended.scores(run_together(calls, jobs))
+    return attended.scores(run_in_threads(calls, jobs))
 
 
-def fit_twice(
+def fit_values_and_attention(
     attended: AttendedDocuments,
     rows: NDArray[np.int64],
     recipe: TextRecipe,
@@ -111,17 +111,17 @@ def fit_twice(
     jobs: int | None = None,
     tolerance: float = TOLERANCE,
 ) -> list[Scores]:
-    """The model with the attention of the start, and, if the recipe says so, that after a step of the attention."""
+    """The model with the attention of the start, and, if the recipe says so, the one after a step of the attention."""
     scores = fit_values(attended, rows, recipe, jobs, tolerance)
     if not recipe.attention_step:
         return [scores]
-    documents, selection = attended.documents, stepped(attended, rows, scores, recipe.loss, ridge)
+    documents, selection = attended.documents, step_attention(attended, rows, scores, recipe.loss, ridge)
     del attended  # its shares are most of the memory of a fit: free them, where nobody else needs them, before the next
     moved = AttendedDocuments.of(documents, selection, scores.log_null)
     return [scores, fit_values(moved, rows, recipe, jobs, tolerance)]
 
 
-def stepped(
+def step_attention(
     attended: AttendedDocuments, rows: NDArray[np.int64], scores: Scores, loss: ReadoutLoss, ridge: float
 ) -> Array:
     """Selection scores after one step of the attention: Newton's, with the diagonal of the Gauss-Newton matrix.
@@ -149,7 +149,7 @@ def information(
 ) -> Array:
     """Curvature that the losses give to each value and to the output at the mean attention, (|S| + 1, outputs).
 
-    Shares are taken relative to the mean: what all documents have in common is the business of the output there.
+    Shares are taken relative to the mean: what all documents have in common belongs to the output at the mean.
     """
     total = np.zeros((shares.shape[1] + 1, documents.outputs))
     signs, bounds = np.stack(output_signs(documents), axis=1), recipe.C * documents.weights

@@ -1,4 +1,4 @@
-"""The optimisers of `attention_descent`: one small compiled step each, and one table that lists them."""
+"""The optimizers of `attention_descent`: one small compiled step each, and one table that lists them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from dataclasses import fields
 from typing import Any
 
 from whichtoken.flows.steps.adam import Adam, AdamW, Lion
-from whichtoken.flows.steps.gradient import GradientDescent
+from whichtoken.flows.steps.gradient import CoordinateDescent, GradientDescent, NormalizedDescent, SignDescent
 from whichtoken.flows.steps.muon import Muon
 from whichtoken.flows.steps.settings import Settings
 from whichtoken.flows.steps.shampoo import Shampoo, Soap
-from whichtoken.flows.steps.steepest import CoordinateDescent, NormalizedDescent, SignDescent
 
 OPTIMIZERS: dict[str, type[Settings]] = {
     "gd": GradientDescent,
@@ -27,7 +26,7 @@ OPTIMIZERS: dict[str, type[Settings]] = {
 
 
 def optimizer_settings(optimizer: str, options: dict[str, Any]) -> Settings:
-    """The settings of an optimiser by its name."""
+    """The settings of an optimizer by its name."""
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"optimizer={optimizer!r} must be one of {', '.join(['mirror', *OPTIMIZERS])}")
     kind = OPTIMIZERS[optimizer]

@@ -9,87 +9,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from whichtoken.flows.steps.moments import blend, blend_squares
-from whichtoken.flows.steps.settings import Settings, check_betas, check_not_negative
-
-
-@dataclass(frozen=True)
-class Adam(Settings):
-    """W <- W - lr m / (sqrt(v) + eps); m and v average G and its squares with the shares `betas`, corrected for their start.
-
-    eps = 0 is allowed: an entry whose gradient has been zero so far does not move. `weight_decay` adds weight_decay * W to G.
-    """
-
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    bias_correction: bool = True
-
-    @property
-    def step(self) -> Any:
-        return adam_step
-
-    def __post_init__(self) -> None:
-        check_betas(self.betas)
-        check_not_negative("eps", self.eps)
-        check_not_negative("weight_decay", self.weight_decay)
-
-    def numbers(self) -> tuple[float, ...]:
-        return *self.betas, self.eps, self.weight_decay, float(self.bias_correction)
-
-    def memory(self, rows: int, columns: int) -> int:
-        return 2 * rows * columns
-
-
-@dataclass(frozen=True)
-class AdamW(Adam):
-    """Adam whose weight decay is apart from the gradient: W <- (1 - lr weight_decay) W first."""
-
-    weight_decay: float = 0.01
-
-    @property
-    def step(self) -> Any:
-        return adamw_step
-
-
-@dataclass(frozen=True)
-class Lion(Settings):
-    """W <- (1 - lr weight_decay) W - lr sign(beta_1 m + (1 - beta_1) G), then m <- beta_2 m + (1 - beta_2) G.
-
-    Chen et al., Symbolic Discovery of Optimization Algorithms, arXiv 2302.06675.
-    """
-
-    betas: tuple[float, float] = (0.9, 0.99)
-    weight_decay: float = 0.0
-
-    @property
-    def step(self) -> Any:
-        return lion_step
-
-    def __post_init__(self) -> None:
-        check_betas(self.betas)
-        check_not_negative("weight_decay", self.weight_decay)
-
-    def numbers(self) -> tuple[float, ...]:
-        return *self.betas, self.weight_decay
-
-    def memory(self, rows: int, columns: int) -> int:
-        return rows * columns
+from whichtoken.flows.steps.settings import Settings, blend, blend_squares, check_betas, check_not_negative
 
 
 @njit(cache=True, nogil=True)
 def adam_step(
-    weights: Any,
-    descent: Any,
-    log_scale: float,
-    memory: Any,
-    logs: Any,
-    options: Any,
-    lr: float,
-    k: int,
-    rows: int,
-    columns: int,
-) -> None:
+    weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
+) -> None:  # fmt: skip
     """Step k = 1, 2, ... of `Adam`, in place; arrays are flat."""
     if options[3] > 0.0:
         log_scale = blend(descent, log_scale, 1.0, weights, 0.0, -options[3])
@@ -98,17 +24,8 @@ def adam_step(
 
 @njit(cache=True, nogil=True)
 def adamw_step(
-    weights: Any,
-    descent: Any,
-    log_scale: float,
-    memory: Any,
-    logs: Any,
-    options: Any,
-    lr: float,
-    k: int,
-    rows: int,
-    columns: int,
-) -> None:
+    weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
+) -> None:  # fmt: skip
     """Step k = 1, 2, ... of `AdamW`, in place."""
     weights *= 1.0 - lr * options[3]
     _adam(weights, descent, log_scale, memory, logs, options, lr, k)
@@ -147,17 +64,8 @@ def quotient(above: Any, log_above: float, below: Any, log_below: float, eps: fl
 
 @njit(cache=True, nogil=True)
 def lion_step(
-    weights: Any,
-    descent: Any,
-    log_scale: float,
-    memory: Any,
-    logs: Any,
-    options: Any,
-    lr: float,
-    k: int,
-    rows: int,
-    columns: int,
-) -> None:
+    weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
+) -> None:  # fmt: skip
     """Step of `Lion`, in place."""
     beta1, beta2, decay = options[0], options[1], options[2]
     ahead = memory.copy()
@@ -165,3 +73,61 @@ def lion_step(
     weights *= 1.0 - lr * decay
     weights += lr * np.sign(ahead)
     logs[0] = blend(memory, logs[0], beta2, descent, log_scale, 1.0 - beta2)
+
+
+@dataclass(frozen=True)
+class Adam(Settings):
+    """W <- W - lr m / (sqrt(v) + eps); m and v average G and its squares with the shares `betas`, corrected for their start.
+
+    eps = 0 is allowed: an entry whose gradient has been zero so far does not move. `weight_decay` adds weight_decay * W to G.
+    """
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    bias_correction: bool = True
+
+    step = staticmethod(adam_step)
+
+    def __post_init__(self) -> None:
+        check_betas(self.betas)
+        check_not_negative("eps", self.eps)
+        check_not_negative("weight_decay", self.weight_decay)
+
+    def numbers(self) -> tuple[float, ...]:
+        return *self.betas, self.eps, self.weight_decay, float(self.bias_correction)
+
+    def memory(self, rows: int, columns: int) -> int:
+        return 2 * rows * columns
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam whose weight decay is apart from the gradient: W <- (1 - lr weight_decay) W first."""
+
+    weight_decay: float = 0.01
+
+    step = staticmethod(adamw_step)
+
+
+@dataclass(frozen=True)
+class Lion(Settings):
+    """W <- (1 - lr weight_decay) W - lr sign(beta_1 m + (1 - beta_1) G), then m <- beta_2 m + (1 - beta_2) G.
+
+    Chen et al., Symbolic Discovery of Optimization Algorithms, arXiv 2302.06675.
+    """
+
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.0
+
+    step = staticmethod(lion_step)
+
+    def __post_init__(self) -> None:
+        check_betas(self.betas)
+        check_not_negative("weight_decay", self.weight_decay)
+
+    def numbers(self) -> tuple[float, ...]:
+        return *self.betas, self.weight_decay
+
+    def memory(self, rows: int, columns: int) -> int:
+        return rows * columns

@@ -6,50 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numba import njit
 
-from whichtoken.flows.steps.moments import blend
-from whichtoken.flows.steps.settings import Settings, check_not_negative, check_share
-
-
-@dataclass(frozen=True)
-class GradientDescent(Settings):
-    """W <- W - lr b with b <- momentum b + (1 - dampening) G."""
-
-    momentum: float = 0.0
-    dampening: float = 0.0
-    nesterov: bool = False
-    weight_decay: float = 0.0
-
-    @property
-    def step(self) -> Any:
-        return gradient_step
-
-    def __post_init__(self) -> None:
-        check_share("momentum", self.momentum)
-        check_not_negative("dampening", self.dampening)
-        check_not_negative("weight_decay", self.weight_decay)
-
-    def numbers(self) -> tuple[float, ...]:
-        return self.momentum, self.dampening, float(self.nesterov), self.weight_decay
-
-    def memory(self, rows: int, columns: int) -> int:
-        return rows * columns if self.momentum else 0
+from whichtoken.flows.mirror_steps import largest_magnitude
+from whichtoken.flows.steps.settings import Settings, blend, check_not_negative, check_share, momentum
 
 
 @njit(cache=True, nogil=True)
 def gradient_step(
-    weights: Any,
-    descent: Any,
-    log_scale: float,
-    memory: Any,
-    logs: Any,
-    options: Any,
-    lr: float,
-    k: int,
-    rows: int,
-    columns: int,
-) -> None:
+    weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
+) -> None:  # fmt: skip
     """Step k = 1, 2, ... of `GradientDescent`, in place; arrays are flat."""
     momentum, dampening, nesterov, decay = options[0], options[1], options[2], options[3]
     if decay > 0.0:
@@ -63,3 +30,100 @@ def gradient_step(
         weights += lr * (math.exp(log_scale) * descent + momentum * math.exp(logs[0]) * memory)
     else:
         weights += lr * math.exp(logs[0]) * memory
+
+
+@njit(cache=True, nogil=True)
+def normalized_step(
+    weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
+) -> None:  # fmt: skip
+    """Step of `NormalizedDescent`, in place."""
+    average, _, logs[0] = momentum(memory, logs[0], options[0], options[1], descent, log_scale)
+    weights *= 1.0 - lr * options[2]
+    peak = largest_magnitude(average)
+    if peak > 0.0:
+        scaled = average / peak
+        weights += lr / math.sqrt(np.dot(scaled, scaled)) * scaled
+
+
+@njit(cache=True, nogil=True)
+def sign_step(
+    weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
+) -> None:  # fmt: skip
+    """Step of `SignDescent`, in place."""
+    average, _, logs[0] = momentum(memory, logs[0], options[0], options[1], descent, log_scale)
+    weights *= 1.0 - lr * options[2]
+    weights += lr * np.sign(average)
+
+
+@njit(cache=True, nogil=True)
+def coordinate_step(
+    weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
+) -> None:  # fmt: skip
+    """Step of `CoordinateDescent`, in place."""
+    average, _, logs[0] = momentum(memory, logs[0], options[0], options[1], descent, log_scale)
+    weights *= 1.0 - lr * options[2]
+    steepest = np.argmax(np.abs(average))
+    weights[steepest] += lr * np.sign(average[steepest])
+
+
+@dataclass(frozen=True)
+class GradientDescent(Settings):
+    """W <- W - lr b with b <- momentum b + (1 - dampening) G."""
+
+    momentum: float = 0.0
+    dampening: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+    step = staticmethod(gradient_step)
+
+    def __post_init__(self) -> None:
+        check_share("momentum", self.momentum)
+        check_not_negative("dampening", self.dampening)
+        check_not_negative("weight_decay", self.weight_decay)
+
+    def numbers(self) -> tuple[float, ...]:
+        return self.momentum, self.dampening, float(self.nesterov), self.weight_decay
+
+    def memory(self, rows: int, columns: int) -> int:
+        return rows * columns if self.momentum else 0
+
+
+@dataclass(frozen=True)
+class _Steepest(Settings):
+    """With M an average of gradients, W <- (1 - lr weight_decay) W - lr argmax over the unit ball of <M, .>."""
+
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_share("momentum", self.momentum)
+        check_not_negative("weight_decay", self.weight_decay)
+
+    def numbers(self) -> tuple[float, ...]:
+        return self.momentum, float(self.nesterov), self.weight_decay
+
+    def memory(self, rows: int, columns: int) -> int:
+        return rows * columns if self.momentum else 0
+
+
+@dataclass(frozen=True)
+class NormalizedDescent(_Steepest):
+    """Along M / |M|_2."""
+
+    step = staticmethod(normalized_step)
+
+
+@dataclass(frozen=True)
+class SignDescent(_Steepest):
+    """Along sign(M): signSGD, with momentum signum."""
+
+    step = staticmethod(sign_step)
+
+
+@dataclass(frozen=True)
+class CoordinateDescent(_Steepest):
+    """Along the largest entry of M alone, the steepest direction of l_1."""
+
+    step = staticmethod(coordinate_step)

@@ -10,48 +10,16 @@ import numpy as np
 from numba import njit
 
 from whichtoken.checks import check_range
-from whichtoken.flows.mirror_steps import Rule, advance, checked_rule, log_length, primal
-from whichtoken.flows.steps.polar import thin_svd, with_values
+from whichtoken.flows.mirror_steps import Rule, advance, log_length, primal, rule_number
+from whichtoken.flows.steps.muon import compose_svd, thin_svd
 from whichtoken.flows.steps.settings import Settings
 from whichtoken.norms import dual_exponent
 
 
-@dataclass(frozen=True)
-class SchattenMirror(Settings):
-    """U <- U - step * G, W = U with its singular values raised to 1 / (p - 1); |.|_q is the Schatten norm."""
-
-    p: float = 2.0
-    rule: Rule = "normalized"
-
-    @property
-    def step(self) -> Any:
-        return schatten_step
-
-    @property
-    def read(self) -> Any:
-        return schatten_weights
-
-    def __post_init__(self) -> None:
-        check_range("p", self.p, 1.0, math.inf)
-        checked_rule(self.rule)
-
-    def numbers(self) -> tuple[float, ...]:
-        return dual_exponent(self.p), checked_rule(self.rule)
-
-
 @njit(cache=True, nogil=True)
 def schatten_step(
-    dual: Any,
-    descent: Any,
-    log_scale: float,
-    memory: Any,
-    logs: Any,
-    options: Any,
-    lr: float,
-    k: int,
-    rows: int,
-    columns: int,
-) -> None:
+    dual: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
+) -> None:  # fmt: skip
     """Step of `SchattenMirror` on the dual variable exp(unit) * dual, in place."""
     if log_scale == -math.inf:
         return
@@ -68,10 +36,29 @@ def schatten_weights(dual: Any, logs: Any, options: Any, rows: int, columns: int
     left, values, right = thin_svd(dual.reshape((rows, columns)))
     powers = np.empty_like(values)
     log_size = primal(values, _unit(logs), options[0], powers)
-    weights[:] = with_values(left, powers, right).ravel()
+    weights[:] = compose_svd(left, powers, right).ravel()
     return float(log_size)
 
 
 @njit(cache=True, nogil=True)
 def _unit(logs: Any) -> float:
     return float(logs[0]) if logs[0] > -math.inf else 0.0
+
+
+@dataclass(frozen=True)
+class SchattenMirror(Settings):
+    """U <- U - step * G, W = U with its singular values raised to 1 / (p - 1); |.|_q is the Schatten norm."""
+
+    p: float = 2.0
+    rule: Rule = "normalized"
+
+    step = staticmethod(schatten_step)
+
+    read = staticmethod(schatten_weights)
+
+    def __post_init__(self) -> None:
+        check_range("p", self.p, 1.0, math.inf)
+        rule_number(self.rule)
+
+    def numbers(self) -> tuple[float, ...]:
+        return dual_exponent(self.p), rule_number(self.rule)

@@ -1,14 +1,16 @@
-"""What every optimiser of `attention_descent` declares: its options, checked, and the numbers its compiled step reads."""
+"""What every optimizer of `attention_descent` declares: its checked options, its compiled step and the numbers it reads."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from numba import njit, types
 
 from whichtoken.checks import check_range
+from whichtoken.flows.mirror_steps import largest_magnitude
 
 _FLOATS, _FLOAT, _INT = types.float64[::1], types.float64, types.int64
 # (weights, descent, log_scale, memory, logs, options, lr, k, rows, columns): move a matrix, flat, along exp(log_scale) * descent
@@ -16,21 +18,23 @@ _FLOATS, _FLOAT, _INT = types.float64[::1], types.float64, types.int64
 STEP = types.void(_FLOATS, _FLOATS, _FLOAT, _FLOATS, _FLOATS, _FLOATS, _FLOAT, _INT, _INT, _INT)
 # (parameters, logs, options, rows, columns, weights) -> log_size: write the weights, divided by exp(log_size)
 READ = types.float64(_FLOATS, _FLOATS, _FLOATS, _INT, _INT, _FLOATS)
+_RESCALE_BELOW = 1e-100
+
+
+@njit(cache=True, nogil=True)
+def read_parameters(parameters: Any, logs: Any, options: Any, rows: int, columns: int, weights: Any) -> float:
+    """The weights are the parameters."""
+    weights[:] = parameters
+    return 0.0
 
 
 @dataclass(frozen=True)
 class Settings(ABC):
-    """Options of one optimiser. A subclass adds fields, which become keyword arguments of `attention_descent`."""
+    """Options of one optimizer. A subclass adds fields, which become keyword arguments of `attention_descent`."""
 
-    @property
-    @abstractmethod
-    def step(self) -> Any:
-        """The compiled step, a function of type `STEP`."""
-
-    @property
-    def read(self) -> Any:
-        """Compiled: how the weights are read off the parameters, a function of type `READ`."""
-        return as_they_are
+    # compiled: the step, of type STEP, and how the weights are read off the parameters, of type READ
+    step: ClassVar[Any]
+    read: ClassVar[Any] = staticmethod(read_parameters)
 
     @abstractmethod
     def numbers(self) -> tuple[float, ...]:
@@ -39,13 +43,6 @@ class Settings(ABC):
     def memory(self, rows: int, columns: int) -> int:
         """How many floats the step remembers of a matrix of this shape."""
         return 0
-
-
-@njit(cache=True, nogil=True)
-def as_they_are(parameters: Any, logs: Any, options: Any, rows: int, columns: int, weights: Any) -> float:
-    """The weights are the parameters."""
-    weights[:] = parameters
-    return 0.0
 
 
 def check_share(name: str, value: float) -> None:
@@ -64,3 +61,53 @@ def check_betas(betas: tuple[float, float]) -> None:
         raise ValueError(f"betas={betas} must be two numbers in [0, 1)")
     for place, beta in enumerate(betas):
         check_share(f"betas[{place}]", beta)
+
+
+@njit(cache=True, nogil=True)
+def blend(average: Any, log_unit: float, keep: float, gradient: Any, log_scale: float, share: float) -> float:
+    """average <- keep * average + share * gradient, flat arrays in units of their own; return the new unit."""
+    unit = max(log_unit, log_scale)
+    if unit == -math.inf:
+        return log_unit
+    old, new = keep * math.exp(log_unit - unit), share * math.exp(log_scale - unit)
+    for j in range(average.size):
+        average[j] = old * average[j] + new * gradient[j]
+    return _rescale(average, unit)
+
+
+@njit(cache=True, nogil=True)
+def blend_squares(root: Any, log_unit: float, keep: float, gradient: Any, log_scale: float, share: float) -> float:
+    """root^2 <- keep * root^2 + share * gradient^2, in the manner of `blend`; the squares themselves are never formed."""
+    unit = max(log_unit, log_scale)
+    if unit == -math.inf:
+        return log_unit
+    old, new = math.sqrt(keep) * math.exp(log_unit - unit), math.sqrt(share) * math.exp(log_scale - unit)
+    for j in range(root.size):
+        root[j] = math.hypot(old * root[j], new * gradient[j])
+    return _rescale(root, unit)
+
+
+@njit(cache=True, nogil=True)
+def _rescale(values: Any, unit: float) -> float:
+    peak = largest_magnitude(values)
+    if 0.0 < peak < _RESCALE_BELOW:
+        values /= peak
+        return unit + math.log(peak)
+    return unit if peak > 0.0 else -math.inf
+
+
+@njit(cache=True, nogil=True)
+def momentum(
+    average: Any, log_unit: float, decay: float, nesterov: float, descent: Any, log_scale: float
+) -> tuple[Any, float, float]:
+    """The exponential average of descents, as Muon and signum take it; return what to step along, its unit, the average's.
+
+    `nesterov` not zero looks one step ahead: descent plus decay times the average's change.
+    """
+    if decay == 0.0:
+        return descent, log_scale, log_unit
+    log_unit = blend(average, log_unit, decay, descent, log_scale, 1.0 - decay)
+    if nesterov == 0.0:
+        return average, log_unit, log_unit
+    ahead = average.copy()
+    return ahead, blend(ahead, log_unit, decay, descent, log_scale, 1.0 - decay), log_unit

@@ -12,86 +12,23 @@ from numba import njit
 from whichtoken.checks import check_count, check_range
 from whichtoken.flows.mirror_steps import largest_magnitude
 from whichtoken.flows.steps.adam import quotient
-from whichtoken.flows.steps.moments import blend, blend_squares, momentum
-from whichtoken.flows.steps.settings import Settings, check_betas, check_not_negative, check_share
+from whichtoken.flows.steps.settings import (
+    Settings,
+    blend,
+    blend_squares,
+    check_betas,
+    check_not_negative,
+    check_share,
+    momentum,
+)
 
 _NEGLIGIBLE = 1e-12  # entries and eigenvalues below this share of the largest are rounding
 
 
-@dataclass(frozen=True)
-class Shampoo(Settings):
-    """W <- (1 - lr weight_decay) W - lr (L + eps)^(-1/4) M (R + eps)^(-1/4), L and R averages of G G^T and G^T G.
-
-    beta < 1 averages, corrected for the start; beta = 1 sums up, as in Gupta, Koren, Singer, arXiv 1802.09568. With eps = 0
-    roots are taken on the range of L and R alone. beta = 0 is Muon without momentum.
-    """
-
-    beta: float = 0.9
-    momentum: float = 0.0
-    eps: float = 0.0
-    weight_decay: float = 0.0
-
-    @property
-    def step(self) -> Any:
-        return shampoo_step
-
-    def __post_init__(self) -> None:
-        check_range("beta", self.beta, 0.0, 1.0, include_low=True, include_high=True)
-        check_share("momentum", self.momentum)
-        check_not_negative("eps", self.eps)
-        check_not_negative("weight_decay", self.weight_decay)
-
-    def numbers(self) -> tuple[float, ...]:
-        return self.beta, self.momentum, self.eps, self.weight_decay
-
-    def memory(self, rows: int, columns: int) -> int:
-        return rows**2 + columns**2 + rows * columns
-
-
-@dataclass(frozen=True)
-class Soap(Settings):
-    """Adam on gradients that are rotated into the eigenvectors of Shampoo's L and R, which are taken anew every `every` steps.
-
-    In the manner of Vyas et al., SOAP, arXiv 2409.11321, with eigenvectors where they iterate.
-    """
-
-    betas: tuple[float, float] = (0.95, 0.95)
-    shampoo_beta: float = 0.95
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    every: int = 1
-
-    @property
-    def step(self) -> Any:
-        return soap_step
-
-    def __post_init__(self) -> None:
-        check_betas(self.betas)
-        check_share("shampoo_beta", self.shampoo_beta)
-        check_not_negative("eps", self.eps)
-        check_not_negative("weight_decay", self.weight_decay)
-        check_count("every", self.every, 1)
-
-    def numbers(self) -> tuple[float, ...]:
-        return *self.betas, self.shampoo_beta, self.eps, self.weight_decay, self.every
-
-    def memory(self, rows: int, columns: int) -> int:
-        return 2 * (rows**2 + columns**2 + rows * columns)
-
-
 @njit(cache=True, nogil=True)
 def shampoo_step(
-    weights: Any,
-    descent: Any,
-    log_scale: float,
-    memory: Any,
-    logs: Any,
-    options: Any,
-    lr: float,
-    k: int,
-    rows: int,
-    columns: int,
-) -> None:
+    weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
+) -> None:  # fmt: skip
     """Step k = 1, 2, ... of `Shampoo`, in place; arrays are flat."""
     beta, decay = options[0], options[3]
     left, right, average = _split(memory, rows, columns)
@@ -110,17 +47,8 @@ def shampoo_step(
 
 @njit(cache=True, nogil=True)
 def soap_step(
-    weights: Any,
-    descent: Any,
-    log_scale: float,
-    memory: Any,
-    logs: Any,
-    options: Any,
-    lr: float,
-    k: int,
-    rows: int,
-    columns: int,
-) -> None:
+    weights: Any, descent: Any, log_scale: float, memory: Any, logs: Any, options: Any, lr: float, k: int, rows: int, columns: int
+) -> None:  # fmt: skip
     """Step k = 1, 2, ... of `Soap`, in place; arrays are flat."""
     beta1, beta2, eps, decay, every = options[0], options[1], options[3], options[4], int(options[5])
     left, right, rest = _split(memory, rows, columns)
@@ -173,3 +101,60 @@ def _inverse_fourth_root(gram: Any, log_unit: float, eps: float) -> tuple[Any, f
         if value > _NEGLIGIBLE or floor > 0.0:
             roots[j] = value**-0.25
     return np.dot(vectors * roots, vectors.T), -0.25 * unit
+
+
+@dataclass(frozen=True)
+class Shampoo(Settings):
+    """W <- (1 - lr weight_decay) W - lr (L + eps)^(-1/4) M (R + eps)^(-1/4), L and R averages of G G^T and G^T G.
+
+    beta < 1 averages, corrected for the start; beta = 1 sums up, as in Gupta, Koren, Singer, arXiv 1802.09568. With eps = 0
+    roots are taken on the range of L and R alone. beta = 0 is Muon without momentum.
+    """
+
+    beta: float = 0.9
+    momentum: float = 0.0
+    eps: float = 0.0
+    weight_decay: float = 0.0
+
+    step = staticmethod(shampoo_step)
+
+    def __post_init__(self) -> None:
+        check_range("beta", self.beta, 0.0, 1.0, include_low=True, include_high=True)
+        check_share("momentum", self.momentum)
+        check_not_negative("eps", self.eps)
+        check_not_negative("weight_decay", self.weight_decay)
+
+    def numbers(self) -> tuple[float, ...]:
+        return self.beta, self.momentum, self.eps, self.weight_decay
+
+    def memory(self, rows: int, columns: int) -> int:
+        return rows**2 + columns**2 + rows * columns
+
+
+@dataclass(frozen=True)
+class Soap(Settings):
+    """Adam on gradients that are rotated into the eigenvectors of Shampoo's L and R, which are taken anew every `every` steps.
+
+    In the manner of Vyas et al., SOAP, arXiv 2409.11321, with eigenvectors where they iterate.
+    """
+
+    betas: tuple[float, float] = (0.95, 0.95)
+    shampoo_beta: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    every: int = 1
+
+    step = staticmethod(soap_step)
+
+    def __post_init__(self) -> None:
+        check_betas(self.betas)
+        check_share("shampoo_beta", self.shampoo_beta)
+        check_not_negative("eps", self.eps)
+        check_not_negative("weight_decay", self.weight_decay)
+        check_count("every", self.every, 1)
+
+    def numbers(self) -> tuple[float, ...]:
+        return *self.betas, self.shampoo_beta, self.eps, self.weight_decay, self.every
+
+    def memory(self, rows: int, columns: int) -> int:
+        return 2 * (rows**2 + columns**2 + rows * columns)

@@ -1,13 +1,12 @@
-"""Where tasks run: processes on this machine, or a Dask cluster. Same tasks, same numbers, any number of workers."""
+"""Run tasks in processes on this machine or on a Dask cluster, with the same numbers for any number of workers."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from whichtoken.errors import UsageError, unknown
-from whichtoken.lab.engines.common import Engine
+from whichtoken.lab.engines.common import Engine, TimeLimit, time_limit
 from whichtoken.lab.engines.dask import DaskEngine, scheduler_address
-from whichtoken.lab.engines.limits import TimeLimit, time_limit
 from whichtoken.lab.engines.local import LocalEngine
 
 ENGINES = ("local", "dask", "dask://host:port")

@@ -1,4 +1,4 @@
-"""Processes on this machine, each with one task at a time, so that it is known which task a death or a delay is due to."""
+"""Worker processes on this machine, each with one task at a time, so that the task of a dead or slow worker is known."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from typing import Any
 
 from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.engines.common import (
-    GOES_ON,
+    RESUME_HINT,
     START_SECONDS,
     TICK,
     AwakeClock,
-    Ended,
+    TaskEnd,
+    TimeLimit,
     cannot_start,
     children_ignore_interrupts,
-    ensure_handles,
+    ensure_open_files,
     run_rounds,
-    start_tracker,
+    start_resource_tracker,
     timed_out,
 )
-from whichtoken.lab.engines.limits import TimeLimit
 from whichtoken.lab.plan import RunTask
-from whichtoken.lab.worker import Outcome, be_a_worker, get_ready, work, worker_environment
+from whichtoken.lab.worker import Outcome, init_worker, prepare_worker, work, worker_environment
 from whichtoken.processes import safe_children
 
-STARTS = 5  # workers in a row that end before they are ready, after which there is no point in starting more
+STARTS = 5  # failed starts of workers in a row after which the run gives up
 SHARED_MEMORY = Path("/dev/shm")
 
 
 class LocalEngine:
-    """Processes on this machine; the death of one costs only its own task, which runs again.
+    """Worker processes on this machine; if one dies, its task runs again.
 
     Parameters
     ----------
@@ -59,56 +59,56 @@ class LocalEngine:
         from loky.backend import resource_tracker
 
         tasks = list(tasks)
-        ensure_handles(min(self.workers, len(tasks)))
+        ensure_open_files(min(self.workers, len(tasks)))
         clear_semaphores()
         with safe_children():
             try:
                 for tracker in (resource_tracker, multiprocessing.resource_tracker):  # loky starts both
-                    start_tracker(tracker)
+                    start_resource_tracker(tracker)
             except OSError as error:
                 raise cannot_start("worker processes", error) from error
             yield from run_rounds(self._round, tasks)
 
-    def _round(self, tasks: deque[RunTask], alone: bool) -> Iterator[Ended]:
+    def _round(self, tasks: deque[RunTask], alone: bool) -> Iterator[TaskEnd]:
         clock = AwakeClock()
-        lanes = [_Lane(self.limit.seconds, clock) for _ in range(min(1 if alone else self.workers, len(tasks)))]
-        ended: list[Ended] = []
+        workers = [_Worker(self.limit.seconds, clock) for _ in range(min(1 if alone else self.workers, len(tasks)))]
+        ended: list[TaskEnd] = []
         try:
             while True:
-                for lane in lanes:
-                    if tasks and lane.task is None:
-                        lane.give(tasks.popleft())
+                for worker in workers:
+                    if tasks and worker.task is None:
+                        worker.give(tasks.popleft())
                 yield from ended  # only now: no worker waits while a row is stored
-                busy = [lane for lane in lanes if lane.task is not None]
+                busy = [worker for worker in workers if worker.task is not None]
                 if not busy:
                     return
-                seconds = max(0.0, min(TICK, *(lane.seconds_left for lane in busy)))
-                wait([lane.awaited for lane in busy], timeout=seconds, return_when=FIRST_COMPLETED)
+                seconds = max(0.0, min(TICK, *(worker.seconds_left for worker in busy)))
+                wait([worker.awaited for worker in busy], timeout=seconds, return_when=FIRST_COMPLETED)
                 clock.tick()
-                ended = [end for lane in busy if (end := lane.ended()) is not None]
+                ended = [end for worker in busy if (end := worker.ended()) is not None]
                 if any(outcome is not None for _, outcome in ended):
-                    for lane in lanes:
-                        lane.failed_starts = 0  # rows are finished, so that workers can be started: go on
+                    for worker in workers:
+                        worker.failed_starts = 0  # workers can be started, since a row was finished
         finally:
-            for lane in lanes:
-                lane.close()
+            for worker in workers:
+                worker.close()
 
 
-class _Lane:
-    """One worker process and the task that it is busy with."""
+class _Worker:
+    """One worker process and its current task."""
 
     def __init__(self, seconds: float, clock: AwakeClock) -> None:
         self.task: RunTask | None = None
         self._clock = clock
         self._seconds = seconds
         self._pool: Any = None
-        self._start: Future[None] | None = None  # open while the worker starts: its time is not the point's
+        self._start: Future[None] | None = None  # while the worker starts, which is not part of the point's time
         self._future: Future[Outcome]
         self._since = 0.0
         self.failed_starts = 0
 
     def give(self, task: RunTask) -> None:
-        """Let the worker run this task, starting one if there is none."""
+        """Run this task in the process, which is started if there is none."""
         from loky.process_executor import BrokenProcessPool
 
         self.task = task
@@ -118,7 +118,7 @@ class _Lane:
                     if self._pool is None:
                         self._open()
                     self._future = self._pool.submit(work, task)
-            except BrokenProcessPool:  # the worker died when it had nothing to do, or at once
+            except BrokenProcessPool:  # the process died while idle, or at its start
                 self._count_failed_start()
             except Exception as error:
                 raise cannot_start("worker processes", error) from error
@@ -129,15 +129,15 @@ class _Lane:
 
     @property
     def awaited(self) -> Future[Any]:
-        """What happens next: the worker is ready, or the task is done."""
+        """What to wait for: that the worker is ready, or that the task is done."""
         return self._start or self._future
 
     @property
     def seconds_left(self) -> float:
         return (self._seconds if self._start is None else START_SECONDS) - (self._clock.seconds - self._since)
 
-    def ended(self) -> Ended | None:
-        """The task with its outcome (None: the worker died); nothing while it goes on."""
+    def ended(self) -> TaskEnd | None:
+        """The task with its outcome (None: the worker died), or None while it is running."""
         if self._start is not None and not self._started():
             return None
         if self._future.done():
@@ -152,7 +152,7 @@ class _Lane:
         return task, outcome
 
     def close(self) -> None:
-        """Kill the worker with all that it started."""
+        """Kill the worker and the processes that it started."""
         if self._pool is not None:
             self._pool.shutdown(kill_workers=True)
         self._pool = self._start = None
@@ -162,12 +162,13 @@ class _Lane:
 
         environment = worker_environment()
         if "PYTHONFAULTHANDLER" not in os.environ:
-            environment["PYTHONFAULTHANDLER"] = ""  # a crash is a failed row, not pages of stacks on the terminal
-        self._pool = ProcessPoolExecutor(1, env=environment, initializer=be_a_worker, initargs=(os.getpid(),))
-        self._start = self._pool.submit(get_ready)
+            # a crash is a failed row, not a long traceback on the terminal
+            environment["PYTHONFAULTHANDLER"] = ""
+        self._pool = ProcessPoolExecutor(1, env=environment, initializer=init_worker, initargs=(os.getpid(),))
+        self._start = self._pool.submit(prepare_worker)
 
     def _started(self) -> bool:
-        """Whether the worker is ready; one that never will be is replaced."""
+        """Whether the worker is ready; one that failed to start is replaced."""
         assert self._start is not None
         if self._start.done() and self._start.exception() is None:
             self._start, self._since, self.failed_starts = None, self._clock.seconds, 0
@@ -184,7 +185,7 @@ class _Lane:
         if self.failed_starts == STARTS:
             raise UsageError(
                 f"worker processes cannot be started: {STARTS} in a row ended or hung before they were ready "
-                f"(out of memory?); {GOES_ON}"
+                f"(out of memory?); {RESUME_HINT}"
             )
 
     def _outcome(self) -> Outcome | None:
@@ -198,9 +199,9 @@ class _Lane:
 
 
 def clear_semaphores(folder: Path = SHARED_MEMORY) -> None:
-    """Remove what pools left whose driver was killed together with the process that tidies up after it.
+    """Remove semaphores of pools whose driver was killed together with its resource tracker.
 
-    Only Linux keeps semaphores as files in such a folder; elsewhere there is nothing to remove.
+    Only Linux keeps semaphores as files.
     """
     for path in folder.glob("sem.loky-*"):
         owner = path.name.split("-")[1]
@@ -214,6 +215,6 @@ def _exists(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is there, and another user's
-        return True
+    except PermissionError:  # it exists and belongs to another user
+        pass
     return True

@@ -2,9 +2,9 @@
 
 One head with value matrix A and key-query matrix B predicts the label of token x_i as A h_i, where h_i averages the
 tokens x_j with weights proportional to exp(x_i.B x_j). For Gaussian tokens and ever longer contexts this is the linear map
-A Sigma B^T, so that training is an asymmetric matrix factorisation. Goel, Soltanolkotabi, Bartlett, "Training Dynamics of
+A Sigma B^T, so that training is an asymmetric matrix factorization. Goel, Soltanolkotabi, Bartlett, "Training Dynamics of
 Softmax Self-Attention: Fast Global Convergence via Preconditioning", arXiv 2603.01514; the finite-context errors, rates and
-floors below are derived here by the delta method and by linearisation.
+floors below are derived here by the delta method and by linearization.
 
 ==============  ==========================================================================================================
 symbol          meaning
@@ -20,32 +20,6 @@ eta, delta      dimensionless step; damping of the Gram matrices relative to the
 ==============  ==========================================================================================================
 """
 
-from __future__ import annotations
+from whichtoken.extras import attach
 
-from whichtoken.theory.attention_regression.context import ContextError, finite_context_error
-from whichtoken.theory.attention_regression.factors import (
-    balanced_factors,
-    gauge_floor,
-    imbalance,
-    limit_map,
-    population_loss,
-)
-from whichtoken.theory.attention_regression.floors import excess_floor, start_error, start_floor
-from whichtoken.theory.attention_regression.rates import chain_rate, covariance_rate, gram_rate, iterations_to
-
-__all__ = [
-    "ContextError",
-    "balanced_factors",
-    "chain_rate",
-    "covariance_rate",
-    "excess_floor",
-    "finite_context_error",
-    "gauge_floor",
-    "gram_rate",
-    "imbalance",
-    "iterations_to",
-    "limit_map",
-    "population_loss",
-    "start_error",
-    "start_floor",
-]
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

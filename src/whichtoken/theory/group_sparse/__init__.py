@@ -20,39 +20,6 @@ gap              gap                        score of group j* minus score of any
 The model sums over the D columns of the softmax: its output scales with D.
 """
 
-from whichtoken.theory.group_sparse.encodings import encoding_norm2, positional_block
-from whichtoken.theory.group_sparse.late_phase import LatePhase, late_phase, steps_to_loss
-from whichtoken.theory.group_sparse.population import (
-    FirstUpdate,
-    PopulationTrajectory,
-    first_update,
-    population_map,
-    steps_to_select,
-)
-from whichtoken.theory.group_sparse.stability import (
-    StabilityBounds,
-    default_learning_rate,
-    stability_bounds,
-)
-from whichtoken.theory.group_sparse.symmetric import SymmetricTrajectory, symmetric_map
-from whichtoken.theory.group_sparse.transfer import logistic_error_order, transfer_error_order
+from whichtoken.extras import attach
 
-__all__ = [
-    "FirstUpdate",
-    "LatePhase",
-    "PopulationTrajectory",
-    "StabilityBounds",
-    "SymmetricTrajectory",
-    "default_learning_rate",
-    "encoding_norm2",
-    "first_update",
-    "late_phase",
-    "logistic_error_order",
-    "population_map",
-    "positional_block",
-    "stability_bounds",
-    "steps_to_loss",
-    "steps_to_select",
-    "symmetric_map",
-    "transfer_error_order",
-]
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

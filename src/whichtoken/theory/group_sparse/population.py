@@ -4,22 +4,78 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
+from typing import Self
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.checks import check_integer
 from whichtoken.display.shown import Shown
-from whichtoken.theory.group_sparse.logistic_moments import (
-    COARSE_NODES,
-    NODES,
-    Rule,
-    half_normal_moments,
-    quadrature_rule,
-)
-from whichtoken.theory.group_sparse.problem import Problem, positive
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Size, noise and encodings of a group-sparse problem."""
+
+    groups: int
+    sigma: float
+    encoding_norm2: float
+
+    @classmethod
+    def check(cls, groups: int, sigma: float, encoding_norm2: float | None) -> Self:
+        """Fill in the norm of the sine encodings, (groups + 1)/2, and refuse what no formula covers."""
+        check_integer("groups", groups, 2)
+        norm2 = (groups + 1) / 2 if encoding_norm2 is None else encoding_norm2
+        return cls(groups, check_positive("sigma", sigma), check_positive("encoding_norm2", norm2))
+
+
+def check_positive(name: str, value: float) -> float:
+    """Return `value`, or raise ValueError unless it is positive and finite."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name}={value} must be positive and finite")
+    return value
+
+
+PANELS = 8
+NODES = 16  # sixteen points on panels of width at most 5/R: the poles of the sigmoid at i pi/R cost 1e-15
+COARSE_NODES = 12
+NORMAL_REACH = 9.0  # the normal density is 1e-18 there
+LOGISTIC_REACH = 40.0  # exp(-40) = 4e-18
+
+Rule = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+@cache
+def quadrature_rule(nodes: int) -> Rule:
+    """Gauss-Legendre points and weights on `PANELS` equal panels of [0, 1], each of shape (PANELS * nodes,)."""
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    panel_starts = np.arange(PANELS)[:, None]
+    return ((panel_starts + (points + 1) / 2) / PANELS).ravel(), np.tile(weights / (2 * PANELS), PANELS)
+
+
+@njit(cache=True, nogil=True)
+def half_normal_moments(
+    scale: float, points: NDArray[np.float64], weights: NDArray[np.float64]
+) -> tuple[float, float, float]:
+    """Loss E softplus(-R H), pull E[H sigmoid(-R H)] and slope E[sigmoid'(R H)] for R = scale >= 0.
+
+    All integrands are positive, so nothing cancels however large R is.
+    """
+    reach = NORMAL_REACH if scale * NORMAL_REACH <= LOGISTIC_REACH else LOGISTIC_REACH / scale
+    loss = pull = slope = 0.0
+    for k in range(points.size):
+        h = reach * points[k]
+        mass = weights[k] * math.exp(-0.5 * h * h)
+        decay = math.exp(-scale * h)
+        sigmoid = decay / (1.0 + decay)
+        loss += mass * math.log1p(decay)
+        pull += mass * h * sigmoid
+        slope += mass * sigmoid / (1.0 + decay)
+    normalizer = reach * math.sqrt(2.0 / math.pi)
+    return normalizer * loss, normalizer * pull, normalizer * slope
+
 
 Array = NDArray[np.float64]
 INVERSE_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
@@ -141,25 +197,19 @@ def population_map(
     >>> bool((path.loss[1:] < path.loss[:-1]).all())  # the loss falls at every step
     True
     """
-    problem = Problem.checked(groups, sigma, encoding_norm2)
-    positive("lr", lr)
+    problem = Problem.check(groups, sigma, encoding_norm2)
+    check_positive("lr", lr)
     check_integer("steps", steps, 0)
     fine, coarse = (
-        _iterate(groups, lr, steps, sigma, problem.encoding_norm2, *_rule(nodes)) for nodes in (NODES, COARSE_NODES)
+        _iterate(groups, lr, steps, sigma, problem.encoding_norm2, *quadrature_rule(nodes))
+        for nodes in (NODES, COARSE_NODES)
     )
     loss, alpha, gap, curvature = fine
     lost = leakage(gap, groups)
     odds = np.sqrt(groups - 1) * (1 - lost) / lost
-    return PopulationTrajectory(
-        groups=groups,
-        loss=loss,
-        alpha=alpha,
-        gap=gap,
-        attention=1 - lost,
-        accuracy=0.5 + np.sign(alpha) * np.arctan(odds) / np.pi,
-        curvature=curvature,
-        error=float(_relative_difference(fine[:3], coarse[:3])),
-    )
+    accuracy = 0.5 + np.sign(alpha) * np.arctan(odds) / np.pi
+    error = float(_relative_difference(fine[:3], coarse[:3]))
+    return PopulationTrajectory(groups, loss, alpha, gap, 1 - lost, accuracy, curvature, error)
 
 
 def first_update(*, groups: int, lr: float, sigma: float = 1.0) -> FirstUpdate:
@@ -185,9 +235,9 @@ def first_update(*, groups: int, lr: float, sigma: float = 1.0) -> FirstUpdate:
     >>> round(first_update(groups=2, lr=0.1).accuracy, 4)  # with two groups and uniform attention
     0.75
     """
-    problem = Problem.checked(groups, sigma, None)
+    problem = Problem.check(groups, sigma, None)
     accuracy = 0.5 + math.atan(1 / math.sqrt(problem.groups - 1)) / math.pi
-    return FirstUpdate(alpha=positive("lr", lr) * sigma * INVERSE_SQRT_2PI, gap=0.0, accuracy=accuracy)
+    return FirstUpdate(alpha=check_positive("lr", lr) * sigma * INVERSE_SQRT_2PI, gap=0.0, accuracy=accuracy)
 
 
 def steps_to_select(
@@ -242,11 +292,6 @@ def steps_to_select(
         horizon = min(4 * horizon, limit)
 
 
-@cache
-def _rule(nodes: int) -> Rule:
-    return quadrature_rule(nodes)
-
-
 def _relative_difference(values: tuple[Array, ...], others: tuple[Array, ...]) -> float:
     tiny = np.finfo(float).tiny  # both are exactly zero at the start
     return max(float(np.max(np.abs(a - b) / (np.abs(a) + tiny))) for a, b in zip(values, others, strict=True))
@@ -280,3 +325,304 @@ def _iterate(
         gap += lr * encoding_norm2**2 * groups / others * alpha * s * lost * sigma * contrast
         alpha += lr * groups * sigma * sign * (norm * pull - mismatch * INVERSE_SQRT_2PI)
     return losses, alphas, gaps, curvatures
+
+
+LOSS_CONSTANT = math.sqrt(2 / math.pi) * math.pi**2 / 12  # R E softplus(-R H) for large R, H half-normal
+
+
+@dataclass(frozen=True)
+class LatePhase(Shown):
+    """Asymptotic state at the given steps; arrays of the shape of `step`.
+
+    Attributes
+    ----------
+    loss : array
+        Population loss.
+    alpha : array
+        Length of v_1 along v*.
+    attention : array
+        Weight on the relevant group.
+    leakage : array
+        1 - attention.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import late_phase
+    >>> late = late_phase(groups=4, lr=0.02, step=[1e5, 8e5])
+    >>> round(float(late.alpha[1] / late.alpha[0]), 6)  # alpha grows as the cube root of the steps
+    2.0
+    """
+
+    loss: NDArray[np.float64]
+    alpha: NDArray[np.float64]
+    attention: NDArray[np.float64]
+    leakage: NDArray[np.float64]
+
+
+def late_phase(
+    *, groups: int, lr: float, step: ArrayLike, sigma: float = 1.0, encoding_norm2: float | None = None
+) -> LatePhase:
+    """Loss ~ step^-1/3, alpha ~ step^1/3 and leakage ~ step^-2/3 with their constants.
+
+    With C = sqrt(2/pi) pi^2/12: alpha = (3 lr C step/(D sigma))^(1/3), 1 - s = k (D-1)/(c alpha)^2, where k > 0 solves
+    (sigma^2/sqrt(2 pi)) (D/c)^2 k^2 + C k = 2 C, and loss = C/(D sigma alpha s). The factor s tends to 1; it is kept
+    because the margin has scale D sigma alpha s, which is what halves the error of the law at moderate steps. Too early for
+    the law, leakage and loss are those of the start: 1 - 1/D and log 2.
+
+    Parameters
+    ----------
+    groups : int
+        D >= 2.
+    lr : float
+        Learning rate of W and v.
+    step : array_like
+        Numbers of updates, positive.
+    sigma : float, default=1.0
+        Standard deviation of the variables.
+    encoding_norm2 : float, optional
+        c = |p_j|^2 of the orthogonal encodings; (groups + 1)/2, that of sine encodings, by default.
+
+    Returns
+    -------
+    LatePhase
+        Loss, alpha, attention and leakage at these steps.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import late_phase
+    >>> early, late = late_phase(groups=4, lr=0.02, step=[1e4, 1e6]).attention
+    >>> bool(early < late < 1)
+    True
+    """
+    problem = Problem.check(groups, sigma, encoding_norm2)
+    check_positive("lr", lr)
+    step = np.asarray(step, dtype=float)
+    if not np.all(step > 0):
+        raise ValueError(f"step={step.min()} must be positive: the law holds late in training")
+    c = problem.encoding_norm2
+    alpha = np.cbrt(3 * lr * LOSS_CONSTANT * step / (groups * sigma))
+    quadratic = sigma**2 / math.sqrt(2 * math.pi) * (groups / c) ** 2
+    # the positive root, written so that it keeps its digits when the quadratic term vanishes
+    k = 4 / (1 + math.sqrt(1 + 8 * quadratic / LOSS_CONSTANT))
+    leakage = np.minimum(k * (groups - 1) / (c * alpha) ** 2, 1 - 1 / groups)
+    attention = 1 - leakage
+    loss = np.minimum(LOSS_CONSTANT / (groups * sigma * alpha * attention), math.log(2))
+    return LatePhase(loss=loss, alpha=alpha, attention=attention, leakage=leakage)
+
+
+def steps_to_loss(*, groups: int, lr: float, loss: float, sigma: float = 1.0) -> float:
+    """Updates until the population loss falls to `loss`, C^2/(3 lr D^2 sigma^2 loss^3), from the late-phase law.
+
+    Parameters
+    ----------
+    groups : int
+        D >= 2.
+    lr : float
+        Learning rate of W and v.
+    loss : float
+        Population loss to reach.
+    sigma : float, default=1.0
+        Standard deviation of the variables.
+
+    Returns
+    -------
+    float
+        Number of updates.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import steps_to_loss
+    >>> ratio = steps_to_loss(groups=4, lr=0.02, loss=0.01) / steps_to_loss(groups=4, lr=0.02, loss=0.02)
+    >>> round(ratio, 6)  # half the loss takes eight times as long
+    8.0
+    """
+    problem = Problem.check(groups, sigma, None)
+    check_positive("lr", lr)
+    if not 0 < loss < math.log(2):
+        raise ValueError(f"loss={loss} must lie in (0, log 2): training starts at log 2")
+    return LOSS_CONSTANT**2 / (3 * lr * (problem.groups * sigma) ** 2 * loss**3)
+
+
+SELECTED = 0.95  # beyond this attention the curvature only falls
+LONGEST_PATH = 1 << 18
+
+
+@dataclass(frozen=True)
+class StabilityBounds(Shown):
+    """Largest stable learning rates; gradient descent from zero has to stay below all of them.
+
+    Attributes
+    ----------
+    uniform : float
+        Bound that v_2 sets under uniform attention, 8/(D c).
+    path : float
+        Bound that v_2 sets at the worst point of the path, 2/max curvature.
+    value : float
+        Bound that v_1 sets under uniform attention, 8/(D sigma^2).
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import stability_bounds
+    >>> bounds = stability_bounds(groups=4)
+    >>> bounds.learning_rate == min(bounds.uniform, bounds.path, bounds.value)
+    True
+    """
+
+    uniform: float
+    path: float
+    value: float
+
+    @property
+    def learning_rate(self) -> float:
+        """The smallest of the bounds."""
+        return min(self.uniform, self.path, self.value)
+
+
+@lru_cache(maxsize=64)
+def stability_bounds(*, groups: int, sigma: float = 1.0, encoding_norm2: float | None = None) -> StabilityBounds:
+    """Learning rates above which gradient descent cannot keep v_2 = 0 or grow v_1 steadily.
+
+    The path is that of small learning rates, on which the position-only population map is followed.
+
+    Parameters
+    ----------
+    groups : int
+        D >= 2.
+    sigma : float, default=1.0
+        Standard deviation of the variables.
+    encoding_norm2 : float, optional
+        c = |p_j|^2 of the orthogonal encodings; (groups + 1)/2, that of sine encodings, by default.
+
+    Returns
+    -------
+    StabilityBounds
+        Three bounds on the learning rate.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import stability_bounds
+    >>> stability_bounds(groups=4).value
+    2.0
+    """
+    problem = Problem.check(groups, sigma, encoding_norm2)
+    path = 2 / _highest_curvature(problem)
+    return StabilityBounds(8 / (groups * problem.encoding_norm2), path, 8 / (groups * sigma**2))
+
+
+def default_learning_rate(*, groups: int, sigma: float = 1.0, encoding_norm2: float | None = None) -> float:
+    """A learning rate inside the bounds: min(0.16/D, 2/(D c)), for many groups 0.8 of the bound on the path.
+
+    Above sigma = 1 the first is divided by sigma^2, as the curvature in v_1 grows with it.
+
+    Parameters
+    ----------
+    groups : int
+        D >= 2.
+    sigma : float, default=1.0
+        Standard deviation of the variables.
+    encoding_norm2 : float, optional
+        c = |p_j|^2 of the orthogonal encodings; (groups + 1)/2, that of sine encodings, by default.
+
+    Returns
+    -------
+    float
+        Learning rate of W and v.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import default_learning_rate, stability_bounds
+    >>> default_learning_rate(groups=4) < stability_bounds(groups=4).learning_rate
+    True
+    """
+    problem = Problem.check(groups, sigma, encoding_norm2)
+    path = stability_bounds(groups=groups, sigma=sigma, encoding_norm2=encoding_norm2).path
+    return min(_smooth_rate(problem), 2 / (groups * problem.encoding_norm2), 0.8 * path)
+
+
+def _smooth_rate(problem: Problem) -> float:
+    return 0.16 / (problem.groups * max(1.0, problem.sigma**2))
+
+
+def _highest_curvature(problem: Problem) -> float:
+    # the gap moves at most as fast as c^2/4 per unit of time: keep its step small too
+    lr = min(_smooth_rate(problem), 0.4 / problem.encoding_norm2)
+    steps = 4096
+    while True:
+        trajectory = population_map(
+            groups=problem.groups, lr=lr, steps=steps, sigma=problem.sigma, encoding_norm2=problem.encoding_norm2
+        )
+        if trajectory.attention[-1] > SELECTED or steps >= LONGEST_PATH:
+            return float(trajectory.curvature.max())
+        steps *= 4
+
+
+def transfer_error_order(
+    *, samples: ArrayLike, group_dim: int, groups: int, margin: float, confidence: float = 0.95
+) -> NDArray[np.float64]:
+    """Running average error of online SGD from a pre-trained transformer, up to a constant.
+
+    (d + D) log^2(n)/(margin^2 n) + log(1/(1 - confidence))/n.
+
+    Parameters
+    ----------
+    samples : array_like
+        Numbers n of samples.
+    group_dim, groups : int
+        d and D.
+    margin : float
+        Distance of the samples from the decision boundary.
+    confidence : float, default=0.95
+        Probability with which the bound holds.
+
+    Returns
+    -------
+    array
+        The order of the error, of the shape of `samples`.
+
+    References
+    ----------
+    Theorem 4.2 of Zhang, Meng, Cao, arXiv 2504.08638.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import transfer_error_order
+    >>> few, many = transfer_error_order(samples=[1000, 100_000], group_dim=4, groups=10, margin=0.5)
+    >>> bool(many < few)
+    True
+    """
+    n = _sample_sizes(samples)
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence={confidence} must lie strictly between 0 and 1")
+    capacity = (group_dim + groups) / check_positive("margin", margin) ** 2
+    return np.asarray((capacity * np.log(n) ** 2 - np.log1p(-confidence)) / n)
+
+
+def logistic_error_order(*, samples: ArrayLike, group_dim: int, groups: int) -> NDArray[np.float64]:
+    """Error of logistic regression on all variables, up to a constant: d D/n.
+
+    Parameters
+    ----------
+    samples : array_like
+        Numbers n of samples.
+    group_dim, groups : int
+        d and D.
+
+    Returns
+    -------
+    array
+        The order of the error, of the shape of `samples`.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import logistic_error_order
+    >>> logistic_error_order(samples=[100, 1000], group_dim=2, groups=10).tolist()
+    [0.2, 0.02]
+    """
+    return group_dim * groups / _sample_sizes(samples)
+
+
+def _sample_sizes(samples: ArrayLike) -> NDArray[np.float64]:
+    n = np.asarray(samples, dtype=float)
+    if not np.all(n >= 2):
+        raise ValueError(f"samples={n.min()} must be at least 2")
+    return n

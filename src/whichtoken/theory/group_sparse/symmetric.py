@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from whichtoken.checks import check_integer
 from whichtoken.display.shown import Shown
-from whichtoken.theory.group_sparse.problem import Problem, positive
+from whichtoken.theory.group_sparse.population import Problem, check_positive
 
 Array = NDArray[np.float64]
 
@@ -108,8 +108,8 @@ def symmetric_map(
     >>> bool(path.attention[-1] > path.attention[0])
     True
     """
-    problem = Problem.checked(groups, sigma, encoding_norm2)
-    positive("lr", lr)
+    problem = Problem.check(groups, sigma, encoding_norm2)
+    check_positive("lr", lr)
     for name, value, least in (("group_dim", group_dim, 1), ("steps", steps, 0), ("samples", samples, 1)):
         check_integer(name, value, least)
     rates = lr * np.array([1.0, 1.0, 1.0 / max(group_dim - 1, 1)] + [problem.encoding_norm2**2] * 5)
@@ -120,16 +120,10 @@ def symmetric_map(
         _accumulate(X, states[t], drift, seen[t])
         if t < steps:
             states[t + 1] = states[t] + rates * drift
+    loss, loss_error, attention, min_attention, accuracy = seen.T
+    alpha, along, across = states.T[:3]
     return SymmetricTrajectory(
-        loss=seen[:, 0],
-        loss_error=seen[:, 1],
-        alpha=states[:, 0],
-        along=states[:, 1],
-        across=states[:, 2],
-        position=states[:, 3:],
-        attention=seen[:, 2],
-        min_attention=seen[:, 3],
-        accuracy=seen[:, 4],
+        loss, loss_error, alpha, along, across, states[:, 3:], attention, min_attention, accuracy
     )
 
 

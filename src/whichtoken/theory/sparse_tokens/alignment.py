@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from whichtoken.checks import check_choice, check_range
-from whichtoken.data.sparse_task import LOSSES, Task
+from whichtoken.datasets.sparse_tokens import LOSSES, Task
 from whichtoken.display.shown import Shown
 
 Array = NDArray[np.float64]
@@ -73,7 +73,7 @@ class TwoSteps(Shown):
 
     @property
     def positive(self) -> bool:
-        """Whether attention favours the signal tokens."""
+        """Whether attention favors the signal tokens."""
         return self.alignment > 0
 
 
@@ -138,7 +138,9 @@ def two_steps(
     for name, value in rates.items():
         check_range(name, value, 0.0, math.inf)
     check_range("lr_bias", lr_bias, 0.0, math.inf, include_low=True)
-    bias = -lr_bias * _mean_slope_at_zero(loss, prevalence) + 0.0  # no negative zero
+    positive, negative = slopes_at_zero(loss)
+    # the zero avoids a negative zero
+    bias = -lr_bias * (prevalence * positive + (1 - prevalence) * negative) + 0.0
     if bias_correction:
         bias = constant_score(prevalence, loss)
     arguments = (task, loss, lr_readout, bias, reuse)
@@ -146,22 +148,24 @@ def two_steps(
     moments, limit = _moments(*arguments, samples_per_dim), _moments(*arguments, math.inf)
     overlap = -gain * moments.readout_overlap * (moments.along_signal + moments.along_readout)
     norm = gain * math.sqrt(moments.query_norm2 + moments.query_noise / samples_per_dim)
+    norms = norm * moments.readout_norm
+    # Corollary 1: first-order loss of alignment in one over the samples per dimension
+    pull2 = ((limit.along_signal + limit.along_readout) * limit.readout_overlap) ** 2
+    noise = limit.along_readout**2 * _readout_noise(task, loss, lr_readout) + limit.query_noise
     return TwoSteps(
         alignment=overlap / norm if norm > 0 else 0.0,
         query_norm=norm,
         query_overlap=overlap,
         readout_alignment=moments.readout_overlap / moments.readout_norm if moments.readout_norm > 0 else 0.0,
         readout_norm=moments.readout_norm,
-        readout_cosine=-gain * moments.across / (norm * moments.readout_norm)
-        if norm * moments.readout_norm > 0
-        else 0.0,
+        readout_cosine=-gain * moments.across / norms if norms > 0 else 0.0,
         bias=bias,
-        approach_constant=_approach_constant(limit, _readout_noise(task, loss, lr_readout)),
+        approach_constant=noise / (2 * pull2) if pull2 > 0 else math.inf,
     )
 
 
 def constant_score(prevalence: float, loss: str) -> float:
-    """Bias that minimises the expected loss of a constant score."""
+    """Bias that minimizes the expected loss of a constant score."""
     if loss == "hinge":
         raise ValueError("bias_correction is defined for loss='logistic' and 'square'; got loss='hinge'")
     return math.log(prevalence / (1 - prevalence)) if loss == "logistic" else 2 * prevalence - 1
@@ -173,8 +177,7 @@ def loss_slope(loss: str, score: Array, label: Array | float) -> Array:
         return score - label
     if loss == "hinge":
         return np.where(label * score < 1, -label, 0.0)
-    slope: Array = -label * expit(-label * score)
-    return slope
+    return np.asarray(-label * expit(-label * score))
 
 
 @dataclass(frozen=True)
@@ -213,21 +216,9 @@ def _moments(task: Task, loss: str, lr: float, bias: float, reuse: bool, alpha: 
     )
 
 
-def _approach_constant(limit: _Moments, readout_noise: float) -> float:
-    """Corollary 1: first-order loss of alignment in one over the samples per dimension."""
-    pull2 = ((limit.along_signal + limit.along_readout) * limit.readout_overlap) ** 2
-    noise = limit.along_readout**2 * readout_noise + limit.query_noise
-    return noise / (2 * pull2) if pull2 > 0 else math.inf
-
-
 def slopes_at_zero(loss: str) -> tuple[float, float]:
     zero = np.zeros(())
     return float(loss_slope(loss, zero, 1.0)), float(loss_slope(loss, zero, -1.0))
-
-
-def _mean_slope_at_zero(loss: str, prevalence: float) -> float:
-    positive, negative = slopes_at_zero(loss)
-    return prevalence * positive + (1 - prevalence) * negative
 
 
 def _readout_noise(task: Task, loss: str, lr: float) -> float:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, logit
 
-from whichtoken.data.sparse_task import Task
+from whichtoken.datasets.sparse_tokens import Task
 from whichtoken.display.shown import Shown
 from whichtoken.theory.sparse_tokens.alignment import TwoSteps, two_steps
 from whichtoken.theory.sparse_tokens.feature_law import attention_law
@@ -77,31 +78,15 @@ def query_steps(
     task: Task, samples_per_dim: float, bias_correction: bool, learning_rate: float = LEARNING_RATE
 ) -> TwoSteps:
     """Prediction for the two gradient steps with planning step sizes."""
-    return two_steps(
-        length=task.length,
-        signal_tokens=task.signal_tokens,
-        strength=task.strength,
-        prevalence=task.prevalence,
-        samples_per_dim=samples_per_dim,
-        lr_readout=learning_rate,
-        lr_bias=LEARNING_RATE,
-        lr_query=LEARNING_RATE,
-        loss=LOSS,
-        bias_correction=bias_correction,
-    )
+    rates: dict[str, Any] = {"lr_readout": learning_rate, "lr_bias": LEARNING_RATE, "lr_query": LEARNING_RATE}
+    rates |= {"samples_per_dim": samples_per_dim, "loss": LOSS, "bias_correction": bias_correction}
+    return two_steps(**asdict(task), **rates)
 
 
 def design_error(
-    task: Task,
-    samples_per_dim: float,
-    query_share: float,
-    inverse_temperature: float,
-    bias_correction: bool,
-    points: int = POINTS,
-    *,
-    learning_rate: float = LEARNING_RATE,
-    ridge: float = RIDGE,
-) -> float:
+    task: Task, samples_per_dim: float, query_share: float, inverse_temperature: float, bias_correction: bool,
+    points: int = POINTS, *, learning_rate: float = LEARNING_RATE, ridge: float = RIDGE,
+) -> float:  # fmt: skip
     """Test error of attention under a design, to about a percent: one small set of points, alike for all designs.
 
     Fewer points for sequences of thousands of tokens, so that their noise is drawn once for all designs. Not a number

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from whichtoken.checks import check_choice, check_range
-from whichtoken.data.sparse_task import Task
+from whichtoken.datasets.sparse_tokens import Task as Task
 from whichtoken.display.shown import Shown
 from whichtoken.theory.sparse_tokens.token_noise import drawn_length, token_chunks
 
@@ -35,7 +35,7 @@ Array = NDArray[np.float64]
 MODELS = ("attention", "pooled", "vectorized")
 SOBOL_SIZES = (1 << 11, 1 << 13, 1 << 15, 1 << 17)  # points per class, tried in turn until an accuracy is reached
 SCRAMBLES = 4
-TRAPEZOID_SIZES = (385, 769)
+TRAPEZOID_SIZES: tuple[int, ...] = (385, 769)
 TRAPEZOID_REACH = 8.5  # the Gaussian density there is 1e-16 of its peak
 FLOAT_BUDGET = 1 << 23  # token noise per copy
 
@@ -89,36 +89,30 @@ class FeatureLaw(Shown):
         mean, noise = self.score(query_overlap, signal_overlap, bias, norm2)
         return float(self.weight @ ndtr(-self.label * mean / noise))
 
-    def mirrored(self) -> FeatureLaw:
+    def mirror(self) -> FeatureLaw:
         """The law with every Gaussian node of both signs, so that all odd moments of the noise vanish as they should."""
         twice = {name: np.tile(getattr(self, name), 2) for name in ("label", "query_mean", "signal_mean", "spread")}
         weight, gauss = np.tile(self.weight / 2, 2), np.concatenate([self.gauss, -self.gauss])
         return FeatureLaw(**twice, weight=weight, gauss=gauss, query_variance=self.query_variance)
 
-    def merged(self) -> FeatureLaw:
+    def merge(self) -> FeatureLaw:
         """The law without its Gaussian nodes: one node per class where these are all that tells nodes apart."""
         firsts = np.unique(self.label, return_index=True)[1]
         inverse = np.searchsorted(self.label[firsts], self.label)
         columns = (self.query_mean, self.signal_mean, self.spread)
         if any((column != column[firsts][inverse]).any() for column in columns):
             return self
-        return FeatureLaw(
-            label=self.label[firsts],
-            weight=np.bincount(inverse, self.weight).astype(float),
-            query_mean=self.query_mean[firsts],
-            signal_mean=self.signal_mean[firsts],
-            spread=self.spread[firsts],
-            gauss=np.zeros(len(firsts)),
-            query_variance=self.query_variance,
-        )
+        weight, (query, signal, spread) = np.bincount(inverse, self.weight), (column[firsts] for column in columns)
+        gauss = np.zeros(len(firsts))
+        return FeatureLaw(self.label[firsts], weight.astype(float), query, signal, spread, gauss, self.query_variance)
 
 
 def refinements(
     task: Task, model: str, alignment: float | None, inverse_temperature: float | None
 ) -> Iterator[list[FeatureLaw]]:
-    """Ever finer discretisations of what a model's readout sees, each as independent copies, for error bars.
+    """Ever finer discretizations of what a model's readout sees, each as independent copies, for error bars.
 
-    The baselines have one mean direction: pooling sees the signal in a share R/L of the mean token; the vectorised
+    The baselines have one mean direction: pooling sees the signal in a share R/L of the mean token; the vectorized
     readout, by convexity and symmetry over positions, puts equal weights on the signal at all positions.
     """
     check_choice("model", model, MODELS)
@@ -129,19 +123,17 @@ def refinements(
         return ([two_point_law(task.prevalence, 0.0, task.separation, 1.0, 0.0, size)] for size in TRAPEZOID_SIZES)
     if alignment is None or inverse_temperature is None:
         raise ValueError("alignment and inverse_temperature are needed for model='attention'")
-    copies = 1 if inverse_temperature == 0 else SCRAMBLES
-    sizes = TRAPEZOID_SIZES if inverse_temperature == 0 else _sobol_sizes(task.length)
+    copies, sizes = 1, TRAPEZOID_SIZES
+    if inverse_temperature != 0:
+        # the usual sizes, as far as the budget goes for this length, and two sizes whatever the length
+        most = max(1 << 7, 1 << (FLOAT_BUDGET // drawn_length(task.length)).bit_length() - 1)
+        usual = tuple(size for size in SOBOL_SIZES if size <= most)
+        copies, sizes = SCRAMBLES, usual if most >= SOBOL_SIZES[1] else (most // 4, most)
     check_range("alignment", alignment, -1.0, 1.0, include_low=True, include_high=True)
     check_range("inverse_temperature", inverse_temperature, 0.0, math.inf, include_low=True)
     return (
         [attention_law(task, alignment, inverse_temperature, size, seed) for seed in range(copies)] for size in sizes
     )
-
-
-def _sobol_sizes(length: int) -> tuple[int, ...]:
-    """The usual sizes, as far as the budget goes for this length, and two sizes whatever the length."""
-    most = max(1 << 7, 1 << (FLOAT_BUDGET // drawn_length(length)).bit_length() - 1)
-    return tuple(size for size in SOBOL_SIZES if size <= most) if most >= SOBOL_SIZES[1] else (most // 4, most)
 
 
 def attention_law(
@@ -194,15 +186,10 @@ def two_point_law(
     density = np.exp(-(gauss**2) / 2)
     density /= density.sum()
     positive = np.repeat([1.0, 0.0], nodes)
-    return FeatureLaw(
-        label=2 * positive - 1,
-        weight=np.concatenate([prevalence * density, (1 - prevalence) * density]),
-        query_mean=query_mean * positive,
-        signal_mean=signal_mean * positive,
-        spread=np.full(2 * nodes, spread),
-        gauss=np.tile(gauss, 2),
-        query_variance=query_variance,
-    )
+    weight = np.concatenate([prevalence * density, (1 - prevalence) * density])
+    means = (query_mean * positive, signal_mean * positive)
+    spreads = np.full(2 * nodes, spread)
+    return FeatureLaw(2 * positive - 1, weight, *means, spreads, np.tile(gauss, 2), query_variance)
 
 
 @lru_cache(maxsize=16)  # a sweep over samples, ridge or loss meets the same few laws again; 12 MB each at most
@@ -211,23 +198,17 @@ def _sampled_law(task: Task, alignment: float, tau: float, points: int, seed: in
     for draws in token_chunks(points, task.length, task.signal_tokens, seed):
         gauss.append(draws.gauss)
         groups = (draws.signal.values, draws.signal.counts, draws.rest.values, draws.rest.counts)
-        chunks.append(_pooled(*groups, alignment * task.strength, tau))
+        chunks.append(_pool(*groups, alignment * task.strength, tau))
     picked, on_signal, spread = np.concatenate(chunks, axis=2).reshape(3, -1)  # positives, then negatives
     signal = task.strength * on_signal
     label = np.repeat([1.0, -1.0], points)
-    return FeatureLaw(
-        label=label,
-        weight=np.where(label > 0, task.prevalence, 1 - task.prevalence) / points,
-        query_mean=picked + alignment * signal,
-        signal_mean=math.sqrt(1 - alignment**2) * signal,
-        spread=spread,
-        gauss=np.tile(np.concatenate(gauss), 2),
-        query_variance=1 / task.length,
-    )
+    weight = np.where(label > 0, task.prevalence, 1 - task.prevalence) / points
+    means = (picked + alignment * signal, math.sqrt(1 - alignment**2) * signal)
+    return FeatureLaw(label, weight, *means, spread, np.tile(np.concatenate(gauss), 2), 1 / task.length)
 
 
 @njit(cache=True, nogil=True)
-def _pooled(signal, signal_counts, rest, rest_counts, shift, tau):  # type: ignore[no-untyped-def]
+def _pool(signal, signal_counts, rest, rest_counts, shift, tau):  # type: ignore[no-untyped-def]
     """Noise picked up, attention on the signal, |softmax|^2: (3, 2, points), positive class first.
 
     The classes share the noise tokens' sums; exponents are relative to a peak of their own, so nothing overflows.
@@ -273,3 +254,9 @@ def _softmax_sums(values, counts, tau, peak, mean):  # type: ignore[no-untyped-d
             first += counts[t] * weight * (values[t] - mean)
             square += counts[t] * weight * weight
     return zeroth, first, square
+
+
+@njit(cache=True, nogil=True)
+def normal_cdf(x: float) -> float:
+    """Probability that a standard Gaussian lies below x."""
+    return 0.5 * math.erfc(-x / math.sqrt(2.0))

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from whichtoken.data.sparse_positions import check_positions, draw_positions
-from whichtoken.data.sparse_task import Task
+from whichtoken.datasets.sparse_tokens import Task, check_positions, draw_positions
 from whichtoken.theory.sparse_tokens.feature_law import attention_law
 
 Array = NDArray[np.float64]
@@ -139,15 +138,12 @@ def _unit(signal: ArrayLike) -> Array:
     norm = np.linalg.norm(xi)
     if not 0 < norm < math.inf:
         raise ValueError(f"signal of shape {xi.shape} must be a finite non-zero vector")
-    unit: Array = xi / norm
-    return unit
+    return np.asarray(xi / norm)
 
 
 def _constant_error(bias: float, prevalence: float) -> float:
     """Error of a score that is the bias alone; a bias of zero decides at random."""
-    if bias == 0:
-        return 0.5
-    return 1 - prevalence if bias > 0 else prevalence
+    return 0.5 if bias == 0 else 1 - prevalence if bias > 0 else prevalence
 
 
 def _placements(task: Task, law: Array | None) -> tuple[NDArray[np.intp], Array]:

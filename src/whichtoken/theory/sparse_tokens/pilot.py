@@ -1,4 +1,4 @@
-"""Strength and number of signal tokens from a small labelled sample, with their uncertainty.
+"""Strength and number of signal tokens from a small labeled sample, with their uncertainty.
 
 Two moments identify them. The class means of the tokens differ by m = theta R / L along the signal; the tokens of a
 positive sequence spread there by s = theta^2 (R/L) (1 - R/L) more than the noise. Then R/L = m^2 / (s + m^2) and
@@ -6,7 +6,7 @@ theta = (s + m^2) / m. The signal is itself estimated, from the difference of th
 would bias both moments. So the sample is cut into folds, and only products of estimates from different folds are
 averaged: such products are unbiased, whatever the dimension. Leaving out one fold at a time gives the uncertainty.
 
-Real tokens are neither centred nor isotropic: they are whitened by the negative sequences first. All folds share that
+Real tokens are neither centered nor isotropic: they are whitened by the negative sequences first. All folds share that
 whitening, so its own uncertainty comes on top of theirs.
 """
 
@@ -21,7 +21,7 @@ from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 from scipy.stats import kurtosis, t
 
 from whichtoken.checks import check_range
-from whichtoken.data.sparse_task import check_signal_tokens
+from whichtoken.datasets.sparse_tokens import check_signal_tokens
 from whichtoken.display.shown import Shown
 
 Array = NDArray[np.float64]
@@ -80,7 +80,7 @@ class PilotEstimate(Shown):
     Examples
     --------
     >>> import numpy as np
-    >>> from whichtoken.data import SparseTokens
+    >>> from whichtoken.datasets import SparseTokens
     >>> from whichtoken.theory.sparse_tokens import estimate_task
     >>> data = SparseTokens(length=6, signal_tokens=1, strength=5.0, prevalence=0.5, dim=20)
     >>> pilot = estimate_task(*data.sample(400, np.random.default_rng(0)))
@@ -116,7 +116,7 @@ def estimate_task(
     Parameters
     ----------
     tokens : array_like of shape (n, L, d)
-        A labelled sample.
+        A labeled sample.
     labels : array_like of shape (n,)
         Two values, the larger for positive sequences. At least 20 sequences of each class.
     seed : int, default=0
@@ -137,14 +137,14 @@ def estimate_task(
     Examples
     --------
     >>> import numpy as np
-    >>> from whichtoken.data import SparseTokens
+    >>> from whichtoken.datasets import SparseTokens
     >>> from whichtoken.theory.sparse_tokens import estimate_task
     >>> data = SparseTokens(length=6, signal_tokens=2, strength=4.0, prevalence=0.5, dim=20)
     >>> pilot = estimate_task(*data.sample(400, np.random.default_rng(0)), signal_tokens=2)
     >>> pilot.signal_tokens, abs(pilot.strength - 4) < 0.5
     (2, True)
     """
-    X, positive = _checked(tokens, labels)
+    X, positive = _check(tokens, labels)
     n, length, dim = X.shape
     counts = np.arange(1, length)
     if signal_tokens is not None:
@@ -152,11 +152,11 @@ def estimate_task(
         counts = np.array([signal_tokens])
     if strength is not None:
         check_range("strength", strength, 0.0, math.inf)
-    white, noise, doubt, warnings = _whitened(X, positive)
+    white, noise, doubt, warnings = _whiten(X, positive)
     m, second, replicates = _moments(white, positive, noise, np.random.default_rng(seed))
     logs = np.log(replicates)  # (FOLDS, 2)
-    centred = logs - logs.mean(axis=0)
-    covariance = (FOLDS - 1) / FOLDS * centred.T @ centred + doubt * np.outer(SLOPE, SLOPE)
+    centered = logs - logs.mean(axis=0)
+    covariance = (FOLDS - 1) / FOLDS * centered.T @ centered + doubt * np.outer(SLOPE, SLOPE)
     candidates = _candidates(np.log([m, second]), covariance, length, counts, strength)
     best = max(candidates, key=lambda candidate: candidate.weight)
     likely = [candidate for candidate in candidates if candidate.weight >= 0.05 * best.weight]
@@ -179,7 +179,7 @@ def estimate_task(
     )
 
 
-def _checked(tokens: ArrayLike, labels: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
+def _check(tokens: ArrayLike, labels: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
     X, y = np.asarray(tokens, dtype=float), np.asarray(labels, dtype=float)
     if X.ndim != 3 or y.shape != X.shape[:1] or X.shape[1] < 2:
         raise ValueError(f"pilot tokens {X.shape} and labels {y.shape} must have shapes (n, length >= 2, dim) and (n,)")
@@ -197,18 +197,18 @@ def _checked(tokens: ArrayLike, labels: ArrayLike) -> tuple[Array, NDArray[np.bo
     return X, positive
 
 
-def _whitened(X: Array, positive: NDArray[np.bool_]) -> tuple[Array, float, float, list[str]]:
-    """Tokens whose noise is centred and isotropic, its variance in quadratic forms, that of a log length, and warnings."""
+def _whiten(X: Array, positive: NDArray[np.bool_]) -> tuple[Array, float, float, list[str]]:
+    """Tokens whose noise is centered and isotropic, its variance in quadratic forms, that of a log length, and warnings."""
     negative = X[~positive]
     constant = np.flatnonzero(np.ptp(negative, axis=1).max(axis=0) == 0)
     if constant.size:
         listed = ", ".join(map(str, constant[:5]))
         raise ValueError(f"pilot features must vary within sequences; constant, counted from 0: {listed}")
-    centred = (negative - negative.mean(axis=1, keepdims=True)).reshape(-1, X.shape[2])
-    freedom, dim = centred.shape[0] - len(negative), X.shape[2]
+    centered = (negative - negative.mean(axis=1, keepdims=True)).reshape(-1, X.shape[2])
+    freedom, dim = centered.shape[0] - len(negative), X.shape[2]
     shifted = X - negative.mean(axis=(0, 1))
     if freedom < FULL_WHITENING * dim:
-        scale = np.sqrt((centred**2).sum(axis=0) / freedom)
+        scale = np.sqrt((centered**2).sum(axis=0) / freedom)
         message = (
             f"only {freedom} negative tokens for {dim} dimensions: coordinates were scaled but not decorrelated, so "
             f"the estimates assume uncorrelated coordinates"
@@ -216,7 +216,7 @@ def _whitened(X: Array, positive: NDArray[np.bool_]) -> tuple[Array, float, floa
         return shifted / scale, 1.0, 0.0, [message]  # errors of the scales average out over the coordinates
     # inverse-Wishart moments: the first keeps lengths unbiased, the second is what unit noise looks like afterwards, the third
     # how far a squared length, u^T S^-1 u, is off
-    factor = _factor(centred.T @ centred / (freedom - dim - 1))
+    factor = _factor(centered.T @ centered / (freedom - dim - 1))
     white = solve_triangular(factor, shifted.reshape(-1, dim).T, lower=True).T.reshape(X.shape)
     spare = freedom - dim
     return white, (spare - 1) * (freedom - 1) / (spare * (spare - 3)), 1 / (2 * (spare - 3)), []
@@ -279,7 +279,7 @@ def _candidates(
 ) -> tuple[Candidate, ...]:
     """Each plausible one of the counts with its weight and the strength, if not known, that fits both moments best.
 
-    log m = log theta + log(R/L) and log (s + m^2) = 2 log theta + log(R/L): generalised least squares in log theta.
+    log m = log theta + log(R/L) and log (s + m^2) = 2 log theta + log(R/L): generalized least squares in log theta.
     """
     precision = np.linalg.inv(covariance + 1e-8 * np.eye(2))
     information = SLOPE @ precision @ SLOPE

@@ -1,15 +1,22 @@
-"""A power analysis for attention: is the signal detectable, with how much data, and how best to train?"""
+"""A power analysis for attention: is the signal detectable, with how much data, and how best to train?
+
+`plan` makes a `Plan`: a forecast per model, the best designs for attention, the limits that no amount of data can beat, and
+warnings where the theory of large dimension should not be trusted.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from scipy.optimize import brentq
+from scipy.special import expit, logit
 
 from whichtoken.checks import check_count, check_range
-from whichtoken.data.sparse_task import Task
+from whichtoken.datasets.sparse_tokens import Task
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.theory.sparse_tokens.design import (
     LEAST,
@@ -23,16 +30,14 @@ from whichtoken.theory.sparse_tokens.design import (
     query_steps,
 )
 from whichtoken.theory.sparse_tokens.feature_law import MODELS
-from whichtoken.theory.sparse_tokens.forecasts import Forecast, Plan
 from whichtoken.theory.sparse_tokens.limits import attention_oracle, bayes_oracle, linear_oracle
-from whichtoken.theory.sparse_tokens.readout import erm
-from whichtoken.theory.sparse_tokens.separability import capacity
+from whichtoken.theory.sparse_tokens.readout import capacity, erm
 from whichtoken.theory.sparse_tokens.token_noise import kept_points
-from whichtoken.theory.sparse_tokens.ways import POINTS, Way, bag_error, recommended, shared_target
 
 ACCURACY = 1e-2
 LEAST_SAMPLES = 4
 UNLIMITED = 1e5  # samples per weight that stand for all the data in the world
+POINTS = 1 << 13
 ROOT_POINTS = 1 << 12
 NEARBY = 4  # times the samples, within which a design stays good
 ORACLE_POINTS = 1 << 11
@@ -42,6 +47,101 @@ FEW = 50  # sequences of the rarer class per stage, below which training does vi
 SHARED = "shared"  # attention with all samples for query and readout, where a model is asked for
 DESIGNERS: dict[str, Callable[..., Design | SharedDesign]] = {"attention": best_design, SHARED: best_shared_design}
 REDESIGNS, CLOSE = 6, 0.02  # designs tried in turn, and the relative gain in samples below which no other is
+# BagClassifier descends on query and readout together and chooses its own settings. That is as good as the two steps where
+# few tokens carry the signal, and loses where many do: log-odds of its error over theirs, fitted on 50 simulated tasks of 5 to
+# 20 tokens in 20 to 120 dimensions and judged on others (`sparse-tokens/planned`)
+BAG_EXCESS = 2.1  # times (R/L)^2
+ALIKE = 0.02  # relative difference of errors that is none
+
+
+@dataclass(frozen=True)
+class Forecast(Shown):
+    """What to expect of one model."""
+
+    error: float  # predicted test error with the planned samples
+    unlimited_error: float  # with all the data in the world
+    samples_needed: int | None  # for the target; None without a target, or where no amount of data reaches it
+    capacity: float  # samples, those of the query included, up to which the readout's training set is separable, about
+    ridge: float = RIDGE  # with the planned samples; larger than usual where that would do worse than a constant answer
+    moved: str | None = None  # where the error was moved to, if its numerical error took it past that
+
+
+@dataclass(frozen=True)
+class Way(Shown):
+    """What to expect of one way to train attention."""
+
+    error: float  # predicted test error with the planned samples
+    samples_needed: int | None  # for the target; None without a target, or where no amount of data reaches it
+
+
+@dataclass(frozen=True)
+class Plan(Shown):
+    """The task as planned for, a forecast per model, the design for attention, limits and warnings: the result of `plan`.
+
+    Attributes
+    ----------
+    length, signal_tokens, strength, prevalence, dim : numbers
+        The task.
+    samples : int
+        Sequences that were planned for.
+    target_error : float or None
+        Wanted test error, if there is one.
+    design : Design
+        Temperature, ridge and split of the samples to use for attention whose query and readout have samples of their own.
+    shared_design : SharedDesign
+        Temperature and ridge to use for attention whose query and readout are both trained on all samples.
+    attention, pooled, vectorized : Forecast
+        Predicted error, samples needed and capacity of each model; attention with the samples split.
+    reuse, bag_classifier : Way
+        Predicted error and samples needed of attention with all samples for query and readout, and of `BagClassifier`.
+    recommended : str
+        How to train attention: "split", "reuse" or "BagClassifier".
+    bayes_floor : float
+        No classifier does better.
+    bayes_floor_error : float
+        Standard error of that number, which is sampled.
+    linear_oracle : float
+        No linear one does better.
+    attention_oracle : float
+        Attention that knows the signal.
+    warnings : tuple of str
+        Where the theory should not be trusted.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import plan
+    >>> study = plan(length=10, signal_tokens=1, strength=5.0, prevalence=0.5, dim=500, samples=2000)
+    >>> study.bayes_floor < study.attention.error < study.pooled.error
+    True
+    """
+
+    length: int
+    signal_tokens: int
+    strength: float
+    prevalence: float
+    dim: int
+    samples: int
+    target_error: float | None
+    design: Design
+    shared_design: SharedDesign
+    attention: Forecast
+    pooled: Forecast
+    vectorized: Forecast
+    reuse: Way
+    bag_classifier: Way
+    recommended: str
+    bayes_floor: float
+    bayes_floor_error: float
+    linear_oracle: float
+    attention_oracle: float
+    warnings: tuple[str, ...]
+
+    def _headline(self) -> str:
+        names = {"attention": self.attention, "mean pooling": self.pooled, "all tokens": self.vectorized}
+        errors = ", ".join(f"{name} {forecast.error:.3g}" for name, forecast in names.items())
+        return (
+            f"predicted test errors with {self.samples} sequences: {errors}; no classifier below {self.bayes_floor:.3g}"
+        )
 
 
 def plan(
@@ -92,45 +192,42 @@ def plan(
     """
     if samples is None and target_error is None:
         raise UsageError(
-            "the size of the study is open: give samples (the labelled sequences you have), or target_error (the "
+            "the size of the study is open: give samples (the labeled sequences you have), or target_error (the "
             "test error that is wanted)"
         )
     if samples is not None:
         check_count("samples", samples, LEAST_SAMPLES)
     check_count("dim", dim, 2)
-    task, width = Task(length, signal_tokens, strength, prevalence), dim
+    task = Task(length, signal_tokens, strength, prevalence)
     floor = bayes_oracle(**asdict(task))
     _check_target(task, target_error, floor.error)
-    needed = {model: _samples_needed(task, width, model, target_error) for model in (SHARED, *MODELS)}
+    needed = {model: _samples_needed(task, dim, model, target_error) for model in (SHARED, *MODELS)}
     if samples is None:
-        samples = _first_known(needed, task, target_error)
-    design, shared = best_design(task, samples / width), best_shared_design(task, samples / width)
-    attention, pooled, vectorized = (
-        _forecast(task, width, model, samples, design, needed[model], floor.error) for model in MODELS
-    )
-    forecasts = {"attention": attention, "pooled": pooled, "vectorized": vectorized}
-    together, _ = _bounded(shared.error(task, samples / width, POINTS), task, floor.error)
+        samples = _samples_to_plan(needed, task, target_error)
+    design, shared = best_design(task, samples / dim), best_shared_design(task, samples / dim)
+    forecasts: dict[str, Any] = {
+        model: _forecast(task, dim, model, samples, design, needed[model], floor.error) for model in MODELS
+    }
+    together, _ = _clip_to_limits(shared.error(task, samples / dim, POINTS), task, floor.error)
     reuse = Way(together, needed[SHARED])
-    bags_needed = _bags_needed(task, width, needed[SHARED], shared_target(task, target_error))
+    bags_needed = _bags_needed(task, dim, needed[SHARED], shared_target(task, target_error))
     bag_classifier = Way(min(bag_error(task, together), task.trivial_error), bags_needed)
     return Plan(
         **asdict(task),
-        dim=width,
+        **forecasts,
+        dim=dim,
         samples=samples,
         target_error=target_error,
         design=design,
         shared_design=shared,
-        attention=attention,
-        pooled=pooled,
-        vectorized=vectorized,
         reuse=reuse,
         bag_classifier=bag_classifier,
-        recommended=recommended(attention.error, reuse.error, bag_classifier.error),
+        recommended=recommend(forecasts["attention"].error, reuse.error, bag_classifier.error),
         bayes_floor=floor.error,
         bayes_floor_error=floor.standard_error,
         linear_oracle=linear_oracle(**asdict(task)),
         attention_oracle=attention_oracle(**asdict(task), points=kept_points(ORACLE_POINTS, task.length)).error,
-        warnings=tuple(_warnings(task, width, samples, target_error, design, forecasts)),
+        warnings=tuple(_warnings(task, dim, samples, target_error, design, forecasts)),
     )
 
 
@@ -152,16 +249,12 @@ def _check_target(task: Task, target_error: float | None, floor: float) -> None:
 
 def _error(task: Task, model: str, samples_per_dim: float, design: Design | None, ridge: float = RIDGE) -> float:
     """Predicted test error; attention, which comes with a design, spends part of the samples on its query."""
-    return erm(
-        model=model,
-        **asdict(task),
-        alignment=design.alignment if design else None,
-        inverse_temperature=design.inverse_temperature if design else None,
-        samples_per_dim=samples_per_dim * (1 - design.query_share if design else 1.0),
-        ridge=design.ridge if design else ridge,
-        loss=LOSS,
-        accuracy=ACCURACY,
-    ).test_error
+    share, query = 1.0, {}
+    if design:
+        share, ridge = 1 - design.query_share, design.ridge
+        query = {"alignment": design.alignment, "inverse_temperature": design.inverse_temperature}
+    settings: dict[str, Any] = {**asdict(task), **query, "ridge": ridge, "loss": LOSS, "accuracy": ACCURACY}
+    return erm(model=model, samples_per_dim=samples_per_dim * share, **settings).test_error
 
 
 def _samples_needed(task: Task, dim: int, model: str, target: float | None) -> int | None:
@@ -212,7 +305,7 @@ def _bags_needed(task: Task, dim: int, shared: int | None, target: float | None)
     return math.ceil(dim * math.exp(brentq(excess, low, high, xtol=5e-3) if excess(low) > 0 else low) - 1e-6)
 
 
-def _first_known(needed: dict[str, int | None], task: Task, target_error: float | None) -> int:
+def _samples_to_plan(needed: dict[str, int | None], task: Task, target_error: float | None) -> int:
     """The samples to plan with: attention's, shared or split, or a linear model's where only that reaches the target."""
     for count in needed.values():
         if count is not None:
@@ -228,17 +321,11 @@ def _forecast(
     task: Task, dim: int, model: str, samples: int, design: Design, needed: int | None, floor: float
 ) -> Forecast:
     attention = model == "attention"
-    separable = capacity(
-        model=model,
-        **asdict(task),
-        alignment=design.alignment,
-        inverse_temperature=design.inverse_temperature,
-        accuracy=ACCURACY,
-        points=CAPACITY_POINTS,
-    )
+    query: dict[str, Any] = {"alignment": design.alignment, "inverse_temperature": design.inverse_temperature}
+    separable = capacity(model=model, **asdict(task), **query, accuracy=ACCURACY, points=CAPACITY_POINTS)
     share = 1 - design.query_share if attention else 1.0  # of the samples that the readout is trained on
 
-    def predicted(samples_per_dim: float) -> tuple[float, float]:
+    def predict(samples_per_dim: float) -> tuple[float, float]:
         """Test error and ridge."""
         if attention:
             chosen = design if samples_per_dim == samples / dim else best_design(task, samples_per_dim)
@@ -246,17 +333,10 @@ def _forecast(
         ridge = least_ridge(lambda value: _error(task, model, samples_per_dim, None, value), task)
         return _error(task, model, samples_per_dim, None, ridge), ridge
 
-    now, ridge = predicted(samples / dim)
-    later, _ = predicted(_unlimited(task, model))
-    (error, moved), (unlimited, _) = (_bounded(value, task, floor) for value in (now, later))
-    return Forecast(
-        error=error,
-        unlimited_error=unlimited,
-        samples_needed=needed,
-        capacity=separable * dim / share,
-        ridge=ridge,
-        moved=moved,
-    )
+    now, ridge = predict(samples / dim)
+    later, _ = predict(_unlimited(task, model))
+    (error, moved), (unlimited, _) = (_clip_to_limits(value, task, floor) for value in (now, later))
+    return Forecast(error, unlimited, needed, separable * dim / share, ridge, moved)
 
 
 def _unlimited(task: Task, model: str) -> float:
@@ -264,13 +344,35 @@ def _unlimited(task: Task, model: str) -> float:
     return UNLIMITED * task.length if model == "vectorized" else UNLIMITED
 
 
-def _bounded(error: float, task: Task, floor: float) -> tuple[float, str | None]:
+def _clip_to_limits(error: float, task: Task, floor: float) -> tuple[float, str | None]:
     """An error without the digits that only its numerical error allows, and where it was moved to if it had any."""
     if floor > error >= (1 - 5 * ACCURACY) * floor:
         return floor, "that of the best classifier of all"
     if (1 + ACCURACY) * task.trivial_error >= error > task.trivial_error:
         return task.trivial_error, "that of a constant answer"
     return error, None
+
+
+def bag_error(task: Task, shared_error: float) -> float:
+    """Expected error of `BagClassifier` where the two steps on all samples have this one."""
+    return float(expit(logit(shared_error) + _excess(task)))
+
+
+def shared_target(task: Task, target: float | None) -> float | None:
+    """Error that the two steps on all samples must have for `BagClassifier` to reach the target."""
+    return None if target is None else float(expit(logit(target) - _excess(task)))
+
+
+def _excess(task: Task) -> float:
+    return BAG_EXCESS * (task.signal_tokens / task.length) ** 2
+
+
+def recommend(split: float, reuse: float, bag_classifier: float) -> str:
+    """The way of the least predicted error; of equal ones `BagClassifier`, which chooses its own settings."""
+    errors = {"BagClassifier": bag_classifier, "reuse": reuse, "split": split}
+    known = {name: error for name, error in errors.items() if not math.isnan(error)}
+    least = min(known.values(), default=math.nan)
+    return next((name for name, error in known.items() if error <= (1 + ALIKE) * least), "BagClassifier")
 
 
 def _warnings(
@@ -309,12 +411,12 @@ def _warnings(
             least = forecast.unlimited_error
             yield f"{model} does not reach {target:g} with any amount of data; the least error it reaches is {least:.3g}"
     fewest = min(samples, forecasts["attention"].samples_needed or samples)
-    yield from few_in_a_stage(task, fewest, design)
+    yield from small_stage_warnings(task, fewest, design)
     if dim < SMALL_DIM:
         yield f"dim={dim} is small: the theory is that of large dimension, so expect larger deviations"
 
 
-def few_in_a_stage(task: Task, samples: int, design: Design) -> Iterator[str]:
+def small_stage_warnings(task: Task, samples: int, design: Design) -> Iterator[str]:
     """A warning where the split of the samples leaves one of its stages too few; it says nothing of training on all of them."""
     rarer = task.trivial_error * samples * min(design.query_share, 1 - design.query_share)
     if rarer < FEW:

@@ -1,38 +1,34 @@
-"""Training loss and test error of the three classifiers, without a simulation.
+"""Training loss, test error and capacity of the three classifiers, without a simulation.
 
-The attention readout sees the features of a frozen query; the pooled model is attention with query 0, the vectorised
+The attention readout sees the features of a frozen query; the pooled model is attention with query 0, the vectorized
 one a readout of length * dim weights. All three reduce to the saddle point of a low-dimensional law (Barnfield, Cui,
-Lu, arXiv 2509.25153, Theorems 4 and 5).
+Lu, arXiv 2509.25153, Theorems 4 and 5). The capacity is the number of samples per dimension up to which the training set is
+linearly separable (Conjecture 1). `saddle` and `feature_law` explain the symbols om, m, b, sig, V and f1, f2, rho.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
 from scipy.special import entr, ndtr
 
 from whichtoken.checks import check_choice, check_range
-from whichtoken.data.sparse_task import LOSSES, Task
+from whichtoken.datasets.sparse_tokens import LOSSES, Task
 from whichtoken.theory.sparse_tokens.feature_law import FeatureLaw, refinements
-from whichtoken.theory.sparse_tokens.saddle import SOLVED, SaddlePoint, saddle_point
-from whichtoken.theory.sparse_tokens.separability import capacity
-from whichtoken.theory.sparse_tokens.square import square_saddle_point
+from whichtoken.theory.sparse_tokens.saddle import SOLVED, SaddlePoint, saddle_point, square_saddle_point
 
+Array = NDArray[np.float64]
 NEGLIGIBLE = 1e-9  # error or loss of which no digit is asked for
 OBSERVABLES = (
-    "train_loss",
-    "train_error",
-    "test_error",
-    "objective",
-    "query_overlap",
-    "signal_overlap",
-    "bias",
-    "rest_norm",
+    "train_loss", "train_error", "test_error", "objective", "query_overlap", "signal_overlap", "bias", "rest_norm",
     "response",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,7 @@ def erm(
     accuracy: float = 1e-3,
     start: SaddlePoint | None = None,
 ) -> Readout:
-    """Predict the minimiser of mean loss + (ridge / 2) |w|^2 over readout and unpenalised bias.
+    """Predict the minimizer of mean loss + (ridge / 2) |w|^2 over readout and unpenalized bias.
 
     Parameters
     ----------
@@ -117,14 +113,14 @@ def erm(
     samples_per_dim : float
         n / d, for every model (never n / (L d)).
     ridge : float
-        0 is accepted where a unique minimiser exists.
+        0 is accepted where a unique minimizer exists.
     loss : {"logistic", "square", "hinge"}, default="logistic"
-        What is minimised.
+        What is minimized.
     accuracy : float, default=0.001
         Wanted numerical error of test error and training loss, relative to test error and objective; more points are
         spent until it is reached or, near the interpolation threshold of a small ridge, the largest size is used up.
     start : SaddlePoint, optional
-        Solution of a neighbouring problem (a `Readout` is one), to begin from.
+        Solution of a neighboring problem (a `Readout` is one), to begin from.
 
     Returns
     -------
@@ -153,31 +149,20 @@ def erm(
     if ridge == 0.0:
         threshold: float = parameters
         if loss != "square":
-            threshold = capacity(
-                model=model,
-                length=length,
-                signal_tokens=signal_tokens,
-                strength=strength,
-                prevalence=prevalence,
-                alignment=alignment,
-                inverse_temperature=inverse_temperature,
-            )
+            query: dict[str, Any] = {"alignment": alignment, "inverse_temperature": inverse_temperature}
+            threshold = capacity(model=model, **asdict(task), **query)
         if samples_per_dim <= threshold:
             raise ValueError(
-                f"ridge=0 needs samples_per_dim above {threshold:.4g} with {loss} loss, or no unique minimiser exists; "
+                f"ridge=0 needs samples_per_dim above {threshold:.4g} with {loss} loss, or no unique minimizer exists; "
                 f"got samples_per_dim={samples_per_dim}"
             )
     return predict_readout(laws, loss, samples_per_dim / parameters, ridge, accuracy, start)
 
 
 def predict_readout(
-    refined: Iterable[list[FeatureLaw]],
-    loss: str,
-    samples_per_dim: float,
-    ridge: float,
-    accuracy: float = 1e-3,
+    refined: Iterable[list[FeatureLaw]], loss: str, samples_per_dim: float, ridge: float, accuracy: float = 1e-3,
     start: SaddlePoint | None = None,
-) -> Readout:
+) -> Readout:  # fmt: skip
     """Solve on finer and finer laws until the copies at one size, and two sizes, agree to the accuracy."""
     previous = np.full(len(OBSERVABLES), np.nan)
     iterations = 0
@@ -216,7 +201,7 @@ def predict_readout(
 
 
 def constant_loss(law: FeatureLaw, loss: str) -> float:
-    """Least mean loss of a constant score, which no minimiser exceeds: the readout may be zero."""
+    """Least mean loss of a constant score, which no minimizer exceeds: the readout may be zero."""
     share = float(law.weight @ (law.label > 0))
     if loss == "square":
         return 2 * share * (1 - share)
@@ -242,3 +227,96 @@ def _observables(law: FeatureLaw, loss: str, ridge: float, point: SaddlePoint) -
     test_error = law.error(om, m, b, m**2 + sig**2)
     objective = point.train_loss + ridge / 2 * point.readout_norm**2
     return point.train_loss, train_error, test_error, objective, om, m, b, sig, v
+
+
+def capacity(
+    *,
+    model: str = "attention",
+    length: int,
+    signal_tokens: int,
+    strength: float,
+    prevalence: float,
+    alignment: float | None = None,
+    inverse_temperature: float | None = None,
+    accuracy: float = 1e-3,
+    points: float = math.inf,
+) -> float:
+    """Samples per dimension below which some readout and bias separate the training set, with high probability.
+
+    Conjecture 1 of Barnfield, Cui, Lu (arXiv 2509.25153), in the form that Gordon's comparison gives: one over the minimum
+    over (om, m, b) of E[(sqrt(1 + m^2) G - y (om f1 + m f2 + b) / sqrt(rho))_+^2].
+
+    Parameters
+    ----------
+    model : {"attention", "pooled", "vectorized"}, default="attention"
+        Which classifier.
+    length, signal_tokens, strength, prevalence : int, int, float, float
+        The task, as in `Task`.
+    alignment, inverse_temperature : float, optional
+        Cosine of query and signal, and inverse temperature times norm of the query; needed for attention only.
+    accuracy : float, default=0.001
+        Wanted relative numerical error.
+    points : float, default=inf
+        At most this many Sobol points per class are spent on the accuracy.
+
+    Returns
+    -------
+    float
+        n / d.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import capacity
+    >>> task = dict(length=4, signal_tokens=1, strength=2.0, prevalence=0.5)
+    >>> pooled, flat = (capacity(model=model, **task) for model in ("pooled", "vectorized"))
+    >>> abs(flat / pooled - 4) < 0.01  # one weight per position separates `length` times as many
+    True
+    """
+    task = Task(length, signal_tokens, strength, prevalence)
+    overlaps, value = np.zeros(3), math.nan
+    for laws in refinements(task, model, alignment, inverse_temperature):
+        values = []
+        for law in laws:
+            violation, overlaps = _least_violation(law, overlaps)
+            values.append(1 / violation)
+        previous, value = value, float(np.mean(values))
+        error = max(2 * float(np.std(values)) / math.sqrt(len(laws)), abs(value - previous) / 4)
+        if error <= accuracy * value or laws[0].label.size >= 2 * points:
+            break
+    return value * length if model == "vectorized" else value
+
+
+def _least_violation(law: FeatureLaw, start: Array) -> tuple[float, Array]:
+    """Least mean squared violation of the margin over (om, m, b), and where: a smooth convex problem.
+
+    With S^2 = 1 + m^2 + om^2 var(g_bar) / rho and T = y (om f1 + m f2 + b) / sqrt(rho), a node contributes
+    E[(S G - T)_+^2] = (S^2 + T^2) Phi(-T/S) - T S phi(T/S).
+    """
+    root = law.label / np.sqrt(law.spread)
+    columns = np.stack([root * law.query_mean, root * law.signal_mean, root])  # (3, nodes)
+    variances = np.stack([law.query_variance / law.spread, np.ones_like(root), np.zeros_like(root)])
+
+    def violation(x: Array) -> float:
+        level, margin, tail, density = _terms(x)
+        return float(law.weight @ ((level**2 + margin**2) * tail - margin * level * density))
+
+    def gradient(x: Array) -> Array:
+        level, margin, tail, density = _terms(x)
+        return 2 * (columns @ (law.weight * (margin * tail - level * density)) + x * (variances @ (law.weight * tail)))
+
+    def hessian(x: Array) -> Array:
+        level, margin, tail, density = _terms(x)
+        slope = variances * x[:, None] / level  # of the level
+        cross = (columns * (law.weight * density)) @ slope.T
+        both = (columns * (law.weight * tail)) @ columns.T
+        bend = (slope * (law.weight * density * margin / level)) @ slope.T
+        return 2 * (both - cross - cross.T + bend + np.diag(variances @ (law.weight * tail)))
+
+    def _terms(x: Array) -> tuple[Array, Array, Array, Array]:
+        level = np.sqrt(1 + x**2 @ variances)
+        margin = x @ columns
+        ratio = margin / level
+        return level, margin, ndtr(-ratio), np.exp(-(ratio**2) / 2) / math.sqrt(2 * math.pi)
+
+    found = minimize(violation, start, jac=gradient, hess=hessian, method="trust-exact", options={"gtol": 1e-9})
+    return float(found.fun), found.x

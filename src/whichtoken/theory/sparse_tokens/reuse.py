@@ -2,7 +2,7 @@
 
 Two steps on n samples give the query q and, on the way, a readout w1; the head is then trained on the features of the very
 same samples. Each sample has therefore moved q and w1 a little, and meets its own share of them again (`alignment.py` has
-the symbols; g = lr_query / L is the gain of the step on the query, P = 1 - 11^T/L centres over tokens, t = X w1):
+the symbols; g = lr_query / L is the gain of the step on the query, P = 1 - 11^T/L centers over tokens, t = X w1):
 
     scores of a training sample    tau X q / |q|  -  tau g h P t / (alpha |q|)     with q and w1 as the others make them
     its feature along w1           s . t  -  lr_readout a_y / (alpha L), and so along the query, of which w1 is a part
@@ -33,12 +33,12 @@ from scipy.optimize import root
 
 from whichtoken.attention import pool_weights
 from whichtoken.checks import check_choice, check_range
-from whichtoken.data.sparse_task import Task
+from whichtoken.datasets.sparse_tokens import Task
 from whichtoken.display.shown import Shown
 from whichtoken.theory.sparse_tokens.alignment import TwoSteps, loss_slope, slopes_at_zero, two_steps
-from whichtoken.theory.sparse_tokens.envelope import logistic_prox
 from whichtoken.theory.sparse_tokens.feature_law import attention_law
 from whichtoken.theory.sparse_tokens.readout import solve_readout
+from whichtoken.theory.sparse_tokens.saddle import logistic_prox
 from whichtoken.theory.sparse_tokens.token_noise import kept_points, normal_chunks
 
 Array = NDArray[np.float64]
@@ -146,13 +146,9 @@ def reused_erm(
     training = Training(task, samples_per_dim, inverse_temperature, ridge, bias_correction, lr_readout, lr_bias, loss)
     found = np.array([training.solve(points, seed) for seed in range(COPIES)])
     (error, train), doubt = found.mean(axis=0), 2 * found.std(axis=0, ddof=1) / math.sqrt(COPIES)
+    converged = bool(np.isfinite(found).all())
     return ReusedReadout(
-        test_error=float(error),
-        error_estimate=float(doubt[0]),
-        train_loss=float(train),
-        train_loss_error=float(doubt[1]),
-        alignment=training.steps.alignment,
-        converged=bool(np.isfinite(found).all()),
+        float(error), float(doubt[0]), float(train), float(doubt[1]), training.steps.alignment, converged
     )
 
 
@@ -263,11 +259,11 @@ def _class_nodes(
     mean = seen.mean(axis=1)
     own_score = -training.lr_readout * a / (alpha * length)  # share of the sample in its score by w1
     h = loss_slope("logistic", steps.bias + mean + own_score, label)
-    centred = seen - mean[:, None]
+    centered = seen - mean[:, None]
     own = -h / (alpha * length * steps.query_norm)  # share in its score by the query, over P t
-    scores = training.inverse_temperature * (on_query + own[:, None] * centred)
+    scores = training.inverse_temperature * (on_query + own[:, None] * centered)
     attention = pool_weights(scores.ravel(), np.arange(0, scores.size + 1, length)).reshape(scores.shape)
-    picked = (attention * centred).sum(axis=1)
+    picked = (attention * centered).sum(axis=1)
     own_query = own * picked + axes.carried * own_score / steps.readout_norm
     own_rest = (own_score / steps.readout_norm - axes.cosine * own_query) / max(axes.off, NOTHING)
     f_query = (attention * on_query).sum(axis=1) + own_query
@@ -276,7 +272,7 @@ def _class_nodes(
     f_third = third * (attention @ present) - (along * own_query + beside * own_rest) / max(third, NOTHING)
     constant = np.ones(len(h))
     psi = np.stack([a / length * constant, h * picked], axis=1)
-    energy = np.stack([a**2 / length * constant, h**2 * (centred**2).sum(axis=1)], axis=1)
+    energy = np.stack([a**2 / length * constant, h**2 * (centered**2).sum(axis=1)], axis=1)
     return np.stack([f_query, f_rest, f_third], axis=1), (attention**2).sum(axis=1), psi, energy
 
 

@@ -1,4 +1,4 @@
-"""The saddle point that describes a regularised linear readout in high dimension, solved by Newton's method.
+"""The saddle point that describes a regularized linear readout in high dimension, solved by Newton's method.
 
 For a feature law with nodes (y, f1, f2, rho, G), samples per dimension alpha and ridge lambda, the readout's overlaps
 are the stationary point of (Barnfield, Cui, Lu, arXiv 2509.25153, Theorem 4; Gordon comparison)
@@ -13,7 +13,9 @@ with M the Moreau envelope of the loss: M(r; t) = min_z loss(z) + (z - r)^2 / (2
     b      bias
 
 Every second derivative of Psi follows from the slope l1 = loss'(z) and its derivative D = d l1 / d r, because
-d l1 / d t = -D l1. So one pass over the nodes gives the full Newton step in (om, m, b, log sig, log V).
+d l1 / d t = -D l1. So one pass over the nodes (`envelope`) gives the full Newton step in (om, m, b, log sig, log V). The logistic
+envelope is integrated over the Gaussian nodes of the law. That of the hinge bends within a width rho V, which can be far
+narrower than the nodes lie apart; its Gaussian integrals are explicit, so the nodes' own Gaussians are not used.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
 from whichtoken.display.shown import Shown
-from whichtoken.theory.sparse_tokens.envelope import envelope
-from whichtoken.theory.sparse_tokens.feature_law import FeatureLaw
+from whichtoken.theory.sparse_tokens.feature_law import FeatureLaw, normal_cdf
 
 Array = NDArray[np.float64]
-
 MAX_ITERATIONS = 150  # of the joint method, which takes a dozen where it works
 RESIDUAL = 1e-9  # relative imbalance of the equations that is aimed at
 SOLVED = 1e-7  # and at which they count as solved: rounding may stop in between
@@ -50,6 +52,9 @@ LOG_REACH = 4.0  # of a step in log V
 BALANCED = 1e-12  # difference in logarithms that is none
 MOST_LOG_RESPONSE = 80.0  # of log V without a ridge
 TINY = 1e-300  # keeps logarithms and quotients finite where no sample has a slope
+NARROW = 0.5  # width of the bend in standard deviations below which differences of Gaussian integrals lose digits
+NODES, WEIGHTS = (0.5 * np.polynomial.legendre.leggauss(6)[0] + 0.5, 0.5 * np.polynomial.legendre.leggauss(6)[1])
+ROOT_TWO_PI = math.sqrt(2 * math.pi)
 
 
 @dataclass(frozen=True)
@@ -81,17 +86,18 @@ class SaddlePoint(Shown):
 def saddle_point(
     law: FeatureLaw, loss: str, samples_per_dim: float, ridge: float, start: SaddlePoint | None = None
 ) -> SaddlePoint:
-    """Solve for the overlaps, from `start` (a neighbouring solution) or from zero.
+    """Solve for the overlaps, from `start` (a neighboring solution) or from zero.
 
     Newton's method on all equations at once is quick, but may lose its way; a nested search, which the convexity of the
-    problem makes safe, then finds the neighbourhood first. A readout far smaller than the error of the law's own noise,
+    problem makes safe, then finds the neighborhood first. A readout far smaller than the error of the law's own noise,
     as a large ridge leaves it, has no saddle point before that noise is made symmetric.
     """
-    equations = _Equations(law.merged() if loss == "hinge" else law, loss, samples_per_dim, ridge)
-    first = start.state if start else _cold_start(samples_per_dim, ridge)
+    equations = _Equations(law.merge() if loss == "hinge" else law, loss, samples_per_dim, ridge)
+    cold = min(10.0, 1 / (samples_per_dim * (ridge + 0.1 / (1 + samples_per_dim))))
+    first = start.state if start else np.array([0.0, 0.0, 0.0, 0.0, math.log(cold)])
     here, iterations = _joint(equations, equations(first))
     if loss == "logistic" and here.residual > RESIDUAL:
-        equations = _Equations(law.mirrored(), loss, samples_per_dim, ridge)
+        equations = _Equations(law.mirror(), loss, samples_per_dim, ridge)
         here, more = _joint(equations, equations(first))
         iterations += more
     if here.residual > RESIDUAL or here.state[3] < equations.least:
@@ -116,7 +122,7 @@ def _joint(equations: _Equations, here: _Local) -> tuple[_Local, int]:
 
 def _line_search(equations: _Equations, here: _Local) -> _Local | None:
     """The first halving of Newton's step that brings the equations closer to balance, if any does."""
-    step, length = here.newton_step(), 1.0
+    step, length = here.cut(np.linalg.lstsq(here.hessian, -here.gradient)[0]), 1.0
     for _ in range(HALVINGS):
         trial = equations(here.state + length * step)
         if trial.residual < (1 - 0.1 * length) * here.residual:
@@ -126,7 +132,7 @@ def _line_search(equations: _Equations, here: _Local) -> _Local | None:
 
 
 def _nested_search(equations: _Equations, state: Array) -> _Local:
-    """The neighbourhood of the saddle point, from the convex function of sig that is left when the rest has settled.
+    """The neighborhood of the saddle point, from the convex function of sig that is left when the rest has settled.
 
     A hinge loss may prefer a constant answer to a weak signal: the function then rises from sig = 0 on, and the answer is
     the smallest sig that is looked at.
@@ -135,13 +141,13 @@ def _nested_search(equations: _Equations, state: Array) -> _Local:
     def slope(log_sig: float) -> float:
         nonlocal state
         shrink = min(1.0, math.exp(log_sig - state[3]))
-        state = _settled(equations, np.array([*(shrink * state[:2]), state[2], log_sig, state[4]])).state
+        state = _settle(equations, np.array([*(shrink * state[:2]), state[2], log_sig, state[4]])).state
         local = equations(state)
         return float(local.gradient[3])
 
     least, most = min(equations.least, equations.most), min(equations.most, equations.least + SEARCH_REACH)
     if slope(least) >= 0 or least == most:
-        return _vanished(equations, state)
+        return _constant_answer(equations, state)
     if slope(most) > 0:
         while most - least > NEARBY:
             middle = (least + most) / 2
@@ -149,7 +155,7 @@ def _nested_search(equations: _Equations, state: Array) -> _Local:
     return equations(state)
 
 
-def _vanished(equations: _Equations, state: Array) -> _Local:
+def _constant_answer(equations: _Equations, state: Array) -> _Local:
     """The constant answer of the more frequent class; of two equal classes every bias is as good, and the last one stays."""
     share = float(equations.law.weight @ (equations.law.label > 0))
     here = replace(equations(state), residual=0.0)
@@ -159,9 +165,9 @@ def _vanished(equations: _Equations, state: Array) -> _Local:
     return replace(here, state=constant, train_loss=2 * min(share, 1 - share))
 
 
-def _settled(equations: _Equations, state: Array) -> _Local:
+def _settle(equations: _Equations, state: Array) -> _Local:
     """Minimum over (om, m, b) of the maximum over V, at fixed sig: Newton's method, downhill only."""
-    here = _responded(equations, state)
+    here = _balance_response(equations, state)
     for _ in range(SETTLING):
         gradient, curvature = here.gradient[:3], here.hessian[:3, :3]
         if here.state[4] < equations.most_response:  # V follows the other three
@@ -175,7 +181,7 @@ def _settled(equations: _Equations, state: Array) -> _Local:
         while gain * length > nothing:
             trial = here.state.copy()
             trial[:3] += length * step
-            there = _responded(equations, trial)
+            there = _balance_response(equations, trial)
             if equations.height(there)[0] <= height - 1e-4 * length * gain:
                 break
             length /= 2
@@ -185,7 +191,7 @@ def _settled(equations: _Equations, state: Array) -> _Local:
     return here
 
 
-def _responded(equations: _Equations, state: Array) -> _Local:
+def _balance_response(equations: _Equations, state: Array) -> _Local:
     """The state with the V that balances the last equation: a root of a function that rises with log V.
 
     Newton's method, and halving where it leaves the bracket.
@@ -208,11 +214,6 @@ def _responded(equations: _Equations, state: Array) -> _Local:
     return here
 
 
-def _cold_start(alpha: float, ridge: float) -> Array:
-    response = min(10.0, 1 / (alpha * (ridge + 0.1 / (1 + alpha))))
-    return np.array([0.0, 0.0, 0.0, 0.0, math.log(response)])
-
-
 @dataclass(frozen=True)
 class _Local:
     """Psi around one state: gradient and Hessian in (om, m, b, log sig, log V), and the substituted values."""
@@ -224,9 +225,6 @@ class _Local:
     train_loss: float
     substituted: Array  # log sig and log V as the last two equations give them
 
-    def newton_step(self) -> Array:
-        return self._cut(np.linalg.lstsq(self.hessian, -self.gradient)[0])
-
     def sweep(self, damping: float) -> Array:
         """Newton on the convex part (om, m, b), damped substitution of sig and V: slow, but it comes from afar."""
         slope, curvature = self.gradient[:3], self.hessian[:3, :3]
@@ -235,14 +233,12 @@ class _Local:
         step = np.zeros(5)
         step[:3] = np.linalg.lstsq(curvature + STRAIGHT * bound * np.eye(3), -slope)[0]
         step[3:] = damping * (self.substituted - self.state[3:])
-        return self.state + self._cut(step)
+        return self.state + self.cut(step)
 
-    def _cut(self, step: NDArray[Any]) -> Array:
+    def cut(self, step: NDArray[Any]) -> Array:
         """A step, cut to where a local model still means something."""
         reach = 2 * (1 + np.abs(self.state[:3]).sum())
-        excess = max(1.0, np.abs(step[:3]).max() / reach, np.abs(step[3:]).max() / MAX_LOG_STEP)
-        cut: Array = step / excess
-        return cut
+        return np.asarray(step / max(1.0, np.abs(step[:3]).max() / reach, np.abs(step[3:]).max() / MAX_LOG_STEP))
 
 
 class _Equations:
@@ -284,3 +280,170 @@ class _Equations:
         given, taken = (math.exp(2 * x - log_v) / self.alpha for x in (log_sig, at.substituted[0]))
         parts = (at.train_loss, taken / 2, self.ridge / 2 * float(om**2 + m**2), -given / 2)
         return sum(parts), ROUNDING * sum(map(abs, parts))
+
+
+def square_saddle_point(law: FeatureLaw, samples_per_dim: float, ridge: float) -> SaddlePoint:
+    """Overlaps of the ridge-regression readout; `ridge` may be 0 above one sample per dimension."""
+    alpha, rho, w, y = samples_per_dim, law.spread, law.weight, law.label
+
+    def excess(log_v: float) -> float:
+        v = math.exp(log_v)
+        return float(v * alpha * (ridge + w @ (rho / (1 + v * rho))) - 1)
+
+    log_v, search = brentq(excess, -60.0, 60.0, xtol=1e-14, full_output=True)
+    v = math.exp(log_v)
+    damp = 1 / (1 + v * rho)  # (nodes,)
+    curvature = w @ (rho * damp)
+    columns = np.stack([law.query_mean, law.signal_mean, np.ones_like(rho)])  # (3, nodes)
+    gram = (columns * (w * damp)) @ columns.T
+    gram += np.diag([ridge + law.query_variance * (w @ damp), ridge + curvature, 0.0])
+    # least squares, because without a query direction or ridge the first row is zero and the overlap is 0
+    om, m, b = np.linalg.lstsq(gram, columns @ (w * damp * y))[0].tolist()
+    misfit = (np.array([om, m, b]) @ columns - y) ** 2 + law.query_variance * om**2 + rho * m**2
+    gain = alpha * v**2
+    rest = gain * (w @ (rho * damp**2 * misfit)) / (1 - gain * (w @ (rho * damp * rho * damp)))
+    train_loss = w @ (damp**2 * (misfit + rho * rest)) / 2
+    return SaddlePoint(om, m, b, math.sqrt(rest), v, float(train_loss), abs(excess(log_v)), search.iterations)
+
+
+def envelope(
+    law: FeatureLaw, loss: str, om: float, m: float, b: float, sig: float, v: float, prox: Array
+) -> tuple[Array, Array, float, float]:
+    """Gradient (5,) and Hessian (5, 5) of the mean envelope, E|l1| and E[loss]; `prox` (nodes,) is kept between calls."""
+    nodes = (law.label, law.weight, law.query_mean, law.signal_mean, law.spread)
+    if loss == "hinge":
+        return tuple(_hinge_sums(*nodes, law.query_variance, om, m, b, sig, v))
+    return tuple(_logistic_sums(*nodes, law.gauss, law.query_variance, om, m, b, sig, v, prox))
+
+
+@njit(cache=True, nogil=True)
+def logistic_prox(t: float, width: float, start: float) -> float:
+    """Solve u - width * sigmoid(-u) = t by Newton's method, kept inside the bracket [t, t + width]."""
+    low, high, u = t, t + width, start
+    if not (low <= u <= high):  # also when nothing is known yet: start is nan
+        u = t if t > 0 else min(high, max(low, math.log1p(width)))
+    for _ in range(100):
+        slope = 1 / (1 + math.exp(min(u, 700.0)))
+        excess = u - width * slope - t
+        if excess > 0:
+            high = u
+        else:
+            low = u
+        new = u - excess / (1 + width * slope * (1 - slope))
+        if not (low <= new <= high):
+            new = 0.5 * (low + high)
+        if abs(new - u) <= 1e-9 * (1 + abs(u)):  # convergence is quadratic: the error of `new` is far smaller
+            return new
+        u = new
+    return u
+
+
+@njit(cache=True, nogil=True)
+def _logistic_sums(label, weight, query_mean, signal_mean, spread, gauss, query_variance, om, m, b, sig, v, prox):  # type: ignore[no-untyped-def]
+    """All sums in one pass over the nodes; updates `prox`, from which the next call starts."""
+    gradient, hessian, size, loss = np.zeros(5), np.zeros((5, 5)), 0.0, 0.0
+    dr, dnoise = np.empty(4), np.zeros(4)  # derivatives of r and of S by (om, m, b, sig)
+    for i in range(label.size):
+        rho, g = spread[i], gauss[i]
+        noise = math.sqrt(query_variance * om * om + rho * (m * m + sig * sig))
+        r = om * query_mean[i] + m * signal_mean[i] + b + noise * g
+        prox[i] = logistic_prox(label[i] * r, rho * v, prox[i])  # in the variable y z
+        slope = -1 / (1 + math.exp(min(prox[i], 700.0)))
+        bend = -slope * (1 + slope)
+        bend /= 1 + rho * v * bend
+        l1, wl, wd = label[i] * slope, weight[i] * label[i] * slope, weight[i] * bend
+        dnoise[0], dnoise[1], dnoise[3] = query_variance * om / noise, rho * m / noise, rho * sig / noise
+        dr[0], dr[1], dr[2], dr[3] = query_mean[i] + g * dnoise[0], signal_mean[i] + g * dnoise[1], 1.0, g * dnoise[3]
+        pull = wl * g / noise  # S'' = (variances on the diagonal - S' S'^T) / S
+        for p in range(4):
+            gradient[p] += wl * dr[p]
+            hessian[4, p] -= wd * rho * l1 * dr[p]
+            for q in range(p + 1):
+                hessian[p, q] += wd * dr[p] * dr[q] - pull * dnoise[p] * dnoise[q]
+        hessian[0, 0] += pull * query_variance
+        hessian[1, 1] += pull * rho
+        hessian[3, 3] += pull * rho
+        hessian[4, 4] += wd * (rho * l1) ** 2
+        gradient[4] -= 0.5 * wl * l1 * rho
+        size += abs(wl)
+        loss += weight[i] * (math.log1p(math.exp(-abs(prox[i]))) + max(-prox[i], 0.0))
+    for p in range(5):
+        for q in range(p):
+            hessian[q, p] = hessian[p, q]
+    return gradient, hessian, size, loss
+
+
+@njit(cache=True, nogil=True)
+def _density(x: float) -> float:
+    return math.exp(-0.5 * x * x) / ROOT_TWO_PI
+
+
+@njit(cache=True, nogil=True)
+def _bend_moments(high: float, width: float) -> tuple[float, float, float, float, float, float]:
+    """Integrals over g from `high - width` to `high` of density * g^k * x^j / width, with x = (g - high) / width.
+
+    In the order (k, j) = (0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (0, 2).
+    """
+    m00 = m10 = m20 = m01 = m11 = m02 = 0.0
+    if width < NARROW:
+        for k in range(NODES.size):
+            g, x = high - width * NODES[k], -NODES[k]
+            d = WEIGHTS[k] * _density(g)
+            m00 += d
+            m10 += d * g
+            m20 += d * g * g
+            m01 += d * x
+            m11 += d * g * x
+            m02 += d * x * x
+        return m00, m10, m20, m01, m11, m02
+    low = high - width
+    # the smaller tail keeps its digits
+    inside = normal_cdf(high) - normal_cdf(low) if low < 0 else normal_cdf(-low) - normal_cdf(-high)
+    dl, dh = _density(low), _density(high)
+    first, second = dl - dh, inside
+    if dl > 0:
+        second += low * dl
+    if dh > 0:
+        second -= high * dh
+    m01, m11 = (first - high * inside) / width, (second - high * first) / width
+    m02 = (second - high * first - high * (first - high * inside)) / (width * width)
+    return inside / width, first / width, second / width, m01 / width, m11 / width, m02 / width
+
+
+@njit(cache=True, nogil=True)
+def _hinge_sums(label, weight, query_mean, signal_mean, spread, query_variance, om, m, b, sig, v):  # type: ignore[no-untyped-def]
+    """With t = y r = mu + S g, the slope is -1 below t = 1 - rho V, rises evenly from there to t = 1, and is 0 above."""
+    gradient, hessian, size, loss = np.zeros(5), np.zeros((5, 5)), 0.0, 0.0
+    dmean, dnoise = np.zeros(4), np.zeros(4)
+    for i in range(label.size):
+        rho, y, w = spread[i], label[i], weight[i]
+        noise = math.sqrt(query_variance * om * om + rho * (m * m + sig * sig))
+        high = (1 - y * (om * query_mean[i] + m * signal_mean[i] + b)) / noise
+        width = rho * v / noise
+        low = high - width
+        b00, b10, b20, b01, b11, b02 = _bend_moments(high, width)
+        under = normal_cdf(low)
+        slope, slope2 = -under + width * b01, under + width * b02
+        loss += w * noise * max(low * under + _density(low), 0.0)
+        size -= w * slope
+        dmean[0], dmean[1], dmean[2] = y * query_mean[i], y * signal_mean[i], y
+        dnoise[0], dnoise[1], dnoise[3] = query_variance * om / noise, rho * m / noise, rho * sig / noise
+        for p in range(4):
+            gradient[p] += w * (slope * dmean[p] + b00 * dnoise[p])
+            hessian[4, p] -= w * rho / noise * (b01 * dmean[p] + b11 * dnoise[p])
+            for q in range(p + 1):
+                bent = (
+                    b00 * dmean[p] * dmean[q]
+                    + b10 * (dmean[p] * dnoise[q] + dnoise[p] * dmean[q])
+                    + (b20 - b00) * dnoise[p] * dnoise[q]
+                )
+                hessian[p, q] += w / noise * bent
+        hessian[0, 0] += w * b00 / noise * query_variance
+        hessian[1, 1] += w * b00 / noise * rho
+        hessian[3, 3] += w * b00 / noise * rho
+        hessian[4, 4] += w * rho * rho / noise * b02
+        gradient[4] -= 0.5 * w * rho * slope2
+    for p in range(5):
+        for q in range(p):
+            hessian[q, p] = hessian[p, q]
+    return gradient, hessian, size, loss

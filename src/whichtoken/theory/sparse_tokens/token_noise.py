@@ -95,12 +95,12 @@ def _group(size: int, rng: np.random.Generator) -> Tokens:
     edges = np.linspace(LOWEST, -ndtri(top_share), 1 + math.ceil((-ndtri(top_share) - LOWEST) / BIN))
     below, density = np.append(ndtr(edges[:-1]), 1 - top_share), np.exp(-(edges**2) / 2) / math.sqrt(2 * math.pi)
     share = np.diff(below, prepend=0.0)
-    centres = np.diff(-density, prepend=0.0) / share  # mean of a Gaussian in each bin
+    centers = np.diff(-density, prepend=0.0) / share  # mean of a Gaussian in each bin
     counts = rng.multinomial(size, np.append(share, top_share), size=CHUNK_POINTS)
     most = int(counts[:, -1].max())
     tops = -ndtri(top_share * (1 - rng.random((CHUNK_POINTS, most))))
     drawn = np.arange(most) < counts[:, -1:]
-    values = np.hstack([np.broadcast_to(centres, (CHUNK_POINTS, centres.size)), tops])
+    values = np.hstack([np.broadcast_to(centers, (CHUNK_POINTS, centers.size)), tops])
     return Tokens(values, np.hstack([counts[:, :-1], drawn]).astype(float))
 
 

@@ -22,6 +22,9 @@ from whichtoken.checks import as_csr
 from whichtoken.display.shown import Shown
 from whichtoken.theory.trained_embeddings.attention import row_maxima, stored_rows
 
+# what the package does not export itself
+__all__ = ["Certificate", "Flips"]
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -273,8 +276,32 @@ class _Ballot:
         return cls(decisions, decisions * null, support, starts, votes[order], times[order], order, rows, zero, yields)
 
     def fewest(self, extra: Floats, useful: NDArray[np.bool_]) -> Ints:
-        """Fewest of the strongest votes, as far as `useful`, to take away, each with `extra` (n,) more, until it flips."""
-        return _fewest(self.indptr, self.votes, self.times, self.null, extra, useful, self.yields)
+        """Fewest of the strongest votes, as far as `useful`, to take away, each with `extra` (n,) more, until it flips.
+
+        All documents are processed together, the longest first, from their weakest votes to the strongest. What is left falls
+        linearly with the casts of one vote, so that not every number of casts is tried.
+        """
+        fewest = np.full(len(extra), OUT_OF_REACH)
+        sizes = np.diff(self.indptr)
+        order = np.argsort(-sizes, kind="stable")
+        lengths, ends = sizes[order], self.indptr[1:][order]
+        longest = int(lengths[0]) if len(lengths) else 0
+        going = np.searchsorted(-lengths, -np.arange(longest), side="left")  # documents with more votes than so many
+        # sums over what stays, the weakest first: a small rest would be lost beside what is taken away
+        rest, mass, step, yielding = self.null[order], np.abs(self.null[order]), extra[order], self.yields[order]
+        total = np.concatenate([[0.0], np.cumsum(self.times)])
+        before = (total[self.indptr[1:]] - total[self.indptr[:-1]])[order]  # casts of the votes that are stronger
+        for passed, many in enumerate(going):
+            place = ends[:many] - 1 - passed
+            cast, vote = self.times[place], self.votes[place]
+            before[:many] -= cast
+            cut = _Cut(rest[:many], mass[:many], vote, cast, step[:many], before[:many], yielding[:many])
+            chosen = np.flatnonzero(useful[place] & (cast > 0))
+            least = cut.least(chosen)
+            fewest[order[chosen[least > 0]]] = (before[chosen] + least)[least > 0]
+            rest[:many] += cast * vote
+            mass[:many] += cast * np.abs(vote)
+        return fewest
 
     def repeats(self, support: Floats, step: Floats) -> Ints:
         """How many steps (n,) take the support (n,) away."""
@@ -283,42 +310,6 @@ class _Ballot:
                 self.yields, np.ceil((support - self.zero) / step), np.floor((support + self.zero) / step) + 1
             )
         return np.where(step > 0, np.nan_to_num(np.clip(needed, 1, MOST)), OUT_OF_REACH).astype(np.int64)
-
-
-def _fewest(
-    indptr: Ints,
-    votes: Floats,
-    times: Floats,
-    null: Floats,
-    extra: Floats,
-    useful: NDArray[np.bool_],
-    yields: NDArray[np.bool_],
-) -> Ints:
-    """See `_Ballot.fewest`. All documents go on together, the longest first, from their weakest votes to the strongest.
-
-    What is left falls linearly with the casts of one vote, so that none are gone through.
-    """
-    fewest = np.full(len(extra), OUT_OF_REACH)
-    sizes = np.diff(indptr)
-    order = np.argsort(-sizes, kind="stable")
-    lengths, ends = sizes[order], indptr[1:][order]
-    longest = int(lengths[0]) if len(lengths) else 0
-    going = np.searchsorted(-lengths, -np.arange(longest), side="left")  # documents with more votes than so many
-    # sums over what stays, the weakest first: a small rest would be lost beside what is taken away
-    rest, mass, step, yielding = null[order], np.abs(null[order]), extra[order], yields[order]
-    total = np.concatenate([[0.0], np.cumsum(times)])
-    before = (total[indptr[1:]] - total[indptr[:-1]])[order]  # casts of the votes that are stronger
-    for passed, many in enumerate(going):
-        place = ends[:many] - 1 - passed
-        cast, vote = times[place], votes[place]
-        before[:many] -= cast
-        cut = _Cut(rest[:many], mass[:many], vote, cast, step[:many], before[:many], yielding[:many])
-        chosen = np.flatnonzero(useful[place] & (cast > 0))
-        least = cut.least(chosen)
-        fewest[order[chosen[least > 0]]] = (before[chosen] + least)[least > 0]
-        rest[:many] += cast * vote
-        mass[:many] += cast * np.abs(vote)
-    return fewest
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,14 @@ from numpy.typing import ArrayLike
 
 from whichtoken.checks import check_range
 from whichtoken.display.shown import Shown
-from whichtoken.theory.trained_embeddings.attention import Vector, attend
-from whichtoken.theory.trained_embeddings.frequencies import signed_frequency
+from whichtoken.theory.trained_embeddings.attention import Vector, attend, signed_frequency
+
+# what the package does not export itself
+__all__ = ["OneStepDeviation", "first_step", "ideal_first_step"]
 
 
 @dataclass(frozen=True, eq=False)
-class OneStepError(Shown):
+class OneStepDeviation(Shown):
     """How far the first step is from its law E_s + (lr/2) alpha_s v, p unchanged; all lengths are per unit of lr.
 
     Attributes
@@ -48,7 +50,7 @@ class OneStepError(Shown):
 
 def one_step_error(
     embeddings: ArrayLike, cls: ArrayLike, value: ArrayLike, counts: Any, labels: ArrayLike
-) -> OneStepError:
+) -> OneStepDeviation:
     """The error terms of Lemma 2, in closed form.
 
     With dE_s = A_s v + B_s p (Lemma 7) the first step of gradient descent leaves err_s / lr = (-A_s - alpha_s/2) v - B_s p
@@ -67,7 +69,7 @@ def one_step_error(
 
     Returns
     -------
-    OneStepError
+    OneStepDeviation
         Lengths of the error terms, over all tokens and for each.
 
     Examples
@@ -86,10 +88,12 @@ def one_step_error(
     along_value, along_cls = attend(E @ p, E @ v, counts, labels).gradients()
     alpha = signed_frequency(counts, labels)
     along_value = -along_value - alpha / 2
-    squares = _squared_lengths(along_value, -along_cls, v, p)
+    # |first_s v + second_s p|^2 for every s, from three inner products
+    first, second = along_value, -along_cls
+    squares = np.maximum(first**2 * (v @ v) + 2 * first * second * (v @ p) + second**2 * (p @ p), 0.0)
     law = float(np.linalg.norm(alpha) / 2 * np.linalg.norm(v))
     relative = float(np.sqrt(squares.sum())) / law if law > 0 else np.inf
-    return OneStepError(relative, np.sqrt(squares), float(np.linalg.norm(along_cls @ E)), along_value, -along_cls)
+    return OneStepDeviation(relative, np.sqrt(squares), float(np.linalg.norm(along_cls @ E)), along_value, -along_cls)
 
 
 def first_step(
@@ -118,7 +122,7 @@ def first_step(
     Examples
     --------
     >>> import numpy as np
-    >>> from whichtoken.theory.trained_embeddings import first_step
+    >>> from whichtoken.theory.trained_embeddings.one_step import first_step
     >>> E, p, v = np.zeros((2, 2)), np.zeros(2), np.array([1.0, 0.0])
     >>> moved, _ = first_step(E, p, v, counts=[[1, 0], [0, 1]], labels=[1, -1], lr=1.0)
     >>> moved.tolist()  # the token of the positive sequence moves along v, the other one against it
@@ -148,7 +152,7 @@ def ideal_first_step(
     Examples
     --------
     >>> import numpy as np
-    >>> from whichtoken.theory.trained_embeddings import ideal_first_step
+    >>> from whichtoken.theory.trained_embeddings.one_step import ideal_first_step
     >>> E, p, v = np.zeros((2, 2)), np.ones(2), np.array([1.0, 0.0])
     >>> moved, same = ideal_first_step(E, p, v, counts=[[1, 0], [0, 1]], labels=[1, -1], lr=1.0)
     >>> moved.tolist(), same.tolist()
@@ -170,9 +174,3 @@ def as_parameters(embeddings: ArrayLike, cls: ArrayLike, value: ArrayLike) -> tu
         if not np.isfinite(x).all():
             raise ValueError(f"{name} must hold finite numbers")
     return E, p, v
-
-
-def _squared_lengths(first: Vector, second: Vector, v: Vector, p: Vector) -> Vector:
-    """|first_s v + second_s p|^2 for every s, from three inner products."""
-    squares: Vector = first**2 * (v @ v) + 2 * first * second * (v @ p) + second**2 * (p @ p)
-    return np.maximum(squares, 0.0)

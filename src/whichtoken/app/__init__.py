@@ -1,0 +1,5 @@
+"""What people touch: the command line, pages, pictures and the workbench."""
+
+from whichtoken.extras import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,0 +1,171 @@
+"""Apply a saved model to a user's table of texts, bags or rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.app.readers.bags import BagRoles, as_int_if_integral, read_bag_rows, several_in_bag
+from whichtoken.app.readers.columns import ColumnEncoding, ColumnReader, MixedColumns
+from whichtoken.attention import RaggedArray
+from whichtoken.datasets.review_files import has_label, label_names, text_values
+from whichtoken.errors import UsageError
+from whichtoken.estimators.model_folder import OpenedFolder, stored_fields
+from whichtoken.reading import shown
+from whichtoken.tables import TableForm, check_columns, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from whichtoken.app.evaluation import Trained
+    from whichtoken.estimators._explanation import Explanation
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Applied:
+    """A classifier and the table that it is applied to."""
+
+    path: Path
+    table: pd.DataFrame  # what the file says of each row, or of each bag
+    classes: NDArray[Any]
+    probabilities: Callable[[], Array]
+    explain: Callable[[], Sequence[Explanation]]
+    mixed: Mapping[str, str] = field(default_factory=dict)  # columns that differ inside a bag, and the bag
+
+    def labeled_rows(self, column: str, drop_missing: bool = False) -> NDArray[np.intp]:
+        """Rows with a label: all of them, unless those without one are to be left out."""
+        if column in self.mixed:
+            raise several_in_bag(self.path, self.mixed[column], "labels")
+        check_columns(self.path, [column], list(self.table.columns))
+        if not drop_missing:
+            return np.arange(len(self.table))
+        rows = np.flatnonzero([has_label(value) for value in self.table[column]])
+        if not len(rows):
+            raise UsageError(f"{shown(self.path)}: no row has a label in column '{shown(column)}'")
+        return rows
+
+    def labels(self, column: str, rows: NDArray[np.intp]) -> NDArray[Any]:
+        """The true labels of some rows, of the type that the model knows."""
+        return as_classes(label_names(self.path, self.table[column].iloc[rows], column, 0), self.classes)
+
+    def trained(self, chosen: NDArray[np.intp]) -> Trained:
+        """The classifier as the evaluation of some rows takes it."""
+        from whichtoken.app.evaluation import Trained
+
+        found = self.probabilities()[chosen]
+        return Trained(None, self.classes, lambda rows: found[rows])
+
+
+def as_classes(names: Sequence[str], classes: NDArray[Any]) -> NDArray[Any]:
+    """Labels that were read as text as the classes of a model: 1, 1.0 and 1e0 are the same; if one is none, as they are."""
+    known = {str(name): name for name in classes.tolist()}
+    numbers = {_number(text): name for text, name in known.items()} | {None: None}
+    found = [known[name] if name in known else numbers.get(_number(name)) for name in names]
+    if any(label is None for label in found):
+        return np.array(names) if classes.dtype.kind in "UO" else as_int_if_integral(names)
+    return np.array(found, dtype=classes.dtype)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text) if "_" not in text else None
+    except ValueError:
+        return None
+
+
+def apply_to_table(
+    opened: OpenedFolder, model: Any, path: Path, column: str | None = None, **form: Unpack[TableForm]
+) -> Applied:
+    """A loaded classifier on a table; `column` names the texts, or the bags."""
+    check_classifier(opened)
+    match opened.kind:
+        case "text-classifier":
+            return _apply_to_texts(opened, model, path, column or "text", form)
+        case "bag-classifier":
+            return _apply_to_bags(opened, model, path, column or "bag", form)
+        case _:
+            return _apply_to_rows(opened, model, path, form)
+
+
+def check_classifier(opened: OpenedFolder) -> None:
+    """Refuse a model that gives no labels."""
+    if not opened.kind.endswith("-classifier"):
+        raise UsageError(
+            f"{shown(opened.folder)} holds a model of kind '{shown(opened.kind)}', which is used from Python only"
+        )
+
+
+def _apply_to_texts(opened: OpenedFolder, model: Any, path: Path, column: str, form: TableForm) -> Applied:
+    check_reads_texts(opened, model)
+    table = read_table(path, None, **form)
+    check_columns(path, [column], list(table.columns))
+    texts = text_values(path, table[column], column, 0)
+    return Applied(path, table, model.classes_, lambda: model.predict_proba(texts), lambda: model.explain(texts))
+
+
+def check_reads_texts(opened: OpenedFolder, model: Any) -> None:
+    """Refuse a text model that was fitted on counts."""
+    if not hasattr(model, "vocabulary_"):
+        raise UsageError(f"{shown(opened.folder)} was fitted on counts and reads no texts; use it from Python")
+
+
+def _apply_to_bags(opened: OpenedFolder, model: Any, path: Path, column: str, form: TableForm) -> Applied:
+    import pandas as pd
+
+    encoding = _encoding(opened, getattr(model, "feature_names_in_", None))
+    roles = BagRoles(column, None, None if encoding is None else encoding.columns)
+    found = read_bag_rows(path, roles, others=True, **form)
+    encoding = encoding or ColumnEncoding.of(found.columns)
+    _check_gaps(opened, path, found.columns)
+    bags = RaggedArray(found.starts, encoding.encode(found.columns))
+    table = pd.DataFrame({column: found.ids, **found.others})
+    ids = found.ids.tolist()
+    return Applied(
+        path, table, model.classes_, lambda: model.predict_proba(bags), lambda: model.explain(bags, ids), found.mixed
+    )
+
+
+def _apply_to_rows(opened: OpenedFolder, model: Any, path: Path, form: TableForm) -> Applied:
+    import pandas as pd
+
+    if not hasattr(model, "feature_names_in_"):
+        raise UsageError(
+            "the model was trained without names of columns and cannot find them in a table; fit a DataFrame"
+        )
+    needed = set(model.get_feature_names_out())
+    encoding = _encoding(opened, model.feature_names_in_)
+    assert encoding is not None
+    encoding = encoding.part([name for name in encoding.columns if needed & set(encoding.names_of(name))])
+    table = read_table(path, None, **form)
+    check_columns(path, encoding.columns, list(table.columns))
+    reader = ColumnReader(path, encoding.columns)
+    reader.add(table)
+    found = reader.finish()
+    _check_gaps(opened, path, found)
+    frame = pd.DataFrame(encoding.encode(found), columns=encoding.names)
+    return Applied(path, table, model.classes_, lambda: model.predict_proba(frame), lambda: model.explain(frame))
+
+
+def _encoding(opened: OpenedFolder, names: Any) -> ColumnEncoding | None:
+    """How columns become numbers: as the fit of a table said, or columns of numbers as they are."""
+    if opened.table is not None:
+        with stored_fields(opened):
+            return ColumnEncoding.from_json(opened.table)
+    return None if names is None else ColumnEncoding(tuple(names), dict.fromkeys(names, 0.0), {})
+
+
+def _check_gaps(opened: OpenedFolder, path: Path, table: MixedColumns) -> None:
+    """Refuse gaps for a model that was not fitted on a table, where it would have learned what to fill them with."""
+    if opened.table is None and table.gaps:
+        row, place = np.argwhere(np.isnan(table.values))[0]
+        raise UsageError(
+            f"{shown(path)}: column '{shown(table.names[place])}' has a gap in row {row + 1}, and the model knows no number"
+            " for it; fit it with whichtoken fit, or fill the gap"
+        )

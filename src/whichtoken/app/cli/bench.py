@@ -1,0 +1,92 @@
+"""whichtoken bench: whichtoken beside the usual alternatives."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whichtoken.app.cli.options import new_file
+from whichtoken.display.terminal import console, table
+from whichtoken.files import write_text
+
+if TYPE_CHECKING:
+    from whichtoken.lab.benchmark import Measure
+
+
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks to run; default: all.")] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--json",
+            metavar="FILE",
+            callback=new_file,
+            help="Write one table per benchmark as JSON, with machine, threads, versions and date.",
+        ),
+    ] = None,
+) -> None:
+    """Compare whichtoken with the usual alternatives: ratios, timed in one run."""
+    from whichtoken.errors import UsageError, unknown
+    from whichtoken.lab.benchmark import benchmark_files, run_benchmark, seconds
+
+    for name in names or []:
+        if name not in benchmark_files():
+            raise unknown("benchmark", name, benchmark_files())
+    out, tables = console(), []
+    for name in names or benchmark_files():
+        found: dict[str, Any] = {"name": name, "finished": False, "seconds": 0.0, "not_run": "", "measures": []}
+        tables.append(found)
+        rows = table("case", "what", "value", "target", "met", "detail", title=name)
+
+        def run(name: str = name, found: dict[str, Any] = found, rows: Any = rows) -> None:
+            for measure in run_benchmark(name):
+                _add(measure, rows, found)
+                # a long benchmark that is stopped keeps its results
+                _write(json_file, tables)
+
+        try:
+            with out.status(f"{name} ..."):
+                found["seconds"] = seconds(run)
+        except UsageError as error:
+            # a benchmark that was not asked for by name is skipped
+            if names:
+                raise
+            found["not_run"] = str(error)
+            out.print(f"{name} is not run: {error}")
+        found["finished"] = not found["not_run"]
+        _write(json_file, tables)
+        if found["measures"]:
+            out.print(rows)
+
+
+def _add(measure: Measure, rows: Any, found: dict[str, Any]) -> None:
+    from dataclasses import asdict
+
+    bound = f"{'≥' if measure.at_least else '≤'} {measure.target:.4g}"
+    met = "[green]yes[/]" if measure.met else "[red]no[/]"
+    rows.add_row(measure.case, measure.what, f"{measure.value:.4g}", bound, met, measure.detail)
+    beside = measure.beside and {**asdict(measure.beside), "result": measure.beside.result}
+    found["measures"].append({**asdict(measure), "beside": beside, "met": measure.met})
+
+
+def _write(file: Path | None, tables: list[dict[str, Any]]) -> None:
+    from datetime import UTC, datetime
+
+    from whichtoken.lab.benchmark import PEERS
+    from whichtoken.lab.canonical import plain
+    from whichtoken.machine import machine, part_versions
+
+    if file is None:
+        return
+    made = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": machine(),
+        "load": round(os.getloadavg()[0], 1),
+        "threads": "one for both sides unless a case says otherwise",
+        "versions": part_versions(PEERS),
+    }
+    write_text(file, json.dumps({**made, "benchmarks": plain(tables)}, indent=1) + "\n")

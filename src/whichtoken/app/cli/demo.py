@@ -1,0 +1,217 @@
+"""whichtoken demo: a tour of the results, in about a minute, with pages to look at."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whichtoken import progress
+from whichtoken.app.cli.options import OutFolder
+from whichtoken.display.terminal import console, printable
+from whichtoken.errors import UsageError
+from whichtoken.extras import installed, lacks
+from whichtoken.files import DEFAULT_FOLDER
+from whichtoken.progress import progress_lines
+
+if TYPE_CHECKING:
+    from whichtoken.app.movie_reviews import MovieModel
+    from whichtoken.lab.results import Result
+
+MODEL, REVIEW_PAGE = "movie-model", "review.html"  # in the output folder
+STEPS = 4
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A claim of the tour, and a sentence with the numbers of its verdicts."""
+
+    claim: str
+    theory: str
+    sentence: str  # a format string: `measured` and `theory` map codes to numbers
+    against: Mapping[str, str] = field(default_factory=dict)  # the meaning of a verdict that disagrees, by code
+
+
+HEADLINES = (
+    Headline(
+        "sparse-tokens/planned",
+        "sparse tokens",
+        "test error predicted before training {theory[planned.split.L10-R1-s4-p0.5.a4]:.1%}, "
+        "measured {measured[planned.split.L10-R1-s4-p0.5.a4]:.1%}",
+    ),
+    Headline(
+        "attention-regression/limit",
+        "attention regression",
+        "distance from a linear map falls as n^-1, measured n^{measured[limit.slope.plain.q0.5]:.2f}",
+    ),
+    Headline(
+        "trained-embeddings/theorem",
+        "trained embeddings",
+        "<cls> selects the important tokens in {measured[theorem.selects]:.0%} of the runs",
+        against={
+            "theorem.lemma19-hypothesis": "the hypothesis of Lemma 19 fails at this size, although its conclusion holds"
+        },
+    ),
+    Headline(
+        "group-sparse/finite-sample",
+        "group-sparse selection",
+        "16 samples per variable, attention on the relevant group: {measured[finite-sample.selects]:.2f}",
+    ),
+    Headline(
+        "mirror-descent/rates",
+        "mirror descent",
+        "distance from the limit falls as k^-2, measured k^{measured[rates.normalized.p2]:.2f}",
+    ),
+    Headline(
+        "optimizers/adam",
+        "optimizers",
+        "Adam reaches {measured[adam.sign.b0.9.lr0.02]:.2%} of the largest l_inf margin",
+    ),
+)
+
+
+def demo(
+    out: OutFolder = DEFAULT_FOLDER,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the report in the browser at the end.")] = False,
+) -> None:
+    """Take the tour: check six claims, train and explain a text classifier, look into a head, write the report.
+
+    It takes about a minute on two cores. After an interruption, the same command continues with the missing claims.
+    """
+    import webbrowser
+
+    results = _claims(out)
+    model = _text(out)
+    head = _head()
+    page = _report(out)
+    _summary(results, model, head, page, out)
+    if open_page:
+        webbrowser.open(page.absolute().as_uri())
+
+
+@contextmanager
+def _step(number: int, title: str) -> Iterator[Callable[[str], None]]:
+    """Print the title of a step; the function that it yields prints the outcome and the time."""
+    _say_progress(f"[{number}/{STEPS}] {title}")
+    began = time.monotonic()
+    with progress_lines():
+        yield lambda outcome: _say_progress(f"      {outcome} ({time.monotonic() - began:.0f} s)")
+
+
+def _claims(out: Path) -> list[Result]:
+    from whichtoken.lab import reproduce
+
+    _say_progress(f"[1/{STEPS}] six claims: one of each theory, one of the optimizers")
+    results = reproduce([headline.claim for headline in HEADLINES], out=out)
+    for headline, result in zip(HEADLINES, results, strict=True):
+        _say_progress(f"      {headline.theory}: {_counted(result)} ({result.seconds:.0f} s of computing)")
+    return results
+
+
+def _text(out: Path) -> MovieModel:
+    from whichtoken.app.movie_reviews import REVIEW, bundled_movie_model, train_movie_model
+    from whichtoken.app.pages.explanations import as_html
+    from whichtoken.files import write_text
+
+    with _step(2, "a classifier of movie reviews, and one decision explained") as done:
+        try:
+            model = train_movie_model()
+        except UsageError:
+            # the package with the reviews is not installed
+            model = bundled_movie_model()
+        model.classifier.save(out / MODEL)
+        [why] = model.classifier.explain([REVIEW])
+        write_text(out / REVIEW_PAGE, as_html([why]))
+        _say_progress(f"      {model.source}")
+        done(f"{model.accuracy:.1%} of {model.held_out} unseen reviews are classified correctly")
+    return model
+
+
+def _head() -> Any:
+    with _step(3, "one head of a small transformer") as done:
+        if not installed("torch"):
+            done(f"skipped: it {lacks('torch')}")
+            return None
+        from whichtoken.inspection.small_transformer import train_small_transformer
+
+        found = train_small_transformer()
+        done(f"trained on {found.training} texts; {found.accuracy:.0%} of {found.held_out} unseen ones are right")
+    return found
+
+
+def _report(out: Path) -> Path:
+    from whichtoken.app.pages.html import write_pages
+
+    with _step(4, "the report of the long runs, with the claims of this machine marked") as done:
+        page = write_pages(out, record=True, checked=True).index
+        done(str(page))
+    return page
+
+
+def _summary(results: Sequence[Result], model: MovieModel, head: Any, page: Path, out: Path) -> None:
+    """The last screen: the results, the pages, and what to try next."""
+    from whichtoken.app.movie_reviews import REVIEW
+
+    _say("\nWhat was found on this machine", "bold")
+    for headline, result in zip(HEADLINES, results, strict=True):
+        _say(f"  {headline.theory}: {_filled(headline, result)}")
+        for verdict in result.verdicts:
+            if verdict.state == "disagrees":
+                _say(f"    disagrees: {headline.against.get(verdict.code, verdict.claim)}")
+    [why] = model.classifier.explain([REVIEW])
+    change = why.view().change
+    flip = f"deleting {', '.join(change.parts)} makes it {change.to}" if change.parts else change.none
+    _say(f"  text: a mixed review is {why.label} ({why.probability:.0%}); {flip}")
+    if head is not None:
+        _say(f"  head: {head.sentence}")
+    _say("Pages", "bold")
+    for path, what in (
+        (page, "what the long runs found"),
+        (out / REVIEW_PAGE, "the review, with the words that decided"),
+    ):
+        _say(f"  {path}: {what}")
+    _say("Try next", "bold")
+    place = "" if out == DEFAULT_FOLDER else f" --out {out}"
+    last = "serve" if installed("starlette") else "list"
+    # its path, if a shell would not find it by its name
+    program = "whichtoken" if shutil.which("whichtoken") else sys.argv[0]
+    for command in (
+        f'explain {out / MODEL} "your own review"',
+        f"reproduce mirror-descent/direction{place}",
+        f"{last}{place}",
+    ):
+        _say(f"  {program} {command}")
+
+
+def _filled(headline: Headline, result: Result) -> str:
+    """The sentence of a headline with the numbers of a run."""
+    try:
+        text = headline.sentence.format(
+            measured={verdict.code: verdict.measured for verdict in result.verdicts},
+            theory={verdict.code: verdict.theory for verdict in result.verdicts},
+        )
+    except (KeyError, TypeError, ValueError):
+        return next((verdict.note for verdict in result.verdicts if verdict.note), "not run here")
+    return f"{text} [{_counted(result)}]"
+
+
+def _counted(result: Result) -> str:
+    from whichtoken.app.pages.sentences import counted_states, counts
+
+    return counted_states(counts(result.verdicts)) if result.verdicts else "nothing was judged"
+
+
+def _say_progress(line: str) -> None:
+    if not progress.quiet:
+        _say(line)
+
+
+def _say(line: str, style: str = "") -> None:
+    console().print(printable(line, style), highlight=False, soft_wrap=True)

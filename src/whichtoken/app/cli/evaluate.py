@@ -1,0 +1,62 @@
+"""whichtoken evaluate: how good a saved model is on new labeled data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whichtoken.app.cli.options import (
+    Column,
+    DataFile,
+    Encoding,
+    MetricsFile,
+    ModelFolder,
+    RowCount,
+    Separator,
+    new_file,
+    require_distinct_paths,
+)
+from whichtoken.display.text import counted
+from whichtoken.files import write_text
+
+
+def evaluate(
+    model: ModelFolder,
+    data: DataFile,
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the true labels.")] = "label",
+    column: Column = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    rows: RowCount = None,
+    drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows without a label.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", callback=new_file, help="Write an HTML page with the calibration figure."),
+    ] = None,
+    json_file: MetricsFile = None,
+) -> None:
+    """Score a saved model on labeled data: metrics with intervals, each class, and the effect of abstaining.
+
+    Example: whichtoken evaluate reviews-model new.csv --column review --label sentiment
+    """
+    from whichtoken.app.cli.models import apply_model
+    from whichtoken.app.evaluation import evaluate_saved
+    from whichtoken.app.pages.evaluation import print_evaluation
+    from whichtoken.estimators.model_card import evaluation_page, training_note
+
+    require_distinct_paths({"DATA": data}, {"--html": html, "--json": json_file})
+    found = apply_model(model, data, column, separator=separator, encoding=encoding, rows=rows)
+    labeled = found.labeled_rows(label, drop_missing)
+    notes = training_note(model, data)
+    if left := len(found.table) - len(labeled):
+        notes.append(f"{counted(left, 'row')} without a label {'was' if left == 1 else 'were'} left out")
+    report = evaluate_saved(data, found.trained(labeled), found.labels(label, labeled), notes)
+    if html is not None:
+        write_text(html, evaluation_page(f"{model.name} on {data.name}", asdict(report)))
+    if json_file is not None:
+        write_text(json_file, json.dumps(asdict(report), indent=1))
+    print_evaluation(report)

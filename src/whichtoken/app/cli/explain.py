@@ -1,0 +1,143 @@
+"""whichtoken explain: which tokens, instances or groups decided, and what would change the label."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Unpack
+
+import typer
+
+from whichtoken.app.cli.options import (
+    Column,
+    Encoding,
+    ModelFolder,
+    RowCount,
+    Separator,
+    new_file,
+    read_file,
+    require_distinct_paths,
+)
+from whichtoken.display.terminal import console, printable, table
+from whichtoken.display.text import counted, visible
+from whichtoken.errors import UsageError
+from whichtoken.files import write_text
+
+if TYPE_CHECKING:
+    from whichtoken.estimators import Explanation
+    from whichtoken.tables import TableForm
+
+MOST_PRINTED = 3  # explanations of a table
+MOST_CHARACTERS = 400  # of each of several explanations
+
+
+def explain(
+    model: ModelFolder,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to explain, in quotes.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=read_file, help="Text file or table to explain.")
+    ] = None,
+    column: Column = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    rows: RowCount = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=new_file, help="Write an HTML page with colored words.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write every number as JSON.")
+    ] = None,
+) -> None:
+    """Show which tokens, instances or groups of columns decided, and what would change the label.
+
+    The contributions are exact: they add up to the decision, and nothing is sampled.
+
+    Examples:
+
+      whichtoken explain reviews-model "A wonderful film with a terrible end."
+
+      whichtoken explain cells-model --file cells.csv
+
+      whichtoken explain molecules-model --file molecules.csv --column molecule
+    """
+    from whichtoken.app.pages.explanations import MOST_ON_A_PAGE, as_html
+
+    require_distinct_paths({"--file": file}, {"--html": html, "--json": json_file})
+    explanations = explain_data(model, text, file, column, separator=separator, encoding=encoding, rows=rows)
+    count = counted(len(explanations), "explanation")
+    if html is not None:
+        write_text(html, as_html(explanations))
+        shown = f"the first {MOST_ON_A_PAGE} of {count}" if len(explanations) > MOST_ON_A_PAGE else count
+        _say(f"wrote {shown} to {html}" + ("; --json FILE has them all" if shown != count else ""))
+    if json_file is not None:
+        write_text(json_file, json.dumps([item.as_json() for item in explanations], ensure_ascii=False, indent=1))
+        _say(f"wrote {count} to {json_file}")
+    if html is None and json_file is None:
+        _print_explanations(explanations)
+
+
+def _say(sentence: str) -> None:
+    console().print(visible(sentence), highlight=False, markup=False, soft_wrap=True)
+
+
+def explain_data(
+    folder: Path, text: str | None, file: Path | None, column: str | None = None, **form: Unpack[TableForm]
+) -> Sequence[Explanation]:
+    """Why a text, or the rows of a file, get their labels."""
+    from whichtoken.app.applying import apply_to_table, check_classifier, check_reads_texts
+    from whichtoken.app.cli.models import WHOLE_TEXTS, check_options
+    from whichtoken.estimators.loading import load_to_answer
+    from whichtoken.estimators.model_folder import read_folder
+    from whichtoken.reading import read_text
+
+    if (file is None) == (text is None):
+        raise UsageError("give either a TEXT or --file FILE")
+    if text is not None and not text.strip():
+        raise UsageError("the text is empty; give one with words in it")
+    is_file = False
+    # a text may be too long for a path, or contain a character that no path has
+    with suppress(OSError, ValueError):
+        is_file = text is not None and Path(text).is_file()
+    if is_file:
+        raise UsageError(f"{text} is a file; to explain its content, write --file {text}")
+    if file is None and (column is not None or any(form.values())):
+        raise UsageError("--column, --separator, --encoding and --rows say how to read a table; give it as --file FILE")
+    opened = read_folder(folder)
+    model = load_to_answer(opened)
+    check_classifier(opened)
+    if opened.kind != "text-classifier" and file is None:
+        raise UsageError(
+            f"{folder} holds a {opened.kind}, which explains the rows of a table; give --file FILE and no TEXT"
+        )
+    if file is not None:
+        check_options(opened, file, column, form)
+    if opened.kind == "text-classifier" and (file is None or file.suffix.lower() in WHOLE_TEXTS):
+        check_reads_texts(opened, model)
+        return model.explain([text if file is None else read_text(file)])  # type: ignore[no-any-return]
+    assert file is not None
+    return apply_to_table(opened, model, file, column, **form).explain()
+
+
+def _print_explanations(explanations: Sequence[Explanation]) -> None:
+    """Print one explanation in full, or the first few of several in short."""
+    from whichtoken.app.pages.explanations import colored, reason_lines
+
+    screen, single = console(), len(explanations) == 1
+    for number, item in enumerate(explanations[:MOST_PRINTED], 1):
+        decision = item.view() if single else item.view(number)
+        screen.print(decision.summary(), highlight=False, markup=False, style="bold")
+        words = colored(decision)
+        if single:
+            screen.print(words)
+            rows = table(*map(visible, decision.headings))
+            for line in reason_lines(decision):
+                rows.add_row(*map(printable, line))
+            screen.print(rows)
+        else:
+            screen.print(words if len(words) <= MOST_CHARACTERS else words[:MOST_CHARACTERS].append(" ..."))
+            screen.print()
+    left = len(explanations) - MOST_PRINTED
+    if left > 0:
+        _say(f"and {left} more; --html FILE shows them all, --json FILE has every number")

@@ -1,0 +1,222 @@
+"""Options that several commands share, and their checks, which run before any work is done."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from whichtoken.display.text import visible
+from whichtoken.errors import UsageError
+from whichtoken.files import check_place
+
+if TYPE_CHECKING:
+    from whichtoken.tables import TableForm
+
+PICTURES = (".svg", ".png", ".pdf")
+
+
+def whole_number(text: str) -> int:
+    """A whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"'{visible(text)}' is not a whole number") from None
+
+
+def number(text: str) -> float:
+    """A finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise typer.BadParameter(f"'{visible(text)}' is not a finite number")
+    return value
+
+
+def positive_number(text: str) -> int:
+    """A whole number of at least 1."""
+    if (value := whole_number(text)) < 1:
+        raise typer.BadParameter(f"'{visible(text)}' is not a whole number of at least 1")
+    return value
+
+
+def probability(text: str) -> float:
+    """A number from 0 to 1."""
+    if not 0 <= (value := number(text)) <= 1:
+        raise typer.BadParameter(f"'{visible(text)}' is not a probability; give a number from 0 to 1")
+    return value
+
+
+def class_weight(text: str) -> str:
+    """The name of a weighting of classes."""
+    if text != "balanced":
+        raise typer.BadParameter(f"'{visible(text)}' is not a class weight; the only one is balanced")
+    return text
+
+
+def text_encoding(text: str) -> str:
+    """The name of a text encoding."""
+    from whichtoken.reading import check_encoding
+
+    try:
+        return check_encoding(text)
+    except UsageError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def single_char(text: str) -> str:
+    r"""A separator of columns: one character, or \t for a tab."""
+    character = text.replace("\\t", "\t")
+    if len(character) != 1 or character in '"\r\n\0':
+        raise typer.BadParameter(
+            f"'{visible(text, keep='')}' cannot separate columns; give one character, such as ';', or \\t for a tab"
+        )
+    return character
+
+
+def read_file(path: Path | None) -> Path | None:
+    """A file to read, which must exist and not be empty."""
+    from whichtoken.reading import check_regular
+
+    if path is not None:
+        check_regular(path)
+    return path
+
+
+def new_model(path: Path) -> Path:
+    """A folder for a model, refused at the start if it cannot be created."""
+    home = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    if home != path.absolute() and not home.is_dir():
+        raise UsageError(f"{path} cannot be created: {home.name} is a file")
+    if not os.access(home, os.W_OK):
+        raise UsageError(f"{path} cannot be written: permission denied")
+    return path
+
+
+def new_file(path: Path | None) -> Path | None:
+    """A file to write, refused at the start if it cannot be written."""
+    if path is not None:
+        check_place(path)
+    return path
+
+
+def new_picture(path: Path | None) -> Path | None:
+    """A figure to write; its ending decides the format."""
+    if path is not None and path.suffix.lower() not in PICTURES:
+        raise UsageError(f"{path}: a figure is written as {', '.join(PICTURES)}; give the file one of these endings")
+    return new_file(path)
+
+
+def new_table(path: Path | None) -> Path | None:
+    """A table to write; its ending decides the format."""
+    from whichtoken.tables import check_table_suffix
+
+    if path is not None:
+        check_table_suffix(path)
+    return new_file(path)
+
+
+def help_if_no_command(context: typer.Context) -> None:
+    """Show the help if no command is named."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit
+
+
+def require_distinct_paths(read: Mapping[str, Path | None], written: Mapping[str, Path | None]) -> None:
+    """Refuse to write two results into one file, or a result over a file that is read."""
+    taken: dict[Path, str] = {}
+    for role, path in [*read.items(), *written.items()]:
+        if path is None:
+            continue
+        other = taken.setdefault(path.resolve(), role)
+        if role in written and other != role:
+            raise UsageError(f"{other} and {role} name the same file, {path}; give {role} another name")
+
+
+def check_form(path: Path, form: TableForm) -> None:
+    """Refuse a separator or an encoding for a file without one."""
+    name = Path(path.name.lower())
+    kind = Path(name.stem).suffix if name.suffix == ".gz" else name.suffix
+    if form.get("separator") is not None and kind not in (".csv", ".tsv"):
+        raise UsageError(f"--separator is for .csv and .tsv files; leave it out for {path}")
+    if form.get("encoding") is not None and kind == ".parquet":
+        raise UsageError(f"--encoding is for text files; leave it out for {path}")
+
+
+DataFile = Annotated[
+    Path, typer.Argument(metavar="DATA", callback=read_file, help="Table to read: .csv, .tsv, .parquet or .jsonl.")
+]
+ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the saved model.")]
+NewModel = Annotated[
+    Path, typer.Option("--model", metavar="DIR", callback=new_model, help="Folder to save the model in.")
+]
+Separator = Annotated[
+    str | None,
+    typer.Option(metavar="CHARACTER", parser=single_char, help="Separator of a .csv or .tsv file, if unusual."),
+]
+TestShare = Annotated[
+    float, typer.Option(metavar="SHARE", parser=number, help="Share of the rows to hold out for the test.")
+]
+Seed = Annotated[int, typer.Option(metavar="N", parser=whole_number, help="Seed for the split and the training.")]
+Folds = Annotated[
+    int | None,
+    typer.Option(
+        "--folds",
+        metavar="K",
+        parser=whole_number,
+        help="Evaluate by K-fold cross-validation, and save a model trained on all rows.",
+    ),
+]
+Repeats = Annotated[
+    int, typer.Option("--repeats", metavar="N", parser=whole_number, help="Repeat the cross-validation N times.")
+]
+SplitBy = Annotated[
+    str | None,
+    typer.Option(
+        "--split-by", metavar="COLUMN", help="Keep rows with the same value in this column on one side of each split."
+    ),
+]
+Baseline = Annotated[
+    str | None, typer.Option("--baseline", metavar="NAME", help="Baseline to compare with; default: logistic.")
+]
+NoBaseline = Annotated[bool, typer.Option("--no-baseline", help="Compare with the most frequent class only.")]
+ClassWeight = Annotated[
+    str | None,
+    typer.Option("--class-weight", metavar="balanced", parser=class_weight, help="Give every class the same weight."),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option("--encoding", metavar="NAME", parser=text_encoding, help="Encoding of the file; default: UTF-8."),
+]
+RowCount = Annotated[
+    int | None,
+    typer.Option("--rows", metavar="N", parser=positive_number, help="Read only the first N rows."),
+]
+DropMissing = Annotated[
+    bool, typer.Option("--drop-missing", help="Leave out rows with a missing value in a column that is used.")
+]
+MinClass = Annotated[
+    int,
+    typer.Option("--min-class", metavar="N", parser=whole_number, help="Leave out classes with fewer than N rows."),
+]
+MetricsFile = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write the metrics as JSON.")
+]
+Column = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Column of the texts (default: text) or of the bags (default: bag)."),
+]
+OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results and the report.")]
+SpreadsheetSafe = Annotated[
+    bool,
+    typer.Option(
+        "--spreadsheet-safe", help="Mark texts that a spreadsheet would run as formulas as text (.csv, .tsv)."
+    ),
+]

@@ -1,0 +1,82 @@
+"""whichtoken reproduce: run claims and compare theory with measurement."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whichtoken.app.cli.options import OutFolder, new_file, whole_number
+from whichtoken.errors import UsageError
+from whichtoken.files import DEFAULT_FOLDER, write_text
+
+
+def reproduce(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Claims to run; default: all.")] = None,
+    preset: Annotated[
+        str, typer.Option(metavar="quick|full|paper", help="Size of the runs: quick, full or paper.")
+    ] = "quick",
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", parser=whole_number, help="Number of repeats of each point.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Change a field (repeatable); commas make a grid."),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compute stored results again.")] = False,
+    engine: Annotated[
+        str, typer.Option(metavar="local|dask|dask://H:P", help="Where to compute the points.")
+    ] = "local",
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", parser=whole_number, help="Number of worker processes; default: one per core."),
+    ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECONDS", help="Longest time for one point; default: 1 h (quick), 6 h (full), 48 h (paper)."
+        ),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print every verdict with its numbers.")] = False,
+    out: OutFolder = DEFAULT_FOLDER,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write verdicts and rows as JSON.")
+    ] = None,
+) -> None:
+    """Check claims: simulate, predict and compare. Only missing rows are computed.
+
+    Exit code 0: as expected; 1: a recorded verdict changed or is missing, one is new, or a claim is broken; 2: wrong usage.
+
+    Examples:
+
+      whichtoken reproduce mirror-descent/direction
+
+      whichtoken reproduce mirror-descent/direction --preset full --seeds 20 --set p=1.5,2
+    """
+    from whichtoken.app.pages.terminal import print_faults, print_results
+    from whichtoken.lab import reproduce as run
+
+    results = run(
+        ids, preset, overrides=_overrides(set_ or []), seeds=seeds, fresh=fresh, engine=engine, workers=workers,
+        timeout=timeout, out=out,
+    )  # fmt: skip
+    if json_file is not None:
+        write_text(json_file, json.dumps({"experiments": [result.as_json() for result in results]}, indent=1))
+    print_results(results, verbose)
+    unloaded = not ids and print_faults()
+    if unloaded or any(result.changed or result.vanished or result.appeared or result.fault for result in results):
+        raise typer.Exit(1)
+
+
+def _overrides(settings: list[str]) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for setting in settings:
+        name, sign, value = (part.strip() for part in setting.partition("="))
+        if not (name and sign and value):
+            raise UsageError(f"--set '{setting}': write it as field=value, or field=value,value for a grid")
+        if name in fields:
+            raise UsageError(f"--set {name} is given twice; write --set {name}={fields[name]},{value} for a grid")
+        fields[name] = value
+    return fields

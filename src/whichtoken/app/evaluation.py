@@ -1,0 +1,465 @@
+"""Evaluate a model beside its baselines on held-out rows, by one split or by cross-validation."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+
+from whichtoken.display.shown import Shown
+from whichtoken.display.text import counted, visible
+from whichtoken.errors import UsageError, unknown
+from whichtoken.estimators._explanation import plain_label
+from whichtoken.estimators.cluster_split import stratified_clusters, stratified_folds
+from whichtoken.estimators.metrics import Details, HeldOut, Metrics, details_of, metrics_of
+from whichtoken.kernel_cache import seconds_without_compiling
+from whichtoken.reading import shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+LARGEST_SEED = 2**32 - 1  # what numpy's and scikit-learn's generators take
+FEW_CLASSES = 8  # so many are accepted in the smallest table
+MOST_FOLDS = 100
+FOLDS = 3  # of a validation; each needs a row of every class
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How a fit is evaluated: on a share of the rows, or by cross-validation, which may be repeated."""
+
+    test_share: float = 0.25
+    folds: int | None = None  # cross-validation instead of one test
+    repeats: int = 1
+    seed: int = 0
+    baseline: str | None = "logistic"  # None for none
+    min_class: int = 1  # rows of classes with fewer are left out
+
+    def __post_init__(self) -> None:
+        if self.min_class < 1:
+            raise UsageError(f"{self.min_class} rows per class are not possible; give a whole number of at least 1")
+        if not 0 < self.test_share < 1:
+            raise UsageError(
+                f"a test share of {self.test_share:g} is not possible; give a number between 0 and 1, such as 0.25"
+            )
+        if not 0 <= self.seed <= LARGEST_SEED:
+            raise UsageError(f"a seed of {self.seed} is not possible; give a whole number from 0 to {LARGEST_SEED}")
+        if self.folds is not None and not 2 <= self.folds <= MOST_FOLDS:
+            raise UsageError(
+                f"{counted(self.folds, 'fold')} {'is' if self.folds == 1 else 'are'} not possible; give a whole number from"
+                f" 2 to {MOST_FOLDS}"
+            )
+        if not 1 <= self.repeats <= MOST_FOLDS:
+            raise UsageError(f"{self.repeats} repeats are not possible; give a whole number from 1 to {MOST_FOLDS}")
+        if self.repeats > 1 and self.folds is None:
+            raise UsageError("repeats are those of a cross-validation; give the number of folds too, such as 5")
+
+    def __str__(self) -> str:
+        if self.folds is None:
+            return f"{self.test_share:.0%} held out at random"
+        return f"{self.folds}-fold cross-validation" + (f", repeated {self.repeats} times" if self.repeats > 1 else "")
+
+    def with_groups(self, column: str, share: float) -> str:
+        """The same where whole groups of a column were held out, which are this share of the rows."""
+        if self.folds is None:
+            return f"whole groups of '{visible(column)}' held out at random, {share:.0%} of the rows"
+        return f"{self} with whole groups of '{visible(column)}'"
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A model that was trained on some rows of a table, and the probabilities that it gives to others."""
+
+    model: Any
+    classes: NDArray[Any]
+    probabilities: Callable[[Rows], Array]  # (rows, classes)
+
+
+class Workload:
+    """One table as models see it."""
+
+    labels: NDArray[Any]  # (n,)
+    clusters: NDArray[Any] | None  # what belongs together, (n,): it is never on both sides of a split
+    least: int = FOLDS  # rows of each class that training needs: every fold of a validation has some
+
+    def ours(self, rows: Rows) -> Trained:
+        """Our model, trained on these rows."""
+        raise NotImplementedError
+
+    def baseline(self, kind: str, rows: Rows) -> Trained:
+        """What a user would take instead, trained on these rows."""
+        raise NotImplementedError
+
+    def name_of(self, kind: str) -> str:
+        """The baseline in words."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class FitReport(Shown):
+    """What `whichtoken fit` prints."""
+
+    training: int  # rows that the saved model has seen
+    test: int  # rows that were tested, by models that had not seen them
+    judged_by: str
+    ours: Metrics
+    majority: Metrics  # always the most frequent class, with the frequencies as probabilities
+    baseline: Metrics | None
+    details: Details  # of ours
+    notes: tuple[str, ...] = field(default=())
+    folds: int | None = None  # of a cross-validation; the saved model has then seen all rows
+
+    def _headline(self) -> str:
+        beside = [m for m in (self.baseline, self.majority) if m is not None]
+        others = ", ".join(f"{m.name} {m.accuracy:.3f}" for m in beside)
+        return (
+            f"accuracy {self.ours.accuracy:.3f} on {counted(self.test, 'row')} ({others}), judged by {self.judged_by}"
+        )
+
+
+def evaluate_with_baselines(
+    path: Path, work: Workload, scheme: Scheme, split_by: str | None = None
+) -> tuple[FitReport, Trained, Rows]:
+    """Our model beside its baselines; the model to keep; and the rows that were held out from it, if any were.
+
+    `split_by` is the name of the column that the clusters come from.
+    """
+    used, notes = _frequent_rows(path, work.labels, scheme.min_class)
+    check_classes(path, work.labels[used], work.least)
+    repeats = _splits(path, work, scheme, used)
+    one = scheme.folds is None
+    classes = np.unique(work.labels[used])
+    codes = np.searchsorted(classes, work.labels).clip(max=len(classes) - 1)  # of rows left out, any
+    rows = np.sort(np.concatenate([outside for _, outside in repeats[0]]))
+    few = "has too few rows" if work.clusters is None else "is in too few groups"
+    untested = np.setdiff1d(classes, work.labels[rows])
+    notes += [f"class {_label_text(name)} {few} to be tested; it is learned all the same" for name in untested]
+    clusters = None if work.clusters is None else work.clusters[rows]
+
+    def held(train: Callable[[Rows], Trained]) -> tuple[HeldOut, float, Trained]:
+        """Probabilities of all tested rows in every repeat, seconds of a fit without compiling, and the last model."""
+        found, folds, seconds = [], [], []
+        for parts in repeats:
+            table, fold = np.full((len(codes), len(classes)), np.nan), np.zeros(len(codes), np.intp)
+            for number, (inside, outside) in enumerate(parts):
+                last, taken = seconds_without_compiling(partial(_train, path, train, np.sort(inside)))
+                seconds.append(taken)
+                table[np.sort(outside)] = last.probabilities(np.sort(outside))
+                fold[outside] = number
+            found.append(table[rows])
+            folds.append(fold[rows])
+        return HeldOut(codes[rows], found, clusters, folds), float(np.mean(seconds)), last
+
+    def prior(inside: Rows) -> Trained:
+        shares = np.bincount(codes[inside], minlength=len(classes)) / len(inside)
+        return Trained(None, classes, lambda others: np.tile(shares, (len(others), 1)))
+
+    ours, seconds, model = held(work.ours)
+    peer = None
+    if scheme.baseline is not None:
+        kind = scheme.baseline
+        theirs, their_seconds, _ = held(lambda inside: work.baseline(kind, inside))
+        peer = metrics_of(work.name_of(kind), theirs, their_seconds)
+    report = FitReport(
+        training=len(repeats[0][0][0]) if one else len(used),
+        test=len(rows),
+        judged_by=str(scheme) if split_by is None else scheme.with_groups(split_by, len(rows) / len(used)),
+        ours=metrics_of("attention", ours, seconds),
+        majority=metrics_of("most frequent class", held(prior)[0], 0.0),
+        baseline=peer,
+        details=details_of(ours, classes),
+        notes=tuple(notes),
+        folds=scheme.folds,
+    )
+    kept = model if one else _train(path, work.ours, used)
+    return report, kept, rows if one else np.empty(0, np.intp)
+
+
+def evaluate_saved(path: Path, trained: Trained, labels: NDArray[Any], notes: Sequence[str] = ()) -> FitReport:
+    """A saved model on the labels of another table, beside the most frequent class of it."""
+    strange = np.setdiff1d(labels, trained.classes)
+    if strange.size:
+        known = ", ".join(map(_label_text, trained.classes[:8]))
+        raise UsageError(
+            f"{shown(path)} has the label {_label_text(strange[0])}, which the model does not know; it knows {known}"
+        )
+    codes = np.searchsorted(trained.classes, labels)
+    held = HeldOut(codes, [trained.probabilities(np.arange(len(codes)))])
+    shares = np.bincount(codes, minlength=len(trained.classes)) / len(codes)
+    return FitReport(
+        training=0,
+        test=len(codes),
+        judged_by="all rows of the table",
+        ours=metrics_of("attention", held, 0.0),
+        majority=metrics_of(
+            "most frequent class of this table", HeldOut(codes, [np.tile(shares, (len(codes), 1))]), 0.0
+        ),
+        baseline=None,
+        details=details_of(held, trained.classes),
+        notes=tuple(notes),
+    )
+
+
+def _train(path: Path, train: Callable[[Rows], Trained], rows: Rows) -> Trained:
+    try:
+        return train(rows)
+    except UsageError:
+        raise
+    except ValueError as error:  # a fault in the data or the options
+        raise UsageError(f"{shown(path)}: {error}") from error
+
+
+def _frequent_rows(path: Path, labels: NDArray[Any], least: int) -> tuple[Rows, list[str]]:
+    """Rows of classes that have at least so many, and a sentence about the others."""
+    classes, counts = np.unique(labels, return_counts=True)
+    rare = classes[counts < least]
+    used = np.flatnonzero(~np.isin(labels, rare))
+    if len(rare) and len(np.unique(labels[used])) < 2:
+        raise UsageError(
+            f"{shown(path)}: fewer than two classes have {counted(least, 'row')}; choose a smaller --min-class"
+        )
+    named = ", ".join(map(_label_text, rare[:3])) + (" and others" if len(rare) > 3 else "")
+    rows = len(labels) - len(used)
+    said = f"{counted(rows, 'row')} of {counted(len(rare), 'class')} with fewer than {least} {'was' if rows == 1 else 'were'}"
+    said += f" left out: {named}"
+    return used, [said] if len(rare) else []
+
+
+def _splits(path: Path, work: Workload, scheme: Scheme, used: Rows) -> list[list[tuple[Rows, Rows]]]:
+    """Rows for training and rows for the test: for each repeat one pair, or one for each fold.
+
+    Where a model can learn a class from a single row, a class with too few rows (or clusters) to be on both sides is trained on,
+    always, with all that belongs to it: it is learned but not tested.
+    """
+    labels = work.labels[used]
+    clusters = None if work.clusters is None else np.unique(work.clusters[used], return_inverse=True)[1]
+    classes = np.unique(labels)
+    rare = classes[:0] if work.least > 1 else _rare_classes(labels, clusters, scheme)
+    while True:
+        always = np.isin(labels, rare)
+        if clusters is not None:
+            always = np.isin(clusters, clusters[always])
+        common = np.flatnonzero(~always)
+        if len(np.unique(labels[common])) < 2:
+            raise UsageError(f"{shown(path)}: {_too_few(clusters is not None, scheme)}")
+        inner = None if clusters is None else clusters[common]
+        kept = np.flatnonzero(always)
+        repeats = [
+            [(used[np.append(common[inside], kept)], used[common[outside]]) for inside, outside in pairs]
+            for pairs in _common_splits(path, labels[common], inner, scheme, work.least)
+        ]
+        insides = [inside for pairs in repeats for inside, _ in pairs]
+        unseen = [name for name in classes if any(not (work.labels[inside] == name).any() for inside in insides)]
+        if clusters is None or work.least > 1 or not unseen:
+            break
+        rare = np.append(rare, unseen)
+    for inside in insides:
+        _check_training(path, work.labels, inside, classes, work.least)
+    return repeats
+
+
+def _rare_classes(labels: NDArray[Any], clusters: NDArray[np.intp] | None, scheme: Scheme) -> NDArray[Any]:
+    """Classes that cannot be on both sides of every split."""
+    if clusters is None:
+        classes, counts = np.unique(labels, return_counts=True)
+        return np.asarray(classes[counts < (scheme.folds or 2)])
+    classes, codes = np.unique(labels, return_inverse=True)
+    if not clusters.any():
+        return np.asarray(classes[:0])  # one cluster only, which is refused later
+    pairs = np.unique(np.stack([codes, clusters]), axis=1)
+    return np.asarray(classes[np.bincount(pairs[0]) < 2])
+
+
+def _too_few(clustered: bool, scheme: Scheme) -> str:
+    if clustered:
+        return "the test needs two classes that are in several groups each; add groups, or choose another column to split by"
+    advice = "add rows" if scheme.folds is None else "add rows or choose fewer folds"
+    return f"{scheme.folds or 2} rows of at least two classes are needed; {advice}"
+
+
+def _common_splits(
+    path: Path, labels: NDArray[Any], clusters: NDArray[np.intp] | None, scheme: Scheme, least: int
+) -> list[list[tuple[Rows, Rows]]]:
+    if scheme.folds is None:
+        return [[_one_split(path, labels, scheme, clusters, least)]]
+    _, counts = np.unique(labels, return_counts=True)
+    units = int(counts.min()) if clusters is None else min(len(np.unique(clusters)), int(counts.max()))
+    if scheme.folds > units:
+        what = "groups" if clusters is not None else "rows of the rarest class"
+        raise UsageError(f"{shown(path)}: {scheme.folds} folds need as many {what}; there are {units}")
+    seeds = [(scheme.seed + repeat) % LARGEST_SEED for repeat in range(scheme.repeats)]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # it is said in the notes
+        folds = [stratified_folds(labels, scheme.folds, clusters, seed) for seed in seeds]
+        return [[pair for pair in pairs if len(pair[1])] for pairs in folds]
+
+
+def _one_split(
+    path: Path, labels: NDArray[Any], scheme: Scheme, clusters: NDArray[np.intp] | None, least: int
+) -> tuple[Rows, Rows]:
+    """With the same share of each class on both sides, as far as whole clusters allow."""
+    share, seed = scheme.test_share, scheme.seed
+    units, needed = (labels, len(np.unique(labels))) if clusters is None else (np.unique(clusters), 1)
+    test = math.ceil(share * len(units))
+    if min(test, len(units) - test) < needed:
+        what = "row" if clusters is None else "group"
+        raise UsageError(
+            f"{shown(path)}: a test share of {share:g} puts {test} of {counted(len(units), what)} into the test and leaves"
+            f" {len(units) - test} for training; each part needs at least {needed}"
+        )
+    if clusters is None:
+        from sklearn.model_selection import train_test_split
+
+        inside, outside = train_test_split(np.arange(len(labels)), test_size=share, random_state=seed, stratify=labels)
+        return inside, outside
+    held = stratified_clusters(labels, clusters, test, share, seed, least)
+    return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def check_classes(path: Path, labels: NDArray[Any], least: int) -> None:
+    """Refuse labels that are not classes: one kind only, almost as many kinds as rows, or too few rows of one."""
+    if not len(labels):
+        raise UsageError(f"{shown(path)} has no rows")
+    classes, counts = np.unique(labels, return_counts=True)
+    if len(classes) < 2:
+        raise UsageError(
+            f"{shown(path)} has one class only, {_label_text(classes[0])}; a classifier needs at least two"
+        )
+    if len(classes) > max(FEW_CLASSES, len(labels) / 2):
+        raise UsageError(
+            f"{shown(path)}: the labels have {len(classes)} distinct values in {len(labels)} rows, such as"
+            f" {_label_text(classes[0])}; classification needs a few classes that occur often: name the right column, or cut the"
+            " numbers into ranges"
+        )
+    if counts.min() < 2 <= least:
+        rare = classes[counts.argmin()]
+        raise UsageError(
+            f"{shown(path)}: class {_label_text(rare)} has one row only; training and test need several, so add rows or"
+            " leave it out (--min-class 4)"
+        )
+
+
+def _check_training(path: Path, labels: NDArray[Any], inside: Rows, classes: NDArray[Any], least: int) -> None:
+    for name in classes:
+        every, left = int((labels == name).sum()), int((labels[inside] == name).sum())
+        if left < least:
+            raise UsageError(
+                f"{shown(path)}: class {_label_text(name)} has {counted(every, 'row')}, but the split leaves only {left} for"
+                f" training; at least {least} {'is' if least == 1 else 'are'} needed, so add rows, leave the class out"
+                f" (--min-class {every + 1}), or choose a smaller test share"
+            )
+
+
+def _label_text(label: Any) -> str:
+    """A label with quotes where it is text."""
+    return visible(repr(plain_label(label)))
+
+
+def add_predictions(
+    table: pd.DataFrame, classes: NDArray[Any], probabilities: Array, abstain_below: float | None = None
+) -> pd.DataFrame:
+    """The table with the predicted label and the probability of each class beside its own columns.
+
+    A label whose probability is below `abstain_below` is left empty. A name that the table has already gets a mark at its end.
+    """
+    chosen = probabilities.argmax(axis=1)
+    labels = np.asarray(classes)[chosen].astype(object)
+    if abstain_below is not None:
+        labels[probabilities.max(axis=1) < abstain_below] = None
+    columns: dict[str, Any] = {"predicted": labels}
+    columns |= {f"probability_{name}": probabilities[:, k] for k, name in enumerate(classes)}
+    taken = set(table.columns)
+    for name in list(columns):
+        free = name
+        while free in taken:
+            free += "_"
+        columns[free] = columns.pop(name)
+    return table.assign(**columns)
+
+
+def logistic_baseline(**options: Any) -> LogisticRegressionCV:
+    """The estimator with ten ridges, three folds and the log loss, unless `options` say otherwise."""
+    # scikit-learn from 1.8 on asks for a choice between its old and its new form; before, there is only the old one
+    if "use_legacy_attributes" in signature(LogisticRegressionCV).parameters:
+        options = {"use_legacy_attributes": False, "l1_ratios": (0.0,), **options}
+    return LogisticRegressionCV(**{"Cs": 10, "cv": FOLDS, "max_iter": 2000, "scoring": "neg_log_loss", **options})
+
+
+TEXTS = {"logistic": "TF-IDF + logistic regression", "naive-bayes": "counts + naive Bayes"}
+TABLES = {"logistic": "logistic regression", "boosting": "gradient boosting"}
+ENOUGH_TO_CHOOSE = 100_000  # documents from which on a part of them chooses C, as in our own fit
+
+
+def check_baseline(kind: str | None, known: Mapping[str, str]) -> None:
+    """Refuse a name that is not in the list; call it before the table is read."""
+    if kind is not None and kind not in known:
+        raise unknown("baseline", kind, known)
+
+
+def text_baseline(kind: str, ngram_range: tuple[int, int], class_weight: str | None = None) -> Any:
+    """A classifier of texts, with `fit`, `classes_` and `predict_proba`."""
+    if kind == "naive-bayes":
+        from sklearn.feature_extraction.text import CountVectorizer
+        from sklearn.naive_bayes import MultinomialNB
+        from sklearn.pipeline import make_pipeline
+
+        return make_pipeline(CountVectorizer(ngram_range=ngram_range), MultinomialNB())
+    return _TfIdf(ngram_range, class_weight)
+
+
+def table_baseline(kind: str, class_weight: str | None = None) -> Any:
+    """A classifier of columns of numbers."""
+    if kind == "boosting":
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        return HistGradientBoostingClassifier(class_weight=class_weight, random_state=0)
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), logistic_baseline(class_weight=class_weight))
+
+
+class _TfIdf:
+    """TF-IDF and logistic regression; of many documents a part chooses C, as in our own fit."""
+
+    def __init__(self, ngram_range: tuple[int, int], class_weight: str | None) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        self.vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=ngram_range)
+        self.class_weight = class_weight
+
+    def fit(self, X: Iterable[str], y: NDArray[Any]) -> _TfIdf:
+        features = self.vectorizer.fit_transform(X)
+        self.regression = self._best_regression(features, y)
+        self.classes_ = self.regression.classes_
+        return self
+
+    def _best_regression(self, features: Any, y: NDArray[Any]) -> Any:
+        """With the C that is best on documents of classes that every fold has, and of many on a part of them."""
+        classes, counts = np.unique(y, return_counts=True)
+        some = np.flatnonzero(np.isin(y, classes[counts >= FOLDS]))
+        if len(some) > ENOUGH_TO_CHOOSE:
+            some = np.sort(np.random.default_rng(0).choice(some, ENOUGH_TO_CHOOSE, replace=False))
+        if len(np.unique(y[some])) < 2:
+            return LogisticRegression(max_iter=2000, class_weight=self.class_weight).fit(features, y)
+        search = logistic_baseline(class_weight=self.class_weight).fit(features[some], y[some])
+        if len(some) == len(y):
+            return search
+        C = float(np.ravel(search.C_)[0])  # older versions repeat it for each class
+        return LogisticRegression(C=C, max_iter=2000, class_weight=self.class_weight).fit(features, y)
+
+    def predict_proba(self, X: Iterable[str]) -> NDArray[np.float64]:
+        """Probabilities of the classes, (n, n_classes)."""
+        return np.asarray(self.regression.predict_proba(self.vectorizer.transform(X)))

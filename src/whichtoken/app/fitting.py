@@ -1,0 +1,444 @@
+"""What `whichtoken fit` does: read a table, fit a model, evaluate it beside a baseline on held-out rows, and save it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.class_weight import compute_sample_weight
+
+from whichtoken.app.evaluation import (
+    TABLES,
+    TEXTS,
+    FitReport,
+    Scheme,
+    Trained,
+    Workload,
+    check_baseline,
+    evaluate_with_baselines,
+    table_baseline,
+    text_baseline,
+)
+from whichtoken.app.readers.bags import BagRoles, BagRows, as_int_if_integral, read_bag_rows
+from whichtoken.app.readers.columns import (
+    ColumnEncoding,
+    ColumnReader,
+    MixedColumns,
+    check_roles,
+    dropped_note,
+    non_empty_names,
+    without_gaps,
+)
+from whichtoken.attention import RaggedArray
+from whichtoken.datasets.review_files import label_names, text_values
+from whichtoken.display.notes import each_warning_once
+from whichtoken.display.text import visible
+from whichtoken.errors import UsageError
+from whichtoken.estimators.model_card import DataCard, add_to_card
+from whichtoken.estimators.model_folder import check_writable, describe_table
+from whichtoken.estimators.text.classifier import TextClassifier
+from whichtoken.estimators.text.counting import count_documents
+from whichtoken.estimators.text.explanation import flipping_sets
+from whichtoken.reading import read_json, shown
+from whichtoken.tables import TableForm, column_names, stream_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from whichtoken.estimators.bags.classifier import BagClassifier
+    from whichtoken.estimators.groups.classifier import GroupClassifier
+
+Rows = NDArray[np.intp]
+LEAST_TO_COMPARE = 10  # bags of each class, below which maps of the instances are not compared
+
+
+def fit_bags(
+    path: Path,
+    folder: Path,
+    roles: BagRoles | None = None,
+    scheme: Scheme | None = None,
+    *,
+    options: Mapping[str, Any] | None = None,
+    class_weight: str | None = None,
+    drop_missing: bool = False,
+    **form: Unpack[TableForm],
+) -> FitReport:
+    """Train a `BagClassifier` with some options on a table with one instance per row, evaluate it, and save it.
+
+    The baselines see the mean of the instances of a bag.
+    """
+    roles, scheme = roles or BagRoles(), scheme or Scheme()
+    check_writable(folder)
+    check_baseline(scheme.baseline, TABLES)
+    table = read_bag_rows(path, roles, drop_missing=drop_missing, **form)
+    work = _BagWork(table, {**(options or {}), "random_state": scheme.seed}, class_weight)
+    report, kept, _ = evaluate_with_baselines(path, work, scheme, roles.split_by)
+    encoding = kept.model.encoding
+    bags = RaggedArray(table.starts, encoding.encode(table.columns))
+    notes = [*encoding.notes(table.columns), *dropped_note(table.dropped), *_bag_notes(kept.model.model, bags, work)]
+    if len(table.columns.values) == len(table.ids):
+        notes.append(f"every bag has one row only; is '{roles.bag}' the column that says which rows belong together?")
+    kept.model.save(folder)
+    return _write_card(folder, path, work.labels, [*roles.special.values(), *table.columns.names], report, notes)
+
+
+def _write_card(
+    folder: Path, path: Path, labels: NDArray[Any], columns: list[str], report: FitReport, notes: Sequence[str]
+) -> FitReport:
+    """The report with more notes, which the card of the saved model holds too."""
+    report = replace(report, notes=(*report.notes, *notes))
+    add_to_card(folder, DataCard.of(path, labels, columns), asdict(report))
+    return report
+
+
+def _bag_notes(model: BagClassifier, bags: RaggedArray, work: _BagWork) -> Iterator[str]:
+    """Sentences where the mean pools, and where another map of the instances would have done better."""
+    if model.pooling_ != "attention":
+        yield "attention did not lower the validated loss: bags are pooled by the mean"
+    if min(np.unique(work.labels, return_counts=True)[1]) >= LEAST_TO_COMPARE:
+        compared = model.compare_maps(bags, work.labels, work.clusters)
+        if compared.better:
+            yield f"{compared}; try --instance-map {compared.better}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Encoded:
+    """A fitted model, and how the columns of a table become its numbers."""
+
+    model: Any
+    encoding: ColumnEncoding
+
+    def save(self, folder: Path) -> None:
+        self.model.save(folder)
+        describe_table(folder, self.encoding.as_json())
+
+
+@dataclass(frozen=True, eq=False)
+class _BagWork(Workload):
+    """A table of bags as models see it."""
+
+    table: BagRows
+    options: dict[str, Any]
+    class_weight: str | None
+
+    @property
+    def labels(self) -> NDArray[Any]:  # type: ignore[override]
+        assert self.table.labels is not None
+        return self.table.labels
+
+    @property
+    def clusters(self) -> NDArray[Any] | None:  # type: ignore[override]
+        return self.table.clusters
+
+    def name_of(self, kind: str) -> str:
+        return f"mean pooling + {TABLES[kind]}"
+
+    def ours(self, rows: Rows) -> Trained:
+        from whichtoken.estimators.bags.classifier import BagClassifier
+
+        encoding, bags = self._encoded(rows)
+        model, y = BagClassifier(**self.options), self.labels[rows]
+        weights = None if self.class_weight is None else compute_sample_weight(self.class_weight, y)
+        together = None if self.clusters is None else self.clusters[rows]
+        model.fit(bags[rows], y, sample_weight=weights, groups=together)
+        model.feature_names_in_ = np.array(encoding.names, dtype=object)
+        return Trained(_Encoded(model, encoding), model.classes_, lambda others: model.predict_proba(bags[others]))
+
+    def baseline(self, kind: str, rows: Rows) -> Trained:
+        """On the means of the bags."""
+        _, bags = self._encoded(rows)
+        means = np.add.reduceat(bags.vectors, bags.starts[:-1]) / np.diff(bags.starts)[:, None]
+        model = table_baseline(kind, self.class_weight).fit(means[rows], self.labels[rows])
+        return Trained(model, model.classes_, lambda others: np.asarray(model.predict_proba(means[others])))
+
+    def _encoded(self, rows: Rows) -> tuple[ColumnEncoding, RaggedArray]:
+        """All bags as numbers, in the way that these ones fix."""
+        encoding = ColumnEncoding.of(self.table.columns.rows(self.table.rows_of(rows)))
+        return encoding, RaggedArray(self.table.starts, encoding.encode(self.table.columns))
+
+
+@dataclass(frozen=True)
+class GroupRoles:
+    """Which columns of a table play which part."""
+
+    # names of columns by group, or the sign before which a column names its group
+    groups: Mapping[str, Sequence[str]] | str
+    label: str = "label"
+    covariates: Sequence[str] = ()
+    split_by: str | None = None  # what belongs together
+
+    @property
+    def special(self) -> dict[str, str]:
+        """The columns that are neither in a group nor covariates, by their part."""
+        return {"label": self.label} | ({} if self.split_by is None else {"split": self.split_by})
+
+
+def fit_groups(
+    path: Path,
+    folder: Path,
+    roles: GroupRoles,
+    scheme: Scheme | None = None,
+    *,
+    options: Mapping[str, Any] | None = None,
+    drop_missing: bool = False,
+    **form: Unpack[TableForm],
+) -> FitReport:
+    """Train a `GroupClassifier` with some options on a table, evaluate it, and save it; baselines see all columns."""
+    scheme = scheme or Scheme()
+    check_writable(folder)
+    check_baseline(scheme.baseline, TABLES)
+    mapping = _columns_by_group(path, roles, form)
+    columns = list(dict.fromkeys([*roles.covariates, *(name for part in mapping.values() for name in part)]))
+    reader = ColumnReader(path, columns)
+    labels, clusters, dropped = _read_labels(
+        path, roles, columns, drop_missing, form, lambda piece, _: reader.add(piece)
+    )
+    table, options = reader.finish(), {**(options or {}), "random_state": scheme.seed}
+    work = _GroupWork(table, labels, clusters, mapping, roles.covariates, options)
+    report, kept, _ = evaluate_with_baselines(path, work, scheme, roles.split_by)
+    encoding = kept.model.encoding
+    notes = [*encoding.notes(table), *dropped_note(dropped), *_selection_notes(kept.model.model)]
+    kept.model.save(folder)
+    return _write_card(folder, path, labels, [*roles.special.values(), *columns], report, notes)
+
+
+def _columns_by_group(path: Path, roles: GroupRoles, form: TableForm) -> dict[str, list[str]]:
+    """Columns by group, each in one part only."""
+    check_roles([*roles.special.items(), *(("covariate", name) for name in roles.covariates)])
+    if isinstance(roles.groups, str):
+        columns = [name for name in column_names(path, **form) if name not in roles.special.values()]
+        mapping = _group_by_prefix(columns, roles.groups, roles.covariates)
+    else:
+        mapping = {name: list(part) for name, part in roles.groups.items()}
+    for name, members in mapping.items():
+        check_roles([*roles.special.items(), *((f"member of group '{name}'", member) for member in members)])
+    return mapping
+
+
+def _read_labels(
+    path: Path,
+    roles: GroupRoles | TextRoles,
+    columns: Sequence[str],
+    drop_missing: bool,
+    form: TableForm,
+    take: Callable[[pd.DataFrame, int], object],
+) -> tuple[NDArray[Any], NDArray[Any] | None, int]:
+    """Labels, what belongs together, and how many rows were left out; `take` gets each piece and the rows before it."""
+    labels: list[str] = []
+    members: list[str] = []
+    dropped, used = 0, [*roles.special.values(), *columns]
+    for read in stream_table(path, used, **form):
+        piece = without_gaps(read, used) if drop_missing else read
+        dropped += len(read) - len(piece)
+        take(piece, len(labels))
+        if roles.split_by is not None:
+            members += non_empty_names(path, piece[roles.split_by], roles.split_by, "group", len(labels))
+        labels += label_names(path, piece[roles.label], roles.label, len(labels))
+    if not labels:
+        raise UsageError(f"{shown(path)} has no rows{' without gaps' if dropped else ''}")
+    return as_int_if_integral(labels), np.array(members) if members else None, dropped
+
+
+@dataclass(frozen=True, eq=False)
+class _GroupWork(Workload):
+    """A table whose columns come in groups, as models see it."""
+
+    table: MixedColumns
+    labels: NDArray[Any]
+    clusters: NDArray[Any] | None
+    groups: Mapping[str, Sequence[str]]
+    covariates: Sequence[str]
+    options: dict[str, Any]
+
+    def name_of(self, kind: str) -> str:
+        return f"{TABLES[kind]} on all columns"
+
+    def ours(self, rows: Rows) -> Trained:
+        from whichtoken.estimators.groups.classifier import GroupClassifier
+
+        encoding, frame = self._encoded(rows)
+        groups = {name: _encoded_names(encoding, part) for name, part in self.groups.items()}
+        model = GroupClassifier(groups, covariates=_encoded_names(encoding, self.covariates) or None, **self.options)
+        together = None if self.clusters is None else self.clusters[rows]
+        model.fit(frame.iloc[rows], self.labels[rows], groups=together)
+        return Trained(
+            _Encoded(model, encoding), model.classes_, lambda others: model.predict_proba(frame.iloc[others])
+        )
+
+    def baseline(self, kind: str, rows: Rows) -> Trained:
+        _, frame = self._encoded(rows)
+        model = table_baseline(kind, self.options.get("class_weight")).fit(frame.iloc[rows], self.labels[rows])
+        return Trained(model, model.classes_, lambda others: np.asarray(model.predict_proba(frame.iloc[others])))
+
+    def _encoded(self, rows: Rows) -> tuple[ColumnEncoding, pd.DataFrame]:
+        """All rows as numbers, in the way that these ones fix."""
+        import pandas as pd
+
+        encoding = ColumnEncoding.of(self.table.rows(rows))
+        return encoding, pd.DataFrame(encoding.encode(self.table), columns=encoding.names)
+
+
+def _encoded_names(encoding: ColumnEncoding, columns: Sequence[str]) -> list[str]:
+    return [name for column in columns for name in encoding.names_of(column)]
+
+
+def _selection_notes(model: GroupClassifier) -> Iterator[str]:
+    """Which groups are used, and what the validation saw."""
+    kept, total = len(model.selected_groups_), len(model.group_names_)
+    names = ", ".join(map(str, model.selected_groups_))
+    if kept < total or model.comparison_ is None:
+        yield f"selected {kept} of {total} groups: {names}"
+    else:
+        yield f"kept all {total} groups, as the selection found predicts less well; by attention: {names}"
+    if model.comparison_ is not None:
+        yield str(model.comparison_)
+
+
+def read_mapping(path: Path) -> dict[str, list[str]]:
+    """Groups from a JSON file: an object of lists of column names."""
+    wanted = 'groups are written as {"size": ["width", "height"], "color": ["red"]}'
+    mapping: Any = read_json(path)
+    if not isinstance(mapping, dict) or not mapping:
+        raise UsageError(f"{shown(path)} names no groups; {wanted}")
+    for name, part in mapping.items():
+        if not isinstance(part, list) or not part or not all(isinstance(column, str) for column in part):
+            raise UsageError(f"{shown(path)}: group '{visible(name)}' is not a list of names of columns; {wanted}")
+    return dict(mapping)
+
+
+def _group_by_prefix(columns: Sequence[str], sign: str, covariates: Sequence[str]) -> dict[str, list[str]]:
+    if not any(sign in column for column in columns if sign and column not in covariates):
+        raise UsageError(
+            f"no column name contains the prefix character '{visible(sign)}'; columns: {visible(', '.join(columns[:8]))}"
+        )
+    mapping: dict[str, list[str]] = {}
+    for column in columns:
+        if column not in covariates:
+            mapping.setdefault(column.split(sign)[0], []).append(column)
+    if len(mapping) < 2:
+        raise UsageError(
+            f"the prefix before '{visible(sign)}' gives one group only, of {visible(', '.join(columns[:8]))};"
+            " at least two are needed"
+        )
+    return mapping
+
+
+FEW = 100  # training documents below which a word that occurs once is kept
+
+
+@dataclass(frozen=True)
+class TextRoles:
+    """Which column of a table of texts plays which part."""
+
+    text: str = "text"
+    label: str = "label"
+    split_by: str | None = None  # what belongs together
+
+    @property
+    def special(self) -> dict[str, str]:
+        """The columns, by their part."""
+        return {"text": self.text, "label": self.label} | ({} if self.split_by is None else {"split": self.split_by})
+
+
+def fit_text(
+    path: Path,
+    folder: Path,
+    roles: TextRoles | None = None,
+    scheme: Scheme | None = None,
+    *,
+    options: Mapping[str, Any] | None = None,
+    drop_missing: bool = False,
+    **form: Unpack[TableForm],
+) -> FitReport:
+    """Train a `TextClassifier` with some options on a table of texts and labels, evaluate it, and save it."""
+    roles, scheme = roles or TextRoles(), scheme or Scheme()
+    check_writable(folder)
+    check_baseline(scheme.baseline, TEXTS)
+    check_roles(roles.special.items())
+    numbers: list[int] = []
+
+    def check_texts(piece: pd.DataFrame, first: int) -> None:
+        """Refuse what is no text before any work, and note which rows there are."""
+        text_values(path, piece[roles.text], roles.text, first)
+        numbers.extend(piece.index.tolist())
+
+    labels, clusters, dropped = _read_labels(path, roles, (), drop_missing, form, check_texts)
+    options = {**(options or {}), "random_state": scheme.seed}
+    work = _TextWork(path, roles.text, form, options, labels, clusters, np.array(numbers))
+    with each_warning_once():
+        report, kept, held = evaluate_with_baselines(path, work, scheme, roles.split_by)
+        kept.model.save(folder)
+    notes = [*_flip_note(work.flips.get(held.tobytes(), [])), *dropped_note(dropped)]
+    return _write_card(folder, path, labels, list(roles.special.values()), report, notes)
+
+
+@dataclass(frozen=True, eq=False)
+class _TextWork(Workload):
+    """A table of texts as models see it; each text becomes tokens once for every model that reads it."""
+
+    path: Path
+    column: str
+    form: TableForm
+    options: dict[str, Any]
+    labels: NDArray[Any]
+    clusters: NDArray[Any] | None
+    numbers: Rows
+    # smallest deletions, by the rows they were found for
+    flips: dict[bytes, list[Sequence[int]]] = field(default_factory=dict)
+    least = 1  # a class may have one text: it is then learned, and not tested
+
+    def name_of(self, kind: str) -> str:
+        return TEXTS[kind]
+
+    def ours(self, rows: Rows) -> Trained:
+        least = 1 if len(rows) < FEW else 2
+        model = TextClassifier(**{"min_df": least, **self.options})
+        model.fit(self.texts(rows), self.labels[rows], groups=None if self.clusters is None else self.clusters[rows])
+
+        def probabilities(others: Rows) -> NDArray[np.float64]:
+            counts = count_documents(model, list(self.texts(others)))
+            if model.selection_.shape[1] == 1:
+                self.flips[others.tobytes()] = [tokens.tolist() for tokens in flipping_sets(model, counts)]
+            return model._probabilities(model._outputs(counts))
+
+        return Trained(model, model.classes_, probabilities)
+
+    def baseline(self, kind: str, rows: Rows) -> Trained:
+        model = text_baseline(kind, self.options.get("ngram_range", (1, 1)), self.options.get("class_weight"))
+        model.fit(self.texts(rows), self.labels[rows])
+        return Trained(model, model.classes_, lambda others: np.asarray(model.predict_proba(self.texts(others))))
+
+    def texts(self, rows: Rows) -> TextRows:
+        """Texts of some rows."""
+        return TextRows(self.path, self.column, self.numbers[rows], self.form)
+
+
+def _flip_note(deletions: Sequence[Sequence[int]]) -> Iterator[str]:
+    """How many deletions change the label of half of the documents, if any number does."""
+    sizes = sorted(len(tokens) or np.inf for tokens in deletions)
+    half = sizes[(len(sizes) - 1) // 2] if sizes else np.inf
+    if half < np.inf:
+        tokens = "1 token" if half == 1 else f"{half} tokens"
+        yield f"deleting {tokens} changes the label of half of the test documents"
+
+
+@dataclass(frozen=True, eq=False)
+class TextRows:
+    """Texts of some rows of a table, read from the file whenever they are gone through, and never all in memory."""
+
+    path: Path
+    column: str
+    rows: Rows  # ascending
+    form: TableForm = field(default_factory=TableForm)
+
+    def __iter__(self) -> Iterator[str]:
+        first = 0
+        for piece in stream_table(self.path, [self.column], **self.form):
+            cells = piece[self.column].tolist()
+            here = slice(*np.searchsorted(self.rows, [first, first + len(cells)]))
+            yield from map(cells.__getitem__, (self.rows[here] - first).tolist())
+            first += len(cells)

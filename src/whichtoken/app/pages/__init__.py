@@ -1,0 +1,1 @@
+"""The report and other pages, on the terminal and as HTML."""

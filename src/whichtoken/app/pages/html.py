@@ -1,0 +1,245 @@
+"""The HTML report: static pages from the ledger or from the record, without new computations or external files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from whichtoken.app.pages.drawn import figure_beside, recorded_views
+from whichtoken.app.pages.experiment_page import RunSection, experiment_page, file_name, view_of, view_of_record
+from whichtoken.app.pages.overview import disagreements_page, overview_page, reading_page
+from whichtoken.app.pages.studies import Checked, page_name, place_of
+from whichtoken.app.pages.theories import THEORIES
+from whichtoken.errors import UsageError, in_one_line
+from whichtoken.files import DEFAULT_FOLDER, LEDGER_NAME, cannot_write, check_place, write_text
+from whichtoken.lab.discovery import Fault, experiments, faults
+from whichtoken.lab.export import rows_as_csv
+from whichtoken.lab.ledger import Ledger
+from whichtoken.lab.record import RunSummary, recorded_ledger, recorded_runs, rows_file
+from whichtoken.lab.results import Result, stored_results
+from whichtoken.processes import safe_children
+
+LOCAL = "Made from the results in this folder. Quick runs leave some claims undecided; full runs decide most of them."
+RECORD = "Made from the record of this version of whichtoken; the page of each claim has its other sizes."
+LEAST_FOR_PROCESSES = 8  # claims: for fewer, starting processes takes longer than drawing
+
+
+def write_report(out: Path, record: bool = False) -> Path:
+    """Write the report of the ledger in a folder to `report/` in it, and return its first page.
+
+    Parameters
+    ----------
+    out : Path
+        Folder of the ledger, as given to `reproduce`.
+    record : bool, default=False
+        Show what is on record instead, in `record/`; no ledger is needed.
+
+    Returns
+    -------
+    Path
+        The first page.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from whichtoken.app import write_report
+    >>> write_report(Path("whichtoken-output"))  # doctest: +SKIP
+    """
+    return write_pages(out, record).index
+
+
+@dataclass(frozen=True)
+class Written:
+    """A report: its first page, and its runs."""
+
+    index: Path
+    studies: list[RunSummary]
+
+
+def write_pages(out: Path, record: bool = False, checked: bool = False) -> Written:
+    """Like `write_report`, but return the runs of the report as well.
+
+    Parameters
+    ----------
+    out : folder of the ledger.
+    record : show what is on record instead.
+    checked : mark the claims of the record that the ledger in `out` has, too.
+    """
+    if record:
+        known = {id for id, _ in recorded_runs()}
+        claims = [_Claim(id, out / "record", DEFAULT_FOLDER) for id in experiments() if id in known]
+        return _Writer(out / "record", RECORD, _checked_here(out) if checked else {}).write(claims)
+    with Ledger.reading(out / LEDGER_NAME) as ledger:
+        runs = _runs_by_experiment(ledger)
+    if not runs and not faults():
+        raise UsageError(f"{out / LEDGER_NAME} has no run of a known experiment; run 'whichtoken reproduce' first")
+    claims = [_Claim(id, out / "report", out, tuple(asked)) for id, asked in runs.items()]
+    return _Writer(out / "report", LOCAL).write(claims)
+
+
+def _checked_here(out: Path) -> dict[str, Checked]:
+    """The latest complete run of each claim in this folder."""
+    found: dict[str, Checked] = {}
+    if (out / LEDGER_NAME).is_file():
+        with Ledger.reading(out / LEDGER_NAME) as ledger:
+            for run in ledger.runs():
+                if run.id in experiments() and run.id not in found and (here := Checked.of(run)):
+                    found[run.id] = here
+    return found
+
+
+def stored_one_by_one(ledger: Ledger, runs: Iterable[RunSummary]) -> Iterator[Result]:
+    """Results of the runs, with only one in memory at a time."""
+    for run in runs:
+        yield from stored_results(ledger, [run])
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """A claim with a page, small enough to be sent to another process."""
+
+    id: str
+    folder: Path  # of the pages
+    out: Path  # of the ledger, as commands name it
+    runs: tuple[RunSummary, ...] | None = None  # None: what is on record
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a claim of this package, which a new process can import."""
+        return type(experiments()[self.id]).__module__.startswith("whichtoken.")
+
+    def views(self) -> list[RunSection]:
+        """The views of its page, the leading run first; the files beside the page are written."""
+        if self.runs is None:
+            return self._views_of_record()
+        with Ledger.reading(self.out / LEDGER_NAME) as ledger:
+            results = stored_one_by_one(ledger, self.runs)
+            return [self._view(result, number) for number, result in enumerate(results)]
+
+    def views_or_fault(self) -> list[RunSection] | Fault:
+        """The same, or a fault: an error in the file of a claim must not prevent the other pages."""
+        try:
+            return self.views()
+        except (KeyboardInterrupt, UsageError):
+            raise
+        except BaseException as error:
+            return self.fault(error)
+
+    def fault(self, error: BaseException) -> Fault:
+        return Fault(self.id, f"its page cannot be created: {in_one_line(error)}")
+
+    def _views_of_record(self) -> list[RunSection]:
+        claim = experiments()[self.id]
+        runs = {preset: run for (name, preset), run in recorded_runs().items() if name == self.id}
+        found = {preset: view_of_record(run) for preset, run in runs.items()}
+        if (kept := recorded_views(claim, runs)) is not None:
+            found |= kept.views
+            for view in kept.views.values():
+                self._write_figure(view)
+            for view, rows in kept.rows(claim) if rows_file(self.id).is_file() else ():
+                write_text(self.folder / "rows" / f"{view.name}.csv", rows)
+        elif rows_file(self.id).is_file():
+            with recorded_ledger(self.id) as ledger:
+                for run in ledger.runs():
+                    for result in stored_results(ledger, [run]):
+                        if result.plan.as_declared and result.preset in runs:
+                            found[result.preset] = self._view(result, place_of(result.preset))
+        return [found[preset] for preset in sorted(found, key=place_of)]
+
+    def _view(self, result: Result, number: int) -> RunSection:
+        name, rows = file_name(result, number), rows_as_csv(result.all_rows)
+        write_text(self.folder / "rows" / f"{name}.csv", rows)
+        drawn = figure_beside(result, rows, number, self.folder / "figures" / f"{name}.json")
+        view = view_of(result, number, self.out, drawn)
+        self._write_figure(view)
+        return view
+
+    def _write_figure(self, view: RunSection) -> None:
+        if view.figure is not None:
+            write_text(self.folder / "figures" / f"{view.name}.svg", view.figure.standalone())
+
+
+class _Writer:
+    """Writes one page after another, and keeps of each run only what the pages about all claims need."""
+
+    def __init__(self, folder: Path, source: str, checked: Mapping[str, Checked] | None = None) -> None:
+        self.folder, self.source, self.checked = folder, source, checked or {}
+        self.studies: list[RunSummary] = []
+        self.panels: dict[tuple[str, int], str] = {}
+        self.wrong = list(faults())
+
+    def write(self, claims: Sequence[_Claim]) -> Written:
+        # find out before the work whether pages can be written
+        try:
+            for folder in (self.folder, self.folder / "figures", self.folder / "rows"):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(self.folder, error) from error
+        check_place(self.folder / "index.html")
+        for claim, views in _all_views(claims):
+            if isinstance(views, Fault):
+                self.wrong.append(views)
+                continue
+            self._remember(claim.id, views)
+            try:
+                text = experiment_page(experiments()[claim.id], views, self.checked.get(claim.id))
+            except (KeyboardInterrupt, UsageError):
+                raise
+            except BaseException as error:
+                self.wrong.append(claim.fault(error))
+                continue
+            write_text(self.folder / page_name(claim.id), text)
+        write_text(self.folder / "disagreements.html", disagreements_page(self.studies))
+        write_text(self.folder / "reading.html", reading_page())
+        index = self.folder / "index.html"
+        write_text(index, overview_page(self.studies, self.panels, self.wrong, self.source, self.checked))
+        return Written(index, self.studies)
+
+    def _remember(self, id: str, views: Sequence[RunSection]) -> None:
+        self.studies += [view.study for number, view in enumerate(views) if view.study.as_declared or not number]
+        for theory in THEORIES:
+            claim, panel = theory.figure
+            for view in views if claim == id else ():
+                if view.figure is not None and panel < len(view.figure.svgs):
+                    self.panels.setdefault(theory.figure, view.figure.svgs[panel])
+
+
+def _all_views(claims: Sequence[_Claim]) -> Iterator[tuple[_Claim, list[RunSection] | Fault]]:
+    """The views of all claims, in their order; in several processes if there is enough to draw."""
+    from loky import ProcessPoolExecutor, cpu_count
+    from loky.process_executor import BrokenProcessPool
+
+    own = [claim for claim in claims if claim.is_own and not _is_drawn(claim)]
+    if len(own) < LEAST_FOR_PROCESSES or cpu_count() == 1:
+        yield from ((claim, claim.views_or_fault()) for claim in claims)
+        return
+    with safe_children():
+        pool = ProcessPoolExecutor(max_workers=min(int(cpu_count()), len(own)))
+        running = {claim.id: pool.submit(claim.views_or_fault) for claim in own}
+    try:
+        for claim in claims:
+            try:
+                yield claim, running[claim.id].result() if claim.id in running else claim.views_or_fault()
+            except BrokenProcessPool:
+                # a process was killed, perhaps for lack of memory
+                yield claim, claim.views_or_fault()
+    finally:
+        pool.shutdown(wait=True, kill_workers=True)
+
+
+def _is_drawn(claim: _Claim) -> bool:
+    """Whether its recorded figures are up to date."""
+    runs = {preset: run for (name, preset), run in recorded_runs().items() if name == claim.id}
+    return claim.runs is None and (
+        not rows_file(claim.id).is_file() or recorded_views(experiments()[claim.id], runs) is not None
+    )
+
+
+def _runs_by_experiment(ledger: Ledger) -> dict[str, list[RunSummary]]:
+    """Runs of the experiments that this program knows: those as declared first, the most telling size first."""
+    found: dict[str, list[RunSummary]] = {}
+    for run in sorted(ledger.runs(), key=lambda run: (not run.as_declared, place_of(run.preset))):
+        if run.id in experiments():
+            found.setdefault(run.id, []).append(run)
+    return dict(sorted(found.items()))

@@ -1,0 +1,81 @@
+"""Verdicts as sentences, the same on the terminal and in pages."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+from whichtoken.lab.verdicts import Verdict, in_words
+
+STATES = ("agrees", "disagrees", "inconclusive", "not-run")
+NEAR_ZERO = 1e-9  # above it an error is given as a share of theory
+
+
+def number(value: float | None) -> str:
+    """A number with four digits, and no minus zero."""
+    return "" if value is None else f"{value + 0.0:.4g}"
+
+
+def sentence(verdict: Verdict) -> str:
+    """What was measured, what theory says, and what would have been noticed.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Mean, agreement
+    >>> from whichtoken.app.pages.sentences import sentence
+    >>> found = Mean([0.49, 0.5, 0.52])
+    >>> sentence(agreement("coin", "heads", theory=0.5, measured=found, tolerance=0.1).settle(0.95))
+    'Measured 0.5033 (0.4654 to 0.5413); theory says 0.5; an error of 18 % would have been noticed.'
+    """
+    if verdict.state == "not-run" or verdict.measured is None:
+        if verdict.state in ("agrees", "disagrees"):
+            return "The record has only the state."
+        return verdict.note[:1].upper() + verdict.note[1:] + "." if verdict.note else "Nothing was measured."
+    return f"Measured {_measured(verdict)}; {_theory(verdict)}{_noticed(verdict)}."
+
+
+def counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """How many verdicts there are of each state."""
+    found = Counter[str](verdict.state for verdict in verdicts)
+    return {state: found[state] for state in STATES if found[state]}
+
+
+def counted_states(found: dict[str, int]) -> str:
+    """The counts in words: 12 agree, 1 disagrees, 3 undecided."""
+    return ", ".join(f"{count} {in_words(state, count)}" for state, count in found.items()) or "nothing was judged"
+
+
+def _measured(verdict: Verdict) -> str:
+    if verdict.low is None or verdict.high is None:
+        return f"{number(verdict.measured)} (too few repeats for an interval)"
+    if verdict.low == verdict.high:
+        return f"{number(verdict.measured)} (exactly)"
+    return f"{number(verdict.measured)} ({number(verdict.low)} to {number(verdict.high)})"
+
+
+def _theory(verdict: Verdict) -> str:
+    if verdict.theory is None:
+        return "there is no prediction to compare with"
+    said = f"{number(verdict.theory)}{f' ± {verdict.theory_error:.1g}' if verdict.theory_error else ''}"
+    return {"≤": f"claimed: at most {said}", "≥": f"claimed: at least {said}"}.get(
+        verdict.relation, f"theory says {said}"
+    )
+
+
+def _noticed(verdict: Verdict) -> str:
+    """The smallest error that would have been noticed; empty for a bound that would have shown any violation."""
+    error = least_error(verdict)
+    return f"; {error} would have been noticed" if error and verdict.resolution else ""
+
+
+def least_error(verdict: Verdict) -> str:
+    """The resolution of a verdict that agrees, in words: as a share of theory unless theory is near zero."""
+    size = verdict.resolution
+    if verdict.state != "agrees" or size is None or not math.isfinite(size) or verdict.theory is None:
+        return ""
+    if size == 0.0:
+        return "" if verdict.relation == "=" else "any violation"
+    share = size / abs(verdict.theory) if abs(verdict.theory) > NEAR_ZERO else 1.0
+    what = "an error" if verdict.relation == "=" else "a violation"
+    return f"{what} of {f'{100 * share:.2g} %' if share < 1.0 else number(size)}"

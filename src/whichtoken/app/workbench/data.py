@@ -1,0 +1,243 @@
+"""Your data: upload documents, bags or a table; get a model, its score and the reasons for each decision."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import secrets
+from pathlib import Path
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from whichtoken.app.workbench.job_pages import jobs_of
+from whichtoken.app.workbench.jobs import JobRequest
+from whichtoken.app.workbench.middleware import DRAWN, LINKED
+from whichtoken.app.workbench.model_store import DEMO, KINDS, ModelCard, ModelStore
+from whichtoken.app.workbench.pages import framed_page
+from whichtoken.app.workbench.uploads import uploads_of
+from whichtoken.app.workbench.workers import slow_worker_of, worker_of
+from whichtoken.errors import UsageError
+
+HERE, STORE = "whichtoken.app.workbench.data", "whichtoken.app.workbench.model_store"  # modules that workers call
+PREVIEW = 5  # rows
+MOST_COLUMNS = 2000  # that a page lets choose from
+MOST_LISTED = 100  # documents to choose from
+LEAST_DOCUMENTS = 8
+PAGE_DOCUMENTS = 50  # of the page to download
+
+
+def store_of(request: Request) -> ModelStore:
+    """The models of this workbench."""
+    found: ModelStore = request.app.state.models
+    return found
+
+
+def _card(request: Request, name: str = "") -> ModelCard:
+    try:
+        return store_of(request).card(name or request.path_params["id"])
+    except KeyError:
+        raise HTTPException(404) from None
+
+
+def _page(request: Request) -> Response:
+    fits = [view for view in jobs_of(request).views() if view.request.kind == "fit"]
+    # those that run, and the last one if it failed
+    jobs = [view for place, view in enumerate(fits) if view.is_open or (place == 0 and view.state != "finished")]
+    return framed_page(request, "data.html", cards=store_of(request).cards(), jobs=jobs, ready=(DEMO,))
+
+
+async def _upload(request: Request) -> Response:
+    """Store a file or pasted documents; next the user chooses the columns."""
+    async with uploads_of(request).form(request) as form:
+        pasted = str(form.get("pasted") or "")
+        if pasted.strip():
+            path = await run_in_threadpool(lambda: uploads_of(request).keep(_labeled_lines(pasted), ".csv"))
+        else:
+            path = await uploads_of(request).take(form.get("file"))
+    return RedirectResponse(f"/data/new?file={path.name}", 303)
+
+
+def _labeled_lines(pasted: str) -> bytes:
+    """Lines of a label and a text, separated by a tab or the first comma, semicolon or colon, as a CSV file."""
+    table = io.StringIO()
+    writer = csv.writer(table)
+    writer.writerow(["label", "text"])
+    lines = [line for line in pasted.splitlines() if line.strip()]
+    for number, line in enumerate(lines, 1):
+        parts = line.split("\t", 1) if "\t" in line else re.split(r"[,;:]", line, maxsplit=1)
+        if len(parts) != 2 or not all(part.strip() for part in parts):
+            raise UsageError(f"line {number} has no label before its text; write it as: praise, a wonderful film")
+        writer.writerow([part.strip() for part in parts])
+    if len(lines) < LEAST_DOCUMENTS:
+        raise UsageError(f"{len(lines)} documents are too few to learn from; paste at least {LEAST_DOCUMENTS}")
+    return table.getvalue().encode()
+
+
+async def _choose(request: Request) -> Response:
+    """The page on which the user says what each column is."""
+    path = uploads_of(request).find(request.query_params.get("file", ""))
+    columns, rows = await worker_of(request).answer(request, f"{HERE}:first_rows", path)
+    guesses = {part: _guess(columns, rows, part) for part in ("text", "label", "bag")}
+    shown = {"file": path.name, "columns": columns, "rows": rows, "guesses": guesses, "kinds": KINDS}
+    return await run_in_threadpool(framed_page, request, "columns.html", **shown)
+
+
+def first_rows(path: Path) -> tuple[list[str], list[list[str]]]:
+    """The columns of a table and its first rows; called in a worker, since the file may hold anything."""
+    from whichtoken.tables import column_names, read_table
+
+    try:
+        columns = column_names(path)
+        if len(columns) > MOST_COLUMNS:
+            raise UsageError(
+                f"{path} has {len(columns)} columns, more than the {MOST_COLUMNS} that the workbench accepts"
+            )
+        return columns, read_table(path, None, rows=PREVIEW).astype(object).fillna("").astype(str).values.tolist()
+    except UsageError as error:
+        # the user does not know the name that the file has here
+        raise UsageError(str(error).replace(str(path), "the file")) from error
+
+
+def _guess(columns: list[str], rows: list[list[str]], part: str) -> str:
+    """The column with a usual name, otherwise the longest texts, the last or the first column."""
+    names = {
+        "text": ("text", "review", "document", "content", "body"), "bag": ("bag", "id", "group"),
+        "label": ("label", "class", "target", "sentiment", "y"),
+    }[part]  # fmt: skip
+    for column in (column for name in names for column in columns if column.lower() == name):
+        return column
+    lengths = [max((len(row[k]) for row in rows), default=0) for k in range(len(columns))]
+    return columns[lengths.index(max(lengths))] if part == "text" else columns[-1 if part == "label" else 0]
+
+
+async def _fit(request: Request) -> Response:
+    async with request.form(max_files=0, max_fields=20) as form:
+        pass
+    path = uploads_of(request).find(str(form.get("file") or ""))
+    kind = str(form.get("kind") or "text")
+    if kind not in KINDS:
+        raise UsageError(f"unknown kind '{kind[:40]}'; choose one of {', '.join(KINDS)}")
+    title = str(form.get("title") or "").strip()[:60] or KINDS[kind]
+    id = f"m-{secrets.token_hex(4)}"
+    ngrams = str(form.get("ngrams") or "1")
+    arguments = {
+        "home": str(store_of(request).home.absolute()), "id": id, "path": str(path), "title": title, "kind": kind,
+        "label": str(form.get("label") or "label"), "ngrams": int(ngrams) if ngrams in ("1", "2", "3") else 1,
+        "column": str(form.get("column") or "") or None if kind != "groups" else None,
+        "prefix": str(form.get("prefix") or "_")[:1],
+    }  # fmt: skip
+    asked = JobRequest("fit", f"train on {title}", arguments, page=f"/data/models/{id}")
+    job = await run_in_threadpool(jobs_of(request).start, asked)
+    return RedirectResponse(f"/jobs/{job}", 303)
+
+
+async def _model(request: Request) -> Response:
+    card = await run_in_threadpool(_card, request)
+    documents = await _call_store(request, "documents", card.id)
+    importance = await _call_store(request, "importance", card.id)
+
+    def page() -> Response:
+        others = [other for other in store_of(request).cards() if other.id != card.id and other.kind == "text"]
+        return framed_page(
+            request, "model.html", card=card, documents=documents[:MOST_LISTED], others=others, importance=importance
+        )  # fmt: skip
+
+    return await run_in_threadpool(page)
+
+
+async def _call_store(request: Request, method: str, *arguments: Any) -> Any:
+    """Call a method of the store in a worker: it may have to load a model and run it."""
+    return await worker_of(request).answer(request, f"{STORE}:ModelStore.{method}", store_of(request), *arguments)
+
+
+async def _explain(request: Request) -> Response:
+    """The explanation of a text, or of a row of the data."""
+    card = _card(request)
+    try:
+        asked: Any = await request.json()
+        text, row = asked.get("text"), asked.get("row")
+        # an unpaired surrogate is not a text
+        str(text).encode()
+    except (ValueError, AttributeError, RecursionError):
+        raise UsageError('send JSON with a text or a row, such as {"text": "a wonderful film"}') from None
+    if isinstance(text, str):
+        return JSONResponse(await _call_store(request, "explain_text", card.id, text))
+    documents = await _call_store(request, "documents", card.id)
+    if not isinstance(row, int) or not 0 <= row < len(documents):
+        raise UsageError(f"row {str(row)[:20]} does not exist; the model has {len(documents)} rows to show")
+    return JSONResponse(await _call_store(request, "explanation", card.id, row))
+
+
+async def _archive(request: Request) -> Response:
+    card = _card(request)
+    content = await slow_worker_of(request).answer(request, f"{STORE}:ModelStore.archive", store_of(request), card.id)
+    return Response(content, media_type="application/zip", headers=_download(f"{card.id}.zip"))
+
+
+async def _predictions(request: Request) -> Response:
+    card, folder = _card(request), await run_in_threadpool(uploads_of(request).folder)
+    asked = (store_of(request), card.id, folder / f"{secrets.token_hex(8)}.csv")
+    content = await slow_worker_of(request).answer(request, f"{HERE}:prediction_table", *asked)
+    return Response(content, media_type="text/csv", headers=_download(f"{card.id}-predictions.csv"))
+
+
+def prediction_table(store: ModelStore, id: str, path: Path) -> bytes:
+    """The data of a model with its predictions, as CSV; `path` is a temporary file."""
+    from whichtoken.app.evaluation import add_predictions
+    from whichtoken.tables import write_table
+
+    found = store.applied(id)
+    try:
+        write_table(
+            add_predictions(found.table, found.classes, found.probabilities()), path, spreadsheet_safe=True
+        )  # fmt: skip
+        return path.read_bytes()
+    finally:
+        path.unlink(missing_ok=True)
+
+
+async def _explanation_page(request: Request) -> Response:
+    """The explanations of the first documents as one page without other files."""
+    card = _card(request)
+    text = await slow_worker_of(request).answer(request, f"{HERE}:explanation_page", store_of(request), card.id)
+    return HTMLResponse(text, headers=_download(f"{card.id}.html") | DRAWN)
+
+
+def explanation_page(store: ModelStore, id: str) -> str:
+    """The explanations of the first documents, HTML."""
+    from whichtoken.app.pages.explanations import as_html
+
+    if store.card(id).kind == "text":
+        texts = [document["text"] for document in store.documents(id)[:PAGE_DOCUMENTS]]
+        return as_html(store.estimator(id).explain(texts))
+    return as_html(list(store.applied(id).explain())[:PAGE_DOCUMENTS])
+
+
+async def _compare(request: Request) -> Response:
+    cards = [_card(request, request.query_params.get(name, "")) for name in ("a", "b")]
+    documents = await _call_store(request, "documents", cards[0].id)
+    return framed_page(request, "compare.html", cards=cards, text=documents[0]["text"] if documents else "")
+
+
+def _download(name: str) -> dict[str, str]:
+    return {"content-disposition": f'attachment; filename="{Path(name).name}"'}
+
+
+routes = [
+    Route("/data", _page, name=LINKED),
+    Route("/data/upload", _upload, methods=["POST"]),
+    Route("/data/new", _choose, name=LINKED),
+    Route("/data/fit", _fit, methods=["POST"]),
+    Route("/data/compare", _compare, name=LINKED),
+    Route("/data/models/{id}", _model, name=LINKED),
+    Route("/data/models/{id}/explain", _explain, methods=["POST"]),
+    Route("/data/models/{id}/model.zip", _archive),
+    Route("/data/models/{id}/predictions.csv", _predictions),
+    Route("/data/models/{id}/page.html", _explanation_page),
+]

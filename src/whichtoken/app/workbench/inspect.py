@@ -1,0 +1,88 @@
+"""The inspect pages: which token each head of a transformer picks, how confidently, and whether it matters."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from whichtoken.app.workbench.job_pages import job_of, jobs_of
+from whichtoken.app.workbench.jobs import INSPECTION_NUMBERS, INSPECTION_PAGE, JobRequest
+from whichtoken.app.workbench.middleware import DRAWN, LINKED
+from whichtoken.app.workbench.pages import framed_page
+from whichtoken.app.workbench.uploads import uploads_of
+from whichtoken.errors import UsageError
+from whichtoken.extras import installed, lacks
+
+MOST_TEXTS = 500
+
+
+def _page(request: Request) -> Response:
+    jobs = [view for view in jobs_of(request).views() if view.request.kind == "inspect"]
+    complete = all(map(installed, ("torch", "transformers")))
+    missing = "" if complete else f"a model of Hugging Face {lacks('transformers')}"
+    return framed_page(request, "inspect.html", missing=missing, jobs=jobs[:5], given=request.query_params)
+
+
+async def _start(request: Request) -> Response:
+    async with uploads_of(request).form(request) as form:
+        typed = str(form.get("folder") or "").strip()
+        if not typed:
+            raise UsageError("name the folder of a model first; it holds config.json, the weights and the tokenizer")
+        # unlike Path.expanduser, this leaves ~name as it is if there is no such user
+        folder = Path(os.path.expanduser(typed))
+        column, label = str(form.get("column") or "text"), str(form.get("label") or "")
+        pasted = str(form.get("pasted") or "")
+        if pasted.strip():
+            table = io.StringIO()
+            lines = [line.strip() for line in pasted.splitlines() if line.strip()]
+            csv.writer(table).writerows([["text"], *([line] for line in lines)])
+            path = await run_in_threadpool(uploads_of(request).keep, table.getvalue().encode(), ".csv")
+            column, label = "text", ""
+        else:
+            path = await uploads_of(request).take(form.get("file"))
+    from whichtoken.inspection.loading import check_folder
+
+    await run_in_threadpool(check_folder, folder)
+    arguments = {
+        "folder": str(folder.absolute()), "path": str(path), "column": column, "label": label, "most": MOST_TEXTS
+    }  # fmt: skip
+    asked = JobRequest("inspect", f"inspect {folder.name[:60]}", arguments)
+    return RedirectResponse(f"/jobs/{await run_in_threadpool(jobs_of(request).start, asked)}", 303)
+
+
+def _file(request: Request, name: str) -> Path:
+    path = job_of(request)[0].path / name
+    if not path.is_file():
+        raise HTTPException(404)
+    return path
+
+
+def _result(request: Request) -> Response:
+    _file(request, INSPECTION_NUMBERS)
+    return framed_page(request, "inspection.html", job=job_of(request)[1])
+
+
+def _numbers(request: Request) -> Response:
+    return FileResponse(_file(request, INSPECTION_NUMBERS), media_type="application/json")
+
+
+def _whole_page(request: Request) -> Response:
+    page = _file(request, INSPECTION_PAGE)
+    return FileResponse(page, media_type="text/html", headers=DRAWN, filename="inspection.html")
+
+
+routes = [
+    Route("/inspect", _page, name=LINKED),
+    Route("/inspect/start", _start, methods=["POST"]),
+    Route("/inspect/{id}", _result, name=LINKED),
+    Route("/inspect/{id}/numbers.json", _numbers),
+    Route("/inspect/{id}/page.html", _whole_page),
+]

@@ -1,0 +1,111 @@
+"""Forecasts of the planner page: quick ones while a slider moves, exact ones when it rests; computed in a worker."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, astuple
+from functools import lru_cache
+from typing import Any
+
+from whichtoken.app.displays import MODELS, predicted_error
+from whichtoken.app.pages.planning import WAYS, forecast_headings, forecast_rows, protocol
+from whichtoken.app.workbench.planner import DEFAULT_DESIGNS, Designs, StudyNumbers
+from whichtoken.errors import UsageError
+from whichtoken.theory.sparse_tokens import Task, capacity, erm, plan
+from whichtoken.theory.sparse_tokens.design import LOSS, RIDGE, Design, SharedDesign, query_steps
+from whichtoken.theory.sparse_tokens.planner import bag_error
+
+QUICK_POINTS = 1 << 9
+LONG = 300  # tokens, beyond which fewer points are used to save time
+LONG_CAPACITY = 100  # tokens, beyond which only the exact plan has attention's capacity
+TRUSTED_CAPACITY = 100  # samples per dimension, beyond which so few points are too inaccurate
+QUICK_CURVE = (0.25, 1.0, 4.0)
+CURVE = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the samples
+NAMES = {**WAYS, **MODELS}  # of the fields of a plan
+
+
+def quick_forecast(numbers: StudyNumbers, designs: Designs = DEFAULT_DESIGNS) -> dict[str, Any]:
+    """Learning curves with the designs of the nearest exact plan, accurate to about a tenth of the error."""
+    split, shared = Design(*designs[0]), SharedDesign(*designs[1])
+    sizes = [max(4, round(multiple * numbers.samples)) for multiple in QUICK_CURVE]
+    points = QUICK_POINTS if numbers.length <= LONG else QUICK_POINTS // 2
+    curves = {
+        "reuse": [shared.error(numbers.task, n / numbers.dim, points) for n in sizes],
+        "attention": [split.error(numbers.task, n / numbers.dim, points) for n in sizes],
+    }
+    for model in ("pooled", "vectorized"):
+        curves[model] = [_linear_error(numbers, model, n) for n in sizes]
+    curves = _with_bags(numbers.task, curves)
+    middle = QUICK_CURVE.index(1.0)
+    steps = query_steps(numbers.task, numbers.samples / numbers.dim, shared.bias_correction)
+    return {
+        "approximate": True, "samples": sizes, "curves": _finite(curves), "names": NAMES,
+        "errors": _finite({name: curve[middle] for name, curve in curves.items()}),
+        "alignment": steps.alignment, "trivial": numbers.task.trivial_error,
+        "capacities": _quick_capacities(numbers, split),
+    }  # fmt: skip
+
+
+# several clients may ask for the same forecast while it is computed
+@lru_cache(maxsize=64)
+def exact_forecast(numbers: StudyNumbers) -> tuple[dict[str, Any], Designs]:
+    """The plan as `whichtoken plan` makes it, with its learning curves, and the designs that it chose."""
+    try:
+        made = plan(**asdict(numbers))
+    except UsageError:
+        raise
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    except ArithmeticError as error:
+        raise UsageError("these numbers are too extreme to compute with; choose more moderate ones") from error
+    sizes = [max(4, round(multiple * made.samples)) for multiple in CURVE]
+    curves = {name: [predicted_error(made, name, n) for n in sizes] for name in MODELS}
+    curves["reuse"] = [predicted_error(made, "shared", n) for n in sizes]
+    forecast = {
+        "approximate": False, "samples": sizes, "curves": _finite(_with_bags(numbers.task, curves)), "names": NAMES,
+        "errors": _finite({name: getattr(made, name).error for name in NAMES}),
+        "alignment": made.shared_design.alignment, "trivial": numbers.task.trivial_error, "floor": made.bayes_floor,
+        "capacities": _finite({name: getattr(made, name).capacity for name in MODELS}),
+        "headings": forecast_headings(made), "rows": forecast_rows(made), "protocol": protocol(made),
+        "warnings": list(made.warnings),
+    }  # fmt: skip
+    return forecast, (astuple(made.design), astuple(made.shared_design))
+
+
+def _with_bags(task: Task, curves: dict[str, list[float]]) -> dict[str, list[float]]:
+    """The curves with that of `BagClassifier`, which follows from attention on all samples, in the order of the page."""
+    bags = [bag_error(task, error) for error in curves["reuse"]]
+    return {name: bags if name == "bag_classifier" else curves[name] for name in NAMES}
+
+
+def _linear_error(numbers: StudyNumbers, model: str, samples: int) -> float:
+    found = erm(
+        model=model, **asdict(numbers.task), samples_per_dim=samples / numbers.dim, ridge=RIDGE, loss=LOSS, accuracy=1e-2
+    )  # fmt: skip
+    return float(found.test_error)
+
+
+def _quick_capacities(numbers: StudyNumbers, split: Design) -> dict[str, float | None]:
+    """Samples up to which each model separates its training set; None if that takes too long for a moving slider."""
+
+    def found(model: str, **query: Any) -> float:
+        return capacity(model=model, **asdict(numbers.task), **query, accuracy=1e-2, points=QUICK_POINTS)
+
+    pooled, attention = found("pooled"), math.inf
+    if numbers.length <= LONG_CAPACITY:
+        samples_per_dim = split.query_share * numbers.samples / numbers.dim
+        steps = query_steps(numbers.task, samples_per_dim, split.bias_correction, split.learning_rate)
+        attention = found("attention", alignment=steps.alignment, inverse_temperature=split.inverse_temperature)
+    return {
+        "attention": attention * numbers.dim / (1 - split.query_share) if attention < TRUSTED_CAPACITY else None,
+        "pooled": pooled * numbers.dim, "vectorized": pooled * numbers.length * numbers.dim,
+    }  # fmt: skip
+
+
+def _finite(values: Any) -> Any:
+    """None in place of NaN and infinity, which JSON does not have."""
+    if isinstance(values, dict):
+        return {name: _finite(value) for name, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_finite(value) for value in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values

@@ -1,0 +1,67 @@
+// A map of layers by heads; choose a head to see its picks on the texts, how confidently it picks, and the effect on the decision.
+import { ask, element, say } from "./frame.js";
+
+const place = document.getElementById("inspection");
+const shown = (value, digits = 2) => value === null || value === undefined ? "–" : value.toFixed(digits);
+let found, chosen, maps, texts, facts;
+
+function shade(cell, share) { cell.style.background = `color-mix(in srgb, var(--for) ${Math.round(60 * Math.max(0, Math.min(1, share)))}%, transparent)`; }
+const head = (layer, number) => found.heads.find((one) => one.layer === layer && one.head === number);
+
+function map(title, what, name) {
+  const layers = 1 + Math.max(...found.heads.map((one) => one.layer)), heads = 1 + Math.max(...found.heads.map((one) => one.head));
+  const most = Math.max(...found.heads.map((one) => one[name] ?? 0), 1e-12);
+  const box = element("div", "", "scroll"), table = element("table", "", "headmap"), caption = element("caption", title);
+  caption.append(element("small", what));
+  table.append(caption);
+  const first = table.createTHead().insertRow();
+  for (const text of ["layer", ...Array.from({ length: heads }, (_, k) => String(k))]) first.append(element("th", text));
+  const body = table.createTBody();
+  for (let layer = 0; layer < layers; layer++) {
+    const row = body.insertRow(); row.append(element("th", String(layer)));
+    for (let number = 0; number < heads; number++) {
+      const report = head(layer, number), value = report?.[name], button = element("button", shown(value, value >= 10 ? 0 : 2));
+      button.type = "button"; button.dataset.layer = layer; button.dataset.head = number;
+      button.setAttribute("aria-label", `layer ${layer}, head ${number}: ${title.toLowerCase()} ${shown(value)}`);
+      shade(button, (value ?? 0) / most); row.insertCell().append(button);
+    }
+  }
+  box.append(table);
+  return box;
+}
+
+function showHead(layer, number) {
+  chosen = [layer, number];
+  history.replaceState(null, "", `?layer=${layer}&head=${number}`);
+  for (const button of maps.querySelectorAll("button")) button.setAttribute("aria-pressed", +button.dataset.layer === layer && +button.dataset.head === number);
+  const report = head(layer, number), picks = report.top_picks.slice(0, 5).map(([token, share]) => `${token} ${Math.round(100 * share)} %`).join(", ");
+  facts.replaceChildren(element("h2", `Layer ${layer}, head ${number}: ${report.kind}`), element("p", `Picks most often: ${picks}. Median gap ${shown(report.gap)}; ${Math.round(100 * (report.sink_share ?? 0))} % of its attention goes to sinks.`));
+  texts.replaceChildren(...found.shown.map((view) => {
+    const box = element("article"), line = element("p", "", "words"), pick = view.picked[layer][number], rival = view.runner_up[layer][number];
+    const most = Math.max(...(view.shares ?? [0]).map(Math.abs), 1e-12);
+    view.tokens.forEach((token, k) => {
+      const word = element("span", token, k === pick ? "pick" : k === rival ? "rival" : "");
+      if (view.shares) { const share = view.shares[k]; word.style.background = `color-mix(in srgb, var(${share > 0 ? "--for" : "--against"}) ${Math.round(50 * Math.abs(share) / most)}%, transparent)`; word.title = `share in the decision ${shown(share)}`; }
+      line.append(word, " ");
+    });
+    const gap = view.gap[layer][number];
+    let sentence = pick < 0 ? "This head picks no word in this text." : `Picks “${view.tokens[pick]}”${rival < 0 ? "" : ` ahead of “${view.tokens[rival]}”`} by a gap of ${shown(gap)}.`;
+    if (view.decision) sentence = `Decision: ${view.decision}. ${sentence}`;
+    if (view.effects && view.effects.layer === layer) sentence += ` Does it matter? Removing its value weakens the decision by ${shown(view.effects.removed[number], 3)}, masking the token by ${shown(view.effects.masked[number], 3)}, deleting the token by ${shown(view.effects.deleted[number], 3)}.`;
+    box.append(line, element("p", sentence, "quiet"));
+    const areas = view.deletion_areas;
+    if (areas && Object.keys(areas).length) box.append(element("p", `Faithfulness, area under the deletion curve (smaller is more faithful): ${Object.entries(areas).map(([name, area]) => `${name} ${shown(area, 3)}`).join(", ")}.`, "quiet"));
+    return box;
+  }));
+}
+
+try {
+  found = await ask(place.dataset.numbers);
+  maps = element("div", "", "maps"); facts = element("section"); texts = element("section"); facts.setAttribute("aria-live", "polite");
+  maps.append(map("How confidently", "median gap between pick and runner-up", "gap"), map("Sinks", "share of attention on sinks", "sink_share"), map("Does it matter", "share in what its layer adds", "contribution"));
+  place.replaceChildren(element("p", `${found.texts} texts; picks of the ${found.queries === "cls" ? "first" : "last"} token's query. Choose a head.`), maps, facts, element("h2", "On the texts"), texts);
+  maps.addEventListener("click", (event) => { const button = event.target.closest("button"); if (button) showHead(+button.dataset.layer, +button.dataset.head); });
+  const asked = new URLSearchParams(location.search), layer = asked.get("layer"), number = asked.get("head");
+  const known = layer !== null && head(+layer, +number);
+  showHead(known ? +layer : found.layer, known ? +number : found.head);
+} catch (error) { say(place, error.message, true); }

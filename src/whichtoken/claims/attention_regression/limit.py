@@ -1,0 +1,158 @@
+"""Attention over a long context is a linear map, with an error that falls as 1/n while the logits are short.
+
+Claim   On n Gaussian tokens a softmax attention layer differs from its linear limit by a mean squared error c/n with a
+        known c, as long as the whitened key-query matrix has operator norm below 1/sqrt(2); beyond, the error falls more
+        slowly than 1/n.
+Source  The limit is that of Goel, Soltanolkotabi, Bartlett (arXiv 2603.01514); the constants and their domain are derived
+        here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from whichtoken.claims._shared import Array, Checks, Figure, Predictions, above, as_predicted, check, group_by, near
+from whichtoken.claims.attention_regression._training import distance_to_limit
+from whichtoken.display.figures import legend, points_with_errors
+from whichtoken.lab import Experiment, Grid, Measured, Predicted, Row, Rows, log_slope
+from whichtoken.theory.attention_regression import balanced_factors, finite_context_error
+from whichtoken.theory.attention_regression.predictions import LOGIT_BOUND
+
+QUERIES = 200  # per context
+BRUTE_QUERIES = 20  # per context, one by one
+FEWEST_TOKENS = 400  # from which on the constant is read off
+SHORT = 0.8  # |Q|_F up to which the formula is exact; longer logits need longer contexts than these
+
+
+@dataclass(frozen=True)
+class Point:
+    dim: int = 8
+    condition: float = 3.0  # of the map
+    logit_norm: float = 0.5  # |Q|_F
+    context: int = 400
+    centered: bool = False
+    tokens: int = 51_200  # of all contexts together
+
+
+class Limit(Experiment[Point]):
+    id = "attention-regression/limit"
+    version = 3
+    needs = "torch"
+    presets = {
+        "quick": (
+            Grid(logit_norm=[0.5, 0.75], context=100, tokens=3200, seeds=20),
+            Grid(logit_norm=[0.5, 0.75], context=[400, 1600], tokens=12_800, seeds=20),
+            Grid(logit_norm=1.6, context=[100, 400, 1600], tokens=6400, seeds=10),
+            Grid(logit_norm=0.5, context=400, centered=True, tokens=25_600, seeds=20),
+        ),
+        "full": (
+            Grid(logit_norm=[0.1, 0.5, 0.75, 1.0, 1.25, 1.6], context=[100, 400, 1600, 6400], seeds=20),
+            Grid(logit_norm=[0.1, 0.5, 1.0], context=[100, 400, 1600, 6400], centered=True, seeds=20),
+        ),
+    }
+    method_fields = frozenset({"logit_norm", "centered"})
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        if point.context < 2:
+            raise ValueError(f"context={point.context} must be at least 2 tokens")
+        P, Q = _factors(point)
+        errors = []
+        for _ in range(max(1, point.tokens // point.context)):
+            context = rng.standard_normal((point.context, point.dim))
+            queries = rng.standard_normal((QUERIES, point.dim))
+            origin = context.mean(axis=0) if point.centered else 0.0
+            errors.append(distance_to_limit(P, Q, queries - origin, context - origin))
+        error = float(np.mean(errors))
+        return {
+            "error": error,
+            "scaled_error": point.context * error,
+            "brute_error": point.context * _brute_force(point, rng) if _is_brute(point) else None,
+            "peak": float(np.linalg.norm(Q, 2)),
+        }
+
+    def predict(self, point: Point) -> Predictions:
+        try:
+            error = finite_context_error(*_factors(point), point.context, point.centered)
+        except ValueError:  # beyond the bound there is no prediction, and that is one
+            return {}
+        return {"scaled_error": Predicted(point.context * float(error)), "coverage": Predicted(error.coverage)}
+
+    def judge(self, rows: Rows[Point]) -> Checks:
+        for centered, of_kind in group_by(rows, "centered"):
+            kind = "centered" if centered else "plain"
+            for norm, runs in group_by(of_kind, "logit_norm"):
+                yield from _length_checks(runs, f"{kind} tokens, |Q|_F = {norm:g}", f"{kind}.q{norm:g}")
+        short = Rows(row for row in rows if _is_brute(row.point) and "scaled_error" in row.predicted)
+        if short:
+            yield check(
+                "limit.brute-force",
+                f"softmax attention written out query by query, |Q|_F <= {SHORT:g}, n >= {FEWEST_TOKENS}: error over its"
+                " prediction",
+                near(1.0, within=0.08),
+                short.seed_means(partial(_share, measured="brute_error")),
+            )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        for axes, centered in zip(figure.subplots(1, 2), (False, True), strict=True):
+            for index, (norm, runs) in enumerate(group_by(rows.where(centered=centered), "logit_norm")):
+                label, color = f"logits of length |Q| = {norm:g}", f"C{index}"
+                points_with_errors(axes, runs, "context", "scaled_error", label, color=color)
+                if (predicted := runs.predicted("scaled_error")) is not None:
+                    axes.axhline(predicted.value, color=color, lw=1)
+            axes.set_title("Centered tokens" if centered else "Plain tokens: error times n, lines predicted")
+            axes.set(xscale="log", yscale="log", xlabel="tokens in the context")
+            legend(axes, ncols=2, fontsize=8)
+
+
+def _factors(point: Point) -> tuple[Array, Array]:
+    return balanced_factors(np.diag(np.geomspace(1.0, 1.0 / point.condition, point.dim)), point.logit_norm)
+
+
+def _brute_force(point: Point, rng: np.random.Generator) -> float:
+    """The same error, written out by hand: diagonal factors, fresh contexts, one query after another, no other code."""
+    sizes = np.geomspace(1.0, 1.0 / point.condition, point.dim)
+    root = np.sqrt(sizes)
+    value, key_query = root * np.sqrt(sizes.sum()) / point.logit_norm, root * point.logit_norm / np.sqrt(sizes.sum())
+    errors = []
+    for _ in range(max(1, point.tokens // point.context)):
+        context = rng.standard_normal((point.context, point.dim))
+        mean = context.mean(axis=0) if point.centered else np.zeros(point.dim)
+        for query in rng.standard_normal((BRUTE_QUERIES, point.dim)):
+            logits = (context - mean) @ (key_query * (query - mean))
+            weights = np.exp(logits - logits.max())
+            attended = weights @ (context - mean) / weights.sum()
+            errors.append(np.sum((value * attended - sizes * (query - mean)) ** 2))
+    return float(np.mean(errors))
+
+
+def _is_brute(point: Point) -> bool:
+    return point.logit_norm <= SHORT and point.context >= FEWEST_TOKENS
+
+
+def _length_checks(runs: Rows[Point], where: str, code: str) -> Checks:
+    """Checks of logits of one length: the formula where they are short, the share of it that is reached where they are long."""
+    several, slope = len(runs.levels("context")) > 1, log_slope(runs, "context", "error")
+    if runs[0].point.logit_norm <= SHORT:
+        if several:
+            yield check(f"limit.slope.{code}", f"{where}: exponent of the error in n", near(-1.0, within=0.06), slope)
+        longest = Rows(row for row in runs if row.point.context >= FEWEST_TOKENS)
+        sentence = f"{where}: error over its prediction, n >= {FEWEST_TOKENS}"
+        yield check(f"limit.constant.{code}", sentence, near(1.0, within=0.08), longest.seed_means(_share))
+    else:
+        for context, some in group_by(runs, "context"):
+            known = Rows(row for row in some if "coverage" in row.predicted)
+            if known.predicted("coverage") is not None:
+                sentence = f"{where}, n = {context}: share of the predicted error that is there"
+                rule = as_predicted(known, "coverage", absolute=0.1)
+                yield check(f"limit.coverage.{code}.n{context}", sentence, rule, [_share(row) for row in known])
+    if runs.values("peak").min() >= LOGIT_BOUND and several:
+        sentence = f"{where}: exponent of the error in n, slower than 1/n"
+        yield check(f"limit.breakdown.{code}", sentence, above(-0.9), slope)
+
+
+def _share(row: Row[Point], measured: str = "scaled_error") -> float:
+    """The measured error over the predicted one."""
+    return float(row.measured[measured] / row.predicted["scaled_error"].value)

@@ -1,0 +1,110 @@
+"""Residuals, normalization, a readout network, a second layer: which keep the selection.
+
+Claim   LayerNorm and a readout network leave the selection of the relevant group in place; a residual connection lets the
+        model classify without it, and in two layers no single layer need show it.
+Source  Open questions of Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group-Sparse Classification
+        (arXiv 2504.08638, conclusion); the answers at this size are measured here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from whichtoken.checks import check_choice
+from whichtoken.claims._shared import Checks, Figure, above, below, checks, group_by
+from whichtoken.claims.group_sparse._training import TEST_SAMPLES, random_problem
+from whichtoken.display.figures import quantity_bars
+from whichtoken.lab import Experiment, Grid, Measured, Rows
+
+PARTS: dict[str, dict[str, Any]] = {
+    "theory": {},
+    "factored": {"key_dim": 12},
+    "residual": {"residual": True},
+    "layer norm": {"layer_norm": True},
+    "network": {"hidden": 32},
+    "residual, layer norm, network": {"residual": True, "layer_norm": True, "hidden": 32},
+    "two layers": {"layers": 2},
+    "two layers, residual": {"layers": 2, "residual": True},
+    "two layers, all": {"layers": 2, "residual": True, "layer_norm": True, "hidden": 32},
+}
+BYPASSED = ("residual", "two layers, residual")  # parts with which the model classifies without selection
+
+
+@dataclass(frozen=True)
+class Point:
+    groups: int = 8
+    group_dim: int = 4
+    parts: str = "theory"
+    lr: float = 0.01  # of Adam
+    steps: int = 400
+    batch: int = 100
+
+
+class Depth(Experiment[Point]):
+    id = "group-sparse/depth"
+    version = 2
+    needs = "torch"
+    spot = Point(groups=4, steps=50, batch=50)
+    presets = {
+        "quick": (Grid(parts=["theory", "residual", "layer norm"], steps=300, seeds=(4, 8)),),
+        "full": (Grid(parts=list(PARTS), steps=1000, batch=150, seeds=(5, 10)),),
+    }
+    method_fields = frozenset({"parts", "lr", "steps", "batch"})
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        import torch
+
+        from whichtoken.claims.group_sparse._transformer_variants import GroupTransformerProbe
+        from whichtoken.theory.group_sparse.descent import descend_on_batches, fresh_batches
+
+        check_choice("parts", point.parts, PARTS)
+        data = random_problem(point.groups, point.group_dim, rng)
+        start = torch.Generator().manual_seed(int(rng.integers(2**31)))
+        model = GroupTransformerProbe(point.group_dim, point.groups, **PARTS[point.parts], generator=start)
+        optimizer = torch.optim.Adam(model.parameters(), lr=point.lr)
+        descend_on_batches(model, fresh_batches(data, point.batch, rng), optimizer, point.steps)
+        X, y = map(torch.from_numpy, data.sample(TEST_SAMPLES, rng))
+        relevant = int(data.relevant[0])
+        with torch.no_grad():
+            layers = model.attention(X)[:, :, relevant].mean(dim=(1, 2))
+            return {
+                "accuracy": float((y * model(X) > 0).double().mean()),
+                "attention": float(layers.max()),
+                "layers": layers.numpy(),
+                "rollout": float(model.rollout(X)[:, relevant].mean()),
+            }
+
+    def judge(self, rows: Rows[Point]) -> Checks:
+        for parts, runs in group_by(rows, "parts"):
+            selection = ("selects", "attention on the relevant group from input to output", above(0.6))
+            if parts in BYPASSED:
+                sentence = "attention on the relevant group from input to output, as accuracy does without it"
+                selection = ("bypassed", sentence, below(0.7))
+            yield from checks(
+                "depth",
+                ("accuracy", "accuracy", above(0.9), runs.values("accuracy")),
+                (*selection, runs.values("rollout")),
+                where=_words(parts),
+                ending="." + parts.replace(", ", "-").replace(" ", "-"),
+            )
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        quantity_bars(
+            figure.subplots(),
+            {
+                _words(parts).replace(", ", ",\n").replace("model of", "model\nof"): runs
+                for parts, runs in group_by(rows, "parts")
+            },
+            {
+                "accuracy": "accuracy",
+                "attention on the relevant group, best layer": "attention",
+                "from input to output": "rollout",
+            },
+        )
+
+
+def _words(parts: str) -> str:
+    return "the model of the theory" if parts == "theory" else parts

@@ -1,0 +1,136 @@
+"""The transformer finds a picture among patches of noise.
+
+Claim   Among patches of noise the transformer finds the one that holds the picture when the noise is drawn anew at each step;
+        with the noise of each training picture fixed it memorizes the noise and selects nothing.
+Source  Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group-Sparse Classification (arXiv 2504.08638) show
+        CIFAR-10 frogs and airplanes (here shrunk to 8 x 8 pixels); fixed against fresh noise, and the digits, are ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from whichtoken.claims._shared import Array, Checks, Figure, above, below, checks, group_by, pairs
+from whichtoken.display.figures import quantity_bars
+from whichtoken.lab import Experiment, Grid, Measured, Rows
+
+TRAINING = 200  # pictures of digits to train on
+
+
+@dataclass(frozen=True)
+class Point:
+    pictures: Literal["digits", "cifar"] = "digits"  # digits (3 against 8) or cifar (frogs against airplanes)
+    groups: int = 9
+    noise: Literal["fresh", "fixed"] = "fresh"  # fresh at every step, or fixed once for each training picture
+    lr: float = 0.01
+    steps: int = 250
+
+
+class Images(Experiment[Point]):
+    id = "group-sparse/images"
+    version = 2
+    needs = "torch"
+    spot = Point(steps=2)
+    presets = {
+        "quick": (Grid(noise="fresh", seeds=4), Grid(noise="fixed", seeds=7)),
+        "full": (
+            Grid(noise=["fresh", "fixed"], lr=0.005, steps=800, seeds=(5, 10)),
+            Grid(pictures="cifar", noise=["fresh", "fixed"], lr=0.002, steps=250, seeds=4),
+        ),
+    }
+    method_fields = frozenset({"noise", "lr", "steps"})
+
+    def absent(self, point: Point) -> str:
+        from whichtoken.datasets.corpora import find_data, missing_reader
+        from whichtoken.datasets.pictures import CIFAR_FILE
+
+        if point.pictures != "cifar":
+            return ""
+        if find_data(CIFAR_FILE):
+            return missing_reader(CIFAR_FILE)
+        return f"CIFAR-10 pictures not found; set WHICHTOKEN_DATA to a folder with {CIFAR_FILE} (columns split, class, jpeg)"
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from itertools import repeat
+
+        import torch
+
+        from whichtoken.datasets.pictures import ImagePatch
+        from whichtoken.theory.group_sparse.descent import descend_on_batches
+        from whichtoken.theory.group_sparse.transformer import GroupTransformer
+
+        relevant = int(rng.integers(point.groups))
+        train, test = (ImagePatch(images, labels, point.groups, relevant) for images, labels in _split(point, rng))
+        model = GroupTransformer(train.group_dim, point.groups)
+        seen = train.each(rng)
+        batches = repeat(seen) if point.noise == "fixed" else (train.each(rng) for _ in range(point.steps))
+        descend_on_batches(model, batches, torch.optim.SGD(model.parameters(), lr=point.lr), point.steps)
+        held_out = test.each(rng)
+        (pictures, labels), (X, y) = (map(torch.from_numpy, pair) for pair in (seen, held_out))
+        with torch.no_grad():
+            return {
+                "accuracy": float((y * model(X) > 0).double().mean()),
+                "attention": float(model.attention(X)[:, relevant].mean()),
+                "train_accuracy": float((labels * model(pictures) > 0).double().mean()),
+                "picture_only": _regression(train.images, train.labels, test.images, test.labels),
+                "all_patches": _regression(train.each(rng)[0], train.labels, *held_out),
+            }
+
+    def judge(self, rows: Rows[Point]) -> Checks:
+        for pictures, runs in group_by(rows, "pictures"):
+            fresh, fixed = (runs.where(noise=noise) for noise in ("fresh", "fixed"))
+            groups = runs[0].point.groups
+            fixed_attention, fresh_attention = pairs(runs, "attention", {"noise": "fixed"}, {"noise": "fresh"})
+            yield from checks(
+                "images",
+                ("selects", f"{pictures}, fresh noise: attention on the picture over the uniform 1/{groups}",
+                 above(2.0), groups * fresh.values("attention")),
+                ("accuracy", f"{pictures}, fresh noise: test accuracy minus that of logistic regression on all patches",
+                 above(0.0), fresh.values("accuracy") - fresh.values("all_patches")),
+                ("memorizes", f"{pictures}, fixed noise: training accuracy minus test accuracy",
+                 above(0.05), fixed.values("train_accuracy") - fixed.values("accuracy")),
+                ("unselected", f"{pictures}: attention on the picture with fixed noise over that with fresh noise",
+                 below(0.8), fixed_attention / fresh_attention),
+                ending=f".{pictures}",
+            )  # fmt: skip
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        quantity_bars(
+            figure.subplots(),
+            {f"{pictures},\n{noise} noise": runs for (pictures, noise), runs in group_by(rows, "pictures", "noise")},
+            {
+                "accuracy": "accuracy",
+                "attention on the picture": "attention",
+                "regression on all patches": "all_patches",
+                "regression on the picture": "picture_only",
+            },
+        )
+
+
+def _split(point: Point, rng: np.random.Generator) -> list[tuple[Array, Any]]:
+    """Training and test pictures with their labels."""
+    from whichtoken.datasets.pictures import cifar_images, digit_images
+
+    if point.pictures == "cifar":
+        splits = (cifar_images(split=split, per_class=125) for split in ("train", "test"))
+        return [(_shrink(images), labels) for images, labels in splits]
+    images, labels = digit_images()
+    order = rng.permutation(len(labels))
+    return [(images[part], labels[part]) for part in (order[:TRAINING], order[TRAINING:])]
+
+
+def _shrink(images: Array) -> Array:
+    """Means of 4 x 4 pixels, of variance one: 192 numbers for a picture, so that a step takes milliseconds."""
+    blocks = images.reshape(-1, 8, 4, 8, 4, 3).mean(axis=(2, 4)).reshape(len(images), -1)
+    return np.asarray(blocks / blocks.std(axis=0))
+
+
+def _regression(X: Array, y: Any, X_test: Array, y_test: Any) -> float:
+    """Accuracy of logistic regression."""
+    from sklearn.linear_model import LogisticRegression
+
+    X, X_test = (x.reshape(len(x), -1) for x in (X, X_test))
+    return float(LogisticRegression(C=1.0, max_iter=1000).fit(X, y).score(X_test, y_test))

@@ -1,0 +1,158 @@
+"""Two relevant groups, correlated ones, or groups that share variables: what remains of the selection.
+
+Claim   With two relevant groups of one direction attention splits evenly between them; with two directions the value moves
+        to the positions and routing by content beats what selection alone could reach; correlated groups change little.
+        Where groups share up to half of their variables with a neighbor, the relevant one is selected if the first steps
+        favor it, which a formula tells; with more shared it is not.
+Source  Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group-Sparse Classification (arXiv 2504.08638) treat
+        one group and independent variables; what lies beyond is measured here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whichtoken.checks import check_choice
+from whichtoken.claims._shared import Checks, Entry, Figure, above, below, check, checks, group_by, near
+from whichtoken.claims.group_sparse._training import TEST_SAMPLES, measure_selection, train_on_fresh_batches
+from whichtoken.display.figures import quantity_bars
+from whichtoken.lab import Experiment, Grid, Measured, Rows, Share
+
+if TYPE_CHECKING:
+    from whichtoken.datasets import GroupSparse
+
+CASES = ["one group", "two groups, one direction", "two groups, two directions"]
+
+
+@dataclass(frozen=True)
+class Point:
+    groups: int = 8
+    group_dim: int = 4
+    case: str = "one group"
+    correlation: float = 0.0  # of the same variable in two groups
+    shared: int = 0  # variables that a group has in common with the next
+    lr: float = 0.05
+    steps: int = 500
+    batch: int = 200
+
+
+class Overlap(Experiment[Point]):
+    id = "group-sparse/overlap"
+    version = 2
+    needs = "torch"
+    spot = Point(groups=4, shared=1, steps=50, batch=50)
+    presets = {
+        "quick": (
+            Grid(case=CASES, steps=400, seeds=4),
+            Grid(correlation=0.7, steps=400, seeds=4),
+            Grid(shared=2, steps=300, seeds=24),
+        ),
+        "full": (
+            Grid(shared=[1, 2, 3], seeds=(16, 32)),
+            Grid(case=CASES, lr=0.02, steps=1500, batch=200, seeds=(6, 12)),
+            Grid(correlation=[0.3, 0.7], lr=0.02, steps=1500, batch=200, seeds=(6, 12)),
+        ),
+    }
+    method_fields = frozenset({"lr", "steps", "batch"})
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        import torch
+
+        data = _problem(point, rng)
+        model = train_on_fresh_batches(point, data, rng)
+        X, _ = data.sample(TEST_SAMPLES, rng)
+        with torch.no_grad():
+            weights = model.attention(torch.from_numpy(X)).mean(dim=(0, 2)).numpy()  # (groups,)
+        return {
+            **measure_selection(model, data, rng),
+            "relevant_attention": weights[data.relevant].sum(),
+            # rows on record have this key
+            "favoured": _favored_group(data) == data.relevant[0],
+            "larger_share": weights[data.relevant].max() / weights[data.relevant].sum(),
+        }
+
+    def judge(self, rows: Rows[Point]) -> Checks:
+        one, same, different = (rows.where(case=case) for case in CASES)
+        for correlation, runs in group_by(one.where(shared=0), "correlation"):
+            sentence = f"one group, correlation {correlation:g}: attention on the relevant group"
+            yield check(f"overlap.correlated.{correlation:g}", sentence, above(0.7), runs.values("attention"))
+        for shared in filter(None, one.levels("shared")):
+            yield from _sharing_checks(one.where(shared=shared), shared)
+        yield from checks(
+            "overlap",
+            ("even-split", "share of the group with more attention", near(0.5, within=0.05), same.values("larger_share")),
+            ("both-selected", "attention on the two relevant groups", above(0.7), same.values("relevant_attention")),
+            where=CASES[1],
+        )  # fmt: skip
+        yield from checks(
+            "overlap",
+            ("routing", "accuracy, at most 0.75 by selection alone", above(0.75), different.values("accuracy")),
+            ("value-moves", "|v_2| over |v_1|",
+             above(0.5), different.values("position_value_norm") / different.values("value_norm")),
+            where=CASES[2],
+        )  # fmt: skip
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        quantity_bars(
+            figure.subplots(),
+            {_name(runs[0].point): runs for _, runs in group_by(rows, "case", "correlation", "shared")},
+            {
+                "accuracy": "accuracy",
+                "attention on the relevant groups": "relevant_attention",
+                "|v_2|, value on the positions": "position_value_norm",
+            },
+        )
+
+
+def _favored_group(data: GroupSparse) -> int:
+    """The group whose score the first steps raise most.
+
+    v_1 starts along the sum of c_j = Cov(x_j, y) over all groups, and the score of group j then grows as <c_j, v_1>.
+    """
+    weights = np.zeros(data.variables.max() + 1)
+    for group, direction in zip(data.relevant, data.directions, strict=True):
+        np.add.at(weights, data.variables[group], direction)
+    covariances = weights[data.variables]  # (groups, group_dim), up to a factor
+    return int(np.argmax(covariances @ covariances.sum(axis=0)))
+
+
+def _sharing_checks(runs: Rows[Point], shared: int) -> Checks:
+    attention, favored = runs.values("attention"), runs.values("favoured").astype(bool)
+    entries: list[Entry] = [("shared-accuracy", "accuracy", above(0.85), runs.values("accuracy"))]
+    if shared > runs[0].point.group_dim // 2:
+        entries += [("shared", "attention on the relevant group, no longer selected", below(0.5), attention)]
+    else:
+        entries += [
+            ("shared", "attention on the relevant group in the runs whose first steps favor it",
+             above(0.5), attention[favored]),
+            # so that the check before is not about a few lucky runs
+            ("shared-favored", "share of the runs whose first steps favor the relevant group", above(0.2), Share(favored)),
+        ]  # fmt: skip
+    where = f"one group, {shared} of {runs[0].point.group_dim} variables shared with each neighbor"
+    yield from checks("overlap", *entries, where=where, ending=f".{shared}")
+
+
+def _name(point: Point) -> str:
+    if point.correlation:
+        return f"{point.case}\ncorrelation {point.correlation:g}"
+    return f"{point.case}\n{point.shared} shared" if point.shared else point.case.replace(", ", "\n")
+
+
+def _problem(point: Point, rng: np.random.Generator) -> GroupSparse:
+    from whichtoken.datasets import GroupSparse
+
+    check_choice("case", point.case, CASES)
+    relevant = [int(group) for group in rng.choice(point.groups, size=2, replace=False)]
+    directions = np.linalg.qr(rng.standard_normal((point.group_dim, 2)))[0].T  # orthonormal rows
+    groups, vectors = {CASES[0]: (1, 1), CASES[1]: (2, 1), CASES[2]: (2, 2)}[point.case]
+    return GroupSparse(
+        point.groups,
+        point.group_dim,
+        relevant[:groups],
+        directions[:vectors],
+        correlation=point.correlation,
+        shared=point.shared if groups == 1 else 0,
+    )

@@ -1,0 +1,51 @@
+"""Random attention problems, and the directions in which their training ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from whichtoken.datasets import AttentionProblem
+    from whichtoken.margin import MarginCertificate
+
+Vector = NDArray[np.float64]
+
+
+def draw_problem(point: Any, rng: np.random.Generator, start: float) -> tuple[AttentionProblem, Vector]:
+    """Random tokens, queries, labels and decoder of the point's size, and an initial matrix with entries of size `start`."""
+    from whichtoken.datasets import AttentionTokens
+
+    problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
+    return problem, start * rng.standard_normal((point.dim, point.dim))
+
+
+def key_query_limit(
+    problem: AttentionProblem, selected: NDArray[np.int64], p: float
+) -> tuple[Vector, MarginCertificate]:
+    """The max-margin direction (d, d) that separates the selected tokens from all others, and its certificate."""
+    from whichtoken.margin import key_query_svm
+
+    limit = key_query_svm(problem.tokens, problem.queries, selected, p=p)
+    if limit.direction is None:
+        raise ValueError(f"the selected tokens {selected.tolist()} cannot be separated: no limit exists")
+    return limit.direction, limit
+
+
+def decoder_limit(problem: AttentionProblem, selected: NDArray[np.int64], p: float) -> tuple[Vector, float, Vector]:
+    """The max-margin direction (d,) of a classifier of the selected tokens, its margin, and that of each token (n,)."""
+    from whichtoken.margin import prompt_svm
+
+    chosen = problem.labels[:, None] * problem.tokens[np.arange(len(selected)), selected]  # (n, d)
+    # tokens y x against zero: y v.x >= 1 is the max-margin problem of a linear classifier
+    decoder = prompt_svm(np.stack([chosen, np.zeros_like(chosen)], axis=1), [0] * len(chosen), p=p)
+    if decoder.direction is None:
+        raise ValueError(f"the selected tokens {selected.tolist()} cannot be classified: no limit exists")
+    return decoder.direction, decoder.margin, chosen @ decoder.direction
+
+
+def cosine(one: Vector, other: Vector) -> float:
+    """Cosine of two matrices or vectors."""
+    return float(np.vdot(one, other) / (np.linalg.norm(one) * np.linalg.norm(other)))

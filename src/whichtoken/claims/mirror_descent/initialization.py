@@ -1,0 +1,90 @@
+"""Which tokens mirror descent selects depends on where it starts.
+
+Claim   Mirror descent on attention selects the best token of most sequences, and more often from a zero start than from a
+        large random one; what it selects is nearly always locally optimal.
+Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581) prove convergence to
+        locally optimal tokens; how often these are the best ones is measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._statements import AtLeast, compare_levels, values_with_failures
+from whichtoken.claims.mirror_descent._problems import draw_problem
+from whichtoken.display.figures import points_with_errors
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows
+
+BEST = AtLeast(
+    "initialization.best.p{p:g}", 0.85, "p = {p:g}, zero start: share of sequences that select their best token"
+)
+SMALL = AtLeast(
+    "initialization.small", 0.0, "share of sequences that select their best token, zero minus standard normal start"
+)
+LOCAL = AtLeast("initialization.local", 0.85, "share of all runs whose tokens are locally optimal")
+
+
+@dataclass(frozen=True)
+class Point:
+    sequences: int = 6
+    length: int = 8
+    dim: int = 10
+    p: float = 2.0
+    start: float = 0.0  # standard deviation of the entries of the initial matrix
+    lr: float = 0.1
+    steps: int = 2000
+
+
+def _study(starts: list[float], seeds: int | tuple[int, int]) -> tuple[Grid, ...]:
+    return (
+        Grid(p=1.1, lr=0.01, steps=4000, start=starts, seeds=seeds),
+        Grid(p=[1.75, 2.0], start=starts, seeds=seeds),
+        Grid(p=3.0, steps=5000, start=starts, seeds=seeds),
+    )
+
+
+class MirrorInitialization(Experiment[Point]):
+    id = "mirror-descent/initialization"
+    version = 2
+    presets = {
+        "quick": _study([0.0, 1.0], (20, 160))[:-1],  # p = 3 needs more runs than `quick` has
+        "full": (*_study([0.0], (100, 400)), *_study([1.0], 100), *_study([0.1, 0.3, 3.0], 40)),
+    }
+    method_fields = frozenset({"p", "start", "lr", "steps"})
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.flows.descent import attention_descent
+        from whichtoken.margin import key_query_svm
+        from whichtoken.theory.mirror_descent import globally_optimal, locally_optimal
+
+        problem, start = draw_problem(point, rng, point.start)
+        descent = attention_descent(problem, start, p=point.p, lr=point.lr, steps=point.steps)
+        limit = key_query_svm(problem.tokens, problem.queries, descent.selected, p=point.p)
+        scores = problem.token_scores
+        return {
+            "best_tokens": float(np.mean(descent.selected == scores.argmax(axis=1))),
+            "all_best": globally_optimal(scores, descent.selected),
+            "locally_optimal": locally_optimal(scores, descent.selected, limit.support),
+            "settled": descent.settled,
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        for p in rows.levels("p"):
+            best = values_with_failures(rows.where(p=p, start=0.0), "best_tokens")
+            yield BEST(Mean(best), p=p)
+        yield SMALL(Mean(compare_levels(rows, "start", 0.0, 1.0, "best_tokens")))
+        yield LOCAL(Mean(values_with_failures(rows, "locally_optimal")))
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        left, right = figure.subplots(1, 2)
+        for p in rows.levels("p"):
+            points_with_errors(left, rows.where(p=p), "start", "best_tokens", f"p = {p:g}")
+            points_with_errors(right, rows.where(p=p), "start", "all_best", f"p = {p:g}")
+        label_axes(
+            left, "Sequences that select their best token", "standard deviation of the start", "share", legend=True
+        )
+        label_axes(right, "Runs in which all do", "standard deviation of the start", "share")

@@ -1,0 +1,96 @@
+"""The regularization path of key-query matrix and decoder leads where their training does.
+
+Claim   As the bounds R on |W|_p and ratio R on |v|_p grow together, the decoder tends to the max-margin classifier of the
+        selected tokens and the key-query matrix to the member of the family at that ratio; both divergences fall as R^-2.
+Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581), joint regularization path;
+        the family and the rate are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from whichtoken.claims._figures import Figure, label_axes, plot_medians
+from whichtoken.claims._statements import AtMost, Equals
+from whichtoken.claims.mirror_descent._problems import decoder_limit
+from whichtoken.lab import Claim, Exact, Experiment, Grid, Measured, Resampled, Rows
+
+RADII = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0, 30000.0)
+BLOCKS = {"weights": "key-query matrix", "decoder": "decoder"}
+LIMIT = AtMost("joint-path.limit.{name}.p{p:g}", 1e-6, "p = {p:g}, {words}: final divergence from its limit, median")
+# as on the path of W alone: directions miss their limits by 1 / R, and D_p is quadratic
+RATE = Equals(
+    "joint-path.rate.{name}.p{p:g}", -2.0, "p = {p:g}, {words}: exponent of R in that divergence, median", tolerance=0.1
+)
+STATIONARY = AtMost(
+    "joint-path.stationary", 1e-6, "largest divergence between a minimizer and its steepest descent direction"
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    sequences: int = 6
+    length: int = 5
+    dim: int = 8
+    p: float = 2.0
+    ratio: float = 0.2  # |v|_p / |W|_p
+
+
+class JointPath(Experiment[Point]):
+    id = "mirror-descent/joint-path"
+    spot = Point(sequences=2, length=3, dim=4)
+    presets = {
+        "quick": (Grid(sequences=4, length=4, dim=6, seeds=10),),
+        # a path with p < 2 takes several times as long as the others
+        "full": (
+            Grid(p=1.75, seeds=12),
+            Grid(p=2.0, ratio=[0.2, 0.5], seeds=20),
+            Grid(p=3.0, ratio=[0.2, 0.5], seeds=12),
+        ),
+    }
+    method_fields = frozenset({"p", "ratio"})
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.datasets import AttentionTokens
+        from whichtoken.flows.regularization_path import joint_regularization_path
+        from whichtoken.margin import joint_limit
+        from whichtoken.theory.mirror_descent import directional_divergence
+
+        problem = AttentionTokens(point.sequences, point.length, point.dim).sample(rng)
+        path = joint_regularization_path(problem, RADII, p=point.p, ratio=point.ratio, rng=rng, starts=2)
+        selected = path.selected[-1]
+        decoder, _, margins = decoder_limit(problem, selected, point.p)
+        limit = joint_limit(problem.tokens, problem.queries, selected, margins, point.ratio, point.p)
+        if limit.direction is None:
+            raise ValueError(f"the selected tokens {selected.tolist()} cannot be separated: no limit exists")
+        pairs = {"weights": (limit.direction, path.directions), "decoder": (decoder, path.decoders)}
+        return {
+            **{
+                name: [directional_divergence(end, each, point.p) for each in followed]
+                for name, (end, followed) in pairs.items()
+            },
+            "stationarity": path.stationarity.max(),
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        for p in rows.levels("p"):
+            runs = rows.where(p=p)
+            for name, words in BLOCKS.items():
+                divergence = np.array([row.measured[name] for row in runs])
+                failed = len(runs.failed)
+                at_end = Resampled([*divergence[:, -1], *[1.0] * failed], np.median)
+                yield LIMIT(at_end, name=name, p=p, words=words)
+                slopes = np.log(divergence[:, -1] / divergence[:, -2]) / np.log(RADII[-1] / RADII[-2])
+                yield RATE(Resampled([*slopes, *[0.0] * failed], np.median), name=name, p=p, words=words)
+        if rows:
+            yield STATIONARY(Exact(rows.values("stationarity").max()))
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        for axes, (name, words) in zip(figure.subplots(1, 2, sharey=True), BLOCKS.items(), strict=True):
+            for p in rows.levels("p"):
+                plot_medians(axes, RADII, rows.where(p=p).values(name), f"p = {p:g}", marker="o")
+            x, y = "bound R on the length of W", "median divergence from its limit"
+            label_axes(axes, words.capitalize(), x, y, log="xy", legend=True)

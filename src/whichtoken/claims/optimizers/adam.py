@@ -1,0 +1,160 @@
+"""When Adam is sign descent, and when it is not.
+
+Claim   Without eps, Adam maximizes the l_inf margin as long as its second moments forget faster than gradients fall: lr
+        times the margin below log(1 / beta2) / 2. Above that, whatever lr, the lead of the selected tokens grows by log(1 /
+        beta2) / 2 a step, and far above, within any usual training, W stays nearer to the l_2 margin. Step sizes that decay
+        lead back to l_inf; eps ends in l_2.
+Source  l_inf under decaying step sizes: Gronich, Vardi (arXiv 2602.16340) and, for linear models, Fan, Schmidt,
+        Thrampoulidis (arXiv 2502.04664). l_2 with eps: Wang, Meng, Chen, Liu (arXiv 2012.06244), for RMSProp on homogeneous
+        networks. The speed limit, and where the two regimes meet, are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._statements import AtLeast, AtMost, Equals, values_with_failures
+from whichtoken.claims.mirror_descent._problems import draw_problem
+from whichtoken.claims.optimizers._methods import START, Method, margin_shares, train_with
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Resampled, Row, Rows
+
+BETA1 = 0.9
+# which claim a setting gets is decided before the run, by the margin that is usual at the default size
+USUAL_MARGIN = 2.2
+QUARTER, SHORTEST = 2, 8000  # place of a quarter of the steps in a curve; fewest steps after which a gain is judged
+# lr * margin over the speed limit: below the first Adam is sign descent, above the second its lead grows at the limit, and
+# above the third it stays nearer to l_2 for as long as we train
+SLOW, FAST, FAR = 1.0, 4.0, 8.0
+# A median, for a run whose tokens change late has no speed yet. Not far above the limit, pilots were 4 % below it.
+SPEED = Equals(
+    "adam.speed.{code}", 1.0, "{words}: growth of the lead a step, over log(1 / beta2) / 2, median", tolerance=0.05
+)
+NEAR_TOLERANCE = 0.075
+SHORT = AtMost("adam.short.{code}", 0.0, "{words}: l_inf share less l_2 share")
+BETWEEN = AtLeast("adam.between.{code}", 0.0, "{words}, not far above it: l_inf share less l_2 share")
+SIGN = Equals("adam.sign.{code}", 1.0, "{words}: l_inf share, extrapolated to endless training", tolerance=0.02)
+DECAY = AtLeast(
+    "adam.decay.b{beta2:g}.k{clock}", 0.0, "beta2 = {beta2:g}, lr = 0.2 k^-1/2: l_inf gain, steps {half} to {clock}"
+)
+EPS = AtLeast(
+    "adam.eps.b{beta2:g}", 0.05, "beta2 = {beta2:g}, eps = 1e-8: by how much the l_2 share exceeds the l_inf share"
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    sequences: int = 6
+    length: int = 8
+    dim: int = 10
+    beta2: float = 0.99
+    lr: float = 0.02
+    lr_power: float = 0.0  # step k has size lr * k**-lr_power
+    eps: float = 0.0
+    steps: int = 8000
+
+
+class AdamGeometry(Experiment[Point]):
+    id = "optimizers/adam"
+    version = 2
+    presets = {
+        "quick": (
+            Grid(beta2=[0.9, 0.99], seeds=(10, 20)),
+            Grid(beta2=0.999, steps=32000, seeds=(10, 20)),
+            Grid(lr=0.2, lr_power=0.5, seeds=(10, 20)),
+            Grid(beta2=0.9, eps=1e-8, seeds=(10, 20)),
+        ),
+        "full": (
+            Grid(beta2=[0.9, 0.95, 0.98, 0.99, 0.999], lr=[0.002, 0.005, 0.02, 0.05], steps=32000, seeds=20),
+            Grid(beta2=[0.9, 0.99, 0.999], steps=32000, seeds=30),
+            Grid(beta2=[0.9, 0.99, 0.999], lr=0.2, lr_power=0.5, steps=128000, seeds=30),
+            Grid(beta2=[0.9, 0.999], eps=1e-8, steps=32000, seeds=30),
+        ),
+    }
+    method_fields = frozenset({"beta2", "lr", "lr_power", "eps", "steps"})
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        problem, start = draw_problem(point, rng, START)
+        options = {"lr": point.lr, "lr_power": point.lr_power, "betas": (BETA1, point.beta2), "eps": point.eps}
+        clock = [point.steps // 16, point.steps // 8, point.steps // 4, point.steps // 2]
+        run = train_with(Method("Adam", "adam", options), problem, start, point.steps, clock)
+        scale, curve = margin_shares(problem, run, ("l2", "linf"))
+        leads = [scale.least_lead(state.weights) for state in (run.snapshots[-1], run.final)]
+        margin = scale.certificates["linf"].margin
+        return {
+            "linf": curve[-1]["linf"],
+            "l2": curve[-1]["l2"],
+            "clock": [*clock, point.steps],
+            "linf_curve": [shares["linf"] for shares in curve],
+            "l2_curve": [shares["l2"] for shares in curve],
+            "speed": (leads[1] - leads[0]) / (point.steps - clock[-1]),  # growth of the lead, a step
+            "ratio": point.lr * margin / speed_limit(point.beta2),
+            "gap": scale.gap,
+            "settled": run.settled,
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        constant = rows.where(lr_power=0.0, eps=0.0)
+        for beta2, lr in dict.fromkeys((row.point.beta2, row.point.lr) for row in constant):
+            yield from _judge_constant(beta2, lr, constant.where(beta2=beta2, lr=lr))
+        decaying = rows.where(lr_power=0.5, eps=0.0)
+        for beta2, steps in dict.fromkeys((row.point.beta2, row.point.steps) for row in decaying):
+            runs = decaying.where(beta2=beta2, steps=steps)
+            for place, clock in ((QUARTER, steps // 4), (-1, steps)):  # a long run holds a shorter one
+                if clock >= SHORTEST:
+                    gained = values_with_failures(runs, partial(_last_gain, place=place), failed=-1.0)
+                    yield DECAY(Mean(gained), beta2=beta2, half=clock // 2, clock=clock)
+        for beta2 in rows.where(eps=1e-8).levels("beta2"):
+            runs = rows.where(eps=1e-8, beta2=beta2)
+            excess = values_with_failures(runs, lambda row: row.measured["l2"] - row.measured["linf"], failed=-1.0)
+            yield EPS(Mean(excess), beta2=beta2)
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        left, right = figure.subplots(1, 2)
+        # every run: how far above the speed limit it would go, and in which norm it ends
+        constant = rows.where(eps=0.0, lr_power=0.0)
+        for beta2 in constant.levels("beta2"):
+            runs = constant.where(beta2=beta2)
+            left.plot(runs.values("ratio"), runs.values("linf"), "o", ms=3, label=f"beta2 = {beta2:g}")
+        left.axvline(1.0, color="black", lw=0.8)
+        x, y = "step size times margin, over log(1 / beta2) / 2", "share of the l_inf margin"
+        label_axes(left, "Constant step size, eps = 0", x, y, log="x")
+        for point in dict.fromkeys(row.point for row in rows if row.point.lr in {0.02, 0.2}):
+            runs = Rows(row for row in rows if row.point == point)
+            name = f"beta2 {point.beta2:g}" + (", decaying" if point.lr_power else "") + (", eps" if point.eps else "")
+            right.plot(runs[0].measured["clock"], runs.values("linf_curve").mean(axis=0), label=name)
+        label_axes(right, "On the way", "step", "mean share of the l_inf margin", log="x")
+        for axes in (left, right):
+            axes.legend(fontsize="small")
+
+
+def _judge_constant(beta2: float, lr: float, runs: Rows[Point]) -> Iterator[Claim]:
+    ratios, limit = runs.values("ratio"), speed_limit(beta2)
+    code = f"b{beta2:g}.lr{lr:g}"
+    words = f"beta2 = {beta2:g}, lr = {lr:g}, lr * margin {ratios.min():.2g} to {ratios.max():.2g} of the limit"
+    expected = lr * USUAL_MARGIN / limit
+    if expected > FAST:
+        far = expected > FAR
+        speed = Resampled(values_with_failures(runs, lambda row: row.measured["speed"] / limit), np.median)
+        yield SPEED(speed, tolerance=None if far else NEAR_TOLERANCE, code=code, words=words)
+        worst = 1.0 if far else -1.0
+        lead = values_with_failures(runs, lambda row: row.measured["linf"] - row.measured["l2"], failed=worst)
+        yield (SHORT if far else BETWEEN)(Mean(lead), code=code, words=words)
+    if expected < SLOW:
+        share = values_with_failures(runs, lambda row: row.measured["linf"] + _last_gain(row))
+        yield SIGN(Mean(share), code=code, words=words)
+
+
+def speed_limit(beta2: float) -> float:
+    """By how much log |G| can fall a step with second moments, averages of G^2, still falling as fast."""
+    return math.log(1.0 / beta2) / 2.0
+
+
+def _last_gain(row: Row[Point], place: int = -1) -> float:
+    """l_inf share gained over the last doubling of steps before this place of the curve."""
+    return float(row.measured["linf_curve"][place] - row.measured["linf_curve"][place - 1])

@@ -1,0 +1,119 @@
+"""Keys and queries trained apart: the nuclear norm, and what other optimizers make of them.
+
+Claim   Gradient descent on K and Q takes W = K Q^T to the largest margin in the nuclear norm; a third factor lowers its
+        rank further. Muon on K and Q maximizes the spectral margin of W all the same. Adam and sign descent on K and Q
+        maximize the margin in none of the norms of the map.
+Source  Nuclear norm: Tarzanagh, Li, Thrampoulidis, Oymak (arXiv 2308.16898), Sheen, Chen, Wang, Zhou (arXiv 2403.08699).
+        The others are measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._statements import AtLeast, AtMost, compare_levels, values_with_failures
+from whichtoken.claims.mirror_descent._problems import draw_problem
+from whichtoken.claims.optimizers._methods import START, Method, margin_shares, printed_norm, train_with
+from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Row, Rows
+
+TRAINED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "gd": ("normalized-gd", {"lr": 0.2}, "nuclear"),
+    "muon": ("muon", {"lr": 0.2, "momentum": 0.0}, "spectral"),
+    "sign": ("sign", {"lr": 0.06}, ""),
+    "adam": ("adam", {"lr": 0.06, "betas": (0.9, 0.9), "eps": 0.0}, ""),
+}
+WORDS = {"gd": "gradient descent", "muon": "Muon", "sign": "sign descent", "adam": "Adam"}
+OWN = AtLeast("keys-queries.own.{name}", 0.9, "{words} on K and Q: share of the largest {norm} margin")
+DOMINANCE = AtLeast(
+    "keys-queries.dominance.{name}", 0.05, "{words} on K and Q: lead of the {norm} share over the nearest other norm"
+)
+NONE = AtMost("keys-queries.none.{name}", 0.9, "{words} on K and Q: largest share in any of the norms")
+RANK = AtLeast(
+    "keys-queries.rank.{shallow}to{deep}", 0.0, "gradient descent: effective rank lost from {shallow} to {deep} factors"
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    sequences: int = 6
+    length: int = 8
+    dim: int = 10
+    method: Literal["gd", "muon", "sign", "adam"] = "gd"
+    depth: int = 2  # number of factors of W
+    steps: int = 8000
+
+
+class KeysQueries(Experiment[Point]):
+    id = "optimizers/keys-queries"
+    version = 2
+    presets = {
+        "quick": (Grid(method=["gd", "muon", "adam"], seeds=(6, 24)), Grid(depth=[1, 2], seeds=(6, 24))),
+        "full": (
+            Grid(method=["gd", "muon", "sign", "adam"], steps=32000, seeds=30),
+            Grid(depth=[1, 2, 3], steps=32000, seeds=30),
+        ),
+    }
+    method_fields = frozenset({"method", "depth", "steps"})
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.flows.margin_norms import NORMS
+
+        problem, start = draw_problem(point, rng, START)
+        optimizer, options, _ = TRAINED[point.method]
+        # with steps k^-(1 - 1/depth) of the factors, W moves by steps of constant size
+        method = Method("", optimizer, {**options, "lr_power": 1.0 - 1.0 / point.depth}, factors=point.depth)
+        run = train_with(method, problem, start, point.steps, [point.steps // 4, point.steps // 2])
+        scale, curve = margin_shares(problem, run, NORMS)
+        values = np.linalg.svd(run.final.direction, compute_uv=False)
+        return {
+            "shares": curve[-1],
+            "curves": {name: [shares[name] for shares in curve] for name in curve[-1]},
+            # effective: all singular values equal give their number
+            "rank": float(values.sum() ** 2 / (values**2).sum()),
+            "gap": scale.gap,
+            "settled": run.settled,
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        pairs = rows.where(depth=2)
+        for name in pairs.levels("method"):
+            runs, norm = pairs.where(method=name), TRAINED[name][2]
+            words: dict[str, Any] = {"name": name, "words": WORDS[name], "norm": norm}
+            if norm:
+                yield OWN(Mean(values_with_failures(runs, _own_share)), **words)
+                yield DOMINANCE(Mean(values_with_failures(runs, _lead)), **words)
+            else:
+                largest = values_with_failures(runs, lambda row: max(row.measured["shares"].values()), failed=1.0)
+                yield NONE(Mean(largest), **words)
+        by_depth = rows.where(method="gd")
+        for shallow, deep in pairwise(sorted(by_depth.levels("depth"))):
+            lost = compare_levels(by_depth, "depth", shallow, deep, "rank")
+            yield RANK(Mean(lost), shallow=shallow, deep=deep)
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        from whichtoken.display.figures import printed
+
+        left, right = figure.subplots(1, 2)
+        for name in rows.where(depth=2).levels("method"):
+            shares = [row.measured["shares"] for row in rows.where(depth=2, method=name)]
+            means = {printed(printed_norm(norm)): np.mean([share[norm] for share in shares]) for norm in shares[0]}
+            left.plot(list(means), list(means.values()), "o-", label=f"{WORDS[name]} on K and Q")
+        label_axes(left, "In which norm?", y="mean share of the largest margin", ylim=(0.0, 1.05), legend=True)
+        depths = sorted(rows.where(method="gd").levels("depth"))
+        right.boxplot([rows.where(method="gd", depth=depth).values("rank") for depth in depths], tick_labels=depths)
+        label_axes(right, "Gradient descent", "number of factors", "effective rank of the map")
+
+
+def _own_share(row: Row[Point]) -> float:
+    return float(row.measured["shares"][TRAINED[row.point.method][2]])
+
+
+def _lead(row: Row[Point]) -> float:
+    others = [share for name, share in row.measured["shares"].items() if name != TRAINED[row.point.method][2]]
+    return _own_share(row) - float(max(others))

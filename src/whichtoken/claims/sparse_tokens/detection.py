@@ -1,0 +1,194 @@
+"""How strong one signal token must be: a logarithm of the length for attention, a square root for linear scores.
+
+Claim   With the signal's direction known, one token of strength log L among L is enough for attention, whose error tends to
+        zero, while every linear score, pooled or with a weight per position, needs a strength of order sqrt L. At its best
+        temperature attention needs no more than a constant above sqrt(2 log L), and below that it fails.
+Source  Barnfield, Cui, Lu, High-Dimensional Analysis of Single-Layer Attention for Sparse-Token Classification (arXiv
+        2509.25153), section 3; the threshold sqrt(2 log L) and the search over position weights are added here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from whichtoken.checks import check_choice
+from whichtoken.claims._shared import Array, Axes, Checks, Figure, Predictions, above, as_predicted, below, checks
+from whichtoken.claims.sparse_tokens._tasks import attention, best_threshold, draw_scores, error_at, mean_token
+from whichtoken.display.figures import legend, points_on_theory
+from whichtoken.lab import Experiment, Grid, Mean, Measured, Predicted, Rows, Share
+from whichtoken.lab.samples import Interval
+
+RULES = {"log": "log L", "above": "1.5 sqrt(2 log L)", "below": "0.75 sqrt(2 log L)", "root": "sqrt L"}
+TEMPERATURES = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # multiples of the strength, tried on the tuning draws
+# The oracle is judged where it errs often enough for a relative tolerance, at lengths cheap enough for many draws of it
+ORACLE_LENGTHS = {"log": 100, "above": 100, "below": 100, "root": 10}
+ORACLE_TOLERANCE = 0.06  # relative; a temperature and a threshold from some hundred draws cost one or two percent
+ORACLE_DRAWS = {10: 1 << 16, 100: 1 << 15}  # per class: the prediction's own error stays below 3 %
+FEW_DRAWS = 1 << 11  # at other lengths, where nothing but the picture needs it
+
+
+@dataclass(frozen=True)
+class Point:
+    length: int = 100
+    rule: str = "log"  # that gives the strength; see RULES
+    tuning: int = 500  # draws per class that choose temperature and threshold
+    draws: int = 1000  # and those that give the error
+
+
+class Detection(Experiment[Point]):
+    id = "sparse-tokens/detection"
+    version = 2  # predictions from more draws
+    presets = {
+        "quick": (
+            Grid(rule=list(RULES), length=[10, 100], tuning=500, draws=2000, seeds=(8, 64)),
+            Grid(rule=list(RULES), length=1000, tuning=500, draws=2000, seeds=8),
+        ),
+        "full": (
+            Grid(rule=list(RULES), length=[10, 100, 1000], tuning=2000, draws=4000, seeds=(10, 40)),
+            Grid(rule=list(RULES), length=10_000, tuning=500, draws=2000, seeds=6),
+        ),
+    }
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        strength = _strength(point)
+        candidates = {f"{multiple:g}": attention(multiple * strength) for multiple in TEMPERATURES}
+        tuned = {
+            name: best_threshold(*scores)
+            for name, scores in draw_scores(candidates, point.length, 1, strength, point.tuning, rng).items()
+        }
+        best = min(tuned, key=lambda name: tuned[name][0])
+        statistics = {"attention": candidates[best], "mean": mean_token}
+        scores = draw_scores(statistics, point.length, 1, strength, point.draws, rng)
+        return {
+            "attention_error": error_at(*scores["attention"], tuned[best][1]),
+            "linear_error": error_at(*scores["mean"], strength / (2 * point.length)),
+            "weighted_error": _best_weights(strength, point.length, rng),
+            "inverse_temperature": float(best) * strength,
+        }
+
+    def predict(self, point: Point) -> Predictions:
+        from whichtoken.theory.sparse_tokens import attention_oracle, linear_oracle
+
+        oracle = attention_oracle(**_task(point), points=ORACLE_DRAWS.get(point.length, FEW_DRAWS))
+        return {
+            "linear_error": Predicted(linear_oracle(**_task(point))),
+            "attention_error": Predicted(oracle.error, 2 * oracle.standard_error),
+        }
+
+    def judge(self, rows: Rows[Point]) -> Checks:
+        longest = max(rows.levels("length"), default=0)
+        by_rule = {rule: rows.where(rule=rule) for rule in RULES}
+        end = {rule: runs.where(length=longest) for rule, runs in by_rule.items()}
+        gains = [row.measured["weighted_error"] / row.predicted["linear_error"].value for row in rows if row.predicted]
+        at_end = f"at the longest sequences (L = {longest})"
+        change = f"change of attention's error from L = 10 to {longest} at strength"
+        tuned = "error of attention with a tuned temperature at strength"
+        oracles = {rule: by_rule[rule].where(length=length) for rule, length in ORACLE_LENGTHS.items()}
+        yield from checks(
+            "detection",
+            ("attention.log", f"error of attention {at_end} at strength log L", below(0.01), _Mistakes(end["log"])),
+            ("attention.root", f"error of attention {at_end} at strength sqrt L", below(0.001), _Mistakes(end["root"])),
+            ("linear.log", f"error of the mean token {at_end} at strength log L",
+             above(0.43), end["log"].values("linear_error")),
+            ("linear.root", "error of the mean token at strength sqrt L, the same for every L",
+             as_predicted(by_rule["root"], "linear_error", relative=0.02), by_rule["root"].values("linear_error")),
+            ("threshold.above", f"{change} {RULES['above']}: it falls",
+             below(0.0), by_rule["above"].per_seed(_change)),
+            ("threshold.below", f"{change} {RULES['below']}: it does not fall",
+             above(0.0), by_rule["below"].per_seed(_change)),
+            *((f"oracle.{rule}", f"{tuned} {RULES[rule]}, L = {ORACLE_LENGTHS[rule]}, against the oracle's",
+               as_predicted(runs, "attention_error", relative=ORACLE_TOLERANCE), runs.values("attention_error"))
+              for rule, runs in oracles.items()),
+            ("weights", "least error found with free weights per position, over that of equal weights",
+             above(1 - 1e-6), gains),
+        )  # fmt: skip
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        left, right = figure.subplots(1, 2, sharey=True)
+        _draw_rules(rows, ("log", "root"), left)
+        _draw_rules(rows, ("above", "below"), right)
+        left.set(title="log L suffices for attention, not for linear scores", ylabel="error", ylim=(-0.01, 0.52))
+        right.set(title="The finer threshold: sqrt(2 log L)")
+
+
+def _strength(point: Point) -> float:
+    check_choice("rule", point.rule, RULES)
+    logarithm = math.log(point.length)
+    strengths = {
+        "log": logarithm,
+        "above": 1.5 * math.sqrt(2 * logarithm),
+        "below": 0.75 * math.sqrt(2 * logarithm),
+        "root": math.sqrt(point.length),
+    }
+    return strengths[point.rule]
+
+
+def _task(point: Point) -> dict[str, Any]:
+    return {"length": point.length, "signal_tokens": 1, "strength": _strength(point), "prevalence": 0.5}
+
+
+def _best_weights(strength: float, length: int, rng: np.random.Generator) -> float:
+    """Least error of a linear score with unit weights u and threshold t, from uneven random weights.
+
+    For one signal token at a random place it is Phi(-t)/2 + mean_l Phi(t - strength u_l)/2: not convex, hence a search.
+    """
+    from scipy.optimize import minimize
+    from scipy.special import ndtr
+
+    def error(x: Array) -> tuple[float, Array]:
+        norm, threshold = float(np.linalg.norm(x[:-1])), x[-1]
+        weights = x[:-1] / norm
+        gap = threshold - strength * weights
+        density = np.exp(-(gap**2) / 2) / math.sqrt(2 * math.pi)
+        slope = -strength * density / (2 * length)
+        along_weights = (slope - (slope @ weights) * weights) / norm
+        at_threshold = (density.mean() - math.exp(-(threshold**2) / 2) / math.sqrt(2 * math.pi)) / 2
+        return float(ndtr(-threshold) + ndtr(gap).mean()) / 2, np.append(along_weights, at_threshold)
+
+    start = np.append(rng.exponential(size=length), strength / (2 * math.sqrt(length)))
+    start[:-1] /= np.linalg.norm(start[:-1])
+    return float(minimize(error, start, jac=True, method="L-BFGS-B", options={"gtol": 1e-12, "ftol": 1e-15}).fun)
+
+
+class _Mistakes(Mean):
+    """Mean error over repeats, whose interval is never narrower than that of all their draws.
+
+    The draws of a repeat share a tuned threshold, so repeats are the units; where errors are rare, repeats without any would
+    look certain, and the draws say what they can exclude.
+    """
+
+    def __init__(self, runs: Rows[Point]) -> None:
+        super().__init__(runs.values("attention_error"))
+        draws = [2 * row.point.draws for row in runs]
+        self.draws = Share(np.arange(sum(draws)) < round(float(np.dot(draws, self.values))))
+
+    def interval(self, level: float) -> Interval:
+        found, drawn = super().interval(level), self.draws.interval(level)
+        if found.low is None or found.high is None or drawn.low is None or drawn.high is None:
+            return found
+        return Interval(found.measured, min(found.low, drawn.low), max(found.high, drawn.high))
+
+
+def _change(repeat: Rows[Point]) -> float | None:
+    """Change of attention's error from the shortest to the longest sequences of one repeat."""
+    ordered = sorted(repeat, key=lambda row: row.point.length)
+    if len(ordered) < 2:
+        return None
+    return float(ordered[-1].measured["attention_error"] - ordered[0].measured["attention_error"])
+
+
+def _draw_rules(rows: Rows[Point], rules: tuple[str, str], axes: Axes) -> None:
+    from whichtoken.theory.sparse_tokens import linear_oracle
+
+    lengths = np.geomspace(10, 1e4, 60)
+    for color, rule in zip(("C0", "C1"), rules, strict=True):
+        if runs := rows.where(rule=rule):
+            points_on_theory(axes, runs, "length", "attention_error", f"attention, {RULES[rule]}", color)
+            linear = [linear_oracle(**_task(Point(length=round(length), rule=rule))) for length in lengths]
+            axes.plot(lengths, linear, color=color, ls="--", lw=1.5, label=f"linear, {RULES[rule]}")
+    axes.set(xscale="log", xlabel="length L")
+    legend(axes, fontsize=8)

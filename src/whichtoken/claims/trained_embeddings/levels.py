@@ -1,0 +1,150 @@
+"""Trained embeddings sort tokens by what they say about the label.
+
+Claim   After training, E.v of a token is proportional to its posterior difference and E.p to the modulus, on tokens of
+        eight levels of importance, with v fixed and with v trained. Its sign is right for clear tokens if the labels
+        balance: with a mean label m every irrelevant token has m times its frequency as signed frequency, and as it is 21
+        times more frequent than a relevant one, a coin's surplus of a few per cent moves E.v of all of them to one side.
+Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens, Figure 2 and
+        equations (33)-(37); the bounds and the remark on labels are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from whichtoken.claims._figures import Figure
+from whichtoken.claims._statements import AtLeast, Equals
+from whichtoken.claims.trained_embeddings import _reviews as corpus
+from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows
+
+if TYPE_CHECKING:
+    from whichtoken.datasets import TokenCounts
+
+CLEAR = 0.25  # levels up to this noise must get the right sign
+HELD_OUT = 2000
+VALUES = {False: "fixed", True: "trained"}
+LABELS = {False: "coin", True: "balanced"}
+# one token is enough to refute
+SIGNS = AtLeast(
+    "levels.signs.{case}", 1.0, f"{{about}}: share of tokens with noise up to {CLEAR} whose E.v has the right sign"
+)
+ORDER = AtLeast(
+    "levels.order.{case}", 0.0, "{about}: least rise of the mean E.p from one level of importance to the next"
+)
+SET_SIZES = Equals(
+    "levels.set-sizes", 2048, "vocabulary of the paper's set sizes 4 + 2^(k-1) with 964 irrelevant tokens"
+)
+EQUAL_FREQUENCY = Equals(
+    "levels.equal-frequency", 1.0, "frequency of irrelevant over relevant tokens, said to be equal", tolerance=0.01
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    sequences: int = 4000
+    length: int = 256
+    dim: int = 2048
+    epochs: int = 196
+    drop: int = 100  # epoch before which lr falls to a tenth
+    lr: float = 1e-4
+    weight_decay: float = 1e-4
+    train_value: bool = False
+    balanced: bool = False  # drop the surplus of the more frequent label, about 50 of 4000 sequences
+
+
+class Levels(Experiment[Point]):
+    id = "trained-embeddings/levels"
+    version = 4
+    spot = Point(sequences=200, length=32, dim=32, epochs=4, drop=2)
+    presets = {
+        "quick": (
+            Grid(dim=128, lr=1e-3, epochs=60, drop=40, seeds=4),
+            Grid(dim=128, lr=1e-3, epochs=60, drop=40, balanced=True, seeds=8),
+            Grid(dim=128, lr=1e-3, epochs=60, drop=40, train_value=True, balanced=True, seeds=6),
+        ),
+        "full": (Grid(dim=1024, train_value=[False, True], balanced=[False, True], seeds=5),),
+        # n is not stated there: 4000 is ours
+        "paper": (Grid(train_value=True, balanced=[False, True], seeds=(3, 12)),),
+    }
+    method_fields = frozenset({"dim", "epochs", "drop", "lr", "weight_decay", "train_value", "balanced"})
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.datasets import LevelTokens
+        from whichtoken.theory.trained_embeddings.attention import posterior_difference
+        from whichtoken.theory.trained_embeddings.cls_training import start_cls, train_cls
+        from whichtoken.theory.trained_embeddings.training_loop import TrainingPlan
+
+        law = LevelTokens(length=point.length)
+        data, held_out = law.sample(point.sequences, rng), law.sample(HELD_OUT, rng)
+        data = _drop_surplus(data) if point.balanced else data
+        model = start_cls(law.size, point.dim, rng)
+        plan = TrainingPlan(
+            lr=point.lr,
+            epochs=point.epochs,
+            weight_decay=point.weight_decay,
+            drops=(point.drop,),
+            train_value=point.train_value,
+        )
+        with corpus.training_guards(point, rng) as guards:
+            train_cls(model, data.counts, data.labels, plan, rng, guards=guards)
+        scores, values = model.scores()
+        posterior = posterior_difference(data.counts, data.labels)
+        right, as_seen = (np.sign(values) == np.sign(truth) for truth in (law.token_classes, posterior))
+        members = [law.token_levels == level for level in range(len(law.noise) + 1)]
+        return {
+            "loss": model.loss(data.counts, data.labels),
+            "held_out_accuracy": float(np.mean(model.decision(held_out.counts) * held_out.labels > 0)),
+            "mean_label": float(data.labels.mean()),
+            "irrelevant_value": float(values[members[0]].mean()),
+            "signs": [float(right[tokens].mean()) for tokens in members[1:]],
+            "signs_as_seen": [float(as_seen[tokens].mean()) for tokens in members[1:]],
+            "selection": [float(scores[tokens].mean()) for tokens in members],
+            **corpus.token_importance(posterior, scores, values, rng),
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        from whichtoken.datasets import LevelTokens
+
+        for (balanced, labels), (trained, value) in product(LABELS.items(), VALUES.items()):
+            runs = rows.where(balanced=balanced, train_value=trained)
+            if not runs:
+                continue
+            about = f"v {value}, labels {'balanced' if balanced else 'by a coin'}"
+            words: dict[str, Any] = {"claim": "levels", "case": f"{value}.{labels}", "about": about}
+            signs = np.mean([_clear_share(row.measured["signs"]) for row in runs])
+            yield corpus.VALUE(Mean(runs.values("pearson_value")), value=0.88, **words)
+            yield corpus.SELECTION(Mean(runs.values("pearson_selection")), value=0.84, **words)
+            yield SIGNS(Exact(float(signs)), **words)
+            yield ORDER(Mean([np.diff(row.measured["selection"]).min() for row in runs]), **words)
+        if rows:
+            law = LevelTokens()
+            frequencies = law.probabilities(1) + law.probabilities(-1)
+            yield SET_SIZES(Exact(LevelTokens(set_sizes=[4 + 2 ** (k - 1) for k in range(1, 9)]).size))
+            yield EQUAL_FREQUENCY(Exact(frequencies[-1] / frequencies[0]))
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        kinds = list(dict.fromkeys((row.point.balanced, row.point.train_value) for row in rows))
+        panels = figure.subplots(len(kinds), 2, squeeze=False)
+        for (balanced, trained), (left, right) in zip(kinds, panels, strict=True):
+            runs = rows.where(balanced=balanced, train_value=trained)
+            corpus.draw_importance(runs[0], left, right, f"v {VALUES[trained]}, labels: {LABELS[balanced]}")
+
+
+def _drop_surplus(data: TokenCounts) -> TokenCounts:
+    """As many sequences of one label as of the other: the last ones of the more frequent label are left out."""
+    sides = [np.flatnonzero(data.labels == label) for label in (-1, 1)]
+    size = min(map(len, sides))
+    return data.subset(np.sort(np.concatenate([side[:size] for side in sides])))
+
+
+def _clear_share(signs: list[float]) -> float:
+    from whichtoken.datasets import LevelTokens
+
+    law = LevelTokens()
+    clear = np.array(law.noise) <= CLEAR
+    return float(np.average(np.array(signs)[clear], weights=np.array(law.sizes)[clear]))

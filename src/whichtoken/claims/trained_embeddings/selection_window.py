@@ -1,0 +1,126 @@
+"""Between small and large first steps lies a window in which attention settles on the wrong tokens.
+
+Claim   The flow of p selects every relevant token after a small and after a large first step, but not after a medium one:
+        there it selects the right token in all sequences of one label and in none of the other.
+Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens, proof of Lemma
+        14: nothing is lost if the loss after the first step is below 1/(2n), or rather below what a lost token costs. What
+        happens above is measured here; which label is lost follows from the first move of p along v (ours).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from whichtoken.claims._figures import Figure, label_axes, plot_means
+from whichtoken.claims._statements import AtLeast, AtMost
+from whichtoken.claims.trained_embeddings._starts import draw_start, selected_share
+from whichtoken.lab import Claim, Every, Experiment, Grid, Mean, Measured, Rows, Share
+
+SMALL, MIDDLE, LARGE, SAFE = 100.0, 300.0, 2000.0, 8000.0
+OUTSIDE = AtLeast("window.{name}", 0.6, "lr = {lr:g}: share of runs that select every relevant token")
+INSIDE = AtMost("window.middle", 0.6, f"lr = {MIDDLE:g}: share of runs that select every relevant token")
+ONE_LABEL = AtLeast(
+    "window.one-label", 0.6, "share of failed runs that are right on one label and wrong on the other throughout"
+)
+# a coin would give a half; a pilot of 51 such runs gave 51
+WHICH_LABEL = AtLeast(
+    "window.which-label", 0.65, "runs that lose one label: share in which p starts to move along v against that label"
+)
+ALONG_VALUE = AtLeast("window.value", 0.2, f"failed runs at lr = {MIDDLE:g}: |cosine| of p and v, along which p grows")
+# proven: not one may fail
+LOSS_CONDITION = AtLeast(
+    "window.loss-condition", 1.0, "first loss below the cost of a lost token: share of runs with every relevant token"
+)
+# so that the claim before is not about a few lucky runs
+LOSS_SAFE = AtLeast(
+    "window.loss-safe", 0.5, f"lr = {SAFE:g}, p orthogonal to v: share of runs with first loss below that cost"
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    pairs: int = 32
+    length: int = 8
+    relevant: int = 4
+    irrelevant: int = 24
+    equal: bool = True
+    dim: int = 1024
+    lr: float = 2000.0
+    step: Literal["actual", "ideal", "flat"] = "actual"
+    arc_length: float = 100.0
+
+
+class SelectionWindow(Experiment[Point]):
+    id = "trained-embeddings/selection-window"
+    version = 3
+    presets = {
+        "quick": (
+            Grid(lr=[SMALL, MIDDLE, LARGE], step="actual", seeds=16),
+            Grid(lr=SAFE, step="flat", seeds=16),
+        ),
+        "full": (
+            Grid(
+                lr=[50.0, SMALL, 150.0, 200.0, MIDDLE, 500.0, 700.0, 1000.0, LARGE, 4000.0, SAFE],
+                step=["actual", "ideal", "flat"],
+                seeds=24,
+            ),
+        ),
+    }
+    method_fields = frozenset({"lr", "step", "arc_length"})
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.flows.cls import cls_flow
+        from whichtoken.theory.trained_embeddings.lemmas import loss_limit, lost_label
+
+        start = draw_start(point, rng)
+        path = cls_flow(*start.arguments, arc_length=point.arc_length)
+        share = selected_share(path, start)
+        scores, values = start.embeddings @ start.cls, start.embeddings @ start.value
+        counts, labels = start.data.counts, start.data.labels
+        p, means = path.positions[-1], path.scores
+        classes = start.data.counts.shape[1] - point.irrelevant
+        return {
+            "positive": share[1],
+            "negative": share[-1],
+            "complete": min(share.values()) == 1.0,
+            "one_label": sorted(share.values()) == [0.0, 1.0],
+            "first_loss": float(np.exp(path.log_losses[0])),
+            "loss_limit": loss_limit(values, counts, labels),
+            "lost": int(min(share, key=lambda sign: share[sign])),
+            "predicted_lost": lost_label(scores, values, counts, labels),
+            "cosine_with_value": float(p @ start.value / np.linalg.norm(p)),
+            "mean_scores": [
+                float(means[: point.relevant].mean()),
+                float(means[point.relevant : classes].mean()),
+                float(means[classes:].mean()),
+            ],
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+        actual = rows.where(step="actual")
+        for name, lr in (("small", SMALL), ("large", LARGE)):
+            yield OUTSIDE(Share(actual.where(lr=lr).values("complete")), name=name, lr=lr)
+        yield INSIDE(Share(actual.where(lr=MIDDLE).values("complete")))
+        failed = Rows(row for row in rows if not row.measured["complete"])
+        yield ONE_LABEL(Share(failed.values("one_label")))
+        known = Rows(row for row in failed if row.measured["one_label"])
+        yield WHICH_LABEL(Share(known.values("lost") == known.values("predicted_lost")))
+        yield ALONG_VALUE(Mean(np.abs(failed.where(lr=MIDDLE).values("cosine_with_value"))))
+        safe = Rows(row for row in rows if row.measured["first_loss"] < row.measured["loss_limit"])
+        yield LOSS_CONDITION(Every(safe.values("complete")))
+        largest = rows.where(step="flat", lr=SAFE)
+        yield LOSS_SAFE(Share(largest.values("first_loss") < largest.values("loss_limit")))
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        left, right = figure.subplots(1, 2)
+        for step in rows.levels("step"):
+            runs = rows.where(step=step)
+            plot_means(left, runs, "lr", "complete", "o-", step)
+            plot_means(right, runs, "lr", "first_loss", "o-", step)
+        right.axhline(rows[0].measured["loss_limit"], ls=":", color="grey", label="cost of a lost token")
+        label_axes(left, "Every relevant token selected", "first step", "share of runs", log="x", legend=True)
+        label_axes(right, "Loss after the first step", "first step", log="xy", legend=True)

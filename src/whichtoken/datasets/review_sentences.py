@@ -1,0 +1,134 @@
+"""Synthetic reviews in plain English, in which words matter to known and different degrees; needs no file."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["synthetic_reviews", "word_strengths"]
+
+NOISE = (0.03, 0.12, 0.25, 0.4)  # chance that a word of each strength stands in a review of the other label
+PRAISE = (
+    ("superb", "magnificent", "unforgettable", "breathtaking", "flawless"),
+    ("wonderful", "charming", "brilliant", "moving", "delightful", "gripping"),
+    ("pleasant", "funny", "fresh", "clever", "warm", "likeable"),
+    ("decent", "lively", "solid", "smooth", "curious", "bright"),
+)
+BLAME = (
+    ("unwatchable", "atrocious", "disastrous", "insulting", "worthless"),
+    ("terrible", "boring", "lifeless", "ridiculous", "dreadful", "clumsy"),
+    ("weak", "flat", "predictable", "noisy", "confused", "tedious"),
+    ("odd", "slow", "long", "thin", "plain", "loud"),
+)
+THINGS = (
+    "story", "plot", "acting", "script", "music", "camera work", "ending", "dialogue", "first half", "second half",
+    "cast", "direction", "pace", "opening scene", "final scene", "soundtrack", "editing", "lead actor", "lead actress",
+)  # fmt: skip
+OPENINGS = (
+    "I watched this film on a {day} evening with my {company}.",
+    "My {company} chose this one, so we went on {day}.",
+    "We saw it in the old cinema near the {place}.",
+    "It was shown on television last {day}.",
+    "This is a film about a {job} who comes back to a {place}.",
+)
+SENTENCES = (
+    "The {thing} is {word}.",
+    "I found the {thing} {word}.",
+    "The {thing} seemed {word} to me, and the {other} {second}.",
+    "I still think of the {word} {thing}.",
+    "The {word} {thing} and the {second} {other} stay in mind.",
+    "My {company} called the {thing} {word}.",
+    "For a {job} like me the {thing} was {word}.",
+)
+FILLERS = (
+    "There is a {job} in the story who lives near the {place}.",
+    "It takes about two hours.",
+    "The film plays in a {place} and later at the {second_place}.",
+    "We talked about the {thing} on the way home.",
+    "The {thing} came before the {other}.",
+    "A {job} meets a {second_job} there.",
+)
+SLOTS: dict[str, Sequence[str]] = {
+    "day": ("Monday", "Tuesday", "Friday", "Saturday", "Sunday"),
+    "company": ("sister", "brother", "neighbour", "wife", "husband", "friends", "parents", "daughter"),
+    "place": ("harbour", "station", "village", "castle", "lake", "city", "valley", "market", "forest"),
+    "job": ("teacher", "sailor", "doctor", "painter", "farmer", "lawyer", "singer", "detective", "baker"),
+}
+
+
+def word_strengths() -> dict[str, float]:
+    """P(positive | word) - P(negative | word) of every word that carries a sentiment; the others have 0.
+
+    Returns
+    -------
+    dict
+        From word to strength, between -1 and 1.
+
+    Examples
+    --------
+    >>> from whichtoken.datasets.review_sentences import word_strengths
+    >>> round(word_strengths()["superb"], 4), round(word_strengths()["terrible"], 4)
+    (0.94, -0.76)
+    """
+    strengths: dict[str, float] = {}
+    for words, sign in ((PRAISE, 1), (BLAME, -1)):
+        for level, noise in zip(words, NOISE, strict=True):
+            strengths.update(dict.fromkeys(level, sign * (1 - 2 * noise)))
+    return strengths
+
+
+def synthetic_reviews(n: int, rng: np.random.Generator) -> tuple[list[str], NDArray[np.int8]]:
+    """`n` texts of 4 to 10 sentences and their labels, -1 or +1, balanced at random.
+
+    A sentence carries one or two words of sentiment from one of four strengths, weaker ones more often. A word of strength k
+    takes the side of the label with probability 1 - NOISE[k], so that `word_strengths` is the exact posterior difference.
+
+    Parameters
+    ----------
+    n : int
+        Number of texts.
+    rng : numpy.random.Generator
+        Source of the texts and labels.
+
+    Returns
+    -------
+    tuple
+        Texts and labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.datasets.review_sentences import synthetic_reviews
+    >>> texts, labels = synthetic_reviews(100, np.random.default_rng(0))
+    >>> len(texts), sorted(set(labels.tolist()))
+    (100, [-1, 1])
+    """
+    if n < 1:
+        raise ValueError(f"n={n} must be at least 1")
+    labels = np.where(rng.random(n) < 0.5, 1, -1).astype(np.int8)
+    dice = random.Random(int(rng.integers(2**63)))  # one word at a time is ten times faster than with numpy
+    return [_review(int(label), dice) for label in labels], labels
+
+
+def _review(label: int, dice: random.Random) -> str:
+    body = [SENTENCES] * dice.randint(2, 5) + [FILLERS] * dice.randint(1, 4)
+    dice.shuffle(body)
+    return " ".join(dice.choice(kind).format(**_words(label, dice)) for kind in [OPENINGS, *body])
+
+
+def _words(label: int, dice: random.Random) -> dict[str, str]:
+    """A word for every slot of a sentence."""
+    slots = {name: dice.choice(words) for name, words in SLOTS.items()}
+    slots["second_place"], slots["second_job"] = dice.choice(SLOTS["place"]), dice.choice(SLOTS["job"])
+    slots["thing"], slots["other"] = dice.sample(THINGS, 2)
+    slots["word"], slots["second"] = _sentiment(label, dice), _sentiment(label, dice)
+    return slots
+
+
+def _sentiment(label: int, dice: random.Random) -> str:
+    strength = dice.choices(range(len(NOISE)), weights=(1, 2, 3, 4))[0]
+    side = label if dice.random() > NOISE[strength] else -label
+    return dice.choice((PRAISE if side > 0 else BLAME)[strength])

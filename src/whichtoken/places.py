@@ -1,6 +1,0 @@
-"""Where results are kept."""
-
-from pathlib import Path
-
-DEFAULT_FOLDER = Path("whichtoken-output")
-LEDGER_NAME = "whichtoken-results.sqlite"

@@ -1,0 +1,16 @@
+from .key_query_attention import KeyQueryAttention as KeyQueryAttention
+from .predictions import alternating_growth as alternating_growth
+from .predictions import directional_divergence as directional_divergence
+from .predictions import divergence_rate as divergence_rate
+from .predictions import effective_nonzeros as effective_nonzeros
+from .predictions import globally_optimal as globally_optimal
+from .predictions import inverse_mirror_map as inverse_mirror_map
+from .predictions import joint_flow_growth as joint_flow_growth
+from .predictions import locally_optimal as locally_optimal
+from .predictions import log_weight_norm as log_weight_norm
+from .predictions import mirror_map as mirror_map
+from .predictions import plain_divergence_rate as plain_divergence_rate
+from .predictions import proven_divergence_rate as proven_divergence_rate
+from .transformers import SentimentTransformer as SentimentTransformer
+from .transformers import TokenEncoder as TokenEncoder
+from .transformers import VisionTransformer as VisionTransformer

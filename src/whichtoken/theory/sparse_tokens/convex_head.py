@@ -1,0 +1,255 @@
+"""Linear readouts on fixed features, solved to the optimum: mean loss + (ridge / 2) |w|^2, bias unpenalized.
+
+Square loss is one linear system, logistic loss Newton's method, hinge loss a primal-dual interior-point method on the dual
+problem of support vectors: 0 <= a <= 1, y . a = 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_factor, cho_solve, qr, solve
+from scipy.linalg.lapack import dposv
+from scipy.special import expit
+
+from whichtoken.checks import check_choice, check_range
+from whichtoken.datasets.sparse_tokens import LOSSES
+from whichtoken.display.shown import Shown
+
+Array = NDArray[np.float64]
+MOST_STEPS = 100
+GAP = 1e-12
+KEPT = 0.995  # of the way to the boundary
+MOST_NEWTON_STEPS = 200
+NEWTON_TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class ConvexHead(Shown):
+    """A trained readout and how close it is to the optimum."""
+
+    readout: Array  # (p,)
+    bias: float
+    train_loss: float  # mean loss, without the ridge
+    train_error: float
+    objective: float
+    optimality: float  # norm of the gradient; for the hinge loss, the duality gap
+    iterations: int
+
+
+def fit_head(features: ArrayLike, labels: ArrayLike, ridge: float, loss: str = "logistic") -> ConvexHead:
+    """Train a readout and a bias.
+
+    Parameters
+    ----------
+    features : array_like of shape (n, p)
+        One row per sample.
+    labels : array_like of shape (n,)
+        -1 or +1, both present.
+    ridge : float
+        Weight of (1/2) |w|^2. 0 is accepted for logistic and square loss if the minimizer is unique.
+    loss : {"logistic", "square", "hinge"}, default="logistic"
+        What is minimized.
+
+    Returns
+    -------
+    ConvexHead
+        Readout, bias, and how close they are to the optimum.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.sparse_tokens import fit_head
+    >>> head = fit_head([[1.0], [2.0], [-1.0], [-2.0]], labels=[1, 1, -1, -1], ridge=0.1)
+    >>> head.train_error, round(abs(head.bias), 6), head.optimality < 1e-8
+    (0.0, 0.0, True)
+    """
+    check_choice("loss", loss, LOSSES)
+    if loss == "logistic":
+        return logistic_heads(features, labels, (ridge,))[0]
+    X, y = _check(features, labels, ridge, include_zero=loss != "hinge")
+    if loss == "square":
+        return _square(X, y, ridge)
+    rows, basis = _reduce(X)
+    w, b, gap, steps = support_vectors(rows, y, ridge)
+    head = _head(rows, y, w, b, ridge, np.maximum(1 - y * (rows @ w + b), 0).mean(), gap, steps)
+    return head if basis is None else replace(head, readout=basis @ head.readout)
+
+
+def logistic_heads(
+    features: ArrayLike,
+    labels: ArrayLike,
+    ridges: Sequence[float],
+    weights: ArrayLike | None = None,
+    tolerance: float = NEWTON_TOLERANCE,
+) -> list[ConvexHead]:
+    """Logistic readouts and biases for several ridges.
+
+    They share the reduction of the features, and each starts from the readout of the next stronger ridge.
+
+    Parameters
+    ----------
+    features, labels
+        As for `fit_head`.
+    ridges : sequence of float
+    weights : array (n,), optional
+        Weights of the samples in the mean loss; all the same by default.
+    tolerance : float
+        The last Newton step is the first whose decrement is below this, relative to the root of the objective. The error
+        after it is about the square of the one before.
+    """
+    X, y = _check(features, labels, min(ridges))
+    shares = np.full(len(y), 1 / len(y)) if weights is None else np.asarray(weights, dtype=float) / np.sum(weights)
+    rows, basis = _reduce(X)
+    design = np.hstack([rows, np.ones((len(y), 1))])
+    x = np.zeros(design.shape[1])
+    heads: dict[float, ConvexHead] = {}
+    for ridge in sorted(ridges, reverse=True):
+        x, iterations = _newton(design, y, shares, ridge, x, tolerance)
+        w, b = x[:-1], float(x[-1])
+        loss = float(shares @ np.logaddexp(0, -y * (design @ x)))
+        optimality = _gradient_norm(rows, -y * shares * expit(-y * (design @ x)), w, ridge)
+        head = _head(rows, y, w, b, ridge, loss, optimality, iterations)
+        heads[ridge] = head if basis is None else replace(head, readout=basis @ w)
+    return [heads[ridge] for ridge in ridges]
+
+
+def _check(features: ArrayLike, labels: ArrayLike, ridge: float, include_zero: bool = True) -> tuple[Array, Array]:
+    X, y = np.asarray(features, dtype=float), np.asarray(labels, dtype=float)
+    check_range("ridge", ridge, 0.0, math.inf, include_low=include_zero)
+    if X.ndim != 2 or y.shape != X.shape[:1] or not np.isfinite(X).all():
+        raise ValueError(f"features of shape {X.shape} and labels of shape {y.shape} must be finite, (n, p) and (n,)")
+    if set(np.unique(y)) != {-1.0, 1.0}:
+        raise ValueError(f"labels must contain -1 and +1 and nothing else; got {np.unique(y)[:5]}")
+    if ridge == 0 and X.shape[0] <= X.shape[1] + 1:
+        raise ValueError(f"ridge=0 needs more samples than parameters; got n={X.shape[0]} for p={X.shape[1]}")
+    return X, y
+
+
+def _reduce(X: Array) -> tuple[Array, Array | None]:
+    """Samples in at most n coordinates, and the basis (p, n) of these if there are fewer than p of them.
+
+    The optimal readout lies in the span of the samples.
+    """
+    n, p = X.shape
+    if p <= n:
+        return X, None
+    basis, triangle = qr(X.T, mode="economic", check_finite=False)
+    return np.ascontiguousarray(triangle.T), basis
+
+
+def _square(X: Array, y: Array, ridge: float) -> ConvexHead:
+    """Ridge regression, through the smaller of the two Gram matrices."""
+    n, p = X.shape
+    mean, level = X.mean(axis=0), y.mean()
+    centered, target = X - mean, (y - level) / n
+    if p <= n:
+        w = solve(centered.T @ centered / n + ridge * np.eye(p), centered.T @ target, assume_a="pos")
+    else:
+        w = centered.T @ solve(centered @ centered.T / n + ridge * np.eye(n), target, assume_a="pos")
+    b = level - mean @ w
+    slopes = X @ w + b - y
+    return _head(X, y, w, b, ridge, (slopes**2 / 2).mean(), _gradient_norm(X, slopes / n, w, ridge), 1)
+
+
+def _newton(design: Array, y: Array, shares: Array, ridge: float, x: Array, tolerance: float) -> tuple[Array, int]:
+    """Logistic regression from x by Newton's method with step halving; the last column of the design is the bias."""
+    penalty = np.append(np.full(len(x) - 1, ridge), 0.0)
+
+    def objective(z: Array) -> tuple[float, Array]:
+        margins = y * (design @ z)
+        return float(shares @ np.logaddexp(0, -margins) + penalty @ (z * z) / 2), margins
+
+    value, margins = objective(x)
+    for iteration in range(1, MOST_NEWTON_STEPS + 1):
+        wrong = expit(-margins)
+        gradient = (-y * shares * wrong) @ design + penalty * x
+        root = np.sqrt(shares * wrong * (1 - wrong))[:, None] * design
+        hessian = root.T @ root
+        hessian.flat[:: len(x) + 1] += penalty
+        if ridge == 0 and np.abs(margins).max() > 100:
+            raise ValueError("ridge=0 with separable samples has no minimizer; use ridge above 0 or more samples")
+        _, step, failed = dposv(hessian, gradient)  # LAPACK itself: small systems are cheaper than their checks
+        if failed:
+            raise ValueError(f"ridge={ridge} leaves the minimizer undetermined; use a larger one, or fewer features")
+        decrease = gradient @ step
+        length = 1.0
+        trial, margins = objective(x - step)
+        # below the rounding of the objective a full step is always right
+        while decrease > 1e-13 * value and trial > value - 1e-4 * length * decrease:
+            length /= 2
+            trial, margins = objective(x - length * step)
+        x, value = x - length * step, trial
+        if decrease <= tolerance**2 * value:
+            return x, iteration
+    return x, MOST_NEWTON_STEPS
+
+
+def support_vectors(X: Array, y: Array, ridge: float) -> tuple[Array, float, float, int]:
+    """Readout (p,), bias, duality gap of the mean objective, and steps, for features (n, p) and labels -1 and +1."""
+    n = len(y)
+    F = y[:, None] * X / math.sqrt(n * ridge)
+    a, u, s, t, bias = np.full(n, 0.5), np.full(n, 0.5), np.ones(n), np.ones(n), 0.0  # u = 1 - a, without rounding to 0
+    steps, gap = 0, 1.0
+    while gap > GAP and steps < MOST_STEPS:
+        steps += 1
+        system = _NewtonSystem(F, y, a, u, s, t, bias)
+        # Mehrotra's predictor tells how far complementarity can fall, his corrector aims there
+        da, _, ds, dt = system.direction(0.0, 0.0, 0.0)
+        length = _longest([a, u, s, t], [da, -da, ds, dt])
+        gap = float(a @ s + u @ t) / (2 * n)
+        predicted = float((a + length * da) @ (s + length * ds) + (u - length * da) @ (t + length * dt)) / (2 * n)
+        da, dbias, ds, dt = system.direction(gap * (predicted / gap) ** 3, da * ds, -da * dt)
+        length = KEPT * _longest([a, u, s, t], [da, -da, ds, dt])
+        a, u, bias = a + length * da, u - length * da, bias + length * dbias
+        s, t = s + length * ds, t + length * dt
+    w = F.T @ a / math.sqrt(n * ridge)
+    objective = np.maximum(1 - y * (X @ w + bias), 0).mean() + ridge / 2 * w @ w
+    return w, bias, float(objective - (a.mean() - ridge / 2 * w @ w)), steps
+
+
+class _NewtonSystem:
+    """The optimality conditions, linearized: (F F^T + D) da + y dbias = ..., y . da = ..., D diagonal."""
+
+    def __init__(self, F: Array, y: Array, a: Array, u: Array, s: Array, t: Array, bias: float) -> None:
+        self.F, self.y, self.a, self.u, self.s, self.t = F, y, a, u, s, t
+        self.residual = F @ (F.T @ a) - 1 + bias * y - s + t
+        self.diagonal = s / a + t / u
+        scaled = F / np.sqrt(self.diagonal)[:, None]
+        self.factor = cho_factor(np.eye(F.shape[1]) + scaled.T @ scaled)
+        self.border = self._solve(y)
+
+    def _solve(self, right: Array) -> Array:
+        """Woodbury: the inverse of a diagonal plus a matrix of rank p."""
+        plain = right / self.diagonal
+        return np.asarray(plain - self.F @ cho_solve(self.factor, self.F.T @ plain) / self.diagonal)
+
+    def direction(self, target: float, low: Array | float, high: Array | float) -> tuple[Array, float, Array, Array]:
+        """Step in (a, bias, s, t) towards a s = u t = target, with second-order terms `low` and `high`."""
+        a, u, s, t = self.a, self.u, self.s, self.t
+        rest_s, rest_t = (target - low) / a - s, (target - high) / u - t
+        free = self._solve(rest_s - rest_t - self.residual)
+        dbias = float(self.y @ (self.a + free)) / float(self.y @ self.border)
+        da = free - dbias * self.border
+        return da, dbias, rest_s - s / a * da, rest_t + t / u * da
+
+
+def _longest(values: list[Array], changes: list[Array]) -> float:
+    """Largest multiple of a step, at most 1, that leaves no value negative."""
+    value, change = np.concatenate(values), np.concatenate(changes)
+    falling = change < 0
+    return float(np.min(-value[falling] / change[falling], initial=1.0))
+
+
+def _gradient_norm(X: Array, slopes: Array, w: Array, ridge: float) -> float:
+    return math.hypot(float(np.linalg.norm(X.T @ slopes + ridge * w)), float(slopes.sum()))
+
+
+def _head(
+    X: Array, y: Array, w: Array, b: float, ridge: float, loss: float, optimality: float, iterations: int
+) -> ConvexHead:
+    error = float((y * (X @ w + b) <= 0).mean())
+    return ConvexHead(w, float(b), float(loss), error, float(loss + ridge / 2 * w @ w), float(optimality), iterations)

@@ -1,0 +1,15 @@
+from .attention import attend as attend
+from .attention import selection_sets as selection_sets
+from .attention import signed_frequency as signed_frequency
+from .attention import token_classes as token_classes
+from .cls_model import ClsAttention as ClsAttention
+from .cls_training import start_cls as start_cls
+from .cls_training import train_cls as train_cls
+from .decisions import certify as certify
+from .decisions import minimal_deletions as minimal_deletions
+from .lemmas import explain_theorem as explain_theorem
+from .one_step import one_step_error as one_step_error
+from .torch_modules import ClsAttentionModule as ClsAttentionModule
+from .torch_modules import TwoLayerAttentionModule as TwoLayerAttentionModule
+from .training_loop import Safeguards as Safeguards
+from .training_loop import TrainingPlan as TrainingPlan

@@ -1,0 +1,94 @@
+"""The one-layer and the two-layer model as ordinary torch modules on padded token ids: literal, for checks and GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from whichtoken.datasets.token_counts import as_counts
+from whichtoken.theory.trained_embeddings.cls_model import ClsModel
+
+PADDING = -1
+
+
+class ClsAttentionModule(nn.Module):
+    """f(X) = softmax(p^T E_X^T) E_X v, equation (1) of Wu, Shevchenko, Oymak, Mondelli: the textbook form, on padded token ids.
+
+    Parameters
+    ----------
+    model : ClsAttention
+        Where the parameters start.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> from whichtoken.theory.trained_embeddings import ClsAttention, ClsAttentionModule
+    >>> model = ClsAttention(np.eye(2), cls=np.zeros(2), value=np.array([1.0, -1.0]))
+    >>> ids = torch.tensor([[0, 0, 0, 1], [0, 1, -1, -1]])  # -1 fills up the shorter document
+    >>> ClsAttentionModule(model)(ids).tolist()
+    [0.5, 0.0]
+    """
+
+    def __init__(self, model: ClsModel) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding.from_pretrained(torch.tensor(model.embeddings), freeze=False)  # type: ignore[no-untyped-call]
+        self.cls = nn.Parameter(torch.tensor(model.cls))
+        self.value = nn.Parameter(torch.tensor(model.value))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Outputs (batch,) of ids (batch, T); places behind the end of a document hold PADDING."""
+        padding = ids == PADDING
+        tokens = self.first_layer(self.embedding(ids.clamp(min=0)), padding)  # (batch, T, d)
+        weights = _softmax(tokens @ self.cls, padding)
+        return (weights * (tokens @ self.value)).sum(dim=1)
+
+    def first_layer(self, tokens: Tensor, padding: Tensor) -> Tensor:
+        return tokens
+
+    def loss(self, ids: Tensor, labels: Tensor) -> Tensor:
+        """Mean logistic loss; labels (batch,) are -1 or +1."""
+        return nn.functional.softplus(-labels * self(ids)).mean()
+
+
+class TwoLayerAttentionModule(ClsAttentionModule):
+    """The two-layer model in torch: attention behind LayerNorm(softmax(E_X E_X^T) E_X + E_X), equation (36) of the same paper.
+
+    Parameters
+    ----------
+    model : TwoLayerAttention
+        Where the parameters start.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> from whichtoken.theory.trained_embeddings import TwoLayerAttentionModule
+    >>> from whichtoken.theory.trained_embeddings.two_layer import TwoLayerAttention
+    >>> model = TwoLayerAttention.start(vocabulary=5, dim=8, rng=np.random.default_rng(0), dtype=np.float64)
+    >>> ours, textbook = model.decision([[1, 0, 2, 0, 0]]), TwoLayerAttentionModule(model)(torch.tensor([[0, 2, 2]]))
+    >>> bool(abs(ours[0] - textbook.item()) < 1e-12)
+    True
+    """
+
+    def first_layer(self, tokens: Tensor, padding: Tensor) -> Tensor:
+        mixed = _softmax(tokens @ tokens.mT, padding[:, None, :]) @ tokens + tokens
+        return nn.functional.layer_norm(mixed, mixed.shape[-1:])
+
+
+def _softmax(logits: Tensor, padding: Tensor) -> Tensor:
+    """Softmax over the last axis; padding has no weight, also where there is nothing else: -inf would make that nan."""
+    filled = logits.masked_fill(padding, torch.finfo(logits.dtype).min)
+    return torch.softmax(filled, dim=-1).masked_fill(padding, 0.0)
+
+
+def padded_ids(counts: Any, rows: Any = slice(None)) -> Tensor:
+    """Token ids (batch, longest document) of rows of a count matrix, padded with PADDING."""
+    chosen = as_counts(as_counts(counts)[rows])
+    lengths = np.asarray(chosen.sum(axis=1))
+    ids = np.full((len(lengths), max(1, int(lengths.max(initial=0)))), PADDING, dtype=np.int64)
+    ids[np.arange(ids.shape[1]) < lengths[:, None]] = np.repeat(chosen.indices, chosen.data)
+    return torch.from_numpy(ids)

@@ -1,0 +1,172 @@
+"""The report as its readers meet it: in a browser, at three widths, in the light and in the dark, by keyboard alone."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from browser import THEMES, WIDTHS
+from whichtoken.app import write_report
+from whichtoken.app.pages.overview import overview_page
+from whichtoken.app.pages.theories import THEORIES
+from whichtoken.display.panels import panels
+from whichtoken.lab import reproduce
+from whichtoken.lab.record import recorded_runs
+from whichtoken.lab.worker import work
+
+pytestmark = pytest.mark.browser
+
+NASTY = """</script><script>document.title='run'</script><img src=x onerror="document.title='run'">\u202e`<b>`"""
+
+
+def recorded_studies():
+    return list(recorded_runs().values())
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """Pages of toys, of which one has a hostile title, and an overview of what is on record."""
+    out, toys = tmp_path_factory.mktemp("out"), tmp_path_factory.mktemp("toys")
+    for path in (Path(__file__).parents[2] / "toys").glob("[mf]*.py"):
+        (toys / path.name).write_text(path.read_text())
+    text = (toys / "mean.py").read_text().replace("toy/mean", "toy/nasty").replace('"quick": {"mean', '"quick": {"no')
+    text = text.replace("The mean of shifted normals", NASTY).replace("the mean is the shift", NASTY.replace('"', "'"))
+    (toys / "nasty.py").write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("whichtoken.lab.engines.LocalEngine.map", lambda self, tasks: ((t, work(t)) for t in tasks))
+        patch.setenv("WHICHTOKEN_EXPERIMENTS", str(toys))
+        [mean, *_] = reproduce(["toy/mean", "toy/faults", "toy/nasty"], out=out)
+        reproduce(["toy/mean"], overrides={"factor": [1.2]}, seeds=4, out=out)
+        write_report(out)
+        [panel] = panels(lambda figure: mean.experiment.draw(mean.rows, figure), "toy").svgs
+        studies = [
+            replace(study, verdicts=study.verdicts[:2]) for study in recorded_studies() if study.preset == "quick"
+        ]
+        figures = {theory.figure: panel for theory in THEORIES}
+        (out / "report" / "overview.html").write_text(overview_page(studies, figures))
+        yield out / "report"
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ["overview", "toy-mean"])
+def test_page_fits_and_hinders_nobody(report, visit, name, width, theme):
+    made = visit(report / f"{name}.html", width, theme)
+    made.page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true })")
+    assert made.overflow() == 0
+    if width != 800:  # at which nothing stands that does not stand elsewhere, and to look takes seconds
+        assert made.violations() == []
+
+
+@pytest.mark.parametrize("name", ["disagreements", "reading", "toy-faults", "toy-nasty"])
+def test_texts_fit_and_hinder_nobody(report, visit, name):
+    made = visit(report / f"{name}.html", 360, "dark")
+    assert made.overflow() == 0
+    assert made.violations() == []
+
+
+def shown(page):
+    return page.locator("tbody tr:visible").count()
+
+
+def test_table_filters_sorts_and_remembers(report, visit):
+    page = visit(report / "overview.html").page
+    every = page.locator("tbody tr").count()
+    assert every > 50
+    assert shown(page) == 40, "no wall: a long table begins with its first rows"
+    assert page.locator("output").text_content() == f"the first 40 of {every}"
+    page.get_by_label("search").fill("divergence  max-margin")
+    assert 0 < shown(page) < every
+    assert page.url.endswith("#text=divergence++max-margin")
+    page.get_by_role("button", name="Show all").click()
+    page.wait_for_function(f"document.querySelector('output').textContent === '{every} in all'")
+    assert shown(page) == every
+    page.get_by_label("theory").select_option("mirror descent")
+    assert page.locator("output").text_content() == f"{shown(page)} of {every}"
+    assert set(page.locator("tbody tr:visible td:nth-child(3)").all_text_contents()) == {"mirror descent"}
+    page.get_by_label("state").select_option(label="undecided")
+    assert "state=inconclusive" in page.url
+    assert 0 < shown(page) < every
+    page.get_by_label("state").select_option("")
+    kept = page.url
+    assert shown(visit(kept).page) == shown(page), "the address keeps the choice"
+
+    page.get_by_label("theory").select_option("")
+    page.get_by_role("button", name="claim", exact=True).click()
+    claims = page.locator("tbody td:nth-child(2)").all_text_contents()
+    page.get_by_role("button", name="claim", exact=True).click()
+    assert page.locator("tbody td:nth-child(2)").all_text_contents() == claims[::-1]
+    assert page.locator("th[aria-sort=descending]").text_content() == "claim"
+
+
+def test_keyboard_alone_filters_and_opens_what_is_folded(report, visit):
+    made = visit(report / "index.html")
+    page, stops = made.page, made.tab_stops()
+    assert stops[0] == "a To the content"
+    for name in ("a Overview", "a Disagreements", "a How to read verdicts", "button Show all", "button claim"):
+        assert name in stops
+    page.get_by_label("state").focus()
+    page.keyboard.type("agr")
+    assert page.get_by_label("state").input_value() == "agrees"
+    assert set(page.locator("tbody tr:visible td:first-child").all_text_contents()) == {"agrees"}
+    page.goto((report / "toy-mean.html").as_uri())
+    page.locator("summary").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("details").first.get_attribute("open") is not None
+
+
+def test_link_to_a_folded_verdict_unfolds_it(report, visit):
+    page = visit(report / "index.html").page
+    page.get_by_role("link", name="the mean is the shift").first.click()
+    page.locator("tr:target").wait_for(state="visible")
+
+
+def test_figure_is_saved_as_a_picture(report, visit, tmp_path):
+    page = visit(report / "toy-mean.html", width=800).page
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Figure (PNG)").first.click()
+    saved.value.save_as(tmp_path / "figure.png")
+    assert saved.value.suggested_filename.endswith(".png")
+    picture = (tmp_path / "figure.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) > 20_000, "it is not empty"
+
+
+def test_hostile_titles_are_shown_and_not_run(report, visit):
+    for name in ("index.html", "toy-nasty.html"):
+        page = visit(report / name).page
+        page.wait_for_timeout(100)
+        assert "whichtoken" in page.title()
+        assert "onerror=" in page.content()
+        assert page.locator("img").count() == 0
+        assert "\u202e" not in page.content()
+    assert "</script><script>document.title='run'" in visit(report / "toy-nasty.html").page.locator("h1").inner_text()
+
+
+def test_page_is_readable_without_its_script(report, visit):
+    page = visit(report / "index.html", java_script_enabled=False).page
+    assert shown(page) == 3
+    assert page.locator("form").count() == 0
+
+
+def layouts(session):
+    """How often the browser has laid out the page."""
+    [count] = [
+        item["value"] for item in session.send("Performance.getMetrics")["metrics"] if item["name"] == "LayoutCount"
+    ]
+    return count
+
+
+def test_thousand_claims_filter_at_once_and_twice_as_many_keep_the_page_light(visit, tmp_path):
+    studies = recorded_studies()
+    assert len(overview_page([*studies, *(replace(study, preset="other") for study in studies)]).encode()) < 400_000
+    (tmp_path / "record.html").write_text(overview_page(studies))
+    page = visit(tmp_path / "record.html").page
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    before = layouts(session)
+    page.evaluate(
+        "(() => { const field = document.querySelector('input[type=search]');"
+        "field.value = 'limit'; field.dispatchEvent(new Event('input', {bubbles: true})); document.body.offsetHeight })()"
+    )
+    assert layouts(session) - before < 10, "once or twice for all rows, not for each of them"

@@ -1,0 +1,166 @@
+"""Files become saved models; what is wrong with a file is a sentence, and nothing is written then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from whichtoken.app.cli.models import apply_model
+from whichtoken.app.evaluation import Scheme, add_predictions
+from whichtoken.app.fitting import GroupRoles, fit_bags, fit_groups, read_mapping
+from whichtoken.app.readers.bags import read_bag_table
+from whichtoken.errors import UsageError
+from whichtoken.estimators.groups.classifier import GroupClassifier
+
+
+def bag_frame(bags: int = 80, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    rows = []
+    for i in range(bags):
+        X = rng.standard_normal((rng.integers(3, 9), 3))
+        X[0, 0] += 6 * (i % 2)
+        rows += [(f"b{i}", "yes" if i % 2 else "no", *x) for x in X]
+    return pd.DataFrame(rows, columns=["bag", "label", "u", "v", "w"])
+
+
+def group_frame(rows: int = 200) -> pd.DataFrame:
+    table = pd.DataFrame(
+        np.random.default_rng(0).standard_normal((rows, 6)), columns=["a_1", "a_2", "b_1", "b_2", "c_1", "age"]
+    )
+    table["label"] = (table["b_1"] + table["b_2"] + table["age"] > 0).astype(int)
+    return table
+
+
+def write(table: pd.DataFrame, path: Path) -> Path:
+    {
+        ".csv": lambda: table.to_csv(path, index=False),
+        ".tsv": lambda: table.to_csv(path, index=False, sep="\t"),
+        ".parquet": lambda: table.to_parquet(path, index=False),
+        ".jsonl": lambda: table.to_json(path, orient="records", lines=True, double_precision=15),
+    }[path.suffix]()
+    return path
+
+
+def predictions(folder: Path, path: Path) -> pd.DataFrame:
+    found = apply_model(folder, path)
+    return add_predictions(found.table, found.classes, found.probabilities())
+
+
+@pytest.mark.parametrize("kind", [".csv", ".tsv", ".parquet", ".jsonl"])
+def test_bags_of_every_kind_of_file(kind: str, tmp_path: Path) -> None:
+    table = bag_frame()
+    shuffled = table.sample(frac=1, random_state=0)  # rows of a bag need not be neighbors
+    found = read_bag_table(write(shuffled, tmp_path / f"t{kind}"))
+    assert found.features == ("u", "v", "w")
+    for i, name in enumerate(found.ids):
+        wanted = shuffled[shuffled["bag"] == name]
+        np.testing.assert_allclose(found.bags[i], wanted[["u", "v", "w"]], rtol=1e-9)
+        assert found.labels[i] == wanted["label"].iloc[0]
+
+
+def test_bags_are_fitted_saved_and_predicted(tmp_path: Path) -> None:
+    path = write(bag_frame(), tmp_path / "t.csv")
+    report = fit_bags(path, tmp_path / "model")
+    assert (report.training, report.test) == (60, 20)
+    assert report.ours.accuracy >= report.baseline.accuracy >= 0.7
+    predicted = predictions(tmp_path / "model", write(bag_frame(seed=1), tmp_path / "new.csv"))
+    assert list(predicted.columns) == ["bag", "label", "predicted", "probability_no", "probability_yes"]
+    truth = ["yes" if i % 2 else "no" for i in range(80)]
+    assert np.mean(predicted["predicted"] == truth) > 0.9
+
+
+def test_mean_pooling_is_said(tmp_path: Path) -> None:
+    table = pd.DataFrame(np.random.default_rng(0).standard_normal((800, 2)), columns=["u", "v"])
+    table["bag"] = np.arange(800) // 8
+    table["label"] = table["bag"] % 2
+    table["u"] += 0.35 * table["label"]  # a little in every instance: the mean sees most of it
+    report = fit_bags(write(table, tmp_path / "t.csv"), tmp_path / "model")
+    assert report.notes == ("attention did not lower the validated loss: bags are pooled by the mean",)
+
+
+def test_groups_are_fitted_saved_and_predicted(tmp_path: Path) -> None:
+    path = write(group_frame(), tmp_path / "t.csv")
+    report = fit_groups(path, tmp_path / "model", GroupRoles("_", covariates=["age"]))
+    model = GroupClassifier.load(tmp_path / "model")
+    assert report.notes == ("selected 1 of 3 groups: b", str(model.comparison_))
+    assert report.ours.accuracy > 0.9
+    predicted = predictions(tmp_path / "model", path)
+    assert np.mean(predicted["predicted"] == group_frame()["label"]) > 0.9
+    pd.testing.assert_frame_equal(predicted[list(group_frame().columns)].astype(float), group_frame().astype(float))
+
+
+def test_groups_that_all_matter_are_said_to_be_kept(tmp_path: Path) -> None:
+    table = group_frame().drop(columns="age")
+    table["label"] = (table[["a_1", "b_2", "c_1"]].sum(axis=1) > 0).astype(int)
+    report = fit_groups(write(table, tmp_path / "t.csv"), tmp_path / "model", GroupRoles("_"))
+    assert report.notes[0].startswith("kept all 3 groups, as the selection found predicts less well; by attention: ")
+    found = GroupClassifier.load(tmp_path / "model").comparison_
+    assert report.notes[1] == str(found)
+    assert found.fewer > found.whole
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda t: t.drop(columns="bag"), "has no column 'bag'; columns: label, u, v, w"),
+        (lambda t: t.drop(columns="label"), "has no column 'label'"),
+        (lambda t: t[["bag", "label"]], "has no feature columns besides bag, label"),
+        (lambda t: t.assign(u=["x", *t["u"][1:]]), "column 'u' holds 'x' in row 1; features must be finite numbers"),
+        (lambda t: t.assign(v=""), "column 'v' is empty in every row; leave it out"),
+        (lambda t: t.assign(label=["yes", *t["label"][1:]]), "bag b0 has several labels; a bag must have one"),
+        (lambda t: t.assign(label="yes"), "has one class only, 'yes'; a classifier needs at least two"),
+        (lambda t: t[t["bag"].isin(["b0", "b1"])], "class 'no' has one row only"),
+        (lambda t: t[:0], "has no rows"),
+    ],
+)
+def test_damaged_bag_tables(damage, message: str, tmp_path: Path) -> None:
+    path = write(damage(bag_frame()), tmp_path / "t.csv")
+    with pytest.raises(UsageError, match=message):
+        fit_bags(path, tmp_path / "model")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_other_damage_to_files(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    path = write(bag_frame(), tmp_path / "t.parquet")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(UsageError, match=r"t\.parquet cannot be read as parquet"):
+        fit_bags(path, model)
+    table = bag_frame()
+    table.to_csv(tmp_path / "t.csv", index=False, sep=";")
+    with pytest.raises(UsageError, match="is ';' the separator"):
+        fit_bags(tmp_path / "t.csv", model)
+    table.assign(bag="é").to_csv(tmp_path / "latin.csv", index=False, encoding="latin-1")
+    with pytest.raises(UsageError, match="is not UTF-8"):
+        fit_bags(tmp_path / "latin.csv", model)
+    with pytest.raises(UsageError, match="does not exist"):
+        fit_bags(tmp_path / "absent.csv", model)
+    assert not model.exists()
+
+
+def test_a_folder_of_something_else_is_refused_before_the_fit(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a model folder"):
+        fit_bags(write(bag_frame(), tmp_path / "t.csv"), tmp_path)
+
+
+def test_damaged_group_tables(tmp_path: Path) -> None:
+    path = write(group_frame(), tmp_path / "t.csv")
+    with pytest.raises(UsageError, match="has no column 'z'"):
+        fit_groups(path, tmp_path / "model", GroupRoles({"a": ["a_1"], "b": ["z"]}))
+    with pytest.raises(UsageError, match="no column name contains the prefix character ' '"):
+        fit_groups(path, tmp_path / "model", GroupRoles(" ", covariates=list(group_frame().columns[:-1])))
+    with pytest.raises(UsageError, match=r"a test share of 1\.5 is not possible"):
+        fit_groups(path, tmp_path / "model", GroupRoles("_"), Scheme(test_share=1.5))
+    assert not (tmp_path / "model").exists()
+
+
+def test_mappings_are_json_objects(tmp_path: Path) -> None:
+    (tmp_path / "g.json").write_text('{"a": ["a_1", "a_2"]}')
+    assert read_mapping(tmp_path / "g.json") == {"a": ["a_1", "a_2"]}
+    for content in ("[1]", '{"a": 3}', "{"):
+        (tmp_path / "g.json").write_text(content)
+        with pytest.raises(UsageError, match=r"g\.json"):
+            read_mapping(tmp_path / "g.json")

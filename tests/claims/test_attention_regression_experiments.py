@@ -1,0 +1,77 @@
+"""What the claims about attention regression rely on: fields that are refused, brute force, moments and floors."""
+
+import numpy as np
+import pytest
+
+from whichtoken.claims.attention_regression._training import _damped_errors
+from whichtoken.claims.attention_regression.limit import Limit, Point
+from whichtoken.claims.attention_regression.tokens import MOMENTS, law_floor
+from whichtoken.claims.attention_regression.tokens import Point as TokenPoint
+from whichtoken.datasets.attention_regression import LAWS
+from whichtoken.errors import UsageError
+from whichtoken.lab.discovery import experiments
+from whichtoken.lab.experiment import Row, Rows
+from whichtoken.lab.plan import make_plan
+from whichtoken.theory.attention_regression import excess_floor, gram_rate
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "accepted"),
+    [
+        ("convergence", "setting", "'population', 'tokens' or 'rate'"),
+        ("convergence", "start", "'same' or 'own'"),
+        ("ablation", "variant", "'full', 'no-gram', .* or 'no-centering'"),
+        ("ablation", "start", "'spectral', 'random', 'saddle' or 'flipped'"),
+        ("gauge", "gauge", "'balanced', 'orthogonal', 'skewed' or 'symmetric'"),
+        ("tokens", "law", "'gaussian', 'uniform', 'sign', 'laplace' or 'student'"),
+        ("transformer", "task", "'characters' or 'head'"),
+    ],
+)
+def test_unknown_choices_are_refused_before_anything_runs(name, field, accepted):
+    with pytest.raises(UsageError, match=f"{field}='other' is not accepted .* should be {accepted}"):
+        make_plan(experiments()[f"attention-regression/{name}"], overrides={field: "other"})
+
+
+@pytest.mark.parametrize("context", [0, 1])
+def test_a_limit_needs_a_context(context):
+    with pytest.raises(ValueError, match=f"context={context} must be at least 2 tokens"):
+        Limit().run(Point(context=context), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(("logit_norm", "beyond"), [(1.25, False), (1.6, True)])
+def test_only_logits_beyond_the_bound_break_the_law(logit_norm, beyond):
+    """At 1.25 the operator norm is 0.563: the error falls more slowly than 1/n on short contexts only."""
+    rows = []
+    for context in (20, 40):
+        point = Point(logit_norm=logit_norm, context=context, tokens=80)
+        measured = Limit().run(point, np.random.default_rng(0))
+        rows += [Row(point, seed, "ok", "", measured, 0.0, "0", Limit().predict(point)) for seed in range(2)]
+    codes = {claim.code for claim in Limit().judge(Rows(rows))}
+    assert (f"limit.breakdown.plain.q{logit_norm:g}" in codes) == beyond
+    assert (f"limit.coverage.plain.q{logit_norm:g}.n20" in codes) != beyond
+
+
+def test_brute_force_measures_what_the_layer_does():
+    """Two ways to the same error, from other draws and through other code."""
+    point = Point(context=400, tokens=80_000)
+    measured = Limit().run(point, np.random.default_rng(0))
+    assert measured["brute_error"] == pytest.approx(measured["scaled_error"], rel=0.1)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "uniform", "sign", "laplace"])
+def test_moments_of_a_law_are_those_of_its_tokens(law):
+    tokens = LAWS[law]((1000, 1000), np.random.default_rng(0))
+    np.testing.assert_allclose(MOMENTS[law], [np.mean(tokens**4), np.mean(tokens**6)], rtol=0.03)
+
+
+def test_floor_of_gaussian_tokens_is_that_of_the_theory():
+    point = TokenPoint(logit_norm=0.01)
+    theory = 2 * excess_floor("stored", np.eye(point.dim), point.noise, point.tokens, point.logit_norm) / point.dim
+    assert law_floor(point) == pytest.approx(theory, rel=1e-3)
+
+
+def test_damped_errors_shrink_at_the_slowest_direction_by_the_damped_rate():
+    sizes, wrong = np.array([1.0, 0.1, 0.01]), np.zeros((3, 3))
+    wrong[2, 2] = 1.0
+    first, second = _damped_errors(np.diag(sizes), wrong, [0.02, 0.02], 0.25)
+    assert np.sum(second**2) / np.sum(first**2) == pytest.approx(gram_rate(sizes, 0.25, damping=0.02))

@@ -1,0 +1,109 @@
+"""What the claims on optimizers rely on."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from whichtoken.claims._statements import values_with_failures
+from whichtoken.claims.optimizers._methods import METHODS, OWN_NORMS, Method, train_with
+from whichtoken.claims.optimizers.labels import add_wrong_labels, attention_weights, single_token_is_best
+from whichtoken.claims.optimizers.margins import Margins, Point
+from whichtoken.claims.optimizers.momentum import three_tokens
+from whichtoken.datasets import AttentionTokens, MulticlassTokens
+from whichtoken.flows.margin_norms import NORMS
+from whichtoken.lab.experiment import Row, Rows
+
+
+def test_every_method_can_be_asked_for_and_claims_a_norm_that_is_measured():
+    asked = {point["method"] for grid in Margins.presets["full"] for point in grid.points({})}
+    assert asked == set(METHODS)
+    assert {method.norm for method in METHODS.values()} <= {*NORMS, *OWN_NORMS, ""}
+
+
+def cross_entropy(problem, i, weights):
+    outputs = (weights @ problem.tokens[i]) @ problem.decoders.T
+    return np.logaddexp.reduce(outputs) - outputs[problem.labels[i]]
+
+
+def test_a_single_token_is_best_where_no_mixture_of_two_is_better():
+    """The loss is convex in the weights: if some mixture is better than the best token, so is one of it and a second token."""
+    problem = MulticlassTokens(sequences=40, length=4, dim=4, classes=4).sample(np.random.default_rng(0))
+    single = single_token_is_best(problem)
+    assert 5 < single.sum() < 35
+    for i, expected in enumerate(single):
+        tokens = np.eye(4)
+        best = min(range(4), key=lambda k: cross_entropy(problem, i, tokens[k]))
+        mixed = [0.999 * tokens[best] + 0.001 * tokens[k] for k in range(4) if k != best]
+        least = min(cross_entropy(problem, i, mixture) for mixture in mixed)
+        assert (cross_entropy(problem, i, tokens[best]) <= least) == expected
+
+
+def test_wrong_labels_are_the_share_that_was_asked_for():
+    problem = AttentionTokens().sample(np.random.default_rng(0))
+    noisy = add_wrong_labels(problem, 0.3)
+    wrong = noisy.labels.reshape(6, 10) != problem.labels[:, None]
+    assert (wrong.sum(axis=1) == 3).all()
+
+
+def test_attention_is_a_distribution():
+    problem = AttentionTokens().sample(np.random.default_rng(0))
+    largest, attended = attention_weights(problem, np.random.default_rng(1).standard_normal((10, 10)))
+    np.testing.assert_allclose(attended.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(largest, attended.max(axis=1))
+
+
+def test_momentum_is_what_misses_the_margin_of_three_tokens():
+    problem, start = three_tokens()
+    ahead = np.array(
+        [[2.0, -1.0], [-1.0, 2.0]]
+    )  # of the second token, of the third; by symmetry (1, 1) is best for both
+    reached = {}
+    for momentum in (0.0, 0.99):
+        method = Method("", "normalized-gd", {"lr": 0.5, "momentum": momentum})
+        run = train_with(method, problem, start, 8000)
+        assert run.selected.tolist() == [0]
+        reached[momentum] = (ahead @ run.final.direction[:, 0]).min() / np.sqrt(0.5)
+    assert reached[0.0] > 0.999
+    assert reached[0.99] < 0.95
+
+
+@dataclass(frozen=True)
+class Shares:
+    own: float
+    half: float
+    other: float
+
+
+def row(seed, name, shares):
+    norm = METHODS[name].norm
+    measured = {
+        "shares": {norm: shares.own, "l1": shares.other},
+        "half": {norm: shares.half},
+        "curves": {norm: [0.0, 0.0, 1 - 4 * (1 - shares.own), shares.half, shares.own]},
+        "clock": [1, 2, 4, 8, 16],
+        "gap": 0.0,
+    }
+    return Row(Point(method=name), seed, "ok", "", measured, 0.0, "0")
+
+
+def test_judged_numbers_are_those_of_the_rows():
+    rows = Rows(row(seed, "sign", Shares(0.98, 0.96, 0.5)) for seed in range(4))
+    claims = {claim.code: claim.settle(0.95).measured for claim in Margins().judge(rows)}
+    assert claims["margins.own.sign"] == pytest.approx(0.98)
+    assert claims["margins.limit.sign"] == pytest.approx(1.0)
+    assert claims["margins.dominance.sign"] == pytest.approx(0.48)
+    assert claims["margins.rate.sign"] == pytest.approx(-1.0)
+
+
+def test_failed_runs_count_against_the_share():
+    good = [row(seed, "sign", Shares(1.0, 1.0, 0.5)) for seed in range(3)]
+    failed = [Row(Point(method="sign"), 3, "failed", "cannot be separated", {}, 0.0, "0")]
+    claims = {claim.code: claim.settle(0.95).measured for claim in Margins().judge(Rows(good, failed))}
+    assert claims["margins.own.sign"] == pytest.approx(0.75)
+
+
+def test_a_run_that_failed_counts_with_its_worst_value():
+    rows = [Row(Point(), seed, "ok", "", {"share": 1.0}, 0.0, "0") for seed in range(3)]
+    lost = Row(Point(), 3, "failed", "no limit", {}, 0.0, "0")
+    assert values_with_failures(Rows(rows, [lost]), "share", failed=-1.0).tolist() == [1.0, 1.0, 1.0, -1.0]

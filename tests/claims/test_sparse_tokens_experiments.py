@@ -1,0 +1,195 @@
+"""The detectors and the potential that experiments on sparse tokens bring along."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import norm
+
+from whichtoken.claims.sparse_tokens import alignment, attention_map, capacity, errors, regimes, surrogate
+from whichtoken.claims.sparse_tokens._tasks import attention, best_threshold, draw_scores, error_at, mean_token
+from whichtoken.claims.sparse_tokens.boundary import higher_criticism, threshold
+from whichtoken.claims.sparse_tokens.capacity import separable
+from whichtoken.claims.sparse_tokens.detection import Detection
+from whichtoken.claims.sparse_tokens.detection import Point as DetectionPoint
+from whichtoken.claims.sparse_tokens.surrogate import Point, potential, predicted_minimum
+from whichtoken.errors import UsageError
+from whichtoken.lab import Predicted, Row, Rows
+from whichtoken.lab.plan import make_plan
+from whichtoken.theory.sparse_tokens import Task, attention_law, linear_oracle, two_step_query
+
+# whole numbers, apart: a cut between neighbors exists
+scores = st.lists(st.integers(-1000, 1000), min_size=2, max_size=14, unique=True)
+
+
+@given(values=scores, data=st.data())
+def test_best_threshold_is_the_best_of_all_cuts(values, data):
+    split = data.draw(st.integers(1, len(values) - 1))
+    positive, negative = np.array(values[:split], dtype=float), np.array(values[split:], dtype=float)
+    error, cut = best_threshold(positive, negative)
+    every = [error_at(positive, negative, value + 0.5) for value in [min(values) - 1, *values]]
+    assert error == pytest.approx(min(every))
+    assert error_at(positive, negative, cut) == pytest.approx(error)
+
+
+@settings(max_examples=30)
+@given(tokens=arrays(float, (3, 41), elements=st.floats(-3, 3)))
+def test_higher_criticism_follows_its_definition(tokens):
+    tokens = tokens + 1e-6 * np.arange(41)  # distinct
+    p = np.sort(norm.sf(tokens), axis=1)
+    for row, found in zip(p, higher_criticism(tokens), strict=True):
+        terms = [
+            np.sqrt(41) * ((i + 1) / 41 - value) / np.sqrt(value * (1 - value))
+            for i, value in enumerate(row[:20])
+            if value >= 1 / 41
+        ]
+        assert found == pytest.approx(max(terms, default=-np.inf))
+
+
+def test_boundary_joins_its_two_branches():
+    assert threshold(0.75) == pytest.approx(0.25)
+    assert threshold(0.75 + 1e-9) == pytest.approx(0.25)
+    with pytest.raises(ValueError, match="sparsity=1"):
+        threshold(1.0)
+
+
+def test_attention_interpolates_between_mean_and_largest_token():
+    tokens = np.random.default_rng(0).standard_normal((5, 30))
+    np.testing.assert_allclose(attention(0.0)(tokens), tokens.mean(axis=1))
+    np.testing.assert_allclose(attention(1e4)(tokens), tokens.max(axis=1))
+
+
+def test_mean_score_errs_as_the_linear_oracle():
+    drawn = draw_scores({"mean": mean_token}, 20, 4, 2.0, 40_000, np.random.default_rng(1))["mean"]
+    expected = linear_oracle(length=20, signal_tokens=4, strength=2.0, prevalence=0.5)
+    assert error_at(*drawn, 2.0 * 4 / 20 / 2) == pytest.approx(expected, abs=4 * np.sqrt(0.25 / 80_000))
+
+
+def test_separability_of_known_sets():
+    square = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    assert not separable(square, np.array([1.0, 1.0, -1.0, -1.0]))  # exclusive or
+    assert separable(square, np.array([-1.0, 1.0, 1.0, 1.0]))  # or, which needs the bias
+
+
+def test_potential_is_lowest_where_theory_puts_the_readout_and_equals_its_objective():
+    point = Point()
+    minimum = predicted_minimum(point)
+    task = Task(point.length, point.signal_tokens, point.strength, point.prevalence)
+    law = attention_law(task, point.alignment, point.inverse_temperature, points=1 << 13)
+    om, m = minimum.query_overlap, minimum.signal_overlap
+    centre = potential(law, point, (om, m), minimum)
+    assert centre == pytest.approx(minimum.objective, rel=2e-3)
+    for step in ((0.1, 0.0), (-0.1, 0.0), (0.0, 0.1), (0.0, -0.1)):
+        assert potential(law, point, (om + step[0], m + step[1]), minimum) > centre
+
+
+def measured(point, seed, predicted=None, **values):
+    found = {name: Predicted(value) for name, value in (predicted or {}).items()}
+    return Row(point, seed, "ok", "", values, 0.0, "", found)
+
+
+def test_regimes_of_two_strengths_have_an_edge_each():
+    """The advantage crosses zero at an alignment of 0.3 for one task, and 0.1 for the other."""
+    rows = Rows(
+        measured(point, seed, {"advantage": cosine - edge}, advantage=cosine - edge)
+        for strength, edge in ((3.0, 0.3), (5.0, 0.1))
+        for cosine in (0.0, 0.2, 0.4, 0.8)
+        for point in [regimes.Point(strength=strength, alignment=cosine)]
+        for seed in range(3)
+    )
+    edges = {claim.code: claim.theory for claim in regimes.Regimes().judge(rows) if ".edge." in claim.code}
+    assert edges == pytest.approx({"regimes.edge.tau1.strength-3": 0.3, "regimes.edge.tau1.strength-5": 0.1})
+
+
+def test_errors_of_two_dimensions_and_tasks_are_judged_apart():
+    rows = Rows(
+        measured(
+            errors.Point(dim=dim, strength=strength, split=split),
+            seed,
+            {"train_loss": strength, "test_error": strength},
+            train_loss=strength,
+            test_error=strength + dim,
+        )
+        for strength in (3.0, 5.0)
+        for dim in (30, 60)
+        for split in (True, False)
+        for seed in range(3)
+    )
+    claims = list(errors.Errors().judge(rows))
+    codes = [claim.code for claim in claims]
+    assert len(set(codes)) == len(codes)
+    found = {claim.code: (claim.theory, claim.sample.values.mean()) for claim in claims if claim.sample.values.size}
+    assert found["errors.test.attention.a2.ridge0.01.strength-3.dim-60"] == (3.0, 63.0)
+    assert found["errors.test.attention.a2.ridge0.01.reuse.strength-5.dim-30"] == (5.0, 35.0)
+    assert found["errors.reuse.logistic.strength-5.dim-60"] == (1.0, 1.0)
+
+
+def test_reuse_without_rows_is_no_claim():
+    point = errors.Point(split=False, length=5)
+    rows = Rows(measured(point, seed, train_loss=0.1, test_error=0.1) for seed in range(3))
+    assert not any("reuse.logistic" in claim.code for claim in errors.Errors().judge(rows))
+
+
+@pytest.mark.parametrize(("field", "value"), [("model", "vectorised"), ("query", "gven")])
+def test_unknown_methods_are_refused(field, value):
+    with pytest.raises(UsageError, match=f"{field}='{value}' is not accepted"):
+        make_plan(errors.Errors(), "quick", {field: value})
+
+
+def test_advantage_stays_finite_where_errors_underflow():
+    point = regimes.Point(strength=60.0, dim=10, alignment=1.0)
+    assert math.isfinite(regimes.Regimes().predict(point)["advantage"].value)
+    assert math.isfinite(regimes.Regimes().run(point, np.random.default_rng(0))["advantage"])
+
+
+QUANTITIES = {
+    **dict.fromkeys(("train_loss", "test_error", "advantage", "capacity", "alignment", "deficit"), 0.1),
+    **dict.fromkeys(("adjusted_alignment", "adjusted_norm", "query_norm"), 0.1),
+    "surface": np.ones(25),
+}
+
+
+@pytest.mark.parametrize("preset", ["quick", "full"])
+@pytest.mark.parametrize(
+    "experiment",
+    [alignment.Alignment(), capacity.Capacity(), errors.Errors(), regimes.Regimes(), surrogate.Surrogate()],
+)
+def test_codes_of_the_presets_are_those_on_record(experiment, preset):
+    """Rows as declared are not split further than the record knows, and no recorded code goes without a word."""
+    rows = Rows(
+        measured(experiment.point_type(**fields), seed, **QUANTITIES)
+        for grid in experiment.presets[preset]
+        for fields in grid.points({})
+        for seed in range(2)
+    )
+    codes = {claim.code for claim in experiment.judge(rows)}
+    if preset in experiment.expected:
+        assert set(experiment.expected[preset]) == codes
+
+
+@pytest.mark.parametrize(
+    ("errors", "state"),
+    [([0.0] * 10, "inconclusive"), ([0.0] * 9 + [0.05], "inconclusive"), ([0.0005] * 10, "agrees")],
+)
+def test_rare_mistakes_are_as_uncertain_as_repeats_and_draws_make_them(errors, state):
+    """Ten times 50 draws without a mistake exclude no error of 1 %; nor do 10 repeats of which one has all the mistakes."""
+    draws = 25 if sum(errors) == 0 else 10_000
+    point = DetectionPoint(length=100, draws=draws)
+    rows = Rows(
+        measured(point, seed, attention_error=error, linear_error=0.5, weighted_error=0.5)
+        for seed, error in enumerate(errors)
+    )
+    claims = {claim.code: claim for claim in Detection().judge(rows)}
+    assert claims["detection.attention.log"].settle(0.995).state == state
+
+
+def test_brute_force_gradients_are_those_of_the_protocol():
+    """The measurement that shares no code with the theory trains what the rest of the project trains."""
+    point = attention_map.Point(dim=30, positions="early")
+    tokens, labels, places = attention_map.draw_sequences(point, 60, np.random.default_rng(0))
+    ours = two_step_query([(tokens, labels)], bias_correction=False).query
+    np.testing.assert_allclose(attention_map.autograd_query(tokens, labels), ours, atol=1e-12)
+    assert np.bincount(places.ravel(), minlength=10)[0] > 60 * 2 / 10

@@ -1,0 +1,72 @@
+"""Counts of tokens: one form for every input, and one sentence for each that has none."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from whichtoken.datasets import TokenCounts
+
+
+@given(st.lists(st.lists(st.integers(0, 6), max_size=8), min_size=1, max_size=5))
+def test_sequences_are_counted_like_bincount(sequences):
+    data = TokenCounts.from_sequences([np.array(row, int) for row in sequences], [1] * len(sequences), size=7)
+    expected = [np.bincount(np.array(row, int), minlength=7) for row in sequences]
+    np.testing.assert_array_equal(data.counts.toarray(), expected)
+    np.testing.assert_array_equal(data.lengths, [len(row) for row in sequences])
+    assert data.counts.has_sorted_indices
+    assert data.counts.dtype == np.int32
+
+
+def test_empty_lists_among_sequences_are_empty_documents():
+    data = TokenCounts.from_sequences([[], [2], []], [1, -1, 1])
+    np.testing.assert_array_equal(data.counts.toarray(), [[0, 0, 0], [0, 0, 1], [0, 0, 0]])
+
+
+def test_dense_coo_and_unsorted_forms_are_the_same():
+    dense = np.array([[0, 2, 1], [3, 0, 0]])
+    unsorted = sparse.csr_array((np.array([1.0, 1, 1, 3]), np.array([2, 1, 1, 0]), np.array([0, 3, 4])), shape=(2, 3))
+    for form in (dense, dense.tolist(), sparse.coo_array(dense), unsorted, dense.astype(float)):
+        data = TokenCounts(form, np.array([1.0, -1.0]))
+        np.testing.assert_array_equal(data.counts.toarray(), dense)
+        assert data.counts.has_canonical_format
+        assert data.labels.dtype == np.int8
+    assert data.counts.nnz == 3
+
+
+def test_subset_by_index_mask_and_slice():
+    data = TokenCounts(np.arange(12).reshape(4, 3), [1, -1, 1, -1], ("a", "b", "c"))
+    by_index = data.subset([0, 2])
+    for rows in (np.array([True, False, True, False]), slice(0, 4, 2)):
+        other = data.subset(rows)
+        np.testing.assert_array_equal(other.counts.toarray(), by_index.counts.toarray())
+        np.testing.assert_array_equal(other.labels, by_index.labels)
+    assert by_index.vocabulary == ("a", "b", "c")
+    assert len(by_index) == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: TokenCounts(np.eye(3), [0, 1, 2]), r"labels hold 0, 2; only -1 and \+1 are accepted"),
+        (lambda: TokenCounts(np.eye(2), ["good", "bad"]), "labels hold 'bad', 'good'"),
+        (lambda: TokenCounts(np.eye(2), [np.nan, 1]), "labels hold nan"),
+        (lambda: TokenCounts(np.eye(2), [1, 1, -1]), r"labels of shape \(3,\)"),
+        (lambda: TokenCounts(-np.eye(2), [1, -1]), "counts hold -1"),
+        (lambda: TokenCounts(np.eye(2) / 2, [1, -1]), "must be whole numbers"),
+        (lambda: TokenCounts(np.full((2, 2), np.nan), [1, -1]), "must be whole numbers"),
+        (lambda: TokenCounts(np.eye(2), [1, -1], ("a",)), "vocabulary of 1 words must name all 2"),
+        (
+            lambda: TokenCounts([[2**32 + 1, 1]], [1]),
+            "counts hold 4294967297, the largest that is accepted is 2147483647",
+        ),
+        (lambda: TokenCounts.from_sequences([[], [0.0]], [1, 1]), "sequences of type float64 must hold token ids"),
+        (lambda: TokenCounts.from_sequences([[0, -1]], [1]), "must hold token ids"),
+        (lambda: TokenCounts.from_sequences([[0, 5]], [1], size=3), "token id 5"),
+    ],
+)
+def test_wrong_input_is_one_sentence(make, sentence):
+    with pytest.raises(ValueError, match=sentence) as error:
+        make()
+    assert "\n" not in str(error.value)
