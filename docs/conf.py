@@ -93,7 +93,9 @@ def write_api_pages() -> None:
     folder = HERE / "api"
     folder.mkdir(exist_ok=True)
     theories = sorted(path.stem for path in Path(whichtoken.theory.__path__[0]).iterdir() if path.stem[0] != "_")
-    names = [name for name in whichtoken._ROOMS if name != "theory"] + [f"theory.{name}" for name in theories]
+    names = [name for name in whichtoken.__all__ if name.islower() and name != "theory"] + [
+        f"theory.{name}" for name in theories
+    ]
     rows = []
     for name in names:
         module = importlib.import_module(f"whichtoken.{name}")

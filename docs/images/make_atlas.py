@@ -1,6 +1,6 @@
 """Writes what docs/atlas.md shows: its map, its tables and the tokens of one small problem, from stored rows.
 
-    whichtoken reproduce optimisers/margins optimisers/tokens --preset full --out DIR
+    whichtoken reproduce optimizers/margins optimizers/tokens --preset full --out DIR
     python docs/images/make_atlas.py DIR full full
 
 The two words are the presets of `margins` and `tokens`. Rows that the results file has are not computed again.
@@ -19,10 +19,10 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from whichtoken.data import AttentionTokens
-from whichtoken.experiments.optimisers._methods import METHODS, START, train_with
-from whichtoken.experiments.optimisers.margins import draw_map
-from whichtoken.experiments.optimisers.tokens import COMPARED
+from whichtoken.claims.optimizers._methods import METHODS, START, train_with
+from whichtoken.claims.optimizers.margins import draw_map
+from whichtoken.claims.optimizers.tokens import COMPARED
+from whichtoken.datasets import AttentionTokens
 from whichtoken.files import write_text
 from whichtoken.flows.margin_norms import NORMS
 from whichtoken.lab import reproduce
@@ -44,8 +44,8 @@ SIZE = (4, 5, 4)  # sequences, tokens and dimensions of the small problem
 
 def main(out: str, margins_preset: str, tokens_preset: str) -> None:
     """Draw the map and fill the marked parts of the page."""
-    (margins,) = reproduce(["optimisers/margins"], preset=margins_preset, out=Path(out))
-    (tokens,) = reproduce(["optimisers/tokens"], preset=tokens_preset, out=Path(out))
+    (margins,) = reproduce(["optimizers/margins"], preset=margins_preset, out=Path(out))
+    (tokens,) = reproduce(["optimizers/tokens"], preset=tokens_preset, out=Path(out))
     rows = margins.rows
     plt.rcParams["svg.hashsalt"] = "whichtoken"
     figure, axes = plt.subplots(figsize=(8.0, 6.2), layout="constrained")
@@ -103,7 +103,7 @@ def mean_share(rows: Rows[Any], name: str, norm: str) -> float:
 
 
 def picked_table() -> str:
-    """The tokens of the first small problem on which the optimisers do not all agree."""
+    """The tokens of the first small problem on which the optimizers do not all agree."""
     for seed in range(100):
         rng = np.random.default_rng(seed)
         problem = AttentionTokens(*SIZE).sample(rng)
@@ -122,7 +122,7 @@ def picked_table() -> str:
 
 
 def same_table(rows: Rows[Any]) -> str:
-    """How often all optimisers select the same tokens, and each the best one."""
+    """How often all optimizers select the same tokens, and each the best one."""
     starts = rows.levels("start")
     lines = [
         "| start | " + " | ".join(f"entries of size {start:g}" for start in starts) + " |",
@@ -135,7 +135,7 @@ def same_table(rows: Rows[Any]) -> str:
         for start in starts
     ]
     lines.append(
-        "| all optimisers select the same tokens | " + " | ".join(f"{100 * x:.0f} % of problems" for x in same) + " |"
+        "| all optimizers select the same tokens | " + " | ".join(f"{100 * x:.0f} % of problems" for x in same) + " |"
     )
     for name in rows.levels("method"):
         best = [rows.where(start=start, method=name).values("best").mean() for start in starts]

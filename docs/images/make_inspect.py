@@ -143,7 +143,7 @@ def write_corpus() -> None:
 @cache
 def _classifier() -> tuple[Any, Any, list[str], list[int]]:
     """The encoder that the benchmark fine-tunes, its tokenizer, and all snippets with their labels."""
-    from whichtoken.inspection.packaged import packaged_model
+    from whichtoken.inspection.loading import packaged_model
 
     benchmark = _benchmark("inspect")
     texts, labels = benchmark.snippets()

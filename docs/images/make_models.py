@@ -25,11 +25,11 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Token:
-    """A box with what it says, its colour and its attention weight."""
+    """A box with what it says, its color and its attention weight."""
 
     text: str
     weight: float
-    colour: str = GREY
+    color: str = GREY
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ def draw_model(axes: Axes, model: Model) -> None:
         middle = (place + 0.5) * width
         dots = token.text == "…"
         if not dots:
-            box(axes, middle, 2.45, 0.9 * width, 0.62, token.colour)
+            box(axes, middle, 2.45, 0.9 * width, 0.62, token.color)
             axes.plot([middle, middle], [2.1, 1.42], color=PALE, lw=1.2, zorder=0)
-            axes.bar(middle, 1.25 * token.weight, 0.62 * width, bottom=0.0, color=token.colour)
+            axes.bar(middle, 1.25 * token.weight, 0.62 * width, bottom=0.0, color=token.color)
         size = 10.5 if len(token.text) < 7 else 9.0
         axes.text(middle, 2.45, token.text, ha="center", va="center", fontsize=size, color=INK if dots else "white")
     axes.plot([0, 5.2], [0, 0], color=INK, lw=0.8)
@@ -158,9 +158,9 @@ def draw_model(axes: Axes, model: Model) -> None:
     axes.text(3.9, -0.72, model.note, ha="center", va="center", fontsize=9.5, style="italic", color="#555a63")
 
 
-def box(axes: Axes, x: float, y: float, width: float, height: float, colour: str, edge: str = "none") -> None:
+def box(axes: Axes, x: float, y: float, width: float, height: float, color: str, edge: str = "none") -> None:
     style = "round,pad=0,rounding_size=0.1"
-    axes.add_patch(FancyBboxPatch((x - width / 2, y - height / 2), width, height, style, fc=colour, ec=edge, lw=0.8))
+    axes.add_patch(FancyBboxPatch((x - width / 2, y - height / 2), width, height, style, fc=color, ec=edge, lw=0.8))
 
 
 def draw_geometries(places: Sequence[Axes]) -> None:
@@ -175,23 +175,23 @@ def draw_geometries(places: Sequence[Axes]) -> None:
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     norms = (("gradient descent:\n$\\ell_2$ ball", 2.0, BLUE), ("sign descent, Adam:\n$\\ell_\\infty$ ball", np.inf, ORANGE),
              ("greedy coordinates:\n$\\ell_1$ ball", 1.0, GREEN))  # fmt: skip
-    for axes, (title, p, colour) in zip(places[1:], norms, strict=True):
+    for axes, (title, p, color) in zip(places[1:], norms, strict=True):
         ball = circle / np.linalg.norm(circle, ord=p, axis=1, keepdims=True)
         best = ball[(ball @ leads.T).min(axis=1).argmax()]
-        axes.fill(*ball[::100].T, color=colour, alpha=0.12)
-        axes.plot(*ball[::100].T, color=colour, lw=1)
+        axes.fill(*ball[::100].T, color=color, alpha=0.12)
+        axes.plot(*ball[::100].T, color=color, lw=1)
         for lead in leads:
             arrow(axes, lead, PALE)
-        arrow(axes, best, colour, 2.2)
-        axes.set_title(title, fontsize=10, color=colour)
+        arrow(axes, best, color, 2.2)
+        axes.set_title(title, fontsize=10, color=color)
     for axes in places:
         axes.set(xlim=(-1.2, 1.45), ylim=(-1.2, 1.45), aspect="equal")
         axes.axis("off")
 
 
-def arrow(axes: Axes, end: np.ndarray, colour: str, width: float = 1.3) -> None:
+def arrow(axes: Axes, end: np.ndarray, color: str, width: float = 1.3) -> None:
     axes.annotate(
-        "", end, (0, 0), arrowprops={"arrowstyle": "-|>", "color": colour, "lw": width, "shrinkA": 0, "shrinkB": 0}
+        "", end, (0, 0), arrowprops={"arrowstyle": "-|>", "color": color, "lw": width, "shrinkA": 0, "shrinkB": 0}
     )
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from playwright.sync_api import sync_playwright
 
 from whichtoken import TextClassifier
-from whichtoken.data import synthetic_reviews
-from whichtoken.report.explanations import as_html
+from whichtoken.app.pages.explanations import as_html
+from whichtoken.datasets import synthetic_reviews
 
 HERE = Path(__file__).parent
 SIZE = {"width": 900, "height": 1100}

@@ -20,13 +20,12 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from whichtoken.experiments.trained_embeddings._importance import draw_importance
-from whichtoken.files import write_text
+from whichtoken.claims.trained_embeddings._reviews import draw_importance
+from whichtoken.files import LEDGER_NAME, write_text
 from whichtoken.lab.experiment import Row
 from whichtoken.lab.ledger import Ledger
 from whichtoken.lab.record import recorded_ledger, rows_file
 from whichtoken.lab.results import Result, stored_results
-from whichtoken.places import LEDGER_NAME
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parent / "figures_trained_embeddings.md"
@@ -120,7 +119,7 @@ def results(experiment: str, folder: Path | None) -> list[Result]:
     """The stored runs of a claim."""
     if folder is not None:
         with Ledger.reading(folder / LEDGER_NAME) as ledger:
-            return stored_results(ledger, [run for run in ledger.runs() if run.experiment == experiment])
+            return stored_results(ledger, [run for run in ledger.runs() if run.id == experiment])
     if not rows_file(experiment).is_file():
         return []
     with recorded_ledger(experiment) as ledger:
