@@ -99,11 +99,6 @@ class Explained(Shown):
         """The second most probable label."""
         return next(label for label in self.probabilities if label != self.label)
 
-    @property
-    def side(self) -> int:
-        """By what to multiply a contribution so that it is positive where it speaks for `label`."""
-        return -1 if len(self.probabilities) == 2 and self.decision <= 0 else 1
-
     def _headline(self) -> str:
         return self.view().summary()
 

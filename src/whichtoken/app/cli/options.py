@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.models import OptionInfo
 
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
@@ -220,3 +223,23 @@ SpreadsheetSafe = Annotated[
         "--spreadsheet-safe", help="Mark texts that a spreadsheet would run as formulas as text (.csv, .tsv)."
     ),
 ]
+
+
+# arguments of the library beside the parameters of commands that set them
+SET_BY = {"n_queries": "queries", "overrides": "set_", "ngram_range": "ngrams"}
+
+
+def option_flags(parameters: Iterable[Parameter]) -> dict[str, str]:
+    """The flag of each argument that the options of a command set: signal_tokens is --signal-tokens."""
+    flags = {}
+    for parameter in parameters:
+        for option in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(option, OptionInfo):
+                named = [name for name in option.param_decls or () if name.startswith("--")]
+                flags[parameter.name] = named[0] if named else "--" + parameter.name.strip("_").replace("_", "-")
+    return flags | {name: flags[set_by] for name, set_by in SET_BY.items() if set_by in flags}
+
+
+def name_options(sentence: str, flags: Mapping[str, str]) -> str:
+    """Name the options in a sentence of the library about its arguments: signal_tokens=0 is --signal-tokens 0."""
+    return re.sub(r"\b([a-z_]+)=", lambda found: f"{flags[found[1]]} " if found[1] in flags else found[0], sentence)

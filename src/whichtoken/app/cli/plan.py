@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -19,6 +18,7 @@ from whichtoken.app.cli.options import (
     RowCount,
     Separator,
     check_form,
+    name_options,
     new_file,
     new_picture,
     number,
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 # where the integrals of the theory can be computed in seconds and with some accuracy
 RANGES = {"--length": (2, 1_000_000), "--strength": (0, 100), "--prevalence": (1e-6, 1 - 1e-6), "--dim": (2, 10**9)}
 READING = {"bag": "bag", "label": "label", "drop_missing": False}  # defaults of the options on how to read a table
+
+ARGUMENTS = ("length", "signal_tokens", "strength", "prevalence", "dim", "samples", "target_error")
+FLAGS = {name: "--" + name.replace("_", "-") for name in ARGUMENTS}  # of arguments that notes of the planner name
 
 
 def plan(
@@ -128,7 +131,7 @@ def plan(
             raise UsageError(f"{option} {value:g} is out of range; give a number from {least:g} to {most:g}")
 
     wanted = {"samples": samples, "target_error": target_error}
-    with _errors_name_options():
+    with _usage_errors():
         if pilot is None:
             planned: Any = _from_theory(given, wanted)
         else:
@@ -169,7 +172,7 @@ def _from_pilot(pilot: Path, reading: dict[str, Any], given: dict[str, Any], wan
         print(visible(line))
     if study.theory is not None and study.fits:
         _print_forecasts(study.theory)
-    _print_notes(map(_as_options, study.notes))
+    _print_notes(name_options(note, FLAGS) for note in study.notes)
     return study
 
 
@@ -188,17 +191,11 @@ def _print_notes(notes: Iterable[str]) -> None:
 
 
 @contextmanager
-def _errors_name_options() -> Iterator[None]:
-    """Turn an error about an argument of the planner into an error about the option."""
+def _usage_errors() -> Iterator[None]:
+    """Turn errors about the arguments of the planner into errors that a user can put right."""
     try:
         yield
     except ValueError as error:
-        raise UsageError(_as_options(str(error))) from error
+        raise UsageError(str(error)) from error
     except ArithmeticError as error:
         raise UsageError("these numbers are too extreme to compute with; choose more moderate ones") from error
-
-
-def _as_options(sentence: str) -> str:
-    """Replace the arguments of the Python function in a sentence by options: signal_tokens=0 by --signal-tokens 0."""
-    names = "length|signal_tokens|strength|prevalence|dim|samples|target_error"
-    return re.sub(rf"\b({names})=", lambda found: f"--{found[1].replace('_', '-')} ", sentence)

@@ -90,18 +90,17 @@ async def _choose(request: Request) -> Response:
 
 def first_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     """The columns of a table and its first rows; called in a worker, since the file may hold anything."""
+    from whichtoken.reading import shown_as
     from whichtoken.tables import column_names, read_table
 
-    try:
+    # the user does not know the name that the file has here
+    with shown_as(path, "the file"):
         columns = column_names(path)
         if len(columns) > MOST_COLUMNS:
             raise UsageError(
-                f"{path} has {len(columns)} columns, more than the {MOST_COLUMNS} that the workbench accepts"
+                f"the file has {len(columns)} columns, more than the {MOST_COLUMNS} that the workbench accepts"
             )
         return columns, read_table(path, None, rows=PREVIEW).astype(object).fillna("").astype(str).values.tolist()
-    except UsageError as error:
-        # the user does not know the name that the file has here
-        raise UsageError(str(error).replace(str(path), "the file")) from error
 
 
 def _guess(columns: list[str], rows: list[list[str]], part: str) -> str:

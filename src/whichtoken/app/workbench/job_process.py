@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from whichtoken.app.workbench.jobs import INSPECTION_NUMBERS, INSPECTION_PAGE, JobEnd, JobFolder
-from whichtoken.errors import UsageError, in_one_line
+from whichtoken.errors import in_one_line
+from whichtoken.reading import shown_as
 
 
 def work_on(folder: Path) -> None:
@@ -28,14 +29,13 @@ def work_on(folder: Path) -> None:
     with job.alive():
         arguments = job.request.arguments
         try:
-            end = KINDS[job.request.kind](job, arguments)
+            # the user does not know the name that an uploaded file has here
+            with shown_as(arguments.get("path", ""), "the file"):
+                end = KINDS[job.request.kind](job, arguments)
         except KeyboardInterrupt:
             end = JobEnd("cancelled", "stopped; what was finished is kept")
         except Exception as error:
-            # the user does not know the name that an uploaded file has here
-            path = arguments.get("path")
-            sentence = in_one_line(error)
-            end = JobEnd("failed", sentence.replace(path, "the file") if path else sentence)
+            end = JobEnd("failed", in_one_line(error))
         job.finish(end)
 
 
@@ -86,7 +86,7 @@ def fit_model(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     job.report(
         {"done": 1, "total": 3, "said": "training our model and the baseline, and evaluating them on held-out rows"}
     )
-    try:
+    with shown_as(data, "the file"):
         if kind == "text":
             options = {"ngram_range": (1, arguments["ngrams"])}
             report = fit_text(data, folder / "model", TextRoles(column, label), Scheme(), options=options)
@@ -94,9 +94,6 @@ def fit_model(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
             report = fit_bags(data, folder / "model", BagRoles(column, label), Scheme())
         else:
             report = fit_groups(data, folder / "model", GroupRoles(arguments["prefix"], label), Scheme())
-    except UsageError as error:
-        # the user has never named our copy
-        raise UsageError(str(error).replace(str(data), "the file")) from error
     print_evaluation(report)
     job.report({"done": 2, "total": 3, "said": "predicting the documents"})
     # plain numbers, and None for NaN, which JSON does not have

@@ -75,7 +75,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         Inverse strength of the ridge on the readout of standardized columns, as in scikit-learn: the ridge beside the mean
         loss is 1 / (C n). "auto" takes the best of a few by validation.
     cv : int
-        Folds of the validation; fewer are used where a class has fewer members. Few folds favour few groups, which can be
+        Folds of the validation; fewer are used where a class has fewer members. Few folds favor few groups, which can be
         learned from fewer samples.
     class_weight : dict, "balanced" or None
         Weights of the classes in training and validation; `attention="full"` takes none.
