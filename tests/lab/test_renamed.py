@@ -3,11 +3,14 @@
 import json
 import lzma
 import sqlite3
+import tomllib
 from contextlib import closing
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
+import whichtoken
 from whichtoken.errors import UsageError
 from whichtoken.files import LEDGER_NAME
 from whichtoken.lab import reproduce
@@ -83,3 +86,10 @@ def test_stream_is_that_of_the_names_the_claim_was_born_with():
 def test_old_id_is_refused_with_the_new_one():
     with pytest.raises(UsageError, match="renamed: use optimizers/adam"):
         find("optimisers/adam")
+
+
+def test_no_text_of_the_package_uses_an_old_id():
+    package = Path(whichtoken.__file__).parent
+    old = tomllib.loads((package / "claims" / "renamed.toml").read_text())["ids"].values()
+    texts = {path: path.read_text() for kind in ("py", "html", "toml", "js") for path in package.rglob(f"*.{kind}")}
+    assert [path for path, text in texts.items() for id in old if id in text and path.name != "renamed.toml"] == []

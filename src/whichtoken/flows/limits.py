@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 _ATTENTION = "Tarzanagh, Li, Thrampoulidis, Oymak, Transformers as Support Vector Machines, arXiv 2308.16898"
 _NUCLEAR = f"{_ATTENTION}; Sheen, Chen, Wang, Zhou, arXiv 2403.08699"
-_HOMOGENEOUS = "Gronich, Vardi, arXiv 2602.16340, for homogeneous networks; measured on attention in optimisers/margins"
+_HOMOGENEOUS = "Gronich, Vardi, arXiv 2602.16340, for homogeneous networks; measured on attention in optimizers/margins"
 _EPSILON = (
-    "Wang, Meng, Chen, Liu, arXiv 2012.06244, RMSProp on homogeneous networks; measured on attention in optimisers/adam"
+    "Wang, Meng, Chen, Liu, arXiv 2012.06244, RMSProp on homogeneous networks; measured on attention in optimizers/adam"
 )
 _MIRROR = "Julistiono, Tarzanagh, Azizan, arXiv 2410.14581"
 _CONSTRAINED = {

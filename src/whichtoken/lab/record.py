@@ -121,7 +121,8 @@ class RunSummary(Shown):
     def request(self) -> str:
         """What was asked for, in a few words."""
         changes = "".join(f" {name}={','.join(map(str, values))}" for name, values in self.overrides.items())
-        return f"{self.preset}{changes}{f' ({self.seeds} seeds)' if self.seeds else ''}"
+        seeds = f" ({self.seeds} seed{'s' * (self.seeds != 1)})" if self.seeds else ""
+        return f"{self.preset}{changes}{seeds}"
 
     @property
     def stale(self) -> str:

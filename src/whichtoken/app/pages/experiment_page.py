@@ -237,7 +237,7 @@ def draw_figure(result: Result, number: int) -> tuple[Panels | None, str]:
 
 def _heading(result: Result) -> str:
     changes = ", ".join(f"{name}={','.join(map(str, v))}" for name, v in result.plan.overrides.items())
-    seeds = f" ({result.plan.seeds} seeds)" if result.plan.seeds else ""
+    seeds = f" ({result.plan.seeds} seed{'s' * (result.plan.seeds != 1)})" if result.plan.seeds else ""
     return f"{result.preset}{f' with {changes}' if changes else ''}{seeds}"
 
 
