@@ -28,7 +28,7 @@ from whichtoken.lab.record import POWER, record_folder, recorded_runs, recorded_
 HERE = Path(__file__).parent
 DATA, PAGE = HERE / "claims.toml", HERE / "claims.md"
 PRESETS = ("full", "paper", "quick")  # the state of a code is that of the first that has it
-STATES = ("agrees", "disagrees", "inconclusive", "not-run")
+STATES = ("agrees", "disagrees", "undecided", "not-run")
 SIGNS = "bounds at 0: signs"
 INTRODUCTION = """# Every statement, and what became of it
 

@@ -172,7 +172,7 @@ def test_codes_of_the_presets_are_those_on_record(experiment, preset):
 
 @pytest.mark.parametrize(
     ("errors", "state"),
-    [([0.0] * 10, "inconclusive"), ([0.0] * 9 + [0.05], "inconclusive"), ([0.0005] * 10, "agrees")],
+    [([0.0] * 10, "undecided"), ([0.0] * 9 + [0.05], "undecided"), ([0.0005] * 10, "agrees")],
 )
 def test_rare_mistakes_are_as_uncertain_as_repeats_and_draws_make_them(errors, state):
     """Ten times 50 draws without a mistake exclude no error of 1 %; nor do 10 repeats of which one has all the mistakes."""

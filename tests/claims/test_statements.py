@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
 from whichtoken.claims._statements import (
     AtLeast,
     AtMost,
@@ -14,6 +13,7 @@ from whichtoken.claims._statements import (
     rows_where,
     values_with_failures,
 )
+
 from whichtoken.lab import Exact, Row, Rows
 
 

@@ -74,7 +74,7 @@ def test_claims_that_fail_are_told_and_the_others_are_judged(folder, tmp_path, c
     assert (mean.fault, [verdict.state for verdict in mean.verdicts]) == ("", ["agrees"])
     for result in broken:
         assert FAILING[ids[result.id]][1] in result.fault
-        assert all(verdict.state == "inconclusive" for verdict in result.verdicts)
+        assert all(verdict.state == "undecided" for verdict in result.verdicts)
 
     print_results([*broken, mean])
     printed = " ".join(capsys.readouterr().out.split())

@@ -24,11 +24,12 @@ class Silent(Experiment[Point]):
 
     def judge(self, rows):
         for size in rows.levels("size"):
-            measured = Mean(rows.where(size=size).values("value"))
-            yield agreement(f"size.{size}", "the value", theory=1.0, measured=measured, tolerance=0.5)
+            runs = rows.where(size=size)
+            measured = Mean(runs.values("value"))
+            yield agreement(f"size.{size}", "the value", theory=1.0, measured=measured, tolerance=0.5, on=runs)
         yield agreement("all", "the value", theory=1.0, measured=Mean(rows.values("value")), tolerance=0.5)
         counted = Mean([*rows.values("value"), *[0.9] * len(rows.failed)])
-        yield at_least("counted", "the value", bound=0.5, measured=counted)
+        yield at_least("counted", "the value", bound=0.5, measured=counted, counts_failed=True)
 
     def draw(self, rows, figure):
         raise NotImplementedError
@@ -50,7 +51,7 @@ def test_without_failures_all_agree():
 
 def test_what_stands_on_a_point_with_failed_rows_is_undecided():
     found = verdicts(lambda size, seed: size == 2 and seed == 3)
-    undecided = {code for code, verdict in found.items() if verdict.state == "inconclusive"}
+    undecided = {code for code, verdict in found.items() if verdict.state == "undecided"}
     assert undecided == {"size.2", "all"}
     assert all(NOTE in found[code].note for code in undecided)
 
@@ -60,6 +61,20 @@ def test_a_point_of_which_nothing_finished_holds_back_what_joins_points():
     assert {code: verdict.state for code, verdict in found.items()} == {
         "size.1": "agrees",
         "size.3": "agrees",
-        "all": "inconclusive",
+        "all": "undecided",
         "counted": "agrees",
     }
+
+
+def test_a_failed_point_that_no_check_names_might_have_changed_any_of_them():
+    class Forgetful(Silent):
+        def judge(self, rows):
+            return (check for check in super().judge(rows) if check.code.startswith("size"))
+
+    plan = make_plan(Forgetful(), "quick")
+    stored = {}
+    for task in plan.tasks:
+        point = plan.points[task.point]
+        measured = {} if point.size == 2 else {"value": 1.0 + 0.01 * task.seed}
+        stored[task] = Row(point, task.seed, "ok" if measured else "failed", "", measured, 0.1, "0")
+    assert {verdict.state for verdict in judge(plan, stored).verdicts} == {"undecided"}

@@ -26,7 +26,7 @@ def test_only_points_of_undecided_claims_are_repeated(tmp_path, no_workers):
     assert found[0.01] == 4  # decided at the first look
     assert 4 < found[0.5] < 32
     assert found[100.0] == 32  # never decided
-    assert [verdict.state for verdict in result.verdicts] == ["agrees", "agrees", "inconclusive"]
+    assert [verdict.state for verdict in result.verdicts] == ["agrees", "agrees", "undecided"]
     assert result.missing == 0
 
 

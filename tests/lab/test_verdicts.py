@@ -1,5 +1,8 @@
 """The rules that turn measurements into states."""
 
+import json
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +10,17 @@ from hypothesis import strategies as st
 
 from whichtoken.lab.experiment import Row, Rows
 from whichtoken.lab.samples import Exact, Mean, Resampled, Share
-from whichtoken.lab.verdicts import agreement, at_least, at_most, not_run, settle
+from whichtoken.lab.verdicts import (
+    agreement,
+    at_least,
+    at_most,
+    not_run,
+    pooled,
+    read_verdict,
+    readable_verdicts,
+    settle,
+    shared_level,
+)
 
 
 def state(claim):
@@ -24,13 +37,13 @@ def around(centre, spread, n=5):
     ("sample", "expected"),
     [
         (around(1.04, 0.01), "agrees"),
-        (around(1.04, 1.00), "inconclusive"),  # right on average, but the interval is wider than the tolerance
+        (around(1.04, 1.00), "undecided"),  # right on average, but the interval is wider than the tolerance
         (around(1.30, 0.01), "disagrees"),
-        (around(1.30, 1.00), "inconclusive"),
-        (around(1.12, 0.03), "inconclusive"),  # outside the tolerance, its interval not
-        (around(1.08, 0.03), "inconclusive"),  # within the tolerance, its interval not
-        (Mean([1.0, 1.0]), "inconclusive"),  # two seeds are too few
-        (Mean([]), "inconclusive"),
+        (around(1.30, 1.00), "undecided"),
+        (around(1.12, 0.03), "undecided"),  # outside the tolerance, its interval not
+        (around(1.08, 0.03), "undecided"),  # within the tolerance, its interval not
+        (Mean([1.0, 1.0]), "undecided"),  # two seeds are too few
+        (Mean([]), "undecided"),
         (Exact(1.05), "agrees"),
         (Exact(1.15), "disagrees"),
     ],
@@ -40,7 +53,7 @@ def test_equality_rule(sample, expected):
 
 
 def test_theory_error_widens_what_is_accepted():
-    for spread, expected in ((0.01, "agrees"), (0.12, "inconclusive")):
+    for spread, expected in ((0.01, "agrees"), (0.12, "undecided")):
         claim = agreement("a", "", theory=1.0, theory_error=0.1, measured=around(1.15, spread), tolerance=0.1)
         assert state(claim) == expected
     assert state(at_least("a", "", bound=1.0, theory_error=0.1, measured=around(0.95, 0.01))) == "agrees"
@@ -81,7 +94,7 @@ def test_resolution_is_known_where_an_interval_is():
     assert settle([not_run("a", "", "no file")])[0].resolution is None
 
 
-@pytest.mark.parametrize(("centre", "expected"), [(2.0, "agrees"), (0.0, "disagrees"), (1.0, "inconclusive")])
+@pytest.mark.parametrize(("centre", "expected"), [(2.0, "agrees"), (0.0, "disagrees"), (1.0, "undecided")])
 def test_bound_rule(centre, expected):
     sample = around(centre, 0.1)
     opposite = {"agrees": "disagrees", "disagrees": "agrees"}.get(expected, expected)
@@ -90,7 +103,7 @@ def test_bound_rule(centre, expected):
 
 
 def test_five_hits_out_of_five_are_not_certainty():
-    assert state(at_least("a", "", bound=0.9, measured=Share([True] * 5))) == "inconclusive"
+    assert state(at_least("a", "", bound=0.9, measured=Share([True] * 5))) == "undecided"
     assert state(at_least("a", "", bound=0.9, measured=Share([True] * 100))) == "agrees"
 
 
@@ -144,3 +157,58 @@ def test_runs_on_one_problem_count_as_one():
     )
     np.testing.assert_array_equal(rows.seed_means("value"), [1.0, 2.0, 3.0])
     np.testing.assert_array_equal(rows.seed_means(lambda row: row.point > 0), [0.5, 0.5, 0.5])
+
+
+def parts_at(*deviations, spread=0.01, tolerance=0.1):
+    """The check of each point, with measurements that scatter about 1 + its deviation."""
+    scatter = spread * np.array([-1.0, 0.0, 1.0, 0.5, -0.5])
+    return [
+        agreement(f"p.{k}", f"point {k}", theory=1.0, measured=Mean(1.0 + off + scatter), tolerance=tolerance)
+        for k, off in enumerate(deviations)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("deviations", "state"),
+    [((0.0, 0.0, 0.01), "agrees"), ((0.0, 0.5, 0.0), "disagrees"), ((0.0, 0.1, 0.0), "undecided")],
+)
+def test_a_pool_agrees_if_every_point_does_and_disagrees_if_one_does(deviations, state):
+    verdict = pooled("p", "all points", parts_at(*deviations)).settle(0.95)
+    assert verdict.state == state
+    assert [part.code for part in verdict.evidence] == ["p.0", "p.1", "p.2"]
+    worst = verdict.evidence[int(np.argmax(np.abs(deviations)))]
+    assert (verdict.measured, verdict.low, verdict.theory) == (worst.measured, worst.low, worst.theory)
+
+
+def test_a_pool_counts_once_in_the_correction_of_its_experiment():
+    alone = pooled("p", "all points", parts_at(0.0))
+    assert shared_level([alone]) == shared_level([pooled("p", "all points", parts_at(*[0.0] * 30))]) == 0.95
+
+
+def test_points_without_bias_are_rarely_refuted_however_many_are_pooled():
+    # tolerance 0.05 at a spread of 0.1: each point alone would be called wrong now and then
+    rng = np.random.default_rng(0)
+
+    def pool():
+        values = 1.05 + 0.1 * rng.standard_normal((40, 6))  # on the border: the hardest case in which nothing is wrong
+        return pooled(
+            "p",
+            "all points",
+            [agreement(f"p.{k}", "", theory=1.0, measured=Mean(each), tolerance=0.05) for k, each in enumerate(values)],
+        )
+
+    refuted = sum(pool().settle(0.95).state == "disagrees" for _ in range(200))
+    assert refuted <= 0.05 * 200 + 2.5 * np.sqrt(0.05 * 0.95 * 200)
+
+
+def test_points_that_were_not_run_are_left_out_and_said():
+    verdict = pooled("p", "all points", [*parts_at(0.0), not_run("p.9", "point 9", "no data")]).settle(0.95)
+    assert (verdict.state, verdict.note) == ("agrees", "1 of 2 points not run")
+    assert pooled("p", "all points", [not_run("p.9", "point 9", "no data")]).settle(0.95).state == "not-run"
+
+
+def test_a_stored_verdict_is_read_with_its_evidence_and_in_todays_words():
+    verdict = pooled("p", "all points", parts_at(0.0, 0.1)).settle(0.95)
+    stored = json.loads(json.dumps(asdict(verdict)))
+    assert read_verdict(stored) == verdict == readable_verdicts([stored])[0]
+    assert read_verdict({**stored, "state": "inconclusive"}).state == "undecided"

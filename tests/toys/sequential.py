@@ -24,8 +24,9 @@ class Sequential(Experiment[Point]):
 
     def judge(self, rows):
         for spread in rows.levels("spread"):
-            found = Mean(rows.where(spread=spread).values("value"))
-            yield agreement(f"zero.{spread}", "zero", theory=0.0, measured=found, tolerance=1.0)
+            runs = rows.where(spread=spread)
+            found = Mean(runs.values("value"))
+            yield agreement(f"zero.{spread}", "zero", theory=0.0, measured=found, tolerance=1.0, on=runs)
 
     def draw(self, rows, figure):
         figure.subplots().plot(rows.values("value"))

@@ -4,10 +4,10 @@ from whichtoken.lab.experiment import Experiment, Grid, Measured, Predicted, Row
 from whichtoken.lab.reproduce import reproduce
 from whichtoken.lab.results import Result
 from whichtoken.lab.samples import Every, Exact, Mean, Resampled, Share, Worst, log_slope
-from whichtoken.lab.verdicts import Claim, Verdict, agreement, at_least, at_most, not_run
+from whichtoken.lab.verdicts import Check, Verdict, agreement, at_least, at_most, not_run, pooled
 
 __all__ = [
-    "Claim",
+    "Check",
     "Every",
     "Exact",
     "Experiment",
@@ -27,5 +27,6 @@ __all__ = [
     "at_most",
     "log_slope",
     "not_run",
+    "pooled",
     "reproduce",
 ]

@@ -25,7 +25,7 @@ from whichtoken.lab.record import States, recorded_states
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from whichtoken.lab.verdicts import Claim
+    from whichtoken.lab.verdicts import Check
 
 PointT = TypeVar("PointT")
 Measured = Mapping[str, Any]
@@ -208,7 +208,7 @@ class Rows(list[Row[PointT]]):
 class Experiment(ABC, Generic[PointT]):
     """A claim that can be run, judged and drawn: one file in `claims/<theory>/`, or in a folder of your own.
 
-    A subclass declares `id` and `presets`, measures one point in `run`, says what theory expects in `predict`, yields claims
+    A subclass declares `id` and `presets`, measures one point in `run`, says what theory expects in `predict`, yields checks
     in `judge` and draws them in `draw`. The module docstring states the claim and its source.
 
     Examples
@@ -267,8 +267,8 @@ class Experiment(ABC, Generic[PointT]):
         return ""
 
     @abstractmethod
-    def judge(self, rows: Rows[PointT]) -> Iterator[Claim]:
-        """Yield the claims, each with its measurements. Must accept any subset of the rows."""
+    def judge(self, rows: Rows[PointT]) -> Iterator[Check]:
+        """Yield the checks, each with its measurements. Must accept any subset of the rows."""
 
     @abstractmethod
     def draw(self, rows: Rows[PointT], figure: Figure) -> None:

@@ -21,7 +21,7 @@ from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.renamed import born_names
-from whichtoken.lab.verdicts import Verdict
+from whichtoken.lab.verdicts import Verdict, read_verdict
 
 if TYPE_CHECKING:
     from whichtoken.lab.experiment import Experiment
@@ -147,9 +147,7 @@ def recorded_runs() -> Mapping[tuple[str, str], RunSummary]:
 
 
 def _recorded_run(experiment: str, date: str, verdicts: list[dict[str, Any]], **fields: Any) -> RunSummary:
-    return RunSummary(
-        experiment, started=date, judged=date, verdicts=tuple(Verdict(**verdict) for verdict in verdicts), **fields
-    )
+    return RunSummary(experiment, started=date, judged=date, verdicts=tuple(map(read_verdict, verdicts)), **fields)
 
 
 def record_folder() -> Path:

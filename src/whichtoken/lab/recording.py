@@ -26,7 +26,7 @@ from whichtoken.lab.ledger import FAILED_PREDICTION, Ledger
 from whichtoken.lab.plan import RunPlan, RunTask, make_plan
 from whichtoken.lab.record import POWER, VERDICTS, RunSummary, record_folder, recorded_ledger, recorded_runs, rows_file
 from whichtoken.lab.results import Result, stored_results, with_stored_repeats
-from whichtoken.lab.verdicts import Claim, shared_level
+from whichtoken.lab.verdicts import Check, shared_level
 from whichtoken.lab.worker import work
 from whichtoken.machine import machine, part_versions
 
@@ -34,31 +34,34 @@ CHANGES = (0.05, 0.1)  # shares of a prediction
 
 
 def power(plan: RunPlan, stored: Mapping[RunTask, Row[Any]]) -> dict[str, list[str | bool]]:
-    """Which errors the claims of a plan that agree on these rows would have detected.
+    """Which errors the checks of a plan that agree on these rows would have detected.
 
-    By code: the kind of the claim, then for each of `CHANGES` whether the verdict is no longer `agrees` if the theory is wrong
-    by that share, either way. A bound is changed in the direction that makes it harder to keep.
+    By code: the comparison of the check, then for each of `CHANGES` whether the verdict is no longer `agrees` if the theory is
+    wrong by that share, either way. A bound is changed in the direction that makes it harder to keep.
     """
-    claims = list(plan.experiment.judge(Rows.sorted(stored.values())))
-    level = shared_level(claims, plan.looks)
+    checks = list(plan.experiment.judge(Rows.sorted(stored.values())))
+    level = shared_level(checks, plan.looks)
     return {
-        claim.code: [claim.kind, *(notices(claim, level, change) for change in CHANGES)]
-        for claim in claims
-        if claim.theory is not None and claim.settle(level).state == "agrees"
+        check.code: [check.comparison, *(notices(check, level, change) for change in CHANGES)]
+        for check in checks
+        if check.theory is not None and check.settle(level).state == "agrees"
     }
 
 
-def notices(claim: Claim, level: float, change: float) -> bool:
+def notices(check: Check, level: float, change: float) -> bool:
     """Whether the verdict would not be `agrees` if the theory were off by this share of it, either way.
 
-    A theory that says 0 is changed by the claim's material amount instead; without one, nothing is detected.
+    A theory that says 0 is changed by the check's material amount instead; without one, nothing is detected. A pooled check
+    detects what one of its points does.
     """
-    assert claim.theory is not None
-    amount = abs(claim.theory) * change if claim.theory else claim.material
-    if amount is None:
+    if check.parts:
+        return any(notices(part, level, change) for part in check.parts if part.theory is not None)
+    assert check.theory is not None
+    amount = abs(check.theory) * change if check.theory else check.material
+    if amount is None or check.comparison == "not run":
         return False
-    signs = {"equal": (-1, 1), "at least": (1,), "at most": (-1,)}[claim.kind]
-    return all(replace(claim, theory=claim.theory + sign * amount).settle(level).state != "agrees" for sign in signs)
+    signs = {"equal": (-1, 1), "at least": (1,), "at most": (-1,)}[check.comparison]
+    return all(replace(check, theory=check.theory + sign * amount).settle(level).state != "agrees" for sign in signs)
 
 
 RECORDED = ("preset", "version", "machine", "versions", "points", "rows", "failed", "seconds")  # of a run

@@ -1,7 +1,7 @@
 """From stored rows to verdicts: the part of a run that never computes a point.
 
-Every point starts with its fewest repeats. When all of them are finished the claims are judged: a look. Points that take part
-in an undecided claim double their repeats, up to their most, and the next look follows. The number of looks is known in
+Every point starts with its fewest repeats. When all of them are finished the claims are judged: a look. Points that an
+undecided check depends on double their repeats, up to their most, and the next look follows. The number of looks is known in
 advance and every look spends an equal part of the 5 % (Bonferroni), so the intervals of all looks hold jointly and looking more
 often raises no false alarms. A look uses complete rounds only, so the rows of a run depend neither on the engine and its
 workers nor on interruptions. The looks are reconstructed from the stored rows, so only rows need storing.
@@ -24,12 +24,11 @@ from whichtoken.lab.ledger import Ledger
 from whichtoken.lab.plan import RunPlan, RunTask, make_plan
 from whichtoken.lab.record import RunSummary, recorded_runs
 from whichtoken.lab.samples import Mean
-from whichtoken.lab.verdicts import Claim, Verdict, in_words, not_run, settle, shared_level
+from whichtoken.lab.verdicts import WORST_FIRST, Check, Verdict, in_words, not_run, settle, shared_level
 
 NOTE = "some of its rows failed, and it does not count them"
 FAULT_PREFIX = "broken: "
 MOST_SHOWN = 12  # verdicts in a notebook
-WORST_FIRST = ("disagrees", "inconclusive", "agrees", "not-run")
 NUMBERS = ("theory", "theory_error", "measured", "low", "high", "resolution")  # of a verdict
 Kind = Literal["changed", "weaker", "other state", "apart", "vanished", "new"]
 
@@ -223,7 +222,7 @@ def _kind(verdict: Verdict, was: str, before: Verdict | None) -> Kind | None:
         return "apart" if before is not None and not overlap(verdict, before) else None
     if {verdict.state, was} == {"agrees", "disagrees"}:
         return "changed"
-    return "weaker" if was == "agrees" and verdict.state == "inconclusive" else "other state"
+    return "weaker" if was == "agrees" and verdict.state == "undecided" else "other state"
 
 
 def overlap(one: Verdict, other: Verdict) -> bool:
@@ -243,15 +242,15 @@ def judge(plan: RunPlan, stored: Mapping[RunTask, Row[Any]], started: str = "") 
         return Result(plan, rows, [], missing, started, plan.fault)
     reason = next(iter(plan.absent.values()), "") if missing else ""
     try:
-        claims = _claims(plan, rows, reason, nothing_stored=not stored)
-        verdicts = [_finite(verdict) for verdict in settle(claims, plan.looks, plan.look)]
-        verdicts = downgrade_unsupported(plan, stored, claims, verdicts)
+        checks = _checks(plan, rows, reason, nothing_stored=not stored)
+        verdicts = [_finite(verdict) for verdict in settle(checks, plan.looks, plan.look)]
+        verdicts = downgrade_unsupported(rows, checks, verdicts)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever a claim's file does, the other claims are judged
         return Result(plan, rows, [], missing, started, f"judge() failed: {in_one_line(error)}")
-    # claims that were not run say themselves what is missing
-    explained = any(claim.kind == "not run" for claim in claims)
+    # checks that were not run say themselves what is missing
+    explained = any(check.comparison == "not run" for check in checks)
     notes = _note(rows, 0 if explained else missing, reason)
     at_fault = [verdict for verdict in verdicts if verdict.note.startswith(FAULT_PREFIX)]
     fault = "; ".join(f"{verdict.code}: {verdict.note.removeprefix(FAULT_PREFIX)}" for verdict in at_fault)
@@ -312,69 +311,40 @@ def with_adaptive_repeats(plan: RunPlan, stored: Mapping[RunTask, Row[Any]]) -> 
 
 
 def _undecided_points(plan: RunPlan, stored: Mapping[RunTask, Row[Any]]) -> set[str]:
-    """Points that an undecided claim depends on: it changes if they are left out, since a judge accepts any rows."""
-    claims = _judge_or_nothing(plan, stored)
-    level = shared_level(claims, plan.looks)
-    undecided = [verdict for claim in claims if (verdict := claim.settle(level)).state == "inconclusive"]
-    asked = set()
-    for point, (_, most) in plan.bounds.items() if undecided else ():
-        if plan.repeats is None or plan.repeats[point] < most:
-            left = evaluate_at(plan, {task: row for task, row in stored.items() if task.point != point}, level)
-            if any(left.get(verdict.code) != verdict for verdict in undecided):
-                asked.add(point)
-    return asked
-
-
-def downgrade_unsupported(
-    plan: RunPlan, stored: Mapping[RunTask, Row[Any]], claims: Sequence[Claim], verdicts: Sequence[Verdict]
-) -> list[Verdict]:
-    """The verdicts, made undecided where one might agree only because rows failed.
-
-    A judge that counts failed rows gives another verdict without them; its verdict stays. Otherwise a verdict depends on a point
-    if it changes without the point's finished rows, and the failed rows of that point might have changed it. A point without
-    finished rows does not show in any verdict: then all verdicts that depend on more than one point become undecided.
-    """
-    failed = {task.point for task, row in stored.items() if row.status == "failed"}
-    agreeing = {verdict.code for verdict in verdicts if verdict.state == "agrees"}
-    if not failed or not agreeing:
-        return list(verdicts)
-    level = shared_level(claims, plan.looks)
-    whole = evaluate_at(plan, stored, level)
-
-    def changing(kept: Mapping[RunTask, Row[Any]]) -> set[str]:
-        left = evaluate_at(plan, kept, level)
-        return {code for code in agreeing if left.get(code) != whole.get(code)}
-
-    finished = {task: row for task, row in stored.items() if row.status == "ok"}
-    counting = changing(finished)
-    points = dict.fromkeys(task.point for task in finished)
-    silent = any(point not in points for point in failed)
-    dependent = {
-        point: changing({task: row for task, row in stored.items() if task.point != point or row.status == "failed"})
-        for point in points
-        if silent or point in failed
-    }
-    several = {code for code in agreeing if sum(code in codes for codes in dependent.values()) > 1} if silent else set()
-    doubtful = set().union(*(codes for point, codes in dependent.items() if point in failed), several) - counting
-    return [
-        _with_note(replace(verdict, state="inconclusive"), NOTE) if verdict.code in doubtful else verdict
-        for verdict in verdicts
-    ]
-
-
-def evaluate_at(plan: RunPlan, stored: Mapping[RunTask, Row[Any]], level: float) -> dict[str, Verdict]:
-    """The verdicts of these rows alone, by code, with intervals of this level."""
-    return {claim.code: claim.settle(level) for claim in _judge_or_nothing(plan, stored)}
-
-
-def _judge_or_nothing(plan: RunPlan, stored: Mapping[RunTask, Row[Any]]) -> list[Claim]:
-    """The claims, or none if the judge fails: `judge` reports that."""
+    """The points that an undecided check depends on, as it declares them."""
     try:
-        return list(plan.experiment.judge(Rows.sorted(stored.values())))
+        checks = list(plan.experiment.judge(Rows.sorted(stored.values())))
     except KeyboardInterrupt:
         raise
-    except BaseException:
-        return []
+    except BaseException:  # `judge` reports it
+        return set()
+    level = shared_level(checks, plan.looks)
+    single = [part for check in checks for part in check.parts or (check,)]
+    undecided = [check for check in single if check.settle(level).state == "undecided"]
+    if any(check.points is None for check in undecided):
+        return set(plan.points)
+    asked = {point for check in undecided for point in check.points or ()}
+    return {text for text, point in plan.points.items() if point in asked}
+
+
+def downgrade_unsupported(rows: Rows[Any], checks: Sequence[Check], verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts, made undecided where one might agree only because rows of its points failed.
+
+    A check whose sample counts failed rows keeps its verdict. A point that failed and that no check names might have changed any
+    of them.
+    """
+    failed = {row.point for row in rows.failed}
+    named = {point for check in checks for point in check.points or ()}
+    unnamed = not failed <= named
+
+    def doubtful(check: Check, verdict: Verdict) -> bool:
+        concerned = unnamed or check.points is None or bool(failed & check.points)
+        return bool(failed) and concerned and not check.counts_failed and verdict.state == "agrees"
+
+    return [
+        _with_note(replace(verdict, state="undecided"), NOTE) if doubtful(check, verdict) else verdict
+        for check, verdict in zip(checks, verdicts, strict=True)
+    ]
 
 
 def _finite(verdict: Verdict) -> Verdict:
@@ -383,16 +353,16 @@ def _finite(verdict: Verdict) -> Verdict:
         raise TypeError(f"code={verdict.code!r} and claim={verdict.claim!r} of a verdict must be texts")
     given: dict[str, Any] = {n: float(value) for n in NUMBERS if (value := getattr(verdict, n)) is not None}
     wrong = {name: value for name, value in given.items() if not math.isfinite(value)}
-    verdict = replace(verdict, **given)
+    verdict = replace(verdict, **given, evidence=tuple(map(_finite, verdict.evidence)))
     if not wrong:
         return verdict
     said = " and ".join(f"{name} is {value}" for name, value in wrong.items())
     hidden: dict[str, Any] = {name: 0.0 if name == "theory_error" else None for name in wrong}
-    return replace(verdict, **hidden, state="inconclusive", note=f"{FAULT_PREFIX}{said}")
+    return replace(verdict, **hidden, state="undecided", note=f"{FAULT_PREFIX}{said}")
 
 
-def _claims(plan: RunPlan, rows: Rows[Any], reason: str, nothing_stored: bool) -> list[Claim]:
-    """The claims of the experiment, and those on record that it could not make."""
+def _checks(plan: RunPlan, rows: Rows[Any], reason: str, nothing_stored: bool) -> list[Check]:
+    """The checks of the experiment, and those on record that it could not make."""
     on_record = plan.experiment.expected.get(plan.preset, {})
     title = plan.experiment.title
     before = recorded_runs().get((plan.experiment.id, plan.preset)) if on_record else None
@@ -400,15 +370,15 @@ def _claims(plan: RunPlan, rows: Rows[Any], reason: str, nothing_stored: bool) -
     if nothing_stored and reason:
         codes = list(on_record) or [plan.experiment.id.split("/")[1]]
         return [not_run(code, words.get(code, title), reason) for code in codes]
-    claims = list(plan.experiment.judge(rows))
-    judged = {claim.code for claim in claims}
+    checks = list(plan.experiment.judge(rows))
+    judged = {check.code for check in checks}
     unfinished = bool(reason or rows.failed or len(rows) < len(plan.tasks))
     for code in on_record if plan.as_declared and unfinished else ():
-        if code not in judged:  # a claim on record does not vanish because none of its rows finished
-            claim = words.get(code, title)
-            empty = Claim(code, claim, None, Mean([]), "equal", note="no finished rows to judge")
-            claims.append(not_run(code, claim, reason) if reason else empty)
-    return claims
+        if code not in judged:  # a check on record does not vanish because none of its rows finished
+            sentence = words.get(code, title)
+            empty = Check(code, sentence, None, Mean([]), "equal", note="no finished rows to judge")
+            checks.append(not_run(code, sentence, reason) if reason else empty)
+    return checks
 
 
 def _note(rows: Rows[Any], missing: int, reason: str) -> str:

@@ -1,25 +1,36 @@
 """From measurements to verdicts.
 
-An experiment's `judge` yields claims: a statement, what theory says and what was measured. `settle` turns all claims of
-one experiment into verdicts at once, because the intervals of one experiment share their 95 % (Sidak's correction).
+An experiment's `judge` yields checks: a sentence, what theory says and what was measured. `settle` turns all checks of
+one experiment into verdicts at once, because the intervals of one experiment share their 95 % (Sidak's correction). `pooled`
+asks one question at many points and counts as one check.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from whichtoken.display.shown import Shown
 from whichtoken.lab.samples import Interval, Mean, Sample
 
+if TYPE_CHECKING:
+    from whichtoken.lab.experiment import Rows
+
 CONFIDENCE = 0.95
-RELATIONS: dict[str, Literal["=", "≤", "≥", ""]] = {"equal": "=", "at least": "≥", "at most": "≤", "not run": ""}
-State = Literal["agrees", "disagrees", "inconclusive", "not-run"]
-IN_WORDS = {"agrees": "agree", "disagrees": "disagree", "inconclusive": "undecided", "not-run": "not run"}
+Relation = Literal["=", "≤", "≥", ""]
+Comparison = Literal["equal", "at least", "at most", "not run"]
+State = Literal["agrees", "disagrees", "undecided", "not-run"]
+# What a check is about: a sentence of a paper, a figure of a paper, a law that we derived, a threshold that we chose.
+Kind = Literal["paper-statement", "paper-figure", "our-law", "our-threshold"]
+# Whether the points lie where the paper makes its statement. `unknown`: a hypothesis of the paper was not read.
+Regime = Literal["as-stated", "beyond-hypotheses", "smaller-than-stated", "unknown"]
+WORST_FIRST: tuple[State, ...] = ("disagrees", "undecided", "agrees", "not-run")
+RELATIONS: dict[Comparison, Relation] = {"equal": "=", "at least": "≥", "at most": "≤", "not run": ""}
+IN_WORDS = {"agrees": "agree", "disagrees": "disagree", "undecided": "undecided", "not-run": "not run"}
 
 
 def in_words(state: str, count: int) -> str:
@@ -29,14 +40,15 @@ def in_words(state: str, count: int) -> str:
 
 @dataclass(frozen=True)
 class Verdict(Shown):
-    """The outcome of checking one claim.
+    """The outcome of one check.
 
-    `Claim.settle` and `reproduce` create verdicts; read `state` first, then `measured` with its interval and `theory`.
+    `Check.settle` and `reproduce` create verdicts; read `state` first, then `measured` with its interval and `theory`. A
+    pooled verdict shows the numbers of the point that leaves the least room, and holds the verdict of every point as evidence.
 
     Attributes
     ----------
     code, claim : str
-        Short name of the claim, unique in its experiment, and the statement in words.
+        Short name of the check, unique in its experiment, and the statement in words.
     theory : float or None
         What theory says.
     theory_error : float
@@ -50,7 +62,7 @@ class Verdict(Shown):
     rule : str
         What decides the state.
     state : str
-        Agrees, disagrees, inconclusive or not-run.
+        Agrees, disagrees, undecided or not-run.
     note : str
         Why it was not run, or how many rows failed or are missing.
     resolution : float or None
@@ -61,7 +73,14 @@ class Verdict(Shown):
     level : float or None
         Confidence of the interval, after all corrections.
     look : int
-        How many times the claims had been judged, this one included, where repeats are added until they are decided.
+        How many times the checks had been judged, this one included, where repeats are added until they are decided.
+    kind : str
+        What it is about: `paper-statement`, `paper-figure`, `our-law` or `our-threshold`.
+    regime : str
+        Whether it was measured where the paper makes its statement: `as-stated`, `beyond-hypotheses`, `smaller-than-stated` or
+        `unknown`.
+    evidence : tuple of Verdict
+        The verdicts of the single points of a pooled check; empty otherwise.
 
     Examples
     --------
@@ -79,7 +98,7 @@ class Verdict(Shown):
     measured: float | None
     low: float | None
     high: float | None
-    relation: Literal["=", "≤", "≥", ""]
+    relation: Relation
     rule: str
     state: State
     note: str = ""
@@ -87,6 +106,23 @@ class Verdict(Shown):
     tolerance: float = 0.0
     level: float | None = None
     look: int = 1
+    kind: Kind = "our-law"
+    regime: Regime = "unknown"
+    evidence: tuple[Verdict, ...] = ()
+
+    @property
+    def speaks_for_paper(self) -> bool:
+        """Whether it is about a sentence or a figure of a paper, not about a law or a threshold of ours."""
+        return self.kind.startswith("paper-")
+
+    @property
+    def noticed(self) -> float | None:
+        """The relative deviation from theory that it would have noticed, at every point; None if theory says 0 or is silent."""
+        parts = self.evidence or (self,)
+        judged = [part for part in parts if part.state != "not-run"]
+        if not judged or any(part.resolution is None or not part.theory for part in judged):
+            return None
+        return max(abs(part.resolution / part.theory) for part in judged if part.resolution is not None and part.theory)
 
     def _headline(self) -> str:
         return f"{in_words(self.state, 1)}: {self.claim}{self._numbers()}"
@@ -103,13 +139,25 @@ class Verdict(Shown):
         return f"; measured {self.measured:.4g}{interval}, {theory}"
 
 
+def read_verdict(stored: Mapping[str, Any]) -> Verdict:
+    """A verdict of the record, whose fields are as they were written."""
+    return Verdict(**{**_with_todays_words(stored), "evidence": tuple(map(read_verdict, stored.get("evidence", ())))})
+
+
 def readable_verdicts(stored: Sequence[Any]) -> tuple[Verdict, ...]:
     """Those of the stored values that are verdicts; a field that was not there yet has its default."""
     found = []
     for item in stored:
         with suppress(ValueError):
-            found.append(_verdict_adapter().validate_python(item))
+            found.append(_verdict_adapter().validate_python(_with_todays_words(item)))
     return tuple(found)
+
+
+def _with_todays_words(stored: Any) -> Any:
+    """A stored verdict, in which `undecided` may still be called `inconclusive`."""
+    if isinstance(stored, Mapping) and stored.get("state") == "inconclusive":
+        return {**stored, "state": "undecided"}
+    return stored
 
 
 @cache
@@ -120,18 +168,18 @@ def _verdict_adapter() -> Any:
 
 
 @dataclass(frozen=True)
-class Claim(Shown):
-    """A statement with its evidence, which `judge` yields; it becomes a verdict once the level of its interval is known.
+class Check(Shown):
+    """A sentence with its measurements, which `judge` yields; it becomes a verdict once the level of its interval is known.
 
     Attributes
     ----------
     code, claim : str
-        Short name of the claim, unique in its experiment, and the statement in words.
+        Short name of the check, unique in its experiment, and the statement in words.
     theory : float or None
         What theory says; for a bound, the bound.
     sample : Mean, Share, Resampled or Exact
         What was measured.
-    kind : str
+    comparison : str
         Equal, at least, at most or not run.
     tolerance : float
         Difference from theory that still counts as agreement.
@@ -141,6 +189,18 @@ class Claim(Shown):
         Why it was not run, if it was not.
     material : float or None
         A deviation that would matter, where theory says 0 and a share of it means nothing.
+    kind : str
+        What it is about: `paper-statement`, `paper-figure`, `our-law` (default) or `our-threshold`.
+    regime : str
+        Whether its points lie where the paper makes its statement: `as-stated`, `beyond-hypotheses`, `smaller-than-stated`
+        or `unknown` (default).
+    points : frozenset or None
+        The points that it depends on; None for all of them. If it is undecided these get more repeats, and if rows of these
+        failed it cannot agree.
+    counts_failed : bool
+        Whether failed rows are part of the sample.
+    parts : tuple of Check
+        The single points of a pooled check, which agrees if it does at every point.
 
     Examples
     --------
@@ -153,40 +213,82 @@ class Claim(Shown):
     claim: str
     theory: float | None
     sample: Sample
-    kind: Literal["equal", "at least", "at most", "not run"]
+    comparison: Comparison
     tolerance: float = 0.0
     theory_error: float = 0.0
     note: str = ""
     material: float | None = None
+    kind: Kind = "our-law"
+    regime: Regime = "unknown"
+    points: frozenset[Any] | None = None
+    counts_failed: bool = False
+    parts: tuple[Check, ...] = ()
 
     def settle(self, level: float, look: int = 1) -> Verdict:
+        if self.parts:
+            return self._settle_parts(level, look)
         found = self.sample.interval(level)
         return Verdict(
             self.code, self.claim, self.theory, self.theory_error, found.measured, found.low, found.high,
-            RELATIONS[self.kind], self._rule(level), self._state(found), self.note, self._resolution(found, level),
-            self.tolerance, level, look,
+            RELATIONS[self.comparison], self._rule(level), self._state(found), self.note, self._resolution(found, level),
+            self.tolerance, level, look, self.kind, self.regime,
+        )  # fmt: skip
+
+    def _settle_parts(self, level: float, look: int) -> Verdict:
+        """Agree where every point does, disagree where one does for certain, and show the point with the least room.
+
+        Agreement at every point needs no correction: if the statement is false at one of them, that one alone lets it pass with
+        the level's probability at most. Disagreement at any point does, so the points share the level by Sidak's rule.
+        """
+        evidence = tuple(part.settle(level, look) for part in self.parts)
+        judged = [
+            (part, verdict) for part, verdict in zip(self.parts, evidence, strict=True) if verdict.state != "not-run"
+        ]
+        if not judged:
+            return replace(evidence[0], code=self.code, claim=self.claim, kind=self.kind, regime=self.regime)
+        strict = level ** (1 / len(judged))
+        state: State = "undecided"
+        if all(verdict.state == "agrees" for _, verdict in judged):
+            state = "agrees"
+        elif any(part._state(part.sample.interval(strict)) == "disagrees" for part, _ in judged):
+            state = "disagrees"
+        _, tightest = min(judged, key=lambda pair: (WORST_FIRST.index(pair[1].state), pair[0]._room(level)))
+        left_out = len(evidence) - len(judged)
+        points = f"{len(judged)} points" if len(judged) > 1 else "1 point"
+        note = f"{left_out} of {len(evidence)} points not run" if left_out else ""
+        return replace(
+            tightest, code=self.code, claim=self.claim, state=state, rule=f"at each of {points}: {tightest.rule}",
+            note="; ".join(filter(None, [self.note, note])), kind=self.kind, regime=self.regime, evidence=evidence,
         )  # fmt: skip
 
     def _state(self, found: Interval) -> State:
-        if self.kind == "not run":
+        if self.comparison == "not run":
             return "not-run"
         if self.theory is None or found.measured is None or found.low is None or found.high is None:
-            return "inconclusive"
+            return "undecided"
         low, high = self._accepted()
         if low <= found.low and found.high <= high:
             return "agrees"
-        return "disagrees" if found.high < low or found.low > high else "inconclusive"
+        return "disagrees" if found.high < low or found.low > high else "undecided"
+
+    def _room(self, level: float) -> float:
+        """Distance of the interval from the border of what is accepted, in units of the tolerance or of theory."""
+        found = self.sample.interval(level)
+        if self.theory is None or found.low is None or found.high is None:
+            return -math.inf
+        low, high = self._accepted()
+        return min(found.low - low, high - found.high) / (self.tolerance + self.theory_error or abs(self.theory) or 1.0)
 
     def _accepted(self) -> tuple[float, float]:
         """The range in which the whole interval must lie."""
         assert self.theory is not None
         reach = self.tolerance + self.theory_error
-        low = -math.inf if self.kind == "at most" else self.theory - reach
-        return low, math.inf if self.kind == "at least" else self.theory + reach
+        low = -math.inf if self.comparison == "at most" else self.theory - reach
+        return low, math.inf if self.comparison == "at least" else self.theory + reach
 
     def _resolution(self, found: Interval, level: float) -> float | None:
         """The smallest deviation that is detected with 90 % power."""
-        if self.kind == "not run" or self.theory is None or found.low is None or found.high is None:
+        if self.comparison == "not run" or self.theory is None or found.low is None or found.high is None:
             return None
         rate = self.sample.undetected_rate
         if math.isinf(rate):
@@ -195,14 +297,65 @@ class Claim(Shown):
         return max(rate, self.tolerance + self.theory_error - half * (1 - self.sample.error_quantile(level)))
 
     def _rule(self, level: float) -> str:
-        if self.kind == "not run":
+        if self.comparison == "not run":
             return "needs data that is not available"
         interval = f"its {100 * level:.1f} % interval wholly"
         error = f" + {self.theory_error:.1g}" if self.theory_error else ""
-        if self.kind == "equal":
+        if self.comparison == "equal":
             return f"{interval} within {self.tolerance:.3g}{error} of theory"
         allowed = f", give or take {self.theory_error:.1g}" if self.theory_error else ""
-        return f"{interval} {self.kind} the bound{allowed}"
+        return f"{interval} {self.comparison} the bound{allowed}"
+
+
+def points_of(rows: Rows[Any]) -> frozenset[Any]:
+    """The points of these rows, failed ones included: what a check on them depends on."""
+    return frozenset(row.point for row in (*rows, *rows.failed))
+
+
+def pooled(
+    code: str, claim: str, parts: Iterable[Check], *, kind: Kind = "our-law", regime: Regime = "unknown"
+) -> Check:
+    """One check that asks the same question at many points.
+
+    It agrees if every point does, and disagrees if one does at a level that the points share. In the Sidak correction of its
+    experiment it counts once, so that more points of one question widen no interval.
+
+    Parameters
+    ----------
+    code, claim : str
+        Short name of the check, unique in its experiment, and the statement in words.
+    parts : iterable of Check
+        The check of each point, at least one.
+    kind, regime : str
+        What it is about and where its points lie: see `Check`.
+
+    Returns
+    -------
+    Check
+        To be yielded by `judge`.
+
+    Examples
+    --------
+    >>> from whichtoken.lab import Exact, agreement, pooled
+    >>> parts = [agreement(f"square.{n}", f"n = {n}", theory=n * n, measured=Exact(n**2), tolerance=0.1) for n in (1, 2, 3)]
+    >>> verdict = pooled("square", "squares are products", parts).settle(0.95)
+    >>> verdict.state, len(verdict.evidence)
+    ('agrees', 3)
+    """
+    found = tuple(parts)
+    if not found:
+        raise ValueError(f"the pooled check {code} has no points")
+    points = (
+        None
+        if any(part.points is None for part in found)
+        else frozenset().union(*(part.points or () for part in found))
+    )
+    judged = [part for part in found if part.comparison != "not run"]
+    first = (judged or found)[0]
+    return Check(
+        code, claim, first.theory, first.sample, first.comparison, kind=kind, regime=regime, points=points,
+        counts_failed=all(part.counts_failed for part in found), parts=found,
+    )  # fmt: skip
 
 
 def agreement(
@@ -214,13 +367,17 @@ def agreement(
     tolerance: float,
     theory_error: float = 0.0,
     material: float | None = None,
-) -> Claim:
-    """The claim that a measured quantity equals its prediction.
+    kind: Kind = "our-law",
+    regime: Regime = "unknown",
+    on: Rows[Any] | None = None,
+    counts_failed: bool = False,
+) -> Check:
+    """The check that a measured quantity equals its prediction.
 
     Parameters
     ----------
     code, claim : str
-        Short name of the claim, unique in its experiment, and the statement in words.
+        Short name of the check, unique in its experiment, and the statement in words.
     theory : float or None
         The prediction; None where there is none.
     measured : Mean, Share, Resampled or Exact
@@ -231,10 +388,16 @@ def agreement(
         Numerical error of the prediction.
     material : float, optional
         A deviation that would matter, where theory says 0: a share of 0 says nothing about what the verdict would detect.
+    kind, regime : str
+        What it is about and where its points lie: see `Check`.
+    on : Rows, optional
+        The rows that were measured; all rows of the experiment if not given.
+    counts_failed : bool, default=False
+        Whether the measurements count the rows that failed.
 
     Returns
     -------
-    Claim
+    Check
         To be yielded by `judge`.
 
     Examples
@@ -243,26 +406,44 @@ def agreement(
     >>> agreement("pi", "pi is 3", theory=3.0, measured=Exact(3.1416), tolerance=0.01).settle(0.95).state
     'disagrees'
     """
-    return Claim(code, claim, theory, measured, "equal", tolerance, theory_error, material=material)
+    points = None if on is None else points_of(on)
+    return Check(code, claim, theory, measured, "equal", tolerance, theory_error, "", material, kind, regime, points)
 
 
-def at_least(code: str, claim: str, *, bound: float, measured: Sample, theory_error: float = 0.0) -> Claim:
-    """The claim that a measured quantity does not fall below a bound.
+def at_least(
+    code: str,
+    claim: str,
+    *,
+    bound: float,
+    measured: Sample,
+    theory_error: float = 0.0,
+    kind: Kind = "our-law",
+    regime: Regime = "unknown",
+    on: Rows[Any] | None = None,
+    counts_failed: bool = False,
+) -> Check:
+    """The check that a measured quantity does not fall below a bound.
 
     Parameters
     ----------
     code, claim : str
-        Short name of the claim, unique in its experiment, and the statement in words.
+        Short name of the check, unique in its experiment, and the statement in words.
     bound : float
         The bound.
     measured : Mean, Share, Resampled or Exact
         The measurements.
     theory_error : float, default=0.0
         Numerical error of the bound.
+    kind, regime : str
+        What it is about and where its points lie: see `Check`.
+    on : Rows, optional
+        The rows that were measured; all rows of the experiment if not given.
+    counts_failed : bool, default=False
+        Whether the measurements count the rows that failed.
 
     Returns
     -------
-    Claim
+    Check
         To be yielded by `judge`.
 
     Examples
@@ -271,26 +452,46 @@ def at_least(code: str, claim: str, *, bound: float, measured: Sample, theory_er
     >>> at_least("wins", "wins half of the time", bound=0.5, measured=Share([True] * 20)).settle(0.95).state
     'agrees'
     """
-    return Claim(code, claim, bound, measured, "at least", theory_error=theory_error)
+    points = None if on is None else points_of(on)
+    return Check(
+        code, claim, bound, measured, "at least", 0.0, theory_error, "", None, kind, regime, points, counts_failed
+    )
 
 
-def at_most(code: str, claim: str, *, bound: float, measured: Sample, theory_error: float = 0.0) -> Claim:
-    """The claim that a measured quantity does not exceed a bound.
+def at_most(
+    code: str,
+    claim: str,
+    *,
+    bound: float,
+    measured: Sample,
+    theory_error: float = 0.0,
+    kind: Kind = "our-law",
+    regime: Regime = "unknown",
+    on: Rows[Any] | None = None,
+    counts_failed: bool = False,
+) -> Check:
+    """The check that a measured quantity does not exceed a bound.
 
     Parameters
     ----------
     code, claim : str
-        Short name of the claim, unique in its experiment, and the statement in words.
+        Short name of the check, unique in its experiment, and the statement in words.
     bound : float
         The bound.
     measured : Mean, Share, Resampled or Exact
         The measurements.
     theory_error : float, default=0.0
         Numerical error of the bound.
+    kind, regime : str
+        What it is about and where its points lie: see `Check`.
+    on : Rows, optional
+        The rows that were measured; all rows of the experiment if not given.
+    counts_failed : bool, default=False
+        Whether the measurements count the rows that failed.
 
     Returns
     -------
-    Claim
+    Check
         To be yielded by `judge`.
 
     Examples
@@ -299,22 +500,25 @@ def at_most(code: str, claim: str, *, bound: float, measured: Sample, theory_err
     >>> at_most("gap", "the gap is small", bound=1e-8, measured=Exact(1e-3)).settle(0.95).state
     'disagrees'
     """
-    return Claim(code, claim, bound, measured, "at most", theory_error=theory_error)
+    points = None if on is None else points_of(on)
+    return Check(
+        code, claim, bound, measured, "at most", 0.0, theory_error, "", None, kind, regime, points, counts_failed
+    )
 
 
-def not_run(code: str, claim: str, reason: str) -> Claim:
-    """A claim whose data is absent.
+def not_run(code: str, claim: str, reason: str) -> Check:
+    """A check whose data is absent.
 
     Parameters
     ----------
     code, claim : str
-        Short name of the claim, unique in its experiment, and the statement in words.
+        Short name of the check, unique in its experiment, and the statement in words.
     reason : str
         What is missing, and how to get it.
 
     Returns
     -------
-    Claim
+    Check
         To be yielded by `judge`.
 
     Examples
@@ -323,16 +527,16 @@ def not_run(code: str, claim: str, reason: str) -> Claim:
     >>> not_run("reviews", "holds on reviews", "put the reviews into the data folder").settle(0.95).state
     'not-run'
     """
-    return Claim(code, claim, None, Mean([]), "not run", note=reason)
+    return Check(code, claim, None, Mean([]), "not run", note=reason)
 
 
-def settle(claims: Sequence[Claim], looks: int = 1, look: int = 1) -> list[Verdict]:
+def settle(checks: Sequence[Check], looks: int = 1, look: int = 1) -> list[Verdict]:
     """Verdicts of one experiment, whose intervals of all looks hold jointly with probability 95 %."""
-    level = shared_level(claims, looks)
-    return [claim.settle(level, look) for claim in claims]
+    level = shared_level(checks, looks)
+    return [check.settle(level, look) for check in checks]
 
 
-def shared_level(claims: Sequence[Claim], looks: int = 1) -> float:
-    """Confidence level of each interval: the looks share the 5 % equally, the claims of one look by Sidak's rule."""
-    judged = sum(claim.kind != "not run" for claim in claims)
+def shared_level(checks: Sequence[Check], looks: int = 1) -> float:
+    """Confidence level of each interval: the looks share the 5 % equally, the checks of one look by Sidak's rule."""
+    judged = sum(check.comparison != "not run" for check in checks)
     return float((1 - (1 - CONFIDENCE) / looks) ** (1 / max(judged, 1)))

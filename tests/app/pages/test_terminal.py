@@ -59,16 +59,14 @@ def test_claim_outside_the_package_is_compared_with_its_own_file(result, monkeyp
     assert "The verdict is as the claim's own file expects." in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("state", "kind"), [("disagrees", "changed"), ("inconclusive", "other state"), ("not-run", None)]
-)
+@pytest.mark.parametrize(("state", "kind"), [("disagrees", "changed"), ("undecided", "other state"), ("not-run", None)])
 def test_other_states_are_told(result, on_record, capsys, state, kind):
     on_record(replace(result.verdicts[0], state=state))
     assert [item.kind for item in result.differences] == ([kind] if kind else [])
     print_results([result])
     shown = capsys.readouterr().out
     assert (f"mean.shift was {in_words(state, 1)} (" in shown) == bool(kind)
-    assert ("decided now: mean.shift was undecided (" in shown) == (state == "inconclusive")
+    assert ("decided now: mean.shift was undecided (" in shown) == (state == "undecided")
     assert ("1 of 1 verdicts are not as on record." in shown) == bool(kind)
 
 
@@ -82,7 +80,7 @@ def test_same_state_with_intervals_apart_is_told(result, on_record, capsys):
 
 def test_claim_that_is_undecided_now_and_one_that_is_gone_are_told(result, on_record):
     [verdict] = result.verdicts
-    undecided = replace(result, verdicts=[replace(verdict, state="inconclusive")])
+    undecided = replace(result, verdicts=[replace(verdict, state="undecided")])
     on_record(verdict, replace(verdict, code="mean.gone"))
     assert [(item.kind, item.code) for item in undecided.differences] == [
         ("weaker", "mean.shift"),
@@ -112,7 +110,7 @@ def test_single_numbers_are_compared_by_state_alone():
     [
         (EQUAL, f"{INTERVAL}; theory says 0.042; an error of 4 % would have been noticed."),
         (replace(EQUAL, theory=0.0), f"{INTERVAL}; theory says 0; an error of 0.00168 would have been noticed."),
-        (replace(EQUAL, state="inconclusive"), f"{INTERVAL}; theory says 0.042."),
+        (replace(EQUAL, state="undecided"), f"{INTERVAL}; theory says 0.042."),
         (replace(EQUAL, relation="≤", resolution=0.0), f"{INTERVAL}; claimed: at most 0.042."),
         (replace(EQUAL, low=0.0426, high=0.0426, resolution=None), "Measured 0.0426 (exactly); theory says 0.042."),
         (replace(EQUAL, low=None, high=None, resolution=None),
@@ -125,14 +123,14 @@ def test_verdict_is_a_sentence(verdict, said):
 
 
 def test_counts_and_numbers_are_words():
-    assert counted_states({"agrees": 1, "disagrees": 2, "inconclusive": 1}) == "1 agrees, 2 disagree, 1 undecided"
+    assert counted_states({"agrees": 1, "disagrees": 2, "undecided": 1}) == "1 agrees, 2 disagree, 1 undecided"
     assert (number(-0.0), number(None), number(1234567.0)) == ("0", "", "1.235e+06")
 
 
 def test_family_is_represented_by_what_speaks_most_against_it():
     verdicts = [
         replace(EQUAL, code=code, state=state)
-        for code, state in [("a.one.x", "agrees"), ("a.one.y", "inconclusive"), ("a.two", "disagrees")]
+        for code, state in [("a.one.x", "agrees"), ("a.one.y", "undecided"), ("a.two", "disagrees")]
     ]
     shown = highlights(verdicts, most=5)
     assert [item.verdict.code for item in shown] == ["a.two", "a.one.y"]
@@ -140,9 +138,9 @@ def test_family_is_represented_by_what_speaks_most_against_it():
 
 
 def test_finding_agrees_only_if_all_its_verdicts_do(result):
-    verdicts = [replace(EQUAL, code=f"mean.{k}", state=state) for k, state in enumerate(["agrees", "inconclusive"])]
+    verdicts = [replace(EQUAL, code=f"mean.{k}", state=state) for k, state in enumerate(["agrees", "undecided"])]
     leaders = {"toy/mean": replace(result.summary, verdicts=verdicts)}
-    assert found(Finding("so", "toy/mean", "mean.*"), leaders).state == "inconclusive"
+    assert found(Finding("so", "toy/mean", "mean.*"), leaders).state == "undecided"
     leaders["toy/half"] = replace(
         leaders["toy/mean"], verdicts=[verdicts[0], replace(EQUAL, code="mean.2", state="not-run")]
     )

@@ -101,7 +101,7 @@ class TestClaims:
         for path in ("/", "/claims/sparse-tokens/errors"):
             words = re.sub(r"<[^>]*>", " ", client.get(path).text)
             assert "undecided" in words
-            assert "inconclusive" not in words
+            assert "undecided" not in words
 
     def test_the_record_stands_beside_what_was_not_judged_here(self, client, settings):
         """A claim that was never run, and one whose run was broken off, both say what is on record."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from whichtoken.lab.verdicts import Verdict, in_words
 
-STATES = ("agrees", "disagrees", "inconclusive", "not-run")
+STATES = ("agrees", "disagrees", "undecided", "not-run")
 NEAR_ZERO = 1e-9  # above it an error is given as a share of theory
 
 

@@ -11,7 +11,7 @@ from whichtoken.app.pages.theories import Finding
 from whichtoken.lab.record import RunSummary
 from whichtoken.lab.verdicts import Verdict, in_words
 
-WORST_FIRST = ("disagrees", "inconclusive", "not-run", "agrees")
+WORST_FIRST = ("disagrees", "undecided", "not-run", "agrees")
 PRESETS = ("full", "paper", "quick")  # the most telling first: a source often has fewer sizes than ours
 
 
@@ -102,7 +102,7 @@ class Highlight:
 
 def highlights(verdicts: Sequence[Verdict], most: int) -> list[Highlight]:
     """One verdict of each family, the one that speaks most against it; families that disagree come first."""
-    order = ("disagrees", "inconclusive", "agrees", "not-run")
+    order = ("disagrees", "undecided", "agrees", "not-run")
     families: dict[tuple[str, ...], list[Verdict]] = {}
     for verdict in verdicts:
         families.setdefault(tuple(verdict.code.split(".")[:2]), []).append(verdict)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 3  # claims in one line; more are only counted
 VERDICT_FIELDS = {field.name for field in fields(Verdict)}
-STATE_STYLE = {"agrees": "green", "disagrees": "red", "inconclusive": "yellow", "not-run": "dim"}
+STATE_STYLE = {"agrees": "green", "disagrees": "red", "undecided": "yellow", "not-run": "dim"}
 DIFFERENCES = {
     "changed": ("changed", "red"),
     "vanished": ("gone", "red"),
@@ -136,7 +136,7 @@ def _reasons_not_run(results: Sequence[Result]) -> Iterator[Text]:
 
 def _difference(result: Result, found: Difference) -> Text:
     name, style = DIFFERENCES[found.kind]
-    if found.kind == "other state" and found.verdict is not None and found.verdict.state == "inconclusive":
+    if found.kind == "other state" and found.verdict is not None and found.verdict.state == "undecided":
         name = DIFFERENCES["weaker"][0]
     if found.kind == "new" and found.verdict is not None:
         text = f": {found.code} {in_words(found.verdict.state, 1)}{_interval(found.verdict)}, and is not on record"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.claims._checks import AtMost
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._statements import AtMost
 from whichtoken.errors import UsageError, unknown
-from whichtoken.lab import Claim, Exact, Grid, Measured, Rows
+from whichtoken.lab import Check, Exact, Grid, Measured, Rows
 
 if TYPE_CHECKING:
     import torch
@@ -230,7 +230,7 @@ def pair_by_seed(
     return [float(combine(of(row.measured), known[row.seed])) for row in best_rate_runs(ours) if row.seed in known]
 
 
-def judge_grid(code: str, tuned: Iterable[Rows[Any]]) -> Iterator[Claim]:
+def judge_grid(code: str, tuned: Iterable[Rows[Any]]) -> Iterator[Check]:
     """The claim that the chosen step size lies inside its grid, not at an end."""
     grids = [runs for runs in tuned if len(runs.levels("lr")) > 2]
     ends = [best_rate(runs) in (min(runs.levels("lr")), max(runs.levels("lr"))) for runs in grids]

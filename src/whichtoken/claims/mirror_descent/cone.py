@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.claims._checks import AtLeast, AtMost, values_with_failures
 from whichtoken.claims._figures import Figure, label_axes, plot_means
-from whichtoken.claims._statements import AtLeast, AtMost, values_with_failures
 from whichtoken.claims.mirror_descent._problems import key_query_limit
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Resampled, Rows
+from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Resampled, Rows
 
 # divergence of the start from the direction
 INSIDE, OUTSIDE = 0.05, 0.9
@@ -87,7 +87,7 @@ class Cone(Experiment[Point]):
             "growth": (descent.final.log_norm - half.log_norm) / math.log(point.steps / (point.steps // 2)),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         far = rows.where(norm=max(rows.levels("norm"), default=None))  # the claim is about starts far from zero
         optimal = Rows(row for row in far if row.measured["locally_optimal"])
         inside, outside = (optimal.where(divergence=divergence) for divergence in (INSIDE, OUTSIDE))

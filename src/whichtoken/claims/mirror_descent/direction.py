@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, AtMost, Equals, rows_where, values_with_failures
 from whichtoken.claims._figures import Axes, Figure, draw_table, label_axes, plot_medians
-from whichtoken.claims._statements import AtLeast, AtMost, Equals, rows_where, values_with_failures
 from whichtoken.claims.mirror_descent._problems import Vector, cosine, draw_problem, key_query_limit
-from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Resampled, Row, Rows, Worst
+from whichtoken.lab import Check, Exact, Experiment, Grid, Mean, Measured, Resampled, Row, Rows, Worst
 
 EXPONENTS = (1.1, 1.75, 2.0, 3.0)  # the geometries whose limits are compared
 SMALL = 2  # dimension of the problems whose limit is also found by search, without a solver
@@ -103,7 +103,7 @@ class MirrorDirection(Experiment[Point]):
             "destination": _plane_entries(own),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         if searched := rows.where(dim=SMALL):
             yield SEARCH(Mean(values_with_failures(searched, "share_by_search")))
         rows = rows_where(rows, lambda point: point.dim != SMALL)

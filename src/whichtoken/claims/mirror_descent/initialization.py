@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, pairs, values_with_failures
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._statements import AtLeast, compare_levels, values_with_failures
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.display.figures import points_with_errors
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows
+from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Rows
 
 BEST = AtLeast(
     "initialization.best.p{p:g}", 0.85, "p = {p:g}, zero start: share of sequences that select their best token"
@@ -72,11 +72,11 @@ class MirrorInitialization(Experiment[Point]):
             "settled": descent.settled,
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         for p in rows.levels("p"):
             best = values_with_failures(rows.where(p=p, start=0.0), "best_tokens")
             yield BEST(Mean(best), p=p)
-        yield SMALL(Mean(compare_levels(rows, "start", 0.0, 1.0, "best_tokens")))
+        yield SMALL(Mean(np.subtract(*pairs(rows, "best_tokens", {"start": 0.0}, {"start": 1.0}))))
         yield LOCAL(Mean(values_with_failures(rows, "locally_optimal")))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:

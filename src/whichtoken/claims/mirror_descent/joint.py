@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.claims._checks import AtLeast, AtMost, Equals, values_with_failures
 from whichtoken.claims._figures import Axes, Figure, label_axes
-from whichtoken.claims._statements import AtLeast, AtMost, Equals, values_with_failures
 from whichtoken.claims.mirror_descent._problems import cosine, decoder_limit
-from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Predicted, Resampled, Row, Rows, Share, Worst
+from whichtoken.lab import Check, Exact, Experiment, Grid, Mean, Measured, Predicted, Resampled, Row, Rows, Share, Worst
 
 if TYPE_CHECKING:
     from whichtoken.datasets import AttentionProblem
@@ -187,7 +187,7 @@ class Joint(Experiment[Point]):
         """Growth in plain flow, as `joint_flow_growth` explains: of |v|_p with log t, of |W|_p with log log t."""
         return {"decoder_slope": Predicted(1.0), "weight_slope": Predicted(point.p)} if point.rule == "flow" else {}
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         if plane := rows.where(problem="plane"):
             same = [row.measured["tokens"] == PLANE_TOKENS[row.point.p] for row in plane if row.point.p in PLANE_TOKENS]
             yield PLANE_SELECTS(Exact(float(np.mean(same))) if same else Mean([]))
@@ -295,7 +295,7 @@ def _laws(descent: DescentResult[Any], limits: dict[str, Any], point: Point) -> 
     }
 
 
-def _judge_family(p: float, settled: Rows[Point], runs: int) -> Iterator[Claim]:
+def _judge_family(p: float, settled: Rows[Point], runs: int) -> Iterator[Check]:
     distance = Mean(settled.seed_means(lambda row: 1 - _least_cosine(row)))
     yield FAMILY(distance, p=p, settled=len(settled), runs=runs)
     if p not in (1.75, 2.0):
@@ -309,7 +309,7 @@ def _share(values: NDArray[np.float64]) -> Share | Resampled:
     return Share(values > 0.0) if np.isin(values, (0.0, 1.0)).all() else Resampled(values, np.mean)
 
 
-def _judge_ratio(settled: Rows[Point]) -> Iterator[Claim]:
+def _judge_ratio(settled: Rows[Point]) -> Iterator[Check]:
     judged = Rows(row for row in settled if "ratio_over_law" in row.measured)
     for p in judged.levels("p"):
         runs, (lr, lr_decoder) = judged.where(p=p), LAW[p]
@@ -318,7 +318,7 @@ def _judge_ratio(settled: Rows[Point]) -> Iterator[Claim]:
             yield RATIO_OF_STEPS(Worst(runs.values("ratio_over_steps").min()), p=p)
 
 
-def _judge_ends(settled: Rows[Point]) -> Iterator[Claim]:
+def _judge_ends(settled: Rows[Point]) -> Iterator[Check]:
     differ = Rows(row for row in settled if row.measured["ratio_end"] > 0.0)
     position = differ.values("ratio") / differ.values("ratio_start")
     end = differ.values("ratio") / differ.values("ratio_end")
@@ -331,7 +331,7 @@ def _judge_ends(settled: Rows[Point]) -> Iterator[Claim]:
     yield BETWEEN(Mean(between.seed_means(_lead_over_ends)), runs=len(between))
 
 
-def _judge_flow(p: float, rows: Rows[Point]) -> Iterator[Claim]:
+def _judge_flow(p: float, rows: Rows[Point]) -> Iterator[Check]:
     kept = Rows(row for row in rows if row.measured["kept_tokens"])
     those = f"{len(kept)} of {len(rows)} runs (those that keep their tokens)"
     decoder, weights = (kept.predicted(name) for name in ("decoder_slope", "weight_slope"))

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from whichtoken.claims._checks import AtMost, Equals
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
-from whichtoken.claims._statements import AtMost, Equals
 from whichtoken.claims.mirror_descent._problems import decoder_limit
-from whichtoken.lab import Claim, Exact, Experiment, Grid, Measured, Resampled, Rows
+from whichtoken.lab import Check, Exact, Experiment, Grid, Measured, Resampled, Rows
 
 RADII = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0, 30000.0)
 BLOCKS = {"weights": "key-query matrix", "decoder": "decoder"}
@@ -75,7 +75,7 @@ class JointPath(Experiment[Point]):
             "stationarity": path.stationarity.max(),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         for p in rows.levels("p"):
             runs = rows.where(p=p)
             for name, words in BLOCKS.items():

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from whichtoken.claims._checks import AtMost, Equals, values_with_failures
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
-from whichtoken.claims._statements import AtMost, Equals, values_with_failures
 from whichtoken.claims.mirror_descent._problems import key_query_limit
-from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Resampled, Rows
+from whichtoken.lab import Check, Exact, Experiment, Grid, Mean, Measured, Resampled, Rows
 
 RADII = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0, 30000.0)
 JUDGED = 300.0  # radius at which the divergence is judged
@@ -71,7 +71,7 @@ class Path(Experiment[Point]):
             "agreeing": path.agreeing,
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         for p in rows.levels("p"):
             runs = rows.where(p=p)
             yield LIMIT(Mean(values_with_failures(runs, "judged", failed=1.0)), p=p)

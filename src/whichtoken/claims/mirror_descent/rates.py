@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.claims._checks import AtLeast, AtMost, Equals, values_with_failures
 from whichtoken.claims._figures import Axes, Figure, label_axes
-from whichtoken.claims._statements import AtLeast, AtMost, Equals, values_with_failures
 from whichtoken.claims.mirror_descent._problems import draw_problem, key_query_limit
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Resampled, Rows
+from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Predicted, Resampled, Rows
 
 WINDOW = 20  # the divergence jitters near the limit: the end of a decade is a mean over this many steps
 EARLY = 6  # exponents of plain steps are fitted after a sixth of the logarithmic time
@@ -126,7 +126,7 @@ class Rates(Experiment[Point]):
             "bound": Predicted(-proven_divergence_rate(point.p)),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         long = Rows((row for row in rows if row.point.steps > LONG), rows.failed)
         short = Rows(row for row in rows if row.point.steps <= LONG)
         for rule, p in sorted({(row.point.rule, row.point.p) for row in long}):

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.claims._checks import AtLeast, AtMost
 from whichtoken.claims._figures import Figure
-from whichtoken.claims._statements import AtLeast, AtMost
 from whichtoken.claims.mirror_descent import _comparison as comparison
 from whichtoken.claims.mirror_descent._comparison import (
     METHODS,
@@ -28,7 +28,7 @@ from whichtoken.claims.mirror_descent._comparison import (
     share_above_initial,
 )
 from whichtoken.datasets.corpora import IMDB_FILES, data_file, find_data, missing_reader
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows
+from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Rows
 
 if TYPE_CHECKING:
     from whichtoken.datasets.review_files import Reviews
@@ -133,7 +133,7 @@ class ReviewGeometries(Experiment[Point]):
         model, measured = comparison.train_transformer(build, point, task, rng)
         return measured | _pivot_scores(model, codes)
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         compared = rows.where(block=rows[0].point.block if rows else Point.block)
         depths = compared.levels("layers") or [Point.layers]
         for depth in depths:
@@ -156,7 +156,7 @@ class ReviewGeometries(Experiment[Point]):
         comparison.draw(runs, quantities, figure)
 
 
-def _judge_methods(code: str, runs: dict[str, Rows[Point]]) -> Iterator[Claim]:
+def _judge_methods(code: str, runs: dict[str, Rows[Point]]) -> Iterator[Check]:
     """Mirror descent with p = 1.1 against the others, every method at the step size that validation chose."""
     # `quick` leaves out l_2, and with it all accuracies
     complete = bool(runs["l2"])

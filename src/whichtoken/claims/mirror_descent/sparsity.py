@@ -14,10 +14,10 @@ from typing import Literal
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, AtMost, pairs
 from whichtoken.claims._figures import Figure, label_axes, plot_means
-from whichtoken.claims._statements import AtLeast, AtMost, compare_levels
 from whichtoken.claims.mirror_descent._problems import Vector, draw_problem, key_query_limit
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows
+from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Rows
 
 SMALL = 0.01  # entries below this fraction of the largest count as zero
 NEAR_ONE = 1.05
@@ -67,11 +67,11 @@ class Sparsity(Experiment[Point]):
             measured |= _sparsity(descent.final.direction, "trained") | _sparsity(own, "own_limit")
         return measured
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         yield MONOTONE(Mean(rows.per_seed(_share_of_increases)))
         if NEAR_ONE in rows.levels("p"):
-            yield LINEAR_PROGRAM(Mean(compare_levels(rows, "p", NEAR_ONE, 1.0, "limit_nonzeros", np.divide)))
-        yield GAIN(Mean(compare_levels(rows, "p", 2.0, 1.1, "limit_nonzeros", np.divide)))
+            yield LINEAR_PROGRAM(Mean(np.divide(*pairs(rows, "limit_nonzeros", {"p": NEAR_ONE}, {"p": 1.0}))))
+        yield GAIN(Mean(np.divide(*pairs(rows, "limit_nonzeros", {"p": 2.0}, {"p": 1.1}))))
         trained = Rows(row for row in rows if row.point.p > 1)
         difference = trained.seed_means(
             lambda row: abs(row.measured["trained_nonzeros"] / row.measured["own_limit_nonzeros"] - 1)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, AtMost
 from whichtoken.claims._figures import Figure
-from whichtoken.claims._statements import AtLeast, AtMost
 from whichtoken.claims.mirror_descent import _comparison as comparison
 from whichtoken.claims.mirror_descent._comparison import METHODS, Method, effective_share, largest_entries, pair_by_seed
-from whichtoken.lab import Claim, Experiment, Mean, Measured, Rows, not_run
+from whichtoken.lab import Check, Experiment, Mean, Measured, Rows, not_run
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -110,7 +110,7 @@ class Vision(Experiment[Point]):
         _, measured = comparison.train_transformer(build, point, task, rng)
         return measured
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         for pictures in rows.levels("pictures") or ["digits"]:
             ours, theirs = (rows.where(pictures=pictures, method=method) for method in ("l1.1", "adam"))
             yield ACCURACY(Mean(pair_by_seed(ours, theirs, "test")), pictures=pictures)

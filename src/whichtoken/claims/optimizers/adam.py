@@ -18,11 +18,11 @@ from functools import partial
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, AtMost, Equals, values_with_failures
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._statements import AtLeast, AtMost, Equals, values_with_failures
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, train_with
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Resampled, Row, Rows
+from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Resampled, Row, Rows
 
 BETA1 = 0.9
 # which claim a setting gets is decided before the run, by the margin that is usual at the default size
@@ -98,7 +98,7 @@ class AdamGeometry(Experiment[Point]):
             "settled": run.settled,
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         constant = rows.where(lr_power=0.0, eps=0.0)
         for beta2, lr in dict.fromkeys((row.point.beta2, row.point.lr) for row in constant):
             yield from _judge_constant(beta2, lr, constant.where(beta2=beta2, lr=lr))
@@ -133,7 +133,7 @@ class AdamGeometry(Experiment[Point]):
             axes.legend(fontsize="small")
 
 
-def _judge_constant(beta2: float, lr: float, runs: Rows[Point]) -> Iterator[Claim]:
+def _judge_constant(beta2: float, lr: float, runs: Rows[Point]) -> Iterator[Check]:
     ratios, limit = runs.values("ratio"), speed_limit(beta2)
     code = f"b{beta2:g}.lr{lr:g}"
     words = f"beta2 = {beta2:g}, lr = {lr:g}, lr * margin {ratios.min():.2g} to {ratios.max():.2g} of the limit"

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, pairs, values_with_failures
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._statements import AtLeast, compare_levels, values_with_failures
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import START
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows
+from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Rows
 
 NAMES = {"each": "every head", "whole": "all heads at once"}
 OWN = AtLeast(
@@ -79,15 +79,20 @@ class MuonHeads(Experiment[Point]):
             "same_tokens": float(np.mean(run.selected[0] == run.selected[1])),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         for heads in rows.levels("heads"):
             for seen in rows.levels("seen"):
                 share = values_with_failures(
                     rows.where(heads=heads, seen=seen), lambda row: row.measured["shares"][row.point.seen]
                 )
                 yield OWN(Mean(share), heads=heads, seen=seen, name=NAMES[seen])
-            lead = compare_levels(
-                rows.where(heads=heads), "seen", "whole", "each", lambda row: row.measured["shares"]["whole"]
+            lead = np.subtract(
+                *pairs(
+                    rows.where(heads=heads),
+                    lambda row: row.measured["shares"]["whole"],
+                    {"seen": "whole"},
+                    {"seen": "each"},
+                )
             )
             yield APART(Mean(lead), heads=heads)
 

@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, AtMost, pairs, values_with_failures
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._statements import AtLeast, AtMost, compare_levels, values_with_failures
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, printed_norm, train_with
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Row, Rows
+from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Row, Rows
 
 TRAINED: dict[str, tuple[str, dict[str, Any], str]] = {
     "gd": ("normalized-gd", {"lr": 0.2}, "nuclear"),
@@ -80,10 +80,10 @@ class KeysQueries(Experiment[Point]):
             "settled": run.settled,
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
-        pairs = rows.where(depth=2)
-        for name in pairs.levels("method"):
-            runs, norm = pairs.where(method=name), TRAINED[name][2]
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+        factored = rows.where(depth=2)
+        for name in factored.levels("method"):
+            runs, norm = factored.where(method=name), TRAINED[name][2]
             words: dict[str, Any] = {"name": name, "words": WORDS[name], "norm": norm}
             if norm:
                 yield OWN(Mean(values_with_failures(runs, _own_share)), **words)
@@ -93,7 +93,7 @@ class KeysQueries(Experiment[Point]):
                 yield NONE(Mean(largest), **words)
         by_depth = rows.where(method="gd")
         for shallow, deep in pairwise(sorted(by_depth.levels("depth"))):
-            lost = compare_levels(by_depth, "depth", shallow, deep, "rank")
+            lost = np.subtract(*pairs(by_depth, "rank", {"depth": shallow}, {"depth": deep}))
             yield RANK(Mean(lost), shallow=shallow, deep=deep)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:

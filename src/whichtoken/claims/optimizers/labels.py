@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.claims._checks import AtLeast, AtMost, Equals, values_with_failures
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._statements import AtLeast, AtMost, Equals, values_with_failures
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, START, Method, margin_shares, printed_norm, train_with
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Row, Rows
+from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Row, Rows
 
 if TYPE_CHECKING:
     from whichtoken.datasets import AttentionProblem, MulticlassProblem
@@ -106,7 +106,7 @@ class Labels(Experiment[Point]):
         scale, (half, final) = margin_shares(clean, run, [norm], selected)
         return {**measured, "share": final[norm], "extrapolated": 2.0 * final[norm] - half[norm], "gap": scale.gap}
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         for method, classes, noise in dict.fromkeys((r.point.method, r.point.classes, r.point.noise) for r in rows):
             runs = rows.where(method=method, classes=classes, noise=noise)
             if noise > MANY:

@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, AtMost, Equals, values_with_failures
 from whichtoken.claims._figures import Axes, Figure, draw_table, label_axes
-from whichtoken.claims._statements import AtLeast, AtMost, Equals, values_with_failures
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, OWN_NORMS, START, margin_shares, printed_norm, train_with
-from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Resampled, Row, Rows
+from whichtoken.lab import Check, Exact, Experiment, Grid, Mean, Measured, Resampled, Row, Rows
 
 MethodName = Literal[
     "gd", "normalized-gd", "sign", "coordinate", "adam", "adam-default", "lion", "muon", "muon-momentum", "muon-torch",
@@ -83,7 +83,7 @@ class Margins(Experiment[Point]):
             "tokens": run.selected,
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         for name in rows.levels("method"):
             method, runs = METHODS[name], rows.where(method=name)
             if not method.norm:

@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from whichtoken.claims._checks import AtMost, Equals, values_with_failures
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._statements import AtMost, Equals, values_with_failures
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, START, Method, margin_shares, printed_norm, train_with
-from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Row, Rows
+from whichtoken.lab import Check, Exact, Experiment, Grid, Mean, Measured, Row, Rows
 
 # which claim a setting gets is decided before the run, by the margins that are usual at the default size
 USUAL_MARGINS = {"linf": 2.2, "spectral": 0.6, "l2": 0.32}
@@ -95,7 +95,7 @@ class Momentum(Experiment[Point]):
             "settled": run.settled,
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         random = rows.where(problem="random")
         for method, momentum, lr in dict.fromkeys((r.point.method, r.point.momentum, r.point.lr) for r in random):
             runs = random.where(method=method, momentum=momentum, lr=lr)

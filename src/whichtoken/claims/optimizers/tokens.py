@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, AtMost, values_with_failures
 from whichtoken.claims._figures import Figure, draw_table
-from whichtoken.claims._statements import AtLeast, AtMost, values_with_failures
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, train_with
 from whichtoken.claims.optimizers.margins import MethodName
-from whichtoken.lab import Claim, Experiment, Grid, Measured, Resampled, Rows, Share
+from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Rows, Share
 
 COMPARED = ["normalized-gd", "sign", "coordinate", "adam", "adam-default", "muon", "keys-queries"]
 SAME = AtMost(
@@ -57,7 +57,7 @@ class SelectedTokens(Experiment[Point]):
             "settled": run.settled,
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         for start in rows.levels("start"):
             runs = rows.where(start=start)
             same = runs.per_seed(lambda repeat: float(len({tuple(row.measured["tokens"]) for row in repeat}) == 1))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.claims._checks import AtLeast
 from whichtoken.claims._figures import Axes, label_axes
-from whichtoken.claims._statements import AtLeast
 from whichtoken.datasets.corpora import DATA_VARIABLE, IMDB_FILES, data_file, find_data, missing_reader, packaged_file
 from whichtoken.errors import UsageError
 from whichtoken.extras import install_command

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, hits, rows_where
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._statements import AtLeast, hits, rows_where
 from whichtoken.claims.trained_embeddings._starts import Start, Vector, selection_limit, take_first_step
-from whichtoken.lab import Claim, Every, Experiment, Grid, Mean, Measured, Rows, Share
+from whichtoken.lab import Check, Every, Experiment, Grid, Mean, Measured, Rows, Share
 
 if TYPE_CHECKING:
     from whichtoken.flows.cls import ClsPath
@@ -112,7 +112,7 @@ class Assumptions(Experiment[Point]):
             "gap": limit.gap,
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         for name in DROPPED:
             runs = rows.where(dropped=name)
             if not (runs or runs.failed):

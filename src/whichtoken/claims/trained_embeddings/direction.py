@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, AtMost, hits, rows_where
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
-from whichtoken.claims._statements import AtLeast, AtMost, hits, rows_where
 from whichtoken.claims.trained_embeddings._starts import draw_start, measure_flow
-from whichtoken.lab import Claim, Every, Exact, Experiment, Grid, Mean, Measured, Rows, Share, Worst
+from whichtoken.lab import Check, Every, Exact, Experiment, Grid, Mean, Measured, Rows, Share, Worst
 
 THIN = 6  # sums over pairs of tokens are computed at every sixth recorded position
 CASES = {
@@ -114,7 +114,7 @@ class ClsDirection(Experiment[Point]):
             "dominant": dominant,  # Lemma 17
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         for case, runs in _cases(rows).items():
             if runs or runs.failed:
                 yield from _judge_case(case, runs)
@@ -158,7 +158,7 @@ def _complete_runs(rows: Rows[Point]) -> Rows[Point]:
     return Rows(row for row in rows if row.measured["selected"] == 1.0)
 
 
-def _judge_case(case: str, runs: Rows[Point]) -> Iterator[Claim]:
+def _judge_case(case: str, runs: Rows[Point]) -> Iterator[Check]:
     complete = _complete_runs(runs)
     words: dict[str, Any] = {"case": case, "words": CASES[case]}
     slow = case == "unequal"

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, Equals
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._statements import AtLeast, Equals
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows, Share
+from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Rows, Share
 
 STRONG = 1e-3  # C of a strong ridge
 CLEAR = 3.0  # standard errors above which a signed frequency has a sign
@@ -70,7 +70,7 @@ class TextClassifierFrequencies(Experiment[Point]):
             "clear": int(clear.sum()),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         yield FREQUENCIES(Mean(rows.values("cosine")))
         yield SIGNS(Mean([row.measured["signs"] for row in rows if row.measured["clear"]]))
         yield CLEAR_TOKENS(Share(rows.values("clear") > 0))

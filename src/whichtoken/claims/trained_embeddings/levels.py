@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, Equals
 from whichtoken.claims._figures import Figure
-from whichtoken.claims._statements import AtLeast, Equals
 from whichtoken.claims.trained_embeddings import _reviews as corpus
-from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Rows
+from whichtoken.lab import Check, Exact, Experiment, Grid, Mean, Measured, Rows
 
 if TYPE_CHECKING:
     from whichtoken.datasets import TokenCounts
@@ -107,7 +107,7 @@ class Levels(Experiment[Point]):
             **corpus.token_importance(posterior, scores, values, rng),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         from whichtoken.datasets import LevelTokens
 
         for (balanced, labels), (trained, value) in product(LABELS.items(), VALUES.items()):

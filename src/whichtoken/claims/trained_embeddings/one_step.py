@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from whichtoken.claims._checks import AtMost, Equals
 from whichtoken.claims._figures import Figure, label_axes, plot_means
-from whichtoken.claims._statements import AtMost, Equals
 from whichtoken.claims.trained_embeddings._reviews import CORPORA, missing_reviews, review_counts
 from whichtoken.claims.trained_embeddings._starts import Vector, random_parameters
-from whichtoken.lab import Claim, Exact, Experiment, Grid, Mean, Measured, Predicted, Rows, Worst, log_slope
+from whichtoken.lab import Check, Exact, Experiment, Grid, Mean, Measured, Predicted, Rows, Worst, log_slope
 
 if TYPE_CHECKING:
     from whichtoken.datasets import TokenCounts
@@ -119,7 +119,7 @@ class OneStep(Experiment[Point]):
             "cls_norm": Predicted(bounds.cls_norm),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         for source in SOURCES:
             runs = rows.where(source=source)
             if not runs:

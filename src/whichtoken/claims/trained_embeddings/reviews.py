@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, Equals, pairs
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._statements import AtLeast, Equals, compare_levels
 from whichtoken.claims.trained_embeddings import _reviews as corpus
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows
+from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Rows
 
 if TYPE_CHECKING:
     from whichtoken.datasets import TokenCounts
@@ -90,7 +90,7 @@ class ReviewImportance(Experiment[Point]):
             measured |= {"held_out": history.held_out_accuracies, "regression": _regression(train, test)}
         return measured
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         for source in corpus.SOURCES:
             runs = rows.where(source=source)
             runs = runs.where(reviews=min(runs.levels("reviews"), default=0))  # 0, that is all, before the sweep
@@ -109,7 +109,7 @@ class ReviewImportance(Experiment[Point]):
         sizes = sorted(size for size in sweep.levels("reviews") if size)
         if len(sizes) > 1:
             few, many = sizes[0], sizes[-1]
-            orders = compare_levels(sweep, "reviews", many, few, "loss", lambda one, other: np.log10(one / other))
+            orders = np.log10(np.divide(*pairs(sweep, "loss", {"reviews": many}, {"reviews": few})))
             yield SWEEP(Mean(orders), few=few, many=many)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, AtMost, hits
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._statements import AtLeast, AtMost, hits
 from whichtoken.claims.trained_embeddings import _starts as starts
-from whichtoken.lab import Claim, Every, Exact, Experiment, Grid, Mean, Measured, Rows, Worst
+from whichtoken.lab import Check, Every, Exact, Experiment, Grid, Mean, Measured, Rows, Worst
 
 if TYPE_CHECKING:
     from whichtoken.margin import MarginCertificate
@@ -100,7 +100,7 @@ class SelectionConditions(Experiment[Point]):
             **tightness(start, direction, limit),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         largest = rows.where(dim=max(rows.levels("dim"), default=None))
         for name, words in FREQUENCIES.items():
             runs = largest.where(equal=name == "equal")

@@ -15,10 +15,10 @@ from typing import Literal
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, AtMost
 from whichtoken.claims._figures import Figure, label_axes, plot_means
-from whichtoken.claims._statements import AtLeast, AtMost
 from whichtoken.claims.trained_embeddings._starts import draw_start, selected_share
-from whichtoken.lab import Claim, Every, Experiment, Grid, Mean, Measured, Rows, Share
+from whichtoken.lab import Check, Every, Experiment, Grid, Mean, Measured, Rows, Share
 
 SMALL, MIDDLE, LARGE, SAFE = 100.0, 300.0, 2000.0, 8000.0
 OUTSIDE = AtLeast("window.{name}", 0.6, "lr = {lr:g}: share of runs that select every relevant token")
@@ -100,7 +100,7 @@ class SelectionWindow(Experiment[Point]):
             ],
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         actual = rows.where(step="actual")
         for name, lr in (("small", SMALL), ("large", LARGE)):
             yield OUTSIDE(Share(actual.where(lr=lr).values("complete")), name=name, lr=lr)

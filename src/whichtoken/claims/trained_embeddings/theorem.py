@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, AtMost, hits, rows_where
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._statements import AtLeast, AtMost, hits, rows_where
 from whichtoken.claims.trained_embeddings import _starts as starts
-from whichtoken.lab import Claim, Every, Experiment, Grid, Measured, Row, Rows, Worst
+from whichtoken.lab import Check, Every, Experiment, Grid, Measured, Row, Rows, Worst
 
 if TYPE_CHECKING:
     from whichtoken.flows.cls import ClsPath
@@ -139,15 +139,15 @@ class Theorem(Experiment[Point]):
             **_rivals(start),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         one = rows_where(rows, lambda point: point.irrelevant == 1)
         more = rows_where(rows, lambda point: point.irrelevant != 1)
         for runs, table in ((rows, EVERY_RUN), (one, ONE_IRRELEVANT), (more, MORE_IRRELEVANT)):
             for code, what in table.items() if runs or runs.failed else ():
                 yield SHARE(Every(hits(runs, HOLDS[code])), code=code, what=what)
-        for name, statement in WORST_RUN.items() if rows else ():
-            worst = rows.values(name).min() if statement.kind == "at least" else rows.values(name).max()
-            yield statement(Worst(worst))
+        for name, criterion in WORST_RUN.items() if rows else ():
+            worst = rows.values(name).min() if criterion.comparison == "at least" else rows.values(name).max()
+            yield criterion(Worst(worst))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from whichtoken.claims._checks import AtLeast, AtMost, Equals, pairs
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.claims._statements import AtLeast, AtMost, Equals, compare_levels
 from whichtoken.claims.trained_embeddings import _reviews as corpus
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Rows
+from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Rows
 
 CONVERGED = 100  # smallest number of epochs at which a loss is compared with the paper
 AS_IN_THE_PAPER: dict[str, Any] = {"epochs": 500, "drops": [(100, 200)], "train_value": True, "held_out": 0.0}
@@ -138,17 +138,17 @@ class TwoLayer(Experiment[Point]):
             "pair_outputs": [round(float(output), 4) for output in outputs],
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         for source in corpus.SOURCES:
             runs = rows.where(source=source)
             if runs:
                 yield from _judge_reviews(runs.where(dim=max(runs.levels("dim"))), source)
                 yield from _judge_dims(runs.where(layers=2), source)
-        pairs = rows.where(source="pairs")
-        if pairs or pairs.failed:
-            yield GAIN(Mean(compare_levels(pairs, "layers", 2, 1, "held_out_accuracy")))
-            yield ONE_LAYER(Mean(pairs.where(layers=1).values("held_out_accuracy")))
-            yield STATISTICS(Mean(pairs.where(layers=2).values("pair_correlation")))
+        ordered = rows.where(source="pairs")
+        if ordered or ordered.failed:
+            yield GAIN(Mean(np.subtract(*pairs(ordered, "held_out_accuracy", {"layers": 2}, {"layers": 1}))))
+            yield ONE_LAYER(Mean(ordered.where(layers=1).values("held_out_accuracy")))
+            yield STATISTICS(Mean(ordered.where(layers=2).values("pair_correlation")))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         shown = [source for source in corpus.SOURCES if rows.where(source=source)]
@@ -168,24 +168,24 @@ class TwoLayer(Experiment[Point]):
             _draw_losses(pairs, grid[-1][2])
 
 
-def _judge_reviews(runs: Rows[Point], source: str) -> Iterator[Claim]:
+def _judge_reviews(runs: Rows[Point], source: str) -> Iterator[Check]:
     deep = runs.where(layers=2)
     about: dict[str, Any] = {"claim": "two-layer", "case": source, "about": f"{source}, two layers"}
-    yield LOSS(Mean(compare_levels(runs, "layers", 2, 1, "loss", np.divide)), source=source)
+    yield LOSS(Mean(np.divide(*pairs(runs, "loss", {"layers": 2}, {"layers": 1}))), source=source)
     if min(deep.levels("epochs"), default=0) >= CONVERGED:
         yield LOSS_ORDER(Mean(np.log10(deep.values("loss"))), source=source)
     yield corpus.VALUE(Mean(deep.values("pearson_value")), **about)
     yield corpus.SELECTION(Mean(deep.values("pearson_selection")), **about)
 
 
-def _judge_dims(deep: Rows[Point], source: str) -> Iterator[Claim]:
+def _judge_dims(deep: Rows[Point], source: str) -> Iterator[Check]:
     """What the dimension changes, from the smallest to the largest."""
     dims = sorted(deep.levels("dim"))
     if len(dims) > 1:
         few, many = dims[0], dims[-1]
-        loss = compare_levels(deep, "dim", many, few, "loss", lambda one, other: np.log10(one / other))
+        loss = np.log10(np.divide(*pairs(deep, "loss", {"dim": many}, {"dim": few})))
         yield DIM_LOSS(Mean(loss), source=source, few=few, many=many)
-        correlation = compare_levels(deep, "dim", many, few, "pearson_value")
+        correlation = np.subtract(*pairs(deep, "pearson_value", {"dim": many}, {"dim": few}))
         yield DIM_VALUE(Mean(correlation), source=source, few=few, many=many)
 
 
