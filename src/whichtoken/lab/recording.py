@@ -1,7 +1,8 @@
 """Copy the ledger of the long runs to the record, and back: `python -m whichtoken.lab.recording FOLDER [--begin]`.
 
 Complete runs replace the recorded run of their claim and preset. Of the others, only the rows are kept, and their names are
-printed. `--begin` fills a new ledger with the recorded rows, so that the long runs resume on any machine.
+printed. `--begin` fills a new ledger with the recorded rows, so that the long runs resume on any machine. Without a folder, the
+recorded rows are judged again, as after a change of a claim's `judge`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from whichtoken.lab.experiment import Row, Rows
 from whichtoken.lab.ledger import FAILED_PREDICTION, Ledger
 from whichtoken.lab.plan import RunPlan, RunTask, make_plan
 from whichtoken.lab.record import POWER, VERDICTS, RunSummary, record_folder, recorded_ledger, recorded_runs, rows_file
-from whichtoken.lab.results import Result, stored_results, with_stored_repeats
+from whichtoken.lab.results import Result, judge, stored_results, with_stored_repeats
 from whichtoken.lab.verdicts import Check, shared_level
 from whichtoken.lab.worker import work
 from whichtoken.machine import machine, part_versions
@@ -91,6 +92,27 @@ def finish_recording(out: str | Path) -> None:
     write_power()
     size = sum(path.stat().st_size for path in record_folder().rglob("*") if path.is_file())
     print(f"{len(recorded_runs())} runs on record, {size / 2**20:.1f} MiB")
+
+
+def judge_record() -> None:
+    """Judge the recorded rows of every claim again, and print what cannot be judged because rows are missing."""
+    runs = {key: run for key, run in recorded_runs().items() if _is_current(run)}
+    for (id, preset), run in runs.items():
+        if preset in KEPT_ROWS and rows_file(id).is_file():
+            with recorded_ledger(id) as ledger:
+                plan = with_stored_repeats(make_plan(experiments()[id], preset), ledger)
+                result = judge(plan, ledger.rows(plan), run.started)
+            absent = sum(task.point in plan.absent for task in plan.tasks)
+            if result.fault or result.missing > absent:
+                print(f"not judged, {id} {preset}: {result.fault or f'{result.missing} rows missing'}")
+            else:
+                told = result.summary
+                runs[id, preset] = replace(
+                    run, verdicts=told.verdicts, points=told.points, rows=told.rows, failed=told.failed,
+                    seconds=round(told.seconds, 1),
+                )  # fmt: skip
+    write_verdicts(runs)
+    write_power()
 
 
 def start_recording(out: str | Path) -> None:
@@ -212,4 +234,7 @@ def _put_spot(experiment: str, ledger: Ledger) -> None:
 
 
 if __name__ == "__main__":
-    (start_recording if "--begin" in sys.argv else finish_recording)(sys.argv[1])
+    if len(sys.argv) == 1:
+        judge_record()
+    else:
+        (start_recording if "--begin" in sys.argv else finish_recording)(sys.argv[1])

@@ -335,7 +335,7 @@ def downgrade_unsupported(rows: Rows[Any], checks: Sequence[Check], verdicts: Se
     """
     failed = {row.point for row in rows.failed}
     named = {point for check in checks for point in check.points or ()}
-    unnamed = not failed <= named
+    unnamed = not failed <= named and all(check.points is not None for check in checks)
 
     def doubtful(check: Check, verdict: Verdict) -> bool:
         concerned = unnamed or check.points is None or bool(failed & check.points)
