@@ -1,149 +1,51 @@
-"""Write claims.md: every statement of the sources with its functions, its verdicts and their states on record.
+"""Write claims.md: every statement of the papers with its answer, the number that matters, and its evidence.
 
     python docs/make_claims.py            # writes docs/claims.md
-    python docs/make_claims.py --check    # says what is wrong and writes nothing
 
-The statements stand in claims.toml; the states come from the record, so nothing is typed by hand. It ends with a list and exit
-code 1 if a code is on no record, a function does not import, or a recorded verdict appears nowhere.
+The statements stand in `claims/<theory>/statements.toml`; the answers follow from the record, so nothing is typed by hand.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-import tomllib
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from functools import cache
-from importlib import import_module
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from whichtoken.app.pages.papers import answer_sentence
+from whichtoken.app.pages.sentences import REGIME_WORDS
 from whichtoken.files import write_text
-from whichtoken.lab.discovery import experiments
-from whichtoken.lab.record import POWER, record_folder, recorded_runs, recorded_states
+from whichtoken.lab.record import POWER, record_folder, recorded_runs
+from whichtoken.lab.statements import ANSWERS, Judged, Paper, judge_papers
 
-HERE = Path(__file__).parent
-DATA, PAGE = HERE / "claims.toml", HERE / "claims.md"
-PRESETS = ("full", "paper", "quick")  # the state of a code is that of the first that has it
-STATES = ("agrees", "disagrees", "undecided", "not-run")
+PAGE = Path(__file__).parent / "claims.md"
 SIGNS = "bounds at 0: signs"
-INTRODUCTION = """# Every statement, and what became of it
+INTRODUCTION = """# Every statement, and its answer
 
-Made by `python docs/make_claims.py` from `docs/claims.toml` and the record. For each statement of each source: where it stands
-there, in words of ours what it says, the functions of `whichtoken` that compute it, the verdicts that judge it (experiment and
-code; `*` stands for several) and their states on record, at preset `full` or, where a verdict has no such state, `paper` or
-`quick`. Where several verdicts judge a statement, the number of each state is given. Run `whichtoken reproduce EXPERIMENT` to
-see them on your machine, `whichtoken list EXPERIMENT` for the record.
+Each statement of the papers, in our words, with the answer that the runs on record give.
+
+- *Supported*: it holds where the paper states it or, where a hypothesis was not read, in a regime that the text allows.
+- *Contradicted*: one of the paper's own sentences or figures fails under its own hypotheses.
+- *Undetermined by the text*: it depends on a choice that the text leaves open.
+- *Beyond its hypotheses*: it could be tried only where the paper does not claim it.
+- *Undecided*: the runs were too few, or it failed wherever it was tried while a hypothesis was not read.
+
+Laws and thresholds of ours never speak against a paper; they have tables of their own.
+
+The evidence names a claim and the code of a verdict: `whichtoken reproduce CLAIM` computes it on your machine,
+`whichtoken list CLAIM` shows the record. [Questions to the authors](questions.md) says what we would ask.
 """
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """One entry of `codes`: verdicts of one experiment, `*` standing for anything."""
-
-    experiment: str
-    code: str
-
-    @classmethod
-    def read(cls, text: str) -> Pattern:
-        experiment, _, code = text.partition(": ")
-        return cls(experiment, code)
-
-    def __str__(self) -> str:
-        return f"{self.experiment}: {self.code}"
-
-    def covers(self, other: Pattern) -> bool:
-        """Whether it names every verdict that the other one does."""
-        return self.experiment == other.experiment and fnmatchcase(other.code, self.code)
-
-    @property
-    def verdicts(self) -> set[tuple[str, str, str]]:
-        """Full name, preset and state of every recorded verdict that it names."""
-        return {
-            (f"{self.experiment}: {code}", *found)
-            for code, found in on_record(self.experiment).items()
-            if fnmatchcase(code, self.code)
-        }
-
-
-@cache
-def on_record(experiment: str) -> dict[str, tuple[str, str]]:
-    """Preset and state of every code of an experiment."""
-    recorded = recorded_states(experiment)
-    codes = {code for preset in PRESETS for code in recorded.get(preset, {})}
-    return {
-        code: next((preset, recorded[preset][code]) for preset in PRESETS if code in recorded.get(preset, {}))
-        for code in sorted(codes)
-    }
-
-
-def read_claims(path: Path = DATA) -> dict[str, Any]:
-    """The statements as they are written down."""
-    return tomllib.loads(path.read_text(encoding="utf-8"))
-
-
-def statements(claims: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Those of all sources, then ours."""
-    for source in claims["sources"]:
-        yield from source["statements"]
-    yield from claims["ours"]
-
-
-def problems(claims: dict[str, Any]) -> list[str]:
-    """What is wrong, a sentence each: empty if the page can be trusted."""
-    return [*_malformed(claims), *_missing_functions(claims), *_missing_codes(claims), *_unlisted(claims)]
-
-
-def _malformed(claims: dict[str, Any]) -> Iterator[str]:
-    for statement in statements(claims):
-        if bool(statement.get("codes")) == bool(statement.get("unchecked")):
-            yield f"needs either codes or a reason why it is unchecked: {statement['says']}"
-
-
-def _missing_functions(claims: dict[str, Any]) -> Iterator[str]:
-    for name in sorted({name for statement in statements(claims) for name in statement.get("functions", [])}):
-        module, _, attribute = name.rpartition(".")
-        try:
-            getattr(import_module(f"whichtoken.{module}"), attribute)
-        except (ImportError, AttributeError):
-            yield f"no such function: whichtoken.{name}"
-
-
-def _missing_codes(claims: dict[str, Any]) -> Iterator[str]:
-    known = experiments()
-    awaited = [Pattern.read(text) for text in claims["awaited"]]
-    named = {Pattern.read(text) for statement in statements(claims) for text in statement.get("codes", [])}
-    for pattern in sorted(named, key=str):
-        if not pattern.verdicts and not any(each.covers(pattern) for each in awaited):
-            yield f"{'on no record' if pattern.experiment in known else 'no such experiment'}: {pattern}"
-    for each in awaited:
-        if each.verdicts:
-            yield f"is on record now, take it from `awaited`: {each}"
-        elif not any(each.covers(pattern) for pattern in named):
-            yield f"is awaited but judges no statement: {each}"
-
-
-def _unlisted(claims: dict[str, Any]) -> Iterator[str]:
-    patterns = [Pattern.read(text) for statement in statements(claims) for text in statement.get("codes", [])]
-    for experiment in sorted(experiments()):
-        own = [pattern.code for pattern in patterns if pattern.experiment == experiment]
-        for code in on_record(experiment):
-            if not any(fnmatchcase(code, pattern) for pattern in own):
-                yield f"recorded, but in no statement: {experiment}: {code}"
-
-
-def render(claims: dict[str, Any]) -> str:
+def render() -> str:
     """The page."""
-    parts = [INTRODUCTION, _summary(claims)]
-    for source in claims["sources"]:
-        parts += [
-            f"## {source['title']}\n\n{source['reference']}. {source['read']}\n",
-            _table(source["statements"], "where"),
-        ]
-    parts += ["## Ours, beyond the sources\n", _table(claims["ours"])]
+    papers = judge_papers(recorded_runs().values())
+    parts = [INTRODUCTION, _summary(papers)]
+    for paper in papers:
+        parts += [f"## {paper.source.title}\n\n{paper.source.reference}. {paper.source.read}\n"]
+        parts += [_table(paper.statements, "where")]
+        if paper.ours:
+            parts += [f"### {paper.source.title}: what we derived\n", _table(paper.ours)]
     if noticed := recorded_json(POWER):
         parts += [_power(noticed, recorded_json("insensitive.json"))]
     return "\n".join(parts)
@@ -193,58 +95,49 @@ def _power(noticed: dict[str, dict[str, list[Any]]], excused: dict[str, dict[str
     return "\n".join(lines) + "\n"
 
 
-def _summary(claims: dict[str, Any]) -> str:
-    rows = [
-        f"| {source['title']} | {len(source['statements'])} | {sum('codes' in each for each in source['statements'])} |"
-        for source in claims["sources"]
-    ]
-    return "\n".join(["| source | statements | judged by verdicts |", "|---|---|---|", *rows]) + "\n"
-
-
-def _table(rows: list[dict[str, Any]], where: str = "") -> str:
-    columns = [*([where] if where else []), "statement", "computed by", "verdicts", "state"]
-    lines = [_row(columns), _row(["---"] * len(columns))]
-    for row in rows:
-        cells = [row["says"] + (f" *({row['note']})*" if "note" in row else ""), _code(row.get("functions", []))]
-        cells += [_code(row.get("codes", [])), _state(row)]
-        lines.append(_row([row["place"], *cells] if where else cells))
+def _summary(papers: list[Paper]) -> str:
+    shown = [answer for answer in ANSWERS if any(answer in paper.counts for paper in papers)]
+    lines = [_row(["paper", "statements", *shown]), _row(["---"] * (2 + len(shown)))]
+    for paper in papers:
+        counts = paper.counts
+        cells = [paper.source.title, str(len(paper.statements)), *(str(counts.get(answer, 0)) for answer in shown)]
+        lines.append(_row(cells))
     return "\n".join(lines) + "\n"
+
+
+def _table(rows: Iterable[Judged], where: str = "") -> str:
+    columns = [*([where] if where else []), "statement", "answer", "the number that matters", "evidence"]
+    lines = [_row(columns), _row(["---"] * len(columns))]
+    for judged in rows:
+        it = judged.statement
+        cells = [_says(judged), f"**{judged.answer}**", _number(judged), _evidence(judged)]
+        lines.append(_row([it.place, *cells] if where else cells))
+    return "\n".join(lines) + "\n"
+
+
+def _says(judged: Judged) -> str:
+    it = judged.statement
+    asked = [f"*Asked:* {each.asks}; *tried:* {each.tried} ({each.status})." for each in it.hypotheses]
+    left_open = [f"*The text leaves open:* {it.undetermined}."] if it.undetermined else []
+    return "<br>".join([it.says, *asked, *left_open, *([f"*{it.note}*"] if it.note else [])])
+
+
+def _number(judged: Judged) -> str:
+    it = judged.statement
+    if it.unchecked:
+        return it.unchecked
+    where = f" Measured {REGIME_WORDS[judged.regime]}." if judged.regime and it.place else ""
+    cost = f" To decide it: {it.cost}." if it.cost and judged.answer == "undecided" else ""
+    return (answer_sentence(judged) + where + cost).replace("|", "\\|")
+
+
+def _evidence(judged: Judged) -> str:
+    return "<br>".join(f"`{item.claim}: {item.verdict.code}` ({item.preset})" for item in judged.evidence)
 
 
 def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _code(names: list[str]) -> str:
-    return "<br>".join(f"`{name}`" for name in names)
-
-
-def _state(row: dict[str, Any]) -> str:
-    if "unchecked" in row:
-        return f"not checked: {row['unchecked']}"
-    patterns = [Pattern.read(text) for text in row["codes"]]
-    found = set().union(*(pattern.verdicts for pattern in patterns))  # one that two patterns name counts once
-    states = Counter((preset, state) for _, preset, state in found)
-    words = [
-        f"{state}{f' {number}' if len(found) > 1 else ''}" + (f" ({preset})" if preset != PRESETS[0] else "")
-        for preset in PRESETS
-        for state in STATES
-        if (number := states[preset, state])
-    ]
-    if not all(pattern.verdicts for pattern in patterns):
-        words.append("some not on record yet" if words else "not on record yet")
-    return ", ".join(words)
-
-
-def main(arguments: list[str]) -> int:
-    claims = read_claims()
-    wrong = problems(claims)
-    for sentence in wrong:
-        print(sentence, file=sys.stderr)
-    if not wrong and "--check" not in arguments:
-        write_text(PAGE, render(claims))
-    return 1 if wrong else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    write_text(PAGE, render())

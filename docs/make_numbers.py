@@ -5,10 +5,10 @@ In a page, a number stands between two comments that do not show:
     <!--= mirror-descent/direction full direction.p2 measured .3f -->0.998<!--/-->
     <!--= bench prompt-svm "n=100 T=20 d=1000" "times faster than cvxpy" .0f -->31<!--/-->
 
-The first names a claim, a preset, the code of a verdict, a field of `Verdict` and a format (the code `run` stands for the whole
-run: `points`, `seconds`); the second a benchmark, its case, what is measured, a field unless it is the value (`ours`, `theirs`,
-`interval` of the difference) and a format. Two fields are made of others: `interval` is `low` to `high`, and `off` is how far the
-measurement is from theory, as a share of it.
+The first names a claim, a preset, the code of a verdict or of one point of a pooled verdict, a field of `Verdict` and a format
+(the code `run` stands for the whole run: `points`, `seconds`); the second a benchmark, its case, what is measured, a field
+unless it is the value (`ours`, `theirs`, `interval` of the difference) and a format. Two fields are made of others: `interval` is
+`low` to `high`, and `off` is how far the measurement is from theory, as a share of it.
 
 What the record lacks is listed, all of it, and the page keeps the number that it has.
 """
@@ -20,10 +20,12 @@ import json
 import re
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from whichtoken.lab.record import record_folder, recorded_runs
+from whichtoken.lab.record import RunSummary, record_folder, recorded_runs
+from whichtoken.lab.verdicts import Verdict
 
 ROOT = Path(__file__).parent.parent
 MARKED = re.compile(r"(?P<mark><!--=(?P<what>.*?)-->)(?P<shown>.*?)<!--/-->", re.DOTALL)
@@ -70,12 +72,19 @@ def _of_verdict(experiment: str, preset: str, code: str, field: str, form: str =
     run = recorded_runs()[experiment, preset]
     if code == "run":
         return _printed(getattr(run, field), form)
-    verdict = next(verdict for verdict in run.verdicts if verdict.code == code)
+    verdict = next(verdict for verdict in _verdicts(run) if verdict.code == code)
     if field == "interval":
         return f"{_printed(verdict.low, form)} to {_printed(verdict.high, form)}"
     if field == "off" and verdict.measured is not None and verdict.theory:
         return _printed((verdict.measured - verdict.theory) / abs(verdict.theory), form)
     return _printed(getattr(verdict, field), form)
+
+
+def _verdicts(run: RunSummary) -> Iterator[Verdict]:
+    """The verdicts of a run, then those of the single points of pooled ones."""
+    yield from run.verdicts
+    for verdict in run.verdicts:
+        yield from verdict.evidence
 
 
 def _of_benchmark(name: str, case: str, what: str, *field_and_form: str) -> str:
@@ -100,9 +109,10 @@ def _hint(words: list[str]) -> str:
     run = recorded_runs().get((words[0], words[1]))
     if run is None:
         return f" (no run of {words[0]} at {words[1]})"
-    if words[2] == "run" or words[2] in run.states:
+    codes = [verdict.code for verdict in _verdicts(run)]
+    if words[2] == "run" or words[2] in codes:
         return " (no such field, or it is empty)"
-    near = difflib.get_close_matches(words[2], run.states, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(words[2], codes, n=3, cutoff=0.5)
     return f" (no such code; near it: {', '.join(near)})" if near else " (no such code)"
 
 

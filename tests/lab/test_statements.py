@@ -65,14 +65,14 @@ def test_one_reading_that_holds_supports_a_statement_whose_hypothesis_was_not_re
 
 def test_the_long_runs_speak_before_quick_ones():
     from whichtoken.lab.record import RunSummary
-    from whichtoken.lab.statements import judge_statements
+    from whichtoken.lab.statements import telling_verdicts
 
-    runs = {
-        ("mine/claim", preset): RunSummary("mine/claim", preset, verdicts=(found("a", state).verdict,))
+    runs = [
+        RunSummary("mine/claim", preset, verdicts=(found("a", state).verdict,))
         for preset, state in (("quick", "disagrees"), ("full", "agrees"), ("paper", "undecided"))
-    }
+    ]
     statement = Statement("it", "Theorem 1", "", (("mine/claim: a",),))
-    [judged] = judge_statements([statement], runs)
+    judged = judge_statement(statement, telling_verdicts(runs))
     assert (judged.answer, judged.headline.preset) == ("supported", "full")
 
 

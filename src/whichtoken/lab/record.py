@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 RunKey = tuple[str, str, str, int]
 States = Mapping[str, Mapping[str, str]]  # preset -> code of the verdict -> state
-VERDICTS, POWER, ROWS = "verdicts.json", "power.json", "rows"
+VERDICTS, STATEMENTS, POWER, ROWS = "verdicts.json", "statements.json", "power.json", "rows"
 
 
 @dataclass(frozen=True)

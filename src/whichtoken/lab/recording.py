@@ -25,8 +25,18 @@ from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Row, Rows
 from whichtoken.lab.ledger import FAILED_PREDICTION, Ledger
 from whichtoken.lab.plan import RunPlan, RunTask, make_plan
-from whichtoken.lab.record import POWER, VERDICTS, RunSummary, record_folder, recorded_ledger, recorded_runs, rows_file
+from whichtoken.lab.record import (
+    POWER,
+    STATEMENTS,
+    VERDICTS,
+    RunSummary,
+    record_folder,
+    recorded_ledger,
+    recorded_runs,
+    rows_file,
+)
 from whichtoken.lab.results import Result, judge, stored_results, with_stored_repeats
+from whichtoken.lab.statements import judge_papers
 from whichtoken.lab.verdicts import Check, shared_level
 from whichtoken.lab.worker import work
 from whichtoken.machine import machine, part_versions
@@ -89,6 +99,7 @@ def finish_recording(out: str | Path) -> None:
         runs |= {(result.id, result.preset): _summary(result) for result in complete[experiment]}
         _keep_rows(experiment, complete[experiment], unfinished[experiment])
     write_verdicts(runs)
+    write_statements()
     write_power()
     size = sum(path.stat().st_size for path in record_folder().rglob("*") if path.is_file())
     print(f"{len(recorded_runs())} runs on record, {size / 2**20:.1f} MiB")
@@ -112,6 +123,7 @@ def judge_record() -> None:
                     seconds=round(told.seconds, 1),
                 )  # fmt: skip
     write_verdicts(runs)
+    write_statements()
     write_power()
 
 
@@ -153,6 +165,27 @@ def _is_current(run: RunSummary) -> bool:
 def _summary(result: Result) -> RunSummary:
     versions = part_versions() | {"whichtoken": ", ".join(result.package_versions)}
     return replace(result.summary, machine=machine(), versions=versions, seconds=round(result.seconds, 1))
+
+
+def write_statements() -> None:
+    """Write the answer to every statement, one a line, with the verdicts that it follows from."""
+    lines = []
+    for paper in judge_papers(recorded_runs().values()):
+        for judged in (*paper.statements, *paper.ours):
+            lines.append(
+                canonical_json(
+                    {
+                        "source": paper.source.id,
+                        "id": judged.statement.id,
+                        "place": judged.statement.place,
+                        "says": judged.statement.says,
+                        "answer": judged.answer,
+                        "regime": judged.regime,
+                        "evidence": [[item.claim, item.preset, item.verdict.code] for item in judged.evidence],
+                    }
+                )
+            )
+    write_text(record_folder() / STATEMENTS, "[\n" + ",\n".join(lines) + "\n]\n")
 
 
 def write_power() -> None:

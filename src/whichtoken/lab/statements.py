@@ -8,7 +8,7 @@ or a figure of the paper, checked where the paper states it, can contradict the 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -27,8 +27,9 @@ ANSWERS: tuple[Answer, ...] = (
 )  # fmt: skip
 # a paper's own sizes speak first; `quick` speaks only where nothing else was run
 PRESETS = ("paper", "full", "quick")
+# in which a newcomer understands them: attention finds something, then where training ends, last how fast it can be
 FOLDERS = (
-    "sparse_tokens", "attention_regression", "trained_embeddings", "group_sparse", "mirror_descent", "optimizers",
+    "sparse_tokens", "trained_embeddings", "group_sparse", "mirror_descent", "optimizers", "attention_regression",
 )  # fmt: skip
 
 
@@ -109,6 +110,14 @@ class Source(Shown):
         Name of the theory, and the paper.
     read : str
         What was read of it, and what was derived here.
+    question, about : str
+        What it asks, as a sentence and within one.
+    figure : (str, int)
+        A claim and a panel of its figure, with its `caption`.
+    headlines : tuple of (str, str)
+        What was found in a sentence, with the id of the statement that it is about.
+    stops : (str, str) or ()
+        The same, about where it stops holding.
     statements : tuple of Statement
         What it says.
     ours : tuple of Statement
@@ -121,8 +130,14 @@ class Source(Shown):
     paper: str
     arxiv: str
     read: str
+    question: str
+    about: str
+    figure: tuple[str, int]
+    caption: str
     statements: tuple[Statement, ...]
     ours: tuple[Statement, ...] = ()
+    headlines: tuple[tuple[str, str], ...] = ()
+    stops: tuple[str, ...] = ()
 
     @property
     def reference(self) -> str:
@@ -173,6 +188,8 @@ def _read_source(folder: str) -> Source:
     text = files("whichtoken.claims").joinpath(folder, "statements.toml").read_text(encoding="utf-8")
     table: dict[str, Any] = tomllib.loads(text)
     statements, ours = (tuple(map(_read_statement, table.pop(name, ()))) for name in ("statements", "ours"))
+    for name in ("figure", "headlines", "stops"):
+        table[name] = tuple(tuple(item) if isinstance(item, list) else item for item in table.get(name, ()))
     return Source(folder.replace("_", "-"), **table, statements=statements, ours=ours)
 
 
@@ -189,11 +206,62 @@ def _read_statement(entry: Mapping[str, Any]) -> Statement:
     )
 
 
-def judge_statements(statements: Iterable[Statement], runs: Mapping[tuple[str, str], RunSummary]) -> Iterator[Judged]:
-    """The answer to each statement from runs by claim and preset, such as those of the record."""
-    found = _telling_verdicts(runs)
-    for statement in statements:
-        yield judge_statement(statement, found)
+@dataclass(frozen=True)
+class Paper(Shown):
+    """A source with the answers to its statements, and what became of our laws about the same theory.
+
+    Attributes
+    ----------
+    source : Source
+        The paper.
+    statements, ours : tuple of Judged
+        The answer to each of its statements, and to each law of ours.
+    """
+
+    source: Source
+    statements: tuple[Judged, ...]
+    ours: tuple[Judged, ...]
+
+    @property
+    def counts(self) -> dict[Answer, int]:
+        """How many statements have each answer."""
+        return count_answers(self.statements)
+
+    def named(self, id: str) -> Judged | None:
+        """The statement or law of this id."""
+        return next((each for each in (*self.statements, *self.ours) if each.statement.id == id), None)
+
+
+def judge_papers(runs: Iterable[RunSummary]) -> list[Paper]:
+    """Every paper with its answers from runs as declared, such as those of the record."""
+    found = telling_verdicts(runs)
+    return [
+        Paper(
+            source,
+            tuple(judge_statement(each, found) for each in source.statements),
+            tuple(judge_law(each, found) for each in source.ours),
+        )
+        for source in sources()
+    ]
+
+
+def count_answers(judged: Iterable[Judged]) -> dict[Answer, int]:
+    """How many have each answer, those that speak against a paper first."""
+    answers = [each.answer for each in judged]
+    return {answer: answers.count(answer) for answer in ANSWERS if answer in answers}
+
+
+def judge_law(law: Statement, found: Iterable[Found]) -> Judged:
+    """What became of a law of ours: measurements may contradict it anywhere."""
+    items = tuple(
+        item for item in found if law.names(item.claim, item.verdict.code) and item.verdict.state != "not-run"
+    )
+    states = {item.verdict.state for item in items}
+    if not items:
+        return Judged(law, "not checked")
+    answer: Answer = "contradicted" if "disagrees" in states else "supported" if states == {"agrees"} else "undecided"
+    headline = _headline(law, list(items))
+    return Judged(law, answer, headline.verdict.regime, items, headline)
 
 
 def judge_statement(statement: Statement, found: Iterable[Found]) -> Judged:
@@ -253,13 +321,13 @@ def _fits(pattern: str, claim: str, code: str) -> bool:
     return id == claim and fnmatchcase(code, codes)
 
 
-def _telling_verdicts(runs: Mapping[tuple[str, str], RunSummary]) -> list[Found]:
+def telling_verdicts(runs: Iterable[RunSummary]) -> list[Found]:
     """Of each code the verdict of the preset that says most: a decided one of the long runs before an undecided one."""
     by_code: dict[tuple[str, str], list[Found]] = {}
-    for preset in PRESETS:
-        for (claim, name), run in runs.items():
-            for verdict in run.verdicts if name == preset else ():
-                by_code.setdefault((claim, verdict.code), []).append(Found(claim, preset, verdict))
+    known = [run for run in runs if run.as_declared and run.preset in PRESETS]
+    for run in sorted(known, key=lambda run: PRESETS.index(run.preset)):
+        for verdict in run.verdicts:
+            by_code.setdefault((run.id, verdict.code), []).append(Found(run.id, run.preset, verdict))
     telling = []
     for choices in by_code.values():
         long = [item for item in choices if item.preset != "quick" and item.verdict.state != "not-run"] or choices

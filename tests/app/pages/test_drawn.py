@@ -183,7 +183,7 @@ def test_claims_run_on_this_machine_are_marked_on_the_pages_of_the_record(small_
     index = written.index.read_text()
     assert "1 claim checked on this machine, as marked below." in index
     assert f'<a href="{CLAIM.replace("/", "-")}.html">' in index
-    assert index.count("checked on this machine: ") == 1 + len(recorded_runs()[CLAIM, "full"].verdicts)
+    assert index.count("checked on this machine: ") == 1
 
 
 def test_nothing_is_marked_where_nothing_was_run(small_record, tmp_path):

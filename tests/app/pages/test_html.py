@@ -22,6 +22,7 @@ from whichtoken.lab.discovery import find
 from whichtoken.lab.ledger import Ledger
 from whichtoken.lab.plan import RunTask, make_plan
 from whichtoken.lab.record import RunSummary
+from whichtoken.lab.statements import sources
 from whichtoken.lab.worker import work
 
 
@@ -73,7 +74,14 @@ def report(written, tmp_path):
     return tmp_path / "report"
 
 
-PAGES = ["disagreements.html", "index.html", "reading.html", "toy-faults.html", "toy-mean.html"]
+PAGES = [
+    "failures.html",
+    "index.html",
+    *sorted(f"paper-{source.id}.html" for source in sources()),
+    "reading.html",
+    "toy-faults.html",
+    "toy-mean.html",
+]
 
 
 def test_pages_load_nothing_from_elsewhere_and_every_link_leads_somewhere(report):
@@ -132,7 +140,7 @@ def test_every_kind_of_run_has_its_section_and_the_declared_one_leads(report):
     assert "--set factor=1.2 --seeds 4" in page
     assert 'class="state disagrees"' in page
     assert 'class="state disagrees"' not in (report / "index.html").read_text()
-    assert "There is none" in (report / "disagreements.html").read_text()
+    assert "There is none" in (report / "failures.html").read_text()
 
 
 def test_text_is_escaped(report):

@@ -192,10 +192,11 @@ def _summary(results: Sequence[Result], model: MovieModel, head: Any, page: Path
 
 def _filled(headline: Headline, result: Result) -> str:
     """The sentence of a headline with the numbers of a run."""
+    every = [part for verdict in result.verdicts for part in (verdict, *verdict.evidence)]
     try:
         text = headline.sentence.format(
-            measured={verdict.code: verdict.measured for verdict in result.verdicts},
-            theory={verdict.code: verdict.theory for verdict in result.verdicts},
+            measured={verdict.code: verdict.measured for verdict in every},
+            theory={verdict.code: verdict.theory for verdict in every},
         )
     except (KeyError, TypeError, ValueError):
         return next((verdict.note for verdict in result.verdicts if verdict.note), "not run here")

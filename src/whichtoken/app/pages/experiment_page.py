@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from whichtoken.app.pages.frame import LARGEST_PAGE, framed, render
-from whichtoken.app.pages.sentences import counts, sentence
+from whichtoken.app.pages.sentences import KIND_WORDS, REGIME_WORDS, counts, sentence
 from whichtoken.app.pages.studies import Checked, Highlight, anchor, highlights
 from whichtoken.display.panels import Panels, panels
 from whichtoken.errors import in_one_line
@@ -182,7 +182,7 @@ def run_section(view: RunSection, first: bool = True, anchors: bool = True) -> s
     """A run as part of its page (HTML); `anchors` for the run of its preset that links lead to."""
     return render(
         "run.html", run=view, study=view.study, first=first, anchors=anchors, sentence=sentence, anchor=anchor,
-        interval_marks=interval_marks, counts=counts(view.study.verdicts),
+        interval_marks=interval_marks, counts=counts(view.study.verdicts), kind_words=KIND_WORDS, regime_words=REGIME_WORDS,
     )  # fmt: skip
 
 

@@ -23,8 +23,8 @@ LARGEST_PAGE = 380_000  # bytes, so that it opens at once on any device
 
 LINKS = (  # of the header, the first is home: address, text
     ("index.html", "Overview"),
-    ("disagreements.html", "Disagreements"),
-    ("reading.html", "How to read verdicts"),
+    ("failures.html", "What failed"),
+    ("reading.html", "How to read the answers"),
 )
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from whichtoken.app.pages.drawn import figure_beside, recorded_views
 from whichtoken.app.pages.experiment_page import RunSection, experiment_page, file_name, view_of, view_of_record
-from whichtoken.app.pages.overview import disagreements_page, overview_page, reading_page
+from whichtoken.app.pages.papers import failures_page, overview_page, paper_file, paper_page, reading_page
 from whichtoken.app.pages.studies import Checked, page_name, place_of
-from whichtoken.app.pages.theories import THEORIES
 from whichtoken.errors import UsageError, in_one_line
 from whichtoken.files import DEFAULT_FOLDER, LEDGER_NAME, cannot_write, check_place, write_text
 from whichtoken.lab.discovery import Fault, experiments, faults
@@ -18,6 +17,7 @@ from whichtoken.lab.export import rows_as_csv
 from whichtoken.lab.ledger import Ledger
 from whichtoken.lab.record import RunSummary, recorded_ledger, recorded_runs, rows_file
 from whichtoken.lab.results import Result, stored_results
+from whichtoken.lab.statements import judge_papers, sources
 from whichtoken.processes import safe_children
 
 LOCAL = "Made from the results in this folder. Quick runs leave some claims undecided; full runs decide most of them."
@@ -190,7 +190,9 @@ class _Writer:
                 self.wrong.append(claim.fault(error))
                 continue
             write_text(self.folder / page_name(claim.id), text)
-        write_text(self.folder / "disagreements.html", disagreements_page(self.studies))
+        for paper in judge_papers(self.studies):
+            write_text(self.folder / paper_file(paper), paper_page(paper))
+        write_text(self.folder / "failures.html", failures_page(self.studies))
         write_text(self.folder / "reading.html", reading_page())
         index = self.folder / "index.html"
         write_text(index, overview_page(self.studies, self.panels, self.wrong, self.source, self.checked))
@@ -198,11 +200,11 @@ class _Writer:
 
     def _remember(self, id: str, views: Sequence[RunSection]) -> None:
         self.studies += [view.study for number, view in enumerate(views) if view.study.as_declared or not number]
-        for theory in THEORIES:
-            claim, panel = theory.figure
+        for source in sources():
+            claim, panel = source.figure
             for view in views if claim == id else ():
                 if view.figure is not None and panel < len(view.figure.svgs):
-                    self.panels.setdefault(theory.figure, view.figure.svgs[panel])
+                    self.panels.setdefault(source.figure, view.figure.svgs[panel])
 
 
 def _all_views(claims: Sequence[_Claim]) -> Iterator[tuple[_Claim, list[RunSection] | Fault]]:

@@ -9,6 +9,18 @@ from collections.abc import Iterable
 from whichtoken.lab.verdicts import Verdict, in_words
 
 STATES = ("agrees", "disagrees", "undecided", "not-run")
+REGIME_WORDS = {
+    "as-stated": "where the paper states it",
+    "unknown": "under our reading of its hypotheses",
+    "smaller-than-stated": "at smaller sizes than the paper's",
+    "beyond-hypotheses": "beyond the paper's hypotheses",
+}
+KIND_WORDS = {
+    "paper-statement": "a statement of the paper",
+    "paper-figure": "a figure of the paper",
+    "our-law": "a law that we derived",
+    "our-threshold": "a threshold that we chose",
+}
 NEAR_ZERO = 1e-9  # above it an error is given as a share of theory
 
 
@@ -32,7 +44,8 @@ def sentence(verdict: Verdict) -> str:
         if verdict.state in ("agrees", "disagrees"):
             return "The record has only the state."
         return verdict.note[:1].upper() + verdict.note[1:] + "." if verdict.note else "Nothing was measured."
-    return f"Measured {_measured(verdict)}; {_theory(verdict)}{_noticed(verdict)}."
+    points = f" at the point of {len(verdict.evidence)} with the least room" if len(verdict.evidence) > 1 else ""
+    return f"Measured {_measured(verdict)}{points}; {_theory(verdict)}{_noticed(verdict)}."
 
 
 def counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
@@ -66,7 +79,8 @@ def _theory(verdict: Verdict) -> str:
 def _noticed(verdict: Verdict) -> str:
     """The smallest error that would have been noticed; empty for a bound that would have shown any violation."""
     error = least_error(verdict)
-    return f"; {error} would have been noticed" if error and verdict.resolution else ""
+    where = " at each of them" if len(verdict.evidence) > 1 else ""
+    return f"; {error} would have been noticed{where}" if error and verdict.resolution else ""
 
 
 def least_error(verdict: Verdict) -> str:
@@ -77,5 +91,7 @@ def least_error(verdict: Verdict) -> str:
     if size == 0.0:
         return "" if verdict.relation == "=" else "any violation"
     share = size / abs(verdict.theory) if abs(verdict.theory) > NEAR_ZERO else 1.0
+    if verdict.evidence:
+        share = verdict.noticed or 1.0
     what = "an error" if verdict.relation == "=" else "a violation"
     return f"{what} of {f'{100 * share:.2g} %' if share < 1.0 else number(size)}"

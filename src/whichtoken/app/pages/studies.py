@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from whichtoken.app.pages.sentences import STATES, counted_states, counts
-from whichtoken.app.pages.theories import Finding
 from whichtoken.lab.record import RunSummary
 from whichtoken.lab.verdicts import Verdict, in_words
 
@@ -52,44 +50,9 @@ def anchor(preset: str, code: str) -> str:
     return f"{preset}.{code}"
 
 
-def leading(studies: Iterable[RunSummary]) -> dict[str, RunSummary]:
-    """The run that stands for each experiment: of those as declared, the one of the most telling preset."""
-    found: dict[str, RunSummary] = {}
-    for study in sorted(studies, key=_weight):
-        found.setdefault(study.id, study)
-    return found
-
-
-def _weight(study: RunSummary) -> tuple[bool, int]:
-    return not study.as_declared, place_of(study.preset)
-
-
 def place_of(preset: str) -> int:
     """Where a size stands among those told; one that a user has made stands behind them."""
     return PRESETS.index(preset) if preset in PRESETS else len(PRESETS)
-
-
-@dataclass(frozen=True)
-class Found:
-    """A finding of the overview with what became of it."""
-
-    sentence: str
-    state: str  # agrees only if all its verdicts do, disagrees if one of them does
-    told: str  # the same in numbers
-    link: str
-
-
-def found(finding: Finding, leaders: dict[str, RunSummary]) -> Found:
-    """Look a finding up among the runs; one that was not run says so."""
-    study = leaders.get(finding.experiment)
-    fitting = [v for v in study.verdicts if fnmatchcase(v.code, finding.pattern)] if study else []
-    if study is None or not fitting:
-        return Found(finding.sentence, "not-run", "not run here", page_name(finding.experiment) if study else "")
-    states = {verdict.state for verdict in fitting}
-    worst = next(state for state in WORST_FIRST if state in states)
-    told = f"{study.preset}: {counted_states(counts(fitting))}"
-    first = next(verdict for verdict in fitting if verdict.state == worst)
-    return Found(finding.sentence, worst, told, f"{page_name(study.id)}#{anchor(study.preset, first.code)}")
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichtoken import __version__
-from whichtoken.app.pages.sentences import STATES, counted_states, counts, least_error, number, sentence
-from whichtoken.app.pages.studies import leading, place_of
-from whichtoken.app.pages.theories import THEORIES
+from whichtoken.app.pages.sentences import STATES, counts, least_error, number, sentence
+from whichtoken.app.pages.studies import place_of
 from whichtoken.display.terminal import console, printable, table
 from whichtoken.display.text import counted
 from whichtoken.files import LEDGER_NAME
@@ -20,6 +19,7 @@ from whichtoken.lab.experiment import Experiment
 from whichtoken.lab.ledger import Ledger
 from whichtoken.lab.plan import field_types, make_plan, type_name
 from whichtoken.lab.record import RunSummary, recorded_runs
+from whichtoken.lab.statements import Answer, count_answers, judge_papers
 from whichtoken.lab.verdicts import Verdict, in_words
 
 if TYPE_CHECKING:
@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 MOST_NAMED = 3  # claims in one line; more are only counted
 VERDICT_FIELDS = {field.name for field in fields(Verdict)}
 STATE_STYLE = {"agrees": "green", "disagrees": "red", "undecided": "yellow", "not-run": "dim"}
+ANSWER_STYLE: dict[Answer, str] = {
+    "supported": "green",
+    "contradicted": "red",
+    "beyond its hypotheses": "blue",
+    "undetermined by the text": "yellow",
+    "undecided": "yellow",
+    "not checked": "dim",
+}
 DIFFERENCES = {
     "changed": ("changed", "red"),
     "vanished": ("gone", "red"),
@@ -57,15 +65,16 @@ def print_results(results: Sequence[Result], verbose: bool = False) -> None:
 
 
 def print_summary(studies: Iterable[RunSummary], page: str, record: bool = False) -> None:
-    """Print a sentence for each theory, the counts, where the report is, and what to try next."""
-    screen, leaders = console(), leading(studies).values()
-    for theory in THEORIES:
-        verdicts = [verdict for study in leaders if study.experiment.theory == theory.id for verdict in study.verdicts]
-        if verdicts:
-            text = printable(f": of {len(verdicts)} verdicts about {theory.about}, ")
-            screen.print(printable(theory.name, "bold") + text + colored_counts(counts(verdicts)), highlight=False)
-    found = counts(verdict for study in leaders for verdict in study.verdicts)
-    screen.print(printable(f"In all {sum(found.values())} verdicts: {counted_states(found)}."), highlight=False)
+    """Print a line of answers for each paper, the counts, where the report is, and what to try next."""
+    screen, papers = console(), judge_papers(studies)
+    for paper in papers:
+        if any(judged.evidence for judged in (*paper.statements, *paper.ours)):
+            text = printable(f": of {len(paper.statements)} statements about {paper.source.about}, ")
+            screen.print(printable(paper.source.title, "bold") + text + _answers(paper.counts), highlight=False)
+    found = count_answers(judged for paper in papers for judged in paper.statements)
+    screen.print(
+        printable(f"In all {sum(found.values())} statements: ") + _answers(found) + printable("."), highlight=False
+    )
     screen.print(printable("report: ", "bold") + printable(page), highlight=False, soft_wrap=True)
     tries = [
         ("whichtoken report --record", "what the long runs found"),
@@ -74,6 +83,12 @@ def print_summary(studies: Iterable[RunSummary], page: str, record: bool = False
     ]
     for command, what in tries[record:]:
         screen.print(printable("try  ", "dim") + printable(f"{command:62}") + printable(what, "dim"), highlight=False)
+
+
+def _answers(found: Mapping[Answer, int]) -> Text:
+    """How many statements have each answer, in their colors."""
+    parts = (printable(f"{count} {answer}", ANSWER_STYLE[answer]) for answer, count in found.items())
+    return printable(", ").join(parts)
 
 
 def print_faults() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -18,9 +18,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from whichtoken.app.pages.frame import render
+from whichtoken.app.pages.papers import ANSWER_CLASS, paper_body
 from whichtoken.app.pages.sentences import counts as counts_of
-from whichtoken.app.pages.studies import Found, found, leading
-from whichtoken.app.pages.theories import THEORIES, Finding, Theory
 from whichtoken.app.workbench.job_pages import jobs_of
 from whichtoken.app.workbench.jobs import JobRequest
 from whichtoken.app.workbench.middleware import DRAWN, LINKED
@@ -42,6 +41,7 @@ from whichtoken.lab.discovery import experiments, faults
 from whichtoken.lab.experiment import Experiment
 from whichtoken.lab.plan import RunPlan, field_types, make_plan, type_name
 from whichtoken.lab.record import RunSummary, recorded_runs
+from whichtoken.lab.statements import Paper, count_answers, judge_papers
 
 FORM, STORED = "whichtoken.app.workbench.claims", "whichtoken.app.workbench.stored_claims"  # modules that workers call
 MOST_FIELDS = 200
@@ -159,13 +159,11 @@ class ClaimLine:
 
 @dataclass(frozen=True)
 class TheoryCard:
-    """One theory: its findings with what became of them, and its claims."""
+    """One theory: its paper with the answers, and its claims."""
 
     id: str
-    theory: Theory | None  # None for one of the user's own
+    paper: Paper | None  # None for a theory of the user's own
     lines: list[ClaimLine]
-    headlines: list[tuple[Found, str]]  # each with the claim that bears it
-    fails: tuple[Found, str] | None
     figure: str  # where its panel is drawn; empty where there are no rows to draw
 
 
@@ -176,26 +174,16 @@ def theory_cards(stored: Stored) -> list[TheoryCard]:
         recorded = {preset: state_counts(states.values()) for preset, states in claim.expected.items()}
         line = ClaimLine(claim, next(iter(stored.get(claim.id, [])), None), recorded)
         lines.setdefault(claim.theory, []).append(line)
-    known = {theory.id: theory for theory in THEORIES}
-    leaders = leading(_studies(stored))
-    order = [*(id for id in known if id in lines), *(id for id in lines if id not in known)]
-    return [_card(id, known.get(id), lines[id], leaders, stored) for id in order]
+    papers = {paper.source.id: paper for paper in judge_papers(_studies(stored))}
+    order = [*(id for id in papers if id in lines), *(id for id in lines if id not in papers)]
+    return [TheoryCard(id, papers.get(id), lines[id], _panel_address(papers.get(id), stored)) for id in order]
 
 
-def _card(
-    id: str, theory: Theory | None, lines: list[ClaimLine], leaders: dict[str, RunSummary], stored: Stored
-) -> TheoryCard:
-    if theory is None:
-        return TheoryCard(id, None, lines, [], None, "")
-
-    def looked_up(finding: Finding) -> tuple[Found, str]:
-        item, here = found(finding, leaders), any(not run.stale for run in stored.get(finding.experiment, []))
-        told = item.told if here or item.state == "not-run" else f"{item.told}, on record"
-        return replace(item, told=told), finding.experiment
-
-    claim, panel = theory.figure
-    figure = f"{address_of(stored[claim][0])}/panel/{panel}" if stored.get(claim) else ""
-    return TheoryCard(id, theory, lines, [looked_up(one) for one in theory.headlines], looked_up(theory.fails), figure)
+def _panel_address(paper: Paper | None, stored: Stored) -> str:
+    if paper is None:
+        return ""
+    claim, panel = paper.source.figure
+    return f"{address_of(stored[claim][0])}/panel/{panel}" if stored.get(claim) else ""
 
 
 def _studies(stored: Stored) -> Iterable[RunSummary]:
@@ -223,11 +211,22 @@ def _overview(request: Request) -> Response:
 def _overview_text(out: Path, _: Stamp) -> str:
     """The first page, made once for each state of the ledger."""
     stored = runs_of(out)
-    counts = state_counts(state for runs in stored.values() if not runs[0].stale for state in runs[0].states.values())
+    cards = theory_cards(stored)
+    counts = count_answers(each for card in cards if card.paper for each in card.paper.statements)
     return template_text(
-        "claims.html", current="/", pages=NAVIGATION, cards=theory_cards(stored), faults=faults(), counts=counts,
-        counts_of=counts_of,
+        "claims.html", current="/", pages=NAVIGATION, cards=cards, faults=faults(), counts=counts, stored=stored,
+        counts_of=counts_of, answer_class=ANSWER_CLASS,
     )  # fmt: skip
+
+
+def _paper(request: Request) -> Response:
+    """The page of one paper, with the runs of this folder where there are some."""
+    papers = judge_papers(_studies(runs_of(settings_of(request).out)))
+    for paper in papers:
+        if paper.source.id == request.path_params["theory"]:
+            body = paper_body(paper, lambda found: f"/claims/{found.claim}")
+            return framed_page(request, "paper.html", drawn=True, title=paper.source.title, body=Markup(body))
+    raise HTTPException(404)
 
 
 def _claim(request: Request) -> Experiment[Any]:
@@ -326,6 +325,7 @@ async def _start(request: Request) -> Response:
 routes = [
     Route("/", _overview, name=LINKED),
     Route("/reading", _reading, name=LINKED),
+    Route("/papers/{theory}", _paper, name=LINKED),
     Route("/claims/{theory}/{claim}", _page, name=LINKED),
     Route("/claims/{theory}/{claim}/run", _start, methods=["POST"]),
     Route("/claims/{theory}/{claim}/{run}/figure", _figure),

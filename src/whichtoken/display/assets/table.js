@@ -1,5 +1,5 @@
 // Tables that filter and sort: <table data-filter> gets a form above it. <th data-choice> becomes a list of what its column
-// holds, <th data-sort> a button; one field searches all the text. The address keeps the choice: #state=disagrees&text=rate. A long table
+// holds, <th data-sort> a button; one field searches all the text, and what <tr data-search> adds to it. The address keeps the choice: #state=disagrees&text=rate. A long table
 // begins with its first rows until something is chosen or all are asked for, so that it is no wall.
 const FIRST = 40;
 for (const table of document.querySelectorAll("table[data-filter]")) {
@@ -33,7 +33,7 @@ for (const table of document.querySelectorAll("table[data-filter]")) {
   form.append(reset, said);
   table.closest(".scroll, body").before(form);
 
-  const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
+  const texts = new Map(rows.map((row) => [row, `${row.textContent} ${row.dataset.search || ""}`.toLowerCase()]));
   let all = rows.length <= FIRST;
   const show = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);

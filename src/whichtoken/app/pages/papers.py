@@ -1,0 +1,150 @@
+"""What became of the papers' statements: the page of one paper, the overview of all, and what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from whichtoken.app.pages.frame import LARGEST_PAGE, LINKS, MOST_LINES, framed, render
+from whichtoken.app.pages.sentences import KIND_WORDS, REGIME_WORDS, sentence
+from whichtoken.app.pages.studies import Checked, anchor, page_name
+from whichtoken.lab.discovery import Fault
+from whichtoken.lab.record import RunSummary
+from whichtoken.lab.statements import ANSWERS, Answer, Found, Judged, Paper, count_answers, judge_papers
+
+# color and sign of an answer: those of the state of a verdict where there is one alike
+ANSWER_CLASS: dict[Answer, str] = {
+    "supported": "agrees",
+    "contradicted": "disagrees",
+    "beyond its hypotheses": "beyond",
+    "undetermined by the text": "undetermined",
+    "undecided": "undecided",
+    "not checked": "not-run",
+}
+MOST_ROWS = (
+    MOST_LINES,
+    40,
+    20,
+    5,
+    1,
+)  # verdicts of each run of a user's claims: the first for which the page is small enough
+Link = Callable[[Found], str]
+
+
+def paper_file(paper: Paper) -> str:
+    """File of a paper's page in the report."""
+    return f"paper-{paper.source.id}.html"
+
+
+def link_in_report(found: Found) -> str:
+    """Where the report shows a verdict."""
+    return f"{page_name(found.claim)}#{anchor(found.preset, found.verdict.code)}"
+
+
+def paper_body(paper: Paper, link: Link) -> str:
+    """The page of one paper without its frame, the same in the report and in the workbench.
+
+    Parameters
+    ----------
+    link : address of a verdict.
+    """
+    return render("paper.html", paper=paper, **_words(link))
+
+
+def paper_page(paper: Paper) -> str:
+    """The page of one paper: each of its statements with its answer, then our laws about the same theory."""
+    return framed(paper.source.title, paper_body(paper, link_in_report), current="", scripts=["table.js", "details.js"])
+
+
+def overview_page(
+    studies: Sequence[RunSummary],
+    figures: Mapping[tuple[str, int], str] | None = None,
+    faults: Sequence[Fault] = (),
+    source: str = "",
+    checked: Mapping[str, Checked] | None = None,
+) -> str:
+    """The first page: how many statements have which answer, a card for each paper, and every statement in a table.
+
+    Parameters
+    ----------
+    studies : the runs.
+    figures : panels (SVG) by claim and number; a card without one has none.
+    faults : claims that could not be loaded or shown.
+    source : where the results come from, in words.
+    checked : verdicts of runs on this machine, by claim, if `studies` are of another machine.
+    """
+    papers, here = judge_papers(studies), {study.id: study for study in studies}
+    known = {paper.source.id for paper in papers}
+    own = [study for study in studies if study.experiment.theory not in known]
+    values: dict[str, Any] = {
+        "papers": papers,
+        "counts": count_answers(each for paper in papers for each in paper.statements),
+        "figures": {paper.source.id: Markup((figures or {}).get(paper.source.figure, "")) for paper in papers},
+        "here": here,
+        "checked": [(here[id], found) for id, found in (checked or {}).items() if id in here],
+        "faults": faults,
+        "source": source,
+        "page_name": page_name,
+        "paper_file": paper_file,
+        "anchor": anchor,
+        **_words(link_in_report),
+    }
+    for most in MOST_ROWS:
+        body = render("overview.html", own=[(study, study.verdicts[:most]) for study in own], **values)
+        if len(body.encode()) < LARGEST_PAGE:
+            break
+    return framed("What holds, and how confidently", body, current=LINKS[0][0], scripts=["table.js"])
+
+
+def failures_page(studies: Sequence[RunSummary]) -> str:
+    """What failed, by weight: statements that were contradicted or stay open, then laws and thresholds of ours."""
+    papers = judge_papers(studies)
+    statements = [(paper, each) for paper in papers for each in paper.statements]
+    order: tuple[Answer, ...] = ("contradicted", "undetermined by the text", "undecided")
+    by_answer = {answer: [pair for pair in statements if pair[1].answer == answer] for answer in order}
+    ours = [(paper, each) for paper in papers for each in paper.ours if each.answer == "contradicted"]
+    beyond = [
+        (paper, item)
+        for paper in papers
+        for item in _distinct(item for each in paper.statements for item in each.evidence)
+        if item.verdict.state == "disagrees" and item.verdict.regime == "beyond-hypotheses"
+    ]
+    known = {paper.source.id for paper in papers}
+    own = [
+        (study, verdict)
+        for study in studies
+        for verdict in study.verdicts
+        if study.experiment.theory not in known and verdict.state == "disagrees"
+    ]
+    body = render(
+        "failures.html", by_answer=by_answer, ours=ours, beyond=beyond, own=own, page_name=page_name, anchor=anchor,
+        paper_file=paper_file, **_words(link_in_report),
+    )  # fmt: skip
+    return framed("What failed", body, current="failures.html")
+
+
+def reading_page() -> str:
+    """How to read answers and verdicts."""
+    return framed("How to read the answers", render("reading.html"), current="reading.html")
+
+
+def answer_sentence(judged: Judged) -> str:
+    """The one number that matters, in a sentence; empty where nothing was measured."""
+    return sentence(judged.headline.verdict) if judged.headline else ""
+
+
+def _words(link: Link) -> dict[str, Any]:
+    return {
+        "link": link, "sentence": sentence, "answer_sentence": answer_sentence, "answer_class": ANSWER_CLASS,
+        "regime_words": REGIME_WORDS, "kind_words": KIND_WORDS, "answers": ANSWERS, "distinct": _distinct,
+    }  # fmt: skip
+
+
+def _distinct(items: Iterable[Found]) -> list[Found]:
+    """The verdicts, each once."""
+    found: dict[tuple[str, str, str], Found] = {}
+    for item in items:
+        found.setdefault((item.claim, item.preset, item.verdict.code), item)
+    return list(found.values())
