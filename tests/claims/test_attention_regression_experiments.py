@@ -20,7 +20,7 @@ from whichtoken.theory.attention_regression import excess_floor, gram_rate
     [
         ("convergence", "setting", "'population', 'tokens' or 'rate'"),
         ("convergence", "start", "'same' or 'own'"),
-        ("ablation", "variant", "'full', 'no-gram', .* or 'no-centering'"),
+        ("ablation", "variant", "'full', 'no-gram', .* or 'no-preconditioner'"),
         ("ablation", "start", "'spectral', 'random', 'saddle' or 'flipped'"),
         ("gauge", "gauge", "'balanced', 'orthogonal', 'skewed' or 'symmetric'"),
         ("tokens", "law", "'gaussian', 'uniform', 'sign', 'laplace' or 'student'"),
@@ -46,7 +46,7 @@ def test_only_logits_beyond_the_bound_break_the_law(logit_norm, beyond):
         point = Point(logit_norm=logit_norm, context=context, tokens=80)
         measured = Limit().run(point, np.random.default_rng(0))
         rows += [Row(point, seed, "ok", "", measured, 0.0, "0", Limit().predict(point)) for seed in range(2)]
-    codes = {claim.code for claim in Limit().judge(Rows(rows))}
+    codes = {part.code for check in Limit().judge(Rows(rows)) for part in check.parts}
     assert (f"limit.breakdown.plain.q{logit_norm:g}" in codes) == beyond
     assert (f"limit.coverage.plain.q{logit_norm:g}.n20" in codes) != beyond
 

@@ -98,7 +98,7 @@ class Criterion:
             counts_failed=counts_failed,
         )
 
-    def part(self, label: str, words: str, measured: Sample | ArrayLike, **options: Any) -> Check:
+    def part(self, label: str, words: str, measured: Sample | ArrayLike, /, **options: Any) -> Check:
         """The check of one point of a pool; its code ends in the label, and its words say which point it is."""
         return Criterion(
             self.comparison, f"{self.code}.{label}", self.value, words, self.tolerance, self.material, self.theory_error,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._shared import Array, Entry, group_by, near
+from whichtoken.claims._checks import Array, group_by
 from whichtoken.lab import Measured, Rows, log_slope
 
 if TYPE_CHECKING:
@@ -93,12 +93,13 @@ class TrainingSet:
         return float(np.mean(np.sum(error**2, axis=1))) / self.size
 
 
-def exponent_check(rows: Rows[Any], quantity: str) -> Iterator[Entry]:
-    """The check that an excess falls as one over the tokens, if there are several numbers of them."""
-    if len(rows.levels("tokens")) > 1:
-        slopes = [log_slope(runs, "tokens", quantity).values for _, runs in group_by(rows, "condition")]
-        sentence = "exponent of the excess in n, all condition numbers"
-        yield "slope", sentence, near(-1.0, within=0.1), np.concatenate([[], *slopes])
+def exponents(rows: Rows[Any], quantity: str) -> Array:
+    """Exponent of an excess in the number of tokens, of every repeat and condition number; empty for one number of tokens."""
+    if len(rows.levels("tokens")) < 2:
+        return np.zeros(0)
+    return np.concatenate(
+        [[], *(log_slope(runs, "tokens", quantity).values for _, runs in group_by(rows, "condition"))]
+    )
 
 
 def layer_outputs(P: Array, Q: Array, queries: Array, context: Array) -> Array:

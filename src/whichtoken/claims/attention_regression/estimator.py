@@ -13,14 +13,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._shared import Checks, Figure, checks, near
-from whichtoken.claims.attention_regression._training import exponent_check, sample_problem
+from whichtoken.claims._checks import Checks, Equals, Figure, rows_where
+from whichtoken.claims.attention_regression._training import exponents, sample_problem
 from whichtoken.display.figures import level_ticks, points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 QUERIES = 400
 MANY = 1000  # tokens from which on the constant is read off
 CONTEXTS: Mapping[str, str] = {"stored": "training tokens as context", "fresh": "fresh tokens as context"}
+SLOPE = Equals("estimator.slope", -1.0, "exponent of the estimator's excess in n, all condition numbers", tolerance=0.1)
+FLOOR = Equals(
+    "estimator.floor",
+    1.0,
+    f"excess of the estimator over its prediction, n >= {MANY}, all condition numbers",
+    tolerance=0.2,
+)
 
 
 @dataclass(frozen=True)
@@ -58,15 +65,16 @@ class RegressorFloor(Experiment[Point]):
         return measured
 
     def judge(self, rows: Rows[Point]) -> Checks:
-        longest = Rows(row for row in rows if row.point.tokens >= MANY)
-        for kind, context in CONTEXTS.items():
-            yield from checks(
-                "estimator",
-                *exponent_check(rows, kind),
-                ("floor", f"excess of the estimator over its prediction, n >= {MANY}, all condition numbers",
-                 near(1.0, within=0.2), longest.seed_means(f"{kind}_share")),
-                where=context, ending=f".{kind}",
-            )  # fmt: skip
+        if not rows and not rows.failed:
+            return
+        longest = rows_where(rows, lambda point: point.tokens >= MANY)
+        if len(rows.levels("tokens")) > 1:
+            yield SLOPE.pool(
+                SLOPE.part(kind, words, exponents(rows, kind), on=rows) for kind, words in CONTEXTS.items()
+            )
+        yield FLOOR.pool(
+            FLOOR.part(kind, words, longest.seed_means(f"{kind}_share"), on=longest) for kind, words in CONTEXTS.items()
+        )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._shared import Checks, Figure, above, below, check, checks, group_by, near
-from whichtoken.claims.attention_regression._training import TrainingSet, exponent_check, sample_problem
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, Figure, group_by, rows_where
+from whichtoken.claims.attention_regression._training import TrainingSet, exponents, sample_problem
 from whichtoken.display.figures import level_ticks, points_with_errors
-from whichtoken.lab import Experiment, Grid, Measured, Resampled, Rows
+from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Rows
 
 MANY = 800  # tokens from which on the constant is read off
 KINDS: Mapping[str, str] = {
@@ -26,6 +27,38 @@ KINDS: Mapping[str, str] = {
     "stored": "training tokens as context",
     "fresh": "fresh tokens as context",
 }
+# the order that the abstract gives, for each context that its authors may mean
+SLOPE = Equals(
+    "floor.slope.{kind}", -1.0, "{context}: exponent of the excess in n, all condition numbers", tolerance=0.1,
+    kind="paper-statement",
+)  # fmt: skip
+# what we derived
+CONSTANT = Equals(
+    "floor.constant", 1.0, f"excess over its prediction, n >= {MANY}, all condition numbers", tolerance=0.1
+)
+LEAST_SQUARES = AtLeast(
+    "floor.least-squares", 1.0, "excess with the training tokens as context over that of least squares"
+)
+# the prediction itself is a mean over cumulants that errs by 5 to 10 %
+OUTPUTS = Equals(
+    "floor.outputs",
+    1.0,
+    "excess, with the mean error of least squares in place of its own, over its prediction",
+    tolerance=0.2,
+)
+OUTPUTS_RAW = Equals("floor.outputs-raw", 1.0, "excess as it is over its prediction", tolerance=0.2)
+BELOW_START = AtMost(
+    "floor.below-start",
+    0.9,
+    "fewer outputs than features: median excess over that of the spectral start",
+    kind="our-threshold",
+)
+SQUARE = AtLeast(
+    "floor.square",
+    0.8,
+    "as many outputs as features: median excess over that of the spectral start",
+    kind="our-threshold",
+)
 
 
 @dataclass(frozen=True)
@@ -81,20 +114,19 @@ class Floor(Experiment[Point]):
         return measured | {"start": data.stored(*start)}
 
     def judge(self, rows: Rows[Point]) -> Checks:
-        yield from _narrow_checks(Rows(row for row in rows if _is_narrow(row.point)))
-        rows = Rows((row for row in rows if not _is_narrow(row.point)), rows.failed)
-        longest = Rows(row for row in rows if row.point.tokens >= MANY)
+        wide = rows_where(rows, lambda point: not _is_narrow(point))
+        longest = rows_where(wide, lambda point: point.tokens >= MANY)
         for kind, context in KINDS.items():
-            yield from checks(
-                "floor",
-                *exponent_check(rows, kind),
-                ("constant", f"excess over its prediction, n >= {MANY}, all condition numbers",
-                 near(1.0, within=0.1), longest.seed_means(f"{kind}_share")),
-                where=context, ending=f".{kind}",
-            )  # fmt: skip
-        ratios = rows.seed_means(lambda row: row.measured["stored"] / row.measured["least_squares"])
-        sentence = "excess with the training tokens as context over that of least squares"
-        yield check("floor.least-squares", sentence, above(1.0), ratios)
+            if len(slopes := exponents(wide, kind)):
+                yield SLOPE(slopes, on=wide, kind=kind, context=context)
+        if longest or longest.failed:
+            yield CONSTANT.pool(
+                CONSTANT.part(kind, context, longest.seed_means(f"{kind}_share"), on=longest)
+                for kind, context in KINDS.items()
+            )
+            ratios = wide.seed_means(lambda row: row.measured["stored"] / row.measured["least_squares"])
+            yield LEAST_SQUARES(ratios, on=wide)
+        yield from _narrow_checks(rows_where(rows, _is_narrow))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         rows = Rows(row for row in rows if not _is_narrow(row.point))
@@ -112,22 +144,20 @@ def _is_narrow(point: Point) -> bool:
 
 
 def _narrow_checks(rows: Rows[Point]) -> Checks:
-    for outputs, of_width in group_by(rows, "outputs"):
-        for noise in rows.levels("noise"):
-            runs = of_width.where(noise=noise)
-            if not runs:
-                continue
-            gained = ("below-start", "median excess over that of the spectral start", below(0.9))
-            if outputs == runs[0].point.dim:
-                sentence = "median excess over that of the spectral start; training has next to nothing to gain"
-                gained = ("square", sentence, above(0.8))
-            # the prediction itself is a mean over cumulants that errs by 5 to 10 %
-            predicted = near(1.0, within=0.2)
-            yield from checks(
-                "floor",
-                (*gained, Resampled(runs.values("stored") / runs.values("start"), np.median)),
-                ("outputs", "excess, with the mean error of least squares in place of its own, over its prediction",
-                 predicted, runs.values("evened_share")),
-                ("outputs-raw", "excess as it is over its prediction", predicted, runs.values("stored_share")),
-                where=f"{outputs} of {runs[0].point.dim} outputs, noise {noise:g}", ending=f".k{outputs}.noise{noise:g}",
-            )  # fmt: skip
+    below, square, outputs, raw = [], [], [], []
+    for (count, noise), runs in group_by(rows, "outputs", "noise"):
+        label, words = f"k{count}.noise{noise:g}", f"{count} of {Point.dim} outputs, noise {noise:g}"
+        gained = Resampled(runs.values("stored") / runs.values("start"), np.median)
+        if count == Point.dim:
+            square.append(SQUARE.part(label, words, gained, on=runs))
+        else:
+            below.append(BELOW_START.part(label, words, gained, on=runs))
+        outputs.append(OUTPUTS.part(label, words, runs.values("evened_share"), on=runs))
+        raw.append(OUTPUTS_RAW.part(label, words, runs.values("stored_share"), on=runs))
+    parts: list[tuple[Any, list[Check]]] = [
+        (BELOW_START, below),
+        (SQUARE, square),
+        (OUTPUTS, outputs),
+        (OUTPUTS_RAW, raw),
+    ]
+    yield from (criterion.pool(found) for criterion, found in parts if found)

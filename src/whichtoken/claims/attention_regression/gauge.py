@@ -14,13 +14,19 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._shared import Array, Checks, Figure, Predictions, above, as_predicted, check, group_by, pairs
+from whichtoken.claims._checks import Array, AtLeast, Checks, Equals, Figure, Predictions, as_predicted, group_by, pairs
 from whichtoken.claims.attention_regression._training import distance_to_limit
 from whichtoken.display.figures import legend
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 from whichtoken.theory.attention_regression import balanced_factors, finite_context_error, gauge_floor
 
 QUERIES = 100  # per context
+ERROR = Equals("gauge.error", None, "n times the error of the layer, for factors of every kind")
+FLOOR = Equals("gauge.floor", None, "n times the error of balanced factors, against the nuclear-norm floor")
+SYMMETRIC = AtLeast(
+    "gauge.symmetric", 1.05, "queries from the context: error of a symmetric Q over that of the balanced start",
+    kind="our-threshold",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -73,26 +79,19 @@ class Gauge(Experiment[Point]):
         }
 
     def judge(self, rows: Rows[Point]) -> Checks:
-        for k, runs in group_by(rows.where(own=False), "condition"):
-            for gauge, some in group_by(runs, "gauge"):
-                if some.predicted("scaled_error") is not None:
-                    sentence = f"{gauge} factors of a map with condition number {k:g}: n times the error"
-                    rule = as_predicted(some, "scaled_error", relative=0.05)
-                    yield check(f"gauge.error.{gauge}.k{k:g}", sentence, rule, some.values("scaled_error"))
-            balanced = runs.where(gauge="balanced")
-            if runs.predicted("floor") is not None and balanced:
-                sentence = "n times the error of balanced factors, against the nuclear-norm floor"
+        errors, floors, symmetric = [], [], []
+        for (k, gauge), runs in group_by(rows.where(own=False), "condition", "gauge"):
+            words, measured = f"{gauge} factors, condition number {k:g}", runs.values("scaled_error")
+            predicted = as_predicted(runs, "scaled_error", relative=0.05)
+            errors.append(ERROR.part(f"{gauge}.k{k:g}", words, measured, on=runs, **predicted))
+            if gauge == "balanced":
                 floor = as_predicted(runs, "floor", relative=0.05)
-                where, measured = f"condition number {k:g}", balanced.values("scaled_error")
-                yield check(f"gauge.floor.k{k:g}", f"{where}: {sentence}", floor, measured)
+                floors.append(FLOOR.part(f"k{k:g}", f"condition number {k:g}", measured, on=runs, **floor))
         for k, runs in group_by(rows.where(own=True), "condition"):
-            symmetric, start = pairs(runs, "scaled_error", {"gauge": "symmetric"}, {"gauge": "balanced"})
-            yield check(
-                f"gauge.symmetric.k{k:g}",
-                f"condition number {k:g}, queries from the context: error of a symmetric Q over that of the balanced start",
-                above(1.05),
-                symmetric / start,
-            )
+            ratio = np.divide(*pairs(runs, "scaled_error", {"gauge": "symmetric"}, {"gauge": "balanced"}))
+            symmetric.append(SYMMETRIC.part(f"k{k:g}", f"condition number {k:g}", ratio, on=runs))
+        parts = ((ERROR, errors), (FLOOR, floors), (SYMMETRIC, symmetric))
+        yield from (criterion.pool(found) for criterion, found in parts if found)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

@@ -10,11 +10,20 @@ Source  The limit is that of Goel, Soltanolkotabi, Bartlett (arXiv 2603.01514); 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-from whichtoken.claims._shared import Array, Checks, Figure, Predictions, above, as_predicted, check, group_by, near
+from whichtoken.claims._checks import (
+    Array,
+    AtLeast,
+    Checks,
+    Equals,
+    Figure,
+    Predictions,
+    as_predicted,
+    group_by,
+    rows_where,
+)
 from whichtoken.claims.attention_regression._training import distance_to_limit
 from whichtoken.display.figures import legend, points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Row, Rows, log_slope
@@ -25,6 +34,14 @@ QUERIES = 200  # per context
 BRUTE_QUERIES = 20  # per context, one by one
 FEWEST_TOKENS = 400  # from which on the constant is read off
 SHORT = 0.8  # |Q|_F up to which the formula is exact; longer logits need longer contexts than these
+# the limit is the paper's; that it is approached as 1/n, and how near it is, we derived
+SLOPE = Equals(
+    "limit.slope", -1.0, "exponent in n of the distance to the linear limit, short logits", tolerance=0.06,
+    kind="paper-statement",
+)  # fmt: skip
+CONSTANT = Equals("limit.constant", 1.0, f"that distance over its prediction, n >= {FEWEST_TOKENS}", tolerance=0.08)
+COVERAGE = Equals("limit.coverage", None, "longer logits: share of the predicted error that is there at n tokens")
+BREAKDOWN = AtLeast("limit.breakdown", -0.9, "long logits: exponent of the error in n, slower than 1/n")
 
 
 @dataclass(frozen=True)
@@ -81,19 +98,26 @@ class Limit(Experiment[Point]):
         return {"scaled_error": Predicted(point.context * float(error)), "coverage": Predicted(error.coverage)}
 
     def judge(self, rows: Rows[Point]) -> Checks:
-        for centered, of_kind in group_by(rows, "centered"):
+        slopes, constants, coverages, breakdowns = [], [], [], []
+        for (centered, norm), runs in group_by(rows, "centered", "logit_norm"):
             kind = "centered" if centered else "plain"
-            for norm, runs in group_by(of_kind, "logit_norm"):
-                yield from _length_checks(runs, f"{kind} tokens, |Q|_F = {norm:g}", f"{kind}.q{norm:g}")
-        short = Rows(row for row in rows if _is_brute(row.point) and "scaled_error" in row.predicted)
-        if short:
-            yield check(
-                "limit.brute-force",
-                f"softmax attention written out query by query, |Q|_F <= {SHORT:g}, n >= {FEWEST_TOKENS}: error over its"
-                " prediction",
-                near(1.0, within=0.08),
-                short.seed_means(partial(_share, measured="brute_error")),
-            )
+            label, words = f"{kind}.q{norm:g}", f"{kind} tokens, |Q|_F = {norm:g}"
+            several, slope = len(runs.levels("context")) > 1, log_slope(runs, "context", "error")
+            longest = rows_where(runs, lambda point: point.context >= FEWEST_TOKENS)
+            if norm <= SHORT:
+                constants.append(CONSTANT.part(label, words, longest.seed_means(_share), on=longest))
+                if several:
+                    slopes.append(SLOPE.part(label, words, slope, on=runs))
+                continue
+            for context, some in group_by(runs, "context"):
+                if some.predicted("coverage") is not None:
+                    predicted, shares = as_predicted(some, "coverage", absolute=0.1), [_share(row) for row in some]
+                    where = f"{words}, n = {context}"
+                    coverages.append(COVERAGE.part(f"{label}.n{context}", where, shares, on=some, **predicted))
+            if runs and runs.values("peak").min() >= LOGIT_BOUND and several:
+                breakdowns.append(BREAKDOWN.part(label, words, slope, on=runs))
+        parts = ((SLOPE, slopes), (CONSTANT, constants), (COVERAGE, coverages), (BREAKDOWN, breakdowns))
+        yield from (criterion.pool(found) for criterion, found in parts if found)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         for axes, centered in zip(figure.subplots(1, 2), (False, True), strict=True):
@@ -132,27 +156,6 @@ def _is_brute(point: Point) -> bool:
     return point.logit_norm <= SHORT and point.context >= FEWEST_TOKENS
 
 
-def _length_checks(runs: Rows[Point], where: str, code: str) -> Checks:
-    """Checks of logits of one length: the formula where they are short, the share of it that is reached where they are long."""
-    several, slope = len(runs.levels("context")) > 1, log_slope(runs, "context", "error")
-    if runs[0].point.logit_norm <= SHORT:
-        if several:
-            yield check(f"limit.slope.{code}", f"{where}: exponent of the error in n", near(-1.0, within=0.06), slope)
-        longest = Rows(row for row in runs if row.point.context >= FEWEST_TOKENS)
-        sentence = f"{where}: error over its prediction, n >= {FEWEST_TOKENS}"
-        yield check(f"limit.constant.{code}", sentence, near(1.0, within=0.08), longest.seed_means(_share))
-    else:
-        for context, some in group_by(runs, "context"):
-            known = Rows(row for row in some if "coverage" in row.predicted)
-            if known.predicted("coverage") is not None:
-                sentence = f"{where}, n = {context}: share of the predicted error that is there"
-                rule = as_predicted(known, "coverage", absolute=0.1)
-                yield check(f"limit.coverage.{code}.n{context}", sentence, rule, [_share(row) for row in known])
-    if runs.values("peak").min() >= LOGIT_BOUND and several:
-        sentence = f"{where}: exponent of the error in n, slower than 1/n"
-        yield check(f"limit.breakdown.{code}", sentence, above(-0.9), slope)
-
-
-def _share(row: Row[Point], measured: str = "scaled_error") -> float:
+def _share(row: Row[Point]) -> float:
     """The measured error over the predicted one."""
-    return float(row.measured[measured] / row.predicted["scaled_error"].value)
+    return float(row.measured["scaled_error"] / row.predicted["scaled_error"].value)

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from whichtoken.claims._shared import Checks, Figure, Predictions, above, below, check, checks, group_by, near, pairs
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, Figure, Predictions, group_by, pairs, rows_where
 from whichtoken.claims.attention_regression._training import TrainingSet, sample_problem
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
@@ -20,6 +20,15 @@ Law = Literal["gaussian", "uniform", "sign", "laplace", "student"]
 ALL_LAWS = list(get_args(Law))
 HEAVY = ("laplace", "student")
 SHORT = 0.1  # |Q|_F at which the excess is held against its floor
+FLOOR = Equals(
+    "tokens.short",
+    1.0,
+    f"|Q|_F = {SHORT:g}: excess over the floor that the moments of the tokens' law give",
+    tolerance=0.1,
+)
+LONG = AtLeast("tokens.long", 30.0, "heavy tails: relative excess at |Q|_F = 1 over that at 0.1", kind="our-threshold")
+CENTERED = AtMost("tokens.mean.centered", 2e-3, "tokens of mean 2, centered: relative excess", kind="our-threshold")
+PLAIN = AtLeast("tokens.mean.plain", 0.1, "tokens of mean 2, not centered: relative excess", kind="our-threshold")
 MANY = 16  # features at which it is: with more of them a run scatters less
 # fourth and sixth moments of a coordinate; those of Student's law with 5 degrees of freedom do not end, nor does its floor
 MOMENTS: dict[str, tuple[float, float]] = {
@@ -73,25 +82,20 @@ class TokenLoss(Experiment[Point]):
         return {"excess": Predicted(law_floor(point))} if point.law in MOMENTS and point.center else {}
 
     def judge(self, rows: Rows[Point]) -> Checks:
+        short, long = [], []
         for law, runs in group_by(rows.where(mean=0.0, center=True), "law"):
-            short = runs.where(logit_norm=SHORT, dim=max(runs.levels("dim")))
-            if (floor := short.predicted("excess")) is not None:
-                sentence = f"{law} tokens, |Q|_F = {SHORT:g}: excess over the floor that the moments of their law give"
-                yield check(
-                    f"tokens.short.{law}", sentence, near(1.0, within=0.1), short.values("excess") / floor.value
-                )
+            many = runs.where(logit_norm=SHORT, dim=max(runs.levels("dim"), default=MANY))
+            if (floor := many.predicted("excess")) is not None:
+                short.append(FLOOR.part(law, f"{law} tokens", many.values("excess") / floor.value, on=many))
             if law in HEAVY:
-                few = runs.where(dim=min(runs.levels("dim")))
-                long_logits, short_logits = pairs(few, "excess", {"logit_norm": 1.0}, {"logit_norm": 0.1})
-                sentence = f"{law} tokens: relative excess at |Q|_F = 1 over that at 0.1"
-                yield check(f"tokens.long.{law}", sentence, above(30.0), long_logits / short_logits)
-        centered, plain = (rows.where(mean=2.0, logit_norm=0.3, center=center) for center in (True, False))
-        yield from checks(
-            "tokens.mean",
-            ("centered", "centered, |Q|_F = 0.3: relative excess", below(2e-3), centered.values("excess")),
-            ("plain", "not centered, |Q|_F = 0.3: relative excess", above(0.1), plain.values("excess")),
-            where="mean 2 in every coordinate",
-        )
+                few = rows_where(runs, lambda point: point.dim == Point.dim and point.logit_norm in (1.0, SHORT))
+                ratio = np.divide(*pairs(few, "excess", {"logit_norm": 1.0}, {"logit_norm": SHORT}))
+                long.append(LONG.part(law, f"{law} tokens", ratio, on=few))
+        yield from (criterion.pool(found) for criterion, found in ((FLOOR, short), (LONG, long)) if found)
+        for center, criterion in ((True, CENTERED), (False, PLAIN)):
+            shifted = rows.where(mean=2.0, logit_norm=0.3, center=center)
+            if shifted or shifted.failed:
+                yield criterion(shifted.values("excess"), on=shifted)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

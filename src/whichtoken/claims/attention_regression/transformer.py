@@ -11,16 +11,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._shared import Array, Axes, Checks, Figure, below, check, group_by
+from whichtoken.claims._checks import Array, AtMost, Axes, Checks, Figure, group_by, rows_where
 from whichtoken.claims.attention_regression._training import sample_problem
 from whichtoken.display.figures import legend, points_with_errors
-from whichtoken.lab import Exact, Experiment, Grid, Mean, Measured, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Rows
 from whichtoken.theory.attention_regression.predictions import LOGIT_BOUND
 
 if TYPE_CHECKING:
@@ -44,6 +43,21 @@ GAIN = 0.02  # nats; less would not be worth another optimizer
 STEPS = 5  # of structure-aware descent on one head, against four times as many of Adam
 VALIDATION = 128  # sequences
 STRONG = 1e6  # damping that leaves nothing of a Gram matrix
+ALONE = AtMost(
+    "transformer.{base}", -GAIN, "{words} with our preconditioners: validation loss minus that of {words} alone, each tuned",
+    kind="our-threshold",
+)  # fmt: skip
+LONGER = AtMost("transformer.steps", 0.0,
+                "AdamW with the chain: validation loss minus that of AdamW alone with 1.5 times the steps",
+                kind="our-threshold")  # fmt: skip
+LOGITS = AtMost(
+    "transformer.logits",
+    LOGIT_BOUND,
+    "median whitened logit norm of the heads of AdamW; the finite-context theory ends at 0.707",
+    kind="our-threshold",
+)
+HEAD = AtMost("transformer.head", 1.0, f"one head: error after {STEPS} steps over that of the best Adam after {4 * STEPS}",
+              kind="our-threshold")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,31 +113,29 @@ class Transformer(Experiment[Point]):
     def judge(self, rows: Rows[Point]) -> Checks:
         text, heads = rows.where(task="characters"), rows.where(task="head")
         shortest = text.where(steps=min(text.levels("steps"), default=0))
-        longer = Rows(row for row in text.where(method="adamw") if row not in shortest)
-        for base, variant in product(BASES, VARIANTS):
-            if runs := shortest.where(method=f"{base}-{variant}"):
-                where = f"{BASES[base]} with {VARIANTS[variant]}"
-                sentence = f"validation loss minus that of {BASES[base]} alone, each at its best step size"
-                differences = _differences(runs, shortest.where(method=base))
-                yield check(f"transformer.{base}-{variant}", f"{where}: {sentence}", below(-GAIN), differences)
+        longer = rows_where(text.where(method="adamw"), lambda point: point.steps > min(text.levels("steps")))
+        for base, words in BASES.items():
+            alone, parts = shortest.where(method=base), []
+            for variant, kind in VARIANTS.items():
+                if runs := shortest.where(method=f"{base}-{variant}"):
+                    both = rows_where(shortest, lambda p, m=(base, f"{base}-{variant}"): p.method in m)  # type: ignore[misc]
+                    fields = {"base": base, "words": words}
+                    parts.append(
+                        ALONE.part(variant, f"{words} with {kind}", _differences(runs, alone), on=both, **fields)
+                    )
+            if parts:
+                yield ALONE.pool(parts, base=base, words=words)
         if longer:
-            sentence = "AdamW with the chain: validation loss minus that of AdamW alone with 1.5 times the steps"
-            differences = _differences(shortest.where(method="adamw-chain"), longer)
-            yield check("transformer.steps", sentence, below(0.0), differences)
-        ends = [
-            _best_rate(runs) in (min(runs.levels("lr")), max(runs.levels("lr")))
-            for part in (shortest, longer, heads.where(method="adam"))
-            for _, runs in group_by(part, "method", "condition")
-        ]
-        sentence = "times that the best step size of a method is the first or last of its grid"
-        yield check("transformer.grid", sentence, below(0.0), Exact(sum(ends)) if ends else Mean([]))
+            chain = shortest.where(method="adamw-chain")
+            both = Rows([*chain, *longer], [*chain.failed, *longer.failed])
+            yield LONGER(_differences(chain, longer), on=both)
         if adamw := shortest.where(method="adamw"):
-            sentence = "median whitened logit norm of the heads of AdamW; the finite-context theory ends at 0.707"
-            yield check("transformer.logits", sentence, below(LOGIT_BOUND), _best_rows(adamw).values("logit_peak"))
-        for k, runs in group_by(heads, "condition"):
-            sentence = f"error after {STEPS} steps over that of the best Adam after {4 * STEPS}"
-            where = f"one head, condition numbers {k:g}"
-            yield check(f"transformer.head.k{k:g}", f"{where}: {sentence}", below(1.0), runs.per_seed(_ratio_to_adam))
+            yield LOGITS(_best_rows(adamw).values("logit_peak"), on=adamw)
+        if heads or heads.failed:
+            yield HEAD.pool(
+                HEAD.part(f"k{k:g}", f"condition numbers {k:g}", runs.per_seed(_ratio_to_adam), on=runs)
+                for k, runs in group_by(heads, "condition")
+            )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
