@@ -44,37 +44,50 @@ class _SchedulerLost(Exception):  # noqa: N818
 
 
 class Session(Workers):
-    """The workers of a scheduler, by their addresses; survives the loss of workers and of the scheduler."""
+    """The workers of a scheduler that somebody else started, by address; survives the loss of workers and of the scheduler."""
 
-    def __init__(self, cluster: _Cluster, limit: TimeLimit) -> None:
+    def __init__(self, address: str, limit: TimeLimit) -> None:
         super().__init__(limit)
-        self.driver = cluster.driver
-        self._cluster = cluster
-        # workers that we started will come, however busy the machine is; others may never come
-        self._first_patience, self._patience = (
-            (ANSWER_SECONDS, PATIENCE) if cluster.driver is None else (START_SECONDS, 3 * START_SECONDS)
-        )
+        self.name = f"the Dask scheduler at dask://{address}"
+        self.hint = f"start some with 'dask worker {address}'"
+        # seconds without any worker, at the start and later
+        self.first_patience, self.patience = ANSWER_SECONDS, PATIENCE
+        self._address = address
         self._client: Any = None
         self._stuck: set[str] = set()  # workers that hang and cannot be restarted
         self._looked = self._seen = 0.0  # when the workers were last listed, and when there was one
 
+    def open_client(self) -> Any:
+        from distributed import Client
+
+        # Dask itself would wait longer, or read the answer of a web server as a size
+        if not _greets(self._address):
+            raise OSError
+        # warnings about other versions of packages: the rows carry the version that matters
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return Client(f"tcp://{self._address}", timeout=ANSWER_SECONDS, set_as_default=False)
+
+    def repair(self) -> None:
+        """Replace lost workers, if they are ours."""
+
     def connect(self) -> None:
         """Connect to the scheduler, and wait until it has a worker."""
-        deadline = time.monotonic() + self._first_patience
+        deadline = time.monotonic() + self.first_patience
         try:
-            self._client = self._cluster.connect()
+            self._client = self.open_client()
             while not (workers := self._list_workers()):
                 if time.monotonic() > deadline:
-                    raise UsageError(f"{self._cluster.name} has no workers; {self._cluster.hint}")
+                    raise UsageError(f"{self.name} has no workers; {self.hint}")
                 time.sleep(0.1)
         except (OSError, TimeoutError, _SchedulerLost) as error:
-            raise UsageError(f"{self._cluster.name} does not answer; start it again") from error
+            raise UsageError(f"{self.name} does not answer; start it again") from error
         # a point is stopped by restarting its worker, which only a nanny can do
         bare = sum(not worker["nanny"] for worker in workers.values())
         if bare and self.limit.asked:
             raise UsageError(
                 f"timeout needs workers with a nanny, which {bare} of the {len(workers)} workers of "
-                f"{self._cluster.name} lack; start them without --no-nanny, or leave timeout out"
+                f"{self.name} lack; start them without --no-nanny, or leave timeout out"
             )
         if bare:
             self.limit = TimeLimit(math.inf)
@@ -111,7 +124,7 @@ class Session(Workers):
             self.threads.pop(job.worker, None)
             self.end(job, None)
         elif job.task is None:
-            raise UsageError(f"a worker of {self._cluster.name} cannot run whichtoken: {in_one_line(error)}")
+            raise UsageError(f"a worker of {self.name} cannot run whichtoken: {in_one_line(error)}")
         else:
             self.end(job, failed(in_one_line(error)))
 
@@ -125,19 +138,17 @@ class Session(Workers):
     def _look_for_workers(self) -> None:
         """List the workers; a task whose worker is gone ended with it."""
         workers = self._list_workers()
-        self._cluster.repair()
+        self.repair()
         self.ready &= workers.keys()
         for job in [job for job in self.jobs if job.worker not in workers]:
             self.end(job, None)
-        if not self.threads and self.clock.seconds - self._seen > self._patience:
-            raise UsageError(
-                f"{self._cluster.name} has had no workers for {self._patience:.0f} s; {self._cluster.hint}; {RESUME_HINT}"
-            )
+        if not self.threads and self.clock.seconds - self._seen > self.patience:
+            raise UsageError(f"{self.name} has had no workers for {self.patience:.0f} s; {self.hint}; {RESUME_HINT}")
 
     def _list_workers(self) -> dict[str, Any]:
         """The scheduler's information on its workers, by address."""
         try:
-            answer = self._client.sync(self._client.scheduler.identity, callback_timeout=self._patience)
+            answer = self._client.sync(self._client.scheduler.identity, callback_timeout=self.patience)
         except Exception as error:
             raise _SchedulerLost from error
         workers: dict[str, Any] = answer["workers"]
@@ -162,15 +173,43 @@ class Session(Workers):
         self.ready.clear()
         self.close()
         self.failures["scheduler"] += 1
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self.patience
         while self._client is None:
             if time.monotonic() > deadline or self.failures["scheduler"] > LOSSES:
-                raise UsageError(f"{self._cluster.name} no longer answers; {RESUME_HINT}")
+                raise UsageError(f"{self.name} no longer answers; {RESUME_HINT}")
             try:
-                self._client = self._cluster.connect()
+                self._client = self.open_client()
             except (OSError, TimeoutError):
                 time.sleep(TICK)
         self._seen = self.clock.seconds
+
+
+class OwnSession(Session):
+    """The workers of a cluster that was started for this run."""
+
+    def __init__(self, cluster: Any, limit: TimeLimit) -> None:
+        super().__init__(cluster.scheduler_address, limit)
+        self.name, self.hint = "the Dask cluster of this run", "is the machine out of memory?"
+        self.driver = os.getpid()
+        # workers that we started will come, however busy the machine is; others may never come
+        self.first_patience, self.patience = START_SECONDS, 3 * START_SECONDS
+        self._cluster = cluster
+        self._size = len(cluster.worker_spec)
+
+    def open_client(self) -> Any:
+        from distributed import Client
+
+        return Client(self._cluster, timeout=START_SECONDS, set_as_default=False)
+
+    def repair(self) -> None:
+        """Replace nannies that gave up, as they do when a worker dies while it starts, or that Dask has dropped."""
+        from distributed import Status
+
+        nannies = self._cluster.workers
+        for name in [name for name, nanny in nannies.items() if nanny.status in (Status.closed, Status.failed)]:
+            self._cluster.loop.add_callback(nannies.pop(name).close)
+        if len(nannies) < self._size:
+            self._cluster.scale(self._size)
 
 
 class DaskEngine:
@@ -200,9 +239,11 @@ class DaskEngine:
         with needed_by(ENGINE):
             import distributed  # noqa: F401  # also creates the loggers to silence
         with _silent_logs(), safe_children(), ExitStack() as stack:
-            cluster = _Cluster(self.address) if self.address else stack.enter_context(_own_cluster(self.workers))
-            session = stack.enter_context(closing(Session(cluster, self.limit)))
-            session.connect()
+            if self.address:
+                session = Session(self.address, self.limit)
+            else:
+                session = OwnSession(stack.enter_context(_own_cluster(self.workers)), self.limit)
+            stack.enter_context(closing(session)).connect()
             yield from session.run(tasks)
 
 
@@ -232,58 +273,8 @@ def _greets(address: str) -> bool:
     return b"pickle-protocol" in greeting
 
 
-class _Cluster:
-    """A scheduler that somebody else started."""
-
-    driver: int | None = None  # the process that started the workers for this run alone
-
-    def __init__(self, address: str) -> None:
-        self.name = f"the Dask scheduler at dask://{address}"
-        self.hint = f"start some with 'dask worker {address}'"
-        self._address = address
-
-    def connect(self) -> Any:
-        from distributed import Client
-
-        # Dask itself would wait longer, or read the answer of a web server as a size
-        if not _greets(self._address):
-            raise OSError
-        # warnings about other versions of packages: the rows carry the version that matters
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return Client(f"tcp://{self._address}", timeout=ANSWER_SECONDS, set_as_default=False)
-
-    def repair(self) -> None:
-        """Replace lost workers, if they are ours."""
-
-
-class _OwnCluster(_Cluster):
-    """A cluster that was started for this run."""
-
-    def __init__(self, cluster: Any) -> None:
-        self.name, self.hint = "the Dask cluster of this run", "is the machine out of memory?"
-        self.driver = os.getpid()
-        self._cluster = cluster
-        self._size = len(cluster.worker_spec)
-
-    def connect(self) -> Any:
-        from distributed import Client
-
-        return Client(self._cluster, timeout=START_SECONDS, set_as_default=False)
-
-    def repair(self) -> None:
-        """Replace nannies that gave up, as they do when a worker dies while it starts, or that Dask has dropped."""
-        from distributed import Status
-
-        nannies = self._cluster.workers
-        for name in [name for name, nanny in nannies.items() if nanny.status in (Status.closed, Status.failed)]:
-            self._cluster.loop.add_callback(nannies.pop(name).close)
-        if len(nannies) < self._size:
-            self._cluster.scale(self._size)
-
-
 @contextmanager
-def _own_cluster(workers: int) -> Iterator[_OwnCluster]:
+def _own_cluster(workers: int) -> Iterator[Any]:
     """Processes for this run alone: on the loopback interface, with their own keys, without web pages."""
     ensure_open_files(workers)
     with needed_by(ENGINE):
@@ -310,7 +301,7 @@ def _own_cluster(workers: int) -> Iterator[_OwnCluster]:
         with children_ignore_interrupts():
             cluster = _start(workers)
         with cluster:
-            yield _OwnCluster(cluster)
+            yield cluster
 
 
 def _start(workers: int) -> Any:
