@@ -58,15 +58,13 @@ class Session(Workers):
         self._looked = self._seen = 0.0  # when the workers were last listed, and when there was one
 
     def open_client(self) -> Any:
-        from distributed import Client
-
         # Dask itself would wait longer, or read the answer of a web server as a size
         if not _greets(self._address):
             raise OSError
         # warnings about other versions of packages: the rows carry the version that matters
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return Client(f"tcp://{self._address}", timeout=ANSWER_SECONDS, set_as_default=False)
+            return _dask().Client(f"tcp://{self._address}", timeout=ANSWER_SECONDS, set_as_default=False)
 
     def repair(self) -> None:
         """Replace lost workers, if they are ours."""
@@ -116,11 +114,9 @@ class Session(Workers):
             raise _SchedulerLost from error
 
     def fail(self, job: Job, error: Exception) -> None:
-        from distributed import KilledWorker
-
         if job.future.status != "error":  # the worker died with the result, or the scheduler that knew of it is gone
             self.run_again(job)
-        elif isinstance(error, KilledWorker):
+        elif isinstance(error, _dask().KilledWorker):
             self.threads.pop(job.worker, None)
             self.end(job, None)
         elif job.task is None:
@@ -197,17 +193,15 @@ class OwnSession(Session):
         self._size = len(cluster.worker_spec)
 
     def open_client(self) -> Any:
-        from distributed import Client
-
-        return Client(self._cluster, timeout=START_SECONDS, set_as_default=False)
+        return _dask().Client(self._cluster, timeout=START_SECONDS, set_as_default=False)
 
     def repair(self) -> None:
         """Replace nannies that gave up, as they do when a worker dies while it starts, or that Dask has dropped."""
-        from distributed import Status
-
-        nannies = self._cluster.workers
-        for name in [name for name, nanny in nannies.items() if nanny.status in (Status.closed, Status.failed)]:
-            self._cluster.loop.add_callback(nannies.pop(name).close)
+        nannies, status = self._cluster.workers, _dask().Status
+        for name, nanny in list(nannies.items()):  # Dask changes it in its own thread
+            if nanny.status in (status.closed, status.failed):
+                nannies.pop(name, None)
+                self._cluster.loop.add_callback(nanny.close)
         if len(nannies) < self._size:
             self._cluster.scale(self._size)
 
@@ -236,8 +230,6 @@ class DaskEngine:
         self.limit = limit
 
     def map(self, tasks: Iterable[RunTask]) -> Generator[tuple[RunTask, Outcome]]:
-        with needed_by(ENGINE):
-            import distributed  # noqa: F401  # also creates the loggers to silence
         with _silent_logs(), safe_children(), ExitStack() as stack:
             if self.address:
                 session = Session(self.address, self.limit)
@@ -306,16 +298,14 @@ def _own_cluster(workers: int) -> Iterator[Any]:
 
 def _start(workers: int) -> Any:
     """A cluster with all its workers; a failed start is tried again twice."""
-    from distributed import LocalCluster, Security
-
     for last in (False, False, True):
         try:
-            return LocalCluster(
+            return _dask().LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,
                 host="127.0.0.1",
                 protocol="tls://",
-                security=Security.temporary(),
+                security=_dask().Security.temporary(),
                 dashboard_address="127.0.0.1:0",
                 silence_logs=logging.CRITICAL,
                 # the engine itself decides what runs again
@@ -327,9 +317,17 @@ def _start(workers: int) -> Any:
     raise AssertionError
 
 
+def _dask() -> Any:
+    with needed_by(ENGINE):
+        import distributed
+
+    return distributed
+
+
 @contextmanager
 def _silent_logs() -> Iterator[None]:
     """Keep Dask's log of lost connections off the terminal; errors are raised where they matter."""
+    _dask()  # creates its loggers
     known = logging.root.manager.loggerDict
     names = ["asyncio", *(name for name in known if name.startswith(("distributed", "tornado")))]
     before = {name: logging.getLogger(name).level for name in names}

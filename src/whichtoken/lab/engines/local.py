@@ -71,15 +71,15 @@ class Processes(Workers):
     def __init__(self, number: int, limit: TimeLimit) -> None:
         super().__init__(limit)
         self.threads = dict.fromkeys(range(number), 1)
-        self._pools: dict[int, Any] = {}
+        self._pools: dict[Any, Any] = {}
 
     def fill(self, waiting: deque[RunTask], alone: bool) -> None:
-        if alone and len(self.threads) > 1:
+        if alone and "alone" not in self.threads:  # one fresh process has all the memory
             self.close()
-            self.threads = {0: 1}
+            self.threads = {"alone": 1}
         super().fill(waiting, alone)
 
-    def submit(self, worker: int, function: Any, argument: Any) -> Any:
+    def submit(self, worker: Any, function: Any, argument: Any) -> Any:
         from loky import ProcessPoolExecutor
         from loky.process_executor import BrokenProcessPool
 
