@@ -138,7 +138,7 @@ def verify(path: Path, connection: sqlite3.Connection, name: str) -> None:
         last = key
 
 
-def parse(path: Path, table: str, column: str, kind: type, value: Any) -> Any:
+def parse_value(path: Path, table: str, column: str, kind: type, value: Any) -> Any:
     """A value in the type of its column, with JSON parsed; raises if it has another type."""
     try:
         # int refuses the constants NaN and Infinity, which are not JSON
@@ -166,7 +166,7 @@ def translate(table: str, values: Sequence[Any], names: Names) -> tuple[Any, ...
                 return canonical_json([{**verdict, "code": names.code(verdict["code"])} for verdict in item])
             return canonical_json(names.point(item))
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
-            return value  # damaged: `parse` reports it
+            return value  # damaged: `parse_value` reports it
 
     return tuple(converted(column, value) for column, value in zip(TABLES[table].columns, values, strict=True))
 
@@ -431,8 +431,8 @@ class Ledger:
                 predictions[version, point] = items
             for values in self._select("rows", {"experiment": experiment}):
                 row = dict(zip(TABLES["rows"].columns, values, strict=True))
-                predicted = predictions.get((row["version"], row["point"]), {})
-                yield {**row, "point": parse(self.path, "rows", "point", dict, row["point"]), "predicted": predicted}
+                row["predicted"] = predictions.get((row["version"], row["point"]), {})
+                yield {**row, "point": parse_value(self.path, "rows", "point", dict, row["point"])}
 
     def _predictions(self, items: Mapping[str, Any]) -> dict[str, Predicted]:
         for item in items.values():
@@ -482,4 +482,4 @@ class Ledger:
             query = f"SELECT {', '.join(columns)} FROM {table} WHERE {condition}"
             for row in self._connection.execute(query, tuple(where.values())):
                 values = zip(columns.items(), translate(table, row, current_names(row[0])), strict=True)
-                yield [parse(self.path, table, column, kind, value) for (column, kind), value in values]
+                yield [parse_value(self.path, table, column, kind, value) for (column, kind), value in values]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import sys
 import threading
@@ -12,7 +13,6 @@ from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from os import environ
 from typing import Any, Protocol
 
 from whichtoken.display.shown import Shown
@@ -246,7 +246,7 @@ def start_resource_tracker(tracker: Any) -> None:
     """
     with restored_environment("PYTHONWARNINGS"):
         if not sys.warnoptions:
-            environ["PYTHONWARNINGS"] = "ignore"
+            os.environ["PYTHONWARNINGS"] = "ignore"
         tracker.ensure_running()
 
 
