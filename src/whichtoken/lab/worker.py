@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import math
 import os
@@ -77,6 +78,13 @@ def work(task: RunTask) -> Outcome:
     return Outcome("ok", "", values, time.process_time() - start)
 
 
+class _Sink(io.TextIOBase):
+    """Drops what is written; unlike os.devnull it cannot be closed by a point that closes files which are not its own."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
 def prepare_worker(driver: int | None = None) -> None:
     """Set up a worker before its first point: it prints nothing, and exits with its driver.
 
@@ -89,7 +97,7 @@ def prepare_worker(driver: int | None = None) -> None:
     # warnings and tracebacks stay off the driver's terminal unless Python's -W asks for them: errors are stored as messages
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # open as long as the process lives
+        sys.stderr = _Sink()
     exit_with_parent(driver)
 
 
