@@ -6,13 +6,13 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from whichtoken.working_folder import SAFE_PATH
 
 _lock = threading.Lock()
 _inside = 0
-_before: str | None = None
+_restore = ExitStack()
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
@@ -31,15 +31,29 @@ def python_environment(**more: str) -> dict[str, str]:
 
 
 @contextmanager
+def restored_environment(*names: str) -> Iterator[None]:
+    """A context that leaves these environment variables as it found them."""
+    before = {name: os.environ.get(name) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
 def safe_children() -> Iterator[None]:
     """A context in which processes that a library starts do not look for modules in the working folder either.
 
     They get this from the environment of this process, which is restored when the last thread leaves the context.
     """
-    global _inside, _before
+    global _inside
     with _lock:
         if not _inside:
-            _before = os.environ.get(SAFE_PATH)
+            _restore.enter_context(restored_environment(SAFE_PATH))
             os.environ[SAFE_PATH] = "1"
         _inside += 1
     try:
@@ -48,7 +62,4 @@ def safe_children() -> Iterator[None]:
         with _lock:
             _inside -= 1
             if not _inside:
-                if _before is None:
-                    os.environ.pop(SAFE_PATH, None)
-                else:
-                    os.environ[SAFE_PATH] = _before
+                _restore.close()

@@ -7,17 +7,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+from loky.process_executor import BrokenProcessPool
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
 from whichtoken.errors import UsageError
 from whichtoken.lab import reproduce
-from whichtoken.lab.engines import local, parse_engine, time_limit
-from whichtoken.lab.engines.local import LocalEngine, clear_semaphores
+from whichtoken.lab.engines import TimeLimit, parse_engine, time_limit
+from whichtoken.lab.engines.common import STARTS
+from whichtoken.lab.engines.local import LocalEngine, Processes, clear_semaphores
 from whichtoken.lab.plan import RunTask
 from whichtoken.lab.worker import Outcome
 
@@ -135,39 +137,32 @@ def alive(process):
         return False
 
 
-def test_starts_that_fail_while_rows_are_finished_do_not_end_the_run(monkeypatch):
+class FakeProcesses(Processes):
+    """Healthy workers finish every job at once; something kills the others whenever they start."""
+
+    def __init__(self, number, healthy):
+        super().__init__(number, TimeLimit())
+        self.healthy = healthy
+
+    def submit(self, worker, function, argument):
+        future = Future()
+        if worker in self.healthy:
+            future.set_result(Outcome("ok", "", {}, 0.0))
+        else:
+            future.set_exception(BrokenProcessPool())
+        return future
+
+
+def test_starts_that_fail_while_rows_are_finished_do_not_end_the_run():
     """A worker that something kills whenever it starts must not stop the one beside it."""
-    wanted = tasks(3 * local.STARTS)
-    lanes, done = [], []
-
-    class FakeWorker:
-        """The first finishes a task at every look; the second fails to start until the first has nothing left."""
-
-        seconds_left = 0.0
-        awaited = Future()
-
-        def __init__(self, *_):
-            self.task, self.failed_starts, self.number = None, 0, len(lanes)
-            lanes.append(self)
-
-        def give(self, task):
-            self.task = task
-
-        def ended(self):
-            self.failed_starts += self.number
-            assert self.failed_starts < local.STARTS
-            if self.number and len(done) < len(wanted) - 1:
-                return None
-            done.append(self.task)
-            self.task = None
-            return done[-1], Outcome("ok", "", {}, 0.0)
-
-        def close(self):
-            pass
-
-    monkeypatch.setattr(local, "_Worker", FakeWorker)
-    finished = [task for task, _ in parse_engine("local", 2)._round(deque(wanted), alone=False)]
+    wanted = tasks(3 * STARTS)
+    finished = [task for task, _ in FakeProcesses(2, healthy={0}).run(wanted)]
     assert Counter(finished) == Counter(wanted)
+
+
+def test_starts_that_all_fail_are_one_sentence():
+    with pytest.raises(UsageError, match=r"cannot be started: 5 in a row ended or hung .*; finished rows are saved"):
+        list(FakeProcesses(2, healthy=set()).run(tasks(1)))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such limit")

@@ -9,7 +9,7 @@ import sqlite3
 import stat
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
@@ -65,16 +65,14 @@ def checksum(values: tuple[Any, ...]) -> int:
     return zlib.crc32(repr(values).encode(errors="backslashreplace"))
 
 
-@contextmanager
-def open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
+def open_to_read(path: Path) -> closing[sqlite3.Connection]:
     """A read-only connection, also while a driver writes, in a read-only folder, or to a file of an older schema."""
     _check_kind(path)
     if not path.is_file():
         raise UsageError(f"no results in {path.parent}: {path.name} is missing; run 'whichtoken reproduce' first")
     # rows of a killed driver are still in the log, which `immutable` would ignore
     mode = "mode=ro" if _log_size(path) or os.access(path.parent, os.W_OK) else "immutable=1"
-    with _connect(path, mode) as connection:
-        yield connection
+    return _connect(path, mode)
 
 
 def file_gone(path: Path) -> UsageError:
@@ -140,18 +138,16 @@ def verify(path: Path, connection: sqlite3.Connection, name: str) -> None:
         last = key
 
 
-def decode(path: Path, name: str, values: tuple[Any, ...]) -> list[Any]:
-    """The values of one row in the types of their columns, with JSON parsed; raises if one has another type."""
-    row = []
-    for (column, kind), value in zip(TABLES[name].columns.items(), values, strict=True):
-        try:
-            item = json.loads(value, parse_constant=_refuse) if kind in (dict, list) else value
-        except (TypeError, ValueError, RecursionError) as error:
-            raise wrong_value(path, name, column) from error
-        if type(item) is not kind:
-            raise wrong_value(path, name, column)
-        row.append(item)
-    return row
+def parse_value(path: Path, table: str, column: str, kind: type, value: Any) -> Any:
+    """A value in the type of its column, with JSON parsed; raises if it has another type."""
+    try:
+        # int refuses the constants NaN and Infinity, which are not JSON
+        item = json.loads(value, parse_constant=int) if kind in (dict, list) else value
+    except (TypeError, ValueError, RecursionError) as error:
+        raise wrong_value(path, table, column) from error
+    if type(item) is not kind:
+        raise wrong_value(path, table, column)
+    return item
 
 
 def translate(table: str, values: Sequence[Any], names: Names) -> tuple[Any, ...]:
@@ -170,7 +166,7 @@ def translate(table: str, values: Sequence[Any], names: Names) -> tuple[Any, ...
                 return canonical_json([{**verdict, "code": names.code(verdict["code"])} for verdict in item])
             return canonical_json(names.point(item))
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
-            return value  # damaged: `decode` reports it
+            return value  # damaged: `parse_value` reports it
 
     return tuple(converted(column, value) for column, value in zip(TABLES[table].columns, values, strict=True))
 
@@ -239,36 +235,26 @@ def _migrate(path: Path, connection: sqlite3.Connection, schema: int) -> None:
     connection.executescript(_transaction(schema))
 
 
-@contextmanager
-def _driver_lock(path: Path, target: Path) -> Iterator[None]:
+def _driver_lock(path: Path) -> AbstractContextManager[Any]:
     """Lock out a second driver by a lock file; readers are not affected."""
     from filelock import FileLock, Timeout
 
-    lock = FileLock(f"{target}.lock", timeout=0)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        # links to one file share its lock
+        return FileLock(f"{os.path.realpath(path)}.lock", timeout=0).acquire()
     except Timeout:
         raise UsageError(f"{path} is in use by another run; wait for it or choose another output folder") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror}); choose another output folder") from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
-@contextmanager
-def _connect(path: Path, mode: str = "mode=rwc") -> Iterator[sqlite3.Connection]:
+def _connect(path: Path, mode: str = "mode=rwc") -> closing[sqlite3.Connection]:
     if path.exists() and not path.stat().st_size and _log_size(path):
         # SQLite would treat it as new and delete the log, which has every row
         raise damaged_file(path)
     with explain_errors(path):
-        connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS)
-    try:
-        yield connection
-    finally:
-        connection.close()
+        return closing(sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS))
 
 
 def _check_kind(path: Path) -> None:
@@ -313,10 +299,6 @@ def _plain(sql: str) -> str:
     return re.sub(r"\s+", "", sql)
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
-
-
 FAILED_PREDICTION = "prediction: "  # start of the message of a row that stands for a failed prediction
 
 
@@ -343,8 +325,7 @@ class Ledger:
         """Open for the one driver that writes; creates the file, or migrates one of an older schema."""
         _check_kind(path)
         _check_writable(path)
-        # links to one file share its lock
-        with _driver_lock(path, Path(os.path.realpath(path))), _connect(path) as connection:
+        with _driver_lock(path), _connect(path) as connection:
             with explain_errors(path):
                 if _is_new(connection):
                     # the mode first: it cannot change inside a transaction
@@ -443,31 +424,21 @@ class Ledger:
 
     def records(self, experiments: Iterable[str]) -> Iterator[dict[str, Any]]:
         """Every stored row of the experiments as flat data, for export."""
-        names = list(TABLES["rows"].columns)
         for experiment in experiments:
             predictions = {}
             for _, version, point, items, _ in self._select("predictions", {"experiment": experiment}):
                 self._predictions(items)
                 predictions[version, point] = items
             for values in self._select("rows", {"experiment": experiment}):
-                record = dict(zip(names, values, strict=True))
-                point = record["point"]
-                yield {**record, "point": self._point(point), "predicted": predictions.get((values[1], point), {})}
+                row = dict(zip(TABLES["rows"].columns, values, strict=True))
+                row["predicted"] = predictions.get((row["version"], row["point"]), {})
+                yield {**row, "point": parse_value(self.path, "rows", "point", dict, row["point"])}
 
     def _predictions(self, items: Mapping[str, Any]) -> dict[str, Predicted]:
         for item in items.values():
             if not isinstance(item, dict) or item.keys() != {"value", "error"} or type(item["error"]) is not float:
                 raise wrong_value(self.path, "predictions", "predicted")
         return {name: Predicted(**item) for name, item in items.items()}
-
-    def _point(self, text: str) -> dict[str, Any]:
-        try:
-            point = json.loads(text)
-        except ValueError:
-            point = None
-        if not isinstance(point, dict):
-            raise wrong_value(self.path, "rows", "point")
-        return point
 
     def _insert(self, table: str, values: tuple[Any, ...]) -> None:
         values = translate(table, values, born_names(values[0]))
@@ -490,11 +461,9 @@ class Ledger:
         self._check_in_place()
         with open_to_read(self.path) as connection, explain_errors(self.path):
             for table, written in self._written.items():
-                columns = [*list(TABLES[table].columns)[: TABLES[table].key], "checksum"]
-                found = {
-                    tuple(key): sum_ for *key, sum_ in connection.execute(f"SELECT {', '.join(columns)} FROM {table}")
-                }
-                if not written.items() <= found.items():
+                columns = ", ".join([*TABLES[table].columns][: TABLES[table].key])
+                found = connection.execute(f"SELECT {columns}, checksum FROM {table}")
+                if not written.items() <= {tuple(key): stored for *key, stored in found}.items():
                     raise file_gone(self.path)
 
     def _select(self, table: str, where: Mapping[str, Any] | None = None) -> Iterator[list[Any]]:
@@ -509,7 +478,8 @@ class Ledger:
             if table not in self._verified:
                 verify(self.path, self._connection, table)
                 self._verified.add(table)
-            columns = ", ".join(TABLES[table].columns)
-            found = self._connection.execute(f"SELECT {columns} FROM {table} WHERE {condition}", tuple(where.values()))
-            for values in found:
-                yield decode(self.path, table, translate(table, values, current_names(values[0])))
+            columns = TABLES[table].columns
+            query = f"SELECT {', '.join(columns)} FROM {table} WHERE {condition}"
+            for row in self._connection.execute(query, tuple(where.values())):
+                values = zip(columns.items(), translate(table, row, current_names(row[0])), strict=True)
+                yield [parse_value(self.path, table, column, kind, value) for (column, kind), value in values]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import math
 import os
@@ -77,24 +78,27 @@ def work(task: RunTask) -> Outcome:
     return Outcome("ok", "", values, time.process_time() - start)
 
 
+class _Sink(io.TextIOBase):
+    """Drops what is written; unlike os.devnull it cannot be closed by a point that closes files which are not its own."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
 def prepare_worker(driver: int | None = None) -> None:
-    """Set up a worker before its first point.
+    """Set up a worker before its first point: it prints nothing, and exits with its driver.
 
     Parameters
     ----------
     driver : id of the process that started this one for its run; None for a worker that others use too.
     """
-    if driver is not None:
-        silence_output()
-        exit_with_parent(driver)
-
-
-def silence_output() -> None:
-    """Keep warnings and tracebacks off the driver's terminal: errors are stored as messages of failed rows."""
-    # Python's -W option asks for warnings
+    if driver is None:
+        return
+    # warnings and tracebacks stay off the driver's terminal unless Python's -W asks for them: errors are stored as messages
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # open as long as the process lives
+        sys.stderr = _Sink()
+    exit_with_parent(driver)
 
 
 def init_worker(driver: int) -> None:
@@ -105,8 +109,7 @@ def init_worker(driver: int) -> None:
     loky.process_executor._MAX_MEMORY_LEAK_SIZE = 1 << 40
     # the driver alone handles Ctrl-C, so a KeyboardInterrupt in here comes from the experiment
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    silence_output()
-    exit_with_parent(driver)
+    prepare_worker(driver)
 
 
 def exit_with_parent(parent: int) -> None:

@@ -1,4 +1,4 @@
-"""What the engines share: tasks whose worker died or took too long run again or fail, and Ctrl-C reaches the driver only."""
+"""What the engines share: the scheduler of tasks, limits of time and open files, and Ctrl-C that reaches the driver only."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError, in_one_line, system_fault
 from whichtoken.lab.plan import RunTask
-from whichtoken.lab.worker import Outcome
+from whichtoken.lab.worker import Outcome, prepare_worker, work
+from whichtoken.processes import restored_environment
 
 TRIES = 3  # a task fails if its worker dies this often
+STARTS = 5  # failed starts of a worker after which the run gives up, unless a task finishes in between
 TICK = 0.5  # seconds between two checks of the clock
 OPEN_FILES, FILES_PER_WORKER = 64, 16  # of a driver: about twice what was measured
 RESUME_HINT = "finished rows are saved, and the same command continues from there"
 START_SECONDS = 120.0  # to start a worker and load the experiments; not part of a point's time
-
-TaskEnd = tuple[RunTask, Outcome | None]  # None: the worker died
-Round = Callable[
-    [deque[RunTask], bool], Iterator[TaskEnd]
-]  # runs a queue of tasks, with all workers or (alone) with one
+PATIENCE = 30.0  # seconds for a scheduler, any worker or a finished result to come
 
 
 class AwakeClock:
@@ -58,27 +58,159 @@ class Engine(Protocol):
     def map(self, tasks: Iterable[RunTask]) -> Generator[tuple[RunTask, Outcome]]: ...
 
 
-def run_rounds(one_round: Round, tasks: Iterable[RunTask]) -> Iterator[tuple[RunTask, Outcome]]:
-    """Run all tasks; those whose worker died run again after the others, one at a time, with all the memory."""
-    waiting, deaths = deque(tasks), Counter[RunTask]()
-    alone = False
-    while waiting:
-        again: deque[RunTask] = deque()
-        for task, outcome in one_round(waiting, alone):
-            if outcome is not None:
-                yield task, outcome
-                continue
-            deaths[task] += 1
-            if deaths[task] < TRIES:
-                again.append(task)
+@dataclass(eq=False)
+class Job:
+    """What a worker does, and since when: a task, or (None) its own start."""
+
+    task: RunTask | None
+    worker: Any
+    future: Any  # of loky or Dask
+    since: float
+
+
+class Workers(ABC):
+    """Runs tasks on workers; a subclass says how a worker is given a job and how it is killed.
+
+    The schedulers of loky and Dask run lost tasks again too, but they cannot trace a death or a delay to its task: a pool of
+    loky breaks as a whole, and Dask suspects every task that a dead worker held and has no limit of time. Therefore each
+    thread of a worker gets one task at a time from here, and the task of a dead worker runs again alone.
+    """
+
+    driver: int | None = None  # the process that started the workers for this run alone
+
+    def __init__(self, limit: TimeLimit) -> None:
+        self.limit = limit
+        self.clock = AwakeClock()
+        self.threads: dict[Any, int] = {}  # how many tasks each worker takes at once
+        self.ready: set[Any] = set()  # workers that have started
+        self.jobs: list[Job] = []
+        self.failures: Counter[Any] = Counter()  # failed starts of each worker since a task finished
+        self._again: list[RunTask] = []  # to run again, through no fault of their own
+        self._ended: list[tuple[RunTask, Outcome | None]] = []  # None: the worker died
+        self._wake = threading.Event()  # a job may be done
+
+    @abstractmethod
+    def submit(self, worker: Any, function: Any, argument: Any) -> Any:
+        """The future of a call in a worker; None if the worker has died."""
+
+    @abstractmethod
+    def fail(self, job: Job, error: Exception) -> None:
+        """Handle a job that is done but has no result: `end` it, or `run_again`."""
+
+    @abstractmethod
+    def kill(self, workers: set[Any]) -> None:
+        """Kill workers, and the processes that they started."""
+
+    def run(self, tasks: Iterable[RunTask]) -> Iterator[tuple[RunTask, Outcome]]:
+        """Run all tasks; those whose worker died run again after the others, one at a time, with all the memory."""
+        waiting, alone = deque(tasks), False
+        suspects, deaths = deque[RunTask](), Counter[RunTask]()
+        while True:
+            waiting.extendleft(self._again)
+            self._again.clear()
+            self.fill(waiting, alone)
+            ended, self._ended = self._ended, []
+            for task, outcome in ended:  # only now: no worker waits while a row is stored
+                if outcome is not None:
+                    yield task, outcome
+                    continue
+                deaths[task] += 1
+                if deaths[task] < TRIES:
+                    suspects.append(task)
+                else:
+                    yield task, failed(f"the worker died {TRIES} times while running this point (out of memory?)")
+            if waiting or self._again or self._is_running():
+                self._wait()
+            elif suspects:
+                waiting, suspects, alone = suspects, deque(), True
             else:
-                reason = f"the worker died {TRIES} times while running this point (out of memory?)"
-                yield task, Outcome("failed", reason, {}, 0.0)
-        waiting, alone = again, True
+                return
+
+    def fill(self, waiting: deque[RunTask], alone: bool) -> None:
+        """Send tasks to workers with a free thread; the first job of a worker is to start."""
+        busy = Counter(job.worker for job in self.jobs)
+        for worker, threads in list(self.threads.items()):
+            for _ in range(busy[worker], threads if worker in self.ready else 1):
+                if not waiting or (alone and self._is_running()):
+                    return
+                if worker not in self.ready:
+                    self._send(None, worker, prepare_worker, self.driver)
+                elif self._send(waiting[0], worker, work, waiting[0]):
+                    waiting.popleft()
+
+    def end(self, job: Job, outcome: Outcome | None) -> None:
+        """End a job that did not finish (None: its worker died)."""
+        self._withdraw(job)
+        if job.task is None:
+            self.start_failed(job.worker)
+        else:
+            self._ended.append((job.task, outcome))
+
+    def run_again(self, job: Job) -> None:
+        """Withdraw a task to run it again; this does not count as a failure of it."""
+        self._withdraw(job)
+        if job.task is not None:
+            self._again.append(job.task)
+
+    def stop(self, workers: set[Any]) -> None:
+        """Kill workers; their tasks run again."""
+        for job in [job for job in self.jobs if job.worker in workers]:
+            self.run_again(job)
+        self.ready -= workers
+        self.kill(workers)
+
+    def start_failed(self, worker: Any) -> None:
+        self.failures[worker] += 1
+        if self.failures[worker] == STARTS:
+            raise UsageError(
+                f"worker processes cannot be started: {STARTS} in a row ended or hung before they were ready "
+                f"(out of memory?); {RESUME_HINT}"
+            )
+
+    def _is_running(self) -> bool:
+        return any(job.task for job in self.jobs)
+
+    def _send(self, task: RunTask | None, worker: Any, function: Any, argument: Any) -> bool:
+        future = self.submit(worker, function, argument)
+        if future is None:
+            return False
+        future.add_done_callback(lambda _: self._wake.set())
+        self.clock.tick()
+        self.jobs.append(Job(task, worker, future, self.clock.seconds))
+        return True
+
+    def _withdraw(self, job: Job) -> None:
+        self.jobs.remove(job)
+        with suppress(Exception):
+            job.future.cancel()
+
+    def _wait(self) -> None:
+        """Wait a moment until a job is done, handle those that are, and stop those that take too long."""
+        self._wake.wait(TICK)
+        self._wake.clear()
+        self.clock.tick()
+        for job in [job for job in self.jobs if job.future.done()]:
+            try:
+                outcome = job.future.result(timeout=PATIENCE)
+            except Exception as error:
+                self.fail(job, error)
+                continue
+            self.jobs.remove(job)
+            if job.task is None:
+                self.ready.add(job.worker)
+            else:
+                self._ended.append((job.task, outcome))
+                self.failures.clear()
+        seconds, now = self.limit.seconds, self.clock.seconds
+        late = [job for job in self.jobs if now - job.since > (START_SECONDS if job.task is None else seconds)]
+        for job in late:
+            self.end(job, failed(f"stopped after {seconds:g} s, the time limit of a point (timeout)", seconds))
+        if late:
+            self.stop({job.worker for job in late})
 
 
-def timed_out(seconds: float) -> Outcome:
-    return Outcome("failed", f"stopped after {seconds:g} s, the time limit of a point (timeout)", {}, seconds)
+def failed(reason: str, seconds: float = 0.0) -> Outcome:
+    return Outcome("failed", reason, {}, seconds)
 
 
 def cannot_start(what: str, error: Exception) -> UsageError:
@@ -112,16 +244,10 @@ def start_resource_tracker(tracker: Any) -> None:
 
     After kill -9 of the driver it would print warnings with lines of source; they are silenced unless Python's -W is given.
     """
-    before = os.environ.get("PYTHONWARNINGS")
-    if not sys.warnoptions:
-        os.environ["PYTHONWARNINGS"] = "ignore"
-    try:
+    with restored_environment("PYTHONWARNINGS"):
+        if not sys.warnoptions:
+            os.environ["PYTHONWARNINGS"] = "ignore"
         tracker.ensure_running()
-    finally:
-        if before is None:
-            os.environ.pop("PYTHONWARNINGS", None)
-        else:
-            os.environ["PYTHONWARNINGS"] = before
 
 
 @contextmanager

@@ -1,36 +1,30 @@
-"""Worker processes on this machine, each with one task at a time, so that the task of a dead or slow worker is known."""
+"""Worker processes on this machine."""
 
 from __future__ import annotations
 
 import multiprocessing.resource_tracker
 import os
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import suppress
+from collections.abc import Generator, Iterable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from whichtoken.errors import UsageError, in_one_line
+from whichtoken.errors import in_one_line
 from whichtoken.lab.engines.common import (
-    RESUME_HINT,
-    START_SECONDS,
-    TICK,
-    AwakeClock,
-    TaskEnd,
+    Job,
     TimeLimit,
+    Workers,
     cannot_start,
     children_ignore_interrupts,
     ensure_open_files,
-    run_rounds,
+    failed,
     start_resource_tracker,
-    timed_out,
 )
 from whichtoken.lab.plan import RunTask
-from whichtoken.lab.worker import Outcome, init_worker, prepare_worker, work, worker_environment
+from whichtoken.lab.worker import Outcome, init_worker, worker_environment
 from whichtoken.processes import safe_children
 
-STARTS = 5  # failed starts of workers in a row after which the run gives up
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -59,143 +53,64 @@ class LocalEngine:
         from loky.backend import resource_tracker
 
         tasks = list(tasks)
-        ensure_open_files(min(self.workers, len(tasks)))
+        number = min(self.workers, len(tasks))
+        ensure_open_files(number)
         clear_semaphores()
-        with safe_children():
+        with safe_children(), closing(Processes(number, self.limit)) as processes:
             try:
                 for tracker in (resource_tracker, multiprocessing.resource_tracker):  # loky starts both
                     start_resource_tracker(tracker)
             except OSError as error:
                 raise cannot_start("worker processes", error) from error
-            yield from run_rounds(self._round, tasks)
-
-    def _round(self, tasks: deque[RunTask], alone: bool) -> Iterator[TaskEnd]:
-        clock = AwakeClock()
-        workers = [_Worker(self.limit.seconds, clock) for _ in range(min(1 if alone else self.workers, len(tasks)))]
-        ended: list[TaskEnd] = []
-        try:
-            while True:
-                for worker in workers:
-                    if tasks and worker.task is None:
-                        worker.give(tasks.popleft())
-                yield from ended  # only now: no worker waits while a row is stored
-                busy = [worker for worker in workers if worker.task is not None]
-                if not busy:
-                    return
-                seconds = max(0.0, min(TICK, *(worker.seconds_left for worker in busy)))
-                wait([worker.awaited for worker in busy], timeout=seconds, return_when=FIRST_COMPLETED)
-                clock.tick()
-                ended = [end for worker in busy if (end := worker.ended()) is not None]
-                if any(outcome is not None for _, outcome in ended):
-                    for worker in workers:
-                        worker.failed_starts = 0  # workers can be started, since a row was finished
-        finally:
-            for worker in workers:
-                worker.close()
+            yield from processes.run(tasks)
 
 
-class _Worker:
-    """One worker process and its current task."""
+class Processes(Workers):
+    """Workers that are pools of one process each: a larger pool of loky ends all its processes when one dies."""
 
-    def __init__(self, seconds: float, clock: AwakeClock) -> None:
-        self.task: RunTask | None = None
-        self._clock = clock
-        self._seconds = seconds
-        self._pool: Any = None
-        self._start: Future[None] | None = None  # while the worker starts, which is not part of the point's time
-        self._future: Future[Outcome]
-        self._since = 0.0
-        self.failed_starts = 0
+    def __init__(self, number: int, limit: TimeLimit) -> None:
+        super().__init__(limit)
+        self.threads = dict.fromkeys(range(number), 1)
+        self._pools: dict[Any, Any] = {}
 
-    def give(self, task: RunTask) -> None:
-        """Run this task in the process, which is started if there is none."""
+    def fill(self, waiting: deque[RunTask], alone: bool) -> None:
+        if alone and "alone" not in self.threads:  # one fresh process has all the memory
+            self.close()
+            self.threads = {"alone": 1}
+        super().fill(waiting, alone)
+
+    def submit(self, worker: Any, function: Any, argument: Any) -> Any:
+        from loky import ProcessPoolExecutor
         from loky.process_executor import BrokenProcessPool
 
-        self.task = task
-        while True:
-            try:
-                with children_ignore_interrupts():
-                    if self._pool is None:
-                        self._open()
-                    self._future = self._pool.submit(work, task)
-            except BrokenProcessPool:  # the process died while idle, or at its start
-                self._count_failed_start()
-            except Exception as error:
-                raise cannot_start("worker processes", error) from error
-            else:
-                self._clock.tick()
-                self._since = self._clock.seconds
-                return
-
-    @property
-    def awaited(self) -> Future[Any]:
-        """What to wait for: that the worker is ready, or that the task is done."""
-        return self._start or self._future
-
-    @property
-    def seconds_left(self) -> float:
-        return (self._seconds if self._start is None else START_SECONDS) - (self._clock.seconds - self._since)
-
-    def ended(self) -> TaskEnd | None:
-        """The task with its outcome (None: the worker died), or None while it is running."""
-        if self._start is not None and not self._started():
+        # a crash is a failed row, not a long traceback on the terminal
+        quiet = {} if "PYTHONFAULTHANDLER" in os.environ else {"PYTHONFAULTHANDLER": ""}
+        try:
+            with children_ignore_interrupts():
+                if worker not in self._pools:
+                    self._pools[worker] = ProcessPoolExecutor(
+                        1, env=worker_environment() | quiet, initializer=init_worker, initargs=(os.getpid(),)
+                    )
+                return self._pools[worker].submit(function, argument)
+        except BrokenProcessPool:  # the process died while idle, or at its start
+            self.stop({worker})
+            self.start_failed(worker)
             return None
-        if self._future.done():
-            outcome = self._outcome()
-        elif self.seconds_left <= 0:
-            self.close()
-            outcome = timed_out(self._seconds)
-        else:
-            return None
-        assert self.task is not None
-        task, self.task = self.task, None
-        return task, outcome
+        except Exception as error:
+            raise cannot_start("worker processes", error) from error
+
+    def fail(self, job: Job, error: Exception) -> None:
+        from loky.process_executor import BrokenProcessPool
+
+        self.end(job, None if isinstance(error, BrokenProcessPool) else failed(in_one_line(error)))
+        self.stop({job.worker})
+
+    def kill(self, workers: set[Any]) -> None:
+        for worker in workers & self._pools.keys():
+            self._pools.pop(worker).shutdown(kill_workers=True)
 
     def close(self) -> None:
-        """Kill the worker and the processes that it started."""
-        if self._pool is not None:
-            self._pool.shutdown(kill_workers=True)
-        self._pool = self._start = None
-
-    def _open(self) -> None:
-        from loky import ProcessPoolExecutor
-
-        environment = worker_environment()
-        if "PYTHONFAULTHANDLER" not in os.environ:
-            # a crash is a failed row, not a long traceback on the terminal
-            environment["PYTHONFAULTHANDLER"] = ""
-        self._pool = ProcessPoolExecutor(1, env=environment, initializer=init_worker, initargs=(os.getpid(),))
-        self._start = self._pool.submit(prepare_worker)
-
-    def _started(self) -> bool:
-        """Whether the worker is ready; one that failed to start is replaced."""
-        assert self._start is not None
-        if self._start.done() and self._start.exception() is None:
-            self._start, self._since, self.failed_starts = None, self._clock.seconds, 0
-            return True
-        if self._start.done() or self.seconds_left <= 0:
-            self._count_failed_start()
-            assert self.task is not None
-            self.give(self.task)
-        return False
-
-    def _count_failed_start(self) -> None:
-        self.close()
-        self.failed_starts += 1
-        if self.failed_starts == STARTS:
-            raise UsageError(
-                f"worker processes cannot be started: {STARTS} in a row ended or hung before they were ready "
-                f"(out of memory?); {RESUME_HINT}"
-            )
-
-    def _outcome(self) -> Outcome | None:
-        from loky.process_executor import BrokenProcessPool
-
-        error = self._future.exception()
-        if error is None:
-            return self._future.result()
-        self.close()
-        return None if isinstance(error, BrokenProcessPool) else Outcome("failed", in_one_line(error), {}, 0.0)
+        self.stop(set(self._pools))
 
 
 def clear_semaphores(folder: Path = SHARED_MEMORY) -> None:
@@ -203,18 +118,10 @@ def clear_semaphores(folder: Path = SHARED_MEMORY) -> None:
 
     Only Linux keeps semaphores as files.
     """
+    import psutil
+
     for path in folder.glob("sem.loky-*"):
         owner = path.name.split("-")[1]
         with suppress(OSError, OverflowError):
-            if owner.isdigit() and not _exists(int(owner)) and path.stat().st_uid == os.getuid():
+            if owner.isdigit() and not psutil.pid_exists(int(owner)) and path.stat().st_uid == os.getuid():
                 path.unlink()
-
-
-def _exists(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it exists and belongs to another user
-        pass
-    return True
