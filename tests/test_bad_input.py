@@ -14,7 +14,7 @@ import pytest
 
 from whichtoken import AttentionRegressor, BagClassifier, GroupClassifier, TextClassifier
 from whichtoken.app.cli import main as cli
-from whichtoken.app.readers.bags import read_bag_table
+from whichtoken.app.readers import read_bag_table
 from whichtoken.datasets.review_sentences import synthetic_reviews
 from whichtoken.estimators.model_folder import save_model
 

@@ -11,7 +11,7 @@ import pytest
 from whichtoken.app.cli.models import apply_model
 from whichtoken.app.evaluation import Scheme, add_predictions
 from whichtoken.app.fitting import GroupRoles, fit_bags, fit_groups, read_mapping
-from whichtoken.app.readers.bags import read_bag_table
+from whichtoken.app.readers import read_bag_table
 from whichtoken.errors import UsageError
 from whichtoken.estimators.groups.classifier import GroupClassifier
 

@@ -24,7 +24,7 @@ from PIL import Image
 from scipy import sparse
 
 from whichtoken.app.fitting import read_mapping
-from whichtoken.app.readers.bags import read_bag_table, read_bags
+from whichtoken.app.readers import read_bag_table, read_bags
 from whichtoken.datasets import TokenCodes, TokenCounts
 from whichtoken.datasets import pictures as labeled_pictures
 from whichtoken.datasets.pictures import CIFAR_FILE, cifar_images, cifar_pictures

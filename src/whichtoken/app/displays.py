@@ -13,8 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from whichtoken.display.figures import COLORS, QUIET
 from whichtoken.display.text import visible
-from whichtoken.estimators.metrics import Calibration, calibration_of
-from whichtoken.estimators.model_card import draw_calibration
+from whichtoken.estimators.metrics import Calibration, calibration_of, draw_calibration
 from whichtoken.margin import MarginCertificate
 from whichtoken.theory.sparse_tokens import Plan, Task, erm
 from whichtoken.theory.sparse_tokens.design import LOSS

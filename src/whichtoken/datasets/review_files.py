@@ -18,7 +18,7 @@ from whichtoken.display.shown import Shown
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.reading import BLOCK, read_text, readable, reason, shown
-from whichtoken.tables import column_names, stream_table
+from whichtoken.tables import column_names, label_names, stream_table, text_values
 
 PAIRS = (("-1", "1"), ("0", "1"), ("neg", "pos"), ("negative", "positive"))  # what is negative when it is known
 IMDB_SIGN = {"neg": -1, "pos": 1}
@@ -168,22 +168,6 @@ def read_yelp(path: Path, *, shortest: int = 1000, longest: int = 1500, limit: i
     return Reviews(texts[:limit], np.array(signs[:limit], dtype=np.int8))
 
 
-def has_label(value: Any) -> bool:
-    """Whether a cell of a column of labels holds one."""
-    return value is not None and str(value).strip() not in ("", "nan", "<NA>")
-
-
-def label_names(path: Path, values: Any, column: str, first: int) -> list[str]:
-    """Labels as strings, so that 1, 1.0 and "1" of different file formats are the same; gaps are refused."""
-    names = []
-    for i, value in enumerate(values):
-        if not has_label(value):
-            raise UsageError(f"{shown(path)}: row {first + i + 1} has no label in column '{shown(column)}'")
-        whole = isinstance(value, float) and value.is_integer()
-        names.append(str(int(value)) if whole else str(value).strip())
-    return names
-
-
 def _read_folder(path: Path, files: Iterable[tuple[str, Path]]) -> Reviews:
     found = {place: read_text(file) for name, file in files if (place := _imdb_place(name))}
     return _imdb_reviews(path, found)
@@ -233,16 +217,6 @@ def _imdb_reviews(path: Path, found: dict[tuple[str, str, int], str]) -> Reviews
     places = sorted(found, key=lambda place: (place[0] != "train", place[1], place[2]))
     signs = np.array([IMDB_SIGN[label] for _, label, _ in places], dtype=np.int8)
     return Reviews([found[place] for place in places], signs, np.array([split for split, _, _ in places]))
-
-
-def text_values(path: Path, values: Any, column: str, first: int) -> list[str]:
-    """Texts of a column; anything else is refused. `first` rows came before."""
-    texts = values.tolist()
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            cell = f"{visible(repr(text)[:60])} in column '{shown(column)}'"
-            raise UsageError(f"{shown(path)}: row {first + i + 1} holds {cell}; texts are expected")
-    return texts  # type: ignore[no-any-return]
 
 
 def _star_sign(path: Path, stars: Any, row: int) -> int:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.display.decision import Decision
-from whichtoken.display.decision_html import notebook_html
 from whichtoken.display.shown import Shown
+from whichtoken.estimators._common import plain_label
 
 
 class Explanation(Protocol):
@@ -103,6 +103,8 @@ class Explained(Shown):
         return self.view().summary()
 
     def _repr_html_(self) -> str:
+        from whichtoken.display.decision_html import notebook_html
+
         return notebook_html(self.view())
 
 
@@ -116,11 +118,6 @@ def ranked(labels: NDArray[Any], probabilities: NDArray[Any]) -> dict[Any, float
     """Probabilities by label, the largest first."""
     order = np.argsort(-probabilities, kind="stable").tolist()
     return {plain_label(labels[k]): float(probabilities[k]) for k in order}
-
-
-def plain_label(value: Any) -> Any:
-    """A label as JSON knows it."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def outcome_json(explanation: Explained) -> dict[str, Any]:

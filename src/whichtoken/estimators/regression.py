@@ -22,7 +22,7 @@ from whichtoken.checks import check_count, check_integer, check_range
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_folder as stored
-from whichtoken.estimators._fitted_summary import FittedSummary
+from whichtoken.estimators._common import FittedSummary
 from whichtoken.estimators.model_folder import OpenedFolder, load_model, save_model
 from whichtoken.processes import safe_children
 from whichtoken.theory.attention_regression.structure_aware_descent import (
@@ -36,7 +36,6 @@ from whichtoken.theory.attention_regression.whitening import Whitening
 Array = NDArray[np.float64]
 
 KIND = "attention-regressor"
-FITTED = ("n_features_in", "feature_names_in", "outputs", "choice", "status", "message", "n_iter")
 MATERIAL = 0.01  # squared relative error of the map on another context from which on a warning is given
 UNLIKELY = 10.0  # times the error that as many tokens of the right covariance have on average
 LOGIT_NORMS = (0.03, 0.1, 0.3)  # what a validation compares: the larger, the further from a linear map
@@ -214,14 +213,13 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
     def load(cls, folder: str | Path | OpenedFolder) -> Self:
         """The regressor that `save` wrote; executes no code."""
         _, parameters, tensors = load_model(folder, KIND)
+        from whichtoken.estimators.schemas import RegressorFitted, model_of
+
         with stored.stored_fields(folder):
-            parts = stored.section("parameters", parameters, ["settings", "fitted"])
-            model = cls(**stored.section("settings", parts["settings"], list(cls().get_params())))
+            model, fitted = model_of(cls, RegressorFitted, parameters)
             model._solver()
-            stored.check_seed(model.random_state)
-            fitted = stored.section("fitted", parts["fitted"], FITTED)
             model._set_fitted(fitted, tensors)
-        return model
+        return model  # type: ignore[no-any-return]
 
     def _solver(self) -> StructureAwareDescent:
         """The solver with these settings, which it checks."""
@@ -271,14 +269,11 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         self.coef_: Array = linear_map[0] if dimensions == 1 else linear_map
         self.intercept_: Any = intercept[0] if dimensions == 1 else intercept
 
-    def _set_fitted(self, fitted: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> None:
+    def _set_fitted(self, fitted: Any, tensors: dict[str, NDArray[Any]]) -> None:
         """The stored layer, if its parts fit together."""
-        dim = self.n_features_in_ = stored.count("n_features_in", fitted["n_features_in"])
-        if fitted["feature_names_in"]:
-            self.feature_names_in_ = np.array(stored.texts("feature_names_in", fitted["feature_names_in"], dim), object)
+        dim, dimensions = self.n_features_in_, fitted.outputs
         outputs, count = tensors["P"].shape[0], tensors["context"].shape[0]
-        dimensions = stored.count("outputs", fitted["outputs"])
-        if dimensions > 2 or (dimensions == 1 and outputs != 1) or count < 2:
+        if (dimensions == 1 and outputs != 1) or count < 2:
             raise UsageError(f"'outputs' is {dimensions} with {outputs} outputs and {count} tokens")
         square = (dim, dim)
         shapes = {
@@ -288,23 +283,13 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         context, label_mean, P, Q, mean, root, inverse_root, loss = stored.arrays(tensors, shapes)
         if np.abs(root @ inverse_root - np.eye(dim)).max() > 1e-3:
             raise UsageError("array 'inverse_root' is not the inverse of 'root'")
-        if fitted["status"] not in ("converged", "iterations", "diverged") or not isinstance(fitted["message"], str):
-            raise UsageError("'status' is not one of converged, iterations, diverged")
-        choice = stored.section("choice", fitted["choice"], ["alpha", "logit_norm", "losses"])
-        self.choice_ = RegressionChoice(
-            stored.number("alpha", choice["alpha"], 0, include_low=True),
-            stored.number("logit_norm", choice["logit_norm"], 0),
-            {
-                stored.number("losses", norm, 0): stored.number("losses", error, 0, include_low=True)
-                for norm, error in choice["losses"]
-            },
-        )
-        self.n_iter_ = stored.count("n_iter", fitted["n_iter"], 0)
+        self.choice_ = RegressionChoice(fitted.choice.alpha, fitted.choice.logit_norm, dict(fitted.choice.losses))
+        self.n_iter_ = fitted.n_iter
         final = Iterate(
             self.n_iter_, P, Q, float(loss[0]), np.zeros_like(P), np.zeros_like(Q), 0.0, self.choice_.alpha, True
         )
         whitening = Whitening(mean, root, inverse_root)
-        descent = FactorDescent(final, (final,), fitted["status"], fitted["message"])
+        descent = FactorDescent(final, (final,), fitted.status, fitted.message)
         self.fit_ = AttentionFit(*whitening.to_raw(P, Q), context, whitening, label_mean, self.center, descent)
         self._set_layer(dimensions)
 

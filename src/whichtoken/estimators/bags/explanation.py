@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from whichtoken.display.decision import Change, Decision, Piece, Reason
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._explanation import Explained, named_probabilities, outcome_json, plain_label, ranked
+from whichtoken.estimators._common import plain_label
+from whichtoken.estimators._explanation import Explained, named_probabilities, outcome_json, ranked
 
 if TYPE_CHECKING:
     from whichtoken.estimators.bags.classifier import BagClassifier

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from whichtoken.display.decision import Change, Decision, Piece, Reason
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._classes import predicted
-from whichtoken.estimators._explanation import Explained, named_probabilities, outcome_json, plain_label, ranked
+from whichtoken.estimators._common import plain_label, predicted
+from whichtoken.estimators._explanation import Explained, named_probabilities, outcome_json, ranked
 
 if TYPE_CHECKING:
     from whichtoken.estimators.groups.classifier import GroupClassifier

@@ -13,8 +13,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from whichtoken.checks import check_range
-from whichtoken.estimators._classes import checked_clusters
-from whichtoken.estimators._fitted_summary import FittedSummary
+from whichtoken.estimators._common import FittedSummary, checked_clusters
 from whichtoken.estimators.text.counting import (
     CELLS,
     Documents,

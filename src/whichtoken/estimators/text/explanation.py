@@ -12,18 +12,17 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from whichtoken.attention import pool_weights
-from whichtoken.datasets.word_split import Places, text_chunks
+from whichtoken.datasets.text_pipeline import Places, text_chunks
 from whichtoken.display.decision import Change, Decision, Piece, Reason
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted
-from whichtoken.estimators._explanation import Explained, named_probabilities, outcome_json, plain_label, ranked
-from whichtoken.estimators.text.counting import BLOCK, count_documents, texts_of
+from whichtoken.estimators._common import plain_label
+from whichtoken.estimators._explanation import Explained, named_probabilities, outcome_json, ranked
+from whichtoken.estimators.text.counting import count_documents, texts_of
 from whichtoken.estimators.text.learning import decide
-from whichtoken.theory.trained_embeddings.decisions import OUT_OF_REACH, Certificate, certify, minimal_deletions
+from whichtoken.estimators.text.model import flipping_sets
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from whichtoken.estimators.text.model import TextModel
 
 FIRST = 10  # reasons that a notebook shows
@@ -241,58 +240,6 @@ def _without(model: TextModel, counts: sparse.csr_array, flips: Sequence[NDArray
         rest.data[np.isin(rows * width + counts.indices, np.concatenate(deleted))] = 0
         rest.eliminate_zeros()
     return decide(model._outputs(rest))
-
-
-def flipping_sets(model: TextModel, counts: sparse.csr_array) -> list[NDArray[np.int64]]:
-    """Columns of the smallest set of tokens of each document whose deletion changes its label; empty if none does."""
-    amounts = model._amounts(counts)
-    found: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * counts.shape[0]
-    for values, bias, rows in _duels(model, counts):
-        flips = minimal_deletions(
-            counts[rows], model.selection_[:, 0], values, bias, amounts[rows].data, model.log_null_
-        )
-        for place, row in enumerate(rows):
-            size = flips.sizes[place]
-            if size != OUT_OF_REACH and (not len(found[row]) or size < len(found[row])):
-                found[row] = flips.of(place)
-    return found
-
-
-def certificates(model: TextModel, counts: sparse.csr_array) -> pd.DataFrame:
-    """Fewest changes of single tokens before a label can change, over all rivals of it."""
-    import pandas as pd
-
-    if (counts.data != np.floor(counts.data)).any():
-        raise ValueError(
-            "X holds fractions; a certificate speaks of whole occurrences, so counts must be whole numbers"
-        )
-    amounts = model._amounts(counts)
-    kinds = [name for name in Certificate.__dataclass_fields__ if name != "decisions"]
-    fewest = np.full((counts.shape[0], len(kinds)), np.iinfo(np.int64).max)
-    for values, bias, rows in _duels(model, counts):
-        duel = certify(counts[rows], model.selection_[:, 0], values, bias, amounts[rows].data, model.log_null_)
-        numbers = np.stack([getattr(duel, kind) for kind in kinds], axis=1)
-        numbers = np.where(numbers == OUT_OF_REACH, np.iinfo(np.int64).max, numbers)
-        fewest[rows] = np.minimum(fewest[rows], numbers)
-    return pd.DataFrame(np.where(fewest == np.iinfo(np.int64).max, OUT_OF_REACH, fewest), columns=kinds)
-
-
-def _duels(model: TextModel, counts: sparse.csr_array) -> list[tuple[Any, float, NDArray[np.int64]]]:
-    """Values and bias of the winner against each rival, and the documents that the duel is about, some at a time."""
-    if model.selection_.shape[1] > 1:
-        raise ValueError(f"n_queries={model.n_queries}: counterfactuals are exact for one query only")
-    values, bias = model.values_[:, 0], model.intercept_
-    duels = []
-    if values.shape[1] == 1:
-        duels.append((values[:, 0], float(bias[0]), np.arange(counts.shape[0])))
-    else:
-        winner = decide(model._outputs(counts))
-        for k in np.unique(winner):
-            for rival in range(values.shape[1]):
-                if rival != k:
-                    rows = np.flatnonzero(winner == k)
-                    duels.append((values[:, k] - values[:, rival], float(bias[k] - bias[rival]), rows))
-    return [(v, b, part) for v, b, rows in duels for part in np.array_split(rows, range(BLOCK, len(rows), BLOCK))]
 
 
 def _attention(

@@ -22,7 +22,7 @@ from numba import njit, prange
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from whichtoken.memory import require_memory
+from whichtoken.machine import require_memory
 from whichtoken.theory.trained_embeddings.cls_model import (
     ClsAttention,
     ClsModel,
