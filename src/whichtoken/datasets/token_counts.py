@@ -24,6 +24,8 @@ LARGEST = np.iinfo(np.int32).max
 class TokenCounts(Shown):
     """How often each token occurs in each document, and the label of each document.
 
+    Reach for it where documents are bags of tokens: counts, labels and names are checked once, for all that take them.
+
     Parameters
     ----------
     counts : array of shape (n, |S|)
@@ -219,18 +221,30 @@ class TokenSequences(RaggedArray):
         inside = np.flatnonzero(texts[: len(keys)] == texts[n - 1 :])
         return keys[inside], inside
 
-    def frequent(self, ngrams: int, least_count: int) -> tuple[str, ...]:
-        """The n-grams, n = 1..ngrams, that occur at least `least_count` times: shorter ones first, then by the alphabet."""
+    def frequent(self, ngrams: int, least: int, *, by_text: bool = False) -> tuple[str, ...]:
+        """The n-grams, n = 1..ngrams, that occur at least `least` times, or in so many texts if these are to be counted.
+
+        Shorter ones come first, then the alphabet decides.
+        """
         vocabulary: list[str] = []
+        singles = np.arange(len(self.names))
         for n in range(1, ngrams + 1):
-            if n == 1:  # no sort; bincount makes int64 of its argument, so part by part
-                values, totals = np.arange(len(self.names)), np.zeros(len(self.names), np.int64)
-                for part in self.parts():
-                    totals += np.bincount(part.ids, minlength=len(self.names))
-            else:
-                keys = _join([part.keys(n, len(self.names))[0] for part in self.parts()], np.int64)
-                values, totals = np.unique(keys, return_counts=True)
-            vocabulary += sorted(self._spell(values[totals >= least_count], n))
+            keys, totals = [], []
+            for part in self.parts():
+                found, first = part.keys(n, len(self.names))
+                # the key of a single token is its number: nothing to sort
+                values, codes = (singles, found) if n == 1 else np.unique(found, return_inverse=True)
+                if by_text:
+                    codes = count_ids(part.texts[first], codes, (len(part), len(values))).indices
+                counts = np.bincount(codes, minlength=len(values))
+                if n == 1 and totals:
+                    totals[0] += counts
+                else:
+                    keys.append(values)
+                    totals.append(counts)
+            every, places = np.unique(_join(keys, np.int64), return_inverse=True)
+            total = np.bincount(places, _join(totals, np.int64), minlength=len(every))
+            vocabulary += sorted(self._spell(every[total >= least], n))
         return tuple(vocabulary)
 
     def _spell(self, keys: Ints, n: int) -> list[str]:

@@ -79,8 +79,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
     ngram_range : (1, 1), (1, 2) or (1, 3), default=(1, 1)
         Single tokens; also pairs; also triples of neighboring tokens.
     min_df : int, default=2
-        Tokens that occur less often in the training documents are left out. Every occurrence counts, also several in one
-        document, which scikit-learn counts once.
+        Tokens that stand in fewer training documents are left out, as in scikit-learn.
     stop_words, stemmer, word_pieces : sequence of str, str, path
         For the built-in words: words to drop, language of the Snowball stemmer, WordPiece vocabulary file.
     sublinear_tf : bool, default=True

@@ -181,9 +181,9 @@ class Vocabulary:
     def learn(
         cls, tokenizer: Tokenizer, texts: Iterable[str], ngrams: int, min_df: int
     ) -> tuple[Vocabulary, sparse.csr_array]:
-        """Keep what occurs often enough; also the counts of the same texts."""
+        """Keep what stands in enough texts; also the counts of the same texts."""
         sequences = tokenizer.tokens(texts)
-        names = sequences.frequent(ngrams, min_df)
+        names = sequences.frequent(ngrams, min_df, by_text=True)
         if not names:
             raise ValueError(
                 f"min_df={min_df} leaves no token of {len(sequences.lengths)} documents; lower it, or look at them"
