@@ -50,6 +50,7 @@ class RegressionChoice(Shown):
     losses: dict[float, float]  # held-out mean square error by logit_norm; empty without `cv`
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """Linear regression by one softmax attention head, trained at a geometric rate whatever the conditioning.
 
@@ -102,44 +103,23 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
     True
     """
 
-    def __init__(
-        self,
-        *,
-        alpha: float | Literal["auto"] = "auto",
-        cv: int | None = None,
-        preconditioner: Literal["gram", "covariance"] = "gram",
-        step: float | None = None,
-        balance: Literal["exact", "penalty", "none"] | None = None,
-        logit_norm: float | None = None,
-        logit_cap: float = 0.5,
-        center: bool = True,
-        start: Literal["spectral", "moment", "random"] = "spectral",
-        start_samples: int | None = None,
-        backtrack: bool = True,
-        max_iter: int = 20,
-        tol: float = 1e-4,
-        device: str = "cpu",
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.alpha = alpha
-        self.cv = cv
-        self.preconditioner = preconditioner
-        self.step = step
-        self.balance = balance
-        self.logit_norm = logit_norm
-        self.logit_cap = logit_cap
-        self.center = center
-        self.start = start
-        self.start_samples = start_samples
-        self.backtrack = backtrack
-        self.max_iter = max_iter
-        self.tol = tol
-        self.device = device
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+    alpha: float | Literal["auto"] = "auto"
+    cv: int | None = None
+    preconditioner: Literal["gram", "covariance"] = "gram"
+    step: float | None = None
+    balance: Literal["exact", "penalty", "none"] | None = None
+    logit_norm: float | None = None
+    logit_cap: float = 0.5
+    center: bool = True
+    start: Literal["spectral", "moment", "random"] = "spectral"
+    start_samples: int | None = None
+    backtrack: bool = True
+    max_iter: int = 20
+    tol: float = 1e-4
+    device: str = "cpu"
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on tokens X (n, d) and labels y (n,) or (n, outputs)."""
@@ -230,20 +210,13 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         check_range("tol", self.tol, 0.0, np.inf, include_low=True)
         if self.cv is not None:
             check_count("cv", self.cv, 2)
-        return StructureAwareDescent(
-            preconditioner=self.preconditioner,
-            step=self.step,
-            damping="adaptive" if isinstance(self.alpha, str) else self.alpha,
-            balance=self.balance,
-            logit_norm=self.logit_norm,
-            logit_cap=self.logit_cap,
-            center=self.center,
-            start=self.start,
-            start_samples=self.start_samples,
-            backtrack=self.backtrack,
-            iterations=self.max_iter,
-            tolerance=self.tol,
-        )
+        own = {
+            name: value
+            for name, value in self.get_params().items()
+            if name in StructureAwareDescent.__dataclass_fields__
+        }
+        damping = "adaptive" if isinstance(self.alpha, str) else self.alpha
+        return StructureAwareDescent(**own, damping=damping, iterations=self.max_iter, tolerance=self.tol)
 
     def _held_out_errors(
         self, solver: StructureAwareDescent, tokens: Array, labels: Array, seed: int

@@ -10,7 +10,7 @@ import json
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, ValidationError, create_model
 
 from whichtoken.errors import UsageError
 from whichtoken.estimators.model_folder import classes_from_json
@@ -18,7 +18,6 @@ from whichtoken.reading import shown
 
 Count = Annotated[int, Field(ge=1, lt=1 << 53)]
 Whole = Annotated[int, Field(ge=0, lt=1 << 53)]
-Positive, NonNegative = Annotated[float, Field(gt=0)], Annotated[float, Field(ge=0)]
 # written as a text, for JSON has no infinity
 Written = Annotated[float, Field(strict=False, allow_inf_nan=True)]
 
@@ -68,10 +67,10 @@ def _sentence(stored: Any, name: str, fault: Any) -> str:
 TEXTS = {"tokens", "stop_words", "word_pieces", "feature_names_in"}
 
 
-def settings_of(estimator: type, without: tuple[str, ...] = (), **other: Any) -> Any:
+def settings_of(estimator: Any, without: tuple[str, ...] = (), **other: Any) -> Any:
     """The schema of an estimator's settings: the arguments of its constructor but some, others of another type."""
     hints = get_type_hints(estimator.__init__, include_extras=True)
-    fields = {name: (kind, ...) for name, kind in hints.items() if name not in ("return", *without)}
+    fields: dict[str, Any] = {name: (kind, ...) for name, kind in hints.items() if name not in ("return", *without)}
     if "random_state" in fields:
         fields["random_state"] = (Whole | None, ...)
     return create_model("settings", __base__=Part, **{**fields, **other})
@@ -79,7 +78,7 @@ def settings_of(estimator: type, without: tuple[str, ...] = (), **other: Any) ->
 
 def model_of(estimator: type[Any], fitted: type[Fitted], stored: Any, **settings: Any) -> tuple[Any, Any]:
     """An estimator with its stored settings, columns and classes, and the rest of what was fitted; see `settings_of`."""
-    kinds = {"settings": (settings_of(estimator, **settings), ...), "fitted": (fitted, ...)}
+    kinds: dict[str, Any] = {"settings": (settings_of(estimator, **settings), ...), "fitted": (fitted, ...)}
     parts: Any = create_model("parameters", __base__=Part, **kinds).of(stored)
     model, found = estimator(**dict(parts.settings)), parts.fitted
     model.n_features_in_ = found.n_features_in
@@ -118,10 +117,10 @@ class TextChoice(Part):
 
     C: Annotated[Written, Field(gt=0)]
     loss: Literal["logistic", "squared_hinge"]
-    null: NonNegative
+    null: NonNegativeFloat
     attention_step: bool
-    temperature: Positive
-    losses: dict[str, NonNegative]
+    temperature: PositiveFloat
+    losses: dict[str, NonNegativeFloat]
 
 
 class WordTokenizer(Part):
@@ -161,13 +160,13 @@ class BagScore(Part):
     """`ScoreChoice`; a loss that was not validated is null, as JSON has no nan."""
 
     instance_map: Literal["linear", "fourier", "network"]
-    C: Positive
-    temperature: NonNegative | None
-    anchor: NonNegative | None
-    bandwidth: Positive | None
+    C: PositiveFloat
+    temperature: NonNegativeFloat | None
+    anchor: NonNegativeFloat | None
+    bandwidth: PositiveFloat | None
     steps: Count | None
-    mean_loss: NonNegative | None
-    attention_loss: NonNegative | None
+    mean_loss: NonNegativeFloat | None
+    attention_loss: NonNegativeFloat | None
 
 
 class BagFitted(Fitted):
@@ -182,16 +181,16 @@ class KeptGroups(Part):
 
     attention: Literal["kept", "shared", "separate", "full"]
     count: Count
-    C: Positive
+    C: PositiveFloat
 
 
 class GroupComparison(Part):
     """`Comparison`."""
 
     count: Count
-    fewer: NonNegative
-    whole: NonNegative
-    error: NonNegative
+    fewer: NonNegativeFloat
+    whole: NonNegativeFloat
+    error: NonNegativeFloat
 
 
 class GroupFitted(Fitted):
@@ -207,9 +206,9 @@ class GroupFitted(Fitted):
 class LogitChoice(Part):
     """`RegressionChoice`."""
 
-    alpha: NonNegative
-    logit_norm: Positive
-    losses: list[tuple[Positive, NonNegative]]
+    alpha: NonNegativeFloat
+    logit_norm: PositiveFloat
+    losses: list[tuple[PositiveFloat, NonNegativeFloat]]
 
 
 class RegressorFitted(Fitted):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -55,6 +55,7 @@ TRAININGS = ("joint", "two-step")
 RUN_ONLY = ("n_jobs", "verbose")  # how it was run belongs to the run, not to the model
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
     """Classify bags of vectors of which a few decide the label, and say which ones.
 
@@ -131,34 +132,18 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
     [[2]]
     """
 
-    def __init__(
-        self,
-        *,
-        n_queries: int = 1,
-        token_dim: int | None = None,
-        instance_map: Literal["linear", "fourier", "network"] = "linear",
-        training: Literal["joint", "two-step"] = "joint",
-        query_share: float | None = None,
-        inverse_temperature: float | None = None,
-        C: float | Literal["auto"] = "auto",
-        refine_steps: int = 40,
-        cv: Any = 3,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_queries = n_queries
-        self.token_dim = token_dim
-        self.instance_map = instance_map
-        self.training = training
-        self.query_share = query_share
-        self.inverse_temperature = inverse_temperature
-        self.C = C
-        self.refine_steps = refine_steps
-        self.cv = cv
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    n_queries: int = 1
+    token_dim: int | None = None
+    instance_map: Literal["linear", "fourier", "network"] = "linear"
+    training: Literal["joint", "two-step"] = "joint"
+    query_share: float | None = None
+    inverse_temperature: float | None = None
+    C: float | Literal["auto"] = "auto"
+    refine_steps: int = 40
+    cv: Any = 3
+    random_state: Any = None
+    n_jobs: int | None = None
+    verbose: int = 0
 
     def fit(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -58,6 +59,7 @@ NAMED = ("groups", "covariates", "keep", "class_weight")  # settings that may be
 COUNTS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 
 
+@dataclass(eq=False, repr=False)
 class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
     """Classify rows of a table with the few groups of columns that matter.
 
@@ -130,32 +132,18 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     ['b']
     """
 
-    def __init__(
-        self,
-        groups: Any = None,
-        *,
-        covariates: Any = None,
-        attention: str = "auto",
-        n_groups: int | None = None,
-        keep: Any = None,
-        C: float | Literal["auto"] = "auto",
-        cv: int = 5,
-        class_weight: dict[Any, float] | str | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.groups = groups
-        self.covariates = covariates
-        self.attention = attention
-        self.n_groups = n_groups
-        self.keep = keep
-        self.C = C
-        self.cv = cv
-        self.class_weight = class_weight
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+    groups: Any = None
+    _: KW_ONLY
+    covariates: Any = None
+    attention: str = "auto"
+    n_groups: int | None = None
+    keep: Any = None
+    C: float | Literal["auto"] = "auto"
+    cv: int = 5
+    class_weight: dict[Any, float] | str | None = None
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Select groups and train the readout.

@@ -17,7 +17,7 @@ from whichtoken.display.decision import Change, Decision, Piece, Reason
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted
 from whichtoken.estimators._common import plain_label
-from whichtoken.estimators._explanation import Explained, named_probabilities, outcome_json, ranked
+from whichtoken.estimators._explanation import Explanation, named_probabilities, outcome_json, ranked
 from whichtoken.estimators.text.counting import count_documents, texts_of
 from whichtoken.estimators.text.learning import decide
 from whichtoken.estimators.text.model import flipping_sets
@@ -40,7 +40,7 @@ class TokenReason(Shown):
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation(Explained):
+class TextExplanation(Explanation):
     """Why a document gets its label: `decision` is `bias` plus the sum of the contributions.
 
     A token contributes its attention times (value + bias), and `bias` is what the null token contributes, of value 0: so much
@@ -126,7 +126,7 @@ class Reasons(Shown, Sequence[TokenReason]):
     collector than everything else together.
     """
 
-    of: Explanation
+    of: TextExplanation
 
     def _headline(self) -> str:
         return f"{counted(len(self), 'token')}, the largest contribution first"
@@ -166,7 +166,7 @@ class Reasons(Shown, Sequence[TokenReason]):
     __hash__ = None  # type: ignore[assignment]
 
 
-def explain(model: TextModel, X: Any) -> list[Explanation]:
+def explain(model: TextModel, X: Any) -> list[TextExplanation]:
     """One explanation per document."""
     found = texts_of(X)
     texts = None if found is None else list(chain.from_iterable(text_chunks(found)))
@@ -198,7 +198,7 @@ def explain(model: TextModel, X: Any) -> list[Explanation]:
         part = slice(counts.indptr[i], counts.indptr[i + 1])
         spans = slice(ends[part.start], ends[part.stop])
         explanations.append(
-            Explanation(
+            TextExplanation(
                 None if texts is None else texts[i],
                 model.classes_[chosen[i]],
                 probabilities[i],
@@ -260,7 +260,7 @@ def _attention(
     return attention, contributions
 
 
-def _change(explanation: Explanation) -> Change:
+def _change(explanation: TextExplanation) -> Change:
     if explanation.counterfactual:
         return Change(tuple(explanation.counterfactual), str(explanation.flips_to))
     if explanation.model.selection_.shape[1] > 1:

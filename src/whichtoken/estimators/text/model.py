@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -36,7 +36,7 @@ from whichtoken.theory.trained_embeddings.score_descent import Scores
 if TYPE_CHECKING:
     import pandas as pd
 
-    from whichtoken.estimators.text.explanation import Explanation
+    from whichtoken.estimators.text.explanation import TextExplanation
 
 Array = NDArray[np.float64]
 
@@ -48,8 +48,8 @@ STATISTICS = ("counts", "shares", "sizes")
 RENAMED = {"ngrams": "ngram_range", "least_count": "min_df", "sublinear": "sublinear_tf", "idf": "use_idf"}
 
 
-class TextModel:
-    """The half of `TextClassifier` that needs no scikit-learn, which takes longer to load than a sentence to explain."""
+class FittedText:
+    """What a fit on texts leaves; apart from the parameters, as a dataclass would take these for some."""
 
     classes_: NDArray[Any]
     selection_: Array  # (|S|, n_queries)
@@ -64,54 +64,33 @@ class TextModel:
     _statistics: tuple[Array, ...]  # by token and class: counts, shares of documents; by class: documents
     _memory: Memory | None  # for partial_fit; None with several queries or embeddings
 
-    def __init__(
-        self,
-        *,
-        analyzer: Callable[[str], Sequence[str]] | str | Path | None = None,
-        ngram_range: tuple[int, int] = (1, 1),
-        min_df: int = 2,
-        stop_words: Sequence[str] = (),
-        stemmer: str | None = None,
-        word_pieces: str | Path | Sequence[str] | None = None,
-        sublinear_tf: bool = True,
-        use_idf: bool = True,
-        C: float | Literal["auto"] = "auto",
-        null: float | Literal["auto"] = "auto",
-        loss: Literal["auto", "logistic", "squared_hinge"] = "auto",
-        attention_C: float = 1.0,
-        n_queries: int = 1,
-        dim: int | None = None,
-        max_epochs: int = 8,
-        batch_size: int = 256,
-        cv: Any = 5,
-        min_class: int = 1,
-        class_weight: dict[Any, float] | str | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.analyzer = analyzer
-        self.ngram_range = ngram_range
-        self.min_df = min_df
-        self.stop_words = stop_words
-        self.stemmer = stemmer
-        self.word_pieces = word_pieces
-        self.sublinear_tf = sublinear_tf
-        self.use_idf = use_idf
-        self.C = C
-        self.null = null
-        self.loss = loss
-        self.attention_C = attention_C
-        self.n_queries = n_queries
-        self.dim = dim
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.cv = cv
-        self.min_class = min_class
-        self.class_weight = class_weight
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TextModel(FittedText):
+    """The half of `TextClassifier` that needs no scikit-learn, which takes longer to load than a sentence to explain."""
+
+    analyzer: Callable[[str], Sequence[str]] | str | Path | None = None
+    ngram_range: tuple[int, int] = (1, 1)
+    min_df: int = 2
+    stop_words: Sequence[str] = ()
+    stemmer: str | None = None
+    word_pieces: str | Path | Sequence[str] | None = None
+    sublinear_tf: bool = True
+    use_idf: bool = True
+    C: float | Literal["auto"] = "auto"
+    null: float | Literal["auto"] = "auto"
+    loss: Literal["auto", "logistic", "squared_hinge"] = "auto"
+    attention_C: float = 1.0  # noqa: N815  scikit-learn has C
+    n_queries: int = 1
+    dim: int | None = None
+    max_epochs: int = 8
+    batch_size: int = 256
+    cv: Any = 5
+    min_class: int = 1
+    class_weight: dict[Any, float] | str | None = None
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     def decision_function(self, X: Any) -> Array:
         """f + b: (n,) for two classes, positive for the second; otherwise (n, n_classes)."""
@@ -127,7 +106,7 @@ class TextModel:
         """Probabilities of the classes, (n, n_classes), calibrated on the held-out documents of the fit."""
         return self._probabilities(self._outputs(count_documents(self, X)))
 
-    def explain(self, X: Any) -> list[Explanation]:
+    def explain(self, X: Any) -> list[TextExplanation]:
         """Why each document gets its label, and what would change it; exact, without sampling."""
         from whichtoken.estimators.text.explanation import explain
 
