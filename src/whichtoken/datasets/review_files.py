@@ -30,6 +30,8 @@ STARS_SIGN = {1: -1, 2: -1, 3: 0, 4: 1, 5: 1}
 class Reviews(Shown):
     """Texts with labels of two kinds: what the readers of reviews return.
 
+    Reach for it to hand labeled texts of two kinds, with their publisher's split, to a classifier.
+
     Attributes
     ----------
     texts : list[str]

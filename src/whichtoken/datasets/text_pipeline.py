@@ -195,6 +195,8 @@ UNKNOWN = "[UNK]"
 class TextPipeline(Shown):
     """How texts become tokens.
 
+    Reach for it to turn texts into the token counts of the paper, or of your own choice; `TextClassifier` needs none.
+
     The defaults are those of Wu, Shevchenko, Oymak, Mondelli, "Attention with Trained Embeddings Provably Selects Important
     Tokens", appendix E, where that says; each choice that it leaves open is an option.
 
@@ -426,6 +428,8 @@ class PivotCodes(NamedTuple):
 
 class TokenCodes:
     """Lower-case words or word pieces as whole numbers; 0 is padding, [CLS] opens a text and [SEP] ends it.
+
+    Reach for it to feed texts to a network of your own, as rows of equal length.
 
     Parameters
     ----------
