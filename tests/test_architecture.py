@@ -133,8 +133,7 @@ SHARED_NAMES = {
     "inspect": "a command and the function that it calls",
     "plan": "a command and the function that it calls",
     "reproduce": "a command and the function that it calls",
-    "number": "read as `stored.number` beside the other values of a model folder",
-    "Explanation": "the protocol, and the explanation of a text that fits it",
+    "number": "a number out of an option, and a number for a sentence",
 }
 
 

@@ -227,15 +227,18 @@ class ColumnEncoding:
     @classmethod
     def from_json(cls, stored: Any) -> ColumnEncoding:
         """What `as_json` described; refuses anything else."""
+        from pydantic import TypeAdapter, ValidationError
+
         try:
-            columns = tuple(stored["columns"])
-            fills = {str(name): float(fill) for name, fill in stored["fills"].items()}
-            levels = {str(name): tuple(map(str, texts)) for name, texts in stored["levels"].items()}
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            found = TypeAdapter(cls).validate_python(stored)
+        except ValidationError as error:
             raise UsageError("'table' is not a description of columns") from error
-        if sorted(columns) != sorted([*fills, *levels]) or not np.isfinite(list(fills.values())).all():
+        if (
+            sorted(found.columns) != sorted([*found.fills, *found.levels])
+            or not np.isfinite([*found.fills.values()]).all()
+        ):
             raise UsageError("'table' does not describe each of its columns once")
-        return cls(columns, fills, levels)
+        return found
 
     def notes(self, table: MixedColumns) -> Iterator[str]:
         """Sentences on what was filled and what was encoded, for the output of a fit."""
@@ -256,34 +259,6 @@ class BagTable:
     labels: NDArray[Any] | None  # (n,)
     features: tuple[str, ...]
     notes: tuple[str, ...] = ()  # what was filled, encoded or left out
-
-
-def read_bag_table(
-    path: Path,
-    bag: str = "bag",
-    label: str | None = "label",
-    features: Sequence[str] | None = None,
-    *,
-    drop_missing: bool = False,
-    **form: Unpack[TableForm],
-) -> BagTable:
-    """Read a table piece by piece; gaps are filled and texts encoded by all its rows, as for a model that is trained on them.
-
-    Parameters
-    ----------
-    path : .csv, .tsv, .parquet or .jsonl
-    bag, label : str
-        Columns of the bag's id and of its label, which is the same in all rows of a bag; None for no labels.
-    features : sequence of str, optional
-        Columns of the instances; all the others by default.
-    drop_missing : bool
-        Leave out rows with a gap.
-    """
-    found = read_bag_rows(path, BagRoles(bag, label, features), drop_missing=drop_missing, **form)
-    encoding = ColumnEncoding.of(found.columns)
-    notes = [*encoding.notes(found.columns), *dropped_note(found.dropped)]
-    bags = RaggedArray(found.starts, encoding.encode(found.columns))
-    return BagTable(bags, found.ids, found.labels, tuple(encoding.names), tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -368,7 +343,9 @@ def _sorted_rows(
         """One value for each bag, and a bag in which they differ, if there is one."""
         every = values[order]
         first = every[starts[:-1]]
-        differs = [not _same(one, two) for one, two in zip(every, first[owner], strict=True)]
+        # gaps are equal; only NaN differs from itself
+        pairs = zip(every, first[owner], strict=True)
+        differs = [not (one is two or one == two or (one != one and two != two)) for one, two in pairs]
         return first, str(names[owner[differs.index(True)]]) if any(differs) else None
 
     def common_of_bags(values: NDArray[Any], what: str) -> NDArray[Any]:
@@ -396,11 +373,6 @@ def _sorted_rows(
     )
 
 
-def _same(one: Any, two: Any) -> bool:
-    """Whether two cells are equal; gaps are."""
-    return one is two or one == two or (one != one and two != two)  # only NaN differs from itself
-
-
 def several_in_bag(path: Path, bag: str, what: str) -> UsageError:
     """The error for a bag in which something differs that must be the same."""
     return UsageError(f"{shown(path)}: bag {shown(bag)} has several {what}; a bag must have one")
@@ -422,7 +394,7 @@ KINDS = ".npz (arrays tokens and labels), .csv, .tsv, .parquet or .jsonl, also w
 def read_bags(
     path: Path,
     bag: str = "bag",
-    label: str = "label",
+    label: str | None = "label",
     features: Sequence[str] | None = None,
     *,
     drop_missing: bool = False,
@@ -430,20 +402,29 @@ def read_bags(
 ) -> BagTable:
     """Bags of any lengths with their labels.
 
+    A table is read piece by piece; gaps are filled and texts encoded by all its rows, as for a model that is trained on them.
+
     Parameters
     ----------
     path : .npz, .csv, .tsv, .parquet or .jsonl
         Arrays `tokens` (bags, instances, features) and `labels` (bags,), or a table with one instance per row.
-    bag, label, features, drop_missing, form
-        Of a table, see `read_bag_table`.
+    bag, label : str
+        Columns of the bag's id and of its label, which is the same in all rows of a bag; None for no labels.
+    features : sequence of str, optional
+        Columns of the instances; all the others by default.
+    drop_missing : bool
+        Leave out rows with a gap.
     """
-    match path.suffix.lower():
-        case ".npz":
-            return _read_bag_arrays(path)
-        case kind if kind in TABLES:
-            return read_bag_table(path, bag, label, features, drop_missing=drop_missing, **form)
-        case _:
-            raise UsageError(f"{shown(path)}: bags must be {KINDS}")
+    kind = path.suffix.lower()
+    if kind == ".npz":
+        return _read_bag_arrays(path)
+    if kind not in TABLES:
+        raise UsageError(f"{shown(path)}: bags must be {KINDS}")
+    found = read_bag_rows(path, BagRoles(bag, label, features), drop_missing=drop_missing, **form)
+    encoding = ColumnEncoding.of(found.columns)
+    notes = [*encoding.notes(found.columns), *dropped_note(found.dropped)]
+    bags = RaggedArray(found.starts, encoding.encode(found.columns))
+    return BagTable(bags, found.ids, found.labels, tuple(encoding.names), tuple(notes))
 
 
 def _read_bag_arrays(path: Path) -> BagTable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import tarfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -135,7 +135,8 @@ def read_imdb(path: Path) -> Reviews:
     """
     path = Path(path)
     if path.is_dir():
-        return _read_folder(path, ((name.relative_to(path).as_posix(), name) for name in sorted(path.rglob("*.txt"))))
+        files = ((_imdb_place(file.relative_to(path).as_posix()), file) for file in sorted(path.rglob("*.txt")))
+        return _imdb_reviews(path, {place: read_text(file) for place, file in files if place})
     if path.suffixes[-2:] == [".tar", ".gz"] or path.suffix == ".tgz":
         return _read_archive(path)
     header = column_names(path)
@@ -168,11 +169,6 @@ def read_yelp(path: Path, *, shortest: int = 1000, longest: int = 1500, limit: i
     if not texts:
         raise UsageError(f"{shown(path)} holds no review of {shortest} to {longest} characters with 1, 2, 4 or 5 stars")
     return Reviews(texts[:limit], np.array(signs[:limit], dtype=np.int8))
-
-
-def _read_folder(path: Path, files: Iterable[tuple[str, Path]]) -> Reviews:
-    found = {place: read_text(file) for name, file in files if (place := _imdb_place(name))}
-    return _imdb_reviews(path, found)
 
 
 def _read_archive(path: Path) -> Reviews:

@@ -229,7 +229,8 @@ class TokenSequences(RaggedArray):
         vocabulary: list[str] = []
         singles = np.arange(len(self.names))
         for n in range(1, ngrams + 1):
-            keys, totals = [], []
+            keys: list[Ints] = []
+            totals: list[Ints] = []
             for part in self.parts():
                 found, first = part.keys(n, len(self.names))
                 # the key of a single token is its number: nothing to sort

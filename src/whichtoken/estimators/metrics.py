@@ -92,7 +92,8 @@ def metrics_of(name: str, held: HeldOut, seconds: float) -> Metrics:
     """Accuracy, log loss and area under the curve, with intervals."""
     codes = held.codes
     right = np.mean([found.argmax(axis=1) == codes for found in held.probabilities], axis=0)
-    losses = np.mean([_losses(found, codes) for found in held.probabilities], axis=0)
+    rows = np.arange(len(codes))
+    losses = np.mean([-np.log(np.maximum(p[rows, codes], LEAST_PROBABILITY)) for p in held.probabilities], axis=0)
     folds = held.folds or [np.zeros(len(codes), np.intp)] * len(held.probabilities)
     curves = [_auc_by_weights(found, codes, fold) for found, fold in zip(held.probabilities, folds, strict=True)]
 
@@ -153,10 +154,6 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     spread = Z * np.sqrt(share * (1 - share) / count + Z**2 / (4 * count**2))
     middle, scale = share + Z**2 / (2 * count), 1 + Z**2 / count
     return max(0.0, float((middle - spread) / scale)), min(1.0, float((middle + spread) / scale))
-
-
-def _losses(probabilities: Array, codes: NDArray[np.intp]) -> Array:
-    return -np.log(np.maximum(probabilities[np.arange(len(codes)), codes], LEAST_PROBABILITY))
 
 
 def _auc_by_weights(probabilities: Array, codes: NDArray[np.intp], folds: NDArray[np.intp]) -> Callable[[Array], Array]:

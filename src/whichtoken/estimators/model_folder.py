@@ -450,7 +450,7 @@ def write_card(folder: Path, card: Mapping[str, Any]) -> None:
 
 def add_to_card(folder: Path, data: DataCard, report: Mapping[str, Any]) -> None:
     """Say in the card of a saved model what it was trained on and how good it is."""
-    write_card(folder, {**read_card(folder), "data": asdict(data), "evaluation": report})
+    write_card(folder, {**read_json(folder / CARD), "data": asdict(data), "evaluation": report})
 
 
 def read_card(folder: Path) -> dict[str, Any]:

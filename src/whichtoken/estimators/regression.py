@@ -215,7 +215,7 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
             for name, value in self.get_params().items()
             if name in StructureAwareDescent.__dataclass_fields__
         }
-        damping = "adaptive" if isinstance(self.alpha, str) else self.alpha
+        damping: Any = "adaptive" if isinstance(self.alpha, str) else self.alpha
         return StructureAwareDescent(**own, damping=damping, iterations=self.max_iter, tolerance=self.tol)
 
     def _held_out_errors(

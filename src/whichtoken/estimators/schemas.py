@@ -22,7 +22,7 @@ Whole = Annotated[int, Field(ge=0, lt=1 << 53)]
 Written = Annotated[float, Field(strict=False, allow_inf_nan=True)]
 
 
-class Part(BaseModel):
+class StoredPart(BaseModel):
     """An object with exactly these names and types."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -67,19 +67,19 @@ def _sentence(stored: Any, name: str, fault: Any) -> str:
 TEXTS = {"tokens", "stop_words", "word_pieces", "feature_names_in"}
 
 
-def settings_of(estimator: Any, without: tuple[str, ...] = (), **other: Any) -> Any:
+def stored_settings(estimator: Any, without: tuple[str, ...] = (), **other: Any) -> Any:
     """The schema of an estimator's settings: the arguments of its constructor but some, others of another type."""
     hints = get_type_hints(estimator.__init__, include_extras=True)
     fields: dict[str, Any] = {name: (kind, ...) for name, kind in hints.items() if name not in ("return", *without)}
     if "random_state" in fields:
         fields["random_state"] = (Whole | None, ...)
-    return create_model("settings", __base__=Part, **{**fields, **other})
+    return create_model("settings", __base__=StoredPart, **{**fields, **other})
 
 
 def model_of(estimator: type[Any], fitted: type[Fitted], stored: Any, **settings: Any) -> tuple[Any, Any]:
-    """An estimator with its stored settings, columns and classes, and the rest of what was fitted; see `settings_of`."""
-    kinds: dict[str, Any] = {"settings": (settings_of(estimator, **settings), ...), "fitted": (fitted, ...)}
-    parts: Any = create_model("parameters", __base__=Part, **kinds).of(stored)
+    """An estimator with its stored settings, columns and classes, and the rest of what was fitted; see `stored_settings`."""
+    kinds: dict[str, Any] = {"settings": (stored_settings(estimator, **settings), ...), "fitted": (fitted, ...)}
+    parts: Any = create_model("parameters", __base__=StoredPart, **kinds).of(stored)
     model, found = estimator(**dict(parts.settings)), parts.fitted
     model.n_features_in_ = found.n_features_in
     if found.feature_names_in:
@@ -98,21 +98,21 @@ def check_names(where: str, names: list[str], count: int) -> None:
         raise UsageError(f"'{where}' names the same thing twice")
 
 
-class Classes(Part):
+class Classes(StoredPart):
     """Class labels and their type."""
 
     dtype: str
     values: list[str | int | float | bool]
 
 
-class Fitted(Part):
+class Fitted(StoredPart):
     """What every model of columns has."""
 
     n_features_in: Count
     feature_names_in: list[str]
 
 
-class TextChoice(Part):
+class TextChoice(StoredPart):
     """`Choice` of a text model."""
 
     C: Annotated[Written, Field(gt=0)]
@@ -123,7 +123,7 @@ class TextChoice(Part):
     losses: dict[str, NonNegativeFloat]
 
 
-class WordTokenizer(Part):
+class WordTokenizer(StoredPart):
     """The built-in words; lists, never names of files: nothing outside the folder is opened."""
 
     kind: Literal["words"]
@@ -132,20 +132,20 @@ class WordTokenizer(Part):
     word_pieces: list[str]
 
 
-class JsonTokenizer(Part):
+class JsonTokenizer(StoredPart):
     """A tokenizers file."""
 
     kind: Literal["file"]
     json_: str = Field(alias="json")
 
 
-class FunctionTokenizer(Part):
+class FunctionTokenizer(StoredPart):
     """A function, which is not saved."""
 
     kind: Literal["callable"]
 
 
-class TextParameters(Part):
+class TextParameters(StoredPart):
     """`TextClassifier`."""
 
     settings: Any
@@ -156,7 +156,7 @@ class TextParameters(Part):
     tokenizer: Annotated[WordTokenizer | JsonTokenizer | FunctionTokenizer, Field(discriminator="kind")] | None
 
 
-class BagScore(Part):
+class BagScore(StoredPart):
     """`ScoreChoice`; a loss that was not validated is null, as JSON has no nan."""
 
     instance_map: Literal["linear", "fourier", "network"]
@@ -176,7 +176,7 @@ class BagFitted(Fitted):
     choices: list[BagScore]
 
 
-class KeptGroups(Part):
+class KeptGroups(StoredPart):
     """`GroupChoice`."""
 
     attention: Literal["kept", "shared", "separate", "full"]
@@ -184,7 +184,7 @@ class KeptGroups(Part):
     C: PositiveFloat
 
 
-class GroupComparison(Part):
+class GroupComparison(StoredPart):
     """`Comparison`."""
 
     count: Count
@@ -203,7 +203,7 @@ class GroupFitted(Fitted):
     comparison: GroupComparison | None
 
 
-class LogitChoice(Part):
+class LogitChoice(StoredPart):
     """`RegressionChoice`."""
 
     alpha: NonNegativeFloat
@@ -221,7 +221,7 @@ class RegressorFitted(Fitted):
     n_iter: Whole
 
 
-class Description(Part):
+class Description(StoredPart):
     """`model.json` itself."""
 
     model_config = ConfigDict(extra="allow")
@@ -232,7 +232,7 @@ class Description(Part):
     parameters: dict[str, Any]
 
 
-class Card(Part):
+class Card(StoredPart):
     """What programs read of `model-card.json`."""
 
     model_config = ConfigDict(extra="allow")

@@ -150,15 +150,7 @@ class Reasons(Shown, Sequence[TokenReason]):
     @overload
     def __getitem__(self, place: slice) -> list[TokenReason]: ...
     def __getitem__(self, place: int | slice) -> TokenReason | list[TokenReason]:
-        if isinstance(place, slice):
-            return [self[i] for i in range(len(self))[place]]
-        i = range(len(self))[place]
-        ends = int(self.of.counts[:i].sum()), int(self.of.counts[: i + 1].sum())
-        spans = list(zip(*(part[slice(*ends)].tolist() for part in self.of.places), strict=True))
-        count, attention, contribution = (
-            part[i].item() for part in (self.of.counts, self.of.attention, self.of.contributions)
-        )
-        return TokenReason(self.of.model.token_names_[self.of.columns[i]], count, attention, contribution, spans)
+        return list(self)[place]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -270,7 +262,8 @@ def _change(explanation: TextExplanation) -> Change:
 
 def _pieces(text: str | None, reasons: list[TokenReason], struck: set[str]) -> Iterator[Piece]:
     """The text cut where its strongest reason changes; of counts, the tokens alone."""
-    numbers = [_numbers(reason, struck) for reason in reasons]
+    notes = (f"{r.token}: attention {r.attention:.3f}, adds {r.contribution:+.3f}" for r in reasons)
+    numbers = [(r.contribution, note, r.token in struck) for r, note in zip(reasons, notes, strict=True)]
     if text is None:
         yield from (Piece(reason.token, *marked) for reason, marked in zip(reasons, numbers, strict=True))
         return
@@ -284,8 +277,3 @@ def _pieces(text: str | None, reasons: list[TokenReason], struck: set[str]) -> I
             number = owner[start]
             yield Piece(text[start:stop]) if number is None else Piece(text[start:stop], *numbers[number])
             start = stop
-
-
-def _numbers(reason: TokenReason, struck: set[str]) -> tuple[float, str, bool]:
-    note = f"{reason.token}: attention {reason.attention:.3f}, adds {reason.contribution:+.3f}"
-    return reason.contribution, note, reason.token in struck

@@ -443,16 +443,14 @@ def _clearly_positive(differences: Array) -> bool:
     return bool(differences.mean() > differences.std() / np.sqrt(len(differences)))
 
 
-def _with(recipe: TextRecipe, name: Literal["C", "null"], value: float) -> TextRecipe:
-    return replace(recipe, C=value) if name == "C" else replace(recipe, null=value)
-
-
 def _descend_grid(trials: Trials, recipe: TextRecipe, name: Literal["C", "null"], grid: Sequence[float]) -> TextRecipe:
     """The recipe with the smallest held-out loss along a grid, from its start downhill, two trials at a time."""
     low = grid.index(getattr(recipe, name)) if getattr(recipe, name) in grid else 0
     high = min(low + 1, len(grid) - 1)
     while True:
-        recipes = [_with(recipe, name, value) for value in grid[low : high + 1]]
+        recipes = [
+            replace(recipe, C=value) if name == "C" else replace(recipe, null=value) for value in grid[low : high + 1]
+        ]
         best = trials.best(recipes, thorough=False)
         if best == recipes[0] and low > 0:
             low = max(low - 2, 0)

@@ -150,7 +150,9 @@ class TextModel(FittedText):
         """Write a model folder: arrays as safetensors, the rest as JSON; word pieces and tokenizers files travel with it."""
         check_fitted(self)
         parameters: dict[str, Any] = {
-            "settings": {name: getattr(self, name) for name in _stored_settings()},
+            "settings": {
+                name: getattr(self, name) for name in signature(TextModel).parameters if name not in NOT_STORED
+            },
             "classes": stored.classes_as_json(self.classes_),
             "choice": {**asdict(self.choice_), "C": str(self.choice_.C)},
             # may be -inf, which JSON cannot say
@@ -172,11 +174,11 @@ class TextModel(FittedText):
             raise UsageError(
                 f"{shown(str(folder))} was fitted with an analyzer function, which cannot be saved; load it with analyzer="
             )
-        from whichtoken.estimators.schemas import TextParameters, check_names, settings_of
+        from whichtoken.estimators.schemas import TextParameters, check_names, stored_settings
 
         with stored.stored_fields(folder):
             parts = TextParameters.of(parameters)
-            settings = settings_of(TextModel, NOT_STORED).of(_renamed_settings(parts.settings), "settings")
+            settings = stored_settings(TextModel, NOT_STORED).of(_renamed_settings(parts.settings), "settings")
             model = cls(**dict(settings))
             model._check_parameters()
             model.classes_ = stored.classes_from_json(dict(parts.classes))
@@ -245,10 +247,6 @@ class TextModel(FittedText):
         scaled = self.choice_.temperature * outputs
         two = len(self.classes_) == 2
         return np.hstack([expit(-scaled), expit(scaled)]) if two else np.asarray(softmax(scaled, axis=1))
-
-
-def _stored_settings() -> list[str]:
-    return [name for name in signature(TextModel).parameters if name not in NOT_STORED]
 
 
 def _renamed_settings(settings: Any) -> Any:
