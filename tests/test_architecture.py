@@ -45,7 +45,7 @@ ALLOWED_SOFTMAX = {
     "claims/sparse_tokens/attention_map.py": "brute force, which is to share no code with what it judges",
     "claims/trained_embeddings/one_step.py": "a check by brute force, which shares no code with what it checks",
     "claims/trained_embeddings/theorem.py": "brute force over the places of a sequence, which must share no code",
-    "estimators/_classes.py": "class probabilities",
+    "estimators/_common.py": "class probabilities",
     "estimators/bags/planning.py": "posterior weights of curves",
     "estimators/groups/selection.py": "one softmax over groups, the same for all samples",
     "estimators/text/learning.py": "class probabilities",
@@ -133,8 +133,7 @@ SHARED_NAMES = {
     "inspect": "a command and the function that it calls",
     "plan": "a command and the function that it calls",
     "reproduce": "a command and the function that it calls",
-    "number": "read as `stored.number` beside the other values of a model folder",
-    "Explanation": "the protocol, and the explanation of a text that fits it",
+    "number": "a number out of an option, and a number for a sentence",
 }
 
 

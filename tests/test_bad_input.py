@@ -14,7 +14,7 @@ import pytest
 
 from whichtoken import AttentionRegressor, BagClassifier, GroupClassifier, TextClassifier
 from whichtoken.app.cli import main as cli
-from whichtoken.app.readers.bags import read_bag_table
+from whichtoken.app.readers import read_bags
 from whichtoken.datasets.review_sentences import synthetic_reviews
 from whichtoken.estimators.model_folder import save_model
 
@@ -93,7 +93,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "folder").mkdir()
     (home / "folder" / "diary.txt").write_text("mine")
     TextClassifier(C=1.0, max_epochs=1, min_df=1).fit(words, texts["label"]).save(home / "text-model")
-    found = read_bag_table(home / "bags.csv")
+    found = read_bags(home / "bags.csv")
     bag_model = BagClassifier(random_state=0).fit(found.bags, found.labels)
     bag_model.feature_names_in_ = np.array(["x0", "x1"], dtype=object)
     bag_model.save(home / "bag-model")

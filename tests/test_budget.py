@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from whichtoken import reading, tables
-from whichtoken.app.readers.bags import read_bags
+from whichtoken.app.readers import read_bags
 from whichtoken.datasets.review_files import read_texts
 from whichtoken.errors import UsageError
 from whichtoken.reading import read_json

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from whichtoken import memory
+from whichtoken import machine as memory
 
 
 def unreadable(path):

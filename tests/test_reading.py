@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from whichtoken import reading, tables
-from whichtoken.app.readers.bags import read_bags
+from whichtoken.app.readers import read_bags
 from whichtoken.errors import UsageError
 from whichtoken.reading import read_arrays, read_json, read_text, shown_as
 from whichtoken.tables import numbers, read_table, stream_table

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
-from whichtoken.memory import available_memory
+from whichtoken.machine import available_memory
 
 BLOCK = 1 << 16  # bytes
 LONGEST_LINE = 1 << 26  # bytes without a line break that no text has

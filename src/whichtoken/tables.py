@@ -165,6 +165,32 @@ def as_number(cell: Any) -> float:
         return np.nan
 
 
+def has_label(value: Any) -> bool:
+    """Whether a cell of a column of labels holds one."""
+    return value is not None and str(value).strip() not in ("", "nan", "<NA>")
+
+
+def label_names(path: Path, values: Any, column: str, first: int) -> list[str]:
+    """Labels as strings, so that 1, 1.0 and "1" of different file formats are the same; gaps are refused."""
+    names = []
+    for i, value in enumerate(values):
+        if not has_label(value):
+            raise UsageError(f"{shown(path)}: row {first + i + 1} has no label in column '{shown(column)}'")
+        whole = isinstance(value, float) and value.is_integer()
+        names.append(str(int(value)) if whole else str(value).strip())
+    return names
+
+
+def text_values(path: Path, values: Any, column: str, first: int) -> list[str]:
+    """Texts of a column; anything else is refused. `first` rows came before."""
+    texts = values.tolist()
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            cell = f"{visible(repr(text)[:60])} in column '{shown(column)}'"
+            raise UsageError(f"{shown(path)}: row {first + i + 1} holds {cell}; texts are expected")
+    return texts  # type: ignore[no-any-return]
+
+
 def _read_delimited(
     path: Path, columns: Sequence[str] | None, separator: str, chunk: int, encoding: str | None
 ) -> Iterator[pd.DataFrame]:

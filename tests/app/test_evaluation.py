@@ -13,8 +13,15 @@ from sklearn.metrics import confusion_matrix, f1_score, log_loss, roc_auc_score
 from whichtoken.app.evaluation import Scheme, Trained, evaluate_saved, evaluate_with_baselines
 from whichtoken.app.pages.evaluation import print_evaluation
 from whichtoken.errors import UsageError
-from whichtoken.estimators.metrics import HeldOut, calibration_of, details_of, metrics_of, wilson
-from whichtoken.estimators.model_card import calibration_svg, evaluation_html
+from whichtoken.estimators.metrics import (
+    HeldOut,
+    calibration_of,
+    calibration_svg,
+    details_of,
+    evaluation_html,
+    metrics_of,
+    wilson,
+)
 
 PATH = Path("t.csv")
 

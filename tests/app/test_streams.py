@@ -45,7 +45,7 @@ def test_what_a_command_writes_to_files_is_there_when_its_output_is_not(tmp_path
 
 
 def test_no_file_takes_the_place_of_a_closed_stream():
-    program = "import os, sys\nfrom whichtoken.app.streams import prepare_streams\nprepare_streams()\n"
+    program = "import os, sys\nfrom whichtoken.__main__ import prepare_streams\nprepare_streams()\n"
     program += "opened = os.open('file', os.O_CREAT | os.O_WRONLY)\nos.write(2, b'noise')\nsys.exit(opened)"
     done = shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} <&- >&- 2>&-")
     assert done.returncode > 2

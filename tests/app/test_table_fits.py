@@ -11,7 +11,7 @@ import pytest
 from whichtoken.app.cli.models import apply_model
 from whichtoken.app.evaluation import Scheme, add_predictions
 from whichtoken.app.fitting import GroupRoles, fit_bags, fit_groups, read_mapping
-from whichtoken.app.readers.bags import read_bag_table
+from whichtoken.app.readers import read_bags
 from whichtoken.errors import UsageError
 from whichtoken.estimators.groups.classifier import GroupClassifier
 
@@ -53,7 +53,7 @@ def predictions(folder: Path, path: Path) -> pd.DataFrame:
 def test_bags_of_every_kind_of_file(kind: str, tmp_path: Path) -> None:
     table = bag_frame()
     shuffled = table.sample(frac=1, random_state=0)  # rows of a bag need not be neighbors
-    found = read_bag_table(write(shuffled, tmp_path / f"t{kind}"))
+    found = read_bags(write(shuffled, tmp_path / f"t{kind}"))
     assert found.features == ("u", "v", "w")
     for i, name in enumerate(found.ids):
         wanted = shuffled[shuffled["bag"] == name]

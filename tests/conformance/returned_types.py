@@ -13,7 +13,9 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
 def is_dataclass(node: ast.ClassDef) -> bool:
-    return any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+    """Whether a class is a dataclass and no estimator, which scikit-learn shows: that has `repr=False`."""
+    written = [ast.unparse(decorator) for decorator in node.decorator_list]
+    return any("dataclass" in decorator and "repr=False" not in decorator for decorator in written)
 
 
 def definitions() -> dict[str, list[tuple[str, ast.ClassDef | ast.FunctionDef]]]:

@@ -24,7 +24,7 @@ from PIL import Image
 from scipy import sparse
 
 from whichtoken.app.fitting import read_mapping
-from whichtoken.app.readers.bags import read_bag_table, read_bags
+from whichtoken.app.readers import read_bags
 from whichtoken.datasets import TokenCodes, TokenCounts
 from whichtoken.datasets import pictures as labeled_pictures
 from whichtoken.datasets.pictures import CIFAR_FILE, cifar_images, cifar_pictures
@@ -103,9 +103,9 @@ READERS = [
     Reader("imdb.csv", table(REVIEWS), read_imdb),
     Reader("aclImdb.tar.gz", archive, read_imdb),
     Reader("yelp.jsonl", table(REVIEWS), lambda path: read_yelp(path, shortest=1, longest=99)),
-    Reader("bags.csv", table(BAGS), read_bag_table),
-    Reader("bags.parquet", table(BAGS), read_bag_table),
-    Reader("bags.jsonl", table(BAGS), read_bag_table),
+    Reader("bags.csv", table(BAGS), read_bags),
+    Reader("bags.parquet", table(BAGS), read_bags),
+    Reader("bags.jsonl", table(BAGS), read_bags),
     Reader("pilot.csv", table(BAGS), read_bags),
     Reader("pilot.parquet", table(BAGS), read_bags),
     Reader("pilot.npz", lambda path: np.savez(path, tokens=np.zeros((2, 3, 1)), labels=np.arange(2)), read_bags),

@@ -66,7 +66,7 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
     ),
 }  # fmt: skip
 # of fitted models, in tests/app/pages/test_hidden_signs.py
-EXPLANATIONS = {"BagExplanation", "Explanation", "Reasons", "RowExplanation"}
+EXPLANATIONS = {"BagExplanation", "Reasons", "RowExplanation", "TextExplanation"}
 
 
 def kinds() -> list[Any]:

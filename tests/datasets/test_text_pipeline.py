@@ -11,7 +11,7 @@ import Stemmer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtoken.datasets import token_sequences
+from whichtoken.datasets import token_counts
 from whichtoken.datasets.review_sentences import synthetic_reviews
 from whichtoken.datasets.text_pipeline import TextPipeline, prepare
 from whichtoken.errors import UsageError
@@ -179,7 +179,7 @@ def test_cache_sees_all_stop_words(tmp_path):
 
 
 def test_more_triples_than_whole_numbers_are_refused(monkeypatch):
-    monkeypatch.setattr(token_sequences, "LARGEST_KEY", 26)  # three distinct tokens have 27 triples
+    monkeypatch.setattr(token_counts, "LARGEST_KEY", 26)  # three distinct tokens have 27 triples
     with pytest.raises(
         ValueError, match="n-grams of 3 tokens are too many for texts with 3 distinct tokens; use at most 2"
     ):

@@ -1,12 +1,16 @@
 """Counts of tokens: one form for every input, and one sentence for each that has none."""
 
+from collections import Counter
+from itertools import chain
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
+from sklearn.feature_extraction.text import CountVectorizer
 
-from whichtoken.datasets import TokenCounts
+from whichtoken.datasets import TokenCounts, token_counts
 
 
 @given(st.lists(st.lists(st.integers(0, 6), max_size=8), min_size=1, max_size=5))
@@ -70,3 +74,23 @@ def test_wrong_input_is_one_sentence(make, sentence):
     with pytest.raises(ValueError, match=sentence) as error:
         make()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("chunk", [1 << 21, 50])
+@pytest.mark.parametrize("ngrams", [1, 2, 3])
+def test_texts_that_hold_an_n_gram_are_counted_as_in_scikit_learn(ngrams, chunk, monkeypatch):
+    monkeypatch.setattr(token_counts, "CHUNK", chunk)
+    rng = np.random.default_rng(0)
+    rows = [[f"w{word}" for word in rng.zipf(1.6, rng.integers(0, 30)) if word < 200] for _ in range(300)]
+
+    def grams(row):
+        return [" ".join(row[i : i + n]) for n in range(1, ngrams + 1) for i in range(len(row) - n + 1)]
+
+    sequences, occurrences = (
+        token_counts.TokenSequences.from_names([rows]),
+        Counter(chain.from_iterable(map(grams, rows))),
+    )
+    for least in (1, 2, 5):
+        peer = CountVectorizer(analyzer=grams, min_df=least).fit(rows)
+        assert set(sequences.frequent(ngrams, least, by_text=True)) == set(peer.get_feature_names_out())
+        assert set(sequences.frequent(ngrams, least)) == {gram for gram, n in occurrences.items() if n >= least}

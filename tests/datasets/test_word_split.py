@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtoken.datasets.word_split import place_words, split_words
+from whichtoken.datasets.text_pipeline import place_words, split_words
 
 
 def words(text):

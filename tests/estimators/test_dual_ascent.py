@@ -7,7 +7,7 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from whichtoken.estimators.text.dual_ascent import RidgeProblem, solve_values
+from whichtoken.estimators.text.learning import RidgeProblem, solve_values
 
 RNG = np.random.default_rng(0)
 SHARES = sparse.csr_array(sparse.random(300, 40, 0.2, random_state=1))

@@ -241,7 +241,7 @@ def test_other_versions(folder: Path) -> None:
             load_model(folder)
     for version in (True, 1.0, 2.0, "2", None, [2]):
         rewrite(folder, lambda description, version=version: description.update(version=version))
-        with pytest.raises(UsageError, match=r"model folder|before the first release|has no valid 'version'"):
+        with pytest.raises(UsageError, match=r"model folder|before the first release|'version' is"):
             load_model(folder)
     save_model(folder, "toy", {}, {})  # any of them may be replaced
     assert load_model(folder)[0] == "toy"

@@ -203,7 +203,7 @@ def test_refuses_what_makes_no_sense(change, message):
 
 
 def test_says_how_much_memory_is_missing(monkeypatch):
-    monkeypatch.setattr("whichtoken.memory.available_memory", lambda: 1000)
+    monkeypatch.setattr("whichtoken.machine.available_memory", lambda: 1000)
     embeddings, data = problem()
     with pytest.raises(ValueError, match="max-margin problem of 16 tokens"):
         selection_svm(embeddings, data.counts, relevant_selection(data.counts, data.labels))

@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.app.readers.bags import BagRoles, as_int_if_integral, read_bag_rows, several_in_bag
-from whichtoken.app.readers.columns import ColumnEncoding, ColumnReader, MixedColumns
+from whichtoken.app.readers import (
+    BagRoles,
+    ColumnEncoding,
+    ColumnReader,
+    MixedColumns,
+    as_int_if_integral,
+    read_bag_rows,
+    several_in_bag,
+)
 from whichtoken.attention import RaggedArray
-from whichtoken.datasets.review_files import has_label, label_names, text_values
 from whichtoken.errors import UsageError
 from whichtoken.estimators.model_folder import OpenedFolder, stored_fields
 from whichtoken.reading import shown
-from whichtoken.tables import TableForm, check_columns, read_table
+from whichtoken.tables import TableForm, check_columns, has_label, label_names, read_table, text_values
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from whichtoken.display.figures import COLORS, QUIET
 from whichtoken.display.text import visible
-from whichtoken.estimators.metrics import Calibration, calibration_of
-from whichtoken.estimators.model_card import draw_calibration
+from whichtoken.estimators.metrics import Calibration, calibration_of, draw_calibration
 from whichtoken.margin import MarginCertificate
 from whichtoken.theory.sparse_tokens import Plan, Task, erm
 from whichtoken.theory.sparse_tokens.design import LOSS
@@ -87,6 +86,8 @@ def named(name: object) -> str:
 
 class AttentionDisplay(Display):
     """Where a classifier looks in one sample: the attention to each token, instance or group, colored by its effect.
+
+    Reach for it to show in a notebook or a paper why one document, bag or row gets its label.
 
     Parameters
     ----------
@@ -197,6 +198,8 @@ class AttentionDisplay(Display):
 class ProbabilityDisplay(Display):
     """Whether probabilities are calibrated: how often predicted labels are right, against their probability.
 
+    Reach for it before you act on probabilities, such as to abstain below one.
+
     Parameters
     ----------
     calibration : Calibration
@@ -293,6 +296,8 @@ class ProbabilityDisplay(Display):
 
 class ImportanceDisplay(Display):
     """The most important tokens or groups of a classifier, as bars.
+
+    Reach for it to show what a whole model relies on; for one decision, take `AttentionDisplay`.
 
     Parameters
     ----------
@@ -394,6 +399,8 @@ class ImportanceDisplay(Display):
 class MarginDisplay(Display):
     """The margin of a certificate: the lead of each selected token over every other token, along the direction.
 
+    Reach for it to see which tokens hold a max-margin direction, and how far the others are away.
+
     Parameters
     ----------
     leads : array_like of shape (m,)
@@ -490,6 +497,8 @@ MARKERS = "os^D"
 
 class LearningCurvePlanDisplay(Display):
     """Learning curves of a plan: predicted test errors against the number of labeled sequences.
+
+    Reach for it to show how many labels a study needs.
 
     Parameters
     ----------
@@ -611,6 +620,8 @@ SMALLEST = 1e-16  # a smaller distance is rounding
 
 class TrajectoryDisplay(Display):
     """How training converges: the distance of the direction from its limit, or the loss, step by step.
+
+    Reach for it to see whether a descent has arrived, and at which rate.
 
     Parameters
     ----------

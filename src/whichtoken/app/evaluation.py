@@ -18,8 +18,7 @@ from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted, visible
 from whichtoken.errors import UsageError, unknown
-from whichtoken.estimators._explanation import plain_label
-from whichtoken.estimators.cluster_split import stratified_clusters, stratified_folds
+from whichtoken.estimators._common import plain_label, stratified_clusters, stratified_folds
 from whichtoken.estimators.metrics import Details, HeldOut, Metrics, details_of, metrics_of
 from whichtoken.kernel_cache import seconds_without_compiling
 from whichtoken.reading import shown

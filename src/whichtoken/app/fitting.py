@@ -23,28 +23,29 @@ from whichtoken.app.evaluation import (
     table_baseline,
     text_baseline,
 )
-from whichtoken.app.readers.bags import BagRoles, BagRows, as_int_if_integral, read_bag_rows
-from whichtoken.app.readers.columns import (
+from whichtoken.app.readers import (
+    BagRoles,
+    BagRows,
     ColumnEncoding,
     ColumnReader,
     MixedColumns,
+    as_int_if_integral,
     check_roles,
     dropped_note,
     non_empty_names,
+    read_bag_rows,
     without_gaps,
 )
 from whichtoken.attention import RaggedArray
-from whichtoken.datasets.review_files import label_names, text_values
 from whichtoken.display.notes import each_warning_once
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
-from whichtoken.estimators.model_card import DataCard, add_to_card
-from whichtoken.estimators.model_folder import check_writable, describe_table
+from whichtoken.estimators.model_folder import DataCard, add_to_card, check_writable, describe_table
 from whichtoken.estimators.text.classifier import TextClassifier
 from whichtoken.estimators.text.counting import count_documents
-from whichtoken.estimators.text.explanation import flipping_sets
+from whichtoken.estimators.text.model import flipping_sets
 from whichtoken.reading import read_json, shown
-from whichtoken.tables import TableForm, column_names, stream_table
+from whichtoken.tables import TableForm, column_names, label_names, stream_table, text_values
 
 if TYPE_CHECKING:
     import pandas as pd

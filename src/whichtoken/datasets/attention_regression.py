@@ -29,6 +29,8 @@ LAWS: dict[str, Callable[[tuple[int, int], Rng], Array]] = {  # independent coor
 class RegressionProblem(Shown):
     """One draw: n training pairs, the truth behind them, and more of the same on request.
 
+    `AttentionRegression.sample` gives it; reach for its `draw` to test a trained layer on fresh tokens.
+
     Attributes
     ----------
     tokens : array of shape (n, d)
@@ -78,6 +80,8 @@ class RegressionProblem(Shown):
 
 class AttentionRegression:
     """Tokens x of covariance Sigma with labels y = M x + noise.
+
+    Reach for it to test a regression by attention on data whose truth, conditioning and noise you choose.
 
     The data of Goel, Soltanolkotabi, Bartlett, arXiv 2603.01514; other laws than the Gaussian and a mean that is not zero
     leave its assumptions.

@@ -14,6 +14,8 @@ from whichtoken.display.shown import Shown
 class AttentionProblem(Shown):
     """What one attention head is trained on, its decoder included.
 
+    Reach for it to train an attention head on tokens of your own with `whichtoken.flows`; `AttentionTokens` draws random ones.
+
     Attributes
     ----------
     tokens : array of shape (n, T, d)
@@ -60,6 +62,8 @@ class AttentionProblem(Shown):
 class AttentionTokens(Shown):
     """Gaussian tokens, queries and decoder on the unit sphere, labels by a fair coin.
 
+    Reach for it when you need many small problems of token selection, whose limits can be computed.
+
     The synthetic data of Julistiono, Tarzanagh, Azizan, arXiv 2410.14581.
 
     Parameters
@@ -97,6 +101,8 @@ class AttentionTokens(Shown):
 @dataclass(frozen=True, eq=False)
 class MulticlassProblem(Shown):
     """What attention heads are trained on with one decoder per class and cross-entropy.
+
+    Reach for it to train heads on tokens of your own with more than two classes; `MulticlassTokens` draws random ones.
 
     Parameters
     ----------
@@ -146,6 +152,8 @@ class MulticlassProblem(Shown):
 @dataclass(frozen=True)
 class MulticlassTokens(Shown):
     """As `AttentionTokens`, with a decoder on the unit sphere for each class and labels by a fair die.
+
+    Reach for it to see whether what holds for two classes holds for more.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import tarfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,7 +18,7 @@ from whichtoken.display.shown import Shown
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.reading import BLOCK, read_text, readable, reason, shown
-from whichtoken.tables import column_names, stream_table
+from whichtoken.tables import column_names, label_names, stream_table, text_values
 
 PAIRS = (("-1", "1"), ("0", "1"), ("neg", "pos"), ("negative", "positive"))  # what is negative when it is known
 IMDB_SIGN = {"neg": -1, "pos": 1}
@@ -29,6 +29,8 @@ STARS_SIGN = {1: -1, 2: -1, 3: 0, 4: 1, 5: 1}
 @dataclass(frozen=True, eq=False)
 class Reviews(Shown):
     """Texts with labels of two kinds: what the readers of reviews return.
+
+    Reach for it to hand labeled texts of two kinds, with their publisher's split, to a classifier.
 
     Attributes
     ----------
@@ -133,7 +135,8 @@ def read_imdb(path: Path) -> Reviews:
     """
     path = Path(path)
     if path.is_dir():
-        return _read_folder(path, ((name.relative_to(path).as_posix(), name) for name in sorted(path.rglob("*.txt"))))
+        files = ((_imdb_place(file.relative_to(path).as_posix()), file) for file in sorted(path.rglob("*.txt")))
+        return _imdb_reviews(path, {place: read_text(file) for place, file in files if place})
     if path.suffixes[-2:] == [".tar", ".gz"] or path.suffix == ".tgz":
         return _read_archive(path)
     header = column_names(path)
@@ -166,27 +169,6 @@ def read_yelp(path: Path, *, shortest: int = 1000, longest: int = 1500, limit: i
     if not texts:
         raise UsageError(f"{shown(path)} holds no review of {shortest} to {longest} characters with 1, 2, 4 or 5 stars")
     return Reviews(texts[:limit], np.array(signs[:limit], dtype=np.int8))
-
-
-def has_label(value: Any) -> bool:
-    """Whether a cell of a column of labels holds one."""
-    return value is not None and str(value).strip() not in ("", "nan", "<NA>")
-
-
-def label_names(path: Path, values: Any, column: str, first: int) -> list[str]:
-    """Labels as strings, so that 1, 1.0 and "1" of different file formats are the same; gaps are refused."""
-    names = []
-    for i, value in enumerate(values):
-        if not has_label(value):
-            raise UsageError(f"{shown(path)}: row {first + i + 1} has no label in column '{shown(column)}'")
-        whole = isinstance(value, float) and value.is_integer()
-        names.append(str(int(value)) if whole else str(value).strip())
-    return names
-
-
-def _read_folder(path: Path, files: Iterable[tuple[str, Path]]) -> Reviews:
-    found = {place: read_text(file) for name, file in files if (place := _imdb_place(name))}
-    return _imdb_reviews(path, found)
 
 
 def _read_archive(path: Path) -> Reviews:
@@ -233,16 +215,6 @@ def _imdb_reviews(path: Path, found: dict[tuple[str, str, int], str]) -> Reviews
     places = sorted(found, key=lambda place: (place[0] != "train", place[1], place[2]))
     signs = np.array([IMDB_SIGN[label] for _, label, _ in places], dtype=np.int8)
     return Reviews([found[place] for place in places], signs, np.array([split for split, _, _ in places]))
-
-
-def text_values(path: Path, values: Any, column: str, first: int) -> list[str]:
-    """Texts of a column; anything else is refused. `first` rows came before."""
-    texts = values.tolist()
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            cell = f"{visible(repr(text)[:60])} in column '{shown(column)}'"
-            raise UsageError(f"{shown(path)}: row {first + i + 1} holds {cell}; texts are expected")
-    return texts  # type: ignore[no-any-return]
 
 
 def _star_sign(path: Path, stars: Any, row: int) -> int:

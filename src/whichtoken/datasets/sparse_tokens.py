@@ -19,6 +19,8 @@ LOSSES = ("logistic", "square", "hinge")
 class Task(Shown):
     """Binary classification of sequences in which few tokens of the positive class carry a weak signal.
 
+    Reach for it to ask the theory of sparse tokens about a task; `SparseTokens` draws data of the same task.
+
     A negative sequence is `length` standard Gaussian tokens. A positive one has `strength` times a hidden unit vector
     added to `signal_tokens` of its tokens, at positions drawn anew for every sequence (Barnfield, Cui, Lu, arXiv
     2509.25153, section 2).
@@ -104,6 +106,8 @@ CHUNK_FLOATS = 1 << 21  # 16 MB of tokens at a time
 @dataclass(frozen=True, eq=False)
 class SparseTokens(Task):
     """Gaussian sequences; in positive ones `strength * signal` is added to `signal_tokens` of the tokens.
+
+    Reach for it to test a detector of weak, rare signals in long sequences against what the theory predicts.
 
     The data of Barnfield, Cui, Lu, arXiv 2509.25153, section 2.
 

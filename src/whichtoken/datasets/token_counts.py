@@ -1,15 +1,19 @@
-"""Documents as token counts: all that the one-layer `<cls>` model sees of them."""
+"""Documents as token counts, and the flat array of tokens that n-grams are counted in without a loop over texts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from whichtoken.attention.ragged import RaggedArray, starts_of
 from whichtoken.checks import as_csr
 from whichtoken.display.shown import Shown
 
@@ -19,6 +23,8 @@ LARGEST = np.iinfo(np.int32).max
 @dataclass(frozen=True, eq=False)
 class TokenCounts(Shown):
     """How often each token occurs in each document, and the label of each document.
+
+    Reach for it where documents are bags of tokens: counts, labels and names are checked once, for all that take them.
 
     Parameters
     ----------
@@ -127,3 +133,240 @@ def as_signs(labels: Any) -> NDArray[np.int8]:
     if strange:
         raise ValueError(f"labels hold {', '.join(map(repr, strange[:4]))}; only -1 and +1 are accepted")
     return values.astype(np.int8)
+
+
+Ints = NDArray[np.int64]
+
+LARGEST_KEY = np.iinfo(np.int64).max  # of an n-gram
+CHUNK = 1 << 21  # tokens worked on together: bounds the temporary arrays to some 100 MB
+
+
+class TokenSequences(RaggedArray):
+    """Numbers of tokens, text after text, and the names of the numbers."""
+
+    names: list[str]
+
+    def __init__(self, ids: NDArray[np.int32], lengths: Ints, names: list[str]) -> None:
+        self.__dict__.update(vars(RaggedArray.unchecked(starts_of(lengths), tokens=ids)), names=names)
+
+    @property
+    def ids(self) -> NDArray[np.int32]:
+        """Number of each token, (all tokens,)."""
+        return self.tokens  # type: ignore[return-value]
+
+    @classmethod
+    def from_names(cls, chunks: Iterable[Sequence[Sequence[str]]]) -> TokenSequences:
+        """Texts that are given by the names of their tokens, some at a time; numbered in the order of appearance."""
+        numbers: defaultdict[str, int] = defaultdict()
+        numbers.default_factory = numbers.__len__
+        ids, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+        for texts in chunks:
+            lengths.append(np.fromiter(map(len, texts), np.int64, len(texts)))
+            flat = map(numbers.__getitem__, chain.from_iterable(texts))
+            ids.append(np.fromiter(flat, np.int32, int(lengths[-1].sum())))
+        return cls(np.concatenate(ids), np.concatenate(lengths), list(numbers))
+
+    def expand(self, flat: NDArray[np.int32], sizes: Ints, names: list[str]) -> TokenSequences:
+        """Replace each token i by the `sizes[i]` tokens that stand for it in `flat`, one token's after the other's."""
+        starts = np.cumsum(sizes) - sizes
+        ids, lengths = [], []
+        for part in self.parts():
+            count = sizes[part.ids]  # tokens that each token becomes
+            ends = np.concatenate([[0], np.cumsum(count)])
+            source = np.repeat(starts[part.ids] - ends[:-1], count)
+            source += np.arange(ends[-1])
+            ids.append(flat[source])
+            lengths.append(np.diff(ends[part.starts]))
+        return TokenSequences(_join(ids, np.int32), _join(lengths, np.int64), names)
+
+    def truncate(self, length: int) -> TokenSequences:
+        """The first tokens of each text."""
+        return TokenSequences(self.ids[self.positions < length], np.minimum(self.lengths, length), self.names)
+
+    @property
+    def positions(self) -> Ints:
+        """Where each token stands in its text, from 0 on."""
+        return np.arange(len(self.ids)) - np.repeat(self.starts[:-1], self.lengths)
+
+    @property
+    def texts(self) -> Ints:
+        """The text that each token stands in."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    def rows(self, chosen: ArrayLike) -> TokenSequences:
+        """Some of the texts, by index or mask, in their order here."""
+        mask = np.zeros(len(self), dtype=bool)
+        mask[np.asarray(chosen)] = True
+        return self[mask]  # type: ignore[no-any-return]
+
+    def parts(self) -> Iterator[TokenSequences]:
+        """Groups of neighboring texts with about `CHUNK` tokens together."""
+        ends = np.cumsum(self.lengths)
+        cuts = np.flatnonzero(np.diff(ends // CHUNK)) + 1
+        for rows in np.split(np.arange(len(ends)), cuts):
+            if rows.size:
+                first, last = ends[rows[0]] - self.lengths[rows[0]], ends[rows[-1]]
+                yield TokenSequences(self.ids[first:last], self.lengths[rows], self.names)
+
+    def keys(self, n: int, base: int) -> tuple[Ints, Ints]:
+        """One number per n-gram inside a text, its ids as digits to `base`, and where its first token stands in `ids`."""
+        if base**n > LARGEST_KEY:
+            raise ValueError(
+                f"n-grams of {n} tokens are too many for texts with {base} distinct tokens; use at most {n - 1}"
+            )
+        ids, texts = self.ids.astype(np.int64), self.texts
+        keys = ids[: len(ids) - n + 1]
+        for shift in range(1, n):
+            keys = keys * base + ids[shift : len(ids) - n + 1 + shift]
+        inside = np.flatnonzero(texts[: len(keys)] == texts[n - 1 :])
+        return keys[inside], inside
+
+    def frequent(self, ngrams: int, least: int, *, by_text: bool = False) -> tuple[str, ...]:
+        """The n-grams, n = 1..ngrams, that occur at least `least` times, or in so many texts if these are to be counted.
+
+        Shorter ones come first, then the alphabet decides.
+        """
+        vocabulary: list[str] = []
+        singles = np.arange(len(self.names))
+        for n in range(1, ngrams + 1):
+            keys: list[Ints] = []
+            totals: list[Ints] = []
+            for part in self.parts():
+                found, first = part.keys(n, len(self.names))
+                # the key of a single token is its number: nothing to sort
+                values, codes = (singles, found) if n == 1 else np.unique(found, return_inverse=True)
+                if by_text:
+                    codes = count_ids(part.texts[first], codes, (len(part), len(values))).indices
+                counts = np.bincount(codes, minlength=len(values))
+                if n == 1 and totals:
+                    totals[0] += counts
+                else:
+                    keys.append(values)
+                    totals.append(counts)
+            every, places = np.unique(_join(keys, np.int64), return_inverse=True)
+            total = np.bincount(places, _join(totals, np.int64), minlength=len(every))
+            vocabulary += sorted(self._spell(every[total >= least], n))
+        return tuple(vocabulary)
+
+    def _spell(self, keys: Ints, n: int) -> list[str]:
+        digits = []
+        for _ in range(n):
+            keys, digit = np.divmod(keys, len(self.names))
+            digits.append([self.names[i] for i in digit])
+        return [" ".join(names) for names in zip(*reversed(digits), strict=True)]
+
+
+@dataclass(frozen=True)
+class Occurrences(Shown):
+    """N-grams in texts, one entry each time that one occurs."""
+
+    texts: Ints
+    columns: Ints
+    first: Ints  # token of all texts that it begins with
+    last: Ints
+
+    def count(self, shape: tuple[int, int]) -> sparse.csr_array:
+        """How often each occurs in each text, (n, |S|)."""
+        return count_ids(self.texts, self.columns, shape)
+
+
+@dataclass(frozen=True)
+class NGramTable(Shown):
+    """Columns of the n-grams of a vocabulary, ready for counting."""
+
+    vocabulary: Sequence[str]  # tokens of an n-gram are joined by a space
+
+    @cached_property
+    def tokens(self) -> dict[str, int]:
+        """Numbers of the single tokens that n-grams are made of."""
+        tokens: dict[str, int] = {}
+        for gram in self.vocabulary:
+            for token in gram.split(" "):
+                tokens.setdefault(token, len(tokens))
+        return tokens
+
+    @property
+    def base(self) -> int:
+        """For the keys of n-grams: one digit more than tokens, the last one for tokens that are not in the vocabulary."""
+        return len(self.tokens) + 1
+
+    @cached_property
+    def _tables(self) -> dict[int, NDArray[np.int64]]:
+        """For each n the keys, ascending, and their columns: (2, n-grams)."""
+        grams: dict[int, list[tuple[int, int]]] = {}
+        for column, gram in enumerate(self.vocabulary):
+            key = 0
+            parts = gram.split(" ")
+            for token in parts:
+                key = key * self.base + self.tokens[token]
+            grams.setdefault(len(parts), []).append((key, column))
+        return {n: np.array(sorted(pairs), dtype=np.int64).T for n, pairs in grams.items()}
+
+    def count(self, sequences: TokenSequences) -> sparse.csr_array:
+        """How often each n-gram occurs in each text, (n, |S|)."""
+        numbers = self._numbers(sequences.names)
+        columns, counts, sizes = [], [], [np.zeros(1, np.int64)]
+        for part in sequences.parts():
+            block = self._find(part, numbers).count((len(part.lengths), len(self.vocabulary)))
+            columns.append(block.indices)
+            counts.append(block.data)
+            sizes.append(np.diff(block.indptr))
+        arrays = _join_and_clear(counts, np.int32), _join_and_clear(columns, np.int32), np.cumsum(np.concatenate(sizes))
+        return sparse.csr_array(arrays, shape=(len(sequences.lengths), len(self.vocabulary)))
+
+    def find(self, sequences: TokenSequences) -> Occurrences:
+        """Every n-gram of the vocabulary in the texts."""
+        return self._find(sequences, self._numbers(sequences.names))
+
+    def _find(self, sequences: TokenSequences, numbers: NDArray[np.int32]) -> Occurrences:
+        known = TokenSequences(numbers[sequences.ids], sequences.lengths, [])
+        columns, first, last = [], [], []
+        for n in self._tables:
+            keys, place = known.keys(n, self.base)
+            column = self._columns(n, keys)
+            found = np.flatnonzero(column >= 0)
+            columns.append(column[found])
+            first.append(place[found])
+            last.append(first[-1] + n - 1)
+        starts = _join(first, np.int64)
+        return Occurrences(sequences.texts[starts], _join(columns, np.int64), starts, _join(last, np.int64))
+
+    def _numbers(self, names: Sequence[str]) -> NDArray[np.int32]:
+        """What `tokens` has for each name, the last digit for a name that it does not have."""
+        strange = self.base - 1
+        return np.array([self.tokens.get(name, strange) for name in names], dtype=np.int32)
+
+    def _columns(self, n: int, keys: Ints) -> Ints:
+        """Columns of keys, -1 for those of n-grams that are not in the vocabulary."""
+        known, columns = self._tables[n]
+        if n == 1:  # a key is the number of a token: no search
+            table = np.full(self.base, -1)
+            table[known] = columns
+            return table[keys]
+        place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+        return np.where(known[place] == keys, columns[place], -1)
+
+
+def _join(parts: list[NDArray[Any]], dtype: type) -> NDArray[Any]:
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+
+def _join_and_clear(parts: list[NDArray[Any]], dtype: type) -> NDArray[Any]:
+    """The parts as one array; the list is empty afterwards, so that they do not stay in memory beside it."""
+    joined = _join(parts, dtype)
+    parts.clear()
+    return joined
+
+
+def stored_rows(counts: sparse.csr_array) -> NDArray[np.int64]:
+    """Row of each stored entry, (nnz,)."""
+    return np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+
+
+def row_maxima(entries: NDArray[np.float64], indptr: NDArray[Any]) -> NDArray[np.float64]:
+    """Largest entry of each row, -inf for empty ones, (n,)."""
+    filled = np.diff(indptr) > 0
+    maxima = np.full(len(filled), -np.inf)
+    if filled.any():
+        maxima[filled] = np.maximum.reduceat(entries, indptr[:-1][filled])
+    return maxima

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.errors import UsageError
-from whichtoken.memory import available_memory
+from whichtoken.machine import available_memory
 from whichtoken.processes import python_environment, python_file_command
 from whichtoken.reading import reason
 

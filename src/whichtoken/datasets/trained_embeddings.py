@@ -21,6 +21,8 @@ PAPER_NOISE = (0.45, 0.35, 0.3, 0.25, 0.2, 0.1, 0.05, 0.02)
 class LevelTokens(Shown):
     """Sequences of independent tokens from the K-level law of a random, balanced label.
 
+    Reach for it to see whether training ranks tokens by their importance, which is known here for every token.
+
     Level k has a positive and a negative set of N_k tokens each. With N the sum of the N_k, a token of the label's side and
     level k has probability share (1 - noise_k) / N, one of the other side share noise_k / N, an irrelevant token
     (1 - share) / irrelevant. Wu, Shevchenko, Oymak, Mondelli, "Attention with Trained Embeddings Provably Selects Important
@@ -128,6 +130,8 @@ class LevelTokens(Shown):
 class RelevantTokens(Shown):
     """Pairs of a positive and a negative sequence that differ only in their relevant token.
 
+    Reach for it to test the theorems on selection under their own assumption, or with it broken in one way.
+
     Assumption 4 of Wu, Shevchenko, Oymak, Mondelli, "Attention with Trained Embeddings Provably Selects Important Tokens".
     Tokens are ordered positive, negative, irrelevant.
 
@@ -217,6 +221,8 @@ class RelevantTokens(Shown):
 @dataclass(frozen=True)
 class TokenPairs(Shown):
     """Each sequence holds one left token i, one right token j and irrelevant ones: positive if they match, i = j.
+
+    Reach for it to see what one layer of attention on counts cannot learn: no token says anything by itself.
 
     Labels are balanced; a negative sequence has any other right token, and each label is then turned over with probability
     `noise`. Every single token is as frequent under both labels, so its posterior difference is zero, while that of a pair is

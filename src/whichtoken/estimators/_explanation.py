@@ -1,22 +1,42 @@
-"""The interface of all explanations, of a document, a bag or a row."""
+"""What all explanations have in common, of a document, a bag or a row."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.display.decision import Decision
-from whichtoken.display.decision_html import notebook_html
 from whichtoken.display.shown import Shown
+from whichtoken.estimators._common import plain_label
 
 
-class Explanation(Protocol):
-    """Why one sample gets its label: `decision` is `bias` plus the sum of the contributions of its reasons.
+class Explanation(Shown):
+    """Why one sample, a document, a bag or a row, gets its label: what `explain` of every classifier gives.
 
-    Contributions are positive where they speak for `label`, whatever the number of classes.
+    `decision` is `bias` plus the sum of the contributions of its reasons. Contributions are positive where they speak for
+    `label`, whatever the number of classes.
+
+    Attributes
+    ----------
+    label : object
+        The label that is predicted.
+    probability : float
+        Of that label.
+    probabilities : dict
+        Of every label, the most probable first.
+    decision : float
+        The score that decides.
+    bias : float
+        What the score is without any reason.
+    reasons : sequence
+        Tokens, instances or groups with what they add, the largest contribution first.
+    counterfactual : sequence or None
+        The fewest reasons to take away until the label changes; None where no such set is known.
+    flips_to : object
+        The label that this leads to; None where there is no such set.
 
     Examples
     --------
@@ -27,72 +47,29 @@ class Explanation(Protocol):
     True
     """
 
-    @property
-    def label(self) -> Any:
-        """The label that is predicted."""
-        ...
-
-    @property
-    def probability(self) -> float:
-        """Of that label."""
-        ...
-
-    @property
-    def probabilities(self) -> dict[Any, float]:
-        """Of every label, the most probable first."""
-        ...
-
-    @property
-    def runner_up(self) -> Any:
-        """The second most probable label."""
-        ...
-
-    @property
-    def decision(self) -> float:
-        """The score that decides."""
-        ...
-
-    @property
-    def bias(self) -> float:
-        """What the score is without any reason."""
-        ...
-
-    @property
-    def reasons(self) -> Sequence[Any]:
-        """Tokens, instances or groups with what they add, the largest contribution first."""
-        ...
-
-    @property
-    def counterfactual(self) -> Sequence[Any] | None:
-        """The fewest reasons to take away until the label changes; None where no such set is known."""
-        ...
-
-    @property
-    def flips_to(self) -> Any:
-        """The label that this leads to; None where there is no such set."""
-        ...
-
-    def view(self, number: int = 1) -> Decision:
-        """As people read it; `number` is that of the sample where it has no name."""
-        ...
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain numbers, strings and lists."""
-        ...
-
-
-class Explained(Shown):
-    """Base class of explanations: how they are shown, and which label a number speaks for."""
-
     label: Any
+    probability: float
     decision: float
+    flips_to: Any
 
-    if TYPE_CHECKING:  # at run time, a dataclass would take the property for a default of its field
+    if TYPE_CHECKING:  # at run time, a dataclass would take a property for the default of its field
 
         @property
         def probabilities(self) -> dict[Any, float]: ...
+        @property
+        def bias(self) -> float: ...
+        @property
+        def reasons(self) -> Sequence[Any]: ...
+        @property
+        def counterfactual(self) -> Sequence[Any] | None: ...
 
-        def view(self, number: int = 1) -> Decision: ...
+    def view(self, number: int = 1) -> Decision:
+        """As people read it; `number` is that of the sample where it has no name."""
+        raise NotImplementedError
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain numbers, strings and lists."""
+        raise NotImplementedError
 
     @property
     def runner_up(self) -> Any:
@@ -103,10 +80,12 @@ class Explained(Shown):
         return self.view().summary()
 
     def _repr_html_(self) -> str:
+        from whichtoken.display.decision_html import notebook_html
+
         return notebook_html(self.view())
 
 
-def named_probabilities(explanation: Explained) -> tuple[tuple[str, float], ...]:
+def named_probabilities(explanation: Explanation) -> tuple[tuple[str, float], ...]:
     """Labels as texts with their probabilities, the predicted one first even where another has the same."""
     pairs = sorted(explanation.probabilities.items(), key=lambda pair: pair[0] != explanation.label)
     return tuple((str(label), probability) for label, probability in pairs)
@@ -118,12 +97,7 @@ def ranked(labels: NDArray[Any], probabilities: NDArray[Any]) -> dict[Any, float
     return {plain_label(labels[k]): float(probabilities[k]) for k in order}
 
 
-def plain_label(value: Any) -> Any:
-    """A label as JSON knows it."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def outcome_json(explanation: Explained) -> dict[str, Any]:
+def outcome_json(explanation: Explanation) -> dict[str, Any]:
     """Label, runner-up and probabilities, as every explanation has them in JSON."""
     listed = [{"label": label, "probability": share} for label, share in explanation.probabilities.items()]
     return {"label": plain_label(explanation.label), "runner_up": explanation.runner_up, "probabilities": listed}

@@ -1,4 +1,4 @@
-"""How good predicted probabilities are on held-out labels, with intervals.
+"""How good predicted probabilities are on held-out labels, with intervals, and the pages that show it.
 
 Intervals are 95 %: Wilson's for accuracy where samples are independent, otherwise percentiles of a bootstrap over the samples
 or, where some belong together, over whole clusters of them.
@@ -6,15 +6,23 @@ or, where some belong together, over whole clusters of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.display.figures import COLORS, QUIET
+from whichtoken.display.html import page, text
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._explanation import plain_label
+from whichtoken.estimators._common import plain_label
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from matplotlib.axes import Axes
 
 Array = NDArray[np.float64]
 
@@ -84,7 +92,8 @@ def metrics_of(name: str, held: HeldOut, seconds: float) -> Metrics:
     """Accuracy, log loss and area under the curve, with intervals."""
     codes = held.codes
     right = np.mean([found.argmax(axis=1) == codes for found in held.probabilities], axis=0)
-    losses = np.mean([_losses(found, codes) for found in held.probabilities], axis=0)
+    rows = np.arange(len(codes))
+    losses = np.mean([-np.log(np.maximum(p[rows, codes], LEAST_PROBABILITY)) for p in held.probabilities], axis=0)
     folds = held.folds or [np.zeros(len(codes), np.intp)] * len(held.probabilities)
     curves = [_auc_by_weights(found, codes, fold) for found, fold in zip(held.probabilities, folds, strict=True)]
 
@@ -147,10 +156,6 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     return max(0.0, float((middle - spread) / scale)), min(1.0, float((middle + spread) / scale))
 
 
-def _losses(probabilities: Array, codes: NDArray[np.intp]) -> Array:
-    return -np.log(np.maximum(probabilities[np.arange(len(codes)), codes], LEAST_PROBABILITY))
-
-
 def _auc_by_weights(probabilities: Array, codes: NDArray[np.intp], folds: NDArray[np.intp]) -> Callable[[Array], Array]:
     """The area under the ROC curve as a function of weights (draws, n) of the samples.
 
@@ -199,3 +204,67 @@ def _bootstrap(numbers: Callable[[Array], Array], held: HeldOut) -> tuple[list[f
     low, high = np.full((2, drawn.shape[1]), np.nan)
     low[defined], high[defined] = np.nanquantile(drawn[:, defined], [0.025, 0.975], axis=0)
     return numbers(np.ones((1, n)))[0].tolist(), low.tolist(), high.tolist()
+
+
+STYLE = (
+    "body{font:16px/1.6 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
+    "th,td{text-align:left;padding:0 1em 0 0}svg{max-width:100%;height:auto}"
+)
+
+
+SCORES = ("accuracy", "log_loss", "auc")
+
+
+@cache
+def templates() -> Environment:
+    """What fills the templates of the estimators."""
+    # here, as a library that fills templates takes longer to load than a small fit
+    from whichtoken.display.templates import template_engine
+
+    return template_engine("whichtoken.estimators")
+
+
+def evaluation_page(title: str, report: Mapping[str, Any]) -> str:
+    """A page that needs nothing else, from a `FitReport` as a dictionary."""
+    return page(title, f"<h1>{text(title)}</h1>{evaluation_html(report)}", STYLE)
+
+
+def evaluation_html(report: Mapping[str, Any]) -> str:
+    """Tables and figure of a `FitReport` as a dictionary."""
+    picture = calibration_svg(Calibration(**report["details"]["calibration"]))
+    return templates().get_template("evaluation.html").render(report=report, scores=SCORES, picture=picture)
+
+
+def draw_calibration(axes: Axes, calibration: Calibration, name: str) -> None:
+    """How often predicted labels are right, with 95 % intervals, against their probability; on the diagonal both are alike."""
+    said, right = calibration.probability, calibration.right
+    low, high = _ends(calibration)
+    axes.plot([0, 1], [0, 1], ls="--", lw=1, color=QUIET, label="exactly right")
+    reach = [[share - end for share, end in zip(right, low, strict=True)],
+             [end - share for share, end in zip(right, high, strict=True)]]  # fmt: skip
+    axes.errorbar(said, right, np.abs(reach), fmt="o-", capsize=3, color=COLORS[0], label=name)
+    least = _least(calibration)
+    axes.set(
+        xlabel="probability of the predicted label", ylabel="share that is right", xlim=(least, 1.02), ylim=(least, 1.02)
+    )  # fmt: skip
+
+
+def calibration_svg(calibration: Calibration) -> str:
+    """The same figure for a page, from a template: a library that draws anything takes longer to load than a fit."""
+    least = _least(calibration)
+    step = 0.1 if least > 0.4 else 0.2
+    ticks = [number * step for number in range(math.ceil(least / step - 1e-9), round(1 / step) + 1)]
+    points = list(zip(calibration.probability, calibration.right, *_ends(calibration), strict=True))
+    drawn = {"least": least, "ticks": ticks, "points": points, "color": COLORS[0], "quiet": QUIET}
+    return templates().get_template("calibration.svg").render(drawn)
+
+
+def _ends(calibration: Calibration) -> tuple[list[float], list[float]]:
+    """Low and high ends of the intervals of the shares that are right."""
+    ends = [wilson(share, count) for share, count in zip(calibration.right, calibration.rows, strict=True)]
+    return [low for low, _ in ends], [high for _, high in ends]
+
+
+def _least(calibration: Calibration) -> float:
+    """Where both axes begin."""
+    return max(0.0, min([*calibration.probability, *_ends(calibration)[0]]) - 0.03)

@@ -3,6 +3,9 @@
 The JSON carries the format version, the checksum of the arrays and one of itself. Neither file can hold code, so loading
 runs none, and no file is opened because the JSON names it. Saving again writes the new arrays beside the old ones; the
 model changes at one moment, when `model.json` is replaced: an interruption leaves the old model or the new one.
+
+The card says what the model is, what it was trained on, how good it is and what it is not for: `model-card.json` for programs,
+`model-card.html` for people. Neither is read when the model is loaded.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,13 +31,13 @@ from numpy.typing import NDArray
 from whichtoken import __version__
 from whichtoken.errors import UsageError
 from whichtoken.files import cannot_write, replacing, write_text
-from whichtoken.reading import JSON_VALUE, check_fits, parse_json, readable, reason, shown
+from whichtoken.machine import part_versions
+from whichtoken.reading import JSON_VALUE, check_fits, parse_json, read_json, readable, reason, shown
 
 FORMAT = "whichtoken-model"
 VERSION = 3  # raise it when an older program could not read what this one writes
 DESCRIPTION = "model.json"
 OURS = re.compile(r"\.?model[-\w]*\.(json|html|safetensors)")  # also what an interrupted save leaves
-CHECKSUM = re.compile(r"[0-9a-f]{64}")
 Tensors = dict[str, NDArray[Any]]
 
 
@@ -52,8 +57,6 @@ def save_model(
     tensors : mapping of name to array
     """
     from safetensors.numpy import save
-
-    from whichtoken.estimators.model_card import first_card, write_card
 
     target = Path(folder).absolute()
     check_writable(target)
@@ -195,12 +198,10 @@ def _read_description(folder: Path) -> dict[str, Any]:
         raise UsageError(
             f"{shown(folder)}: {DESCRIPTION} does not match its checksum; it was changed or damaged, fit the model again"
         )
-    fields = {"version": int, "kind": str, "tensors_sha256": str, "parameters": dict}
-    for field, type_ in fields.items():
-        if not isinstance(description.get(field), type_):
-            raise UsageError(f"{shown(folder)}: {DESCRIPTION} has no valid '{field}'; it was changed or damaged")
-    if not CHECKSUM.fullmatch(description["tensors_sha256"]):
-        raise UsageError(f"{shown(folder)}: {DESCRIPTION} has no valid 'tensors_sha256'; it was changed or damaged")
+    from whichtoken.estimators.schemas import Description
+
+    with stored_fields(folder):
+        Description.of(description, DESCRIPTION)
     return description
 
 
@@ -267,6 +268,7 @@ def _plain(value: Any) -> Any:
     raise ValueError(f"parameters must be JSON; got {value!r} of type {type(value).__name__}")
 
 
+CARD, CARD_PAGE = "model-card.json", "model-card.html"
 Array = NDArray[np.float64]
 LARGEST_LABELS = 1 << 28  # bytes of all together: each takes as much as the longest
 
@@ -281,45 +283,6 @@ def stored_fields(folder: object) -> Iterator[None]:
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, RecursionError) as error:
         said = f"{reason(error)} is missing" if isinstance(error, KeyError) else reason(error)
         raise UsageError(f"{shown(str(folder))} is damaged: {said}; fit the model again") from error
-
-
-def section(where: str, stored: Any, names: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
-    """An object with exactly these names."""
-    if not isinstance(stored, dict):
-        raise UsageError(f"'{where}' is not an object")
-    for name in names:
-        if name not in stored:
-            raise UsageError(f"'{where}' has no '{name}'")
-    if strange := set(stored) - {*names, *optional}:
-        raise UsageError(f"'{where}' has an unknown field '{shown(min(strange))}'")
-    return stored
-
-
-def number(where: str, value: Any, low: float, *, include_low: bool = False) -> float:
-    """A finite number above `low`, or `low` itself if it is included."""
-    real = isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
-    if not real or not (value > low or (include_low and value == low)):
-        wanted = f"of at least {low:g}" if include_low else f"above {low:g}"
-        raise UsageError(f"'{where}' is {shown(repr(value)[:60])}, not a finite number {wanted}")
-    return float(value)
-
-
-def count(where: str, value: Any, least: int = 1) -> int:
-    """A whole number."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 53:
-        raise UsageError(f"'{where}' is {shown(repr(value)[:60])}, not a whole number of at least {least}")
-    return value
-
-
-def texts(where: str, values: Any, size: int | None = None, *, unique: bool = True) -> list[str]:
-    """A list of strings."""
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise UsageError(f"'{where}' is not a list of texts")
-    if size is not None and len(values) != size:
-        raise UsageError(f"'{where}' has {len(values)} entries instead of {size}")
-    if unique and len(set(values)) < len(values):
-        raise UsageError(f"'{where}' names the same thing twice")
-    return values
 
 
 def arrays(tensors: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Array]:
@@ -341,24 +304,15 @@ def storable(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, "random_state": seed if isinstance(seed, int | np.integer | None) else None}
 
 
-def check_seed(value: Any) -> None:
-    """Refuse what is no seed."""
-    if value is not None:
-        count("random_state", value, 0)
-
-
 def classes_as_json(classes: NDArray[Any]) -> dict[str, Any]:
     """Class labels with their dtype."""
     return {"dtype": classes.dtype.str if classes.dtype != object else "object", "values": classes.tolist()}
 
 
-def classes_from_json(stored: Any) -> NDArray[Any]:
+def classes_from_json(stored: Mapping[str, Any]) -> NDArray[Any]:
     """The array that `classes_as_json` described: two or more labels of one type, ascending, each once."""
-    described = section("classes", stored, ["dtype", "values"])
-    dtype = np.dtype(str(described["dtype"]))
-    values = described["values"]
-    plain = isinstance(values, list) and all(isinstance(value, str | int | float) for value in values)
-    if dtype.kind not in "biufUO" or not plain or not 2 <= len(values) <= LARGEST_LABELS // max(1, dtype.itemsize):
+    dtype, values = np.dtype(stored["dtype"]), stored["values"]
+    if dtype.kind not in "biufUO" or not 2 <= len(values) <= LARGEST_LABELS // max(1, dtype.itemsize):
         raise UsageError("'classes' are not two or more texts or numbers")
     classes = np.array(values, dtype=dtype)
     same = list(map(repr, classes.tolist())) == list(map(repr, values))  # 1, 1.0 and True are not
@@ -370,3 +324,165 @@ def classes_from_json(stored: Any) -> NDArray[Any]:
 def scores(classes: NDArray[Any]) -> int:
     """Number of scores: one for two classes, otherwise one for each."""
     return 1 if len(classes) == 2 else len(classes)
+
+
+HOMES = {
+    "text-classifier": ("text.classifier", "TextClassifier"),
+    "bag-classifier": ("bags.classifier", "BagClassifier"),
+    "group-classifier": ("groups.classifier", "GroupClassifier"),
+    "attention-regressor": ("regression", "AttentionRegressor"),
+}
+
+
+def load_estimator(folder: str | Path | OpenedFolder) -> Any:
+    """Load a saved estimator when you do not know, or do not care, of which kind it is; runs no code of the folder.
+
+    Parameters
+    ----------
+    folder : str or Path
+        What `save` of an estimator, or `whichtoken fit`, wrote.
+
+    Returns
+    -------
+    TextClassifier, BagClassifier, GroupClassifier or AttentionRegressor
+        Ready to predict and explain.
+
+    Raises
+    ------
+    UsageError
+        If the folder does not exist, is damaged, or is of a kind that this version does not know.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from whichtoken import TextClassifier
+    >>> from whichtoken.estimators import load_estimator
+    >>> model = TextClassifier(random_state=0).fit(["a good film", "a bad film"] * 10, [1, 0] * 10)
+    >>> with TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/model")
+    ...     load_estimator(f"{folder}/model").predict(["good"]).tolist()
+    [1]
+    """
+    return _load(folder, HOMES)
+
+
+def load_to_answer(folder: str | Path | OpenedFolder) -> Any:
+    """As `load_estimator`, for predictions and reasons alone: a text model is then loaded without scikit-learn."""
+    return _load(folder, HOMES | {"text-classifier": ("text.model", "TextModel")})
+
+
+def _load(folder: str | Path | OpenedFolder, homes: Mapping[str, tuple[str, str]]) -> Any:
+    opened = folder if isinstance(folder, OpenedFolder) else read_folder(folder)
+    if opened.kind not in HOMES:
+        raise UsageError(
+            f"{shown(opened.folder)} holds a model of kind '{shown(opened.kind)}', which this version cannot use"
+        )
+    module, name = homes[opened.kind]
+    return getattr(import_module(f"whichtoken.estimators.{module}"), name).load(opened)
+
+
+NAMES = {
+    "text-classifier": "A classifier of texts",
+    "bag-classifier": "A classifier of bags of instances",
+    "group-classifier": "A classifier of rows whose columns come in groups",
+    "attention-regressor": "A regression by one attention layer",
+}
+
+
+LIMITS = {
+    "text-classifier": [
+        "It counts words and does not see their order, beyond the pairs and triples that it was asked for.",
+        "Words that the training texts do not hold are ignored.",
+    ],
+    "bag-classifier": [
+        "A bag is a set: the order of its instances does not count.",
+        "Certificates speak of deleted instances, with one query and two classes; changed instances are not covered.",
+    ],
+    "group-classifier": [
+        "The readout is linear in the columns; counterfactuals set whole groups to their training averages.",
+        "Groups that were not selected may still carry what the selected ones carry too.",
+    ],
+    "attention-regressor": ["It approaches least squares and does not beat it.", "The training tokens travel with it."],
+}
+
+
+EVERY = "Scores hold for data like those it was tested on; test it again where it is used."
+
+
+@dataclass(frozen=True)
+class DataCard:
+    """What a model was trained and tested on."""
+
+    file: str
+    sha256: str
+    rows: int
+    classes: dict[str, int]
+    columns: list[str]
+
+    @classmethod
+    def of(cls, path: Path, labels: NDArray[Any], columns: list[str]) -> DataCard:
+        """Of a table, its labels and the columns that were used."""
+        names, counts = np.unique(labels, return_counts=True)
+        classes = {str(name): int(count) for name, count in zip(names, counts, strict=True)}
+        return cls(path.name, _sha256(path), len(labels), classes, columns)
+
+
+def first_card(kind: str, parameters: Mapping[str, Any], tensors_sha256: str) -> dict[str, Any]:
+    """What is known of every model: its kind, settings, versions and limits."""
+    return {
+        "format": "whichtoken-model-card",
+        "kind": kind,
+        "tensors_sha256": tensors_sha256,
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {name.lower(): number for name, number in part_versions().items()},
+        "settings": parameters.get("settings", {}),
+        "data": None,
+        "evaluation": None,
+        "limits": [*LIMITS.get(kind, []), EVERY],
+    }
+
+
+def write_card(folder: Path, card: Mapping[str, Any]) -> None:
+    """Write both files."""
+    write_text(folder / CARD, json.dumps(card, indent=1, ensure_ascii=False))
+    write_text(folder / CARD_PAGE, _card_page(card))
+
+
+def add_to_card(folder: Path, data: DataCard, report: Mapping[str, Any]) -> None:
+    """Say in the card of a saved model what it was trained on and how good it is."""
+    write_card(folder, {**read_json(folder / CARD), "data": asdict(data), "evaluation": report})
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """The card of a model folder, for programs."""
+    from whichtoken.estimators.schemas import Card
+
+    card = read_json(folder / CARD)
+    with stored_fields(folder):
+        Card.of(card, CARD)
+    return dict(card)
+
+
+def training_note(folder: Path, path: Path) -> list[str]:
+    """A sentence if the card says that the model was trained on this very file."""
+    if not (folder / CARD).is_file():
+        return []
+    data = read_card(folder)["data"] or {}
+    if data.get("sha256") != _sha256(path):
+        return []
+    return ["the model was trained on rows of this very file, so these scores flatter it"]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _card_page(card: Mapping[str, Any]) -> str:
+    from whichtoken.display.html import page
+    from whichtoken.estimators.metrics import STYLE, evaluation_html, templates
+
+    title = NAMES.get(card["kind"], card["kind"])
+    evaluation = "" if card["evaluation"] is None else evaluation_html(card["evaluation"])
+    body = templates().get_template("model_card.html").render(title=title, card=card, evaluation=evaluation)
+    return page(title, body, STYLE)

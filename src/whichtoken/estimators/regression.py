@@ -22,7 +22,7 @@ from whichtoken.checks import check_count, check_integer, check_range
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.estimators import model_folder as stored
-from whichtoken.estimators._fitted_summary import FittedSummary
+from whichtoken.estimators._common import FittedSummary
 from whichtoken.estimators.model_folder import OpenedFolder, load_model, save_model
 from whichtoken.processes import safe_children
 from whichtoken.theory.attention_regression.structure_aware_descent import (
@@ -36,7 +36,6 @@ from whichtoken.theory.attention_regression.whitening import Whitening
 Array = NDArray[np.float64]
 
 KIND = "attention-regressor"
-FITTED = ("n_features_in", "feature_names_in", "outputs", "choice", "status", "message", "n_iter")
 MATERIAL = 0.01  # squared relative error of the map on another context from which on a warning is given
 UNLIKELY = 10.0  # times the error that as many tokens of the right covariance have on average
 LOGIT_NORMS = (0.03, 0.1, 0.3)  # what a validation compares: the larger, the further from a linear map
@@ -51,6 +50,7 @@ class RegressionChoice(Shown):
     losses: dict[float, float]  # held-out mean square error by logit_norm; empty without `cv`
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """Linear regression by one softmax attention head, trained at a geometric rate whatever the conditioning.
 
@@ -103,44 +103,23 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
     True
     """
 
-    def __init__(
-        self,
-        *,
-        alpha: float | Literal["auto"] = "auto",
-        cv: int | None = None,
-        preconditioner: Literal["gram", "covariance"] = "gram",
-        step: float | None = None,
-        balance: Literal["exact", "penalty", "none"] | None = None,
-        logit_norm: float | None = None,
-        logit_cap: float = 0.5,
-        center: bool = True,
-        start: Literal["spectral", "moment", "random"] = "spectral",
-        start_samples: int | None = None,
-        backtrack: bool = True,
-        max_iter: int = 20,
-        tol: float = 1e-4,
-        device: str = "cpu",
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.alpha = alpha
-        self.cv = cv
-        self.preconditioner = preconditioner
-        self.step = step
-        self.balance = balance
-        self.logit_norm = logit_norm
-        self.logit_cap = logit_cap
-        self.center = center
-        self.start = start
-        self.start_samples = start_samples
-        self.backtrack = backtrack
-        self.max_iter = max_iter
-        self.tol = tol
-        self.device = device
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+    alpha: float | Literal["auto"] = "auto"
+    cv: int | None = None
+    preconditioner: Literal["gram", "covariance"] = "gram"
+    step: float | None = None
+    balance: Literal["exact", "penalty", "none"] | None = None
+    logit_norm: float | None = None
+    logit_cap: float = 0.5
+    center: bool = True
+    start: Literal["spectral", "moment", "random"] = "spectral"
+    start_samples: int | None = None
+    backtrack: bool = True
+    max_iter: int = 20
+    tol: float = 1e-4
+    device: str = "cpu"
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on tokens X (n, d) and labels y (n,) or (n, outputs)."""
@@ -214,14 +193,13 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
     def load(cls, folder: str | Path | OpenedFolder) -> Self:
         """The regressor that `save` wrote; executes no code."""
         _, parameters, tensors = load_model(folder, KIND)
+        from whichtoken.estimators.schemas import RegressorFitted, model_of
+
         with stored.stored_fields(folder):
-            parts = stored.section("parameters", parameters, ["settings", "fitted"])
-            model = cls(**stored.section("settings", parts["settings"], list(cls().get_params())))
+            model, fitted = model_of(cls, RegressorFitted, parameters)
             model._solver()
-            stored.check_seed(model.random_state)
-            fitted = stored.section("fitted", parts["fitted"], FITTED)
             model._set_fitted(fitted, tensors)
-        return model
+        return model  # type: ignore[no-any-return]
 
     def _solver(self) -> StructureAwareDescent:
         """The solver with these settings, which it checks."""
@@ -232,20 +210,13 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         check_range("tol", self.tol, 0.0, np.inf, include_low=True)
         if self.cv is not None:
             check_count("cv", self.cv, 2)
-        return StructureAwareDescent(
-            preconditioner=self.preconditioner,
-            step=self.step,
-            damping="adaptive" if isinstance(self.alpha, str) else self.alpha,
-            balance=self.balance,
-            logit_norm=self.logit_norm,
-            logit_cap=self.logit_cap,
-            center=self.center,
-            start=self.start,
-            start_samples=self.start_samples,
-            backtrack=self.backtrack,
-            iterations=self.max_iter,
-            tolerance=self.tol,
-        )
+        own = {
+            name: value
+            for name, value in self.get_params().items()
+            if name in StructureAwareDescent.__dataclass_fields__
+        }
+        damping: Any = "adaptive" if isinstance(self.alpha, str) else self.alpha
+        return StructureAwareDescent(**own, damping=damping, iterations=self.max_iter, tolerance=self.tol)
 
     def _held_out_errors(
         self, solver: StructureAwareDescent, tokens: Array, labels: Array, seed: int
@@ -271,14 +242,11 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         self.coef_: Array = linear_map[0] if dimensions == 1 else linear_map
         self.intercept_: Any = intercept[0] if dimensions == 1 else intercept
 
-    def _set_fitted(self, fitted: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> None:
+    def _set_fitted(self, fitted: Any, tensors: dict[str, NDArray[Any]]) -> None:
         """The stored layer, if its parts fit together."""
-        dim = self.n_features_in_ = stored.count("n_features_in", fitted["n_features_in"])
-        if fitted["feature_names_in"]:
-            self.feature_names_in_ = np.array(stored.texts("feature_names_in", fitted["feature_names_in"], dim), object)
+        dim, dimensions = self.n_features_in_, fitted.outputs
         outputs, count = tensors["P"].shape[0], tensors["context"].shape[0]
-        dimensions = stored.count("outputs", fitted["outputs"])
-        if dimensions > 2 or (dimensions == 1 and outputs != 1) or count < 2:
+        if (dimensions == 1 and outputs != 1) or count < 2:
             raise UsageError(f"'outputs' is {dimensions} with {outputs} outputs and {count} tokens")
         square = (dim, dim)
         shapes = {
@@ -288,23 +256,13 @@ class AttentionRegressor(FittedSummary, MultiOutputMixin, RegressorMixin, BaseEs
         context, label_mean, P, Q, mean, root, inverse_root, loss = stored.arrays(tensors, shapes)
         if np.abs(root @ inverse_root - np.eye(dim)).max() > 1e-3:
             raise UsageError("array 'inverse_root' is not the inverse of 'root'")
-        if fitted["status"] not in ("converged", "iterations", "diverged") or not isinstance(fitted["message"], str):
-            raise UsageError("'status' is not one of converged, iterations, diverged")
-        choice = stored.section("choice", fitted["choice"], ["alpha", "logit_norm", "losses"])
-        self.choice_ = RegressionChoice(
-            stored.number("alpha", choice["alpha"], 0, include_low=True),
-            stored.number("logit_norm", choice["logit_norm"], 0),
-            {
-                stored.number("losses", norm, 0): stored.number("losses", error, 0, include_low=True)
-                for norm, error in choice["losses"]
-            },
-        )
-        self.n_iter_ = stored.count("n_iter", fitted["n_iter"], 0)
+        self.choice_ = RegressionChoice(fitted.choice.alpha, fitted.choice.logit_norm, dict(fitted.choice.losses))
+        self.n_iter_ = fitted.n_iter
         final = Iterate(
             self.n_iter_, P, Q, float(loss[0]), np.zeros_like(P), np.zeros_like(Q), 0.0, self.choice_.alpha, True
         )
         whitening = Whitening(mean, root, inverse_root)
-        descent = FactorDescent(final, (final,), fitted["status"], fitted["message"])
+        descent = FactorDescent(final, (final,), fitted.status, fitted.message)
         self.fit_ = AttentionFit(*whitening.to_raw(P, Q), context, whitening, label_mean, self.center, descent)
         self._set_layer(dimensions)
 

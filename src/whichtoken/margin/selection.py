@@ -24,6 +24,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 from scipy.sparse.linalg import eigsh
 
+from whichtoken.machine import require_memory
 from whichtoken.margin.certificate import MarginCertificate, certify_direction, certify_infeasible
 from whichtoken.margin.constraints import (
     Indices,
@@ -35,7 +36,6 @@ from whichtoken.margin.constraints import (
 )
 from whichtoken.margin.geometry import EUCLIDEAN
 from whichtoken.margin.solve import solve
-from whichtoken.memory import require_memory
 from whichtoken.norms import Vector
 
 # Violations at which coordinate ascent pauses to have its guess of the tight constraints solved exactly, and the duality gap

@@ -46,7 +46,8 @@ def evaluate(
     from whichtoken.app.cli.models import apply_model
     from whichtoken.app.evaluation import evaluate_saved
     from whichtoken.app.pages.evaluation import print_evaluation
-    from whichtoken.estimators.model_card import evaluation_page, training_note
+    from whichtoken.estimators.metrics import evaluation_page
+    from whichtoken.estimators.model_folder import training_note
 
     require_distinct_paths({"DATA": data}, {"--html": html, "--json": json_file})
     found = apply_model(model, data, column, separator=separator, encoding=encoding, rows=rows)

@@ -88,8 +88,7 @@ def explain_data(
     """Why a text, or the rows of a file, get their labels."""
     from whichtoken.app.applying import apply_to_table, check_classifier, check_reads_texts
     from whichtoken.app.cli.models import WHOLE_TEXTS, check_options
-    from whichtoken.estimators.loading import load_to_answer
-    from whichtoken.estimators.model_folder import read_folder
+    from whichtoken.estimators.model_folder import load_to_answer, read_folder
     from whichtoken.reading import read_text
 
     if (file is None) == (text is None):

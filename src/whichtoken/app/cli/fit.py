@@ -152,7 +152,7 @@ def fit_bags_file(
     """
     from whichtoken.app.evaluation import Scheme
     from whichtoken.app.fitting import fit_bags
-    from whichtoken.app.readers.bags import BagRoles
+    from whichtoken.app.readers import BagRoles
 
     form = _form(data, separator, encoding, rows)
     require_distinct_paths({"DATA": data}, {"--json": json_file})

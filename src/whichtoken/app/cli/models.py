@@ -8,8 +8,7 @@ from typing import Unpack
 from whichtoken.app.applying import Applied, apply_to_table
 from whichtoken.app.cli.options import check_form
 from whichtoken.errors import UsageError
-from whichtoken.estimators.loading import load_to_answer
-from whichtoken.estimators.model_folder import OpenedFolder, read_folder
+from whichtoken.estimators.model_folder import OpenedFolder, load_to_answer, read_folder
 from whichtoken.tables import TableForm
 
 WHOLE_TEXTS = (".txt", ".md", "")  # endings of files that hold one text

@@ -159,7 +159,7 @@ def _from_theory(given: dict[str, Any], wanted: dict[str, Any]) -> Plan:
 def _from_pilot(pilot: Path, reading: dict[str, Any], given: dict[str, Any], wanted: dict[str, Any]) -> StudyPlan:
     """Plan from a pilot, and print the plan: first whether the theory holds for the pilot."""
     from whichtoken.app.pages.planning import study_lines, theory_lines
-    from whichtoken.app.readers.bags import read_bags
+    from whichtoken.app.readers import read_bags
     from whichtoken.estimators import plan_study
 
     table_of_bags = read_bags(pilot, **reading)

@@ -55,10 +55,9 @@ def train_movie_model() -> MovieModel:
 
 def bundled_movie_model() -> MovieModel:
     """The model that travels with the package."""
-    from whichtoken.estimators import load_estimator
-    from whichtoken.reading import read_json
+    from whichtoken.estimators.model_folder import load_estimator, read_card
 
-    judged = read_json(FOLDER / "model-card.json")["evaluation"]
+    judged = read_card(FOLDER)["evaluation"]
     return MovieModel(
         load_estimator(FOLDER), judged["training"], judged["test"], judged["ours"]["accuracy"], f"bundled: {DATA}"
     )

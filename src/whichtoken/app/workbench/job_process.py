@@ -73,7 +73,7 @@ def fit_model(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     from whichtoken.app.evaluation import Scheme
     from whichtoken.app.fitting import GroupRoles, TextRoles, fit_bags, fit_groups, fit_text
     from whichtoken.app.pages.evaluation import print_evaluation
-    from whichtoken.app.readers.bags import BagRoles
+    from whichtoken.app.readers import BagRoles
     from whichtoken.app.workbench.model_store import ModelCard, ModelStore
 
     store = ModelStore(Path(arguments["home"]))
@@ -135,7 +135,7 @@ def inspect_folder(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
 def plan_pilot(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     """What the pilot shows, and what more bags would bring, as `whichtoken plan --pilot` says it."""
     from whichtoken.app.pages.planning import study_lines, theory_lines
-    from whichtoken.app.readers.bags import read_bags
+    from whichtoken.app.readers import read_bags
     from whichtoken.estimators import plan_study
 
     job.report({"said": "reading the pilot"})

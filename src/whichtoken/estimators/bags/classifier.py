@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -16,9 +17,17 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from whichtoken.attention import RaggedArray
 from whichtoken.checks import check_choice, check_integer
-from whichtoken.estimators._classes import checked_clusters, encode_labels, predicted, probabilities, signs_of
-from whichtoken.estimators._fitted_summary import FittedSummary
-from whichtoken.estimators.bags.data import MAPS, LabeledBags, as_bags, is_ragged
+from whichtoken.errors import UsageError
+from whichtoken.estimators import model_folder as stored
+from whichtoken.estimators._common import (
+    FittedSummary,
+    checked_clusters,
+    encode_labels,
+    predicted,
+    probabilities,
+    signs_of,
+)
+from whichtoken.estimators.bags.data import MAPS, InstanceMap, LabeledBags, Scaling, as_bags, is_ragged, linear_map
 from whichtoken.estimators.bags.explanation import smallest_deletion
 from whichtoken.estimators.bags.training import Pooling, Score, split_weights
 from whichtoken.estimators.bags.validation import (
@@ -41,9 +50,12 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
+KIND = "bag-classifier"
 TRAININGS = ("joint", "two-step")
+RUN_ONLY = ("n_jobs", "verbose")  # how it was run belongs to the run, not to the model
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
     """Classify bags of vectors of which a few decide the label, and say which ones.
 
@@ -120,34 +132,18 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
     [[2]]
     """
 
-    def __init__(
-        self,
-        *,
-        n_queries: int = 1,
-        token_dim: int | None = None,
-        instance_map: Literal["linear", "fourier", "network"] = "linear",
-        training: Literal["joint", "two-step"] = "joint",
-        query_share: float | None = None,
-        inverse_temperature: float | None = None,
-        C: float | Literal["auto"] = "auto",
-        refine_steps: int = 40,
-        cv: Any = 3,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_queries = n_queries
-        self.token_dim = token_dim
-        self.instance_map = instance_map
-        self.training = training
-        self.query_share = query_share
-        self.inverse_temperature = inverse_temperature
-        self.C = C
-        self.refine_steps = refine_steps
-        self.cv = cv
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    n_queries: int = 1
+    token_dim: int | None = None
+    instance_map: Literal["linear", "fourier", "network"] = "linear"
+    training: Literal["joint", "two-step"] = "joint"
+    query_share: float | None = None
+    inverse_temperature: float | None = None
+    C: float | Literal["auto"] = "auto"
+    refine_steps: int = 40
+    cv: Any = 3
+    random_state: Any = None
+    n_jobs: int | None = None
+    verbose: int = 0
 
     def fit(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
@@ -299,17 +295,51 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder: safetensors and JSON."""
-        from whichtoken.estimators.bags.storage import save_bag_classifier
-
         check_is_fitted(self)
-        save_bag_classifier(self, folder)
+        fitted = {
+            "classes": stored.classes_as_json(self.classes_),
+            "n_features_in": self.n_features_in_,
+            "feature_names_in": list(getattr(self, "feature_names_in_", [])),
+            # nan, which JSON does not have, says that nothing was validated
+            "choices": [
+                {name: None if value != value else value for name, value in asdict(choice).items()}
+                for choice in self.choice_.scores
+            ],
+        }
+        tensors = {"queries": self.queries_, "readouts": self.readouts_, "intercepts": self.query_intercepts_}
+        if self.instance_map != "linear":
+            tensors |= {
+                "instance_mean": self.maps_[0].scaling.mean,
+                "instance_scale": self.maps_[0].scaling.scale,
+                "map_weights": np.stack([seen.weights for seen in self.maps_]),
+                "map_offsets": np.stack([seen.offsets for seen in self.maps_]),
+            }
+        # splits belong to the training bags, not to the model
+        left_out = RUN_ONLY if isinstance(self.cv, int | np.integer) else (*RUN_ONLY, "cv")
+        settings = {name: value for name, value in stored.storable(self.get_params()).items() if name not in left_out}
+        stored.save_model(folder, KIND, {"settings": settings, "fitted": fitted}, tensors)
 
     @classmethod
     def load(cls, folder: str | Path | OpenedFolder) -> Self:
         """The classifier that `save` wrote; executes no code."""
-        from whichtoken.estimators.bags.storage import load_bag_classifier
+        _, parameters, tensors = stored.load_model(folder, KIND)
+        from whichtoken.estimators.schemas import BagFitted, model_of
 
-        return load_bag_classifier(cls, folder)
+        with stored.stored_fields(folder):
+            model, fitted = model_of(cls, BagFitted, parameters, without=RUN_ONLY, cv=(int, cls().cv))
+            model._check_parameters()
+            nan = float("nan")
+            choices = []
+            for part in fitted.choices:
+                if part.instance_map != model.instance_map:
+                    raise UsageError(f"'choices' is for another instance_map than '{model.instance_map}'")
+                unknown = {name: nan for name in ("mean_loss", "attention_loss") if getattr(part, name) is None}
+                choices.append(ScoreChoice(**{**dict(part), **unknown}))
+            if len(choices) != stored.scores(model.classes_):
+                raise UsageError(f"'choices' has {len(choices)} entries for {len(model.classes_)} classes")
+            model.choice_ = BagChoice(tuple(choices))
+            _set_tensors(model, tensors)
+        return model  # type: ignore[no-any-return]
 
     def _check_parameters(self) -> None:
         least_values = [("n_queries", 1), ("refine_steps", 0)]
@@ -363,3 +393,31 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
 
 def _squeezed(columns: Array) -> Array:
     return columns[:, 0] if columns.shape[1] == 1 else columns
+
+
+def _set_tensors(model: BagClassifier, tensors: dict[str, Any]) -> None:
+    scores = len(model.choice_.scores)
+    dim = model.n_features_in_ if model.token_dim is None else model.token_dim
+    mapped = model.instance_map != "linear"
+    width = tensors["map_offsets"].shape[-1] if mapped else dim
+    queries = min(model.n_queries, tensors["queries"].shape[1])
+    shapes: dict[str, tuple[int, ...]] = {
+        "queries": (scores, queries, width),
+        "readouts": (scores, queries, width),
+        "intercepts": (scores, queries),
+    }
+    if mapped:
+        shapes |= {"instance_mean": (dim,), "instance_scale": (dim,)}
+        shapes |= {"map_weights": (scores, dim, width), "map_offsets": (scores, width)}
+    model.queries_, model.readouts_, model.query_intercepts_, *rest = stored.arrays(tensors, shapes)
+    model.maps_ = [linear_map(dim)] * scores
+    if mapped:
+        mean, scale, weights, offsets = rest
+        if not (scale > 0).all():
+            raise UsageError("array 'instance_scale' holds numbers that are not above 0")
+        model.maps_ = [
+            InstanceMap(model.instance_map, Scaling(mean, scale), *pair) for pair in zip(weights, offsets, strict=True)
+        ]
+    for choice, part in zip(model.choice_.scores, model.queries_, strict=True):
+        if choice.pooling == "mean" and part.any():
+            raise UsageError("'choices' says that the mean pools, but 'queries' are not 0")

@@ -18,7 +18,7 @@ from whichtoken.attention import RaggedArray
 from whichtoken.attention.ragged import starts_of
 from whichtoken.checks import check_features, check_sparse
 from whichtoken.display.shown import Shown
-from whichtoken.memory import require_memory
+from whichtoken.machine import require_memory
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.floating[Any]]

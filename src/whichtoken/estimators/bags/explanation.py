@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from whichtoken.display.decision import Change, Decision, Piece, Reason
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._explanation import Explained, named_probabilities, outcome_json, plain_label, ranked
+from whichtoken.estimators._common import plain_label
+from whichtoken.estimators._explanation import Explanation, named_probabilities, outcome_json, ranked
 
 if TYPE_CHECKING:
     from whichtoken.estimators.bags.classifier import BagClassifier
@@ -52,7 +53,7 @@ class InstanceReason(Shown):
 
 
 @dataclass(frozen=True)
-class BagExplanation(Explained):
+class BagExplanation(Explanation):
     """Why a bag gets its label: `decision` is the sum of the contributions.
 
     A contribution is positive where it speaks for `label`, whatever the number of classes. Attention sums to one, so the bias

@@ -27,7 +27,7 @@ from whichtoken.checks import check_count, check_range
 from whichtoken.datasets.sparse_tokens import Task
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
-from whichtoken.estimators._classes import encode_labels, signs_of
+from whichtoken.estimators._common import encode_labels, signs_of
 from whichtoken.estimators.bags.classifier import BagClassifier
 from whichtoken.estimators.bags.data import LabeledBags, as_bags, instance_scaling
 from whichtoken.estimators.bags.training import Queries

@@ -22,7 +22,7 @@ from whichtoken.attention import RaggedArray, pool_gradient, pool_outputs, pool_
 from whichtoken.attention.kernels import NO_NULL, lead, shortfall_of, weigh
 from whichtoken.attention.losses import logistic_with_slope
 from whichtoken.estimators.bags.data import InstanceMap, LabeledBags, Scaling, instance_scaling
-from whichtoken.memory import require_memory
+from whichtoken.machine import require_memory
 from whichtoken.theory.sparse_tokens.alignment import constant_score
 from whichtoken.theory.sparse_tokens.convex_head import logistic_heads
 from whichtoken.theory.sparse_tokens.two_step import query_slope, readout_slope

@@ -17,10 +17,9 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from whichtoken.attention import RaggedArray
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._classes import encode_labels
+from whichtoken.estimators._common import encode_labels, stratified_folds
 from whichtoken.estimators.bags.data import MAPS, InstanceMap, LabeledBags, fourier_map, instance_scaling, linear_map
 from whichtoken.estimators.bags.training import Network, Pooling, Queries, Recipe, Score, refine, train
-from whichtoken.estimators.cluster_split import stratified_folds
 
 if TYPE_CHECKING:
     from whichtoken.estimators.bags.classifier import BagClassifier

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -14,13 +16,22 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from whichtoken.checks import check_choice, check_features, check_integer, check_range
-from whichtoken.estimators._classes import checked_clusters, encode_labels, predicted, probabilities, signs_of
-from whichtoken.estimators._explanation import plain_label
-from whichtoken.estimators._fitted_summary import FittedSummary
+from whichtoken.errors import UsageError
+from whichtoken.estimators import model_folder as stored
+from whichtoken.estimators._common import (
+    FittedSummary,
+    checked_clusters,
+    encode_labels,
+    plain_label,
+    predicted,
+    probabilities,
+    signs_of,
+)
 from whichtoken.estimators.groups.selection import (
     ATTENTIONS,
     RIDGES,
     Candidates,
+    Comparison,
     GroupChoice,
     Layout,
     Samples,
@@ -43,9 +54,12 @@ Array = NDArray[np.float64]
 
 Splits = list[tuple[NDArray[np.intp], NDArray[np.intp]]]
 
+KIND = "group-classifier"
+NAMED = ("groups", "covariates", "keep", "class_weight")  # settings that may be mappings, whose names may be numbers
 COUNTS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 
 
+@dataclass(eq=False, repr=False)
 class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimator):
     """Classify rows of a table with the few groups of columns that matter.
 
@@ -118,32 +132,18 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     ['b']
     """
 
-    def __init__(
-        self,
-        groups: Any = None,
-        *,
-        covariates: Any = None,
-        attention: str = "auto",
-        n_groups: int | None = None,
-        keep: Any = None,
-        C: float | Literal["auto"] = "auto",
-        cv: int = 5,
-        class_weight: dict[Any, float] | str | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.groups = groups
-        self.covariates = covariates
-        self.attention = attention
-        self.n_groups = n_groups
-        self.keep = keep
-        self.C = C
-        self.cv = cv
-        self.class_weight = class_weight
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+    groups: Any = None
+    _: KW_ONLY
+    covariates: Any = None
+    attention: str = "auto"
+    n_groups: int | None = None
+    keep: Any = None
+    C: float | Literal["auto"] = "auto"
+    cv: int = 5
+    class_weight: dict[Any, float] | str | None = None
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Select groups and train the readout.
@@ -232,17 +232,37 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder: safetensors and JSON."""
-        from whichtoken.estimators.groups.storage import save_groups
-
         check_is_fitted(self)
-        save_groups(self, folder)
+        settings = stored.storable(self.get_params())
+        fitted = {
+            "classes": stored.classes_as_json(self.classes_),
+            "n_features_in": self.n_features_in_,
+            "feature_names_in": list(getattr(self, "feature_names_in_", [])),
+            "group_names": list(self.group_names_),
+            "selected_groups": list(self.selected_groups_),
+            "choice": vars(self.choice_),
+            "comparison": None if self.comparison_ is None else vars(self.comparison_),
+        }
+        tensors = {name: getattr(self, f"{name}_") for name in ("coef", "intercept", "attention", "column_means")}
+        named = {name: _as_json(settings[name]) for name in NAMED}
+        stored.save_model(folder, KIND, {"settings": settings | named, "fitted": fitted}, tensors)
 
     @classmethod
     def load(cls, folder: str | Path | OpenedFolder) -> Self:
         """The classifier that `save` wrote; executes no code."""
-        from whichtoken.estimators.groups.storage import load_groups
+        _, parameters, tensors = stored.load_model(folder, KIND)
+        from whichtoken.estimators.schemas import GroupFitted, model_of
 
-        return load_groups(cls, folder)
+        with stored.stored_fields(folder):
+            model, fitted = model_of(cls, GroupFitted, parameters, class_weight=(Any, ...))
+            for name in ("groups", "class_weight"):
+                pairs = getattr(model, name)
+                if isinstance(pairs, list) and isinstance(pairs[0], list):
+                    setattr(model, name, dict(pairs))
+            model.choice_ = GroupChoice(**dict(fitted.choice))
+            model.comparison_ = None if fitted.comparison is None else Comparison(**dict(fitted.comparison))
+            _take_selection(model, fitted.group_names, fitted.selected_groups, tensors)
+        return model  # type: ignore[no-any-return]
 
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self)
@@ -350,3 +370,37 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         self.coef_ = np.zeros((len(heads), samples.X.shape[1]))
         self.coef_[:, self._columns] = readouts
         self.intercept_ = np.array([head.bias for head in heads]) - readouts @ standardize.mean
+
+
+def _take_selection(
+    model: GroupClassifier, names: list[Any], selected: list[Any], tensors: Mapping[str, NDArray[Any]]
+) -> None:
+    """The stored groups and arrays, if they fit together."""
+    layout, scores = model._layout(), stored.scores(model.classes_)
+    model._check_parameters(layout)
+    model.group_names_, model.selected_groups_ = tuple(names), list(selected)
+    if model.group_names_ != layout.names:
+        raise UsageError("'group_names' are not those of 'groups'")
+    places = [layout.names.index(name) for name in selected]
+    shapes = {
+        "coef": (scores, model.n_features_in_),
+        "intercept": (scores,),
+        "attention": (len(names),),
+        "column_means": (model.n_features_in_,),
+    }
+    model.coef_, model.intercept_, model.attention_, model.column_means_ = stored.arrays(tensors, shapes)
+    falling = model.attention_[places]
+    if len(set(places)) != model.choice_.count or (np.diff(falling) > 0).any():
+        raise UsageError("'selected_groups' are not as many as were chosen, in the order of their attention")
+    model._columns = layout.columns(places)
+    if (np.delete(model.coef_, model._columns, axis=1) != 0).any():
+        raise UsageError("array 'coef' is not 0 outside the selected groups")
+
+
+def _as_json(value: Any) -> Any:
+    """Groups, covariates, names or weights as JSON keeps them: a mapping as pairs, whose names may be numbers."""
+    if isinstance(value, Mapping):
+        return [[plain_label(name), _as_json(part)] for name, part in value.items()]
+    if value is None or isinstance(value, str | int | float | np.generic):
+        return plain_label(value)
+    return [plain_label(item) for item in value]

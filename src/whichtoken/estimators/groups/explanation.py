@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from whichtoken.display.decision import Change, Decision, Piece, Reason
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._classes import predicted
-from whichtoken.estimators._explanation import Explained, named_probabilities, outcome_json, plain_label, ranked
+from whichtoken.estimators._common import plain_label, predicted
+from whichtoken.estimators._explanation import Explanation, named_probabilities, outcome_json, ranked
 
 if TYPE_CHECKING:
     from whichtoken.estimators.groups.classifier import GroupClassifier
@@ -40,7 +40,7 @@ class GroupReason(Shown):
 
 
 @dataclass(frozen=True)
-class RowExplanation(Explained):
+class RowExplanation(Explanation):
     """Why a row gets its label: `decision` is `bias` plus the sum of the contributions.
 
     Contributions are those of the differences to the average training row, whose decision is the bias. They are positive where

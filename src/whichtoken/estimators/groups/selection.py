@@ -16,7 +16,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted
-from whichtoken.estimators.cluster_split import stratified_folds
+from whichtoken.estimators._common import stratified_folds
 from whichtoken.theory.group_sparse import default_learning_rate
 from whichtoken.theory.group_sparse.encodings import positional_encodings
 from whichtoken.theory.group_sparse.gradient import logistic_loss_and_gradient

@@ -13,8 +13,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from whichtoken.checks import check_range
-from whichtoken.estimators._classes import checked_clusters
-from whichtoken.estimators._fitted_summary import FittedSummary
+from whichtoken.estimators._common import FittedSummary, checked_clusters
 from whichtoken.estimators.text.counting import (
     CELLS,
     Documents,
@@ -80,8 +79,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
     ngram_range : (1, 1), (1, 2) or (1, 3), default=(1, 1)
         Single tokens; also pairs; also triples of neighboring tokens.
     min_df : int, default=2
-        Tokens that occur less often in the training documents are left out. Every occurrence counts, also several in one
-        document, which scikit-learn counts once.
+        Tokens that stand in fewer training documents are left out, as in scikit-learn.
     stop_words, stemmer, word_pieces : sequence of str, str, path
         For the built-in words: words to drop, language of the Snowball stemmer, WordPiece vocabulary file.
     sublinear_tf : bool, default=True

@@ -15,15 +15,14 @@ from scipy import sparse
 
 from whichtoken.attention import pool_weights
 from whichtoken.checks import check_sparse
-from whichtoken.datasets.text_pipeline import TextPipeline
-from whichtoken.datasets.token_sequences import NGramTable, TokenSequences
-from whichtoken.datasets.tokenizer_process import Encoded, encode_texts
-from whichtoken.datasets.word_split import Places, text_chunks
+from whichtoken.datasets.text_pipeline import Places, TextPipeline, text_chunks
+from whichtoken.datasets.token_counts import NGramTable, TokenSequences
 from whichtoken.display.text import counted
 from whichtoken.errors import UsageError
 from whichtoken.reading import read_text, readable
 
 if TYPE_CHECKING:
+    from whichtoken.datasets.tokenizer_process import Encoded
     from whichtoken.estimators.text.classifier import TextClassifier
     from whichtoken.estimators.text.model import TextModel
 
@@ -112,6 +111,13 @@ class CallableTokenizer:
         return _named([rows]), Places(*np.array(spans, np.int64).reshape(-1, 2).T)
 
 
+def _encode(tokenizer: str, chunks: Iterable[Sequence[str]], places: bool = False) -> Iterator[Encoded]:
+    """Encode chunks of texts by a tokenizers file, in a process that is only loaded where there is such a file."""
+    from whichtoken.datasets.tokenizer_process import encode_texts
+
+    return encode_texts(tokenizer, chunks, places=places)
+
+
 @dataclass(frozen=True)
 class FileTokenizer:
     """A `tokenizer.json` of the Hugging Face `tokenizers` library."""
@@ -130,18 +136,18 @@ class FileTokenizer:
         if not isinstance(json, str):
             raise ValueError(f"a tokenizers file is a text, not {type(json).__name__}")
         try:
-            list(encode_texts(json, []))
+            list(_encode(json, []))
         except UsageError as error:  # the caller knows which file it is
             raise ValueError(str(error)) from error
         return cls(json)
 
     def tokens(self, texts: Iterable[str]) -> TokenSequences:
         """Tokens of every text, in order."""
-        return self._sequences(encode_texts(self.json, text_chunks(texts)))
+        return self._sequences(_encode(self.json, text_chunks(texts)))
 
     def place(self, texts: Sequence[str]) -> tuple[TokenSequences, Places]:
         """The tokens with their places."""
-        found = list(encode_texts(self.json, [texts], places=True))
+        found = list(_encode(self.json, [texts], places=True))
         return self._sequences(found), Places(found[0].starts, found[0].stops)
 
     def _sequences(self, found: Iterable[Encoded]) -> TokenSequences:
@@ -175,9 +181,9 @@ class Vocabulary:
     def learn(
         cls, tokenizer: Tokenizer, texts: Iterable[str], ngrams: int, min_df: int
     ) -> tuple[Vocabulary, sparse.csr_array]:
-        """Keep what occurs often enough; also the counts of the same texts."""
+        """Keep what stands in enough texts; also the counts of the same texts."""
         sequences = tokenizer.tokens(texts)
-        names = sequences.frequent(ngrams, min_df)
+        names = sequences.frequent(ngrams, min_df, by_text=True)
         if not names:
             raise ValueError(
                 f"min_df={min_df} leaves no token of {len(sequences.lengths)} documents; lower it, or look at them"
@@ -229,7 +235,7 @@ def learn_counts(
     """Counts of the training documents and their labels; fixes the vocabulary and the classes of the model."""
     from sklearn.utils.validation import validate_data
 
-    from whichtoken.estimators._classes import check_labels
+    from whichtoken.estimators._common import check_labels
 
     texts = texts_of(X)
     if texts is None:
@@ -278,7 +284,7 @@ def count_documents(model: TextModel, X: Any) -> sparse.csr_array:
 
 def encode_classes(y: Any, documents: int, classes: NDArray[Any]) -> NDArray[np.int64]:
     """Numbers of the labels among the classes, (n,)."""
-    from whichtoken.estimators._classes import check_labels
+    from whichtoken.estimators._common import check_labels
 
     labels = check_labels(y, documents)
     strange = np.setdiff1d(labels, classes)

@@ -12,18 +12,17 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from whichtoken.attention import pool_weights
-from whichtoken.datasets.word_split import Places, text_chunks
+from whichtoken.datasets.text_pipeline import Places, text_chunks
 from whichtoken.display.decision import Change, Decision, Piece, Reason
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted
-from whichtoken.estimators._explanation import Explained, named_probabilities, outcome_json, plain_label, ranked
-from whichtoken.estimators.text.counting import BLOCK, count_documents, texts_of
+from whichtoken.estimators._common import plain_label
+from whichtoken.estimators._explanation import Explanation, named_probabilities, outcome_json, ranked
+from whichtoken.estimators.text.counting import count_documents, texts_of
 from whichtoken.estimators.text.learning import decide
-from whichtoken.theory.trained_embeddings.decisions import OUT_OF_REACH, Certificate, certify, minimal_deletions
+from whichtoken.estimators.text.model import flipping_sets
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from whichtoken.estimators.text.model import TextModel
 
 FIRST = 10  # reasons that a notebook shows
@@ -41,7 +40,7 @@ class TokenReason(Shown):
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation(Explained):
+class TextExplanation(Explanation):
     """Why a document gets its label: `decision` is `bias` plus the sum of the contributions.
 
     A token contributes its attention times (value + bias), and `bias` is what the null token contributes, of value 0: so much
@@ -127,7 +126,7 @@ class Reasons(Shown, Sequence[TokenReason]):
     collector than everything else together.
     """
 
-    of: Explanation
+    of: TextExplanation
 
     def _headline(self) -> str:
         return f"{counted(len(self), 'token')}, the largest contribution first"
@@ -151,15 +150,7 @@ class Reasons(Shown, Sequence[TokenReason]):
     @overload
     def __getitem__(self, place: slice) -> list[TokenReason]: ...
     def __getitem__(self, place: int | slice) -> TokenReason | list[TokenReason]:
-        if isinstance(place, slice):
-            return [self[i] for i in range(len(self))[place]]
-        i = range(len(self))[place]
-        ends = int(self.of.counts[:i].sum()), int(self.of.counts[: i + 1].sum())
-        spans = list(zip(*(part[slice(*ends)].tolist() for part in self.of.places), strict=True))
-        count, attention, contribution = (
-            part[i].item() for part in (self.of.counts, self.of.attention, self.of.contributions)
-        )
-        return TokenReason(self.of.model.token_names_[self.of.columns[i]], count, attention, contribution, spans)
+        return list(self)[place]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -167,7 +158,7 @@ class Reasons(Shown, Sequence[TokenReason]):
     __hash__ = None  # type: ignore[assignment]
 
 
-def explain(model: TextModel, X: Any) -> list[Explanation]:
+def explain(model: TextModel, X: Any) -> list[TextExplanation]:
     """One explanation per document."""
     found = texts_of(X)
     texts = None if found is None else list(chain.from_iterable(text_chunks(found)))
@@ -199,7 +190,7 @@ def explain(model: TextModel, X: Any) -> list[Explanation]:
         part = slice(counts.indptr[i], counts.indptr[i + 1])
         spans = slice(ends[part.start], ends[part.stop])
         explanations.append(
-            Explanation(
+            TextExplanation(
                 None if texts is None else texts[i],
                 model.classes_[chosen[i]],
                 probabilities[i],
@@ -243,58 +234,6 @@ def _without(model: TextModel, counts: sparse.csr_array, flips: Sequence[NDArray
     return decide(model._outputs(rest))
 
 
-def flipping_sets(model: TextModel, counts: sparse.csr_array) -> list[NDArray[np.int64]]:
-    """Columns of the smallest set of tokens of each document whose deletion changes its label; empty if none does."""
-    amounts = model._amounts(counts)
-    found: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * counts.shape[0]
-    for values, bias, rows in _duels(model, counts):
-        flips = minimal_deletions(
-            counts[rows], model.selection_[:, 0], values, bias, amounts[rows].data, model.log_null_
-        )
-        for place, row in enumerate(rows):
-            size = flips.sizes[place]
-            if size != OUT_OF_REACH and (not len(found[row]) or size < len(found[row])):
-                found[row] = flips.of(place)
-    return found
-
-
-def certificates(model: TextModel, counts: sparse.csr_array) -> pd.DataFrame:
-    """Fewest changes of single tokens before a label can change, over all rivals of it."""
-    import pandas as pd
-
-    if (counts.data != np.floor(counts.data)).any():
-        raise ValueError(
-            "X holds fractions; a certificate speaks of whole occurrences, so counts must be whole numbers"
-        )
-    amounts = model._amounts(counts)
-    kinds = [name for name in Certificate.__dataclass_fields__ if name != "decisions"]
-    fewest = np.full((counts.shape[0], len(kinds)), np.iinfo(np.int64).max)
-    for values, bias, rows in _duels(model, counts):
-        duel = certify(counts[rows], model.selection_[:, 0], values, bias, amounts[rows].data, model.log_null_)
-        numbers = np.stack([getattr(duel, kind) for kind in kinds], axis=1)
-        numbers = np.where(numbers == OUT_OF_REACH, np.iinfo(np.int64).max, numbers)
-        fewest[rows] = np.minimum(fewest[rows], numbers)
-    return pd.DataFrame(np.where(fewest == np.iinfo(np.int64).max, OUT_OF_REACH, fewest), columns=kinds)
-
-
-def _duels(model: TextModel, counts: sparse.csr_array) -> list[tuple[Any, float, NDArray[np.int64]]]:
-    """Values and bias of the winner against each rival, and the documents that the duel is about, some at a time."""
-    if model.selection_.shape[1] > 1:
-        raise ValueError(f"n_queries={model.n_queries}: counterfactuals are exact for one query only")
-    values, bias = model.values_[:, 0], model.intercept_
-    duels = []
-    if values.shape[1] == 1:
-        duels.append((values[:, 0], float(bias[0]), np.arange(counts.shape[0])))
-    else:
-        winner = decide(model._outputs(counts))
-        for k in np.unique(winner):
-            for rival in range(values.shape[1]):
-                if rival != k:
-                    rows = np.flatnonzero(winner == k)
-                    duels.append((values[:, k] - values[:, rival], float(bias[k] - bias[rival]), rows))
-    return [(v, b, part) for v, b, rows in duels for part in np.array_split(rows, range(BLOCK, len(rows), BLOCK))]
-
-
 def _attention(
     model: TextModel, counts: sparse.csr_array, column: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -313,7 +252,7 @@ def _attention(
     return attention, contributions
 
 
-def _change(explanation: Explanation) -> Change:
+def _change(explanation: TextExplanation) -> Change:
     if explanation.counterfactual:
         return Change(tuple(explanation.counterfactual), str(explanation.flips_to))
     if explanation.model.selection_.shape[1] > 1:
@@ -323,7 +262,8 @@ def _change(explanation: Explanation) -> Change:
 
 def _pieces(text: str | None, reasons: list[TokenReason], struck: set[str]) -> Iterator[Piece]:
     """The text cut where its strongest reason changes; of counts, the tokens alone."""
-    numbers = [_numbers(reason, struck) for reason in reasons]
+    notes = (f"{r.token}: attention {r.attention:.3f}, adds {r.contribution:+.3f}" for r in reasons)
+    numbers = [(r.contribution, note, r.token in struck) for r, note in zip(reasons, notes, strict=True)]
     if text is None:
         yield from (Piece(reason.token, *marked) for reason, marked in zip(reasons, numbers, strict=True))
         return
@@ -337,8 +277,3 @@ def _pieces(text: str | None, reasons: list[TokenReason], struck: set[str]) -> I
             number = owner[start]
             yield Piece(text[start:stop]) if number is None else Piece(text[start:stop], *numbers[number])
             start = stop
-
-
-def _numbers(reason: TokenReason, struck: set[str]) -> tuple[float, str, bool]:
-    note = f"{reason.token}: attention {reason.attention:.3f}, adds {reason.contribution:+.3f}"
-    return reason.contribution, note, reason.token in struck

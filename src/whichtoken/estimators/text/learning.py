@@ -1,7 +1,21 @@
-"""The fit of a text model: settings by validation on held-out documents, then the values; and updates by more documents."""
+"""The fit of a text model: settings by validation on held-out documents, then the values; and updates by more documents.
+
+Values of tokens given their attention are a ridge problem per output, solved to a certified gap by dual coordinate ascent:
+
+    minimize  sum_s (g_s - g0_s)^2 / (2 spread_s) + (c - c0)^2 / (2 spread_c) + sum_i bound_i loss(y_i (q_i.g + b))
+
+with the attention q_i (a row of shares) held fixed and c = b + mean.g, the output at a mean attention (0 unless it is given).
+Each document has one dual variable, bound_i times the slope of its loss, and a visit makes its own optimality condition exact
+(Hsieh et al. 2008; Yu, Huang, Lin 2011). The duality gap is a sum over documents of Fenchel-Young terms
+loss(m) + conjugate(p) + p m, so it is known from the margins alone.
+
+Texts have more tokens than documents need, and a few passes are enough. Where there are many more documents than tokens the
+ascent slows down; Newton's method then finishes in the primal, where such problems are easy.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -12,25 +26,259 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax
+from scipy import sparse
+from scipy.special import expit, log_softmax
 
-from whichtoken.estimators.text.counting import Documents, attention_shares
-from whichtoken.estimators.text.dual_ascent import ReadoutLoss, RidgeProblem, solve_values
-from whichtoken.estimators.text.values import (
-    SELECTION_RIDGE,
-    AttendedDocuments,
-    TextRecipe,
-    fit_values_and_attention,
-    information,
-    output_signs,
-    run_in_threads,
-)
+from whichtoken.display.shown import Shown
+from whichtoken.estimators.text.counting import BLOCK, Documents, attention_shares, row_blocks
 from whichtoken.theory.trained_embeddings.score_descent import ScoreDescent, Scores, schedule
 
 if TYPE_CHECKING:
     from whichtoken.estimators.text.model import TextModel
 
 Array = NDArray[np.float64]
+ReadoutLoss = Literal["logistic", "squared_hinge"]
+
+TOLERANCE = 1e-5  # gap over the objective
+MOST_PASSES = 60  # over all documents, before Newton's method takes over
+MOST_STEPS, TIGHTER = 200, 4  # steps of that, and how often it tries again with a smaller slope in view
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeProblem:
+    """One output: which documents, with which labels and weights, and where the ridge pulls to."""
+
+    shares: sparse.csr_array  # attention, (n, |S|)
+    rows: NDArray[np.int64]  # documents that take part
+    signs: Array  # -1 or +1, (n,)
+    bounds: Array  # C times the weight of a document, (n,)
+    loss: ReadoutLoss = "logistic"
+    spread: Array | None = None  # inverse precision of the ridge, (|S| + 1,), that of c last; 1 by default
+    values: Array | None = None  # g0, (|S|,); 0 by default
+    bias: float = 0.0  # b0
+    mean: Array | None = None  # (|S|,)
+
+
+@dataclass(frozen=True, eq=False)
+class SolvedValues:
+    """Its solution."""
+
+    values: Array  # g, (|S|,)
+    bias: float
+    gap: float  # to the minimum, at most, relative to the objective
+
+
+def solve_values(problem: RidgeProblem, tolerance: float = TOLERANCE) -> SolvedValues:
+    """The minimizer, up to `tolerance` times the objective."""
+    from whichtoken.estimators.text.dual_ascent_kernels import ascend
+
+    shares, tokens = problem.shares, problem.shares.shape[1]
+    spread = np.ones(tokens + 1) if problem.spread is None else problem.spread
+    mean = np.zeros(tokens) if problem.mean is None else problem.mean
+    start = np.zeros(tokens) if problem.values is None else problem.values
+    rows = problem.rows[problem.bounds[problem.rows] > 0]
+    values = start.copy()
+    bias, gap = ascend(
+        shares.indptr.astype(np.int64), shares.indices.astype(np.int32, copy=False), shares.data, rows.copy(),
+        problem.signs, problem.bounds, spread, mean, values, problem.bias, None if problem.loss == "logistic" else True,
+        tolerance, MOST_PASSES,
+    )  # fmt: skip
+    if gap > tolerance:
+        return _newton(problem, rows, spread, mean, start, tolerance)
+    return SolvedValues(values, float(bias), float(gap))
+
+
+def loss_slopes(margins: Array, loss: ReadoutLoss) -> tuple[Array, Array]:
+    """First and second derivative of the loss in the margin."""
+    if loss == "logistic":
+        wrong = expit(-margins)
+        return np.asarray(-wrong), np.asarray(wrong * (1 - wrong))
+    return np.asarray(-2 * np.maximum(1 - margins, 0)), np.asarray(2.0 * (margins < 1))
+
+
+def _newton(
+    problem: RidgeProblem, rows: NDArray[np.int64], spread: Array, mean: Array, start: Array, tolerance: float
+) -> SolvedValues:
+    """The minimizer by a trust-region Newton method.
+
+    In z = (g - g0, c - c0) / sqrt(spread) the objective has a curvature of at least 1: |gradient|^2 / 2 bounds what is missing.
+    """
+    from scipy.optimize import minimize
+
+    shares, signs, bounds = problem.shares[rows], problem.signs[rows], problem.bounds[rows]
+    root, root_c = np.sqrt(spread[:-1]), math.sqrt(spread[-1])
+    offset = signs * (shares @ start + problem.bias)
+
+    def margins(z: Array) -> Array:  # less the offset
+        g = root * z[:-1]
+        return np.asarray(signs * (shares @ g + (root_c * z[-1] - mean @ g)))
+
+    def pull_back(slopes: Array) -> Array:
+        signed = signs * slopes
+        return np.append(root * (shares.T @ signed - mean * signed.sum()), root_c * signed.sum())
+
+    def objective(z: Array) -> tuple[float, Array]:
+        m = offset + margins(z)
+        losses = np.logaddexp(0, -m) if problem.loss == "logistic" else np.maximum(1 - m, 0) ** 2
+        return float(bounds @ losses + z @ z / 2), pull_back(bounds * loss_slopes(m, problem.loss)[0]) + z
+
+    def hessian_product(z: Array, direction: Array) -> Array:
+        curvature = bounds * loss_slopes(offset + margins(z), problem.loss)[1]
+        return pull_back(curvature * margins(direction)) + direction
+
+    z = np.zeros(len(spread))
+    options = {"gtol": math.sqrt(tolerance * objective(z)[0]) / 10, "maxiter": MOST_STEPS}
+    value, slope = np.inf, np.full(1, np.inf)
+    for _ in range(TIGHTER):
+        z = minimize(objective, z, jac=True, hessp=hessian_product, method="trust-ncg", options=options).x
+        value, slope = objective(z)
+        if slope @ slope / 2 <= tolerance * value:
+            break
+        options["gtol"] /= 100
+    g = root * z[:-1]
+    gap = float(slope @ slope / 2 / value) if value > 0 else 0.0
+    return SolvedValues(start + g, problem.bias + root_c * float(z[-1]) - float(mean @ g), gap)
+
+
+# factor of |a|^2 / 2 beside the sum of the losses; a is on a logarithmic scale, so one number fits all vocabularies
+SELECTION_RIDGE = 25.0
+
+
+@dataclass(frozen=True)
+class TextRecipe(Shown):
+    """The settings of a fit that a validation chooses."""
+
+    C: float
+    loss: ReadoutLoss
+    null: float  # mass of the null token, in units of the mean mass of a document
+    attention_step: bool  # whether attention moves once from its start
+
+
+def run_in_threads(calls: Sequence[Callable[[], Any]], jobs: int | None) -> list[Any]:
+    """Results of the calls, in threads: the work is compiled code that leaves Python to others."""
+    if len(calls) < 2 or jobs in (None, 1):
+        return [call() for call in calls]
+    from joblib import Parallel, delayed  # type: ignore[import-untyped]
+
+    return list(Parallel(n_jobs=jobs, prefer="threads")(delayed(call)() for call in calls))
+
+
+@dataclass(frozen=True, eq=False)
+class AttendedDocuments:
+    """Documents under one attention: where the values of any recipe with its null token are solved."""
+
+    documents: Documents
+    selection: Array  # relative to the start, (|S|, queries)
+    log_null: float
+    shares: sparse.csr_array  # (n, queries * |S|)
+    concentration: float  # mean of sum_s q_s^2, the size of the features, in which C is measured
+
+    @classmethod
+    def of(cls, documents: Documents, selection: Array, log_null: float) -> AttendedDocuments:
+        shares = attention_shares(documents.amounts, selection, log_null)
+        squares = np.concatenate([np.asarray(block.power(2).sum(axis=1)) for block in row_blocks(shares)])
+        return cls(documents, selection, log_null, shares, float(squares.mean()) or 1.0)
+
+    @property
+    def precision(self) -> Array:
+        """Precision of the ridge on values and bias, (queries * |S| + 1,)."""
+        return np.append(np.full(self.shares.shape[1], self.concentration), 1.0)
+
+    def problems(self, rows: NDArray[np.int64], recipe: TextRecipe) -> list[RidgeProblem]:
+        """One per output."""
+        bounds, spread = recipe.C * self.documents.weights, 1 / self.precision
+        return [
+            RidgeProblem(self.shares, rows, signs, bounds, recipe.loss, spread)
+            for signs in output_signs(self.documents)
+        ]
+
+    def scores(self, solved: Sequence[SolvedValues]) -> Scores:
+        """The model with these values."""
+        queries = self.selection.shape[1]
+        values = np.stack([output.values for output in solved], axis=1)  # (queries * |S|, outputs)
+        heads = values.reshape(queries, -1, values.shape[1]).transpose(1, 0, 2)
+        bias = np.array([output.bias for output in solved])
+        return Scores(self.selection, np.ascontiguousarray(heads), bias, self.log_null)
+
+
+def output_signs(documents: Documents) -> list[Array]:
+    """-1 and +1 for each output, (n,)."""
+    return [np.where(column > 0, 1.0, -1.0) for column in documents.targets.T]
+
+
+def fit_values(
+    attended: AttendedDocuments,
+    rows: NDArray[np.int64],
+    recipe: TextRecipe,
+    jobs: int | None = None,
+    tolerance: float = TOLERANCE,
+) -> Scores:
+    """The model with the best values for documents `rows`."""
+    calls = [partial(solve_values, problem, tolerance=tolerance) for problem in attended.problems(rows, recipe)]
+    return attended.scores(run_in_threads(calls, jobs))
+
+
+def fit_values_and_attention(
+    attended: AttendedDocuments,
+    rows: NDArray[np.int64],
+    recipe: TextRecipe,
+    ridge: float,
+    jobs: int | None = None,
+    tolerance: float = TOLERANCE,
+) -> list[Scores]:
+    """The model with the attention of the start, and, if the recipe says so, the one after a step of the attention."""
+    scores = fit_values(attended, rows, recipe, jobs, tolerance)
+    if not recipe.attention_step:
+        return [scores]
+    documents, selection = attended.documents, step_attention(attended, rows, scores, recipe.loss, ridge)
+    del attended  # its shares are most of the memory of a fit: free them, where nobody else needs them, before the next
+    moved = AttendedDocuments.of(documents, selection, scores.log_null)
+    return [scores, fit_values(moved, rows, recipe, jobs, tolerance)]
+
+
+def step_attention(
+    attended: AttendedDocuments, rows: NDArray[np.int64], scores: Scores, loss: ReadoutLoss, ridge: float
+) -> Array:
+    """Selection scores after one step of the attention: Newton's, with the diagonal of the Gauss-Newton matrix.
+
+    f = sum_s q_s g_s has the slope q_s (g_s - f) in a_s, whatever the null token takes.
+    """
+    slope, curvature = np.zeros((2, len(scores.selection)))
+    values, documents = scores.values[:, 0], attended.documents  # (|S|, outputs)
+    signs = np.stack(output_signs(documents), axis=1)
+    for first in range(0, len(rows), BLOCK):
+        some = rows[first : first + BLOCK]
+        shares = attended.shares[some]
+        outputs = shares @ values
+        slopes, bends = loss_slopes(signs[some] * (outputs + scores.bias), loss)
+        slopes, bends = (part * documents.weights[some, None] for part in (slopes * signs[some], bends))
+        slope += (values * (shares.T @ slopes)).sum(axis=1) - shares.T @ (slopes * outputs).sum(axis=1)
+        squares = shares.power(2).T
+        curvature += (values**2 * (squares @ bends) - 2 * values * (squares @ (bends * outputs))).sum(axis=1)
+        curvature += squares @ (bends * outputs**2).sum(axis=1)
+    return np.asarray(attended.selection - (slope / (np.maximum(curvature, 0) + ridge))[:, None])
+
+
+def information(
+    shares: sparse.csr_array, scores: Scores, documents: Documents, recipe: TextRecipe, mean: Array
+) -> Array:
+    """Curvature that the losses give to each value and to the output at the mean attention, (|S| + 1, outputs).
+
+    Shares are taken relative to the mean: what all documents have in common belongs to the output at the mean.
+    """
+    total = np.zeros((shares.shape[1] + 1, documents.outputs))
+    signs, bounds = np.stack(output_signs(documents), axis=1), recipe.C * documents.weights
+    for first in range(0, shares.shape[0], BLOCK):
+        some = slice(first, first + BLOCK)
+        part = shares[some]
+        margins = signs[some] * (part @ scores.values[:, 0] + scores.bias)
+        bends = bounds[some, None] * loss_slopes(margins, recipe.loss)[1]
+        whole = bends.sum(axis=0)
+        total[:-1] += part.power(2).T @ bends - 2 * mean[:, None] * (part.T @ bends) + mean[:, None] ** 2 * whole
+        total[-1] += whole
+    return total
+
+
 Rows = NDArray[np.int64]
 Splits = list[tuple[Rows, Rows]]
 
@@ -195,16 +443,14 @@ def _clearly_positive(differences: Array) -> bool:
     return bool(differences.mean() > differences.std() / np.sqrt(len(differences)))
 
 
-def _with(recipe: TextRecipe, name: Literal["C", "null"], value: float) -> TextRecipe:
-    return replace(recipe, C=value) if name == "C" else replace(recipe, null=value)
-
-
 def _descend_grid(trials: Trials, recipe: TextRecipe, name: Literal["C", "null"], grid: Sequence[float]) -> TextRecipe:
     """The recipe with the smallest held-out loss along a grid, from its start downhill, two trials at a time."""
     low = grid.index(getattr(recipe, name)) if getattr(recipe, name) in grid else 0
     high = min(low + 1, len(grid) - 1)
     while True:
-        recipes = [_with(recipe, name, value) for value in grid[low : high + 1]]
+        recipes = [
+            replace(recipe, C=value) if name == "C" else replace(recipe, null=value) for value in grid[low : high + 1]
+        ]
         best = trials.best(recipes, thorough=False)
         if best == recipes[0] and low > 0:
             low = max(low - 2, 0)

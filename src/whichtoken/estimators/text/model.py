@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from whichtoken.errors import UsageError
 from whichtoken.estimators import model_folder as stored
 from whichtoken.estimators.model_folder import OpenedFolder
 from whichtoken.estimators.text.counting import (
+    BLOCK,
     CallableTokenizer,
     FileTokenizer,
     Tokenizer,
@@ -26,31 +28,28 @@ from whichtoken.estimators.text.counting import (
     check_fitted,
     count_documents,
 )
-from whichtoken.estimators.text.dual_ascent import ReadoutLoss
 from whichtoken.estimators.text.learning import Choice, Memory, decide
 from whichtoken.reading import shown
+from whichtoken.theory.trained_embeddings.decisions import OUT_OF_REACH, Certificate, certify, minimal_deletions
 from whichtoken.theory.trained_embeddings.score_descent import Scores
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from whichtoken.estimators.text.explanation import Explanation
+    from whichtoken.estimators.text.explanation import TextExplanation
 
 Array = NDArray[np.float64]
 
 KIND = "text-classifier"
-SETTINGS = (
-    "ngram_range", "min_df", "stemmer", "sublinear_tf", "use_idf", "C", "null", "loss", "attention_C", "n_queries", "dim",
-    "max_epochs", "batch_size", "min_class",
-)  # fmt: skip
-SWITCHES = ("sublinear_tf", "use_idf")
+# parameters that a saved model does not keep: they are part of its tokenizer, or belong to the fit
+NOT_STORED = ("analyzer", "stop_words", "word_pieces", "cv", "class_weight", "n_jobs", "verbose", "random_state")
 STATISTICS = ("counts", "shares", "sizes")
 # names of settings in folders of version 0.2
 RENAMED = {"ngrams": "ngram_range", "least_count": "min_df", "sublinear": "sublinear_tf", "idf": "use_idf"}
 
 
-class TextModel:
-    """The half of `TextClassifier` that needs no scikit-learn, which takes longer to load than a sentence to explain."""
+class FittedText:
+    """What a fit on texts leaves; apart from the parameters, as a dataclass would take these for some."""
 
     classes_: NDArray[Any]
     selection_: Array  # (|S|, n_queries)
@@ -65,54 +64,33 @@ class TextModel:
     _statistics: tuple[Array, ...]  # by token and class: counts, shares of documents; by class: documents
     _memory: Memory | None  # for partial_fit; None with several queries or embeddings
 
-    def __init__(
-        self,
-        *,
-        analyzer: Callable[[str], Sequence[str]] | str | Path | None = None,
-        ngram_range: tuple[int, int] = (1, 1),
-        min_df: int = 2,
-        stop_words: Sequence[str] = (),
-        stemmer: str | None = None,
-        word_pieces: str | Path | Sequence[str] | None = None,
-        sublinear_tf: bool = True,
-        use_idf: bool = True,
-        C: float | Literal["auto"] = "auto",
-        null: float | Literal["auto"] = "auto",
-        loss: Literal["auto", "logistic", "squared_hinge"] = "auto",
-        attention_C: float = 1.0,
-        n_queries: int = 1,
-        dim: int | None = None,
-        max_epochs: int = 8,
-        batch_size: int = 256,
-        cv: Any = 5,
-        min_class: int = 1,
-        class_weight: dict[Any, float] | str | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.analyzer = analyzer
-        self.ngram_range = ngram_range
-        self.min_df = min_df
-        self.stop_words = stop_words
-        self.stemmer = stemmer
-        self.word_pieces = word_pieces
-        self.sublinear_tf = sublinear_tf
-        self.use_idf = use_idf
-        self.C = C
-        self.null = null
-        self.loss = loss
-        self.attention_C = attention_C
-        self.n_queries = n_queries
-        self.dim = dim
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.cv = cv
-        self.min_class = min_class
-        self.class_weight = class_weight
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TextModel(FittedText):
+    """The half of `TextClassifier` that needs no scikit-learn, which takes longer to load than a sentence to explain."""
+
+    analyzer: Callable[[str], Sequence[str]] | str | Path | None = None
+    ngram_range: tuple[int, int] = (1, 1)
+    min_df: int = 2
+    stop_words: Sequence[str] = ()
+    stemmer: str | None = None
+    word_pieces: str | Path | Sequence[str] | None = None
+    sublinear_tf: bool = True
+    use_idf: bool = True
+    C: float | Literal["auto"] = "auto"
+    null: float | Literal["auto"] = "auto"
+    loss: Literal["auto", "logistic", "squared_hinge"] = "auto"
+    attention_C: float = 1.0  # noqa: N815  scikit-learn has C
+    n_queries: int = 1
+    dim: int | None = None
+    max_epochs: int = 8
+    batch_size: int = 256
+    cv: Any = 5
+    min_class: int = 1
+    class_weight: dict[Any, float] | str | None = None
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     def decision_function(self, X: Any) -> Array:
         """f + b: (n,) for two classes, positive for the second; otherwise (n, n_classes)."""
@@ -128,7 +106,7 @@ class TextModel:
         """Probabilities of the classes, (n, n_classes), calibrated on the held-out documents of the fit."""
         return self._probabilities(self._outputs(count_documents(self, X)))
 
-    def explain(self, X: Any) -> list[Explanation]:
+    def explain(self, X: Any) -> list[TextExplanation]:
         """Why each document gets its label, and what would change it; exact, without sampling."""
         from whichtoken.estimators.text.explanation import explain
 
@@ -137,8 +115,6 @@ class TextModel:
 
     def counterfactuals(self, X: Any) -> list[list[str]]:
         """For each document the smallest set of tokens whose deletion changes its label; empty if none does."""
-        from whichtoken.estimators.text.explanation import flipping_sets
-
         found, names = flipping_sets(self, count_documents(self, X)), self.token_names_
         return [[names[token] for token in tokens] for tokens in found]
 
@@ -148,9 +124,21 @@ class TextModel:
         -1 says that no number can. Lower bounds for `sublinear_tf=True`, exact numbers otherwise; in both cases fewer changes
         cannot change the label.
         """
-        from whichtoken.estimators.text.explanation import certificates
+        import pandas as pd
 
-        return certificates(self, count_documents(self, X))
+        counts = count_documents(self, X)
+        if (counts.data != np.floor(counts.data)).any():
+            raise ValueError(
+                "X holds fractions; a certificate speaks of whole occurrences, so counts must be whole numbers"
+            )
+        amounts, most = self._amounts(counts), np.iinfo(np.int64).max
+        kinds = [name for name in Certificate.__dataclass_fields__ if name != "decisions"]
+        fewest = np.full((counts.shape[0], len(kinds)), most)
+        for values, bias, rows in _duels(self, counts):
+            duel = certify(counts[rows], self.selection_[:, 0], values, bias, amounts[rows].data, self.log_null_)
+            numbers = np.stack([getattr(duel, kind) for kind in kinds], axis=1)
+            fewest[rows] = np.minimum(fewest[rows], np.where(numbers == OUT_OF_REACH, most, numbers))
+        return pd.DataFrame(np.where(fewest == most, OUT_OF_REACH, fewest), columns=kinds)
 
     def export(self, kind: Literal["json", "sql"] = "json") -> str:
         """The scorer as JSON, or as a SQL query on a table `token_counts(document, token, count)`."""
@@ -162,7 +150,9 @@ class TextModel:
         """Write a model folder: arrays as safetensors, the rest as JSON; word pieces and tokenizers files travel with it."""
         check_fitted(self)
         parameters: dict[str, Any] = {
-            "settings": {name: getattr(self, name) for name in SETTINGS},
+            "settings": {
+                name: getattr(self, name) for name in signature(TextModel).parameters if name not in NOT_STORED
+            },
             "classes": stored.classes_as_json(self.classes_),
             "choice": {**asdict(self.choice_), "C": str(self.choice_.C)},
             # may be -inf, which JSON cannot say
@@ -184,28 +174,26 @@ class TextModel:
             raise UsageError(
                 f"{shown(str(folder))} was fitted with an analyzer function, which cannot be saved; load it with analyzer="
             )
+        from whichtoken.estimators.schemas import TextParameters, check_names, stored_settings
+
         with stored.stored_fields(folder):
-            parts = stored.section(
-                "parameters", parameters, ["settings", "classes", "choice", "log_null", "tokens", "tokenizer"]
-            )
-            model = cls(**stored.section("settings", _renamed_settings(parts["settings"]), SETTINGS))
+            parts = TextParameters.of(parameters)
+            settings = stored_settings(TextModel, NOT_STORED).of(_renamed_settings(parts.settings), "settings")
+            model = cls(**dict(settings))
             model._check_parameters()
-            for name in SWITCHES:
-                if not isinstance(getattr(model, name), bool):
-                    raise UsageError(f"'{name}' is neither true nor false")
-            model.classes_ = stored.classes_from_json(parts["classes"])
-            model.choice_, model.log_null_ = _choice(parts["choice"]), float(parts["log_null"])
+            model.classes_ = stored.classes_from_json(dict(parts.classes))
+            model.choice_, model.log_null_ = Choice(**dict(parts.choice)), parts.log_null
             if np.isnan(model.log_null_) or model.log_null_ == np.inf:
                 raise UsageError(f"'log_null' is {model.log_null_}, not a finite number or -inf")
-            described = parts["tokenizer"]
-            names = tuple(stored.texts("tokens", parts["tokens"], unique=described is not None))
+            names = tuple(parts.tokens)
             _set_arrays(model, len(names), tensors)
-            if described is None:
+            if parts.tokenizer is None:
                 model.n_features_in_ = len(names)
                 if names != tuple(map(str, range(len(names)))):
                     model.feature_names_in_ = np.array(names, dtype=object)
                 return model
-            tokenizer = _rebuild(described, analyzer, model)
+            check_names("tokens", parts.tokens, len(names))
+            tokenizer = _rebuild(parts.tokenizer, analyzer, model)
             if not isinstance(tokenizer, FileTokenizer) and names != _sorted_names(names, model.ngram_range[1]):
                 raise UsageError("'tokens' are not in their order")
             model._vocabulary, model.vocabulary_ = Vocabulary(tokenizer, names), names
@@ -266,23 +254,7 @@ def _renamed_settings(settings: Any) -> Any:
     if not isinstance(settings, dict):
         return settings
     found = {RENAMED.get(name, name): value for name, value in settings.items()}
-    sizes = found["ngram_range"]
-    return found | {"ngram_range": (1, sizes) if "ngrams" in settings else tuple(sizes)}
-
-
-def _choice(described: Any) -> Choice:
-    part = stored.section("choice", described, [field.name for field in fields(Choice)])
-    C = float(part["C"])  # may be infinite, which JSON cannot say
-    if not C > 0:
-        raise UsageError(f"'C' is {C}, not above 0")
-    if part["loss"] not in get_args(ReadoutLoss):
-        raise UsageError(f"'loss' is {part['loss']!r}, not one of {', '.join(get_args(ReadoutLoss))}")
-    if not isinstance(part["attention_step"], bool):
-        raise UsageError("'attention_step' is neither true nor false")
-    null = stored.number("null", part["null"], 0, include_low=True)
-    temperature = stored.number("temperature", part["temperature"], 0)
-    losses = {name: stored.number("losses", loss, 0, include_low=True) for name, loss in part["losses"].items()}
-    return Choice(C, part["loss"], null, part["attention_step"], temperature, losses)
+    return found | ({"ngram_range": (1, settings["ngrams"])} if "ngrams" in settings else {})
 
 
 def _set_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]]) -> None:
@@ -325,22 +297,14 @@ def _describe(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _rebuild(described: Any, analyzer: Callable[[str], Sequence[str]] | None, model: TextModel) -> Tokenizer:
-    match described["kind"]:
+    match described.kind:
         case "words":
-            stored.section("tokenizer", described, ["kind", "stop_words", "stemmer", "word_pieces"])
-            # lists, never names of files: nothing outside the folder is opened
-            model.stop_words = stored.texts("stop_words", described["stop_words"], unique=False)
-            model.word_pieces = stored.texts("word_pieces", described["word_pieces"], unique=False) or None
-            if described["stemmer"] != model.stemmer:
+            model.stop_words, model.word_pieces = described.stop_words, described.word_pieces or None
+            if described.stemmer != model.stemmer:
                 raise UsageError("'stemmer' is not the same in 'settings' and 'tokenizer'")
             return TextPipeline(model.word_pieces, model.stop_words, stemmer=model.stemmer, least_count=1)
         case "file":
-            stored.section("tokenizer", described, ["kind", "json"])
-            return FileTokenizer.parse(described["json"])
-        case "callable":
-            stored.section("tokenizer", described, ["kind"])
-        case _:
-            raise UsageError("'tokenizer' is of an unknown kind")
+            return FileTokenizer.parse(described.json_)
     assert analyzer is not None
     model.analyzer = analyzer
     return CallableTokenizer(analyzer)
@@ -394,3 +358,36 @@ def _as_sql(model: TextModel) -> str:
         f"SELECT document, SUM(share * value) / ({null!r} + SUM(share)) + ({float(model.intercept_[0])!r}) AS decision\n"
         "FROM shares GROUP BY document"
     )
+
+
+def flipping_sets(model: TextModel, counts: sparse.csr_array) -> list[NDArray[np.int64]]:
+    """Columns of the smallest set of tokens of each document whose deletion changes its label; empty if none does."""
+    amounts = model._amounts(counts)
+    found: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * counts.shape[0]
+    for values, bias, rows in _duels(model, counts):
+        flips = minimal_deletions(
+            counts[rows], model.selection_[:, 0], values, bias, amounts[rows].data, model.log_null_
+        )
+        for place, row in enumerate(rows):
+            size = flips.sizes[place]
+            if size != OUT_OF_REACH and (not len(found[row]) or size < len(found[row])):
+                found[row] = flips.of(place)
+    return found
+
+
+def _duels(model: TextModel, counts: sparse.csr_array) -> list[tuple[Any, float, NDArray[np.int64]]]:
+    """Values and bias of the winner against each rival, and the documents that the duel is about, some at a time."""
+    if model.selection_.shape[1] > 1:
+        raise ValueError(f"n_queries={model.n_queries}: counterfactuals are exact for one query only")
+    values, bias = model.values_[:, 0], model.intercept_
+    duels = []
+    if values.shape[1] == 1:
+        duels.append((values[:, 0], float(bias[0]), np.arange(counts.shape[0])))
+    else:
+        winner = decide(model._outputs(counts))
+        for k in np.unique(winner):
+            for rival in range(values.shape[1]):
+                if rival != k:
+                    rows = np.flatnonzero(winner == k)
+                    duels.append((values[:, k] - values[:, rival], float(bias[k] - bias[rival]), rows))
+    return [(v, b, part) for v, b, rows in duels for part in np.array_split(rows, range(BLOCK, len(rows), BLOCK))]

@@ -17,7 +17,7 @@ from scipy import sparse
 from scipy.special import log_expit
 
 from whichtoken.attention import pool_gradient, softmax_pool
-from whichtoken.datasets.token_counts import as_counts, as_signs
+from whichtoken.datasets.token_counts import as_counts, as_signs, row_maxima, stored_rows
 from whichtoken.display.shown import Shown
 
 # what the package does not export itself
@@ -499,17 +499,3 @@ def token_sets(counts: sparse.csr_array, chosen: NDArray[np.bool_]) -> sparse.cs
     sets = sparse.csr_array(flags, counts.shape)
     sets.eliminate_zeros()
     return sets
-
-
-def stored_rows(counts: sparse.csr_array) -> NDArray[np.int64]:
-    """Row of each stored entry, (nnz,)."""
-    return np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-
-
-def row_maxima(entries: Vector, indptr: NDArray[Any]) -> Vector:
-    """Largest entry of each row, -inf for empty ones, (n,)."""
-    filled = np.diff(indptr) > 0
-    maxima = np.full(len(filled), -np.inf)
-    if filled.any():
-        maxima[filled] = np.maximum.reduceat(entries, indptr[:-1][filled])
-    return maxima

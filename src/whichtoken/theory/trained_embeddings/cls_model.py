@@ -145,6 +145,8 @@ class ClsGradient(Shown):
 class ClsAttention(ClsModel):
     """f(X) = softmax(p^T E_X^T) E_X v: attention of one query over the tokens of a document.
 
+    Reach for it to study or train the model of the paper itself; for texts of your own, `TextClassifier` is the one.
+
     A document is its token counts: no tensor of shape batch x length x d is ever made. Model (1) of Wu, Shevchenko, Oymak,
     Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens.
 

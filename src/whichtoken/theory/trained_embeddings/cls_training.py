@@ -22,7 +22,7 @@ from numba import njit, prange
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from whichtoken.memory import require_memory
+from whichtoken.machine import require_memory
 from whichtoken.theory.trained_embeddings.cls_model import (
     ClsAttention,
     ClsModel,
@@ -404,7 +404,7 @@ def adamw_epoch(
     partial_p, partial_v = np.empty((BLOCKS, d), dtype=E.dtype), np.empty((BLOCKS, d), dtype=E.dtype)
     old_p, old_v = np.empty_like(p), np.empty_like(v)
     fill_table(table, rule, -1, len(rule.sizes), False)
-    _skip_rows(embeddings, schedule.before, table, rule)
+    skip_rows(embeddings, schedule.before, table, rule)
     loss = 0.0
     for step in range(len(rule.sizes)):
         first, last = schedule.bounds[step], schedule.bounds[step + 1]
@@ -435,7 +435,8 @@ def adamw_epoch(
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _skip_rows(embeddings: Moments, before: NDArray[np.int32], table: Floats, rule: Rule) -> None:
+def skip_rows(embeddings: Moments, before: NDArray[np.int32], table: Floats, rule: Rule) -> None:
+    """Move every row ahead to the batch that first touches it."""
     for token in prange(len(before)):
         if before[token]:
             skip(

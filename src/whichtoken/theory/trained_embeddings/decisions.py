@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from whichtoken.checks import as_csr
+from whichtoken.datasets.token_counts import row_maxima, stored_rows
 from whichtoken.display.shown import Shown
-from whichtoken.theory.trained_embeddings.attention import row_maxima, stored_rows
 
 # what the package does not export itself
 __all__ = ["Certificate", "Flips"]

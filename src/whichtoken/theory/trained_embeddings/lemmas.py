@@ -33,15 +33,13 @@ from scipy.special import logsumexp
 
 from whichtoken.attention.losses import log_logistic
 from whichtoken.checks import check_count, check_range
-from whichtoken.datasets.token_counts import as_counts, as_signs
+from whichtoken.datasets.token_counts import as_counts, as_signs, row_maxima, stored_rows
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.theory.trained_embeddings.attention import (
     TokenClasses,
     attend,
-    row_maxima,
     signed_frequency,
-    stored_rows,
     token_classes,
     token_sets,
 )

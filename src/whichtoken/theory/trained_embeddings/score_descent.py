@@ -15,7 +15,6 @@ S       vocabulary; H queries, K outputs
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -79,15 +78,10 @@ class ScoreDescent:
         """The model as it is now, a copy."""
         return Scores(self.selection.copy(), self.values.copy(), self.bias.copy())
 
-    def fit(
-        self, amounts: sparse.csr_array, targets: Array, weights: Array, epochs: int, batch: int,
-        after: Callable[[int], bool] | None = None,
-    ) -> Self:  # fmt: skip
-        """Train with a step length that falls to zero like a cosine; `after(epoch)` may end it by returning True."""
+    def fit(self, amounts: sparse.csr_array, targets: Array, weights: Array, epochs: int, batch: int) -> Self:
+        """Train with a step length that falls to zero like a cosine."""
         for epoch in range(epochs):
             self.epoch(amounts, targets, weights, batch, (1 + np.cos(np.pi * epoch / epochs)) / 2)
-            if after is not None and after(epoch):
-                break
         return self
 
     def epoch(self, amounts: sparse.csr_array, targets: Array, weights: Array, batch: int, factor: float = 1.0) -> None:
@@ -110,6 +104,3 @@ def schedule(documents: int, epochs: int, batch: int) -> tuple[int, int]:
     size = int(np.clip(documents // 32, 1, batch))
     steps = -(-documents // size)
     return max(epochs, -(-LEAST_STEPS // steps)), size
-
-
-# no `ninf`: minus infinity stands for the null token that is not there

@@ -15,6 +15,7 @@ Array = NDArray[np.float64]
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-10
 
 
+# no `ninf`: minus infinity stands for the null token that is not there
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp", "nsz"})
 def run_epoch(
     indptr: Any, indices: Any, data: Any, targets: Array, weights: Array, order: Any, batch: int,

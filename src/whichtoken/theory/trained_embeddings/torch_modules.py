@@ -17,6 +17,8 @@ PADDING = -1
 class ClsAttentionModule(nn.Module):
     """f(X) = softmax(p^T E_X^T) E_X v, equation (1) of Wu, Shevchenko, Oymak, Mondelli: the textbook form, on padded token ids.
 
+    Reach for it to train the model with torch, on a GPU or beside other layers, or to check the fast one against it.
+
     Parameters
     ----------
     model : ClsAttention
@@ -56,6 +58,8 @@ class ClsAttentionModule(nn.Module):
 
 class TwoLayerAttentionModule(ClsAttentionModule):
     """The two-layer model in torch: attention behind LayerNorm(softmax(E_X E_X^T) E_X + E_X), equation (36) of the same paper.
+
+    Reach for it, as for `ClsAttentionModule`, where one layer is not enough.
 
     Parameters
     ----------

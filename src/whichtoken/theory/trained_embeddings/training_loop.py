@@ -33,6 +33,8 @@ Optimizer = Literal["adamw", "sgd", "gd"]
 class TrainingPlan(Shown):
     """A training procedure; the defaults are those of Wu, Shevchenko, Oymak, Mondelli for the reviews (appendix E).
 
+    Reach for it to train `<cls>` attention as the paper does, or with one thing of that changed.
+
     Parameters
     ----------
     optimizer : {"adamw", "sgd", "gd"}, default="adamw"
@@ -169,6 +171,8 @@ class History(Shown):
 @dataclass(frozen=True)
 class Safeguards(Shown):
     """What watches a run.
+
+    Reach for it when a training run is long: it stops by itself, keeps the best parameters and survives a kill.
 
     Parameters
     ----------

@@ -27,6 +27,7 @@ from whichtoken.theory.trained_embeddings.cls_training import (
     check_guards,
     fill_table,
     skip,
+    skip_rows,
     training_documents,
     update_vector,
 )
@@ -293,7 +294,8 @@ class TwoLayerAdamW(ClsAdamW):
         embeddings, cls, value = self.moments
         steps = len(rule.sizes)
         table = np.empty((steps + 1, 7))
-        skip_first_steps(embeddings, schedule.before, table, rule)
+        fill_table(table, rule, -1, steps, False)
+        skip_rows(embeddings, schedule.before, table, rule)
         loss = 0.0
         for step in range(steps):
             batch = order[schedule.starts[step] : schedule.starts[step + 1]]
@@ -306,18 +308,6 @@ class TwoLayerAdamW(ClsAdamW):
                 update_vector(*value, gradient.value[None], rule, step)
             loss += gradient.loss
         return loss / steps
-
-
-@njit(cache=True, nogil=True)
-def skip_first_steps(embeddings: Moments, before: NDArray[np.int32], table: NDArray[np.float64], rule: Rule) -> None:
-    """Move every row ahead to the batch that first touches it."""
-    fill_table(table, rule, -1, len(rule.sizes), False)
-    for token in range(len(before)):
-        if before[token]:
-            skip(
-                embeddings.parameter[token], embeddings.mean[token], embeddings.square[token],
-                table, rule, -1, before[token],
-            )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)

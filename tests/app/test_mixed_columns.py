@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from whichtoken.app.readers.columns import ColumnEncoding, ColumnReader, without_gaps
+from whichtoken.app.readers import ColumnEncoding, ColumnReader, without_gaps
 from whichtoken.errors import UsageError
 from whichtoken.tables import stream_table
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from whichtoken.app.readers.bags import read_bags
+from whichtoken.app.readers import read_bags
 from whichtoken.errors import UsageError
 
 
@@ -116,6 +116,6 @@ def test_unreadable_files(tmp_path, pilot):
     ],
 )
 def test_labels_become_numbers_only_if_they_are_written_as_numbers(labels, expected):
-    from whichtoken.app.readers.bags import as_int_if_integral
+    from whichtoken.app.readers import as_int_if_integral
 
     assert as_int_if_integral(labels).tolist() == expected

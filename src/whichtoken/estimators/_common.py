@@ -1,0 +1,165 @@
+"""What the estimators share: labels as codes, splits that keep clusters whole, and the table that a notebook shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+from scipy.special import expit
+
+from whichtoken.display.shown import facts_html
+from whichtoken.display.text import counted
+
+
+def check_labels(y: ArrayLike, samples: int | None = None) -> NDArray[Any]:
+    """Labels of one type, (n,); `samples` of them, if that is known."""
+    from sklearn.utils import assert_all_finite, column_or_1d
+    from sklearn.utils.multiclass import check_classification_targets
+
+    if y is None:
+        raise ValueError("y=None: this estimator requires y to be passed, but the target y is None")
+    # numpy would silently turn numbers beside texts into texts
+    kinds = {isinstance(label, str) for label in np.ravel(np.asarray(y, dtype=object)).tolist()}
+    if len(kinds) > 1:
+        raise ValueError("y mixes text with other types; labels must all be text or all be numbers")
+    labels = column_or_1d(np.asarray(y), warn=True)
+    if samples is not None and len(labels) != samples:
+        raise ValueError(f"y has {len(labels)} labels for {samples} samples; there must be one for each")
+    assert_all_finite(labels, input_name="y")
+    check_classification_targets(labels)
+    return np.asarray(labels)
+
+
+def encode_labels(y: ArrayLike, samples: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Sorted classes (k,) and the place of each label among them (n,); at least two classes."""
+    classes, codes = np.unique(check_labels(y, samples), return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"y has one class only, {classes.tolist()[0]!r}; a classifier needs at least two")
+    return classes, codes
+
+
+def checked_clusters(groups: ArrayLike | None, samples: int) -> NDArray[Any] | None:
+    """Names of what belongs together, one for each sample."""
+    if groups is None:
+        return None
+    names = np.asarray(groups)
+    if names.shape != (samples,):
+        raise ValueError(f"groups of shape {names.shape} must have one entry for each of the {samples} samples")
+    return names
+
+
+Array = NDArray[np.float64]
+
+
+def signs_of(codes: NDArray[np.intp], classes: int) -> list[Array]:
+    """Targets -1 and +1 of each score, (n,) each."""
+    positives = range(1, 2) if classes == 2 else range(classes)
+    return [np.where(codes == code, 1.0, -1.0) for code in positives]
+
+
+def predicted(scores: Array, classes: NDArray[Any]) -> NDArray[Any]:
+    """Labels (n,) of scores (n,) or (n, n_classes)."""
+    codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+    return np.asarray(classes[codes])
+
+
+def probabilities(scores: Array) -> Array:
+    """Probabilities (n, n_classes) of scores (n,) or (n, n_classes)."""
+    if scores.ndim == 1:
+        return np.stack([expit(-scores), expit(scores)], axis=1)
+    # normalized in logarithms: a sample that every class rejects firmly must not become 0 / 0
+    logs = -np.logaddexp(0, -scores)
+    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+
+TRIES = 50  # of which the most even one is taken
+
+
+def stratified_folds(
+    labels: NDArray[Any], folds: int, clusters: NDArray[Any] | None, seed: int
+) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Rows to train on and rows to test on, for each fold."""
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+    kind = StratifiedKFold if clusters is None else StratifiedGroupKFold
+    yield from kind(folds, shuffle=True, random_state=seed).split(labels, labels, clusters)
+
+
+def stratified_clusters(
+    labels: NDArray[Any], clusters: NDArray[np.intp], test: int, share: float, seed: int, least: int
+) -> NDArray[np.bool_]:
+    """Rows of `test` whole clusters that hold all classes, if some do, and of each class about this share; as booleans, (n,).
+
+    At least `least` rows of each class are left, where that can be.
+    """
+    codes, kinds = (np.unique(values, return_inverse=True)[1] for values in (clusters, labels))
+    count, total = int(codes.max()) + 1, np.bincount(kinds)
+    table = csr_array((np.ones(len(codes)), (codes, kinds)), shape=(count, len(total)))
+    rarest = np.full(count, len(total))
+    np.minimum.at(rarest, codes, np.argsort(np.argsort(total, kind="stable"))[kinds])
+    rng = np.random.default_rng(seed)
+    best, best_cost = np.empty(0, np.bool_), (np.inf, np.inf)
+    for _ in range(TRIES):
+        order = np.lexsort((rng.random(count), rarest))  # clusters of one kind are neighbors; each n-th is taken
+        taken = np.diff(np.floor(np.arange(count + 1) * (test / count) + rng.random())) > 0
+        chosen = np.zeros(count, np.bool_)
+        chosen[order[taken]] = True
+        held = chosen.astype(np.float64) @ table
+        lost = int(((held == 0) | (total - held < least)).sum())
+        cost = (lost, float(np.abs(held / total - share).sum()))
+        if 0 < chosen.sum() < count and cost < best_cost:
+            best, best_cost = chosen, cost
+    return np.asarray(best[codes])
+
+
+# fitted attributes, in the order in which they are shown
+SHOWN = {
+    "classes_": "classes",
+    "n_features_in_": "features",
+    "pooling_": "pooling",
+    "selected_groups_": "selected groups",
+    "comparison_": "why these groups",
+    "n_iter_": "steps",
+    "choice_": "choice",
+}
+
+
+class FittedSummary:
+    """Adds a table of what was fitted to the HTML of an estimator; before the fit nothing is added."""
+
+    if TYPE_CHECKING:  # of scikit-learn's BaseEstimator
+
+        def _repr_html_inner(self) -> str: ...
+
+        def _repr_mimebundle_(self, **options: Any) -> dict[str, str]: ...
+
+    else:
+
+        def _repr_html_inner(self):
+            return super()._repr_html_inner() + self._fitted_html()
+
+        def _repr_mimebundle_(self, **options):
+            bundle = super()._repr_mimebundle_(**options)
+            return bundle | {kind: part + self._fitted_html() for kind, part in bundle.items() if kind == "text/html"}
+
+    def _fitted_html(self) -> str:
+        if not hasattr(self, "choice_"):
+            return ""
+        return facts_html(f"Fitted {type(self).__name__}", self._fitted_facts())
+
+    def _fitted_facts(self) -> dict[str, object]:
+        """Names and values of the table."""
+        found = {words: getattr(self, name) for name, words in SHOWN.items() if getattr(self, name, None) is not None}
+        if "classes" in found:
+            names = [str(label) for label in np.asarray(found["classes"]).tolist()]
+            found["classes"] = ", ".join(names) if len(names) <= 8 else counted(len(names), "class")
+        return found
+
+
+def plain_label(value: Any) -> Any:
+    """A label as JSON knows it."""
+    return value.item() if isinstance(value, np.generic) else value
