@@ -14,7 +14,7 @@ from whichtoken.app.readers.bags import BagRoles, as_int_if_integral, read_bag_r
 from whichtoken.app.readers.columns import ColumnEncoding, ColumnReader, MixedColumns
 from whichtoken.attention import RaggedArray
 from whichtoken.datasets.review_files import has_label, label_names, text_values
-from whichtoken.errors import UsageError
+from whichtoken.errors import ColumnError, UsageError
 from whichtoken.estimators.model_folder import OpenedFolder, stored_fields
 from whichtoken.reading import shown
 from whichtoken.tables import TableForm, check_columns, read_table
@@ -48,7 +48,7 @@ class Applied:
             return np.arange(len(self.table))
         rows = np.flatnonzero([has_label(value) for value in self.table[column]])
         if not len(rows):
-            raise UsageError(f"{shown(self.path)}: no row has a label in column '{shown(column)}'")
+            raise ColumnError(f"{shown(self.path)}: no row has a label in column '{shown(column)}'", column)
         return rows
 
     def labels(self, column: str, rows: NDArray[np.intp]) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from whichtoken.checks import check_count
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import visible
-from whichtoken.errors import UsageError
+from whichtoken.errors import ColumnError, UsageError
 from whichtoken.reading import BLOCK, read_text, readable, reason, shown
 from whichtoken.tables import column_names, stream_table
 
@@ -178,7 +178,7 @@ def label_names(path: Path, values: Any, column: str, first: int) -> list[str]:
     names = []
     for i, value in enumerate(values):
         if not has_label(value):
-            raise UsageError(f"{shown(path)}: row {first + i + 1} has no label in column '{shown(column)}'")
+            raise ColumnError(f"{shown(path)}: row {first + i + 1} has no label in column '{shown(column)}'", column)
         whole = isinstance(value, float) and value.is_integer()
         names.append(str(int(value)) if whole else str(value).strip())
     return names
@@ -241,7 +241,7 @@ def text_values(path: Path, values: Any, column: str, first: int) -> list[str]:
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             cell = f"{visible(repr(text)[:60])} in column '{shown(column)}'"
-            raise UsageError(f"{shown(path)}: row {first + i + 1} holds {cell}; texts are expected")
+            raise ColumnError(f"{shown(path)}: row {first + i + 1} holds {cell}; texts are expected", column)
     return texts  # type: ignore[no-any-return]
 
 

@@ -24,6 +24,11 @@ def console() -> Console:
     return Console(width=None if "COLUMNS" in os.environ else WIDTH, soft_wrap=True)
 
 
+def say(sentence: object, style: str = "") -> None:
+    """Print a sentence, safe for texts from data; a terminal breaks it between words."""
+    console().print(printable(sentence, style), highlight=False)
+
+
 def table(*columns: str, title: str | None = None) -> Any:
     """An empty table with these headings, without markup; cells that are too wide are folded."""
     from rich import box

@@ -93,7 +93,7 @@ def test_needed_samples_give_the_target_error(with_target):
     again = sparse_tokens.plan(**ONE, dim=300, samples=needed)
     assert again.attention.error == pytest.approx(0.05, rel=0.03)
     assert with_target.pooled.samples_needed is None
-    assert any("pooled does not reach 0.05" in warning for warning in with_target.warnings)
+    assert any("mean pooling does not reach an error of 0.05" in warning for warning in with_target.warnings)
 
 
 @pytest.mark.slow

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.models import OptionInfo
 
 from whichtoken.display.text import visible
-from whichtoken.errors import UsageError
+from whichtoken.errors import ColumnError, UsageError
 from whichtoken.files import check_place
 
 if TYPE_CHECKING:
@@ -227,19 +226,28 @@ SpreadsheetSafe = Annotated[
 
 # arguments of the library beside the parameters of commands that set them
 SET_BY = {"n_queries": "queries", "overrides": "set_", "ngram_range": "ngrams"}
+DEFAULT_COLUMNS = ("text", "bag")  # of --column
 
 
-def option_flags(parameters: Iterable[Parameter]) -> dict[str, str]:
-    """The flag of each argument that the options of a command set: signal_tokens is --signal-tokens."""
-    flags = {}
-    for parameter in parameters:
+def in_flags(error: UsageError, parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> str:
+    """The sentence of an error of the library, with the flags of a command that set its arguments or chose its column."""
+    flags, columns = {}, []
+    for name, parameter in parameters.items():
         for option in getattr(parameter.annotation, "__metadata__", ()):
             if isinstance(option, OptionInfo):
-                named = [name for name in option.param_decls or () if name.startswith("--")]
-                flags[parameter.name] = named[0] if named else "--" + parameter.name.strip("_").replace("_", "-")
-    return flags | {name: flags[set_by] for name, set_by in SET_BY.items() if set_by in flags}
+                named = [flag for flag in option.param_decls or () if flag.startswith("--")]
+                flags[name] = named[0] if named else "--" + name.strip("_").replace("_", "-")
+                columns += [name] if option.metavar == "COLUMN" else []
+    flags |= {name: flags[set_by] for name, set_by in SET_BY.items() if set_by in flags}
+    sentence = error.describe(lambda name, value: f"{flags[name]} {value}" if name in flags else f"{name}={value}")
+    if isinstance(error, ColumnError):
+        chosen = [flags[name] for name in columns if error.column in _column_names(name, given[name])]
+        if chosen:
+            sentence += f"; {' and '.join(chosen)} {'chooses' if len(chosen) == 1 else 'choose'} the column"
+    return sentence
 
 
-def name_options(sentence: str, flags: Mapping[str, str]) -> str:
-    """Name the options in a sentence of the library about its arguments: signal_tokens=0 is --signal-tokens 0."""
-    return re.sub(r"\b([a-z_]+)=", lambda found: f"{flags[found[1]]} " if found[1] in flags else found[0], sentence)
+def _column_names(option: str, value: str | Sequence[str] | None) -> Sequence[str]:
+    if value is None:
+        return DEFAULT_COLUMNS if option == "column" else ()
+    return [value] if isinstance(value, str) else value

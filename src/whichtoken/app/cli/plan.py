@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from whichtoken.app.cli.options import (
     DropMissing,
@@ -18,7 +17,6 @@ from whichtoken.app.cli.options import (
     RowCount,
     Separator,
     check_form,
-    name_options,
     new_file,
     new_picture,
     number,
@@ -26,8 +24,7 @@ from whichtoken.app.cli.options import (
     require_distinct_paths,
     whole_number,
 )
-from whichtoken.display.terminal import console, table
-from whichtoken.display.text import visible
+from whichtoken.display.terminal import console, printable, say, table
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
 
@@ -37,11 +34,8 @@ if TYPE_CHECKING:
     from whichtoken.theory.sparse_tokens import Plan
 
 # where the integrals of the theory can be computed in seconds and with some accuracy
-RANGES = {"--length": (2, 1_000_000), "--strength": (0, 100), "--prevalence": (1e-6, 1 - 1e-6), "--dim": (2, 10**9)}
+RANGES = {"length": (2, 1_000_000), "strength": (0, 100), "prevalence": (1e-6, 1 - 1e-6), "dim": (2, 10**9)}
 READING = {"bag": "bag", "label": "label", "drop_missing": False}  # defaults of the options on how to read a table
-
-ARGUMENTS = ("length", "signal_tokens", "strength", "prevalence", "dim", "samples", "target_error")
-FLAGS = {name: "--" + name.replace("_", "-") for name in ARGUMENTS}  # of arguments that notes of the planner name
 
 
 def plan(
@@ -107,7 +101,6 @@ def plan(
     given = {
         "length": length, "signal_tokens": signal_tokens, "strength": strength, "prevalence": prevalence, "dim": dim
     }  # fmt: skip
-    task = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
     form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
     reading = {"bag": bag, "label": label, "features": feature or None, "drop_missing": drop_missing, **form}
     changed = [
@@ -115,7 +108,7 @@ def plan(
         for name, value in reading.items() if value != READING.get(name)
     ]  # fmt: skip
     if pilot is None:
-        if missing := [option for option, value in task.items() if value is None]:
+        if missing := [f"--{name.replace('_', '-')}" for name, value in given.items() if value is None]:
             raise UsageError(f"plan needs {', '.join(missing)}, or a --pilot FILE to estimate the task from")
         if samples is None and target_error is None:
             raise UsageError("plan needs --samples N (what you can get) or --target-error E (what you want), or both")
@@ -126,9 +119,9 @@ def plan(
             raise UsageError(f"{option} is for tables; leave it out for {pilot}")
     else:
         check_form(pilot, form)
-    for option, (least, most) in RANGES.items():
-        if (value := task[option]) is not None and not least <= value <= most:
-            raise UsageError(f"{option} {value:g} is out of range; give a number from {least:g} to {most:g}")
+    for name, (least, most) in RANGES.items():
+        if (value := given[name]) is not None and not least <= value <= most:
+            raise UsageError(f"{{{name}}} is out of range; give a number from {least:,} to {most:,}", **{name: value})
 
     wanted = {"samples": samples, "target_error": target_error}
     with _usage_errors():
@@ -151,7 +144,7 @@ def _from_theory(given: dict[str, Any], wanted: dict[str, Any]) -> Plan:
 
     planned = sparse_tokens.plan(**given, **wanted)
     _print_forecasts(planned)
-    print(protocol(planned))
+    say(protocol(planned))
     _print_notes(planned.warnings)
     return planned
 
@@ -169,17 +162,17 @@ def _from_pilot(pilot: Path, reading: dict[str, Any], given: dict[str, Any], wan
     )
     study = replace(study, notes=(*table_of_bags.notes, *study.notes))
     for line in [*study_lines(study), *(theory_lines(study) if study.theory is not None else ())]:
-        print(visible(line))
+        say(line)
     if study.theory is not None and study.fits:
-        _print_forecasts(study.theory)
-    _print_notes(name_options(note, FLAGS) for note in study.notes)
+        _print_forecasts(study.theory, "The theory alone, for data that follow it exactly")
+    _print_notes(study.notes)
     return study
 
 
-def _print_forecasts(planned: Plan) -> None:
+def _print_forecasts(planned: Plan, title: str | None = None) -> None:
     from whichtoken.app.pages.planning import forecast_headings, forecast_rows
 
-    rows = table(*forecast_headings(planned))
+    rows = table(*forecast_headings(planned), title=title)
     for line in forecast_rows(planned):
         rows.add_row(*line)
     console().print(rows)
@@ -187,7 +180,7 @@ def _print_forecasts(planned: Plan) -> None:
 
 def _print_notes(notes: Iterable[str]) -> None:
     for note in notes:
-        console().print(f"[yellow]note[/]: {escape(visible(note))}", highlight=False)
+        console().print(printable("note", "yellow") + printable(f": {note}"), highlight=False)
 
 
 @contextmanager
@@ -195,6 +188,8 @@ def _usage_errors() -> Iterator[None]:
     """Turn errors about the arguments of the planner into errors that a user can put right."""
     try:
         yield
+    except UsageError:
+        raise
     except ValueError as error:
         raise UsageError(str(error)) from error
     except ArithmeticError as error:

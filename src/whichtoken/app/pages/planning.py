@@ -82,7 +82,7 @@ def _training(plan: Plan) -> str:
 
 
 def study_lines(study: StudyPlan) -> list[str]:
-    """A plan from a pilot in sentences: first whether the theory holds, then what was measured, then what to expect."""
+    """A plan from a pilot in sentences: first whether the theory holds, then what was measured, then the forecast."""
     pilot = study.pilot
     low, high = pilot.error_interval
     lines = []
@@ -108,8 +108,9 @@ def study_lines(study: StudyPlan) -> list[str]:
         f" {pilot.trained_on} bags: {pilot.error:.3g} (90 % interval {low:.3g} to {high:.3g}); a constant answer:"
         f" {pilot.constant_error:.3g}."
     )
+    lines.append("Forecast for BagClassifier on more data like this pilot:")
     lines += [
-        f"With {point.samples} bags expect an error of {point.error:.3g} (90 % interval {point.low:.3g} to {point.high:.3g})."
+        f"  with {point.samples} bags, an error of {point.error:.3g} (90 % interval {point.low:.3g} to {point.high:.3g})"
         for point in dict.fromkeys([study.forecast, *study.learning_curve])
     ]
     return [*lines, study.recommendation]
@@ -125,12 +126,12 @@ def theory_lines(study: StudyPlan) -> list[str]:
     )
     if study.fits and (better := study.beats_floor):
         return [
-            f"By the theory: {task}. The error of the {better} lies below the {theory.bayes_floor:.3g} that this estimated task"
-            " allows, though within its uncertainty; so no limit is claimed."
+            f"Task by the theory: {task}. The error of the {better} lies below the {theory.bayes_floor:.3g} that this estimated"
+            " task allows, though within its uncertainty; so no limit is claimed."
         ]
     if study.fits:
         return [
-            f"By the theory: {task}; {_floor(theory)}, no linear one better than {theory.linear_oracle:.3g}.",
+            f"Task by the theory: {task}; {_floor(theory)}, no linear one better than {theory.linear_oracle:.3g}.",
         ]
     return [
         f"For comparison only, the theory's model nearest to this pilot ({task}) would have an error of"
