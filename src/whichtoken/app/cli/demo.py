@@ -15,7 +15,7 @@ import typer
 
 from whichtoken import progress
 from whichtoken.app.cli.options import OutFolder
-from whichtoken.display.terminal import console, printable
+from whichtoken.display.terminal import say
 from whichtoken.errors import UsageError
 from whichtoken.extras import installed, lacks
 from whichtoken.files import DEFAULT_FOLDER
@@ -159,25 +159,25 @@ def _summary(results: Sequence[Result], model: MovieModel, head: Any, page: Path
     """The last screen: the results, the pages, and what to try next."""
     from whichtoken.app.movie_reviews import REVIEW
 
-    _say("\nWhat was found on this machine", "bold")
+    say("\nWhat was found on this machine", "bold")
     for headline, result in zip(HEADLINES, results, strict=True):
-        _say(f"  {headline.theory}: {_filled(headline, result)}")
+        say(f"  {headline.theory}: {_filled(headline, result)}")
         for verdict in result.verdicts:
             if verdict.state == "disagrees":
-                _say(f"    disagrees: {headline.against.get(verdict.code, verdict.claim)}")
+                say(f"    disagrees: {headline.against.get(verdict.code, verdict.claim)}")
     [why] = model.classifier.explain([REVIEW])
     change = why.view().change
     flip = f"deleting {', '.join(change.parts)} makes it {change.to}" if change.parts else change.none
-    _say(f"  text: a mixed review is {why.label} ({why.probability:.0%}); {flip}")
+    say(f"  text: a mixed review is {why.label} ({why.probability:.0%}); {flip}")
     if head is not None:
-        _say(f"  head: {head.sentence}")
-    _say("Pages", "bold")
+        say(f"  head: {head.sentence}")
+    say("Pages", "bold")
     for path, what in (
         (page, "what the long runs found"),
         (out / REVIEW_PAGE, "the review, with the words that decided"),
     ):
-        _say(f"  {path}: {what}")
-    _say("Try next", "bold")
+        say(f"  {path}: {what}")
+    say("Try next", "bold")
     place = "" if out == DEFAULT_FOLDER else f" --out {out}"
     last = "serve" if installed("starlette") else "list"
     # its path, if a shell would not find it by its name
@@ -187,7 +187,7 @@ def _summary(results: Sequence[Result], model: MovieModel, head: Any, page: Path
         f"reproduce mirror-descent/direction{place}",
         f"{last}{place}",
     ):
-        _say(f"  {program} {command}")
+        say(f"  {program} {command}")
 
 
 def _filled(headline: Headline, result: Result) -> str:
@@ -210,8 +210,4 @@ def _counted(result: Result) -> str:
 
 def _say_progress(line: str) -> None:
     if not progress.quiet:
-        _say(line)
-
-
-def _say(line: str, style: str = "") -> None:
-    console().print(printable(line, style), highlight=False, soft_wrap=True)
+        say(line)

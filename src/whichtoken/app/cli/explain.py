@@ -20,7 +20,7 @@ from whichtoken.app.cli.options import (
     read_file,
     require_distinct_paths,
 )
-from whichtoken.display.terminal import console, printable, table
+from whichtoken.display.terminal import console, printable, say, table
 from whichtoken.display.text import counted, visible
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
@@ -70,16 +70,12 @@ def explain(
     if html is not None:
         write_text(html, as_html(explanations))
         shown = f"the first {MOST_ON_A_PAGE} of {count}" if len(explanations) > MOST_ON_A_PAGE else count
-        _say(f"wrote {shown} to {html}" + ("; --json FILE has them all" if shown != count else ""))
+        say(f"wrote {shown} to {html}" + ("; --json FILE has them all" if shown != count else ""))
     if json_file is not None:
         write_text(json_file, json.dumps([item.as_json() for item in explanations], ensure_ascii=False, indent=1))
-        _say(f"wrote {count} to {json_file}")
+        say(f"wrote {count} to {json_file}")
     if html is None and json_file is None:
         _print_explanations(explanations)
-
-
-def _say(sentence: str) -> None:
-    console().print(visible(sentence), highlight=False, markup=False, soft_wrap=True)
 
 
 def explain_data(
@@ -140,4 +136,4 @@ def _print_explanations(explanations: Sequence[Explanation]) -> None:
             screen.print()
     left = len(explanations) - MOST_PRINTED
     if left > 0:
-        _say(f"and {left} more; --html FILE shows them all, --json FILE has every number")
+        say(f"and {left} more; --html FILE shows them all, --json FILE has every number")

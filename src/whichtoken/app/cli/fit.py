@@ -33,6 +33,7 @@ from whichtoken.app.cli.options import (
     require_distinct_paths,
     whole_number,
 )
+from whichtoken.display.terminal import say
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
@@ -244,4 +245,4 @@ def _print_fit(report: FitReport, folder: Path, json_file: Path | None) -> None:
     if json_file is not None:
         write_text(json_file, json.dumps(asdict(report), indent=1, allow_nan=False))
     print_evaluation(report)
-    print(f"model: {visible(str(folder))}")
+    say(f"model: {folder}")

@@ -47,13 +47,13 @@ def reproduce(
 ) -> None:
     """Check claims: simulate, predict and compare. Only missing rows are computed.
 
-    Exit code 0: as expected; 1: a recorded verdict changed or is missing, one is new, or a claim is broken; 2: wrong usage.
+    Exit code 0: as expected; 1: a verdict changed, is missing or new, a claim is broken, or all its rows failed; 2: wrong usage.
 
     Examples:
 
       whichtoken reproduce mirror-descent/direction
 
-      whichtoken reproduce mirror-descent/direction --preset full --seeds 20 --set p=1.5,2
+      whichtoken reproduce mirror-descent/direction --seeds 20 --set p=1.5,2
     """
     from whichtoken.app.pages.terminal import print_faults, print_results
     from whichtoken.lab import reproduce as run
@@ -66,7 +66,10 @@ def reproduce(
         write_text(json_file, json.dumps({"experiments": [result.as_json() for result in results]}, indent=1))
     print_results(results, verbose)
     unloaded = not ids and print_faults()
-    if unloaded or any(result.changed or result.vanished or result.appeared or result.fault for result in results):
+    if unloaded or any(
+        result.changed or result.vanished or result.appeared or result.fault or (result.failed and not result.rows)
+        for result in results
+    ):
         raise typer.Exit(1)
 
 

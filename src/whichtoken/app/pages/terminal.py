@@ -12,7 +12,7 @@ from whichtoken import __version__
 from whichtoken.app.pages.sentences import STATES, counted_states, counts, least_error, number, sentence
 from whichtoken.app.pages.studies import leading, place_of
 from whichtoken.app.pages.theories import THEORIES
-from whichtoken.display.terminal import console, printable, table
+from whichtoken.display.terminal import console, printable, say, table
 from whichtoken.display.text import counted
 from whichtoken.files import LEDGER_NAME
 from whichtoken.lab.discovery import experiments, faults
@@ -62,10 +62,10 @@ def print_summary(studies: Iterable[RunSummary], page: str, record: bool = False
     for theory in THEORIES:
         verdicts = [verdict for study in leaders if study.experiment.theory == theory.id for verdict in study.verdicts]
         if verdicts:
-            text = printable(f": of {len(verdicts)} verdicts about {theory.about}, ")
+            text = printable(f": of {counted(len(verdicts), 'verdict')} about {theory.about}, ")
             screen.print(printable(theory.name, "bold") + text + colored_counts(counts(verdicts)), highlight=False)
     found = counts(verdict for study in leaders for verdict in study.verdicts)
-    screen.print(printable(f"In all {sum(found.values())} verdicts: {counted_states(found)}."), highlight=False)
+    say(f"In all {counted(sum(found.values()), 'verdict')}: {counted_states(found)}.")
     screen.print(printable("report: ", "bold") + printable(page), highlight=False, soft_wrap=True)
     tries = [
         ("whichtoken report --record", "what the long runs found"),
@@ -113,7 +113,8 @@ def _verdict_table(result: Result) -> object:
 
 def _problems(result: Result) -> Iterator[Text]:
     if result.failed:
-        text = f": {result.id}: {result.failed} of {len(result.all_rows)} rows; first: {result.rows.failed[0].message}"
+        rows = f"{result.failed} of {counted(len(result.all_rows), 'row')}"
+        text = f": {result.id}: {rows} failed; the first reason: {result.rows.failed[0].message}"
         yield printable("failed", "red") + printable(text)
     if result.fault:
         yield printable("broken", "red") + printable(f": {result.id}: {result.fault}")
@@ -166,9 +167,11 @@ def _compared_with_record(results: Sequence[Result], different: int) -> str:
         return "Nothing was run: no verdict to compare with."
     if not known:
         return "None of this is on record: no verdict to compare with."
+    if known == 1:
+        return f"The verdict is {'not ' if different else ''}{expected}."
     if not different:
-        return f"All {known} verdicts are {expected}." if known > 1 else f"The verdict is {expected}."
-    return f"{different} of {known} verdicts are not {expected}."
+        return f"All {known} verdicts are {expected}."
+    return f"{different} of {known} verdicts {'is' if different == 1 else 'are'} not {expected}."
 
 
 def print_claims(out: Path, theory: str = "") -> None:
@@ -188,7 +191,9 @@ def print_claims(out: Path, theory: str = "") -> None:
         listed.add_row(printable(fault.name), printable(f"broken: {fault.sentence}", "red"), "")
     console().print(listed)
     for reason, claims in Counter(claim.missing for claim in chosen.values() if claim.missing).items():
-        console().print(printable(f"{claims} of the {len(chosen)} claims cannot run here: each {reason}"))
+        say(
+            f"{claims} of {counted(len(chosen), 'claim')} cannot run here{', because each' if claims > 1 else ': it'} {reason}"
+        )
     console().print(printable("whichtoken list ID: what one claim says, its source and its fields", "dim"))
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from whichtoken.app.workbench.jobs import INSPECTION_NUMBERS, INSPECTION_PAGE, JobEnd, JobFolder
+from whichtoken.display.text import counted
 from whichtoken.errors import in_one_line
 from whichtoken.reading import shown_as
 
@@ -64,8 +65,11 @@ def reproduce_claim(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     print_results([result])
     verdicts = [asdict(verdict) for verdict in result.verdicts]
     changed = f"; {len(result.changed)} changed against the record" if result.changed else ""
-    message = result.fault or f"{len(result.all_rows)} rows, {result.failed} failed{changed}"
-    return JobEnd("failed" if result.fault else "finished", message, {"verdicts": verdicts})
+    message = result.fault or f"{counted(len(result.all_rows), 'row')}, {result.failed} failed{changed}"
+    if result.failed and not result.rows:
+        message += f"; the first reason: {result.rows.failed[0].message}"
+    failed = result.fault or (result.failed and not result.rows)
+    return JobEnd("failed" if failed else "finished", message, {"verdicts": verdicts})
 
 
 def fit_model(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
