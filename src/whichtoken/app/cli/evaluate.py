@@ -17,7 +17,8 @@ from whichtoken.app.cli.options import (
     ModelFolder,
     RowCount,
     Separator,
-    new_file,
+    column_name,
+    new_output,
     require_distinct_paths,
 )
 from whichtoken.display.text import counted
@@ -27,16 +28,13 @@ from whichtoken.files import write_text
 def evaluate(
     model: ModelFolder,
     data: DataFile,
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the true labels.")] = "label",
+    label: Annotated[str, column_name("Column with the true labels.")] = "label",
     column: Column = None,
     separator: Separator = None,
     encoding: Encoding = None,
     rows: RowCount = None,
     drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows without a label.")] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", callback=new_file, help="Write an HTML page with the calibration figure."),
-    ] = None,
+    html: Annotated[Path | None, new_output("Write an HTML page with the calibration figure.")] = None,
     json_file: MetricsFile = None,
 ) -> None:
     """Score a saved model on labeled data: metrics with intervals, each class, and the effect of abstaining.

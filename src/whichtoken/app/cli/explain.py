@@ -16,7 +16,7 @@ from whichtoken.app.cli.options import (
     ModelFolder,
     RowCount,
     Separator,
-    new_file,
+    new_output,
     read_file,
     require_distinct_paths,
 )
@@ -43,12 +43,8 @@ def explain(
     separator: Separator = None,
     encoding: Encoding = None,
     rows: RowCount = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", callback=new_file, help="Write an HTML page with colored words.")
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write every number as JSON.")
-    ] = None,
+    html: Annotated[Path | None, new_output("Write an HTML page with colored words.")] = None,
+    json_file: Annotated[Path | None, new_output("Write every number as JSON.", "--json")] = None,
 ) -> None:
     """Show which tokens, instances or groups of columns decided, and what would change the label.
 

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from whichtoken.app.cli.options import (
-    Baseline,
-    ClassWeight,
     DataFile,
     DropMissing,
     Encoding,
-    Folds,
     MetricsFile,
-    MinClass,
-    NewModel,
-    NoBaseline,
-    Repeats,
     RowCount,
-    Seed,
     Separator,
-    SplitBy,
-    TestShare,
     check_form,
+    class_weight_name,
+    column_name,
     help_if_no_command,
+    new_model,
     read_file,
+    real,
     require_distinct_paths,
-    whole_number,
+    whole,
 )
 from whichtoken.display.terminal import say
 from whichtoken.display.text import visible
@@ -39,7 +36,7 @@ from whichtoken.errors import UsageError
 from whichtoken.files import write_text
 
 if TYPE_CHECKING:
-    from whichtoken.app.evaluation import FitReport
+    from whichtoken.app.evaluation import Scheme
     from whichtoken.tables import TableForm
 
 fit = typer.Typer()
@@ -51,98 +48,137 @@ def kinds(context: typer.Context) -> None:
     help_if_no_command(context)
 
 
-@fit.command("text")
-def fit_text_file(
+@dataclass(frozen=True)
+class Training:
+    """What every kind of training is told: how to read the table, how to evaluate, and what to write."""
+
+    data: Path
+    model: Path
+    scheme: Scheme
+    form: TableForm
+    split_by: str | None
+    class_weight: str | None
+    drop_missing: bool
+    json_file: Path | None
+
+
+def _training(
     data: DataFile,
-    model: NewModel,
-    text: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the texts.")] = "text",
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the labels.")] = "label",
-    ngrams: Annotated[
-        int,
-        typer.Option(
-            metavar="1|2|3", parser=whole_number, help="Tokens: 1 for words, 2 also pairs of words, 3 also triples."
-        ),
-    ] = 1,
-    stemmer: Annotated[
-        str | None, typer.Option(metavar="LANGUAGE", help="Language of the Snowball stemmer, such as english.")
+    model: Annotated[
+        Path, typer.Option("--model", metavar="DIR", callback=new_model, help="Folder to save the model in.")
+    ],
+    split_by: Annotated[
+        str | None, column_name("Keep rows with the same value in this column on one side of each split.")
     ] = None,
-    split_by: SplitBy = None,
-    test_share: TestShare = 0.25,
-    folds: Folds = None,
-    repeats: Repeats = 1,
-    seed: Seed = 0,
-    baseline: Baseline = None,
-    no_baseline: NoBaseline = False,
-    class_weight: ClassWeight = None,
+    test_share: Annotated[float, real("SHARE", "Share of the rows to hold out for the test.")] = 0.25,
+    folds: Annotated[
+        int | None, whole("K", "Evaluate by K-fold cross-validation, and save a model trained on all rows.")
+    ] = None,
+    repeats: Annotated[int, whole("N", "Repeat the cross-validation N times.")] = 1,
+    seed: Annotated[int, whole("N", "Seed for the split and the training.")] = 0,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Baseline to compare with; default: logistic.")
+    ] = None,
+    no_baseline: Annotated[
+        bool, typer.Option("--no-baseline", help="Compare with the most frequent class only.")
+    ] = False,
+    class_weight: Annotated[
+        str | None,
+        typer.Option(metavar="balanced", parser=class_weight_name, help="Give every class the same weight."),
+    ] = None,
     drop_missing: DropMissing = False,
-    min_class: MinClass = 1,
+    min_class: Annotated[int, whole("N", "Leave out classes with fewer than N rows.")] = 1,
     separator: Separator = None,
     encoding: Encoding = None,
     rows: RowCount = None,
     json_file: MetricsFile = None,
-) -> None:
+) -> Training:
+    """Check the options that every kind of training has."""
+    from whichtoken.app.evaluation import Scheme
+
+    form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
+    check_form(data, form)
+    require_distinct_paths({"DATA": data}, {"--json": json_file})
+    if baseline is not None and no_baseline:
+        raise UsageError(f"--baseline {visible(baseline)} and --no-baseline contradict each other; leave one out")
+    scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline or "logistic", min_class)
+    return Training(data, model, scheme, form, split_by, class_weight, drop_missing, json_file)
+
+
+def _trains(function: Callable[..., Any]) -> Callable[..., None]:
+    """A command from a function of a `Training` and of options of its own; it prints the report."""
+    common, own = signature(_training, eval_str=True), signature(function, eval_str=True)
+
+    @wraps(function)
+    def run(**options: Any) -> None:
+        training = _training(**{name: options.pop(name) for name in common.parameters})
+        report = function(training, **options)
+        from whichtoken.app.pages.evaluation import print_evaluation
+
+        if training.json_file is not None:
+            write_text(training.json_file, json.dumps(asdict(report), indent=1, allow_nan=False))
+        print_evaluation(report)
+        say(f"model: {training.model}")
+
+    # the file and the folder first, then the options of this kind
+    (data, model, *rest), (_, *special) = common.parameters.values(), own.parameters.values()
+    run.__signature__ = own.replace(parameters=[data, model, *special, *rest])  # type: ignore[attr-defined]
+    # for typer and for whatever wraps the command, it is a function of its own
+    del run.__wrapped__
+    return run
+
+
+@fit.command("text")
+@_trains
+def fit_text_file(
+    training: Training,
+    text: Annotated[str, column_name("Column with the texts.")] = "text",
+    label: Annotated[str, column_name("Column with the labels.")] = "label",
+    ngrams: Annotated[int, whole("1|2|3", "Tokens: 1 for words, 2 also pairs of words, 3 also triples.")] = 1,
+    stemmer: Annotated[
+        str | None, typer.Option(metavar="LANGUAGE", help="Language of the Snowball stemmer, such as english.")
+    ] = None,
+) -> Any:
     """Classify documents, and see which words decide.
 
     Baselines: logistic (TF-IDF and logistic regression), naive-bayes.
 
     Example: whichtoken fit text reviews.csv --text review --label sentiment --model reviews-model
     """
-    from whichtoken.app.evaluation import Scheme
     from whichtoken.app.fitting import TextRoles, fit_text
 
-    form = _form(data, separator, encoding, rows)
-    require_distinct_paths({"DATA": data}, {"--json": json_file})
-    scheme = Scheme(test_share, folds, repeats, seed, _baseline(baseline, no_baseline), min_class)
     if ngrams not in (1, 2, 3):
-        raise UsageError(f"--ngrams {ngrams} must be 1, 2 or 3")
+        raise UsageError("{ngrams} must be 1, 2 or 3", ngrams=ngrams)
     options = {
         "ngram_range": (1, ngrams),
         "stemmer": stemmer,
-        "class_weight": class_weight,
+        "class_weight": training.class_weight,
         "verbose": int(sys.stderr.isatty()),
     }
-    roles = TextRoles(text, label, split_by)
-    report = fit_text(data, model, roles, scheme, options=options, drop_missing=drop_missing, **form)
-    _print_fit(report, model, json_file)
+    roles = TextRoles(text, label, training.split_by)
+    return fit_text(
+        training.data, training.model, roles, training.scheme, options=options, drop_missing=training.drop_missing,
+        **training.form,
+    )  # fmt: skip
 
 
 @fit.command("bags")
+@_trains
 def fit_bags_file(
-    data: DataFile,
-    model: NewModel,
-    bag: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the bag of each row.")] = "bag",
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the labels of the bags.")] = "label",
+    training: Training,
+    bag: Annotated[str, column_name("Column with the bag of each row.")] = "bag",
+    label: Annotated[str, column_name("Column with the labels of the bags.")] = "label",
     feature: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Feature column (repeatable); default: all other columns."),
+        list[str] | None, column_name("Feature column (repeatable); default: all other columns.")
     ] = None,
-    queries: Annotated[
-        int,
-        typer.Option(
-            metavar="N", parser=whole_number, help="Number of queries per class; with one, decisions are certified."
-        ),
-    ] = 1,
+    queries: Annotated[int, whole("N", "Number of queries per class; with one, decisions are certified.")] = 1,
     instance_map: Annotated[
         str,
         typer.Option(
             metavar="linear|fourier|network", help="Map of the instances before attention; linear is the fastest."
         ),
     ] = "linear",
-    split_by: SplitBy = None,
-    test_share: TestShare = 0.25,
-    folds: Folds = None,
-    repeats: Repeats = 1,
-    seed: Seed = 0,
-    baseline: Baseline = None,
-    no_baseline: NoBaseline = False,
-    class_weight: ClassWeight = None,
-    drop_missing: DropMissing = False,
-    min_class: MinClass = 1,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    rows: RowCount = None,
-    json_file: MetricsFile = None,
-) -> None:
+) -> Any:
     """Classify bags of instances (one instance per row), and see which instances decide.
 
     Missing numbers are filled with the training median; columns of texts become columns of 0 and 1.
@@ -151,25 +187,21 @@ def fit_bags_file(
 
     Example: whichtoken fit bags molecules.csv --bag molecule --label active --model molecules-model
     """
-    from whichtoken.app.evaluation import Scheme
     from whichtoken.app.fitting import fit_bags
     from whichtoken.app.readers.bags import BagRoles
 
-    form = _form(data, separator, encoding, rows)
-    require_distinct_paths({"DATA": data}, {"--json": json_file})
-    scheme = Scheme(test_share, folds, repeats, seed, _baseline(baseline, no_baseline), min_class)
-    roles = BagRoles(bag, label, feature or None, split_by)
-    report = fit_bags(
-        data, model, roles, scheme, options={"n_queries": queries, "instance_map": instance_map}, class_weight=class_weight,
-        drop_missing=drop_missing, **form,
+    roles = BagRoles(bag, label, feature or None, training.split_by)
+    options = {"n_queries": queries, "instance_map": instance_map}
+    return fit_bags(
+        training.data, training.model, roles, training.scheme, options=options, class_weight=training.class_weight,
+        drop_missing=training.drop_missing, **training.form,
     )  # fmt: skip
-    _print_fit(report, model, json_file)
 
 
 @fit.command("groups")
+@_trains
 def fit_groups_file(
-    data: DataFile,
-    model: NewModel,
+    training: Training,
     groups: Annotated[
         Path | None,
         typer.Option(
@@ -184,25 +216,9 @@ def fit_groups_file(
             metavar="CHARACTER", help="Group columns by the part of their name before this character, such as _."
         ),
     ] = None,
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the labels.")] = "label",
-    covariate: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Column that is always kept (repeatable).")
-    ] = None,
-    split_by: SplitBy = None,
-    test_share: TestShare = 0.25,
-    folds: Folds = None,
-    repeats: Repeats = 1,
-    seed: Seed = 0,
-    baseline: Baseline = None,
-    no_baseline: NoBaseline = False,
-    class_weight: ClassWeight = None,
-    drop_missing: DropMissing = False,
-    min_class: MinClass = 1,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    rows: RowCount = None,
-    json_file: MetricsFile = None,
-) -> None:
+    label: Annotated[str, column_name("Column with the labels.")] = "label",
+    covariate: Annotated[list[str] | None, column_name("Column that is always kept (repeatable).")] = None,
+) -> Any:
     """Classify rows whose columns come in groups, and see which groups matter.
 
     Missing numbers are filled with the training median; columns of texts become columns of 0 and 1.
@@ -211,38 +227,13 @@ def fit_groups_file(
 
     Example: whichtoken fit groups cells.csv --prefix _ --label malignant --model cells-model
     """
-    from whichtoken.app.evaluation import Scheme
     from whichtoken.app.fitting import GroupRoles, fit_groups, read_mapping
 
     if (groups is None) == (prefix is None):
         raise UsageError("give either --groups FILE.json or --prefix CHARACTER")
-    form = _form(data, separator, encoding, rows)
-    require_distinct_paths({"DATA": data, "--groups": groups}, {"--json": json_file})
-    scheme = Scheme(test_share, folds, repeats, seed, _baseline(baseline, no_baseline), min_class)
-    roles = GroupRoles(read_mapping(groups) if groups else str(prefix), label, covariate or (), split_by)
-    options = {"class_weight": class_weight}
-    report = fit_groups(data, model, roles, scheme, options=options, drop_missing=drop_missing, **form)
-    _print_fit(report, model, json_file)
-
-
-def _baseline(name: str | None, none: bool) -> str | None:
-    """The name of the baseline; None for the most frequent class alone."""
-    if name is not None and none:
-        raise UsageError(f"--baseline {visible(name)} and --no-baseline contradict each other; leave one out")
-    return None if none else name or "logistic"
-
-
-def _form(data: Path, separator: str | None, encoding: str | None, rows: int | None) -> TableForm:
-    """How the table is read."""
-    form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
-    check_form(data, form)
-    return form
-
-
-def _print_fit(report: FitReport, folder: Path, json_file: Path | None) -> None:
-    from whichtoken.app.pages.evaluation import print_evaluation
-
-    if json_file is not None:
-        write_text(json_file, json.dumps(asdict(report), indent=1, allow_nan=False))
-    print_evaluation(report)
-    say(f"model: {folder}")
+    require_distinct_paths({"--groups": groups}, {"--json": training.json_file})
+    roles = GroupRoles(read_mapping(groups) if groups else str(prefix), label, covariate or (), training.split_by)
+    return fit_groups(
+        training.data, training.model, roles, training.scheme, options={"class_weight": training.class_weight},
+        drop_missing=training.drop_missing, **training.form,
+    )  # fmt: skip

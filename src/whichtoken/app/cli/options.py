@@ -55,7 +55,7 @@ def probability(text: str) -> float:
     return value
 
 
-def class_weight(text: str) -> str:
+def class_weight_name(text: str) -> str:
     """The name of a weighting of classes."""
     if text != "balanced":
         raise typer.BadParameter(f"'{visible(text)}' is not a class weight; the only one is balanced")
@@ -152,46 +152,33 @@ def check_form(path: Path, form: TableForm) -> None:
         raise UsageError(f"--encoding is for text files; leave it out for {path}")
 
 
+def whole(metavar: str, help: str) -> Any:
+    """An option for a whole number."""
+    return typer.Option(metavar=metavar, parser=whole_number, help=help)
+
+
+def real(metavar: str, help: str) -> Any:
+    """An option for a finite number."""
+    return typer.Option(metavar=metavar, parser=number, help=help)
+
+
+def column_name(help: str) -> Any:
+    """An option for the name of a column; an error about the column names the option."""
+    return typer.Option(metavar="COLUMN", help=help)
+
+
+def new_output(help: str, *flags: str) -> Any:
+    """An option for a file to write."""
+    return typer.Option(*flags, metavar="FILE", callback=new_file, help=help)
+
+
 DataFile = Annotated[
     Path, typer.Argument(metavar="DATA", callback=read_file, help="Table to read: .csv, .tsv, .parquet or .jsonl.")
 ]
 ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the saved model.")]
-NewModel = Annotated[
-    Path, typer.Option("--model", metavar="DIR", callback=new_model, help="Folder to save the model in.")
-]
 Separator = Annotated[
     str | None,
     typer.Option(metavar="CHARACTER", parser=single_char, help="Separator of a .csv or .tsv file, if unusual."),
-]
-TestShare = Annotated[
-    float, typer.Option(metavar="SHARE", parser=number, help="Share of the rows to hold out for the test.")
-]
-Seed = Annotated[int, typer.Option(metavar="N", parser=whole_number, help="Seed for the split and the training.")]
-Folds = Annotated[
-    int | None,
-    typer.Option(
-        "--folds",
-        metavar="K",
-        parser=whole_number,
-        help="Evaluate by K-fold cross-validation, and save a model trained on all rows.",
-    ),
-]
-Repeats = Annotated[
-    int, typer.Option("--repeats", metavar="N", parser=whole_number, help="Repeat the cross-validation N times.")
-]
-SplitBy = Annotated[
-    str | None,
-    typer.Option(
-        "--split-by", metavar="COLUMN", help="Keep rows with the same value in this column on one side of each split."
-    ),
-]
-Baseline = Annotated[
-    str | None, typer.Option("--baseline", metavar="NAME", help="Baseline to compare with; default: logistic.")
-]
-NoBaseline = Annotated[bool, typer.Option("--no-baseline", help="Compare with the most frequent class only.")]
-ClassWeight = Annotated[
-    str | None,
-    typer.Option("--class-weight", metavar="balanced", parser=class_weight, help="Give every class the same weight."),
 ]
 Encoding = Annotated[
     str | None,
@@ -204,17 +191,8 @@ RowCount = Annotated[
 DropMissing = Annotated[
     bool, typer.Option("--drop-missing", help="Leave out rows with a missing value in a column that is used.")
 ]
-MinClass = Annotated[
-    int,
-    typer.Option("--min-class", metavar="N", parser=whole_number, help="Leave out classes with fewer than N rows."),
-]
-MetricsFile = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write the metrics as JSON.")
-]
-Column = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="Column of the texts (default: text) or of the bags (default: bag)."),
-]
+MetricsFile = Annotated[Path | None, new_output("Write the metrics as JSON.", "--json")]
+Column = Annotated[str | None, column_name("Column of the texts (default: text) or of the bags (default: bag).")]
 OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results and the report.")]
 SpreadsheetSafe = Annotated[
     bool,

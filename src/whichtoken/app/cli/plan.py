@@ -17,12 +17,13 @@ from whichtoken.app.cli.options import (
     RowCount,
     Separator,
     check_form,
-    new_file,
+    column_name,
+    new_output,
     new_picture,
-    number,
     read_file,
+    real,
     require_distinct_paths,
-    whole_number,
+    whole,
 )
 from whichtoken.display.terminal import console, printable, say, table
 from whichtoken.errors import UsageError
@@ -39,24 +40,13 @@ READING = {"bag": "bag", "label": "label", "drop_missing": False}  # defaults of
 
 
 def plan(
-    length: Annotated[
-        int | None, typer.Option(metavar="L", parser=whole_number, help="Number of tokens in a sequence.")
-    ] = None,
-    signal_tokens: Annotated[
-        int | None, typer.Option(metavar="R", parser=whole_number, help="Number of tokens that carry the signal.")
-    ] = None,
-    strength: Annotated[
-        float | None,
-        typer.Option(metavar="THETA", parser=number, help="Signal strength, in standard deviations of the noise."),
-    ] = None,
-    prevalence: Annotated[
-        float | None, typer.Option(metavar="PI", parser=number, help="Share of positive sequences.")
-    ] = None,
-    dim: Annotated[int | None, typer.Option(metavar="D", parser=whole_number, help="Dimension of a token.")] = None,
-    samples: Annotated[
-        int | None, typer.Option(metavar="N", parser=whole_number, help="Number of labeled sequences you can get.")
-    ] = None,
-    target_error: Annotated[float | None, typer.Option(metavar="E", parser=number, help="Test error you want.")] = None,
+    length: Annotated[int | None, whole("L", "Number of tokens in a sequence.")] = None,
+    signal_tokens: Annotated[int | None, whole("R", "Number of tokens that carry the signal.")] = None,
+    strength: Annotated[float | None, real("THETA", "Signal strength, in standard deviations of the noise.")] = None,
+    prevalence: Annotated[float | None, real("PI", "Share of positive sequences.")] = None,
+    dim: Annotated[int | None, whole("D", "Dimension of a token.")] = None,
+    samples: Annotated[int | None, whole("N", "Number of labeled sequences you can get.")] = None,
+    target_error: Annotated[float | None, real("E", "Test error you want.")] = None,
     pilot: Annotated[
         Path | None,
         typer.Option(
@@ -65,11 +55,10 @@ def plan(
             help="Labeled pilot bags to plan from: any file that `fit bags` reads, or .npz (tokens, labels).",
         ),
     ] = None,
-    bag: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the pilot with the bag of each row.")] = "bag",
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the pilot with the labels.")] = "label",
+    bag: Annotated[str, column_name("Column of the pilot with the bag of each row.")] = "bag",
+    label: Annotated[str, column_name("Column of the pilot with the labels.")] = "label",
     feature: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Feature column of the pilot (repeatable); default: all other columns."),
+        list[str] | None, column_name("Feature column of the pilot (repeatable); default: all other columns.")
     ] = None,
     drop_missing: DropMissing = False,
     separator: Separator = None,
@@ -79,9 +68,7 @@ def plan(
         Path | None,
         typer.Option(metavar="FILE", callback=new_picture, help="Draw the learning curves as .svg, .png or .pdf."),
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write the plan as JSON.")
-    ] = None,
+    json_file: Annotated[Path | None, new_output("Write the plan as JSON.", "--json")] = None,
 ) -> None:
     """Plan a study: is the signal detectable, with how much data, and does attention beat a linear model?
 
