@@ -17,8 +17,7 @@ from starlette.testclient import TestClient
 
 from whichtoken.app.pages.theories import THEORIES
 from whichtoken.app.workbench.app import create_app
-from whichtoken.app.workbench.job_process import fit_model, inspect_folder
-from whichtoken.app.workbench.jobs import JobFolder, JobRequest
+from whichtoken.app.workbench.jobs import JobFolder, JobRequest, fit_model, inspect_folder
 from whichtoken.app.workbench.pages import NAVIGATION
 from whichtoken.app.workbench.planner import StudyNumbers
 from whichtoken.app.workbench.planning import quick_forecast

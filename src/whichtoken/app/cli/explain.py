@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from whichtoken.app.cli.options import (
-    Column,
-    Encoding,
-    ModelFolder,
-    RowCount,
-    Separator,
-    new_output,
-    read_file,
-    require_distinct_paths,
-)
+from whichtoken.app.cli import options
 from whichtoken.display.terminal import console, printable, say, table
 from whichtoken.display.text import counted, visible
 from whichtoken.errors import UsageError
@@ -34,17 +25,15 @@ MOST_CHARACTERS = 400  # of each of several explanations
 
 
 def explain(
-    model: ModelFolder,
+    model: options.ModelFolder,
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to explain, in quotes.")] = None,
-    file: Annotated[
-        Path | None, typer.Option(metavar="FILE", callback=read_file, help="Text file or table to explain.")
-    ] = None,
-    column: Column = None,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    rows: RowCount = None,
-    html: Annotated[Path | None, new_output("Write an HTML page with colored words.")] = None,
-    json_file: Annotated[Path | None, new_output("Write every number as JSON.", "--json")] = None,
+    file: Annotated[Path | None, options.existing("Text file or table to explain.")] = None,
+    column: options.Column = None,
+    separator: options.Separator = None,
+    encoding: options.Encoding = None,
+    rows: options.RowCount = None,
+    html: Annotated[Path | None, options.new_output("Write an HTML page with colored words.")] = None,
+    json_file: Annotated[Path | None, options.new_output("Write every number as JSON.", "--json")] = None,
 ) -> None:
     """Show which tokens, instances or groups of columns decided, and what would change the label.
 
@@ -60,7 +49,7 @@ def explain(
     """
     from whichtoken.app.pages.explanations import MOST_ON_A_PAGE, as_html
 
-    require_distinct_paths({"--file": file}, {"--html": html, "--json": json_file})
+    options.require_distinct_paths({"--file": file}, {"--html": html, "--json": json_file})
     explanations = explain_data(model, text, file, column, separator=separator, encoding=encoding, rows=rows)
     count = counted(len(explanations), "explanation")
     if html is not None:

@@ -13,23 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whichtoken.app.cli.options import (
-    DataFile,
-    DropMissing,
-    Encoding,
-    MetricsFile,
-    RowCount,
-    Separator,
-    check_form,
-    class_weight_name,
-    column_name,
-    help_if_no_command,
-    new_model,
-    read_file,
-    real,
-    require_distinct_paths,
-    whole,
-)
+from whichtoken.app.cli import options
 from whichtoken.display.terminal import say
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
@@ -45,7 +29,7 @@ fit = typer.Typer()
 @fit.callback(invoke_without_command=True)
 def kinds(context: typer.Context) -> None:
     """Train on your own file, save the model to a folder, and compare it with a baseline on held-out rows."""
-    help_if_no_command(context)
+    options.help_if_no_command(context)
 
 
 @dataclass(frozen=True)
@@ -63,19 +47,19 @@ class Training:
 
 
 def _training(
-    data: DataFile,
+    data: options.DataFile,
     model: Annotated[
-        Path, typer.Option("--model", metavar="DIR", callback=new_model, help="Folder to save the model in.")
+        Path, typer.Option("--model", metavar="DIR", callback=options.new_model, help="Folder to save the model in.")
     ],
     split_by: Annotated[
-        str | None, column_name("Keep rows with the same value in this column on one side of each split.")
+        str | None, options.column_name("Keep rows with the same value in this column on one side of each split.")
     ] = None,
-    test_share: Annotated[float, real("SHARE", "Share of the rows to hold out for the test.")] = 0.25,
+    test_share: Annotated[float, options.real("SHARE", "Share of the rows to hold out for the test.")] = 0.25,
     folds: Annotated[
-        int | None, whole("K", "Evaluate by K-fold cross-validation, and save a model trained on all rows.")
+        int | None, options.whole("K", "Evaluate by K-fold cross-validation, and save a model trained on all rows.")
     ] = None,
-    repeats: Annotated[int, whole("N", "Repeat the cross-validation N times.")] = 1,
-    seed: Annotated[int, whole("N", "Seed for the split and the training.")] = 0,
+    repeats: Annotated[int, options.whole("N", "Repeat the cross-validation N times.")] = 1,
+    seed: Annotated[int, options.whole("N", "Seed for the split and the training.")] = 0,
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="Baseline to compare with; default: logistic.")
     ] = None,
@@ -84,21 +68,21 @@ def _training(
     ] = False,
     class_weight: Annotated[
         str | None,
-        typer.Option(metavar="balanced", parser=class_weight_name, help="Give every class the same weight."),
+        typer.Option(metavar="balanced", parser=options.class_weight_name, help="Give every class the same weight."),
     ] = None,
-    drop_missing: DropMissing = False,
-    min_class: Annotated[int, whole("N", "Leave out classes with fewer than N rows.")] = 1,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    rows: RowCount = None,
-    json_file: MetricsFile = None,
+    drop_missing: options.DropMissing = False,
+    min_class: Annotated[int, options.whole("N", "Leave out classes with fewer than N rows.")] = 1,
+    separator: options.Separator = None,
+    encoding: options.Encoding = None,
+    rows: options.RowCount = None,
+    json_file: options.MetricsFile = None,
 ) -> Training:
     """Check the options that every kind of training has."""
     from whichtoken.app.evaluation import Scheme
 
     form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
-    check_form(data, form)
-    require_distinct_paths({"DATA": data}, {"--json": json_file})
+    options.check_form(data, form)
+    options.require_distinct_paths({"DATA": data}, {"--json": json_file})
     if baseline is not None and no_baseline:
         raise UsageError(f"--baseline {visible(baseline)} and --no-baseline contradict each other; leave one out")
     scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline or "logistic", min_class)
@@ -110,9 +94,9 @@ def _trains(function: Callable[..., Any]) -> Callable[..., None]:
     common, own = signature(_training, eval_str=True), signature(function, eval_str=True)
 
     @wraps(function)
-    def run(**options: Any) -> None:
-        training = _training(**{name: options.pop(name) for name in common.parameters})
-        report = function(training, **options)
+    def run(**given: Any) -> None:
+        training = _training(**{name: given.pop(name) for name in common.parameters})
+        report = function(training, **given)
         from whichtoken.app.pages.evaluation import print_evaluation
 
         if training.json_file is not None:
@@ -132,9 +116,9 @@ def _trains(function: Callable[..., Any]) -> Callable[..., None]:
 @_trains
 def fit_text_file(
     training: Training,
-    text: Annotated[str, column_name("Column with the texts.")] = "text",
-    label: Annotated[str, column_name("Column with the labels.")] = "label",
-    ngrams: Annotated[int, whole("1|2|3", "Tokens: 1 for words, 2 also pairs of words, 3 also triples.")] = 1,
+    text: Annotated[str, options.column_name("Column with the texts.")] = "text",
+    label: Annotated[str, options.column_name("Column with the labels.")] = "label",
+    ngrams: Annotated[int, options.whole("1|2|3", "Tokens: 1 for words, 2 also pairs of words, 3 also triples.")] = 1,
     stemmer: Annotated[
         str | None, typer.Option(metavar="LANGUAGE", help="Language of the Snowball stemmer, such as english.")
     ] = None,
@@ -149,7 +133,7 @@ def fit_text_file(
 
     if ngrams not in (1, 2, 3):
         raise UsageError("{ngrams} must be 1, 2 or 3", ngrams=ngrams)
-    options = {
+    settings = {
         "ngram_range": (1, ngrams),
         "stemmer": stemmer,
         "class_weight": training.class_weight,
@@ -157,7 +141,7 @@ def fit_text_file(
     }
     roles = TextRoles(text, label, training.split_by)
     return fit_text(
-        training.data, training.model, roles, training.scheme, options=options, drop_missing=training.drop_missing,
+        training.data, training.model, roles, training.scheme, options=settings, drop_missing=training.drop_missing,
         **training.form,
     )  # fmt: skip
 
@@ -166,12 +150,12 @@ def fit_text_file(
 @_trains
 def fit_bags_file(
     training: Training,
-    bag: Annotated[str, column_name("Column with the bag of each row.")] = "bag",
-    label: Annotated[str, column_name("Column with the labels of the bags.")] = "label",
+    bag: Annotated[str, options.column_name("Column with the bag of each row.")] = "bag",
+    label: Annotated[str, options.column_name("Column with the labels of the bags.")] = "label",
     feature: Annotated[
-        list[str] | None, column_name("Feature column (repeatable); default: all other columns.")
+        list[str] | None, options.column_name("Feature column (repeatable); default: all other columns.")
     ] = None,
-    queries: Annotated[int, whole("N", "Number of queries per class; with one, decisions are certified.")] = 1,
+    queries: Annotated[int, options.whole("N", "Number of queries per class; with one, decisions are certified.")] = 1,
     instance_map: Annotated[
         str,
         typer.Option(
@@ -191,9 +175,9 @@ def fit_bags_file(
     from whichtoken.app.readers.bags import BagRoles
 
     roles = BagRoles(bag, label, feature or None, training.split_by)
-    options = {"n_queries": queries, "instance_map": instance_map}
+    settings = {"n_queries": queries, "instance_map": instance_map}
     return fit_bags(
-        training.data, training.model, roles, training.scheme, options=options, class_weight=training.class_weight,
+        training.data, training.model, roles, training.scheme, options=settings, class_weight=training.class_weight,
         drop_missing=training.drop_missing, **training.form,
     )  # fmt: skip
 
@@ -204,11 +188,7 @@ def fit_groups_file(
     training: Training,
     groups: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.json",
-            callback=read_file,
-            help='JSON file with the groups, such as {"size": ["width", "height"]}.',
-        ),
+        options.existing('JSON file with the groups, such as {"size": ["width", "height"]}.', "FILE.json"),
     ] = None,
     prefix: Annotated[
         str | None,
@@ -216,8 +196,8 @@ def fit_groups_file(
             metavar="CHARACTER", help="Group columns by the part of their name before this character, such as _."
         ),
     ] = None,
-    label: Annotated[str, column_name("Column with the labels.")] = "label",
-    covariate: Annotated[list[str] | None, column_name("Column that is always kept (repeatable).")] = None,
+    label: Annotated[str, options.column_name("Column with the labels.")] = "label",
+    covariate: Annotated[list[str] | None, options.column_name("Column that is always kept (repeatable).")] = None,
 ) -> Any:
     """Classify rows whose columns come in groups, and see which groups matter.
 
@@ -231,7 +211,7 @@ def fit_groups_file(
 
     if (groups is None) == (prefix is None):
         raise UsageError("give either --groups FILE.json or --prefix CHARACTER")
-    require_distinct_paths({"--groups": groups}, {"--json": training.json_file})
+    options.require_distinct_paths({"--groups": groups}, {"--json": training.json_file})
     roles = GroupRoles(read_mapping(groups) if groups else str(prefix), label, covariate or (), training.split_by)
     return fit_groups(
         training.data, training.model, roles, training.scheme, options={"class_weight": training.class_weight},

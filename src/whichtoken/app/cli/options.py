@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -167,9 +167,14 @@ def column_name(help: str) -> Any:
     return typer.Option(metavar="COLUMN", help=help)
 
 
-def new_output(help: str, *flags: str) -> Any:
-    """An option for a file to write."""
-    return typer.Option(*flags, metavar="FILE", callback=new_file, help=help)
+def new_output(help: str, *flags: str, check: Callable[..., Any] = new_file) -> Any:
+    """An option for a file to write, refused at the start if it cannot be written."""
+    return typer.Option(*flags, metavar="FILE", callback=check, help=help)
+
+
+def existing(help: str, metavar: str = "FILE") -> Any:
+    """An option for a file to read, which must exist."""
+    return typer.Option(metavar=metavar, callback=read_file, help=help)
 
 
 DataFile = Annotated[

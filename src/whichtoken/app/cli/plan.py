@@ -9,22 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from whichtoken.app.cli.options import (
-    DropMissing,
-    Encoding,
-    RowCount,
-    Separator,
-    check_form,
-    column_name,
-    new_output,
-    new_picture,
-    read_file,
-    real,
-    require_distinct_paths,
-    whole,
-)
+from whichtoken.app.cli import options
 from whichtoken.display.terminal import console, printable, say, table
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
@@ -40,35 +25,32 @@ READING = {"bag": "bag", "label": "label", "drop_missing": False}  # defaults of
 
 
 def plan(
-    length: Annotated[int | None, whole("L", "Number of tokens in a sequence.")] = None,
-    signal_tokens: Annotated[int | None, whole("R", "Number of tokens that carry the signal.")] = None,
-    strength: Annotated[float | None, real("THETA", "Signal strength, in standard deviations of the noise.")] = None,
-    prevalence: Annotated[float | None, real("PI", "Share of positive sequences.")] = None,
-    dim: Annotated[int | None, whole("D", "Dimension of a token.")] = None,
-    samples: Annotated[int | None, whole("N", "Number of labeled sequences you can get.")] = None,
-    target_error: Annotated[float | None, real("E", "Test error you want.")] = None,
+    length: Annotated[int | None, options.whole("L", "Number of tokens in a sequence.")] = None,
+    signal_tokens: Annotated[int | None, options.whole("R", "Number of tokens that carry the signal.")] = None,
+    strength: Annotated[
+        float | None, options.real("THETA", "Signal strength, in standard deviations of the noise.")
+    ] = None,
+    prevalence: Annotated[float | None, options.real("PI", "Share of positive sequences.")] = None,
+    dim: Annotated[int | None, options.whole("D", "Dimension of a token.")] = None,
+    samples: Annotated[int | None, options.whole("N", "Number of labeled sequences you can get.")] = None,
+    target_error: Annotated[float | None, options.real("E", "Test error you want.")] = None,
     pilot: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            callback=read_file,
-            help="Labeled pilot bags to plan from: any file that `fit bags` reads, or .npz (tokens, labels).",
-        ),
+        options.existing("Labeled pilot bags to plan from: any file that `fit bags` reads, or .npz (tokens, labels)."),
     ] = None,
-    bag: Annotated[str, column_name("Column of the pilot with the bag of each row.")] = "bag",
-    label: Annotated[str, column_name("Column of the pilot with the labels.")] = "label",
+    bag: Annotated[str, options.column_name("Column of the pilot with the bag of each row.")] = "bag",
+    label: Annotated[str, options.column_name("Column of the pilot with the labels.")] = "label",
     feature: Annotated[
-        list[str] | None, column_name("Feature column of the pilot (repeatable); default: all other columns.")
+        list[str] | None, options.column_name("Feature column of the pilot (repeatable); default: all other columns.")
     ] = None,
-    drop_missing: DropMissing = False,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    rows: RowCount = None,
+    drop_missing: options.DropMissing = False,
+    separator: options.Separator = None,
+    encoding: options.Encoding = None,
+    rows: options.RowCount = None,
     figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", callback=new_picture, help="Draw the learning curves as .svg, .png or .pdf."),
+        Path | None, options.new_output("Draw the learning curves as .svg, .png or .pdf.", check=options.new_picture)
     ] = None,
-    json_file: Annotated[Path | None, new_output("Write the plan as JSON.", "--json")] = None,
+    json_file: Annotated[Path | None, options.new_output("Write the plan as JSON.", "--json")] = None,
 ) -> None:
     """Plan a study: is the signal detectable, with how much data, and does attention beat a linear model?
 
@@ -84,7 +66,7 @@ def plan(
 
       whichtoken plan --pilot bags.csv --target-error 0.05 --figure curve.png
     """
-    require_distinct_paths({"--pilot": pilot}, {"--figure": figure, "--json": json_file})
+    options.require_distinct_paths({"--pilot": pilot}, {"--figure": figure, "--json": json_file})
     given = {
         "length": length, "signal_tokens": signal_tokens, "strength": strength, "prevalence": prevalence, "dim": dim
     }  # fmt: skip
@@ -105,7 +87,7 @@ def plan(
         for option in changed:
             raise UsageError(f"{option} is for tables; leave it out for {pilot}")
     else:
-        check_form(pilot, form)
+        options.check_form(pilot, form)
     for name, (least, most) in RANGES.items():
         if (value := given[name]) is not None and not least <= value <= most:
             raise UsageError(f"{{{name}}} is out of range; give a number from {least:,} to {most:,}", **{name: value})
