@@ -20,7 +20,7 @@ from whichtoken.errors import UsageError
 from whichtoken.files import write_text
 
 if TYPE_CHECKING:
-    from whichtoken.app.evaluation import Scheme
+    from whichtoken.app.evaluation import FitReport, Scheme
     from whichtoken.tables import TableForm
 
 fit = typer.Typer()
@@ -44,6 +44,11 @@ class Training:
     class_weight: str | None
     drop_missing: bool
     json_file: Path | None
+
+    def run(self, fit: Callable[..., FitReport], roles: object, **settings: Any) -> FitReport:
+        """Train with the function of one kind of model."""
+        more = {"drop_missing": self.drop_missing, **self.form, **settings}
+        return fit(self.data, self.model, roles, self.scheme, **more)
 
 
 def _training(
@@ -133,17 +138,9 @@ def fit_text_file(
 
     if ngrams not in (1, 2, 3):
         raise UsageError("{ngrams} must be 1, 2 or 3", ngrams=ngrams)
-    settings = {
-        "ngram_range": (1, ngrams),
-        "stemmer": stemmer,
-        "class_weight": training.class_weight,
-        "verbose": int(sys.stderr.isatty()),
-    }
-    roles = TextRoles(text, label, training.split_by)
-    return fit_text(
-        training.data, training.model, roles, training.scheme, options=settings, drop_missing=training.drop_missing,
-        **training.form,
-    )  # fmt: skip
+    settings: dict[str, Any] = {"ngram_range": (1, ngrams), "stemmer": stemmer, "verbose": int(sys.stderr.isatty())}
+    settings["class_weight"] = training.class_weight
+    return training.run(fit_text, TextRoles(text, label, training.split_by), options=settings)
 
 
 @fit.command("bags")
@@ -176,10 +173,7 @@ def fit_bags_file(
 
     roles = BagRoles(bag, label, feature or None, training.split_by)
     settings = {"n_queries": queries, "instance_map": instance_map}
-    return fit_bags(
-        training.data, training.model, roles, training.scheme, options=settings, class_weight=training.class_weight,
-        drop_missing=training.drop_missing, **training.form,
-    )  # fmt: skip
+    return training.run(fit_bags, roles, options=settings, class_weight=training.class_weight)
 
 
 @fit.command("groups")
@@ -213,7 +207,4 @@ def fit_groups_file(
         raise UsageError("give either --groups FILE.json or --prefix CHARACTER")
     options.require_distinct_paths({"--groups": groups}, {"--json": training.json_file})
     roles = GroupRoles(read_mapping(groups) if groups else str(prefix), label, covariate or (), training.split_by)
-    return fit_groups(
-        training.data, training.model, roles, training.scheme, options={"class_weight": training.class_weight},
-        drop_missing=training.drop_missing, **training.form,
-    )  # fmt: skip
+    return training.run(fit_groups, roles, options={"class_weight": training.class_weight})

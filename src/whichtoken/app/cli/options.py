@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,44 +23,23 @@ if TYPE_CHECKING:
 PICTURES = (".svg", ".png", ".pdf")
 
 
-def whole_number(text: str) -> int:
-    """A whole number."""
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"'{visible(text)}' is not a whole number") from None
+def parser(kind: Callable[[str], Any], accepted: str, test: Callable[[Any], bool] = lambda _: True) -> Any:
+    """A parser for the values of an option, which says what is accepted."""
+
+    def parse(text: str) -> Any:
+        with suppress(ValueError):
+            if test(value := kind(text)):
+                return value
+        raise typer.BadParameter(f"'{visible(text)}' is not {accepted}")
+
+    return parse
 
 
-def number(text: str) -> float:
-    """A finite number."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise typer.BadParameter(f"'{visible(text)}' is not a finite number")
-    return value
-
-
-def positive_number(text: str) -> int:
-    """A whole number of at least 1."""
-    if (value := whole_number(text)) < 1:
-        raise typer.BadParameter(f"'{visible(text)}' is not a whole number of at least 1")
-    return value
-
-
-def probability(text: str) -> float:
-    """A number from 0 to 1."""
-    if not 0 <= (value := number(text)) <= 1:
-        raise typer.BadParameter(f"'{visible(text)}' is not a probability; give a number from 0 to 1")
-    return value
-
-
-def class_weight_name(text: str) -> str:
-    """The name of a weighting of classes."""
-    if text != "balanced":
-        raise typer.BadParameter(f"'{visible(text)}' is not a class weight; the only one is balanced")
-    return text
+whole_number = parser(int, "a whole number")
+positive_number = parser(int, "a whole number of at least 1", lambda value: value >= 1)
+number = parser(float, "a finite number", math.isfinite)
+probability = parser(float, "a probability; give a number from 0 to 1", lambda value: 0 <= value <= 1)
+class_weight_name = parser(str, "a class weight; the only one is balanced", lambda value: value == "balanced")
 
 
 def text_encoding(text: str) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -93,14 +92,11 @@ def plan(
             raise UsageError(f"{{{name}}} is out of range; give a number from {least:,} to {most:,}", **{name: value})
 
     wanted = {"samples": samples, "target_error": target_error}
-    with _usage_errors():
-        if pilot is None:
-            planned: Any = _from_theory(given, wanted)
-        else:
-            planned = _from_pilot(pilot, reading, given, wanted)
-    if figure is not None:
-        from whichtoken.app.pages.planning import write_figure
+    from whichtoken.app.pages.planning import planning_errors, write_figure
 
+    with planning_errors():
+        planned: Any = _from_theory(given, wanted) if pilot is None else _from_pilot(pilot, reading, given, wanted)
+    if figure is not None:
         write_figure(planned, figure)
     if json_file is not None:
         write_text(json_file, json.dumps(asdict(planned), indent=1))
@@ -120,7 +116,7 @@ def _from_theory(given: dict[str, Any], wanted: dict[str, Any]) -> Plan:
 
 def _from_pilot(pilot: Path, reading: dict[str, Any], given: dict[str, Any], wanted: dict[str, Any]) -> StudyPlan:
     """Plan from a pilot, and print the plan: first whether the theory holds for the pilot."""
-    from whichtoken.app.pages.planning import study_lines, theory_lines
+    from whichtoken.app.pages.planning import study_lines
     from whichtoken.app.readers.bags import read_bags
     from whichtoken.estimators import plan_study
 
@@ -130,7 +126,7 @@ def _from_pilot(pilot: Path, reading: dict[str, Any], given: dict[str, Any], wan
         pilot=(table_of_bags.bags, table_of_bags.labels), features=table_of_bags.features, **given, **wanted
     )
     study = replace(study, notes=(*table_of_bags.notes, *study.notes))
-    for line in [*study_lines(study), *(theory_lines(study) if study.theory is not None else ())]:
+    for line in study_lines(study):
         say(line)
     if study.theory is not None and study.fits:
         _print_forecasts(study.theory, "The theory alone, for data that follow it exactly")
@@ -150,16 +146,3 @@ def _print_forecasts(planned: Plan, title: str | None = None) -> None:
 def _print_notes(notes: Iterable[str]) -> None:
     for note in notes:
         console().print(printable("note", "yellow") + printable(f": {note}"), highlight=False)
-
-
-@contextmanager
-def _usage_errors() -> Iterator[None]:
-    """Turn errors about the arguments of the planner into errors that a user can put right."""
-    try:
-        yield
-    except UsageError:
-        raise
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    except ArithmeticError as error:
-        raise UsageError("these numbers are too extreme to compute with; choose more moderate ones") from error

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from whichtoken.lab.results import Difference, Result
 
 MOST_NAMED = 3  # claims in one line; more are only counted
-VERDICT_FIELDS = {field.name for field in fields(Verdict)}
 STATE_STYLE = {"agrees": "green", "disagrees": "red", "inconclusive": "yellow", "not-run": "dim"}
 DIFFERENCES = {
     "changed": ("changed", "red"),
@@ -43,44 +42,44 @@ DIFFERENCES = {
 def print_results(results: Sequence[Result], verbose: bool = False) -> None:
     """Print a line for each run, then the differences from the record; with `verbose`, first the verdicts of each run."""
     screen = console()
-    if verbose:
-        for result in results:
-            screen.print(_verdict_table(result))
+    for result in results if verbose else ():
+        screen.print(_verdict_table(result))
     listed = table("claim", "verdicts", "time")
     for result in results:
-        listed.add_row(_name(result), colored_counts(counts(result.verdicts)), f"{result.seconds:.1f} s")
+        size = result.preset if result.plan.as_declared else f"{result.preset}, other settings"
+        name = printable(result.experiment.title) + printable(f"  {result.id} ({size})", "dim")
+        listed.add_row(name, colored_counts(counts(result.verdicts)), f"{result.seconds:.1f} s")
     screen.print(listed)
     changes = [_difference(result, item) for result in results for item in result.differences]
-    for line in (*(line for result in results for line in _problems(result)), *_reasons_not_run(results), *changes):
-        screen.print(line, highlight=False)
-    screen.print(printable(_compared_with_record(results, len(changes))))
+    problems = [line for result in results for line in _problems(result)]
+    for line in (*problems, *_reasons_not_run(results), *changes, _compared_with_record(results, len(changes))):
+        say(line)
 
 
 def print_summary(studies: Iterable[RunSummary], page: str, record: bool = False) -> None:
     """Print a sentence for each theory, the counts, where the report is, and what to try next."""
-    screen, leaders = console(), leading(studies).values()
+    leaders = leading(studies).values()
     for theory in THEORIES:
         verdicts = [verdict for study in leaders if study.experiment.theory == theory.id for verdict in study.verdicts]
         if verdicts:
             text = printable(f": of {counted(len(verdicts), 'verdict')} about {theory.about}, ")
-            screen.print(printable(theory.name, "bold") + text + colored_counts(counts(verdicts)), highlight=False)
+            say(printable(theory.name, "bold") + text + colored_counts(counts(verdicts)))
     found = counts(verdict for study in leaders for verdict in study.verdicts)
     say(f"In all {counted(sum(found.values()), 'verdict')}: {counted_states(found)}.")
-    screen.print(printable("report: ", "bold") + printable(page), highlight=False, soft_wrap=True)
+    say(printable("report: ", "bold") + printable(page), wrap=False)
     tries = [
         ("whichtoken report --record", "what the long runs found"),
         ("whichtoken reproduce mirror-descent/direction --preset full", "one claim at its full size, in minutes"),
         ("whichtoken list", "every claim, its source and its states"),
     ]
     for command, what in tries[record:]:
-        screen.print(printable("try  ", "dim") + printable(f"{command:62}") + printable(what, "dim"), highlight=False)
+        say(printable("try  ", "dim") + printable(f"{command:62}") + printable(what, "dim"))
 
 
 def print_faults() -> bool:
     """Print a line for each claim that could not be loaded; return whether there is one."""
-    screen = console()
     for fault in faults():
-        screen.print(printable("broken", "red") + printable(f": {fault.name}: {fault.sentence}"), highlight=False)
+        say(printable("broken", "red") + printable(f": {fault.name}: {fault.sentence}"))
     return bool(faults())
 
 
@@ -96,11 +95,6 @@ def colored_counts(found: Mapping[str, int]) -> Text:
 def state_text(state: str) -> Text:
     """A state in words and in its color."""
     return printable(in_words(state, 1), STATE_STYLE.get(state, ""))
-
-
-def _name(result: Result) -> Text:
-    size = result.preset if result.plan.as_declared else f"{result.preset}, other settings"
-    return printable(result.experiment.title) + printable(f"  {result.id} ({size})", "dim")
 
 
 def _verdict_table(result: Result) -> object:
@@ -186,7 +180,14 @@ def print_claims(out: Path, theory: str = "") -> None:
     listed.columns[0].no_wrap = True
     for claim in chosen.values():
         unrun = f"not run: needs {claim.needs}" if claim.missing else "not run"
-        listed.add_row(printable(claim.id), latest.get(claim.id) or printable(unrun, "dim"), _on_record(claim))
+        # the states on record, of the most informative size
+        size = next(iter(sorted(claim.expected, key=place_of)), None)
+        recorded = (
+            printable("")
+            if size is None
+            else printable(f"{size}: ") + colored_counts(Counter(claim.expected[size].values()))
+        )
+        listed.add_row(printable(claim.id), latest.get(claim.id) or printable(unrun, "dim"), recorded)
     for fault in () if theory else faults():
         listed.add_row(printable(fault.name), printable(f"broken: {fault.sentence}", "red"), "")
     console().print(listed)
@@ -194,16 +195,16 @@ def print_claims(out: Path, theory: str = "") -> None:
         say(
             f"{claims} of {counted(len(chosen), 'claim')} cannot run here{', because each' if claims > 1 else ': it'} {reason}"
         )
-    console().print(printable("whichtoken list ID: what one claim says, its source and its fields", "dim"))
+    say("whichtoken list ID: what one claim says, its source and its fields", "dim")
 
 
 def print_claim(claim: Experiment[Any], out: Path) -> None:
     """Print one claim: its fields, its presets, the states on record, and the states of the runs so far."""
     screen, types = console(), field_types(claim)
-    screen.print(printable(claim.id, "bold"), printable(f" {claim.title}\n\n{claim.claim}"))
-    screen.print(printable(f"{claim.source}\n", "dim"))
+    say(printable(claim.id, "bold") + printable(f"  {claim.title}\n\n{claim.claim}"))
+    say(f"{claim.source}\n", "dim")
     if claim.missing:
-        screen.print(printable(f"It {claim.missing}\n", "yellow"))
+        say(f"It {claim.missing}\n", "yellow")
     listed = table("field", "type", "default", "method")
     for field in fields(claim.point_type):
         default = "required" if field.default is MISSING else field.default
@@ -215,20 +216,15 @@ def print_claim(claim: Experiment[Any], out: Path) -> None:
         least, most = len(plan.tasks), len(plan.largest.tasks)
         rows = str(least) if least == most else f"{least} to {most}"
         size = plan.fault or f"{counted(len(plan.points), 'point')}, {rows} rows"
-        screen.print(printable(f"{preset}: ", "bold") + printable(size), highlight=False)
+        say(printable(f"{preset}: ", "bold") + printable(size))
     screen.print(_recorded_states(claim))
     for run in _stored(out):
         if run.id == claim.id:
-            screen.print(printable(f"run of {run.request}, {run.started[:16].replace('T', ' ')} UTC", "bold"))
-            for line in _verdict_lines(run):
-                screen.print(printable("  ") + line, highlight=False)
-
-
-def _on_record(claim: Experiment[Any]) -> Text:
-    """The states on record, of the most informative size."""
-    for preset in sorted(claim.expected, key=place_of)[:1]:
-        return printable(f"{preset}: ") + colored_counts(Counter(claim.expected[preset].values()))
-    return printable("")
+            say(f"run of {run.request}, {run.started[:16].replace('T', ' ')} UTC", "bold")
+            if run.stale or run.fault:
+                say(printable("  ") + _so_far(run))
+            for verdict in () if run.stale else run.verdicts:
+                say(printable(f"  {verdict.code}: ") + state_text(verdict.state) + _notices(verdict))
 
 
 def _recorded_states(claim: Experiment[Any]) -> Any:
@@ -275,10 +271,3 @@ def _so_far(run: RunSummary) -> Text:
     name += colored_counts(counts(run.verdicts))
     other = run.package_version != __version__
     return name + printable(f" (by whichtoken {run.package_version})" if other else "", "dim")
-
-
-def _verdict_lines(run: RunSummary) -> Iterator[Text]:
-    if run.stale or run.fault:
-        yield _so_far(run)
-    for verdict in () if run.stale else run.verdicts:
-        yield printable(f"{verdict.code}: ") + state_text(verdict.state) + _notices(verdict)

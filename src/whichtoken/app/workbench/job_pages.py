@@ -73,15 +73,12 @@ def _log(request: Request) -> Response:
     return PlainTextResponse(job_of(request)[0].log)
 
 
-def _cancel(request: Request) -> Response:
+def _change(request: Request) -> Response:
     _, view = job_of(request)
-    jobs_of(request).cancel(view.id)
-    return RedirectResponse(f"/jobs/{view.id}", 303)
-
-
-def _resume(request: Request) -> Response:
-    _, view = job_of(request)
-    jobs_of(request).resume(view.id)
+    change = {"cancel": jobs_of(request).cancel, "resume": jobs_of(request).resume}.get(request.path_params["change"])
+    if change is None:
+        raise HTTPException(404)
+    change(view.id)
     return RedirectResponse(f"/jobs/{view.id}", 303)
 
 
@@ -149,6 +146,5 @@ routes = [
     Route("/jobs/{id}/state", _state),
     Route("/jobs/{id}/log", _log),
     Route("/jobs/{id}/events", _events),
-    Route("/jobs/{id}/cancel", _cancel, methods=["POST"]),
-    Route("/jobs/{id}/resume", _resume, methods=["POST"]),
+    Route("/jobs/{id}/{change}", _change, methods=["POST"]),
 ]

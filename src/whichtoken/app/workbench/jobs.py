@@ -478,8 +478,8 @@ def fit_model(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     created = datetime.now(UTC).isoformat(timespec="seconds")
     store.put(ModelCard(id, arguments["title"], kind, label, column, data.name, created, scores))
     # computed now and stored, so that the page of the model opens at once
-    store.documents(id)
-    store.importance(id)
+    for what in ("documents", "importance"):
+        store.ask(id, what)
     low, high = report.ours.intervals["accuracy"]
     message = f"accuracy {report.ours.accuracy:.3f} ({low:.3f} to {high:.3f}) on {report.test} held-out rows"
     return JobEnd("finished", message)
@@ -510,7 +510,7 @@ def inspect_folder(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
 
 def plan_pilot(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     """What the pilot shows, and what more bags would bring, as `whichtoken plan --pilot` says it."""
-    from whichtoken.app.pages.planning import study_lines, theory_lines
+    from whichtoken.app.pages.planning import study_lines
     from whichtoken.app.readers.bags import read_bags
     from whichtoken.estimators import plan_study
 
@@ -522,11 +522,10 @@ def plan_pilot(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
     study = plan_study(
         pilot=(table.bags, table.labels), features=table.features, target_error=arguments["target_error"]
     )  # fmt: skip
-    lines = study_lines(study) + (theory_lines(study) if study.theory is not None else [])
     points = sorted({study.forecast, *study.learning_curve}, key=lambda point: point.samples)
     curve = {name: [getattr(point, name) for point in points] for name in ("samples", "error", "low", "high")}
     notes = [*table.notes, *study.notes]
-    return JobEnd("finished", study.recommendation, {"lines": lines, "notes": notes, "curve": curve})
+    return JobEnd("finished", study.recommendation, {"lines": study_lines(study), "notes": notes, "curve": curve})
 
 
 KINDS = {"claim": reproduce_claim, "fit": fit_model, "inspect": inspect_folder, "pilot": plan_pilot}

@@ -13,10 +13,8 @@ from whichtoken.errors import UsageError
 
 DEFAULT_PORT = 8765
 LARGEST_UPLOAD = 20_000_000  # bytes of one request with a file
-LARGEST_FORM = 200_000  # bytes of any other
 MOST_UPLOADS = 20  # files kept at a time
 MOST_WAITING = 8  # jobs in the queue
-BODY_SECONDS = 20.0  # without a byte, after which a request is given up
 
 
 @dataclass(frozen=True)
@@ -54,14 +52,17 @@ class ServerSettings:
         return f"http://{host}:{self.port}/" + (f"?token={self.token}" if self.token else "")
 
 
+def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An IP address; None for a name."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host)
+    return None
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = ip_address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 @dataclass(frozen=True)
