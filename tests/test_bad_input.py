@@ -209,7 +209,7 @@ FIT_TEXT = [
         "latin.csv is not UTF-8 (byte 0xe9 does not fit); name its encoding, such as latin-1",
     ),
     (f"{TEXT} --baseline logistic --no-baseline", "--baseline logistic and --no-baseline contradict each other"),
-    ("fit text texts.csv --model new --encoding utf-16", "UTF-16 stream does not start with BOM"),
+    ("fit text texts.csv --model new --encoding utf-16", "texts.csv cannot be read as csv"),
     ("fit text groups.parquet --model new --encoding latin-1", "--encoding is for text files"),
     ("fit text texts.csv --model new --rows 0", "'0' is not a whole number of at least 1"),
     ("fit text control.csv --model new", "te\\x1b[31mxt"),

@@ -9,6 +9,7 @@ import pytest
 from whichtoken.checks import check_choice, check_count, check_range
 from whichtoken.datasets import SparseTokens
 from whichtoken.errors import ColumnError, UsageError, unknown
+from whichtoken.extras import MissingExtra
 from whichtoken.tables import check_columns
 
 
@@ -49,6 +50,10 @@ def test_an_error_is_described_by_those_who_know_its_arguments(wrong, in_python,
 def test_braces_of_a_path_are_not_fields():
     assert str(UsageError("{a}.csv is missing")) == "{a}.csv is missing"
     assert str(UsageError("{a}.csv has {rows}", rows=3)) == "{a}.csv has rows=3"
+
+
+def test_an_error_that_is_also_one_of_python_s_is_described_too():
+    assert MissingExtra("needs torch", name="torch").describe(flag) == "needs torch"
 
 
 def test_an_error_of_a_column_has_its_name(tmp_path):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 
 from whichtoken.display.text import visible
 
@@ -34,17 +35,24 @@ class UsageError(ValueError):
     >>> raise UsageError("{seeds} must be at least 1", seeds=0)  # doctest: +SKIP
     """
 
+    # of a subclass that is an error of another kind as well, and begins as that
+    sentence = ""
+    arguments: Mapping[str, str] = MappingProxyType({})
+
     def __init__(self, sentence: str = "", **arguments: object) -> None:
+        super().__init__(sentence)
         self.sentence = sentence
         # as text: the error may have to travel between processes, which not every value can
         self.arguments = {
             name: repr(value) if isinstance(value, str) else str(value) for name, value in arguments.items()
         }
-        super().__init__(self.describe("{}={}".format))
+        self.args = (self.describe("{}={}".format),)
 
     def describe(self, argument: Callable[[str, str], str]) -> str:
         """The sentence, where each argument is written by a function of its name and its value."""
         given = self.arguments
+        if not given:
+            return str(self)
         # not by str.format: a name such as betas[0] is not a field for it, and braces of a value would be
         return re.sub(r"\{([^{}]+)\}", lambda f: argument(f[1], given[f[1]]) if f[1] in given else f[0], self.sentence)
 

@@ -87,7 +87,10 @@ def _with_quiet(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(**options)
         except UsageError as error:
-            raise UsageError(in_flags(error, own.parameters, options)) from error
+            sentence = in_flags(error, own.parameters, options)
+            if sentence == str(error):
+                raise
+            raise UsageError(sentence) from error
 
     option = Parameter("quiet", Parameter.KEYWORD_ONLY, default=False, annotation=Quiet)
     run.__signature__ = own.replace(parameters=[*own.parameters.values(), option])  # type: ignore[attr-defined]

@@ -73,12 +73,15 @@ def _log(request: Request) -> Response:
     return PlainTextResponse(job_of(request)[0].log)
 
 
-def _change(request: Request) -> Response:
+def _cancel(request: Request) -> Response:
     _, view = job_of(request)
-    change = {"cancel": jobs_of(request).cancel, "resume": jobs_of(request).resume}.get(request.path_params["change"])
-    if change is None:
-        raise HTTPException(404)
-    change(view.id)
+    jobs_of(request).cancel(view.id)
+    return RedirectResponse(f"/jobs/{view.id}", 303)
+
+
+def _resume(request: Request) -> Response:
+    _, view = job_of(request)
+    jobs_of(request).resume(view.id)
     return RedirectResponse(f"/jobs/{view.id}", 303)
 
 
@@ -146,5 +149,6 @@ routes = [
     Route("/jobs/{id}/state", _state),
     Route("/jobs/{id}/log", _log),
     Route("/jobs/{id}/events", _events),
-    Route("/jobs/{id}/{change}", _change, methods=["POST"]),
+    Route("/jobs/{id}/cancel", _cancel, methods=["POST"]),
+    Route("/jobs/{id}/resume", _resume, methods=["POST"]),
 ]
