@@ -33,7 +33,7 @@ def kinds(context: typer.Context) -> None:
 
 
 @dataclass(frozen=True)
-class Training:
+class FitRequest:
     """What every kind of training is told: how to read the table, how to evaluate, and what to write."""
 
     data: Path
@@ -51,7 +51,7 @@ class Training:
         return fit(self.data, self.model, roles, self.scheme, **more)
 
 
-def _training(
+def _request(
     data: options.DataFile,
     model: Annotated[
         Path, typer.Option("--model", metavar="DIR", callback=options.new_model, help="Folder to save the model in.")
@@ -64,7 +64,7 @@ def _training(
         int | None, options.whole("K", "Evaluate by K-fold cross-validation, and save a model trained on all rows.")
     ] = None,
     repeats: Annotated[int, options.whole("N", "Repeat the cross-validation N times.")] = 1,
-    seed: Annotated[int, options.whole("N", "Seed for the split and the training.")] = 0,
+    seed: Annotated[int, options.whole("N", "Seed for the split and the request.")] = 0,
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="Baseline to compare with; default: logistic.")
     ] = None,
@@ -81,7 +81,7 @@ def _training(
     encoding: options.Encoding = None,
     rows: options.RowCount = None,
     json_file: options.MetricsFile = None,
-) -> Training:
+) -> FitRequest:
     """Check the options that every kind of training has."""
     from whichtoken.app.evaluation import Scheme
 
@@ -91,23 +91,23 @@ def _training(
     if baseline is not None and no_baseline:
         raise UsageError(f"--baseline {visible(baseline)} and --no-baseline contradict each other; leave one out")
     scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline or "logistic", min_class)
-    return Training(data, model, scheme, form, split_by, class_weight, drop_missing, json_file)
+    return FitRequest(data, model, scheme, form, split_by, class_weight, drop_missing, json_file)
 
 
 def _trains(function: Callable[..., Any]) -> Callable[..., None]:
-    """A command from a function of a `Training` and of options of its own; it prints the report."""
-    common, own = signature(_training, eval_str=True), signature(function, eval_str=True)
+    """A command from a function of a `FitRequest` and of options of its own; it prints the report."""
+    common, own = signature(_request, eval_str=True), signature(function, eval_str=True)
 
     @wraps(function)
     def run(**given: Any) -> None:
-        training = _training(**{name: given.pop(name) for name in common.parameters})
-        report = function(training, **given)
+        request = _request(**{name: given.pop(name) for name in common.parameters})
+        report = function(request, **given)
         from whichtoken.app.pages.evaluation import print_evaluation
 
-        if training.json_file is not None:
-            write_text(training.json_file, json.dumps(asdict(report), indent=1, allow_nan=False))
+        if request.json_file is not None:
+            write_text(request.json_file, json.dumps(asdict(report), indent=1, allow_nan=False))
         print_evaluation(report)
-        say(f"model: {training.model}")
+        say(f"model: {request.model}")
 
     # the file and the folder first, then the options of this kind
     (data, model, *rest), (_, *special) = common.parameters.values(), own.parameters.values()
@@ -120,7 +120,7 @@ def _trains(function: Callable[..., Any]) -> Callable[..., None]:
 @fit.command("text")
 @_trains
 def fit_text_file(
-    training: Training,
+    request: FitRequest,
     text: Annotated[str, options.column_name("Column with the texts.")] = "text",
     label: Annotated[str, options.column_name("Column with the labels.")] = "label",
     ngrams: Annotated[int, options.whole("1|2|3", "Tokens: 1 for words, 2 also pairs of words, 3 also triples.")] = 1,
@@ -139,14 +139,14 @@ def fit_text_file(
     if ngrams not in (1, 2, 3):
         raise UsageError("{ngrams} must be 1, 2 or 3", ngrams=ngrams)
     settings: dict[str, Any] = {"ngram_range": (1, ngrams), "stemmer": stemmer, "verbose": int(sys.stderr.isatty())}
-    settings["class_weight"] = training.class_weight
-    return training.run(fit_text, TextRoles(text, label, training.split_by), options=settings)
+    settings["class_weight"] = request.class_weight
+    return request.run(fit_text, TextRoles(text, label, request.split_by), options=settings)
 
 
 @fit.command("bags")
 @_trains
 def fit_bags_file(
-    training: Training,
+    request: FitRequest,
     bag: Annotated[str, options.column_name("Column with the bag of each row.")] = "bag",
     label: Annotated[str, options.column_name("Column with the labels of the bags.")] = "label",
     feature: Annotated[
@@ -171,15 +171,15 @@ def fit_bags_file(
     from whichtoken.app.fitting import fit_bags
     from whichtoken.app.readers.bags import BagRoles
 
-    roles = BagRoles(bag, label, feature or None, training.split_by)
+    roles = BagRoles(bag, label, feature or None, request.split_by)
     settings = {"n_queries": queries, "instance_map": instance_map}
-    return training.run(fit_bags, roles, options=settings, class_weight=training.class_weight)
+    return request.run(fit_bags, roles, options=settings, class_weight=request.class_weight)
 
 
 @fit.command("groups")
 @_trains
 def fit_groups_file(
-    training: Training,
+    request: FitRequest,
     groups: Annotated[
         Path | None,
         options.existing('JSON file with the groups, such as {"size": ["width", "height"]}.', "FILE.json"),
@@ -205,6 +205,6 @@ def fit_groups_file(
 
     if (groups is None) == (prefix is None):
         raise UsageError("give either --groups FILE.json or --prefix CHARACTER")
-    options.require_distinct_paths({"--groups": groups}, {"--json": training.json_file})
-    roles = GroupRoles(read_mapping(groups) if groups else str(prefix), label, covariate or (), training.split_by)
-    return training.run(fit_groups, roles, options={"class_weight": training.class_weight})
+    options.require_distinct_paths({"--groups": groups}, {"--json": request.json_file})
+    roles = GroupRoles(read_mapping(groups) if groups else str(prefix), label, covariate or (), request.split_by)
+    return request.run(fit_groups, roles, options={"class_weight": request.class_weight})

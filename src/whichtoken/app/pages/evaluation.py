@@ -65,7 +65,7 @@ def _predicted(report: FitReport) -> list[str]:
 def _confidence(report: FitReport) -> Iterator[str]:
     """How far the probabilities can be trusted, and the accuracy without uncertain labels, if there are some."""
     error = f"{report.details.calibration.error:.3f}"
-    far = "by no measurable amount" if error == "0.000" else f"by about {error}"
+    far = "no more than chance explains" if error == "0.000" else f"by about {error} more than chance explains"
     yield f"calibration error {error}: the probabilities differ from the observed frequencies {far}"
     sure = [(least, share, right) for least, share, right in report.details.coverage if share < 1]
     if sure:
