@@ -7,17 +7,19 @@ from collections.abc import Collection
 from numbers import Integral, Real
 from typing import Any
 
+from whichtoken.errors import UsageError
+
 
 def check_count(name: str, value: float, least: int) -> None:
     """Refuse anything but a whole number of at least `least`."""
     if not (_is_number(value) and math.isfinite(value) and value == int(value) and value >= least):
-        raise ValueError(f"{name}={_shown(value)} must be a whole number of at least {least}")
+        raise _wrong(name, value, f"must be a whole number of at least {least}")
 
 
 def check_integer(name: str, value: Any, least: int) -> None:
     """Refuse anything but an integer of at least `least`: 4.0 can neither index nor be the size of an array."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name}={_shown(value)} must be a whole number of at least {least}")
+        raise _wrong(name, value, f"must be a whole number of at least {least}")
 
 
 def check_range(
@@ -29,13 +31,13 @@ def check_range(
     )
     if not inside:
         interval = f"{'[' if include_low else '('}{low:g}, {high:g}{']' if include_high else ')'}"
-        raise ValueError(f"{name}={_shown(value)} must lie in {interval}")
+        raise _wrong(name, value, f"must lie in {interval}")
 
 
 def check_choice(name: str, value: str, choices: Collection[str]) -> None:
     """Refuse a name that is not in the list."""
     if value not in choices:
-        raise ValueError(f"{name}={value!r} must be one of {', '.join(choices)}")
+        raise _wrong(name, value, f"must be one of {', '.join(choices)}")
 
 
 def check_features(X: Any, what: str) -> None:
@@ -87,6 +89,5 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _shown(value: Any) -> str:
-    """The value; text in quotes, so that '3' does not look like a number."""
-    return repr(value) if isinstance(value, str) else str(value)
+def _wrong(name: str, value: Any, accepted: str) -> UsageError:
+    return UsageError(f"{{{name}}} {accepted}", **{name: value})

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 
 from whichtoken.display.text import visible
 
 LONGEST_MESSAGE = 300  # characters of an error in a table
+MOST_LISTED = 12  # names in a sentence, if a command lists them all
+MOST_NEAREST = 3  # names that are offered for a wrong one
 # what any line of any program may fail of, and what to do
 SYSTEM_FAULTS = {
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
@@ -23,17 +27,64 @@ SYSTEM_FAULTS = {
 
 
 class UsageError(ValueError):
-    """A wrong name, value or file: says what is wrong, what is accepted and what to do."""
+    """A wrong name, value or file: says what is wrong, what is accepted and what to do.
+
+    A sentence about arguments has a field for each of them, and `describe` writes them as a reader knows them. As a
+    Python error, the following is "seeds=0 must be at least 1"; on the command line, it is "--seeds 0 must be at least 1".
+
+    >>> raise UsageError("{seeds} must be at least 1", seeds=0)  # doctest: +SKIP
+    """
+
+    # of a subclass that is an error of another kind as well, and begins as that
+    sentence = ""
+    arguments: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, sentence: str = "", **arguments: object) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        # as text: the error may have to travel between processes, which not every value can
+        self.arguments = {
+            name: repr(value) if isinstance(value, str) else str(value) for name, value in arguments.items()
+        }
+        self.args = (self.describe("{}={}".format),)
+
+    def describe(self, argument: Callable[[str, str], str]) -> str:
+        """The sentence, where each argument is written by a function of its name and its value."""
+        given = self.arguments
+        if not given:
+            return str(self)
+        # not by str.format: a name such as betas[0] is not a field for it, and braces of a value would be
+        return re.sub(r"\{([^{}]+)\}", lambda f: argument(f[1], given[f[1]]) if f[1] in given else f[0], self.sentence)
 
 
-def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> UsageError:
-    """The error for a name that does not exist, with the nearest one that does."""
+class ColumnError(UsageError):
+    """A column of a user's table that is missing or cannot be used; `column` is its name."""
+
+    def __init__(self, sentence: str = "", column: str = "") -> None:
+        super().__init__(sentence)
+        self.column = column
+
+
+def unknown(kind: str, name: str, known: Iterable[str], where: str = "", listed_by: str = "") -> UsageError:
+    """The error for a name that does not exist, with the nearest one that does.
+
+    It lists the names that exist; if a command lists them, and they are many, only the nearest ones and that command.
+    """
     names = sorted(known)
     # a user who types only the last part of an id means the id that ends with it
     endings = [known_name for known_name in names if known_name.endswith("/" + name)]
-    close = endings or get_close_matches(name, names, n=1, cutoff=0.5)
+    close = list(dict.fromkeys([*endings, *get_close_matches(name, names, n=MOST_NEAREST, cutoff=0.4)]))[:MOST_NEAREST]
+    asked = f"unknown {kind} '{name}'{' for ' + where if where else ''}"
+    if listed_by and len(names) > MOST_LISTED:
+        hint = f"did you mean {_alternatives(close)}? " if close else ""
+        return UsageError(f"{asked}; {hint}{listed_by} shows all {len(names)} {kind}s")
     hint = f"did you mean '{close[0]}'? " if close else ""
-    return UsageError(f"unknown {kind} '{name}'{' for ' + where if where else ''}; {hint}{kind}s: {', '.join(names)}")
+    return UsageError(f"{asked}; {hint}{kind}s: {', '.join(names)}")
+
+
+def _alternatives(names: list[str]) -> str:
+    *first, last = (f"'{name}'" for name in names)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def system_fault(error: BaseException | None) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.display.text import visible
-from whichtoken.errors import UsageError
+from whichtoken.errors import ColumnError, UsageError
 from whichtoken.extras import needed_by, require
 from whichtoken.files import replacing
 from whichtoken.reading import (
@@ -125,9 +125,12 @@ def check_columns(path: Path, wanted: Sequence[str] | None, present: Sequence[An
     counts = Counter(present)
     for column in counts if wanted is None else wanted:
         if column not in counts:
-            raise UsageError(f"{shown(path)} has no column '{shown(column)}'; {_suggest(column, counts)}{hint}")
+            raise ColumnError(
+                f"{shown(path)} has no column '{shown(column)}'; {_suggest(column, counts)}{hint}", column
+            )
         if counts[column] > 1:
-            raise UsageError(f"{shown(path)} has {counts[column]} columns named '{shown(column)}'; rename all but one")
+            said = f"{shown(path)} has {counts[column]} columns named '{shown(column)}'; rename all but one"
+            raise ColumnError(said, column)
 
 
 def _suggest(column: str, present: Sequence[Any] | Counter[Any]) -> str:
@@ -150,9 +153,10 @@ def numbers(path: Path, piece: pd.DataFrame, columns: Sequence[str]) -> NDArray[
         cell, huge = piece[columns[place]].iloc[row], np.isfinite(values[row, place])
         said = visible((repr(cell) if isinstance(cell, str) else str(cell))[:60])
         wanted = f"be below {LARGEST:g} in size; rescale the column" if huge else "be finite numbers"
-        raise UsageError(
+        raise ColumnError(
             f"{shown(path)}: column '{shown(columns[place])}' holds {said} in row"
-            f" {piece.index[row] + 1}; features must {wanted}"
+            f" {piece.index[row] + 1}; features must {wanted}",
+            columns[place],
         )
     return values
 
@@ -175,7 +179,7 @@ def label_names(path: Path, values: Any, column: str, first: int) -> list[str]:
     names = []
     for i, value in enumerate(values):
         if not has_label(value):
-            raise UsageError(f"{shown(path)}: row {first + i + 1} has no label in column '{shown(column)}'")
+            raise ColumnError(f"{shown(path)}: row {first + i + 1} has no label in column '{shown(column)}'", column)
         whole = isinstance(value, float) and value.is_integer()
         names.append(str(int(value)) if whole else str(value).strip())
     return names
@@ -187,7 +191,7 @@ def text_values(path: Path, values: Any, column: str, first: int) -> list[str]:
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             cell = f"{visible(repr(text)[:60])} in column '{shown(column)}'"
-            raise UsageError(f"{shown(path)}: row {first + i + 1} holds {cell}; texts are expected")
+            raise ColumnError(f"{shown(path)}: row {first + i + 1} holds {cell}; texts are expected", column)
     return texts  # type: ignore[no-any-return]
 
 

@@ -75,6 +75,14 @@ def test_brackets_in_a_message_are_shown_as_they_are(whichtoken, no_workers):
     assert "a planted fault in [/bold]" in done.stdout, done.stderr
 
 
+def test_a_claim_of_which_all_rows_failed_exits_1(whichtoken, no_workers):
+    done = whichtoken("reproduce", "toy/faults", "--set", "fault=raise", "--seeds", 2)
+    assert done.returncode == 1
+    assert "failed: toy/faults: 2 of 2 rows failed; the first reason: RuntimeError: a planted fault" in done.stdout
+    some = whichtoken("reproduce", "toy/faults", "--set", "fault=raise,none", "--seeds", 2)
+    assert some.returncode == 0, "an expected state does not apply, and there are rows to judge"
+
+
 def test_expected_states_do_not_apply_under_set(whichtoken, no_workers):
     done = whichtoken("reproduce", "toy/mean", "--set", "factor=1.2")
     assert done.returncode == 0
@@ -84,7 +92,7 @@ def test_expected_states_do_not_apply_under_set(whichtoken, no_workers):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["reproduce", "toy/maen"], "unknown experiment 'toy/maen'; did you mean 'toy/mean'?"),
+        (["reproduce", "toy/maen"], "unknown claim 'toy/maen'; did you mean 'toy/mean'"),
         (["reproduce", "--preset", "ful"], "unknown preset 'ful'; did you mean 'full'?"),
         (
             ["reproduce", "toy/mean", "--engine", "dask://127.0.0.1:9"],
@@ -196,7 +204,7 @@ def test_formulas_in_an_export_are_marked_on_request(heavy, tmp_path):
 def test_hidden_signs_in_an_error_are_shown(whichtoken):
     done = whichtoken("list", "toy/\x1b[31mmean")
     assert done.returncode == 2
-    assert "unknown experiment 'toy/\\x1b[31mmean'" in done.stderr
+    assert "unknown claim 'toy/\\x1b[31mmean'" in done.stderr
 
 
 def test_list_of_commands_says_what_each_says_of_itself():

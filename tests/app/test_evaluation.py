@@ -242,9 +242,9 @@ def test_the_area_of_folds_is_the_mean_over_their_pairs():
 
 def test_schemes_that_cannot_be():
     for options, sentence in [
-        ({"folds": 1}, "1 fold is not possible"),
+        ({"folds": 1}, "folds=1 must be a whole number from 2 to 100"),
         ({"repeats": 2}, "give the number of folds too"),
-        ({"seed": -1}, "a seed of -1 is not possible"),
+        ({"seed": -1}, "seed=-1 must be a whole number from 0"),
     ]:
         with pytest.raises(UsageError, match=sentence):
             Scheme(**options)

@@ -68,7 +68,7 @@ def test_gaps_texts_encodings_and_all_that_is_said_of_a_fit(whichtoken, tmp_path
     gaps = int(table["b_1"].isna().sum())
     for sentence in (
         "240 rows, 3-fold cross-validation with whole groups of 'patient'; the saved model is trained on all of them",
-        "gradient boosting on all columns", "most frequent class", "said wéll",
+        "gradient boosting on all columns", "most frequent class", "predicted wéll",
         f"column 'b_1' has {gaps} gaps in 240 rows, which are filled with the training median",
         "column 'b_color' holds texts and becomes 2 columns of 0 and 1", "selected 1 of 3 groups: b",
     ):  # fmt: skip

@@ -152,7 +152,7 @@ def test_damaged_group_tables(tmp_path: Path) -> None:
         fit_groups(path, tmp_path / "model", GroupRoles({"a": ["a_1"], "b": ["z"]}))
     with pytest.raises(UsageError, match="no column name contains the prefix character ' '"):
         fit_groups(path, tmp_path / "model", GroupRoles(" ", covariates=list(group_frame().columns[:-1])))
-    with pytest.raises(UsageError, match=r"a test share of 1\.5 is not possible"):
+    with pytest.raises(UsageError, match=r"test_share=1\.5 must lie between 0 and 1"):
         fit_groups(path, tmp_path / "model", GroupRoles("_"), Scheme(test_share=1.5))
     assert not (tmp_path / "model").exists()
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 from smoke_claims import SMOKE, by_claim
 
-from whichtoken.display.figures import svg
+from whichtoken.display.panels import panels
 from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Predicted, Row, Rows
@@ -71,8 +71,8 @@ def test_smallest_point_is_deterministic_and_can_be_judged_and_drawn(experiment)
     codes = [verdict.code for verdict in result.verdicts]
     assert codes
     assert len(set(codes)) == len(codes)
-    once = svg(lambda figure: experiment.draw(Rows([row]), figure), "a")
-    assert once == svg(lambda figure: experiment.draw(Rows([row]), figure), "a")
+    once = panels(lambda figure: experiment.draw(Rows([row]), figure), "a")
+    assert once == panels(lambda figure: experiment.draw(Rows([row]), figure), "a")
 
 
 @each_experiment

@@ -20,7 +20,7 @@ from whichtoken.app.readers import (
     several_in_bag,
 )
 from whichtoken.attention import RaggedArray
-from whichtoken.errors import UsageError
+from whichtoken.errors import ColumnError, UsageError
 from whichtoken.estimators.model_folder import OpenedFolder, stored_fields
 from whichtoken.reading import shown
 from whichtoken.tables import TableForm, check_columns, has_label, label_names, read_table, text_values
@@ -54,7 +54,7 @@ class Applied:
             return np.arange(len(self.table))
         rows = np.flatnonzero([has_label(value) for value in self.table[column]])
         if not len(rows):
-            raise UsageError(f"{shown(self.path)}: no row has a label in column '{shown(column)}'")
+            raise ColumnError(f"{shown(self.path)}: no row has a label in column '{shown(column)}'", column)
         return rows
 
     def labels(self, column: str, rows: NDArray[np.intp]) -> NDArray[Any]:

@@ -48,22 +48,19 @@ class Scheme:
 
     def __post_init__(self) -> None:
         if self.min_class < 1:
-            raise UsageError(f"{self.min_class} rows per class are not possible; give a whole number of at least 1")
+            raise UsageError("{min_class} must be a whole number of at least 1", min_class=self.min_class)
         if not 0 < self.test_share < 1:
-            raise UsageError(
-                f"a test share of {self.test_share:g} is not possible; give a number between 0 and 1, such as 0.25"
-            )
+            raise UsageError("{test_share} must lie between 0 and 1, such as 0.25", test_share=self.test_share)
         if not 0 <= self.seed <= LARGEST_SEED:
-            raise UsageError(f"a seed of {self.seed} is not possible; give a whole number from 0 to {LARGEST_SEED}")
+            raise UsageError(f"{{seed}} must be a whole number from 0 to {LARGEST_SEED}", seed=self.seed)
         if self.folds is not None and not 2 <= self.folds <= MOST_FOLDS:
-            raise UsageError(
-                f"{counted(self.folds, 'fold')} {'is' if self.folds == 1 else 'are'} not possible; give a whole number from"
-                f" 2 to {MOST_FOLDS}"
-            )
+            raise UsageError(f"{{folds}} must be a whole number from 2 to {MOST_FOLDS}", folds=self.folds)
         if not 1 <= self.repeats <= MOST_FOLDS:
-            raise UsageError(f"{self.repeats} repeats are not possible; give a whole number from 1 to {MOST_FOLDS}")
+            raise UsageError(f"{{repeats}} must be a whole number from 1 to {MOST_FOLDS}", repeats=self.repeats)
         if self.repeats > 1 and self.folds is None:
-            raise UsageError("repeats are those of a cross-validation; give the number of folds too, such as 5")
+            raise UsageError(
+                "{repeats} needs a cross-validation; give the number of folds too, such as 5", repeats=self.repeats
+            )
 
     def __str__(self) -> str:
         if self.folds is None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from whichtoken.attention import RaggedArray
 from whichtoken.display.text import counted
-from whichtoken.errors import UsageError
+from whichtoken.errors import ColumnError, UsageError
 from whichtoken.reading import check_fits, read_arrays, readable, shown
 from whichtoken.tables import LARGEST, TableForm, as_number, column_names, label_names, numbers, stream_table
 
@@ -80,8 +80,8 @@ class ColumnReader:
             levels[name] = tuple(order)
         empty = np.isnan(values).all(axis=0)
         if empty.any():
-            name = shown(self.names[int(empty.argmax())])
-            raise UsageError(f"{shown(self.path)}: column '{name}' is empty in every row; leave it out")
+            name = self.names[int(empty.argmax())]
+            raise ColumnError(f"{shown(self.path)}: column '{shown(name)}' is empty in every row; leave it out", name)
         return MixedColumns(self.names, values, levels)
 
     def _column(self, piece: pd.DataFrame, name: str) -> Array:
@@ -110,9 +110,10 @@ class ColumnReader:
                 values[row] = known.setdefault(str(cell).strip(), len(known))
         if len(known) > MOST_LEVELS:
             some = ", ".join(f"'{shown(text[:30])}'" for text in list(known)[:3])
-            raise UsageError(
+            raise ColumnError(
                 f"{shown(self.path)}: column '{shown(name)}' holds {len(known)} or more different texts, such as {some};"
-                f" at most {MOST_LEVELS} are taken as categories, so leave the column out or give it fewer"
+                f" at most {MOST_LEVELS} are taken as categories, so leave the column out or give it fewer",
+                name,
             )
         return values
 
@@ -139,10 +140,10 @@ def check_roles(roles: Iterable[tuple[str, str]]) -> None:
     taken: dict[str, str] = {}
     for role, column in roles:
         if not column.strip():
-            raise UsageError(f"the {role} column '{column}' has no name; name a column of the table")
+            raise ColumnError(f"the {role} column '{column}' has no name; name a column of the table", column)
         if column in taken:
             parts = f"{role} twice" if taken[column] == role else f"{taken[column]} and {role}"
-            raise UsageError(f"column '{shown(column)}' is named as {parts}; each needs a column of its own")
+            raise ColumnError(f"column '{shown(column)}' is named as {parts}; each needs a column of its own", column)
         taken[column] = role
 
 
@@ -152,7 +153,8 @@ def non_empty_names(path: Path, values: Iterable[Any], column: str, role: str, f
     for row, value in enumerate(values, first + 1):
         name = "" if value is None else str(value).strip()
         if name in ("", "nan", "<NA>", "NaT"):
-            raise UsageError(f"{shown(path)}: row {row} has no {role} in column '{shown(column)}'; every row needs one")
+            said = f"{shown(path)}: row {row} has no {role} in column '{shown(column)}'; every row needs one"
+            raise ColumnError(said, column)
         names.append(name)
     return names
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from whichtoken.checks import check_count, check_range
 from whichtoken.display.shown import Shown
+from whichtoken.errors import UsageError
 
 LOSSES = ("logistic", "square", "hinge")
 
@@ -70,7 +71,7 @@ def check_signal_tokens(signal_tokens: int, length: int) -> None:
     """Refuse a number of signal tokens that sequences of this length do not have."""
     check_count("signal_tokens", signal_tokens, 1)
     if signal_tokens >= length:
-        raise ValueError(f"signal_tokens={signal_tokens} must be smaller than length={length}")
+        raise UsageError("{signal_tokens} must be smaller than {length}", signal_tokens=signal_tokens, length=length)
 
 
 Array = NDArray[np.float64]

@@ -286,7 +286,9 @@ class TextPipeline(Shown):
         import Stemmer
 
         if self.stemmer not in Stemmer.algorithms():
-            raise ValueError(f"stemmer={self.stemmer!r} must be None or one of {', '.join(Stemmer.algorithms())}")
+            raise UsageError(
+                f"{{stemmer}} must be one of {', '.join(Stemmer.algorithms())}, or None", stemmer=self.stemmer
+            )
         return list(Stemmer.Stemmer(self.stemmer, 0).stemWords(words))  # 0: no cache, the words are distinct
 
     def _spell(self, stems: list[str]) -> dict[str, list[str]]:

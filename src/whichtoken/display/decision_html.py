@@ -6,38 +6,29 @@ depends on color alone. The colors are translucent: they are readable on white a
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING
-
 from whichtoken.display.decision import Decision
 from whichtoken.display.html import asset, text
 from whichtoken.display.text import counted
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 TOP = 8  # reasons that are seen at once; the others unfold
 MOST_BARS = 5  # labels with a bar; the others share one
 DARKEST = 0.55  # opacity of the strongest mark: its text stays readable
 FAINT = 0.02  # share of the strongest below which there is no color
 
-LEGEND = (
-    '<p class="legend decision"><mark>Blue</mark> speaks for the predicted label, <mark class="against">orange with dots</mark>'
-    " against it; the stronger the color, the more it adds. <mark><del>Struck through</del></mark>: without it, or with the"
-    " average in its place, the label changes. Point at one for its numbers; the tables have the same.</p>"
-)
-
 
 def decision_html(decision: Decision, heading: str = "") -> str:
     """What stands below the heading (HTML) of one decision."""
     from markupsafe import Markup
+
+    from whichtoken.display.templates import template_engine
 
     first, rest = decision.reasons[:TOP], decision.reasons[TOP:]
     others = decision.probabilities[MOST_BARS:]
     sums = [(counted(len(rest), "other"), sum(reason.support for reason in rest))] if rest else []
     sums += [(decision.start_name, decision.start)] if decision.start_name else []
     change = decision.change.sentence(lambda part: f"<del>{text(part)}</del>", lambda label: f"<b>{text(label)}</b>")
-    body = _template().render(
+    template = template_engine("whichtoken.display", "assets").get_template("decision.html")
+    body = template.render(
         decision=decision, strongest=decision.strongest, first=first, rest=rest, rest_count=counted(len(rest), "line"),
         sums=[*sums, (f"together, for {decision.label}", decision.score)], change=Markup(change[:1].upper() + change[1:]),
         other_labels=(counted(len(others), "other"), sum(share for _, share in others)) if others else None,
@@ -49,11 +40,5 @@ def decision_html(decision: Decision, heading: str = "") -> str:
 def notebook_html(decision: Decision) -> str:
     """The decision as a cell of a notebook shows it."""
     title = f"<p><b>{text(decision.title)}: {text(decision.label)}</b></p>"
-    return f'<div class="decision"><style>{asset("decision.css")}</style>{decision_html(decision, title)}{LEGEND}</div>'
-
-
-@cache
-def _template() -> Template:
-    from whichtoken.display.templates import template_engine
-
-    return template_engine("whichtoken.display", "assets").get_template("decision.html")
+    style, legend = asset("decision.css"), asset("legend.html").strip()
+    return f'<div class="decision"><style>{style}</style>{decision_html(decision, title)}{legend}</div>'

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from whichtoken.display.text import visible
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_CHARACTERS = 120_000  # of a figure as lines and texts
-DOTS_PER_INCH = 110  # of the marks of a larger one
+DOTS_PER_INCH = 110  # of marks that are a picture
 ALMOST_BLACK = "#000001"
 INK = "#010203"  # stands for the page's text color while matplotlib draws
 # distinct with every kind of color vision, and on light and dark pages (tests/display/test_colors.py)
@@ -26,59 +24,15 @@ COLORS = ("#2f80ed", "#e06c00", "#00a37a", "#c05fa5", "#e50045", "#9326ff", "#11
 QUIET = "#808894"  # reference lines, visible on white and on black
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
-STYLE: dict[str, Any] = {
-    **{f"boxplot.{part}props.color": INK for part in ("box", "whisker", "cap")},  # black is invisible on a dark page
-    "axes.edgecolor": INK,
-    "axes.facecolor": "none",
-    "axes.grid": True,
-    "axes.labelcolor": INK,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 11,
-    "axes.titlelocation": "left",
-    "figure.facecolor": "none",
-    "font.size": 10,
-    "grid.alpha": 0.15,
-    "grid.color": INK,
-    "legend.frameon": False,
-    "savefig.facecolor": "none",
-    "svg.fonttype": "none",  # text stays text: it takes the page's font and can be searched
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-}
-
-
-def svg(draw: Callable[[Figure], None], name: str, width: float = 9.0, height: float = 4.2) -> str:
-    """Draw a figure and return it as SVG text for an HTML page.
-
-    Parameters
-    ----------
-    draw : fills the figure.
-    name : salts the ids inside, so that several figures can stand on one page.
-    width, height : inches; the page scales the figure to its own width.
-    """
-    from matplotlib.figure import Figure
-
-    with page_settings(name):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        draw(figure)
-        finish(figure)
-        text = as_svg(figure)
-        if len(text) > MOST_CHARACTERS:
-            marks_as_picture(figure.axes)
-            text = as_svg(figure)
-    # text without a style would be black on a dark page
-    return visible(in_page_style(text).replace("<svg ", '<svg fill="currentColor" role="img" ', 1))
-
 
 def page_settings(name: str) -> AbstractContextManager[None]:
     """The settings under which figures for pages are drawn; `name` salts the ids inside."""
     import matplotlib
     from cycler import cycler
 
-    settings = STYLE | {"svg.hashsalt": name, "axes.prop_cycle": cycler(color=COLORS)}
-    return matplotlib.rc_context(settings)  # type: ignore[arg-type]
+    file = files("whichtoken.display") / "assets" / "figures.mplstyle"
+    style = matplotlib.rc_params_from_file(str(file), use_default_template=False)
+    return matplotlib.rc_context({**style, "svg.hashsalt": name, "axes.prop_cycle": cycler(color=COLORS)})
 
 
 def as_svg(figure: Figure, **options: Any) -> str:

@@ -28,14 +28,10 @@ def policy(script: str = "") -> str:
 
 def page(title: str, body: str, style: str, script: str = "") -> str:
     """A complete page from its body (HTML), which must be readable without the script."""
-    code = f"<script>{script}</script>\n" if script else ""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy(script)}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<title>{text(title)}</title>\n<link rel="icon" href="data:,">\n<style>\n{style}\n</style>\n</head>\n'
-        f"<body>\n{body}\n{code}</body>\n</html>\n"
-    )
+    from whichtoken.display.templates import template_engine
+
+    template = template_engine("whichtoken.display", "assets").get_template("page.html")
+    return template.render(title=title, body=body, style=style, script=script, policy=policy(script)) + "\n"
 
 
 @cache

@@ -26,7 +26,6 @@ CELL = (9.0, 7.0)  # inches around each panel: space for labels and legends, cro
 PADDING = 0.06
 MOST_LETTERS = 28  # of the names in a legend of two columns
 POINTS = 72  # per inch
-LIGHT, DARK = "#1c2027", "#e7e8ea"  # ink of a figure that stands alone
 
 
 @dataclass(frozen=True)
@@ -39,22 +38,17 @@ class Panels:
 
     def standalone(self) -> str:
         """The figure as one SVG file, in rows of `columns`."""
-        placed, top, width = [], 0.0, 0.0
+        from whichtoken.display.templates import template_engine
+
+        places, top, width = [], 0.0, 0.0
         for start in range(0, len(self.svgs), self.columns):
-            left, row = 0.0, range(start, min(start + self.columns, len(self.svgs)))
-            for panel in row:
-                size = self.sizes[panel]
-                place = f'<svg x="{left:.1f}" y="{top:.1f}" width="{size[0]:.1f}" height="{size[1]:.1f}" '
-                placed.append(self.svgs[panel].replace("<svg ", place, 1))
+            left, row = 0.0, self.sizes[start : start + self.columns]
+            for size in row:
+                places.append((left, top, size))
                 left += size[0] + 12
-            top, width = top + max(self.sizes[panel][1] for panel in row) + 12, max(width, left)
-        style = f"svg{{color:{LIGHT}}}@media(prefers-color-scheme:dark){{svg{{color:{DARK}}}}}"
-        return (
-            '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-            f'viewBox="0 0 {width:.1f} {top:.1f}" font-family="sans-serif"><style>{style}</style>\n'
-            + "\n".join(placed)
-            + "\n</svg>\n"
-        )
+            top, width = top + max(height for _, height in row) + 12, max(width, left)
+        template = template_engine("whichtoken.display", "assets").get_template("figure.svg")
+        return template.render(width=width, height=top, placed=list(zip(self.svgs, places, strict=True))) + "\n"
 
 
 def panels(draw: Callable[[Figure], None], name: str, label: str = "figure") -> Panels:

@@ -12,7 +12,6 @@ from itertools import islice
 from numbers import Integral, Real
 from typing import Any
 
-from whichtoken.display.html import text
 from whichtoken.display.text import counted, visible
 
 LONGEST = 200  # characters of a line
@@ -21,14 +20,6 @@ LONGEST_CELL = 400  # of a text in a table
 FEW = 6  # numbers of an array that are shown rather than counted
 MOST_LINES = 12  # of a table inside a table
 DEEPEST = 2  # tables inside tables
-
-# colors are those of the notebook, light or dark
-STYLE = (
-    "<style>.whichtoken-result table{border-collapse:collapse;font-size:.92em}"
-    ".whichtoken-result :is(th,td){text-align:left;vertical-align:top;padding:.15em 1em .15em 0;background:none;"
-    "border-bottom:1px solid rgba(128,128,128,.3);overflow-wrap:anywhere}"
-    ".whichtoken-result th{font-weight:600;min-width:6em}.whichtoken-result p{margin:.2em 0 .5em}</style>"
-)
 
 
 class Shown:
@@ -59,12 +50,28 @@ class Shown:
         return f"{name}({_cut(facts, LONGEST)})"
 
     def _repr_html_(self) -> str:
-        return f'<div class="whichtoken-result">{STYLE}{_html(self, 0)}</div>'
+        return facts_html(type(self).__name__, self._facts(), self._headline())
 
 
-def facts_html(title: str, facts: Mapping[str, object]) -> str:
-    """Names and values as a table for a notebook."""
-    return f'<div class="whichtoken-result">{STYLE}{_titled(f"<b>{text(title)}</b>", facts, 0)}</div>'
+def facts_html(title: str, facts: Mapping[str, object], headline: str = "") -> str:
+    """Names and values as a table for a notebook, in its own colors, light or dark."""
+    from whichtoken.display.templates import template_engine
+
+    template = template_engine("whichtoken.display", "assets").get_template("result.html")
+    return template.render(title=title, headline=headline, facts=facts, brief=brief, unfold=_unfold).strip()
+
+
+def _unfold(value: object, depth: int) -> tuple[str, Any]:
+    """How a cell shows a value: as text, or, a few levels deep, as a result, facts or rows of results to unfold."""
+    if isinstance(value, Sequence) and len(value) == 1 and isinstance(value[0], Shown):
+        value = value[0]
+    if depth <= DEEPEST and isinstance(value, Shown):
+        return "result", value
+    if depth <= DEEPEST and isinstance(value, Mapping) and value:
+        return "facts", dict(islice(value.items(), MOST_LINES))
+    if depth <= DEEPEST and isinstance(value, Sequence) and len(value) and isinstance(value[0], Shown):
+        return "rows", value[:MOST_LINES]
+    return "text", _cut(value, LONGEST_CELL) if isinstance(value, str) else brief(value)
 
 
 def brief(value: object) -> str:
@@ -123,55 +130,3 @@ KINDS: list[tuple[Callable[[Any], bool], Callable[[Any], str]]] = [
         lambda value: getattr(value, "__name__", type(value).__name__),
     ),
 ]
-
-
-def _html(shown: Shown, depth: int) -> str:
-    headline = shown._headline()
-    title = f"<b>{text(type(shown).__name__)}</b>" + (f": {text(headline)}" if headline else "")
-    return _titled(title, shown._facts(), depth)
-
-
-def _titled(title: str, facts: Mapping[Any, object], depth: int) -> str:
-    """A title (HTML) above a line per fact."""
-    lines = "".join(
-        f'<tr><th scope="row">{text(_words(name))}</th><td>{_cell(value, depth + 1)}</td></tr>'
-        for name, value in facts.items()
-    )
-    return (f"<p>{title}</p>" if title else "") + (f"<table>{lines}</table>" if lines else "")
-
-
-def _cell(value: object, depth: int) -> str:
-    """A value of a table; a value with parts can be unfolded, a few levels deep."""
-    if isinstance(value, str):
-        return text(_cut(value, LONGEST_CELL))
-    if isinstance(value, Sequence) and len(value) == 1 and isinstance(value[0], Shown):
-        return _cell(value[0], depth)
-    inside = _inside(value, depth) if depth <= DEEPEST else ""
-    return f"<details><summary>{text(brief(value))}</summary>{inside}</details>" if inside else text(brief(value))
-
-
-def _inside(value: object, depth: int) -> str:
-    """The parts of a value, to be unfolded."""
-    if isinstance(value, Shown):
-        return _html(value, depth)
-    if isinstance(value, Mapping):
-        return _titled("", dict(islice(value.items(), MOST_LINES)), depth)
-    if isinstance(value, Sequence) and len(value) and isinstance(value[0], Shown):
-        return _rows(value)
-    return ""
-
-
-def _rows(results: Sequence[Any]) -> str:
-    """Results of one kind as the rows of a table."""
-    first = list(islice(results, MOST_LINES))
-    names = list(first[0]._facts())
-    head = "".join(f'<th scope="col">{text(_words(name))}</th>' for name in names)
-    more = len(results) - len(first)
-    note = f"<p>and {more} more</p>" if more else ""
-    rows = [[text(brief(result._facts().get(name))) for name in names] for result in first]
-    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{lines}</table>{note}"
-
-
-def _words(name: object) -> str:
-    return str(name).replace("_", " ")

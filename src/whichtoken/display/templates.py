@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from whichtoken.display.text import visible
 
 
+@cache
 def template_engine(package: str, folder: str = "templates") -> Environment:
     """The templates of a package. Every text put into them is escaped, with hidden characters written out."""
     return Environment(

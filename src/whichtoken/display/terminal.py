@@ -24,6 +24,11 @@ def console() -> Console:
     return Console(width=None if "COLUMNS" in os.environ else WIDTH, soft_wrap=True)
 
 
+def say(sentence: object, style: str = "", *, wrap: bool = True) -> None:
+    """Print a sentence, safe for texts from data; on a terminal it wraps between words, unless it is to be copied."""
+    console().print(printable(sentence, style), highlight=False, soft_wrap=None if wrap else True)
+
+
 def table(*columns: str, title: str | None = None) -> Any:
     """An empty table with these headings, without markup; cells that are too wide are folded."""
     from rich import box
@@ -39,4 +44,4 @@ def printable(value: object, style: str = "") -> Text:
     """A value from data as text to print: markup in it has no effect and control characters are visible."""
     from rich.text import Text
 
-    return Text(visible(str(value)), style)
+    return value if isinstance(value, Text) else Text(visible(str(value)), style)

@@ -313,7 +313,7 @@ def _generates(model: Any) -> bool:
 
 def _check_number(name: str, value: int | None, count: int) -> None:
     if value is not None and not -count <= value < count:
-        raise UsageError(f"{name} {value} does not exist; this model has {name}s 0 to {count - 1}")
+        raise UsageError(f"{{{name}}} does not exist; this model has {name}s 0 to {count - 1}", **{name: value})
 
 
 def finite(value: Any) -> Any:

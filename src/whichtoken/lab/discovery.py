@@ -52,12 +52,12 @@ def find(experiment_id: str) -> Experiment[Any]:
     if experiment_id in known:
         return known[experiment_id]
     if (current := current_names(experiment_id).id) in known:
-        raise UsageError(f"unknown experiment '{experiment_id}'; renamed: use {current}")
+        raise UsageError(f"unknown claim '{experiment_id}'; renamed: use {current}")
     for fault in faults():
         if fault.name == experiment_id:
             raise UsageError(f"{fault.name} is broken: {fault.sentence}")
     broken = "".join(f"; {fault.name} is broken: {fault.sentence}" for fault in faults())
-    raise UsageError(f"{unknown('experiment', experiment_id, known)}{broken}")
+    raise UsageError(f"{unknown('claim', experiment_id, known, listed_by='whichtoken list')}{broken}")
 
 
 @cache

@@ -33,7 +33,7 @@ def export_rows(out: Path, ids: Iterable[str], to: Path, *, spreadsheet_safe: bo
         known = {run.id for run in ledger.runs()}
         for experiment_id in wanted:
             if experiment_id not in known:
-                raise unknown("experiment", experiment_id, known, str(ledger.path))
+                raise unknown("claim", experiment_id, known, str(ledger.path), listed_by="whichtoken list")
         frame = pd.DataFrame([_flat(record) for record in ledger.records(wanted or sorted(known))])
     write_table(frame, to, spreadsheet_safe=spreadsheet_safe)
     return len(frame)

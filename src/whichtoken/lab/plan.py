@@ -144,7 +144,7 @@ def make_plan(
     if preset not in experiment.presets:
         raise unknown("preset", preset, experiment.presets, experiment.id)
     if seeds is not None and (isinstance(seeds, bool) or not isinstance(seeds, (int, np.integer)) or seeds < 1):
-        raise UsageError(f"seeds={seeds} must be a whole number of at least 1")
+        raise UsageError("{seeds} must be a whole number of at least 1", seeds=seeds)
     plan = RunPlan(experiment, preset, _checked(experiment, overrides or {}), None if seeds is None else int(seeds))
     check_size([plan])
     # values that the point refuses are a mistake of the caller, not a fault of the claim

@@ -67,7 +67,7 @@ def test_other_states_are_told(result, on_record, capsys, state, kind):
     shown = capsys.readouterr().out
     assert (f"mean.shift was {in_words(state, 1)} (" in shown) == bool(kind)
     assert ("decided now: mean.shift was undecided (" in shown) == (state == "undecided")
-    assert ("1 of 1 verdicts are not as on record." in shown) == bool(kind)
+    assert ("The verdict is not as on record." in shown) == bool(kind)
 
 
 def test_same_state_with_intervals_apart_is_told(result, on_record, capsys):

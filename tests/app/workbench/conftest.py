@@ -72,8 +72,8 @@ def demo_model(tmp_path_factory):
     """The store with the model that a workbench has at the start, and what its page shows."""
     store = ModelStore(tmp_path_factory.mktemp("demo") / "models")
     store.add_movie_model()
-    store.documents("demo")
-    store.importance("demo")
+    store.ask("demo", "documents")
+    store.ask("demo", "importance")
     return store.home
 
 

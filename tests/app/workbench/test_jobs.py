@@ -10,8 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from whichtoken.app.workbench.job_process import work_on
-from whichtoken.app.workbench.jobs import JobEnd, JobFolder, JobRequest, Jobs, known_jobs
+from whichtoken.app.workbench.jobs import JobEnd, JobFolder, JobRequest, Jobs, known_jobs, work_on
 from whichtoken.app.workbench.settings import MOST_WAITING
 from whichtoken.errors import UsageError
 
@@ -20,7 +19,7 @@ STUB = """
 import signal, sys, time
 from pathlib import Path
 from whichtoken.app.workbench.jobs import JobEnd, JobFolder
-from whichtoken.app.workbench.job_process import _stop
+from whichtoken.app.workbench.jobs import _stop
 signal.signal(signal.SIGTERM, _stop)
 job = JobFolder(Path(sys.argv[1]))
 steps, pause = job.request.arguments["steps"], job.request.arguments["pause"]

@@ -16,12 +16,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from whichtoken.app.workbench.app import create_app
-from whichtoken.app.workbench.job_process import fit_model, inspect_folder
-from whichtoken.app.workbench.jobs import JobFolder, JobRequest
+from whichtoken.app.workbench.jobs import JobFolder, JobRequest, fit_model, inspect_folder
 from whichtoken.app.workbench.pages import NAVIGATION
 from whichtoken.app.workbench.planner import StudyNumbers
 from whichtoken.app.workbench.planning import quick_forecast
-from whichtoken.app.workbench.scenes import SCENES
+from whichtoken.app.workbench.scenes import LIMITS, SCENES
 from whichtoken.app.workbench.settings import MOST_UPLOADS, ServerSettings
 from whichtoken.files import LEDGER_NAME
 from whichtoken.lab import reproduce
@@ -391,6 +390,7 @@ class TestDynamics:
     def test_the_direction_reaches_its_certified_limit(self):
         frames = []
         scene = SCENES["direction"]
+        assert tuple(scene.parameters[0].choices) == tuple(LIMITS)
         scene.play(scene.read({"steps": "3000", "p": "1.75"}), lambda kind, data: frames.append((kind, data)))
         assert frames[-1][1]["lines"][0] > 0.99
         for row in frames[-1][1]["map"]:

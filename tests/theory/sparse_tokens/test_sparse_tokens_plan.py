@@ -93,7 +93,7 @@ def test_needed_samples_give_the_target_error(with_target):
     again = sparse_tokens.plan(**ONE, dim=300, samples=needed)
     assert again.attention.error == pytest.approx(0.05, rel=0.03)
     assert with_target.pooled.samples_needed is None
-    assert any("pooled does not reach 0.05" in warning for warning in with_target.warnings)
+    assert any("mean pooling does not reach an error of 0.05" in warning for warning in with_target.warnings)
 
 
 @pytest.mark.slow
@@ -326,7 +326,7 @@ def test_an_error_moved_to_a_limit_is_named():
     forecasts = dict.fromkeys(("attention", "pooled", "vectorized"), planner.Forecast(0.1, 0.1, None, 100.0))
     forecasts["pooled"] = planner.Forecast(0.5, 0.5, None, 100.0, moved="that of a constant answer")
     warnings = list(planner._warnings(task, 300, 2000, None, Design(0.5, 1.0, False, alignment=0.5), forecasts))
-    assert any("computed for pooled lies beyond that of a constant answer" in warning for warning in warnings)
+    assert any("computed for mean pooling lies beyond that of a constant answer" in warning for warning in warnings)
 
 
 def test_pilot_without_signal_is_refused():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whichtoken.app.cli.options import new_file
+from whichtoken.app.cli.options import new_output
 from whichtoken.display.terminal import console, table
 from whichtoken.files import write_text
 
@@ -21,12 +21,7 @@ def bench(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks to run; default: all.")] = None,
     json_file: Annotated[
         Path | None,
-        typer.Option(
-            "--json",
-            metavar="FILE",
-            callback=new_file,
-            help="Write one table per benchmark as JSON, with machine, threads, versions and date.",
-        ),
+        new_output("Write one table per benchmark as JSON, with machine, threads, versions and date.", "--json"),
     ] = None,
 ) -> None:
     """Compare whichtoken with the usual alternatives: ratios, timed in one run."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +17,7 @@ import typer
 
 from whichtoken import progress
 from whichtoken.app.cli.options import OutFolder
-from whichtoken.display.terminal import console, printable
+from whichtoken.display.terminal import say
 from whichtoken.errors import UsageError
 from whichtoken.extras import installed, lacks
 from whichtoken.files import DEFAULT_FOLDER
@@ -39,41 +41,9 @@ class Headline:
     against: Mapping[str, str] = field(default_factory=dict)  # the meaning of a verdict that disagrees, by code
 
 
-HEADLINES = (
-    Headline(
-        "sparse-tokens/planned",
-        "sparse tokens",
-        "test error predicted before training {theory[planned.split.L10-R1-s4-p0.5.a4]:.1%}, "
-        "measured {measured[planned.split.L10-R1-s4-p0.5.a4]:.1%}",
-    ),
-    Headline(
-        "attention-regression/limit",
-        "attention regression",
-        "distance from a linear map falls as n^-1, measured n^{measured[limit.slope.plain.q0.5]:.2f}",
-    ),
-    Headline(
-        "trained-embeddings/theorem",
-        "trained embeddings",
-        "<cls> selects the important tokens in {measured[theorem.selects]:.0%} of the runs",
-        against={
-            "theorem.lemma19-hypothesis": "the hypothesis of Lemma 19 fails at this size, although its conclusion holds"
-        },
-    ),
-    Headline(
-        "group-sparse/finite-sample",
-        "group-sparse selection",
-        "16 samples per variable, attention on the relevant group: {measured[finite-sample.selects]:.2f}",
-    ),
-    Headline(
-        "mirror-descent/rates",
-        "mirror descent",
-        "distance from the limit falls as k^-2, measured k^{measured[rates.normalized.p2]:.2f}",
-    ),
-    Headline(
-        "optimizers/adam",
-        "optimizers",
-        "Adam reaches {measured[adam.sign.b0.9.lr0.02]:.2%} of the largest l_inf margin",
-    ),
+HEADLINES = tuple(
+    Headline(**entry)
+    for entry in tomllib.loads((files(__package__) / "headlines.toml").read_text(encoding="utf-8"))["headline"]
 )
 
 
@@ -87,10 +57,7 @@ def demo(
     """
     import webbrowser
 
-    results = _claims(out)
-    model = _text(out)
-    head = _head()
-    page = _report(out)
+    results, model, head, page = _claims(out), _text(out), _head(), _report(out)
     _summary(results, model, head, page, out)
     if open_page:
         webbrowser.open(page.absolute().as_uri())
@@ -159,25 +126,22 @@ def _summary(results: Sequence[Result], model: MovieModel, head: Any, page: Path
     """The last screen: the results, the pages, and what to try next."""
     from whichtoken.app.movie_reviews import REVIEW
 
-    _say("\nWhat was found on this machine", "bold")
+    say("\nWhat was found on this machine", "bold")
     for headline, result in zip(HEADLINES, results, strict=True):
-        _say(f"  {headline.theory}: {_filled(headline, result)}")
+        say(f"  {headline.theory}: {_filled(headline, result)}")
         for verdict in result.verdicts:
             if verdict.state == "disagrees":
-                _say(f"    disagrees: {headline.against.get(verdict.code, verdict.claim)}")
+                say(f"    disagrees: {headline.against.get(verdict.code, verdict.claim)}")
     [why] = model.classifier.explain([REVIEW])
     change = why.view().change
     flip = f"deleting {', '.join(change.parts)} makes it {change.to}" if change.parts else change.none
-    _say(f"  text: a mixed review is {why.label} ({why.probability:.0%}); {flip}")
+    say(f"  text: a mixed review is {why.label} ({why.probability:.0%}); {flip}")
     if head is not None:
-        _say(f"  head: {head.sentence}")
-    _say("Pages", "bold")
-    for path, what in (
-        (page, "what the long runs found"),
-        (out / REVIEW_PAGE, "the review, with the words that decided"),
-    ):
-        _say(f"  {path}: {what}")
-    _say("Try next", "bold")
+        say(f"  head: {head.sentence}")
+    say("Pages", "bold")
+    say(f"  {page}: what the long runs found")
+    say(f"  {out / REVIEW_PAGE}: the review, with the words that decided")
+    say("Try next", "bold")
     place = "" if out == DEFAULT_FOLDER else f" --out {out}"
     last = "serve" if installed("starlette") else "list"
     # its path, if a shell would not find it by its name
@@ -185,9 +149,9 @@ def _summary(results: Sequence[Result], model: MovieModel, head: Any, page: Path
     for command in (
         f'explain {out / MODEL} "your own review"',
         f"reproduce mirror-descent/direction{place}",
-        f"{last}{place}",
+        last + place,
     ):
-        _say(f"  {program} {command}")
+        say(f"  {program} {command}", wrap=False)
 
 
 def _filled(headline: Headline, result: Result) -> str:
@@ -211,8 +175,4 @@ def _counted(result: Result) -> str:
 
 def _say_progress(line: str) -> None:
     if not progress.quiet:
-        _say(line)
-
-
-def _say(line: str, style: str = "") -> None:
-    console().print(printable(line, style), highlight=False, soft_wrap=True)
+        say(line)

@@ -9,35 +9,22 @@ from typing import Annotated
 
 import typer
 
-from whichtoken.app.cli.options import (
-    Column,
-    DataFile,
-    Encoding,
-    MetricsFile,
-    ModelFolder,
-    RowCount,
-    Separator,
-    new_file,
-    require_distinct_paths,
-)
+from whichtoken.app.cli import options
 from whichtoken.display.text import counted
 from whichtoken.files import write_text
 
 
 def evaluate(
-    model: ModelFolder,
-    data: DataFile,
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the true labels.")] = "label",
-    column: Column = None,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    rows: RowCount = None,
+    model: options.ModelFolder,
+    data: options.DataFile,
+    label: Annotated[str, options.column_name("Column with the true labels.")] = "label",
+    column: options.Column = None,
+    separator: options.Separator = None,
+    encoding: options.Encoding = None,
+    rows: options.RowCount = None,
     drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows without a label.")] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", callback=new_file, help="Write an HTML page with the calibration figure."),
-    ] = None,
-    json_file: MetricsFile = None,
+    html: Annotated[Path | None, options.new_output("Write an HTML page with the calibration figure.")] = None,
+    json_file: options.MetricsFile = None,
 ) -> None:
     """Score a saved model on labeled data: metrics with intervals, each class, and the effect of abstaining.
 
@@ -49,7 +36,7 @@ def evaluate(
     from whichtoken.estimators.metrics import evaluation_page
     from whichtoken.estimators.model_folder import training_note
 
-    require_distinct_paths({"DATA": data}, {"--html": html, "--json": json_file})
+    options.require_distinct_paths({"DATA": data}, {"--html": html, "--json": json_file})
     found = apply_model(model, data, column, separator=separator, encoding=encoding, rows=rows)
     labeled = found.labeled_rows(label, drop_missing)
     notes = training_note(model, data)

@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from whichtoken.app.cli.options import (
-    Column,
-    Encoding,
-    ModelFolder,
-    RowCount,
-    Separator,
-    new_file,
-    read_file,
-    require_distinct_paths,
-)
-from whichtoken.display.terminal import console, printable, table
+from whichtoken.app.cli import options
+from whichtoken.display.terminal import console, printable, say, table
 from whichtoken.display.text import counted, visible
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
@@ -34,21 +25,15 @@ MOST_CHARACTERS = 400  # of each of several explanations
 
 
 def explain(
-    model: ModelFolder,
+    model: options.ModelFolder,
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to explain, in quotes.")] = None,
-    file: Annotated[
-        Path | None, typer.Option(metavar="FILE", callback=read_file, help="Text file or table to explain.")
-    ] = None,
-    column: Column = None,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    rows: RowCount = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", callback=new_file, help="Write an HTML page with colored words.")
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write every number as JSON.")
-    ] = None,
+    file: Annotated[Path | None, options.existing("Text file or table to explain.")] = None,
+    column: options.Column = None,
+    separator: options.Separator = None,
+    encoding: options.Encoding = None,
+    rows: options.RowCount = None,
+    html: Annotated[Path | None, options.new_output("Write an HTML page with colored words.")] = None,
+    json_file: Annotated[Path | None, options.new_output("Write every number as JSON.", "--json")] = None,
 ) -> None:
     """Show which tokens, instances or groups of columns decided, and what would change the label.
 
@@ -64,22 +49,18 @@ def explain(
     """
     from whichtoken.app.pages.explanations import MOST_ON_A_PAGE, as_html
 
-    require_distinct_paths({"--file": file}, {"--html": html, "--json": json_file})
+    options.require_distinct_paths({"--file": file}, {"--html": html, "--json": json_file})
     explanations = explain_data(model, text, file, column, separator=separator, encoding=encoding, rows=rows)
     count = counted(len(explanations), "explanation")
     if html is not None:
         write_text(html, as_html(explanations))
         shown = f"the first {MOST_ON_A_PAGE} of {count}" if len(explanations) > MOST_ON_A_PAGE else count
-        _say(f"wrote {shown} to {html}" + ("; --json FILE has them all" if shown != count else ""))
+        say(f"wrote {shown} to {html}" + ("; --json FILE has them all" if shown != count else ""))
     if json_file is not None:
         write_text(json_file, json.dumps([item.as_json() for item in explanations], ensure_ascii=False, indent=1))
-        _say(f"wrote {count} to {json_file}")
+        say(f"wrote {count} to {json_file}")
     if html is None and json_file is None:
         _print_explanations(explanations)
-
-
-def _say(sentence: str) -> None:
-    console().print(visible(sentence), highlight=False, markup=False, soft_wrap=True)
 
 
 def explain_data(
@@ -139,4 +120,4 @@ def _print_explanations(explanations: Sequence[Explanation]) -> None:
             screen.print()
     left = len(explanations) - MOST_PRINTED
     if left > 0:
-        _say(f"and {left} more; --html FILE shows them all, --json FILE has every number")
+        say(f"and {left} more; --html FILE shows them all, --json FILE has every number")

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from whichtoken.app.cli.options import OutFolder, SpreadsheetSafe, new_table
-from whichtoken.display.text import counted, visible
+from whichtoken.display.terminal import say
+from whichtoken.display.text import counted
 from whichtoken.files import DEFAULT_FOLDER
 
 
@@ -25,4 +26,4 @@ def export(
     from whichtoken.lab.export import export_rows
 
     rows = export_rows(out, ids or [], to, spreadsheet_safe=spreadsheet_safe)
-    print(f"{counted(rows, 'row')}: {visible(str(to))}")
+    say(f"{counted(rows, 'row')}: {to}")

@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whichtoken.app.cli.options import (
-    Baseline,
-    ClassWeight,
-    DataFile,
-    DropMissing,
-    Encoding,
-    Folds,
-    MetricsFile,
-    MinClass,
-    NewModel,
-    NoBaseline,
-    Repeats,
-    RowCount,
-    Seed,
-    Separator,
-    SplitBy,
-    TestShare,
-    check_form,
-    help_if_no_command,
-    read_file,
-    require_distinct_paths,
-    whole_number,
-)
+from whichtoken.app.cli import options
+from whichtoken.display.terminal import say
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
 
 if TYPE_CHECKING:
-    from whichtoken.app.evaluation import FitReport
+    from whichtoken.app.evaluation import FitReport, Scheme
     from whichtoken.tables import TableForm
 
 fit = typer.Typer()
@@ -47,101 +29,137 @@ fit = typer.Typer()
 @fit.callback(invoke_without_command=True)
 def kinds(context: typer.Context) -> None:
     """Train on your own file, save the model to a folder, and compare it with a baseline on held-out rows."""
-    help_if_no_command(context)
+    options.help_if_no_command(context)
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """What every kind of training is told: how to read the table, how to evaluate, and what to write."""
+
+    data: Path
+    model: Path
+    scheme: Scheme
+    form: TableForm
+    split_by: str | None
+    class_weight: str | None
+    drop_missing: bool
+    json_file: Path | None
+
+    def run(self, fit: Callable[..., FitReport], roles: object, **settings: Any) -> FitReport:
+        """Train with the function of one kind of model."""
+        more = {"drop_missing": self.drop_missing, **self.form, **settings}
+        return fit(self.data, self.model, roles, self.scheme, **more)
+
+
+def _request(
+    data: options.DataFile,
+    model: Annotated[
+        Path, typer.Option("--model", metavar="DIR", callback=options.new_model, help="Folder to save the model in.")
+    ],
+    split_by: Annotated[
+        str | None, options.column_name("Keep rows with the same value in this column on one side of each split.")
+    ] = None,
+    test_share: Annotated[float, options.real("SHARE", "Share of the rows to hold out for the test.")] = 0.25,
+    folds: Annotated[
+        int | None, options.whole("K", "Evaluate by K-fold cross-validation, and save a model trained on all rows.")
+    ] = None,
+    repeats: Annotated[int, options.whole("N", "Repeat the cross-validation N times.")] = 1,
+    seed: Annotated[int, options.whole("N", "Seed for the split and the request.")] = 0,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Baseline to compare with; default: logistic.")
+    ] = None,
+    no_baseline: Annotated[
+        bool, typer.Option("--no-baseline", help="Compare with the most frequent class only.")
+    ] = False,
+    class_weight: Annotated[
+        str | None,
+        typer.Option(metavar="balanced", parser=options.class_weight_name, help="Give every class the same weight."),
+    ] = None,
+    drop_missing: options.DropMissing = False,
+    min_class: Annotated[int, options.whole("N", "Leave out classes with fewer than N rows.")] = 1,
+    separator: options.Separator = None,
+    encoding: options.Encoding = None,
+    rows: options.RowCount = None,
+    json_file: options.MetricsFile = None,
+) -> FitRequest:
+    """Check the options that every kind of training has."""
+    from whichtoken.app.evaluation import Scheme
+
+    form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
+    options.check_form(data, form)
+    options.require_distinct_paths({"DATA": data}, {"--json": json_file})
+    if baseline is not None and no_baseline:
+        raise UsageError(f"--baseline {visible(baseline)} and --no-baseline contradict each other; leave one out")
+    scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline or "logistic", min_class)
+    return FitRequest(data, model, scheme, form, split_by, class_weight, drop_missing, json_file)
+
+
+def _trains(function: Callable[..., Any]) -> Callable[..., None]:
+    """A command from a function of a `FitRequest` and of options of its own; it prints the report."""
+    common, own = signature(_request, eval_str=True), signature(function, eval_str=True)
+
+    @wraps(function)
+    def run(**given: Any) -> None:
+        request = _request(**{name: given.pop(name) for name in common.parameters})
+        report = function(request, **given)
+        from whichtoken.app.pages.evaluation import print_evaluation
+
+        if request.json_file is not None:
+            write_text(request.json_file, json.dumps(asdict(report), indent=1, allow_nan=False))
+        print_evaluation(report)
+        say(f"model: {request.model}")
+
+    # the file and the folder first, then the options of this kind
+    (data, model, *rest), (_, *special) = common.parameters.values(), own.parameters.values()
+    run.__signature__ = own.replace(parameters=[data, model, *special, *rest])  # type: ignore[attr-defined]
+    # for typer and for whatever wraps the command, it is a function of its own
+    del run.__wrapped__
+    return run
 
 
 @fit.command("text")
+@_trains
 def fit_text_file(
-    data: DataFile,
-    model: NewModel,
-    text: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the texts.")] = "text",
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the labels.")] = "label",
-    ngrams: Annotated[
-        int,
-        typer.Option(
-            metavar="1|2|3", parser=whole_number, help="Tokens: 1 for words, 2 also pairs of words, 3 also triples."
-        ),
-    ] = 1,
+    request: FitRequest,
+    text: Annotated[str, options.column_name("Column with the texts.")] = "text",
+    label: Annotated[str, options.column_name("Column with the labels.")] = "label",
+    ngrams: Annotated[int, options.whole("1|2|3", "Tokens: 1 for words, 2 also pairs of words, 3 also triples.")] = 1,
     stemmer: Annotated[
         str | None, typer.Option(metavar="LANGUAGE", help="Language of the Snowball stemmer, such as english.")
     ] = None,
-    split_by: SplitBy = None,
-    test_share: TestShare = 0.25,
-    folds: Folds = None,
-    repeats: Repeats = 1,
-    seed: Seed = 0,
-    baseline: Baseline = None,
-    no_baseline: NoBaseline = False,
-    class_weight: ClassWeight = None,
-    drop_missing: DropMissing = False,
-    min_class: MinClass = 1,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    rows: RowCount = None,
-    json_file: MetricsFile = None,
-) -> None:
+) -> Any:
     """Classify documents, and see which words decide.
 
     Baselines: logistic (TF-IDF and logistic regression), naive-bayes.
 
     Example: whichtoken fit text reviews.csv --text review --label sentiment --model reviews-model
     """
-    from whichtoken.app.evaluation import Scheme
     from whichtoken.app.fitting import TextRoles, fit_text
 
-    form = _form(data, separator, encoding, rows)
-    require_distinct_paths({"DATA": data}, {"--json": json_file})
-    scheme = Scheme(test_share, folds, repeats, seed, _baseline(baseline, no_baseline), min_class)
     if ngrams not in (1, 2, 3):
-        raise UsageError(f"--ngrams {ngrams} must be 1, 2 or 3")
-    options = {
-        "ngram_range": (1, ngrams),
-        "stemmer": stemmer,
-        "class_weight": class_weight,
-        "verbose": int(sys.stderr.isatty()),
-    }
-    roles = TextRoles(text, label, split_by)
-    report = fit_text(data, model, roles, scheme, options=options, drop_missing=drop_missing, **form)
-    _print_fit(report, model, json_file)
+        raise UsageError("{ngrams} must be 1, 2 or 3", ngrams=ngrams)
+    settings: dict[str, Any] = {"ngram_range": (1, ngrams), "stemmer": stemmer, "verbose": int(sys.stderr.isatty())}
+    settings["class_weight"] = request.class_weight
+    return request.run(fit_text, TextRoles(text, label, request.split_by), options=settings)
 
 
 @fit.command("bags")
+@_trains
 def fit_bags_file(
-    data: DataFile,
-    model: NewModel,
-    bag: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the bag of each row.")] = "bag",
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the labels of the bags.")] = "label",
+    request: FitRequest,
+    bag: Annotated[str, options.column_name("Column with the bag of each row.")] = "bag",
+    label: Annotated[str, options.column_name("Column with the labels of the bags.")] = "label",
     feature: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Feature column (repeatable); default: all other columns."),
+        list[str] | None, options.column_name("Feature column (repeatable); default: all other columns.")
     ] = None,
-    queries: Annotated[
-        int,
-        typer.Option(
-            metavar="N", parser=whole_number, help="Number of queries per class; with one, decisions are certified."
-        ),
-    ] = 1,
+    queries: Annotated[int, options.whole("N", "Number of queries per class; with one, decisions are certified.")] = 1,
     instance_map: Annotated[
         str,
         typer.Option(
             metavar="linear|fourier|network", help="Map of the instances before attention; linear is the fastest."
         ),
     ] = "linear",
-    split_by: SplitBy = None,
-    test_share: TestShare = 0.25,
-    folds: Folds = None,
-    repeats: Repeats = 1,
-    seed: Seed = 0,
-    baseline: Baseline = None,
-    no_baseline: NoBaseline = False,
-    class_weight: ClassWeight = None,
-    drop_missing: DropMissing = False,
-    min_class: MinClass = 1,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    rows: RowCount = None,
-    json_file: MetricsFile = None,
-) -> None:
+) -> Any:
     """Classify bags of instances (one instance per row), and see which instances decide.
 
     Missing numbers are filled with the training median; columns of texts become columns of 0 and 1.
@@ -150,32 +168,21 @@ def fit_bags_file(
 
     Example: whichtoken fit bags molecules.csv --bag molecule --label active --model molecules-model
     """
-    from whichtoken.app.evaluation import Scheme
     from whichtoken.app.fitting import fit_bags
     from whichtoken.app.readers import BagRoles
 
-    form = _form(data, separator, encoding, rows)
-    require_distinct_paths({"DATA": data}, {"--json": json_file})
-    scheme = Scheme(test_share, folds, repeats, seed, _baseline(baseline, no_baseline), min_class)
-    roles = BagRoles(bag, label, feature or None, split_by)
-    report = fit_bags(
-        data, model, roles, scheme, options={"n_queries": queries, "instance_map": instance_map}, class_weight=class_weight,
-        drop_missing=drop_missing, **form,
-    )  # fmt: skip
-    _print_fit(report, model, json_file)
+    roles = BagRoles(bag, label, feature or None, request.split_by)
+    settings = {"n_queries": queries, "instance_map": instance_map}
+    return request.run(fit_bags, roles, options=settings, class_weight=request.class_weight)
 
 
 @fit.command("groups")
+@_trains
 def fit_groups_file(
-    data: DataFile,
-    model: NewModel,
+    request: FitRequest,
     groups: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.json",
-            callback=read_file,
-            help='JSON file with the groups, such as {"size": ["width", "height"]}.',
-        ),
+        options.existing('JSON file with the groups, such as {"size": ["width", "height"]}.', "FILE.json"),
     ] = None,
     prefix: Annotated[
         str | None,
@@ -183,25 +190,9 @@ def fit_groups_file(
             metavar="CHARACTER", help="Group columns by the part of their name before this character, such as _."
         ),
     ] = None,
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the labels.")] = "label",
-    covariate: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Column that is always kept (repeatable).")
-    ] = None,
-    split_by: SplitBy = None,
-    test_share: TestShare = 0.25,
-    folds: Folds = None,
-    repeats: Repeats = 1,
-    seed: Seed = 0,
-    baseline: Baseline = None,
-    no_baseline: NoBaseline = False,
-    class_weight: ClassWeight = None,
-    drop_missing: DropMissing = False,
-    min_class: MinClass = 1,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    rows: RowCount = None,
-    json_file: MetricsFile = None,
-) -> None:
+    label: Annotated[str, options.column_name("Column with the labels.")] = "label",
+    covariate: Annotated[list[str] | None, options.column_name("Column that is always kept (repeatable).")] = None,
+) -> Any:
     """Classify rows whose columns come in groups, and see which groups matter.
 
     Missing numbers are filled with the training median; columns of texts become columns of 0 and 1.
@@ -210,38 +201,10 @@ def fit_groups_file(
 
     Example: whichtoken fit groups cells.csv --prefix _ --label malignant --model cells-model
     """
-    from whichtoken.app.evaluation import Scheme
     from whichtoken.app.fitting import GroupRoles, fit_groups, read_mapping
 
     if (groups is None) == (prefix is None):
         raise UsageError("give either --groups FILE.json or --prefix CHARACTER")
-    form = _form(data, separator, encoding, rows)
-    require_distinct_paths({"DATA": data, "--groups": groups}, {"--json": json_file})
-    scheme = Scheme(test_share, folds, repeats, seed, _baseline(baseline, no_baseline), min_class)
-    roles = GroupRoles(read_mapping(groups) if groups else str(prefix), label, covariate or (), split_by)
-    options = {"class_weight": class_weight}
-    report = fit_groups(data, model, roles, scheme, options=options, drop_missing=drop_missing, **form)
-    _print_fit(report, model, json_file)
-
-
-def _baseline(name: str | None, none: bool) -> str | None:
-    """The name of the baseline; None for the most frequent class alone."""
-    if name is not None and none:
-        raise UsageError(f"--baseline {visible(name)} and --no-baseline contradict each other; leave one out")
-    return None if none else name or "logistic"
-
-
-def _form(data: Path, separator: str | None, encoding: str | None, rows: int | None) -> TableForm:
-    """How the table is read."""
-    form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
-    check_form(data, form)
-    return form
-
-
-def _print_fit(report: FitReport, folder: Path, json_file: Path | None) -> None:
-    from whichtoken.app.pages.evaluation import print_evaluation
-
-    if json_file is not None:
-        write_text(json_file, json.dumps(asdict(report), indent=1, allow_nan=False))
-    print_evaluation(report)
-    print(f"model: {visible(str(folder))}")
+    options.require_distinct_paths({"--groups": groups}, {"--json": request.json_file})
+    roles = GroupRoles(read_mapping(groups) if groups else str(prefix), label, covariate or (), request.split_by)
+    return request.run(fit_groups, roles, options={"class_weight": request.class_weight})

@@ -21,6 +21,8 @@ def list(
 ) -> None:
     """List the claims and their verdicts, in your folder and in the long runs on record.
 
+    With the id of a claim, show what it says, its source, its fields and its states.
+
     Examples:
 
       whichtoken list mirror-descent

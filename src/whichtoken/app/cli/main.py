@@ -17,7 +17,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from whichtoken import progress
-from whichtoken.app.cli.options import help_if_no_command, name_options, option_flags
+from whichtoken.app.cli.options import help_if_no_command, in_flags
 from whichtoken.display import notes
 from whichtoken.display.notes import warnings_as_notes
 from whichtoken.display.text import visible
@@ -78,9 +78,8 @@ def program(loaded: Collection[str]) -> typer.Typer:
 
 
 def _with_quiet(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the option --quiet to a command, and name its options where the library names the arguments."""
+    """Add the option --quiet to a command, and name its options in errors about arguments of the library."""
     own = signature(function, eval_str=True)
-    flags = option_flags(own.parameters.values())
 
     @wraps(function)
     def run(*, quiet: bool, **options: Any) -> None:
@@ -88,9 +87,10 @@ def _with_quiet(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(**options)
         except UsageError as error:
-            if type(error) is not UsageError:
+            sentence = in_flags(error, own.parameters, options)
+            if sentence == str(error):
                 raise
-            raise UsageError(name_options(str(error), flags)) from error
+            raise UsageError(sentence) from error
 
     option = Parameter("quiet", Parameter.KEYWORD_ONLY, default=False, annotation=Quiet)
     run.__signature__ = own.replace(parameters=[*own.parameters.values(), option])  # type: ignore[attr-defined]

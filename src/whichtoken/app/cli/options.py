@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import os
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.models import OptionInfo
 
 from whichtoken.display.text import visible
-from whichtoken.errors import UsageError
+from whichtoken.errors import ColumnError, UsageError
 from whichtoken.files import check_place
 
 if TYPE_CHECKING:
@@ -23,44 +23,23 @@ if TYPE_CHECKING:
 PICTURES = (".svg", ".png", ".pdf")
 
 
-def whole_number(text: str) -> int:
-    """A whole number."""
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"'{visible(text)}' is not a whole number") from None
+def parser(kind: Callable[[str], Any], accepted: str, test: Callable[[Any], bool] = lambda _: True) -> Any:
+    """A parser for the values of an option, which says what is accepted."""
+
+    def parse(text: str) -> Any:
+        with suppress(ValueError):
+            if test(value := kind(text)):
+                return value
+        raise typer.BadParameter(f"'{visible(text)}' is not {accepted}")
+
+    return parse
 
 
-def number(text: str) -> float:
-    """A finite number."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise typer.BadParameter(f"'{visible(text)}' is not a finite number")
-    return value
-
-
-def positive_number(text: str) -> int:
-    """A whole number of at least 1."""
-    if (value := whole_number(text)) < 1:
-        raise typer.BadParameter(f"'{visible(text)}' is not a whole number of at least 1")
-    return value
-
-
-def probability(text: str) -> float:
-    """A number from 0 to 1."""
-    if not 0 <= (value := number(text)) <= 1:
-        raise typer.BadParameter(f"'{visible(text)}' is not a probability; give a number from 0 to 1")
-    return value
-
-
-def class_weight(text: str) -> str:
-    """The name of a weighting of classes."""
-    if text != "balanced":
-        raise typer.BadParameter(f"'{visible(text)}' is not a class weight; the only one is balanced")
-    return text
+whole_number = parser(int, "a whole number")
+positive_number = parser(int, "a whole number of at least 1", lambda value: value >= 1)
+number = parser(float, "a finite number", math.isfinite)
+probability = parser(float, "a probability; give a number from 0 to 1", lambda value: 0 <= value <= 1)
+class_weight_name = parser(str, "a class weight; the only one is balanced", lambda value: value == "balanced")
 
 
 def text_encoding(text: str) -> str:
@@ -153,46 +132,38 @@ def check_form(path: Path, form: TableForm) -> None:
         raise UsageError(f"--encoding is for text files; leave it out for {path}")
 
 
+def whole(metavar: str, help: str) -> Any:
+    """An option for a whole number."""
+    return typer.Option(metavar=metavar, parser=whole_number, help=help)
+
+
+def real(metavar: str, help: str) -> Any:
+    """An option for a finite number."""
+    return typer.Option(metavar=metavar, parser=number, help=help)
+
+
+def column_name(help: str) -> Any:
+    """An option for the name of a column; an error about the column names the option."""
+    return typer.Option(metavar="COLUMN", help=help)
+
+
+def new_output(help: str, *flags: str, check: Callable[..., Any] = new_file) -> Any:
+    """An option for a file to write, refused at the start if it cannot be written."""
+    return typer.Option(*flags, metavar="FILE", callback=check, help=help)
+
+
+def existing(help: str, metavar: str = "FILE") -> Any:
+    """An option for a file to read, which must exist."""
+    return typer.Option(metavar=metavar, callback=read_file, help=help)
+
+
 DataFile = Annotated[
     Path, typer.Argument(metavar="DATA", callback=read_file, help="Table to read: .csv, .tsv, .parquet or .jsonl.")
 ]
 ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the saved model.")]
-NewModel = Annotated[
-    Path, typer.Option("--model", metavar="DIR", callback=new_model, help="Folder to save the model in.")
-]
 Separator = Annotated[
     str | None,
     typer.Option(metavar="CHARACTER", parser=single_char, help="Separator of a .csv or .tsv file, if unusual."),
-]
-TestShare = Annotated[
-    float, typer.Option(metavar="SHARE", parser=number, help="Share of the rows to hold out for the test.")
-]
-Seed = Annotated[int, typer.Option(metavar="N", parser=whole_number, help="Seed for the split and the training.")]
-Folds = Annotated[
-    int | None,
-    typer.Option(
-        "--folds",
-        metavar="K",
-        parser=whole_number,
-        help="Evaluate by K-fold cross-validation, and save a model trained on all rows.",
-    ),
-]
-Repeats = Annotated[
-    int, typer.Option("--repeats", metavar="N", parser=whole_number, help="Repeat the cross-validation N times.")
-]
-SplitBy = Annotated[
-    str | None,
-    typer.Option(
-        "--split-by", metavar="COLUMN", help="Keep rows with the same value in this column on one side of each split."
-    ),
-]
-Baseline = Annotated[
-    str | None, typer.Option("--baseline", metavar="NAME", help="Baseline to compare with; default: logistic.")
-]
-NoBaseline = Annotated[bool, typer.Option("--no-baseline", help="Compare with the most frequent class only.")]
-ClassWeight = Annotated[
-    str | None,
-    typer.Option("--class-weight", metavar="balanced", parser=class_weight, help="Give every class the same weight."),
 ]
 Encoding = Annotated[
     str | None,
@@ -205,17 +176,8 @@ RowCount = Annotated[
 DropMissing = Annotated[
     bool, typer.Option("--drop-missing", help="Leave out rows with a missing value in a column that is used.")
 ]
-MinClass = Annotated[
-    int,
-    typer.Option("--min-class", metavar="N", parser=whole_number, help="Leave out classes with fewer than N rows."),
-]
-MetricsFile = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write the metrics as JSON.")
-]
-Column = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="Column of the texts (default: text) or of the bags (default: bag)."),
-]
+MetricsFile = Annotated[Path | None, new_output("Write the metrics as JSON.", "--json")]
+Column = Annotated[str | None, column_name("Column of the texts (default: text) or of the bags (default: bag).")]
 OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results and the report.")]
 SpreadsheetSafe = Annotated[
     bool,
@@ -227,19 +189,28 @@ SpreadsheetSafe = Annotated[
 
 # arguments of the library beside the parameters of commands that set them
 SET_BY = {"n_queries": "queries", "overrides": "set_", "ngram_range": "ngrams"}
+DEFAULT_COLUMNS = ("text", "bag")  # of --column
 
 
-def option_flags(parameters: Iterable[Parameter]) -> dict[str, str]:
-    """The flag of each argument that the options of a command set: signal_tokens is --signal-tokens."""
-    flags = {}
-    for parameter in parameters:
+def in_flags(error: UsageError, parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> str:
+    """The sentence of an error of the library, with the flags of a command that set its arguments or chose its column."""
+    flags, columns = {}, []
+    for name, parameter in parameters.items():
         for option in getattr(parameter.annotation, "__metadata__", ()):
             if isinstance(option, OptionInfo):
-                named = [name for name in option.param_decls or () if name.startswith("--")]
-                flags[parameter.name] = named[0] if named else "--" + parameter.name.strip("_").replace("_", "-")
-    return flags | {name: flags[set_by] for name, set_by in SET_BY.items() if set_by in flags}
+                named = [flag for flag in option.param_decls or () if flag.startswith("--")]
+                flags[name] = named[0] if named else "--" + name.strip("_").replace("_", "-")
+                columns += [name] if option.metavar == "COLUMN" else []
+    flags |= {name: flags[set_by] for name, set_by in SET_BY.items() if set_by in flags}
+    sentence = error.describe(lambda name, value: f"{flags[name]} {value}" if name in flags else f"{name}={value}")
+    if isinstance(error, ColumnError):
+        chosen = [flags[name] for name in columns if error.column in _column_names(name, given[name])]
+        if chosen:
+            sentence += f"; {' and '.join(chosen)} {'chooses' if len(chosen) == 1 else 'choose'} the column"
+    return sentence
 
 
-def name_options(sentence: str, flags: Mapping[str, str]) -> str:
-    """Name the options in a sentence of the library about its arguments: signal_tokens=0 is --signal-tokens 0."""
-    return re.sub(r"\b([a-z_]+)=", lambda found: f"{flags[found[1]]} " if found[1] in flags else found[0], sentence)
+def _column_names(option: str, value: str | Sequence[str] | None) -> Sequence[str]:
+    if value is None:
+        return DEFAULT_COLUMNS if option == "column" else ()
+    return [value] if isinstance(value, str) else value

@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from rich.markup import escape
-
-from whichtoken.app.cli.options import (
-    DropMissing,
-    Encoding,
-    RowCount,
-    Separator,
-    check_form,
-    name_options,
-    new_file,
-    new_picture,
-    number,
-    read_file,
-    require_distinct_paths,
-    whole_number,
-)
-from whichtoken.display.terminal import console, table
-from whichtoken.display.text import visible
+from whichtoken.app.cli import options
+from whichtoken.display.terminal import console, printable, say, table
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
 
@@ -37,57 +19,37 @@ if TYPE_CHECKING:
     from whichtoken.theory.sparse_tokens import Plan
 
 # where the integrals of the theory can be computed in seconds and with some accuracy
-RANGES = {"--length": (2, 1_000_000), "--strength": (0, 100), "--prevalence": (1e-6, 1 - 1e-6), "--dim": (2, 10**9)}
+RANGES = {"length": (2, 1_000_000), "strength": (0, 100), "prevalence": (1e-6, 1 - 1e-6), "dim": (2, 10**9)}
 READING = {"bag": "bag", "label": "label", "drop_missing": False}  # defaults of the options on how to read a table
-
-ARGUMENTS = ("length", "signal_tokens", "strength", "prevalence", "dim", "samples", "target_error")
-FLAGS = {name: "--" + name.replace("_", "-") for name in ARGUMENTS}  # of arguments that notes of the planner name
 
 
 def plan(
-    length: Annotated[
-        int | None, typer.Option(metavar="L", parser=whole_number, help="Number of tokens in a sequence.")
-    ] = None,
-    signal_tokens: Annotated[
-        int | None, typer.Option(metavar="R", parser=whole_number, help="Number of tokens that carry the signal.")
-    ] = None,
+    length: Annotated[int | None, options.whole("L", "Number of tokens in a sequence.")] = None,
+    signal_tokens: Annotated[int | None, options.whole("R", "Number of tokens that carry the signal.")] = None,
     strength: Annotated[
-        float | None,
-        typer.Option(metavar="THETA", parser=number, help="Signal strength, in standard deviations of the noise."),
+        float | None, options.real("THETA", "Signal strength, in standard deviations of the noise.")
     ] = None,
-    prevalence: Annotated[
-        float | None, typer.Option(metavar="PI", parser=number, help="Share of positive sequences.")
-    ] = None,
-    dim: Annotated[int | None, typer.Option(metavar="D", parser=whole_number, help="Dimension of a token.")] = None,
-    samples: Annotated[
-        int | None, typer.Option(metavar="N", parser=whole_number, help="Number of labeled sequences you can get.")
-    ] = None,
-    target_error: Annotated[float | None, typer.Option(metavar="E", parser=number, help="Test error you want.")] = None,
+    prevalence: Annotated[float | None, options.real("PI", "Share of positive sequences.")] = None,
+    dim: Annotated[int | None, options.whole("D", "Dimension of a token.")] = None,
+    samples: Annotated[int | None, options.whole("N", "Number of labeled sequences you can get.")] = None,
+    target_error: Annotated[float | None, options.real("E", "Test error you want.")] = None,
     pilot: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            callback=read_file,
-            help="Labeled pilot bags to plan from: any file that `fit bags` reads, or .npz (tokens, labels).",
-        ),
+        options.existing("Labeled pilot bags to plan from: any file that `fit bags` reads, or .npz (tokens, labels)."),
     ] = None,
-    bag: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the pilot with the bag of each row.")] = "bag",
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the pilot with the labels.")] = "label",
+    bag: Annotated[str, options.column_name("Column of the pilot with the bag of each row.")] = "bag",
+    label: Annotated[str, options.column_name("Column of the pilot with the labels.")] = "label",
     feature: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Feature column of the pilot (repeatable); default: all other columns."),
+        list[str] | None, options.column_name("Feature column of the pilot (repeatable); default: all other columns.")
     ] = None,
-    drop_missing: DropMissing = False,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    rows: RowCount = None,
+    drop_missing: options.DropMissing = False,
+    separator: options.Separator = None,
+    encoding: options.Encoding = None,
+    rows: options.RowCount = None,
     figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", callback=new_picture, help="Draw the learning curves as .svg, .png or .pdf."),
+        Path | None, options.new_output("Draw the learning curves as .svg, .png or .pdf.", check=options.new_picture)
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write the plan as JSON.")
-    ] = None,
+    json_file: Annotated[Path | None, options.new_output("Write the plan as JSON.", "--json")] = None,
 ) -> None:
     """Plan a study: is the signal detectable, with how much data, and does attention beat a linear model?
 
@@ -103,11 +65,10 @@ def plan(
 
       whichtoken plan --pilot bags.csv --target-error 0.05 --figure curve.png
     """
-    require_distinct_paths({"--pilot": pilot}, {"--figure": figure, "--json": json_file})
+    options.require_distinct_paths({"--pilot": pilot}, {"--figure": figure, "--json": json_file})
     given = {
         "length": length, "signal_tokens": signal_tokens, "strength": strength, "prevalence": prevalence, "dim": dim
     }  # fmt: skip
-    task = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
     form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
     reading = {"bag": bag, "label": label, "features": feature or None, "drop_missing": drop_missing, **form}
     changed = [
@@ -115,7 +76,7 @@ def plan(
         for name, value in reading.items() if value != READING.get(name)
     ]  # fmt: skip
     if pilot is None:
-        if missing := [option for option, value in task.items() if value is None]:
+        if missing := [f"--{name.replace('_', '-')}" for name, value in given.items() if value is None]:
             raise UsageError(f"plan needs {', '.join(missing)}, or a --pilot FILE to estimate the task from")
         if samples is None and target_error is None:
             raise UsageError("plan needs --samples N (what you can get) or --target-error E (what you want), or both")
@@ -125,20 +86,17 @@ def plan(
         for option in changed:
             raise UsageError(f"{option} is for tables; leave it out for {pilot}")
     else:
-        check_form(pilot, form)
-    for option, (least, most) in RANGES.items():
-        if (value := task[option]) is not None and not least <= value <= most:
-            raise UsageError(f"{option} {value:g} is out of range; give a number from {least:g} to {most:g}")
+        options.check_form(pilot, form)
+    for name, (least, most) in RANGES.items():
+        if (value := given[name]) is not None and not least <= value <= most:
+            raise UsageError(f"{{{name}}} is out of range; give a number from {least:,} to {most:,}", **{name: value})
 
     wanted = {"samples": samples, "target_error": target_error}
-    with _usage_errors():
-        if pilot is None:
-            planned: Any = _from_theory(given, wanted)
-        else:
-            planned = _from_pilot(pilot, reading, given, wanted)
-    if figure is not None:
-        from whichtoken.app.pages.planning import write_figure
+    from whichtoken.app.pages.planning import planning_errors, write_figure
 
+    with planning_errors():
+        planned: Any = _from_theory(given, wanted) if pilot is None else _from_pilot(pilot, reading, given, wanted)
+    if figure is not None:
         write_figure(planned, figure)
     if json_file is not None:
         write_text(json_file, json.dumps(asdict(planned), indent=1))
@@ -151,14 +109,14 @@ def _from_theory(given: dict[str, Any], wanted: dict[str, Any]) -> Plan:
 
     planned = sparse_tokens.plan(**given, **wanted)
     _print_forecasts(planned)
-    print(protocol(planned))
+    say(protocol(planned))
     _print_notes(planned.warnings)
     return planned
 
 
 def _from_pilot(pilot: Path, reading: dict[str, Any], given: dict[str, Any], wanted: dict[str, Any]) -> StudyPlan:
     """Plan from a pilot, and print the plan: first whether the theory holds for the pilot."""
-    from whichtoken.app.pages.planning import study_lines, theory_lines
+    from whichtoken.app.pages.planning import study_lines
     from whichtoken.app.readers import read_bags
     from whichtoken.estimators import plan_study
 
@@ -168,18 +126,18 @@ def _from_pilot(pilot: Path, reading: dict[str, Any], given: dict[str, Any], wan
         pilot=(table_of_bags.bags, table_of_bags.labels), features=table_of_bags.features, **given, **wanted
     )
     study = replace(study, notes=(*table_of_bags.notes, *study.notes))
-    for line in [*study_lines(study), *(theory_lines(study) if study.theory is not None else ())]:
-        print(visible(line))
+    for line in study_lines(study):
+        say(line)
     if study.theory is not None and study.fits:
-        _print_forecasts(study.theory)
-    _print_notes(name_options(note, FLAGS) for note in study.notes)
+        _print_forecasts(study.theory, "The theory alone, for data that follow it exactly")
+    _print_notes(study.notes)
     return study
 
 
-def _print_forecasts(planned: Plan) -> None:
+def _print_forecasts(planned: Plan, title: str | None = None) -> None:
     from whichtoken.app.pages.planning import forecast_headings, forecast_rows
 
-    rows = table(*forecast_headings(planned))
+    rows = table(*forecast_headings(planned), title=title)
     for line in forecast_rows(planned):
         rows.add_row(*line)
     console().print(rows)
@@ -187,15 +145,4 @@ def _print_forecasts(planned: Plan) -> None:
 
 def _print_notes(notes: Iterable[str]) -> None:
     for note in notes:
-        console().print(f"[yellow]note[/]: {escape(visible(note))}", highlight=False)
-
-
-@contextmanager
-def _usage_errors() -> Iterator[None]:
-    """Turn errors about the arguments of the planner into errors that a user can put right."""
-    try:
-        yield
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    except ArithmeticError as error:
-        raise UsageError("these numbers are too extreme to compute with; choose more moderate ones") from error
+        console().print(printable("note", "yellow") + printable(f": {note}"), highlight=False)

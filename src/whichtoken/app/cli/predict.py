@@ -7,43 +7,27 @@ from typing import Annotated
 
 import typer
 
-from whichtoken.app.cli.options import (
-    Column,
-    DataFile,
-    Encoding,
-    ModelFolder,
-    RowCount,
-    Separator,
-    SpreadsheetSafe,
-    new_table,
-    probability,
-    require_distinct_paths,
-)
+from whichtoken.app.cli import options
 
 
 def predict(
-    model: ModelFolder,
-    data: DataFile,
-    column: Column = None,
-    separator: Separator = None,
+    model: options.ModelFolder,
+    data: options.DataFile,
+    column: options.Column = None,
+    separator: options.Separator = None,
     to: Annotated[
         Path | None,
-        typer.Option(
-            "--to",
-            metavar="FILE",
-            callback=new_table,
-            help="Table to write: .csv, .tsv, .parquet or .jsonl; default: print CSV.",
+        options.new_output(
+            "Table to write: .csv, .tsv, .parquet or .jsonl; default: print CSV.", check=options.new_table
         ),
     ] = None,
     abstain_below: Annotated[
         float | None,
-        typer.Option(
-            "--abstain-below", metavar="P", parser=probability, help="Give no label if its probability is lower."
-        ),
+        typer.Option(metavar="P", parser=options.probability, help="Give no label if its probability is lower."),
     ] = None,
-    spreadsheet_safe: SpreadsheetSafe = False,
-    encoding: Encoding = None,
-    rows: RowCount = None,
+    spreadsheet_safe: options.SpreadsheetSafe = False,
+    encoding: options.Encoding = None,
+    rows: options.RowCount = None,
 ) -> None:
     """Predict labels and probabilities for the rows of a file, beside its own columns; a bag gets one line.
 
@@ -53,7 +37,7 @@ def predict(
     from whichtoken.app.evaluation import add_predictions
     from whichtoken.tables import write_table
 
-    require_distinct_paths({"DATA": data}, {"--to": to})
+    options.require_distinct_paths({"DATA": data}, {"--to": to})
     found = apply_model(model, data, column, separator=separator, encoding=encoding, rows=rows)
     predicted = add_predictions(found.table, found.classes, found.probabilities(), abstain_below)
     if to is None:

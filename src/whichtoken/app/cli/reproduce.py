@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from whichtoken.app.cli.options import OutFolder, new_file, whole_number
+from whichtoken.app.cli.options import OutFolder, new_output, whole
 from whichtoken.errors import UsageError
 from whichtoken.files import DEFAULT_FOLDER, write_text
 
@@ -18,9 +18,7 @@ def reproduce(
     preset: Annotated[
         str, typer.Option(metavar="quick|full|paper", help="Size of the runs: quick, full or paper.")
     ] = "quick",
-    seeds: Annotated[
-        int | None, typer.Option(metavar="N", parser=whole_number, help="Number of repeats of each point.")
-    ] = None,
+    seeds: Annotated[int | None, whole("N", "Number of repeats of each point.")] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Change a field (repeatable); commas make a grid."),
@@ -29,10 +27,7 @@ def reproduce(
     engine: Annotated[
         str, typer.Option(metavar="local|dask|dask://H:P", help="Where to compute the points.")
     ] = "local",
-    workers: Annotated[
-        int | None,
-        typer.Option(metavar="N", parser=whole_number, help="Number of worker processes; default: one per core."),
-    ] = None,
+    workers: Annotated[int | None, whole("N", "Number of worker processes; default: one per core.")] = None,
     timeout: Annotated[
         str | None,
         typer.Option(
@@ -41,19 +36,17 @@ def reproduce(
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print every verdict with its numbers.")] = False,
     out: OutFolder = DEFAULT_FOLDER,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", callback=new_file, help="Write verdicts and rows as JSON.")
-    ] = None,
+    json_file: Annotated[Path | None, new_output("Write verdicts and rows as JSON.", "--json")] = None,
 ) -> None:
     """Check claims: simulate, predict and compare. Only missing rows are computed.
 
-    Exit code 0: as expected; 1: a recorded verdict changed or is missing, one is new, or a claim is broken; 2: wrong usage.
+    Exit code 0: as expected; 1: a verdict changed, is missing or new, a claim is broken, or all its rows failed; 2: wrong usage.
 
     Examples:
 
       whichtoken reproduce mirror-descent/direction
 
-      whichtoken reproduce mirror-descent/direction --preset full --seeds 20 --set p=1.5,2
+      whichtoken reproduce mirror-descent/direction --seeds 20 --set p=1.5,2
     """
     from whichtoken.app.pages.terminal import print_faults, print_results
     from whichtoken.lab import reproduce as run
@@ -66,7 +59,10 @@ def reproduce(
         write_text(json_file, json.dumps({"experiments": [result.as_json() for result in results]}, indent=1))
     print_results(results, verbose)
     unloaded = not ids and print_faults()
-    if unloaded or any(result.changed or result.vanished or result.appeared or result.fault for result in results):
+    if unloaded or any(
+        result.changed or result.vanished or result.appeared or result.fault or (result.failed and not result.rows)
+        for result in results
+    ):
         raise typer.Exit(1)
 
 

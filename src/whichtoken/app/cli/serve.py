@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from whichtoken.app.cli.options import OutFolder, whole_number
+from whichtoken.app.cli.options import OutFolder, whole
 from whichtoken.errors import UsageError
 from whichtoken.extras import needed_by
 from whichtoken.files import DEFAULT_FOLDER
@@ -14,9 +14,7 @@ from whichtoken.files import DEFAULT_FOLDER
 
 def serve(
     out: OutFolder = DEFAULT_FOLDER,
-    port: Annotated[
-        int, typer.Option(metavar="P", parser=whole_number, help="Port to listen on; 0 for any free port.")
-    ] = 8765,
+    port: Annotated[int, whole("P", "Port to listen on; 0 for any free port.")] = 8765,
     host: Annotated[
         str,
         typer.Option(
@@ -40,7 +38,7 @@ def serve(
       whichtoken serve --out whichtoken-output --port 8888
     """
     if not 0 <= port <= 65535:
-        raise UsageError(f"--port {port} is out of range; give a number from 0 to 65535")
+        raise UsageError("{port} is out of range; give a number from 0 to 65535", port=port)
     with needed_by("the workbench"):
         # starlette needs it for the first form
         import python_multipart  # noqa: F401

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from whichtoken.display.terminal import console, printable, table
+from whichtoken.display.terminal import console, printable, say, table
 from whichtoken.display.text import counted, visible
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ MOST_CLASSES = 12  # a wider confusion table does not fit into a terminal
 def print_evaluation(report: FitReport) -> None:
     """Print the evaluation, as `fit` and `evaluate` do."""
     out, details = console(), report.details
-    out.print(_rows(report), highlight=False, markup=False)
+    say(_rows(report))
     scores = table("model", "accuracy", "log loss", "AUC", "seconds")
     for metrics in (report.ours, report.baseline, report.majority):
         if metrics is not None:
@@ -36,9 +37,8 @@ def print_evaluation(report: FitReport) -> None:
         confused = map(str, row) if len(details.classes) <= MOST_CLASSES else ()
         classes.add_row(printable(one.label), *numbers, *confused)
     out.print(classes)
-    out.print(f"calibration error {details.calibration.error:.3f}{_abstaining(report)}", highlight=False)
-    for note in report.notes:
-        out.print(visible(note), highlight=False, markup=False)
+    for sentence in (*_confidence(report), *report.notes):
+        say(sentence)
 
 
 def _rows(report: FitReport) -> str:
@@ -59,13 +59,15 @@ def _interval(metrics: Metrics, name: str) -> str:
 
 def _predicted(report: FitReport) -> list[str]:
     names = [visible(str(one.label)) for one in report.details.classes]
-    return [f"said {name}" for name in names] if len(names) <= MOST_CLASSES else []
+    return [f"predicted {name}" for name in names] if len(names) <= MOST_CLASSES else []
 
 
-def _abstaining(report: FitReport) -> str:
-    """The accuracy without uncertain labels, if there are some."""
+def _confidence(report: FitReport) -> Iterator[str]:
+    """How far the probabilities can be trusted, and the accuracy without uncertain labels, if there are some."""
+    error = f"{report.details.calibration.error:.3f}"
+    far = "no more than chance explains" if error == "0.000" else f"by about {error} more than chance explains"
+    yield f"calibration error {error}: the probabilities differ from the observed frequencies {far}"
     sure = [(least, share, right) for least, share, right in report.details.coverage if share < 1]
-    if not sure:
-        return ""
-    least, share, right = min(sure, key=lambda entry: abs(entry[1] - 0.8))
-    return f"; with --abstain-below {least:g} it answers {share:.0%} of the rows, {right:.1%} of them correctly"
+    if sure:
+        least, share, right = min(sure, key=lambda entry: abs(entry[1] - 0.8))
+        yield f"with --abstain-below {least:g} it answers {share:.0%} of the rows, {right:.1%} of them correctly"

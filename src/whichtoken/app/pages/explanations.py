@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from whichtoken.display.decision import Decision
-from whichtoken.display.decision_html import LEGEND, TOP, decision_html
+from whichtoken.display.decision_html import TOP, decision_html
 from whichtoken.display.html import asset, page
 from whichtoken.display.text import counted, visible
 
@@ -63,8 +63,8 @@ def as_html(explanations: Sequence[Explanation]) -> str:
     several = f" in {len(decisions)} {decisions[0].kind}s" if len(decisions) > 1 else ""
     title = f"Which {decisions[0].headings[0]}s decided{several}"
     body = render(
-        "explanations.html", title=title, legend=Markup(LEGEND), decisions=decisions, total=len(explanations),
-        labels=sorted({decision.label for decision in decisions})[:MOST_LABELS],
+        "explanations.html", title=title, legend=Markup(asset("legend.html").strip()), decisions=decisions,
+        total=len(explanations), labels=sorted({decision.label for decision in decisions})[:MOST_LABELS],
         decision_html=lambda decision, heading: Markup(decision_html(decision, heading)),
     )  # fmt: skip
     style = "\n".join(map(asset, ("style.css", "decision.css", "decisions.css")))

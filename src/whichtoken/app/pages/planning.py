@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,10 +83,24 @@ def _training(plan: Plan) -> str:
     )
 
 
+@contextmanager
+def planning_errors() -> Iterator[None]:
+    """Turn errors about the numbers of a plan into errors that a user can put right."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    except ArithmeticError as error:
+        raise UsageError("these numbers are too extreme to compute with; choose more moderate ones") from error
+
+
 def study_lines(study: StudyPlan) -> list[str]:
-    """A plan from a pilot in sentences: first whether the theory holds, then what was measured, then what to expect."""
+    """A plan from a pilot in sentences: whether the theory holds, what was measured, the forecast, and what the theory says."""
     pilot = study.pilot
     low, high = pilot.error_interval
+    lengths = f"{pilot.shortest}" if pilot.shortest == pilot.longest else f"{pilot.shortest} to {pilot.longest}"
     lines = []
     if pilot.too_few:
         lines.append(
@@ -103,43 +119,36 @@ def study_lines(study: StudyPlan) -> list[str]:
             "The theory of sparse tokens agrees with the cross-validation of this pilot, and makes the forecast more accurate."
         )
     lines.append(
-        f"Pilot: {pilot.bags} bags of {_range(pilot.shortest, pilot.longest)} instances with {pilot.dim} features,"
+        f"Pilot: {pilot.bags} bags of {lengths} instances with {pilot.dim} features,"
         f" {100 * pilot.prevalence:.3g} % of them '{pilot.classes[1]}'. Cross-validated error of BagClassifier with"
         f" {pilot.trained_on} bags: {pilot.error:.3g} (90 % interval {low:.3g} to {high:.3g}); a constant answer:"
         f" {pilot.constant_error:.3g}."
     )
+    lines.append("Forecast for BagClassifier on more data like this pilot:")
     lines += [
-        f"With {point.samples} bags expect an error of {point.error:.3g} (90 % interval {point.low:.3g} to {point.high:.3g})."
+        f"  with {point.samples} bags, an error of {point.error:.3g} (90 % interval {point.low:.3g} to {point.high:.3g})"
         for point in dict.fromkeys([study.forecast, *study.learning_curve])
     ]
-    return [*lines, study.recommendation]
+    return [*lines, study.recommendation, *([] if study.theory is None else [_theory_line(study, study.theory)])]
 
 
-def theory_lines(study: StudyPlan) -> list[str]:
+def _theory_line(study: StudyPlan, theory: Plan) -> str:
     """The prediction of the theory; if the theory does not hold, only for comparison."""
-    theory = study.theory
-    assert theory is not None
     task = (
         f"{theory.signal_tokens} of {theory.length} tokens of a positive sequence with a signal of {theory.strength:.3g} noise"
         " standard deviations"
     )
     if study.fits and (better := study.beats_floor):
-        return [
-            f"By the theory: {task}. The error of the {better} lies below the {theory.bayes_floor:.3g} that this estimated task"
-            " allows, though within its uncertainty; so no limit is claimed."
-        ]
+        return (
+            f"Task by the theory: {task}. The error of the {better} lies below the {theory.bayes_floor:.3g} that this estimated"
+            " task allows, though within its uncertainty; so no limit is claimed."
+        )
     if study.fits:
-        return [
-            f"By the theory: {task}; {_floor(theory)}, no linear one better than {theory.linear_oracle:.3g}.",
-        ]
-    return [
+        return f"Task by the theory: {task}; {_floor(theory)}, no linear one better than {theory.linear_oracle:.3g}."
+    return (
         f"For comparison only, the theory's model nearest to this pilot ({task}) would have an error of"
         f" {_shown(theory.attention.error)} with {theory.samples} bags; it is not a limit for these data."
-    ]
-
-
-def _range(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low} to {high}"
+    )
 
 
 def _shown(error: float) -> str:

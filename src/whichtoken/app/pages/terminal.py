@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from whichtoken import __version__
 from whichtoken.app.pages.sentences import STATES, counts, least_error, number, sentence
 from whichtoken.app.pages.studies import place_of
-from whichtoken.display.terminal import console, printable, table
+from whichtoken.display.terminal import console, printable, say, table
 from whichtoken.display.text import counted
 from whichtoken.files import LEDGER_NAME
 from whichtoken.lab.discovery import experiments, faults
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from whichtoken.lab.results import Difference, Result
 
 MOST_NAMED = 3  # claims in one line; more are only counted
-VERDICT_FIELDS = {field.name for field in fields(Verdict)}
 STATE_STYLE = {"agrees": "green", "disagrees": "red", "undecided": "yellow", "not-run": "dim"}
 ANSWER_STYLE: dict[Answer, str] = {
     "supported": "green",
@@ -51,38 +50,37 @@ DIFFERENCES = {
 def print_results(results: Sequence[Result], verbose: bool = False) -> None:
     """Print a line for each run, then the differences from the record; with `verbose`, first the verdicts of each run."""
     screen = console()
-    if verbose:
-        for result in results:
-            screen.print(_verdict_table(result))
+    for result in results if verbose else ():
+        screen.print(_verdict_table(result))
     listed = table("claim", "verdicts", "time")
     for result in results:
-        listed.add_row(_name(result), colored_counts(counts(result.verdicts)), f"{result.seconds:.1f} s")
+        size = result.preset if result.plan.as_declared else f"{result.preset}, other settings"
+        name = printable(result.experiment.title) + printable(f"  {result.id} ({size})", "dim")
+        listed.add_row(name, colored_counts(counts(result.verdicts)), f"{result.seconds:.1f} s")
     screen.print(listed)
     changes = [_difference(result, item) for result in results for item in result.differences]
-    for line in (*(line for result in results for line in _problems(result)), *_reasons_not_run(results), *changes):
-        screen.print(line, highlight=False)
-    screen.print(printable(_compared_with_record(results, len(changes))))
+    problems = [line for result in results for line in _problems(result)]
+    for line in (*problems, *_reasons_not_run(results), *changes, _compared_with_record(results, len(changes))):
+        say(line)
 
 
 def print_summary(studies: Iterable[RunSummary], page: str, record: bool = False) -> None:
     """Print a line of answers for each paper, the counts, where the report is, and what to try next."""
-    screen, papers = console(), judge_papers(studies)
+    papers = judge_papers(studies)
     for paper in papers:
         if any(judged.evidence for judged in (*paper.statements, *paper.ours)):
             text = printable(f": of {len(paper.statements)} statements about {paper.source.about}, ")
-            screen.print(printable(paper.source.title, "bold") + text + _answers(paper.counts), highlight=False)
+            say(printable(paper.source.title, "bold") + text + _answers(paper.counts))
     found = count_answers(judged for paper in papers for judged in paper.statements)
-    screen.print(
-        printable(f"In all {sum(found.values())} statements: ") + _answers(found) + printable("."), highlight=False
-    )
-    screen.print(printable("report: ", "bold") + printable(page), highlight=False, soft_wrap=True)
+    say(printable(f"In all {sum(found.values())} statements: ") + _answers(found) + printable("."))
+    say(printable("report: ", "bold") + printable(page), wrap=False)
     tries = [
         ("whichtoken report --record", "what the long runs found"),
         ("whichtoken reproduce mirror-descent/direction --preset full", "one claim at its full size, in minutes"),
         ("whichtoken list", "every claim, its source and its states"),
     ]
     for command, what in tries[record:]:
-        screen.print(printable("try  ", "dim") + printable(f"{command:62}") + printable(what, "dim"), highlight=False)
+        say(printable("try  ", "dim") + printable(f"{command:62}") + printable(what, "dim"))
 
 
 def _answers(found: Mapping[Answer, int]) -> Text:
@@ -93,9 +91,8 @@ def _answers(found: Mapping[Answer, int]) -> Text:
 
 def print_faults() -> bool:
     """Print a line for each claim that could not be loaded; return whether there is one."""
-    screen = console()
     for fault in faults():
-        screen.print(printable("broken", "red") + printable(f": {fault.name}: {fault.sentence}"), highlight=False)
+        say(printable("broken", "red") + printable(f": {fault.name}: {fault.sentence}"))
     return bool(faults())
 
 
@@ -113,11 +110,6 @@ def state_text(state: str) -> Text:
     return printable(in_words(state, 1), STATE_STYLE.get(state, ""))
 
 
-def _name(result: Result) -> Text:
-    size = result.preset if result.plan.as_declared else f"{result.preset}, other settings"
-    return printable(result.experiment.title) + printable(f"  {result.id} ({size})", "dim")
-
-
 def _verdict_table(result: Result) -> object:
     listed = table("state", "verdict", title=result.id)
     for verdict in result.verdicts:
@@ -128,7 +120,8 @@ def _verdict_table(result: Result) -> object:
 
 def _problems(result: Result) -> Iterator[Text]:
     if result.failed:
-        text = f": {result.id}: {result.failed} of {len(result.all_rows)} rows; first: {result.rows.failed[0].message}"
+        rows = f"{result.failed} of {counted(len(result.all_rows), 'row')}"
+        text = f": {result.id}: {rows} failed; the first reason: {result.rows.failed[0].message}"
         yield printable("failed", "red") + printable(text)
     if result.fault:
         yield printable("broken", "red") + printable(f": {result.id}: {result.fault}")
@@ -181,9 +174,11 @@ def _compared_with_record(results: Sequence[Result], different: int) -> str:
         return "Nothing was run: no verdict to compare with."
     if not known:
         return "None of this is on record: no verdict to compare with."
+    if known == 1:
+        return f"The verdict is {'not ' if different else ''}{expected}."
     if not different:
-        return f"All {known} verdicts are {expected}." if known > 1 else f"The verdict is {expected}."
-    return f"{different} of {known} verdicts are not {expected}."
+        return f"All {known} verdicts are {expected}."
+    return f"{different} of {known} verdicts {'is' if different == 1 else 'are'} not {expected}."
 
 
 def print_claims(out: Path, theory: str = "") -> None:
@@ -198,22 +193,31 @@ def print_claims(out: Path, theory: str = "") -> None:
     listed.columns[0].no_wrap = True
     for claim in chosen.values():
         unrun = f"not run: needs {claim.needs}" if claim.missing else "not run"
-        listed.add_row(printable(claim.id), latest.get(claim.id) or printable(unrun, "dim"), _on_record(claim))
+        # the states on record, of the most informative size
+        size = next(iter(sorted(claim.expected, key=place_of)), None)
+        recorded = (
+            printable("")
+            if size is None
+            else printable(f"{size}: ") + colored_counts(Counter(claim.expected[size].values()))
+        )
+        listed.add_row(printable(claim.id), latest.get(claim.id) or printable(unrun, "dim"), recorded)
     for fault in () if theory else faults():
         listed.add_row(printable(fault.name), printable(f"broken: {fault.sentence}", "red"), "")
     console().print(listed)
     for reason, claims in Counter(claim.missing for claim in chosen.values() if claim.missing).items():
-        console().print(printable(f"{claims} of the {len(chosen)} claims cannot run here: each {reason}"))
-    console().print(printable("whichtoken list ID: what one claim says, its source and its fields", "dim"))
+        say(
+            f"{claims} of {counted(len(chosen), 'claim')} cannot run here{', because each' if claims > 1 else ': it'} {reason}"
+        )
+    say("whichtoken list ID: what one claim says, its source and its fields", "dim")
 
 
 def print_claim(claim: Experiment[Any], out: Path) -> None:
     """Print one claim: its fields, its presets, the states on record, and the states of the runs so far."""
     screen, types = console(), field_types(claim)
-    screen.print(printable(claim.id, "bold"), printable(f" {claim.title}\n\n{claim.claim}"))
-    screen.print(printable(f"{claim.source}\n", "dim"))
+    say(printable(claim.id, "bold") + printable(f"  {claim.title}\n\n{claim.claim}"))
+    say(f"{claim.source}\n", "dim")
     if claim.missing:
-        screen.print(printable(f"It {claim.missing}\n", "yellow"))
+        say(f"It {claim.missing}\n", "yellow")
     listed = table("field", "type", "default", "method")
     for field in fields(claim.point_type):
         default = "required" if field.default is MISSING else field.default
@@ -225,20 +229,15 @@ def print_claim(claim: Experiment[Any], out: Path) -> None:
         least, most = len(plan.tasks), len(plan.largest.tasks)
         rows = str(least) if least == most else f"{least} to {most}"
         size = plan.fault or f"{counted(len(plan.points), 'point')}, {rows} rows"
-        screen.print(printable(f"{preset}: ", "bold") + printable(size), highlight=False)
+        say(printable(f"{preset}: ", "bold") + printable(size))
     screen.print(_recorded_states(claim))
     for run in _stored(out):
         if run.id == claim.id:
-            screen.print(printable(f"run of {run.request}, {run.started[:16].replace('T', ' ')} UTC", "bold"))
-            for line in _verdict_lines(run):
-                screen.print(printable("  ") + line, highlight=False)
-
-
-def _on_record(claim: Experiment[Any]) -> Text:
-    """The states on record, of the most informative size."""
-    for preset in sorted(claim.expected, key=place_of)[:1]:
-        return printable(f"{preset}: ") + colored_counts(Counter(claim.expected[preset].values()))
-    return printable("")
+            say(f"run of {run.request}, {run.started[:16].replace('T', ' ')} UTC", "bold")
+            if run.stale or run.fault:
+                say(printable("  ") + _so_far(run))
+            for verdict in () if run.stale else run.verdicts:
+                say(printable(f"  {verdict.code}: ") + state_text(verdict.state) + _notices(verdict))
 
 
 def _recorded_states(claim: Experiment[Any]) -> Any:
@@ -285,10 +284,3 @@ def _so_far(run: RunSummary) -> Text:
     name += colored_counts(counts(run.verdicts))
     other = run.package_version != __version__
     return name + printable(f" (by whichtoken {run.package_version})" if other else "", "dim")
-
-
-def _verdict_lines(run: RunSummary) -> Iterator[Text]:
-    if run.stale or run.fault:
-        yield _so_far(run)
-    for verdict in () if run.stale else run.verdicts:
-        yield printable(f"{verdict.code}: ") + state_text(verdict.state) + _notices(verdict)

@@ -138,8 +138,8 @@ async def _fit(request: Request) -> Response:
 
 async def _model(request: Request) -> Response:
     card = await run_in_threadpool(_card, request)
-    documents = await _call_store(request, "documents", card.id)
-    importance = await _call_store(request, "importance", card.id)
+    documents = await _ask(request, card.id, "documents")
+    importance = await _ask(request, card.id, "importance")
 
     def page() -> Response:
         others = [other for other in store_of(request).cards() if other.id != card.id and other.kind == "text"]
@@ -150,9 +150,10 @@ async def _model(request: Request) -> Response:
     return await run_in_threadpool(page)
 
 
-async def _call_store(request: Request, method: str, *arguments: Any) -> Any:
-    """Call a method of the store in a worker: it may have to load a model and run it."""
-    return await worker_of(request).answer(request, f"{STORE}:ModelStore.{method}", store_of(request), *arguments)
+async def _ask(request: Request, id: str, what: str, *arguments: Any) -> Any:
+    """What a worker says about a model: it may have to load it and run it."""
+    asked = store_of(request), id, what, *arguments
+    return await worker_of(request).answer(request, f"{STORE}:ModelStore.ask", *asked)
 
 
 async def _explain(request: Request) -> Response:
@@ -166,16 +167,17 @@ async def _explain(request: Request) -> Response:
     except (ValueError, AttributeError, RecursionError):
         raise UsageError('send JSON with a text or a row, such as {"text": "a wonderful film"}') from None
     if isinstance(text, str):
-        return JSONResponse(await _call_store(request, "explain_text", card.id, text))
-    documents = await _call_store(request, "documents", card.id)
+        return JSONResponse(await _ask(request, card.id, "explain_text", text))
+    documents = await _ask(request, card.id, "documents")
     if not isinstance(row, int) or not 0 <= row < len(documents):
         raise UsageError(f"row {str(row)[:20]} does not exist; the model has {len(documents)} rows to show")
-    return JSONResponse(await _call_store(request, "explanation", card.id, row))
+    return JSONResponse(await _ask(request, card.id, "explanation", row))
 
 
 async def _archive(request: Request) -> Response:
     card = _card(request)
-    content = await slow_worker_of(request).answer(request, f"{STORE}:ModelStore.archive", store_of(request), card.id)
+    asked = store_of(request), card.id, "archive"
+    content = await slow_worker_of(request).answer(request, f"{STORE}:ModelStore.ask", *asked)
     return Response(content, media_type="application/zip", headers=_download(f"{card.id}.zip"))
 
 
@@ -191,7 +193,7 @@ def prediction_table(store: ModelStore, id: str, path: Path) -> bytes:
     from whichtoken.app.evaluation import add_predictions
     from whichtoken.tables import write_table
 
-    found = store.applied(id)
+    found = store.open(id).applied
     try:
         write_table(
             add_predictions(found.table, found.classes, found.probabilities()), path, spreadsheet_safe=True
@@ -212,15 +214,15 @@ def explanation_page(store: ModelStore, id: str) -> str:
     """The explanations of the first documents, HTML."""
     from whichtoken.app.pages.explanations import as_html
 
-    if store.card(id).kind == "text":
-        texts = [document["text"] for document in store.documents(id)[:PAGE_DOCUMENTS]]
-        return as_html(store.estimator(id).explain(texts))
-    return as_html(list(store.applied(id).explain())[:PAGE_DOCUMENTS])
+    model = store.open(id)
+    if model.card.kind == "text":
+        return as_html(model.estimator.explain([document["text"] for document in model.documents[:PAGE_DOCUMENTS]]))
+    return as_html(list(model.applied.explain())[:PAGE_DOCUMENTS])
 
 
 async def _compare(request: Request) -> Response:
     cards = [_card(request, request.query_params.get(name, "")) for name in ("a", "b")]
-    documents = await _call_store(request, "documents", cards[0].id)
+    documents = await _ask(request, cards[0].id, "documents")
     return framed_page(request, "compare.html", cards=cards, text=documents[0]["text"] if documents else "")
 
 

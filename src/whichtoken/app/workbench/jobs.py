@@ -1,7 +1,10 @@
-"""Jobs: their files on disk, and the queue that starts, watches, cancels and resumes them.
+"""Jobs: their files on disk, the queue that starts, watches, cancels and resumes them, and the process of each.
 
 The files are all that the server and a job's process share, so either may stop and start again. A job holds a lock as
 long as its process lives, so even a server that did not start it knows whether it runs.
+
+The process of a job is `python -m whichtoken.app.workbench.jobs FOLDER`. Each kind of job is a function, which imports
+what it needs when it runs. A job that fails, runs out of memory or is killed stops nothing but itself.
 """
 
 from __future__ import annotations
@@ -10,9 +13,12 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
+import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,15 +27,16 @@ from datetime import UTC, datetime
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 from filelock import FileLock, Timeout
 
 from whichtoken.app.workbench.settings import MOST_WAITING
-from whichtoken.errors import UsageError
+from whichtoken.display.text import counted
+from whichtoken.errors import UsageError, in_one_line
 from whichtoken.files import cannot_write, write_text
 from whichtoken.processes import python_command, python_environment
-from whichtoken.reading import check_regular, read_text, readable
+from whichtoken.reading import check_regular, read_text, readable, shown_as
 
 JobState = Literal["waiting", "running", "finished", "failed", "cancelled", "interrupted"]
 NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{6}")
@@ -37,7 +44,7 @@ OWN_PAGE = re.compile(r"(/[\w.-]+)+", re.ASCII)  # of this server, never another
 INSPECTION_NUMBERS, INSPECTION_PAGE = "inspection.json", "inspection.html"  # in the folder of an inspect job
 MOST_LOG = 100_000  # characters of a log that are shown, the last ones
 MOST_LINES = 10_000  # lines of progress that are read at a time
-COMMAND = tuple(python_command("whichtoken.app.workbench.job_process"))
+COMMAND = tuple(python_command("whichtoken.app.workbench.jobs"))
 STOP_SECONDS = 8.0  # that a job has to stop by itself
 
 
@@ -45,7 +52,7 @@ STOP_SECONDS = 8.0  # that a job has to stop by itself
 class JobRequest:
     """What a job is asked to do."""
 
-    kind: str  # which function runs it, see `job_process.KINDS`
+    kind: str  # which function runs it, see `KINDS`
     title: str
     arguments: dict[str, Any]
     created: str = ""
@@ -387,3 +394,148 @@ def _cause_of_death(status: int, job: JobFolder) -> str:
     names = {item.value: item.name for item in signal.Signals}
     name = names.get(-status, f"signal {-status}")
     return f"the job was killed ({name}), perhaps because the memory ran out; what was finished is kept"
+
+
+def work_on(folder: Path) -> None:
+    """Do what the job asks, and write down how it ended."""
+    job = JobFolder(folder)
+    with job.alive():
+        arguments = job.request.arguments
+        try:
+            # the user does not know the name that an uploaded file has here
+            with shown_as(arguments.get("path", ""), "the file"):
+                end = KINDS[job.request.kind](job, arguments)
+        except KeyboardInterrupt:
+            end = JobEnd("cancelled", "stopped; what was finished is kept")
+        except Exception as error:
+            end = JobEnd("failed", in_one_line(error))
+        job.finish(end)
+
+
+def reproduce_claim(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
+    """Run a claim with the same ledger and engine as `whichtoken reproduce`."""
+    from whichtoken.app.pages.terminal import print_results
+    from whichtoken.lab.reproduce import Tick, reproduce
+
+    @contextmanager
+    def progress(total: int) -> Iterator[Tick]:
+        done, failed, began = 0, 0, time.monotonic()
+        job.report({"done": 0, "total": total, "failed": 0})
+
+        def tick(_: str, row_failed: bool) -> None:
+            nonlocal done, failed
+            done, failed = done + 1, failed + row_failed
+            seconds = time.monotonic() - began
+            job.report({"done": done, "total": total, "failed": failed, "left": seconds / done * (total - done)})
+
+        yield tick
+
+    [result] = reproduce(
+        [arguments["id"]], arguments["preset"], overrides=arguments["set"], seeds=arguments["seeds"],
+        out=Path(arguments["out"]), progress=progress,
+    )  # fmt: skip
+    print_results([result])
+    verdicts = [asdict(verdict) for verdict in result.verdicts]
+    changed = f"; {len(result.changed)} changed against the record" if result.changed else ""
+    message = result.fault or f"{counted(len(result.all_rows), 'row')}, {result.failed} failed{changed}"
+    if result.failed and not result.rows:
+        message += f"; the first reason: {result.rows.failed[0].message}"
+    failed = result.fault or (result.failed and not result.rows)
+    return JobEnd("failed" if failed else "finished", message, {"verdicts": verdicts})
+
+
+def fit_model(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
+    """Train as `whichtoken fit` does, evaluate on held-out rows beside the baseline, and store the model."""
+    from whichtoken.app.evaluation import Scheme
+    from whichtoken.app.fitting import GroupRoles, TextRoles, fit_bags, fit_groups, fit_text
+    from whichtoken.app.pages.evaluation import print_evaluation
+    from whichtoken.app.readers import BagRoles
+    from whichtoken.app.workbench.model_store import ModelCard, ModelStore
+
+    store = ModelStore(Path(arguments["home"]))
+    id, kind, column, label = (arguments[name] for name in ("id", "kind", "column", "label"))
+    folder = store.new_folder(id)
+    source = Path(arguments["path"])
+    data = folder / f"data{source.suffix}"
+    if source != data:
+        shutil.copyfile(source, data)
+    job.report(
+        {"done": 1, "total": 3, "said": "training our model and the baseline, and evaluating them on held-out rows"}
+    )
+    with shown_as(data, "the file"):
+        if kind == "text":
+            options = {"ngram_range": (1, arguments["ngrams"])}
+            report = fit_text(data, folder / "model", TextRoles(column, label), Scheme(), options=options)
+        elif kind == "bags":
+            report = fit_bags(data, folder / "model", BagRoles(column, label), Scheme())
+        else:
+            report = fit_groups(data, folder / "model", GroupRoles(arguments["prefix"], label), Scheme())
+    print_evaluation(report)
+    job.report({"done": 2, "total": 3, "said": "predicting the documents"})
+    # plain numbers, and None for NaN, which JSON does not have
+    text = json.dumps(asdict(report), default=lambda value: value.item() if hasattr(value, "item") else str(value))
+    scores = json.loads(text, parse_constant=lambda _: None)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    store.put(ModelCard(id, arguments["title"], kind, label, column, data.name, created, scores))
+    # computed now and stored, so that the page of the model opens at once
+    for what in ("documents", "importance"):
+        store.ask(id, what)
+    low, high = report.ours.intervals["accuracy"]
+    message = f"accuracy {report.ours.accuracy:.3f} ({low:.3f} to {high:.3f}) on {report.test} held-out rows"
+    return JobEnd("finished", message)
+
+
+def inspect_folder(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
+    """Inspect a transformer as `whichtoken inspect` does, and keep every number and the page."""
+    from whichtoken.datasets.review_files import read_texts
+    from whichtoken.files import write_text
+    from whichtoken.inspection.loading import check_folder, load_tokenizer, load_transformer, quiet
+
+    folder = Path(arguments["folder"])
+    check_folder(folder)
+    label = arguments["label"] or None
+    texts, labels = read_texts(Path(arguments["path"]), arguments["column"], label, arguments["most"])
+    job.report({"done": 1, "total": 3, "said": "loading the model"})
+    with quiet():
+        tokenizer, model = load_tokenizer(folder, texts), load_transformer(folder)
+    from whichtoken.inspection import inspect
+
+    job.report({"done": 2, "total": 3, "said": f"reading {len(texts)} texts"})
+    inspection = inspect(model, texts, tokenizer, labels=labels)
+    inspection.to_html(job.path / INSPECTION_PAGE)
+    write_text(job.path / INSPECTION_NUMBERS, json.dumps(inspection.as_json(), ensure_ascii=False, allow_nan=False))
+    lines = inspection.summary()
+    return JobEnd("finished", lines[0] if lines else "", {"lines": lines}, page=f"/inspect/{job.id}")
+
+
+def plan_pilot(job: JobFolder, arguments: dict[str, Any]) -> JobEnd:
+    """What the pilot shows, and what more bags would bring, as `whichtoken plan --pilot` says it."""
+    from whichtoken.app.pages.planning import study_lines
+    from whichtoken.app.readers import read_bags
+    from whichtoken.estimators import plan_study
+
+    job.report({"said": "reading the pilot"})
+    path = Path(arguments["path"])
+    table = read_bags(path) if path.suffix == ".npz" else read_bags(path, arguments["bag"], arguments["label"])
+    job.report({"said": f"cross-validating {len(table.bags)} bags"})
+    assert table.labels is not None
+    study = plan_study(
+        pilot=(table.bags, table.labels), features=table.features, target_error=arguments["target_error"]
+    )  # fmt: skip
+    points = sorted({study.forecast, *study.learning_curve}, key=lambda point: point.samples)
+    curve = {name: [getattr(point, name) for point in points] for name in ("samples", "error", "low", "high")}
+    notes = [*table.notes, *study.notes]
+    return JobEnd("finished", study.recommendation, {"lines": study_lines(study), "notes": notes, "curve": curve})
+
+
+KINDS = {"claim": reproduce_claim, "fit": fit_model, "inspect": inspect_folder, "pilot": plan_pilot}
+
+
+def _stop(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    # so that the engine closes its workers, as after Ctrl-C
+    signal.signal(signal.SIGTERM, _stop)
+    work_on(Path(sys.argv[1]))

@@ -10,7 +10,6 @@ contains a secret as well.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import secrets
 import socket
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -21,8 +20,10 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from whichtoken.app.workbench.settings import BODY_SECONDS, LARGEST_FORM, LARGEST_UPLOAD, ServerSettings, is_loopback
+from whichtoken.app.workbench.settings import LARGEST_UPLOAD, ServerSettings, ip_address, is_loopback
 
+LARGEST_FORM = 200_000  # bytes of a request without a file
+BODY_SECONDS = 20.0  # without a byte, after which a request is given up
 READING = ("GET", "HEAD")
 LINKED = "linked"  # name of the routes that other sites may link to
 POLICY = (
@@ -74,7 +75,10 @@ class SecurityMiddleware:
         name = _name(host)
         if is_loopback(self.settings.host):
             return is_loopback(name)
-        return name in {"localhost", self.settings.host.lower(), socket.gethostname().lower()} or _is_address(name)
+        return (
+            name in {"localhost", self.settings.host.lower(), socket.gethostname().lower()}
+            or ip_address(name) is not None
+        )
 
     @property
     def cookie(self) -> str:
@@ -148,14 +152,6 @@ def _name(host: str) -> str:
         # an incomplete IPv6 address
         return ""
     return parts.hostname or "" if parts.netloc == host and "@" not in host else ""
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _cookies(headers: Headers, name: str) -> list[str]:

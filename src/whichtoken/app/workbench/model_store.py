@@ -7,10 +7,10 @@ import json
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,30 +150,81 @@ class ModelStore:
             # a damaged card must not hide the others
             return None
 
-    def estimator(self, id: str) -> Any:
+    def open(self, id: str) -> StoredModel:
+        """A model with what was computed of it before."""
+        return _opened(self.home, id, self.card(id).created)
+
+    def ask(self, id: str, what: str, *arguments: Any) -> Any:
+        """What a worker answers about a model: a property of `StoredModel`, or the result of a method."""
+        found = getattr(self.open(id), what)
+        return found(*arguments) if callable(found) else found
+
+
+class StoredModel:
+    """A trained model and its data; everything is loaded or computed when it is first asked for."""
+
+    def __init__(self, card: ModelCard, folder: Path) -> None:
+        self.card, self.folder = card, folder
+
+    @cached_property
+    def estimator(self) -> Any:
         """The trained model."""
-        return _loaded(self.folder(self.card(id).id) / "model", self.card(id).created)
+        from whichtoken.estimators import load_estimator
 
-    def applied(self, id: str) -> Applied:
+        return load_estimator(self.folder / "model")
+
+    @cached_property
+    def applied(self) -> Applied:
         """The model on the first rows of its own data."""
-        card = self.card(id)
-        return _applied(self.folder(id), card.data, card.column, card.created)
+        from whichtoken.app.applying import apply_to_table
+        from whichtoken.estimators.model_folder import read_folder
 
-    def documents(self, id: str) -> list[dict[str, Any]]:
+        opened, data = read_folder(self.folder / "model"), self.folder / self.card.data
+        return apply_to_table(opened, self.estimator, data, self.card.column, rows=MOST_DOCUMENTS)
+
+    @cached_property
+    def documents(self) -> list[dict[str, Any]]:
         """The first rows of the data: text, true label, predicted label and its probability."""
-        card = self.card(id)
-        return _documents(self.folder(id), card.data, card.column, card.label, card.created)
 
-    def explanation(self, id: str, place: int) -> dict[str, Any]:
+        def predict() -> list[dict[str, Any]]:
+            table, probabilities = self.applied.table, self.applied.probabilities()
+            names = [str(self.applied.classes[k]) for k in probabilities.argmax(axis=1)]
+            column, label, rows = self.card.column, self.card.label, range(len(table))
+            texts = [f"row {row + 1}" for row in rows] if column is None else map(str, table[column])
+            true = map(str, table[label]) if label in table.columns else [""] * len(table)
+            shares = probabilities.max(axis=1).tolist()
+            lines = zip(texts, true, names, shares, strict=True)
+            return [dict(zip(("text", "true", "said", "probability"), line, strict=True)) for line in lines]
+
+        documents: list[dict[str, Any]] = self._stored("documents.json", list[_Document], predict)
+        return documents
+
+    @cached_property
+    def importance(self) -> dict[str, Any]:
+        """The importance of each token, the most important first."""
+
+        def compute() -> dict[str, Any]:
+            if not hasattr(self.estimator, "token_importance"):
+                return {"columns": [], "rows": [], "total": 0}
+            table = self.estimator.token_importance()
+            rows = [[_plain(cell) for cell in row] for row in table.head(MOST_TOKENS).itertuples(index=False)]
+            return {"columns": [str(name) for name in table.columns], "rows": rows, "total": len(table)}
+
+        importance: dict[str, Any] = self._stored("importance.json", _Importance, compute)
+        return importance
+
+    @cached_property
+    def _explanations(self) -> list[dict[str, Any]]:
+        return [{**item.as_json(), "classes": _plain(self.applied.classes)} for item in self.applied.explain()]
+
+    def explanation(self, place: int) -> dict[str, Any]:
         """Why a row of the data gets its label."""
-        card = self.card(id)
-        if card.kind == "text":
-            return self.explain_text(id, self.documents(id)[place]["text"])
-        return _explanations(self.folder(id), card.data, card.column, card.created)[place]
+        text = self.card.kind == "text"
+        return self.explain_text(self.documents[place]["text"]) if text else self._explanations[place]
 
-    def explain_text(self, id: str, text: str) -> dict[str, Any]:
+    def explain_text(self, text: str) -> dict[str, Any]:
         """Why a text gets its label, and how many changes of words cannot change it."""
-        model = self.estimator(id)
+        model = self.estimator
         if not hasattr(model, "vocabulary_"):
             raise UsageError("this model does not read texts; choose one of its rows instead")
         if len(text) > MOST_CHARACTERS:
@@ -189,34 +240,32 @@ class ModelStore:
             certificate = {str(name): int(table[name].iloc[0]) for name in whole}
         return {**explanation.as_json(), "classes": _plain(model.classes_), "certificate": certificate}
 
-    def importance(self, id: str) -> dict[str, Any]:
-        """The importance of each token, the most important first."""
-        return _importance(self.folder(id), self.card(id).created)
-
-    def archive(self, id: str) -> bytes:
+    def archive(self) -> bytes:
         """The model folder as a zip file."""
-        folder, packed = self.folder(self.card(id).id) / "model", io.BytesIO()
+        folder, packed = self.folder / "model", io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for path in sorted(folder.rglob("*")):
                 if path.is_file() and not path.is_symlink():
-                    archive.write(path, f"{id}/{path.relative_to(folder)}")
+                    archive.write(path, f"{self.card.id}/{path.relative_to(folder)}")
         return packed.getvalue()
 
+    def _stored(self, name: str, kind: Any, compute: Callable[[], Any]) -> Any:
+        """What was computed when the model was trained: a page that shows it needs neither the model nor its libraries."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            stored = _read_json(self.folder / name)
+            if stored["created"] == self.card.created:
+                _checks()[kind].validate_python(stored["found"])
+                return stored["found"]
+        result = compute()
+        # if it cannot be written, it is computed again
+        with suppress(UsageError):
+            write_text(self.folder / name, json.dumps({"created": self.card.created, "found": result}))
+        return result
+
 
 @lru_cache(maxsize=8)
-def _loaded(folder: Path, _: str) -> Any:
-    from whichtoken.estimators import load_estimator
-
-    return load_estimator(folder)
-
-
-@lru_cache(maxsize=8)
-def _applied(folder: Path, data: str, column: str | None, created: str) -> Applied:
-    from whichtoken.app.applying import apply_to_table
-    from whichtoken.estimators.model_folder import read_folder
-
-    opened = read_folder(folder / "model")
-    return apply_to_table(opened, _loaded(folder / "model", created), folder / data, column, rows=MOST_DOCUMENTS)
+def _opened(home: Path, id: str, _: str) -> StoredModel:
+    return StoredModel(ModelStore(home).card(id), home / id)
 
 
 @cache
@@ -233,58 +282,6 @@ def _read_json(path: Path) -> Any:
         value = read_json(path)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
         return value
-
-
-def _cached(path: Path, created: str, kind: Any, compute: Callable[[], Any]) -> Any:
-    """What was computed when the model was trained: a page that shows it needs neither the model nor its libraries."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        stored = _read_json(path)
-        if stored["created"] == created:
-            _checks()[kind].validate_python(stored["found"])
-            return stored["found"]
-    result = compute()
-    # if it cannot be written, it is computed again
-    with suppress(UsageError):
-        write_text(path, json.dumps({"created": created, "found": result}))
-    return result
-
-
-@lru_cache(maxsize=8)
-def _documents(folder: Path, data: str, column: str | None, label: str, created: str) -> list[dict[str, Any]]:
-    def predict() -> list[dict[str, Any]]:
-        applied = _applied(folder, data, column, created)
-        probabilities = applied.probabilities()
-        names = [str(applied.classes[k]) for k in probabilities.argmax(axis=1)]
-        lines = []
-        for place, (_, row) in enumerate(applied.table.iterrows()):
-            text = str(row[column]) if column is not None else f"row {place + 1}"
-            true = str(row[label]) if label in applied.table.columns else ""
-            share = float(probabilities[place].max())
-            lines.append({"text": text, "true": true, "said": names[place], "probability": share})
-        return lines
-
-    documents: list[dict[str, Any]] = _cached(folder / "documents.json", created, list[_Document], predict)
-    return documents
-
-
-@lru_cache(maxsize=4)
-def _explanations(folder: Path, data: str, column: str | None, created: str) -> Sequence[dict[str, Any]]:
-    applied = _applied(folder, data, column, created)
-    return [{**item.as_json(), "classes": _plain(applied.classes)} for item in applied.explain()]
-
-
-@lru_cache(maxsize=8)
-def _importance(folder: Path, created: str) -> dict[str, Any]:
-    def compute() -> dict[str, Any]:
-        model = _loaded(folder / "model", created)
-        if not hasattr(model, "token_importance"):
-            return {"columns": [], "rows": [], "total": 0}
-        table = model.token_importance()
-        rows = [[_plain(cell) for cell in row] for row in table.head(MOST_TOKENS).itertuples(index=False)]
-        return {"columns": [str(name) for name in table.columns], "rows": rows, "total": len(table)}
-
-    importance: dict[str, Any] = _cached(folder / "importance.json", created, _Importance, compute)
-    return importance
 
 
 def _plain(value: Any) -> Any:

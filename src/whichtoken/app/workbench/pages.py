@@ -45,7 +45,10 @@ def framed_page(
 
 async def usage_error(request: Request, error: Exception) -> Response:
     """A mistake that the user can correct."""
-    return error_response(request, 400, str(error))
+    assert isinstance(error, UsageError)
+    # fields of forms are labeled with the names of arguments, in words
+    sentence = error.describe(lambda name, value: f"{name.replace('_', ' ')} {value}")
+    return error_response(request, 400, sentence)
 
 
 async def http_error(request: Request, error: Exception) -> Response:

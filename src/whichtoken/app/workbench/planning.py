@@ -8,9 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from whichtoken.app.displays import MODELS, predicted_error
-from whichtoken.app.pages.planning import WAYS, forecast_headings, forecast_rows, protocol
+from whichtoken.app.pages.planning import WAYS, forecast_headings, forecast_rows, planning_errors, protocol
 from whichtoken.app.workbench.planner import DEFAULT_DESIGNS, Designs, StudyNumbers
-from whichtoken.errors import UsageError
 from whichtoken.theory.sparse_tokens import Task, capacity, erm, plan
 from whichtoken.theory.sparse_tokens.design import LOSS, RIDGE, Design, SharedDesign, query_steps
 from whichtoken.theory.sparse_tokens.planner import bag_error
@@ -50,14 +49,8 @@ def quick_forecast(numbers: StudyNumbers, designs: Designs = DEFAULT_DESIGNS) ->
 @lru_cache(maxsize=64)
 def exact_forecast(numbers: StudyNumbers) -> tuple[dict[str, Any], Designs]:
     """The plan as `whichtoken plan` makes it, with its learning curves, and the designs that it chose."""
-    try:
+    with planning_errors():
         made = plan(**asdict(numbers))
-    except UsageError:
-        raise
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    except ArithmeticError as error:
-        raise UsageError("these numbers are too extreme to compute with; choose more moderate ones") from error
     sizes = [max(4, round(multiple * made.samples)) for multiple in CURVE]
     curves = {name: [predicted_error(made, name, n) for n in sizes] for name in MODELS}
     curves["reuse"] = [predicted_error(made, "shared", n) for n in sizes]

@@ -11,14 +11,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tomllib
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.app.workbench.settings import Parameter
 from whichtoken.errors import UsageError, in_one_line
 from whichtoken.extras import needed_by
 
@@ -26,36 +29,6 @@ Emit = Callable[[str, dict[str, Any]], None]
 Array = NDArray[np.float64]
 FRAMES = 60
 LEAST = 1e-30  # a smaller loss is rounding
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A number or a choice that the user may change."""
-
-    name: str
-    default: Any
-    least: float = 0.0
-    most: float = 0.0
-    choices: tuple[str, ...] = ()
-    doc: str = ""
-
-    def read(self, text: str | None) -> Any:
-        """The value in an address."""
-        if text is None or not text.strip():
-            return self.default
-        if self.choices:
-            if text not in self.choices:
-                raise UsageError(f"unknown {self.name} '{text[:40]}'; choose one of {', '.join(self.choices)}")
-            return text
-        try:
-            value = type(self.default)(text)
-        except ValueError:
-            value = None
-        if value is None or not self.least <= value <= self.most:
-            raise UsageError(
-                f"{self.name} '{text[:40]}' is not accepted; give a number from {self.least:g} to {self.most:g}"
-            )
-        return value
 
 
 @dataclass(frozen=True)
@@ -82,18 +55,12 @@ def _groups(parameters: Mapping[str, Any], emit: Emit) -> None:
     from whichtoken.theory.group_sparse.descent import fresh_batches, gradient_descent
     from whichtoken.theory.group_sparse.transformer import GroupTransformer
 
-    groups, steps, lr, relevant = (
-        parameters["groups"],
-        parameters["steps"],
-        parameters["lr"],
-        parameters["relevant"] - 1,
-    )
+    groups, steps, lr = (parameters[name] for name in ("groups", "steps", "lr"))
+    relevant = parameters["relevant"] - 1
     if relevant >= groups:
         raise UsageError(f"relevant {relevant + 1} must be one of the {groups} groups")
     rng = np.random.default_rng(parameters["seed"])
-    law = symmetric_map(
-        groups=groups, group_dim=4, lr=lr, steps=steps, rng=np.random.default_rng(0), samples=200
-    )  # fmt: skip
+    law = symmetric_map(groups=groups, group_dim=4, lr=lr, steps=steps, rng=np.random.default_rng(0), samples=200)
     every = max(1, steps // FRAMES)
     shown = np.arange(0, steps + 1, every)
     names = [f"group {k + 1}" for k in range(groups)]
@@ -108,7 +75,7 @@ def _groups(parameters: Mapping[str, Any], emit: Emit) -> None:
     def observe(step: int) -> None:
         with torch.no_grad():
             seen = model.attention(X).mean(dim=0).numpy()  # (key, query)
-        emit("frame", {"step": step, "lines": [float(seen[relevant].mean())], "map": _rounded(seen)})
+        emit("frame", {"step": step, "lines": [float(seen[relevant].mean())], "map": np.round(seen, 4).tolist()})
 
     gradient_descent(model, fresh_batches(data, parameters["batch"], rng), steps, lr, observe=observe, every=every)
 
@@ -158,7 +125,7 @@ def _direction(parameters: Mapping[str, Any], emit: Emit) -> None:
         scores = np.einsum("ntd,de,ne->nt", problem.tokens, weights, problem.queries)
         seen = pool_weights(scores.ravel(), starts).reshape(scores.shape)
         cosines = [_cosine(state.direction, other.direction) for other in both]
-        emit("frame", {"step": int(state.step), "lines": cosines, "map": _rounded(seen)})
+        emit("frame", {"step": int(state.step), "lines": cosines, "map": np.round(seen, 4).tolist()})
 
 
 def _levels(parameters: Mapping[str, Any], emit: Emit) -> None:
@@ -239,56 +206,17 @@ def _curve(steps: Any, values: Any) -> dict[str, list[float]]:
     return {"x": [int(step) for step in steps], "y": [float(value) for value in values]}
 
 
-def _rounded(table: Array) -> list[list[float]]:
-    rounded: list[list[float]] = np.round(table, 4).tolist()
-    return rounded
-
-
 def _cosine(one: Array, two: Array | None) -> float | None:
     if two is None:
         return None
     return float(np.vdot(one, two) / (np.linalg.norm(one) * np.linalg.norm(two)))
 
 
-SEED = Parameter("seed", 0, 0, 9999, doc="seed for the data")
+PLAYS = {"groups": _groups, "direction": _direction, "levels": _levels, "factors": _factors}
 SCENES = {
-    scene.id: scene
-    for scene in (
-        Scene(
-            "groups", "Attention finds the group that matters",
-            "A transformer sees groups of variables, of which one decides the label. Watch its attention map.",
-            (Parameter("groups", 8, 2, 24, doc="of four variables"),
-             Parameter("relevant", 3, 1, 24, doc="the group that decides"),
-             Parameter("lr", 0.05, 0.001, 0.5, doc="learning rate"), Parameter("steps", 600, 20, 5000),
-             Parameter("batch", 300, 20, 2000), SEED),
-            _groups,
-        ),
-        Scene(
-            "direction", "The optimizer decides where training ends",
-            "The key-query matrix grows without bound and turns to a max-margin direction, which is certified.",
-            (Parameter("optimizer", "mirror", choices=tuple(LIMITS)),
-             Parameter("p", 2.0, 1.05, 8.0, doc="geometry of mirror descent"),
-             Parameter("lr", 0.1, 1e-4, 10.0), Parameter("steps", 2000, 10, 50_000), Parameter("length", 8, 2, 20),
-             Parameter("dim", 10, 2, 40), SEED),
-            _direction,
-        ),
-        Scene(
-            "levels", "Training writes importance into embeddings",
-            "Tokens have levels, from clean to noisy. Watch the value scores of the levels grow.",
-            (Parameter("sequences", 800, 50, 5000), Parameter("length", 64, 8, 256), Parameter("dim", 256, 16, 1024),
-             Parameter("lr", 20.0, 0.01, 1000.0), Parameter("steps", 120, 5, 1000), SEED),
-            _levels,
-        ),
-        Scene(
-            "factors", "With many tokens, a geometric rate for every conditioning",
-            "Attention factors are trained with structure-aware steps and with Adam. Raise the condition number.",
-            (Parameter("condition", 100.0, 1.0, 10_000.0, doc="of the target and of the tokens"), Parameter("dim", 8, 2, 24),
-             Parameter("step", 0.25, 0.05, 0.5, doc="of structure-aware descent"), Parameter("adam_lr", 0.03, 1e-4, 1.0),
-             Parameter("steps", 60, 5, 500), SEED),
-            _factors,
-        ),
-    )
-}  # fmt: skip
+    id: Scene(id, play=PLAYS[id], **{**scene, "parameters": tuple(Parameter(**one) for one in scene["parameters"])})
+    for id, scene in tomllib.loads((files(__package__) / "scenes.toml").read_text(encoding="utf-8")).items()
+}
 
 
 def print_event(kind: str, data: dict[str, Any]) -> None:

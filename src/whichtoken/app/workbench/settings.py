@@ -1,18 +1,20 @@
-"""Where the workbench listens, where it stores files, and its limits."""
+"""Where the workbench listens, where it stores files, its limits, and the numbers that users may change."""
 
 from __future__ import annotations
 
 import ipaddress
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from whichtoken.errors import UsageError
 
 DEFAULT_PORT = 8765
 LARGEST_UPLOAD = 20_000_000  # bytes of one request with a file
-LARGEST_FORM = 200_000  # bytes of any other
 MOST_UPLOADS = 20  # files kept at a time
 MOST_WAITING = 8  # jobs in the queue
-BODY_SECONDS = 20.0  # without a byte, after which a request is given up
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,45 @@ class ServerSettings:
         return f"http://{host}:{self.port}/" + (f"?token={self.token}" if self.token else "")
 
 
+def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An IP address; None for a name."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host)
+    return None
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = ip_address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number or a choice that a page lets the user change; the type of its default is its type."""
+
+    name: str
+    default: Any
+    least: float = 0
+    most: float = 0
+    choices: tuple[str, ...] = ()
+    doc: str = ""
+    symbol: str = ""
+
+    @property
+    def whole(self) -> bool:
+        return isinstance(self.default, int)
+
+    def read(self, text: str | None) -> Any:
+        """The value in an address, or the default."""
+        if text is None or not text.strip():
+            return self.default
+        if text in self.choices:
+            return text
+        with suppress(ValueError):
+            value = int(text) if self.whole else float(text)
+            if not self.choices and self.least <= value <= self.most:
+                return value
+        number = f"a {'whole ' if self.whole else ''}number from {self.least:,} to {self.most:,}"
+        accepted = f"one of {', '.join(self.choices)}" if self.choices else number
+        raise UsageError(f"{{{self.name}}} is not accepted; give {accepted}", **{self.name: text[:40]})

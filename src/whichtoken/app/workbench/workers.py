@@ -148,7 +148,8 @@ def _new_pool() -> Any:
     from loky.backend import resource_tracker
 
     start_resource_tracker(resource_tracker)
-    return ProcessPoolExecutor(1, timeout=IDLE_SECONDS, env=ENVIRONMENT, initializer=_begin, initargs=(os.getpid(),))
+    options = {"timeout": IDLE_SECONDS, "env": ENVIRONMENT}
+    return ProcessPoolExecutor(1, initializer=init_worker, initargs=(os.getpid(),), **options)
 
 
 def worker_of(request: Request) -> Worker:
@@ -165,10 +166,6 @@ def slow_worker_of(request: Request) -> Worker:
 
 def _call(function: str, arguments: tuple[Any, ...]) -> Any:
     return resolve_name(function)(*arguments)
-
-
-def _begin(server: int) -> None:
-    init_worker(server)
 
 
 async def _disconnected(request: Request) -> None:

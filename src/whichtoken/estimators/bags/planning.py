@@ -386,10 +386,16 @@ def plan_study(
             split = list(small_stage_warnings(curve.task, fewest, theory.design))  # BagClassifier splits nothing
             notes += [warning for warning in theory.warnings if warning not in split]
     unused = [
-        f"{name}={given[name]:g}" for name in ("signal_tokens", "strength", "prevalence") if given[name] is not None
+        f"{words} of {given[name]:g}"
+        for name, words in (
+            ("signal_tokens", "number of signal tokens"),
+            ("strength", "strength"),
+            ("prevalence", "prevalence"),
+        )
+        if given[name] is not None
     ]
     if unused and not curve.fits:
-        notes.append(f"the forecast does not follow the theory, so it does not use {', '.join(unused)}")
+        notes.append(f"the forecast does not follow the theory, so it does not use the given {' and '.join(unused)}")
     return replace(study, notes=tuple(notes))
 
 
@@ -486,7 +492,8 @@ class StudyCurve:
         try:
             return plan(**task, target_error=target if self.fits else None), []
         except UsageError as error:  # it rules the target out, for a task that is only estimated: no reason to refuse
-            return plan(**task), [f"by the theory, as far as the pilot shows, {error}"]
+            said = error.describe(lambda name, value: f"the {name.replace('_', ' ')} of {value}")
+            return plan(**task), [f"by the theory, as far as the pilot shows, {said}"]
 
     def _by_theory(self, sizes: Array) -> Array:
         assert self.task is not None
@@ -533,7 +540,7 @@ def _estimated(
     kept = usable_features(tokens[codes[rows] == 0], features, notes)
     for name, found in (("length", tokens.shape[1]), ("dim", bags.dim)):
         if given[name] not in (None, found):
-            raise UsageError(f"{name}={given[name]} must be that of the pilot, {found}")
+            raise UsageError(f"{{{name}}} must be that of the pilot, {found}", **{name: given[name]})
     try:
         return estimate_task(
             tokens[:, :, kept], codes[rows], signal_tokens=given["signal_tokens"], strength=given["strength"]

@@ -207,10 +207,10 @@ class Vocabulary:
 def _warn_of_empty(counts: sparse.csr_array) -> sparse.csr_array:
     empty = int((np.diff(counts.indptr) == 0).sum())
     if empty:
-        has, gets = ("has", "it gets") if empty == 1 else ("have", "they get")
-        warnings.warn(
-            f"{empty} of {counts.shape[0]} documents {has} no known word; {gets} the most likely label", stacklevel=4
-        )
+        several = f"{empty} of {counts.shape[0]} documents {'has' if empty == 1 else 'have'}"
+        which = several if counts.shape[0] > 1 else "the document has"
+        gets = "it gets" if empty == 1 else "they get"
+        warnings.warn(f"{which} no known word; {gets} the most likely label", stacklevel=4)
     return counts
 
 

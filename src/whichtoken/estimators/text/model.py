@@ -216,7 +216,7 @@ class TextModel(FittedText):
         for name in ("min_df", "n_queries", "max_epochs", "batch_size", "min_class", *optional):
             check_count(name, getattr(self, name), 1)
         if self.ngram_range not in ((1, 1), (1, 2), (1, 3)):
-            raise ValueError(f"ngram_range={self.ngram_range!r} must be (1, 1), (1, 2) or (1, 3)")
+            raise UsageError("{ngram_range} must be (1, 1), (1, 2) or (1, 3)", ngram_range=self.ngram_range)
         if isinstance(self.cv, float | int):
             check_count("cv", self.cv, 2)
         check_choice("loss", self.loss, ("auto", "logistic", "squared_hinge"))

@@ -59,5 +59,5 @@ def _checked(workers: int | None) -> int:
     if workers is None:
         return int(cpu_count())
     if isinstance(workers, bool) or not isinstance(workers, (int, np.integer)) or not 1 <= workers <= MOST_WORKERS:
-        raise UsageError(f"workers={workers} must be a whole number from 1 to {MOST_WORKERS}")
+        raise UsageError(f"{{workers}} must be a whole number from 1 to {MOST_WORKERS}", workers=workers)
     return int(workers)

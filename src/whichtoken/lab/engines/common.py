@@ -326,5 +326,7 @@ def time_limit(seconds: Any, preset: str) -> TimeLimit:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not number > 0:
-        raise UsageError(f"timeout={seconds} must be a positive number of seconds, such as 600; inf means no limit")
+        raise UsageError(
+            "{timeout} must be a positive number of seconds, such as 600; inf means no limit", timeout=seconds
+        )
     return TimeLimit(number, asked=True)

@@ -237,13 +237,14 @@ def _check_target(task: Task, target_error: float | None, floor: float) -> None:
     check_range("target_error", target_error, 0.0, 0.5)
     if target_error <= floor:
         raise UsageError(
-            f"target_error={target_error} must be above {floor:.4g}, the error of the best possible classifier: no amount of "
-            f"data reaches it"
+            f"{{target_error}} must be above {floor:.4g}, the error of the best possible classifier: no amount of "
+            "data reaches it",
+            target_error=target_error,
         )
     if target_error >= task.trivial_error:
         raise UsageError(
-            f"target_error={target_error} must be below {task.trivial_error:.4g}, the error of a constant answer: that needs "
-            f"no data"
+            f"{{target_error}} must be below {task.trivial_error:.4g}, the error of a constant answer: that needs no data",
+            target_error=target_error,
         )
 
 
@@ -313,7 +314,8 @@ def _samples_to_plan(needed: dict[str, int | None], task: Task, target_error: fl
     designs = {"attention": best_design(task, UNLIMITED)}
     least = min(_error(task, model, _unlimited(task, model), designs.get(model)) for model in MODELS)
     raise UsageError(
-        f"target_error={target_error} must be above {least:.4g}, the least that these models reach with any amount of data"
+        f"{{target_error}} must be above {least:.4g}, the least that these models reach with any amount of data",
+        target_error=target_error,
     )
 
 
@@ -375,6 +377,9 @@ def recommend(split: float, reuse: float, bag_classifier: float) -> str:
     return next((name for name, error in known.items() if error <= (1 + ALIKE) * least), "BagClassifier")
 
 
+IN_WORDS = {"attention": "attention", "pooled": "mean pooling", "vectorized": "a linear model on all tokens"}
+
+
 def _warnings(
     task: Task, dim: int, samples: int, target: float | None, design: Design, forecasts: dict[str, Forecast]
 ) -> Iterator[str]:
@@ -389,11 +394,11 @@ def _warnings(
         yield f"the query turns away from the signal (alignment {design.alignment:.2f}){effort}"
     for model, forecast in forecasts.items():
         if math.isnan(forecast.error) or math.isnan(forecast.unlimited_error):
-            yield f"the equations for {model} could not be solved here, so its error is not known"
+            yield f"the equations for {IN_WORDS[model]} could not be solved here, so its error is not known"
         if forecast.moved:
             yield (
-                f"the error computed for {model} lies beyond {forecast.moved} by less than its numerical error, so it is shown"
-                f" as that, {forecast.error:.3g}"
+                f"the error computed for {IN_WORDS[model]} lies beyond {forecast.moved} by less than its numerical error, so it"
+                f" is shown as that, {forecast.error:.3g}"
             )
     trivial = task.trivial_error
     attention, linear = forecasts["attention"].error, min(forecasts["pooled"].error, forecasts["vectorized"].error)
@@ -409,11 +414,14 @@ def _warnings(
     for model, forecast in forecasts.items():
         if target is not None and forecast.samples_needed is None:
             least = forecast.unlimited_error
-            yield f"{model} does not reach {target:g} with any amount of data; the least error it reaches is {least:.3g}"
+            yield (
+                f"{IN_WORDS[model]} does not reach an error of {target:g} with any amount of data; the least error that it"
+                f" reaches is {least:.3g}"
+            )
     fewest = min(samples, forecasts["attention"].samples_needed or samples)
     yield from small_stage_warnings(task, fewest, design)
     if dim < SMALL_DIM:
-        yield f"dim={dim} is small: the theory is that of large dimension, so expect larger deviations"
+        yield f"{dim} dimensions are few: the theory is that of large dimension, so expect larger deviations"
 
 
 def small_stage_warnings(task: Task, samples: int, design: Design) -> Iterator[str]:
