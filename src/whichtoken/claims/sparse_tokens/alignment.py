@@ -145,7 +145,7 @@ class Alignment(Experiment[Point]):
             Grid(**COMMON, loss="square", seeds=(24, 96)),
             # a rare signal, from too weak to strong enough for a positive alignment, with and without the better bias
             Grid(dim=500, strength=[2.0, 3.0, 5.0], samples_per_dim=4.0, bias_correction=[False, True], seeds=(32, 64)),
-            Grid(**LARGE_STEP, dim=2000, samples_per_dim=0.5, reuse=[True, False], seeds=(48, 96)),
+            Grid(**LARGE_STEP, dim=2000, samples_per_dim=0.5, reuse=[True, False], seeds=(64, 256)),
             Grid(dim=200, samples_per_dim=[8.0, 16.0, 32.0], seeds=(64, 128)),
         ),
         "paper": (Grid(samples_per_dim=[0.5, 1.0, 2.0, 4.0], seeds=(10, 40)),),

@@ -13,7 +13,7 @@ against their size is a normal law of these numbers, and its half-way point is t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -105,17 +105,8 @@ class Capacity(Experiment[Point]):
     }
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
-        capacity = float(self.predict(point)["capacity"].value)
-        low, high = (round(multiple * capacity * point.dim) for multiple in SEARCHED)
-        features, labels = _sample(point, high, rng)
-        # once a prefix of the sample cannot be separated no longer one can, so halving finds where that happens
-        while high - low > max(1, RESOLUTION * capacity * point.dim):
-            middle = (low + high) // 2
-            if separable(features[:middle], labels[:middle]):
-                low = middle
-            else:
-                high = middle
-        return {"capacity": (low + high) / 2 / point.dim}
+        expected = float(self.predict(point)["capacity"].value) * point.dim
+        return {"capacity": separable_samples(expected, lambda samples: _sample(point, samples, rng)) / point.dim}
 
     def predict(self, point: Point) -> Predictions:
         from whichtoken.theory import sparse_tokens
@@ -201,6 +192,20 @@ def _times_length(ending: str, task: Rows[Point]) -> Check | None:
     return TIMES_LENGTH.part(
         f"L{length}{ending}", f"{length} tokens", values, on=runs, value=float(length), tolerance=tolerance
     )
+
+
+def separable_samples(expected: float, draw: Callable[[int], tuple[Array, Array]]) -> float:
+    """Number of samples at which a set stops being separable, near an expected one; `draw` gives features and labels."""
+    low, high = (round(multiple * expected) for multiple in SEARCHED)
+    features, labels = draw(high)
+    # once a prefix of the sample cannot be separated no longer one can, so halving finds where that happens
+    while high - low > max(1, RESOLUTION * expected):
+        middle = (low + high) // 2
+        if separable(features[:middle], labels[:middle]):
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
 
 
 def separable(features: Array, labels: Array) -> bool:

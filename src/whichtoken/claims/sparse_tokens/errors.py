@@ -126,10 +126,13 @@ class Errors(Experiment[Point]):
         "full": (
             Grid(**SMALL_RIDGE, samples_per_dim=[0.5, 1.0, 2.0, 4.0], model=["attention", "pooled"], seeds=(24, 96)),
             Grid(**SMALL_RIDGE, samples_per_dim=[0.5, 1.0, 2.0, 4.0], model="vectorized", dim=100, seeds=(24, 96)),
-            Grid(loss=["logistic", "square"], split=[True, False], seeds=(32, 128)),
+            # close to the capacity of the mean token, where training losses scatter most
+            Grid(**SMALL_RIDGE, model="pooled", seeds=(96, 384)),
+            Grid(split=[True, False], seeds=(64, 256)),
+            Grid(loss="square", split=[True, False], seeds=(32, 128)),
             # few samples in short sequences, where each owns most of the query: reuse shows most
             Grid(**tasks.OTHER_TASK, query_samples=1.0, samples_per_dim=1.0, inverse_temperature=2.0, split=False,
-                 seeds=(24, 96)),
+                 seeds=(96, 384)),
             Grid(**GIVEN, ridge=0.1, loss=["logistic", "square", "hinge"], samples_per_dim=3.0, seeds=(24, 96)),
             Grid(**tasks.OTHER_TASK, query_samples=4.0, samples_per_dim=3.0, inverse_temperature=1.5, seeds=(24, 96)),
             approach_grid([8.0, 32.0], seeds=(240, 480)),

@@ -75,7 +75,7 @@ class Planned(Experiment[Point]):
     presets = {
         "quick": (Grid(way=list(WAYS), seeds=(16, 32)),),
         "full": tuple(
-            Grid(**task, samples_per_dim=samples, way=list(WAYS), seeds=(32, 64))
+            Grid(**task, samples_per_dim=samples, way=list(WAYS), seeds=(32, 128))
             for task in TASKS
             for samples in (2.0, 6.0)
         ),

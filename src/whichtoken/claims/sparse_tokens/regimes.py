@@ -10,12 +10,23 @@ Source  Barnfield, Cui, Lu, High-Dimensional Analysis of Single-Layer Attention 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, AtLeast, AtMost, Axes, Checks, Equals, Figure, Predictions
+from whichtoken.claims._checks import (
+    Array,
+    AtLeast,
+    AtMost,
+    Axes,
+    Checks,
+    Equals,
+    Figure,
+    Predictions,
+    pairs,
+    rows_where,
+)
 from whichtoken.claims.sparse_tokens._tasks import fit_given_query, pool, split_tasks, task_of
 from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows
 
@@ -55,8 +66,8 @@ class Regimes(Experiment[Point]):
             Grid(samples_per_dim=8.0, alignment=[0.0, 0.1, 0.2, 0.4, 0.8], dim=100, seeds=(8, 64)),
         ),
         "full": (
-            Grid(inverse_temperature=[0.25, 0.5, 1.0, 2.0, 4.0], alignment=ALIGNMENTS, seeds=(20, 40)),
-            Grid(samples_per_dim=[0.5, 1.0, 4.0, 8.0, 16.0], alignment=ALIGNMENTS, seeds=(20, 40)),
+            Grid(inverse_temperature=[0.25, 0.5, 1.0, 2.0, 4.0], alignment=ALIGNMENTS, seeds=(20, 160)),
+            Grid(samples_per_dim=[0.5, 1.0, 4.0, 8.0, 16.0], alignment=ALIGNMENTS, seeds=(20, 160)),
         ),
     }
     method_fields = frozenset({"ridge"})
@@ -125,38 +136,39 @@ def _words(runs: Rows[Point]) -> str:
 
 
 def _edge(label: str, runs: Rows[Point]) -> Check:
-    predicted = [(row.point.alignment, float(row.predicted["advantage"].value)) for row in runs if row.predicted]
-    return EDGES.part(label, _words(runs), _measured_edges(runs), on=runs, value=_crossing(predicted))
+    """Where the advantage crosses zero, from the two alignments between which theory has it cross."""
+    edge, beside = _predicted_edge(runs)
+    some = rows_where(runs, lambda point: point.alignment in beside) if beside else runs
+    return EDGES.part(label, _words(runs), _measured_edges(some, beside), on=some, value=edge)
 
 
-def _measured_edges(runs: Rows[Point]) -> Array:
-    """A value per repeat whose mean is the edge of the mean advantage, and whose scatter is that of the edge, to first order.
-
-    The edge of a single repeat would be biased: its first crossing is the first of several that noise makes.
-    """
-    alignments = sorted(runs.levels("alignment"))
-    repeats = [some for some in _repeats(runs) if len(some) == len(alignments)]
-    curves = np.array([[some[alignment] for alignment in alignments] for some in repeats])
-    edge = _crossing(list(zip(alignments, curves.mean(axis=0), strict=True))) if len(curves) else None
+def _predicted_edge(runs: Rows[Point]) -> tuple[float | None, list[float]]:
+    """The edge of theory, and the alignments below and above it."""
+    predicted = {row.point.alignment: float(row.predicted["advantage"].value) for row in runs if row.predicted}
+    edge = _crossing(predicted)
     if edge is None:
+        return None, []
+    return edge, [max(x for x in predicted if x < edge), min(x for x in predicted if x >= edge)]
+
+
+def _measured_edges(runs: Rows[Point], beside: list[float]) -> Array:
+    """A value per repeat: their mean is where the line through the mean advantages at two alignments crosses zero.
+
+    The scatter is that of the crossing, to first order. Crossings of single repeats would be biased: noise makes several.
+    """
+    if not beside:
         return np.array([])
-    right = int(np.searchsorted(alignments, edge, side="left")) or 1
-    slope = np.diff(curves.mean(axis=0))[right - 1] / (alignments[right] - alignments[right - 1])
-    values: Array = edge - np.array([np.interp(edge, alignments, curve) for curve in curves]) / slope
+    below, above = pairs(runs, "advantage", *({"alignment": alignment} for alignment in beside))
+    if not len(below):
+        return np.array([])
+    low, rise, step = below.mean(), above.mean() - below.mean(), beside[1] - beside[0]
+    values: Array = beside[0] - step * (low / rise + (below - low) / rise - low * (above - below - rise) / rise**2)
     return values
 
 
-def _repeats(runs: Rows[Point]) -> list[dict[float, float]]:
-    """Advantage by alignment, of each repeat."""
-    found: dict[int, dict[float, float]] = {}
-    for row in runs:
-        found.setdefault(row.seed, {})[row.point.alignment] = float(row.measured["advantage"])
-    return list(found.values())
-
-
-def _crossing(pairs: Iterable[tuple[float, float]]) -> float | None:
+def _crossing(advantages: Mapping[float, float]) -> float | None:
     """Alignment at which the advantage first turns positive, interpolated; None where it never does."""
-    ordered = np.array(sorted(set(pairs)))
+    ordered = np.array(sorted(advantages.items()))
     if len(ordered) < 2:
         return None
     alignment, advantage = ordered.T
@@ -185,7 +197,8 @@ def _draw_diagram(rows: Rows[Point], field: str, ending: str, axes: Axes) -> Non
     axes.set_yticks(up, [f"{level:g}" for level in up])
     axes.set_yticks([], minor=True)
     for level in up:
-        found = _measured_edges(rows.where(**{field: level}))
+        runs = rows.where(**{field: level})
+        found = _measured_edges(runs, _predicted_edge(runs)[1])
         if len(found):
             axes.errorbar(
                 found.mean(), level, xerr=found.std() / len(found) ** 0.5, fmt="o", color="black", ms=4, capsize=3
