@@ -113,21 +113,22 @@ class Positions(Experiment[Point]):
             for label, point, runs in tasks.split_by_name(rows, _name)
             for quantity in QUANTITIES[point.quantity]
         ]
-        for criterion, holds in (
-            (ERRORS, lambda point: point.model != "vectorized" and point.quantity == "errors"),
-            (CAPACITY, lambda point: point.model != "vectorized" and point.quantity == "capacity"),
-            (ALL_TOKENS, lambda point: point.model == "vectorized"),
+        places_matter = [item for item in named if item[1].model == "vectorized"]
+        for criterion, some in (
+            (ERRORS, [item for item in named if item[1].quantity == "errors" and item not in places_matter]),
+            (CAPACITY, [item for item in named if item[1].quantity == "capacity" and item not in places_matter]),
+            (ALL_TOKENS, places_matter),
         ):
             yield from tasks.pool(
                 criterion,
                 [criterion.part(f"{quantity.replace('_', '-')}.{label}", f"{quantity.replace('_', ' ')} of {_words(point)}",
                                 runs.values(quantity), on=runs, **as_predicted(runs, quantity, relative=_room(point, quantity)))
-                 for label, point, runs, quantity in named if holds(point)],
+                 for label, point, runs, quantity in some],
             )  # fmt: skip
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()
-        names = []
+        names: list[str] = []
         for _, point, runs in tasks.split_by_name(Rows(rows), _name):
             for color, quantity in enumerate(TOLERANCES):
                 predicted = runs.predicted(quantity) if quantity in QUANTITIES[point.quantity] else None
@@ -178,7 +179,11 @@ def _train(point: Point, rng: np.random.Generator) -> Measured:
     samples, task = round(point.samples_per_dim * point.dim), tasks.task_of(point)
     first, second = data.stream(samples, rng), data.stream(samples, rng)
     if point.model == "attention":
-        rates = {"lr_readout": tasks.LEARNING_RATE, "lr_bias": tasks.LEARNING_RATE, "bias_correction": False}
+        rates: dict[str, Any] = {
+            "lr_readout": tasks.LEARNING_RATE,
+            "lr_bias": tasks.LEARNING_RATE,
+            "bias_correction": False,
+        }
         fit = fit_attention(first, second, ridge=RIDGE, head_loss="square", target_temperature=TEMPERATURE, **rates)
         error = exact_error(fit.readout, fit.bias, data.direction, query=fit.query, **task)
         return {"train_loss": fit.head.train_loss, "test_error": error}
@@ -217,7 +222,8 @@ def _scores(point: Point) -> tuple[Array, Array, Array]:
     The first of the k cases is a negative sequence, the others are the places of a positive one in the order they are drawn.
     """
     weights = position_weights(point)
-    cases, chances = [np.zeros(point.length)], [1 - point.prevalence]
+    cases: list[Array] = [np.zeros(point.length)]
+    chances = [1 - point.prevalence]
     for places in permutations(range(point.length), point.signal_tokens):
         taken = np.cumsum([0.0, *weights[list(places[:-1])]])
         cases.append(point.strength * np.isin(np.arange(point.length), places))
