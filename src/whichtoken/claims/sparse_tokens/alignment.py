@@ -136,7 +136,7 @@ class Alignment(Experiment[Point]):
     id = "sparse-tokens/alignment"
     version = 2
     presets = {
-        "quick": (Grid(dim=500, seeds=44), Grid(dim=250, strength=2.0, samples_per_dim=4.0, seeds=72)),
+        "quick": (Grid(dim=250, seeds=44), Grid(dim=250, strength=2.0, samples_per_dim=4.0, seeds=72)),
         "full": (
             Grid(samples_per_dim=[0.5, 1.0, 2.0, 4.0], seeds=(24, 96)),
             Grid(**COMMON, samples_per_dim=[0.5, 2.0], seeds=(24, 96)),

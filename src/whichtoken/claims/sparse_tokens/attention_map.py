@@ -86,8 +86,8 @@ class AmplifiedTokens(Experiment[Point]):
     needs = "torch"
     presets = {
         "quick": (
-            Grid(dim=100, positions=list(POSITIONS), seeds=(72, 144)),
-            Grid(**AWAY, dim=100, seeds=64),
+            Grid(dim=100, positions=list(POSITIONS), seeds=(48, 96)),
+            Grid(**AWAY, dim=100, seeds=48),
         ),
         "full": (
             Grid(inverse_temperature=[1.0, 2.0], positions=list(POSITIONS), seeds=(32, 96)),

@@ -118,10 +118,10 @@ class Errors(Experiment[Point]):
     version = 2  # reuse has a theory of its own
     presets = {
         "quick": (
-            Grid(dim=200, samples_per_dim=[1.0, 2.0], seeds=(96, 192)),
+            Grid(dim=200, samples_per_dim=[1.0, 2.0], seeds=(64, 192)),
             Grid(dim=200, samples_per_dim=[1.0, 2.0], model="pooled", seeds=48),
             Grid(dim=100, samples_per_dim=[1.0, 2.0], model="vectorized", seeds=32),
-            approach_grid([8.0], seeds=360),
+            approach_grid([8.0], seeds=240),
         ),
         "full": (
             Grid(**SMALL_RIDGE, samples_per_dim=[0.5, 1.0, 2.0, 4.0], model=["attention", "pooled"], seeds=(24, 96)),

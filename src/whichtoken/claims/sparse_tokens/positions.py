@@ -71,8 +71,8 @@ class Positions(Experiment[Point]):
         "full": (
             Grid(model=["attention", "pooled"], law=list(LAWS), seeds=(48, 192)),
             Grid(model="vectorized", law=list(LAWS), samples_per_dim=[2.0, 8.0], dim=100, seeds=(48, 192)),
-            Grid(model=["attention", "pooled"], quantity="capacity", law="steep", dim=100, seeds=(32, 64)),
-            Grid(model="vectorized", quantity="capacity", law=list(LAWS), dim=20, seeds=(32, 64)),
+            Grid(model=["attention", "pooled"], quantity="capacity", law="steep", dim=100, seeds=(48, 192)),
+            Grid(model="vectorized", quantity="capacity", law=list(LAWS), dim=20, seeds=(48, 192)),
         ),
     }
     method_fields = frozenset({"model"})
