@@ -49,6 +49,8 @@ DETECTORS = {
 TEMPERATURES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5)  # multiples of the strength, tried on the tuning draws
 LONG = 10_000  # tokens from which detectors are compared
 SPARSITIES = [0.6, 0.7, 0.8, 0.9]
+FEW_SIGNALS = 0.85  # sparsity from which a handful of tokens carry the signal, and the largest one says nearly all
+HARDLY = 0.03  # difference of errors that counts as hardly any
 
 OTHERS = {
     other: AtLeast(
@@ -56,8 +58,12 @@ OTHERS = {
     )
     for other in ("criticism", "largest", "mean")
 }
+SPARSEST = AtLeast(
+    "boundary.sparsest", -HARDLY, "error of the largest token minus attention's for the sparsest signals: hardly less, if at all",
+    kind="our-threshold",
+)  # fmt: skip
 OPTIMAL = AtMost(
-    "boundary.optimal", 0.03, "error of attention minus the likelihood ratio's, at 2.2 times the boundary",
+    "boundary.optimal", HARDLY, "error of attention minus the likelihood ratio's, at 2.2 times the boundary",
     kind="our-threshold",
 )  # fmt: skip
 ABOVE = AtMost(
@@ -123,7 +129,10 @@ class Boundary(Experiment[Point]):
         detectable = rows.where(excess=2.2)
         long = list(each_point(rows_where(detectable, lambda point: point.length >= LONG)))
         for other, criterion in OTHERS.items():
-            yield from pool(criterion, (_difference(criterion, runs, other, "attention") for _, runs in long))
+            some = [runs for point, runs in long if other != "largest" or point.sparsity < FEW_SIGNALS]
+            yield from pool(criterion, [_difference(criterion, runs, other, "attention") for runs in some])
+        sparsest = [runs for point, runs in long if point.sparsity >= FEW_SIGNALS]
+        yield from pool(SPARSEST, [_difference(SPARSEST, runs, "largest", "attention") for runs in sparsest])
         yield from pool(OPTIMAL, (_difference(OPTIMAL, runs, "attention", "likelihood") for _, runs in long))
         yield from pool(ABOVE, filter(None, (_change(runs) for _, runs in group_by(detectable, "sparsity"))))
         undetectable = [_longest(runs) for _, runs in group_by(rows.where(excess=0.4), "sparsity")]
