@@ -71,8 +71,10 @@ class Positions(Experiment[Point]):
         "full": (
             Grid(model=["attention", "pooled"], law=list(LAWS), seeds=(48, 192)),
             Grid(model="vectorized", law=list(LAWS), samples_per_dim=[2.0, 8.0], dim=100, seeds=(48, 192)),
-            Grid(model=["attention", "pooled"], quantity="capacity", law="steep", dim=100, seeds=(48, 192)),
-            Grid(model="vectorized", quantity="capacity", law=list(LAWS), dim=20, seeds=(48, 192)),
+            # sizes at which the deviation at finite size, as one over the parameters, is about a percent
+            Grid(quantity="capacity", law="steep", dim=150, seeds=(48, 96)),
+            Grid(model="pooled", quantity="capacity", law="steep", dim=100, seeds=(48, 192)),
+            Grid(model="vectorized", quantity="capacity", law="steep", dim=40, seeds=(48, 96)),
         ),
     }
     method_fields = frozenset({"model"})
