@@ -228,7 +228,7 @@ def _scores(point: Point) -> tuple[Array, Array, Array]:
     chances = [1 - point.prevalence]
     for places in permutations(range(point.length), point.signal_tokens):
         taken = np.cumsum([0.0, *weights[list(places[:-1])]])
-        cases.append(point.strength * np.isin(np.arange(point.length), places))
+        cases.append(np.where(np.isin(np.arange(point.length), places), point.strength, 0.0))
         chances.append(point.prevalence * float(np.prod(weights[list(places)] / (1 - taken))))
     labels = np.where(np.arange(len(cases)) == 0, -1.0, 1.0)
     return np.hstack([np.array(cases), np.ones((len(cases), 1))]), labels, np.array(chances)
