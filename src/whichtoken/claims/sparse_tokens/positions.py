@@ -43,8 +43,13 @@ CAPACITY = Equals(
     kind="paper-statement",
 )  # fmt: skip
 ALL_TOKENS = Equals(
-    "positions.all-tokens", None, "linear model on all tokens, against the problem with one overlap per place"
-)
+    "positions.all-tokens", None,
+    "training loss and test error of a linear model on all tokens, against the problem with one overlap per place",
+)  # fmt: skip
+ALL_TOKENS_CAPACITY = Equals(
+    "positions.all-tokens-capacity", None,
+    "capacity of a linear model on all tokens, against the problem with one overlap per place",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -115,12 +120,14 @@ class Positions(Experiment[Point]):
             for label, point, runs in tasks.split_by_name(rows, _name)
             for quantity in QUANTITIES[point.quantity]
         ]
-        places_matter = [item for item in named if item[1].model == "vectorized"]
-        for criterion, some in (
-            (ERRORS, [item for item in named if item[1].quantity == "errors" and item not in places_matter]),
-            (CAPACITY, [item for item in named if item[1].quantity == "capacity" and item not in places_matter]),
-            (ALL_TOKENS, places_matter),
-        ):
+        criteria = {
+            ("errors", False): ERRORS,
+            ("capacity", False): CAPACITY,
+            ("errors", True): ALL_TOKENS,
+            ("capacity", True): ALL_TOKENS_CAPACITY,
+        }
+        for kind, criterion in criteria.items():
+            some = [item for item in named if (item[1].quantity, item[1].model == "vectorized") == kind]
             yield from tasks.pool(
                 criterion,
                 [criterion.part(f"{quantity.replace('_', '-')}.{label}", f"{quantity.replace('_', ' ')} of {_words(point)}",
