@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import norm
 
-from whichtoken.claims.sparse_tokens import alignment, attention_map, capacity, errors, regimes, surrogate
+from whichtoken.claims.sparse_tokens import alignment, attention_map, capacity, errors, positions, regimes, surrogate
 from whichtoken.claims.sparse_tokens._tasks import attention, best_threshold, draw_scores, error_at, mean_token
 from whichtoken.claims.sparse_tokens.boundary import higher_criticism, threshold
 from whichtoken.claims.sparse_tokens.capacity import separable
@@ -19,7 +19,8 @@ from whichtoken.claims.sparse_tokens.surrogate import Point, potential, predicte
 from whichtoken.errors import UsageError
 from whichtoken.lab import Predicted, Row, Rows
 from whichtoken.lab.plan import make_plan
-from whichtoken.theory.sparse_tokens import Task, attention_law, linear_oracle, two_step_query
+from whichtoken.theory.sparse_tokens import Task, attention_law, erm, linear_oracle, two_step_query
+from whichtoken.theory.sparse_tokens import capacity as predicted_capacity
 
 # whole numbers, apart: a cut between neighbors exists
 scores = st.lists(st.integers(-1000, 1000), min_size=2, max_size=14, unique=True)
@@ -86,6 +87,11 @@ def test_potential_is_lowest_where_theory_puts_the_readout_and_equals_its_object
         assert potential(law, point, (om + step[0], m + step[1]), minimum) > centre
 
 
+def parts(experiment, rows):
+    """The checks of single points, by code."""
+    return {part.code: part for check in experiment.judge(rows) for part in check.parts or (check,)}
+
+
 def measured(point, seed, predicted=None, **values):
     found = {name: Predicted(value) for name, value in (predicted or {}).items()}
     return Row(point, seed, "ok", "", values, 0.0, "", found)
@@ -100,8 +106,25 @@ def test_regimes_of_two_strengths_have_an_edge_each():
         for point in [regimes.Point(strength=strength, alignment=cosine)]
         for seed in range(3)
     )
-    edges = {claim.code: claim.theory for claim in regimes.Regimes().judge(rows) if ".edge." in claim.code}
+    edges = {code: part.theory for code, part in parts(regimes.Regimes(), rows).items() if ".edge." in code}
     assert edges == pytest.approx({"regimes.edge.tau1.strength-3": 0.3, "regimes.edge.tau1.strength-5": 0.1})
+
+
+def test_edge_is_that_of_the_mean_advantage_with_the_scatter_of_the_crossing():
+    """Noise in the advantage is divided by its slope, and repeats that cross twice do not shift the edge."""
+    rng = np.random.default_rng(0)
+    rows = Rows(
+        measured(point, seed, {"advantage": cosine - 0.25}, advantage=cosine - 0.25 + 0.3 * rng.standard_normal())
+        for cosine in (0.0, 0.2, 0.3, 0.4)
+        for point in [regimes.Point(alignment=cosine)]
+        for seed in range(4000)
+    )
+    edge = parts(regimes.Regimes(), rows)["regimes.edge.tau1"]
+    values = edge.sample.values
+    # half way between the two alignments beside it: the mean of two independent values of noise
+    assert values.std() == pytest.approx(0.3 / math.sqrt(2), rel=0.05)
+    assert values.mean() == pytest.approx(0.25, abs=4 * 0.3 / math.sqrt(2 * 4000))
+    assert edge.points == {regimes.Point(alignment=0.2), regimes.Point(alignment=0.3)}
 
 
 def test_errors_of_two_dimensions_and_tasks_are_judged_apart():
@@ -118,19 +141,20 @@ def test_errors_of_two_dimensions_and_tasks_are_judged_apart():
         for split in (True, False)
         for seed in range(3)
     )
-    claims = list(errors.Errors().judge(rows))
-    codes = [claim.code for claim in claims]
-    assert len(set(codes)) == len(codes)
-    found = {claim.code: (claim.theory, claim.sample.values.mean()) for claim in claims if claim.sample.values.size}
+    found = {
+        code: (part.theory, part.sample.values.mean())
+        for code, part in parts(errors.Errors(), rows).items()
+        if part.sample.values.size
+    }
     assert found["errors.test.attention.a2.ridge0.01.strength-3.dim-60"] == (3.0, 63.0)
-    assert found["errors.test.attention.a2.ridge0.01.reuse.strength-5.dim-30"] == (5.0, 35.0)
+    assert found["errors.reuse.test.attention.a2.ridge0.01.reuse.strength-5.dim-30"] == (5.0, 35.0)
     assert found["errors.reuse.logistic.strength-5.dim-60"] == (1.0, 1.0)
 
 
 def test_reuse_without_rows_is_no_claim():
     point = errors.Point(split=False, length=5)
     rows = Rows(measured(point, seed, train_loss=0.1, test_error=0.1) for seed in range(3))
-    assert not any("reuse.logistic" in claim.code for claim in errors.Errors().judge(rows))
+    assert not any("reuse.logistic" in code for code in parts(errors.Errors(), rows))
 
 
 @pytest.mark.parametrize(("field", "value"), [("model", "vectorised"), ("query", "gven")])
@@ -147,27 +171,47 @@ def test_advantage_stays_finite_where_errors_underflow():
 
 QUANTITIES = {
     **dict.fromkeys(("train_loss", "test_error", "advantage", "capacity", "alignment", "deficit"), 0.1),
-    **dict.fromkeys(("adjusted_alignment", "adjusted_norm", "query_norm"), 0.1),
+    **dict.fromkeys(("adjusted_alignment", "adjusted_norm", "query_norm", "readout_alignment"), 0.1),
     "surface": np.ones(25),
 }
+JUDGED = [
+    alignment.Alignment(), capacity.Capacity(), errors.Errors(), positions.Positions(), regimes.Regimes(),
+    surrogate.Surrogate(),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("preset", ["quick", "full"])
-@pytest.mark.parametrize(
-    "experiment",
-    [alignment.Alignment(), capacity.Capacity(), errors.Errors(), regimes.Regimes(), surrogate.Surrogate()],
-)
-def test_codes_of_the_presets_are_those_on_record(experiment, preset):
-    """Rows as declared are not split further than the record knows, and no recorded code goes without a word."""
-    rows = Rows(
-        measured(experiment.point_type(**fields), seed, **QUANTITIES)
+def rows_of(experiment, preset, status="ok"):
+    """Rows as declared, all alike."""
+    return [
+        Row(experiment.point_type(**fields), seed, status, "", QUANTITIES, 0.0, "", {})
         for grid in experiment.presets[preset]
         for fields in grid.points({})
         for seed in range(2)
-    )
-    codes = {claim.code for claim in experiment.judge(rows)}
+    ]
+
+
+@pytest.mark.parametrize("preset", ["quick", "full"])
+@pytest.mark.parametrize("experiment", JUDGED, ids=lambda experiment: experiment.id)
+def test_codes_of_the_presets_are_those_on_record(experiment, preset):
+    """No recorded code goes without a word, and the parts of a check have codes of their own."""
+    checks = list(experiment.judge(Rows(rows_of(experiment, preset))))
     if preset in experiment.expected:
-        assert set(experiment.expected[preset]) == codes
+        assert set(experiment.expected[preset]) == {check.code for check in checks}
+    codes = [part.code for check in checks for part in check.parts or (check,)]
+    assert len(codes) == len(set(codes))
+    assert all(part.code.startswith(f"{check.code}.") for check in checks for part in check.parts)
+
+
+@pytest.mark.parametrize("experiment", JUDGED, ids=lambda experiment: experiment.id)
+def test_every_check_names_the_points_it_depends_on(experiment):
+    """So that failed runs count against their own checks alone; a point whose runs all failed belongs to some check."""
+    rows = rows_of(experiment, "full")
+    checks = list(experiment.judge(Rows(rows)))
+    assert all(part.points for check in checks for part in check.parts or (check,))
+    lost = rows[-1].point
+    failed = [row for row in rows_of(experiment, "full", "failed") if row.point == lost]
+    checks = list(experiment.judge(Rows([row for row in rows if row.point != lost], failed)))
+    assert any(lost in (part.points or ()) for check in checks for part in check.parts or (check,))
 
 
 @pytest.mark.parametrize(
@@ -182,8 +226,7 @@ def test_rare_mistakes_are_as_uncertain_as_repeats_and_draws_make_them(errors, s
         measured(point, seed, attention_error=error, linear_error=0.5, weighted_error=0.5)
         for seed, error in enumerate(errors)
     )
-    claims = {claim.code: claim for claim in Detection().judge(rows)}
-    assert claims["detection.attention.log"].settle(0.995).state == state
+    assert parts(Detection(), rows)["detection.attention.log"].settle(0.995).state == state
 
 
 def test_brute_force_gradients_are_those_of_the_protocol():
@@ -193,3 +236,32 @@ def test_brute_force_gradients_are_those_of_the_protocol():
     ours = two_step_query([(tokens, labels)], bias_correction=False).query
     np.testing.assert_allclose(attention_map.autograd_query(tokens, labels), ours, atol=1e-12)
     assert np.bincount(places.ravel(), minlength=10)[0] > 60 * 2 / 10
+
+
+@pytest.mark.parametrize("signal_tokens", [1, 2])
+def test_problem_with_an_overlap_per_place_is_that_of_two_gaussians_for_uniform_places(monkeypatch, signal_tokens):
+    point = positions.Point(model="vectorized", signal_tokens=signal_tokens)
+    monkeypatch.setattr(positions, "position_weights", lambda point: np.full(point.length, 1 / point.length))
+    task = {"length": 5, "signal_tokens": signal_tokens, "strength": 3.0, "prevalence": 0.5}
+    uniform = erm(model="vectorized", loss="square", **task, samples_per_dim=2.0, ridge=positions.RIDGE)
+    assert positions.least_squares_on_all_tokens(point) == pytest.approx((uniform.train_loss, uniform.test_error))
+    assert positions.capacity_of_all_tokens(point) == pytest.approx(predicted_capacity(model="vectorized", **task))
+
+
+def test_least_squares_errors_fall_as_one_over_the_samples_in_theory():
+    """The limit of samples times excess error exists: ten times the samples leave it as it is."""
+    task = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
+    fit = {"model": "pooled", "loss": "square", "ridge": 0.0, "accuracy": 1e-5}
+    limit, some, more = (erm(**task, **fit, samples_per_dim=samples).test_error for samples in (1e7, 1e3, 1e4))
+    assert 1e4 * (more - limit) == pytest.approx(1e3 * (some - limit), rel=0.02)
+
+
+def test_probit_fit_of_separability_is_the_mean_of_the_crossings():
+    """Sets that stop being separable at normally distributed sizes: half of them do at the mean."""
+    crossings = np.random.default_rng(1).normal(2.4, 0.2, 4000)
+    rows = Rows(
+        measured(capacity.Point(), seed, {"capacity": 2.4}, capacity=value) for seed, value in enumerate(crossings)
+    )
+    [part] = [part for code, part in parts(capacity.Capacity(), rows).items() if "crossing" in code]
+    half_way = part.sample.values.mean() * 2.4
+    assert np.mean(crossings > half_way) == pytest.approx(0.5, abs=0.03)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from whichtoken.checks import check_range
-from whichtoken.claims._shared import Array
+from whichtoken.claims._checks import Array, Checks, Criterion, rows_where
 from whichtoken.datasets.sparse_tokens import SparseTokens
-from whichtoken.lab import Rows
+from whichtoken.lab import Check, Rows
 
 if TYPE_CHECKING:
     from whichtoken.theory.sparse_tokens import TwoSteps
@@ -49,23 +49,39 @@ def query_theory(point: Any, samples_per_dim: float, **options: Any) -> TwoSteps
     return two_steps(**task_of(point), samples_per_dim=samples_per_dim, **(rates | options))
 
 
+def pool(criterion: Criterion, parts: Iterable[Check]) -> Checks:
+    """The parts as one check; none without parts, as where a run has none of the points."""
+    found = tuple(parts)
+    if found:
+        yield criterion.pool(found)
+
+
 def split_tasks(rows: Rows[PointT], *varied: str) -> Iterator[tuple[str, Rows[PointT]]]:
-    """Rows that differ in the `varied` fields alone, group by group, with an ending that keeps their codes apart.
+    """Rows, finished and failed, that differ in the `varied` fields alone, with an ending that keeps their codes apart.
 
     The ending names the other fields that take several values, and is empty where none does.
     """
-    names = [name for name in vars(rows[0].point) if name not in varied and len(rows.levels(name)) > 1] if rows else []
-    for values in dict.fromkeys(tuple(getattr(row.point, name) for name in names) for row in rows):
+    points = [row.point for row in (*rows, *rows.failed)]
+    others = [name for name in (vars(points[0]) if points else ()) if name not in varied]
+    names = [name for name in others if len({getattr(point, name) for point in points}) > 1]
+    for values in dict.fromkeys(tuple(getattr(point, name) for name in names) for point in points):
         fields = dict(zip(names, values, strict=True))
         shown = ((name, f"{value:g}" if isinstance(value, float) else value) for name, value in fields.items())
         yield "".join(f".{name}-{value}" for name, value in shown), rows.where(**fields)
 
 
-def split_by_name(rows: Rows[PointT], name: Callable[[PointT], str]) -> Iterator[tuple[str, Rows[PointT]]]:
-    """Rows whose points have one name, task by task, with the name and the ending of the task."""
-    for own in dict.fromkeys(name(row.point) for row in rows):
-        for ending, runs in split_tasks(Rows(row for row in rows if name(row.point) == own)):
-            yield own + ending, runs
+def split_by_name(rows: Rows[PointT], name: Callable[[PointT], str]) -> Iterator[tuple[str, PointT, Rows[PointT]]]:
+    """Rows whose points have one name, task by task: the name with the ending of the task, the point and its runs."""
+    for own in dict.fromkeys(name(row.point) for row in (*rows, *rows.failed)):
+        for ending, runs in split_tasks(rows_where(rows, lambda point, own=own: name(point) == own)):  # type: ignore[misc]
+            yield own + ending, next(iter((*runs, *runs.failed))).point, runs
+
+
+def ratio_of_means(above: Array, below: Array) -> Array:
+    """A value per pair whose mean is the ratio of means and whose scatter is that of the ratio, to first order."""
+    ratio = above.mean() / below.mean()
+    values: Array = ratio + (above - ratio * below) / below.mean()
+    return values
 
 
 def attended_features(

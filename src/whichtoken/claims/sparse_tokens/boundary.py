@@ -15,7 +15,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._shared import Array, Checks, Figure, above, below, check, checks, group_by, pairs
+from whichtoken.claims._checks import (
+    Array,
+    AtLeast,
+    AtMost,
+    Checks,
+    Criterion,
+    Figure,
+    each_point,
+    group_by,
+    pairs,
+    rows_where,
+)
 from whichtoken.claims.sparse_tokens._tasks import (
     Statistic,
     attention,
@@ -23,9 +34,10 @@ from whichtoken.claims.sparse_tokens._tasks import (
     draw_scores,
     error_at,
     mean_token,
+    pool,
 )
 from whichtoken.display.figures import legend, points_with_errors
-from whichtoken.lab import Experiment, Grid, Measured, Rows
+from whichtoken.lab import Check, Experiment, Grid, Measured, Rows
 
 DETECTORS = {
     "attention": "attention",
@@ -37,6 +49,32 @@ DETECTORS = {
 TEMPERATURES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5)  # multiples of the strength, tried on the tuning draws
 LONG = 10_000  # tokens from which detectors are compared
 SPARSITIES = [0.6, 0.7, 0.8, 0.9]
+FEW_SIGNALS = 0.85  # sparsity from which a handful of tokens carry the signal, and the largest one says nearly all
+HARDLY = 0.03  # difference of errors that counts as hardly any
+
+OTHERS = {
+    other: AtLeast(
+        f"boundary.{other}", 0.0, f"error of the {DETECTORS[other]} minus attention's, at 2.2 times the boundary"
+    )
+    for other in ("criticism", "largest", "mean")
+}
+SPARSEST = AtLeast(
+    "boundary.sparsest", -HARDLY, "error of the largest token minus attention's for the sparsest signals: hardly less, if at all",
+    kind="our-threshold",
+)  # fmt: skip
+OPTIMAL = AtMost(
+    "boundary.optimal", HARDLY, "error of attention minus the likelihood ratio's, at 2.2 times the boundary",
+    kind="our-threshold",
+)  # fmt: skip
+ABOVE = AtMost(
+    "boundary.above", 0.0, "change of attention's error with the length, at 2.2 times the boundary: it falls"
+)
+BELOW = AtLeast(
+    "boundary.below",
+    0.35,
+    "error of attention on the longest sequences, at 0.4 times the boundary",
+    kind="our-threshold",
+)
 
 
 @dataclass(frozen=True)
@@ -58,8 +96,7 @@ class Boundary(Experiment[Point]):
         ),
         "full": (
             Grid(length=[1000, 10_000], sparsity=SPARSITIES, excess=[0.4, 2.2], seeds=20),
-            Grid(length=100_000, sparsity=SPARSITIES, excess=2.2, tuning=60, draws=60, seeds=8),
-            Grid(length=1_000_000, sparsity=[0.7, 0.9], excess=2.2, tuning=30, draws=30, seeds=4),
+            Grid(length=100_000, sparsity=SPARSITIES, excess=2.2, tuning=60, draws=60, seeds=20),
         ),
     }  # fmt: skip
 
@@ -89,21 +126,21 @@ class Boundary(Experiment[Point]):
         }
 
     def judge(self, rows: Rows[Point]) -> Checks:
-        for sparsity, runs in group_by(rows.where(excess=2.2), "sparsity"):
-            where = f"sparsity {sparsity:g}, 2.2 times the boundary"
-            lengths = sorted(runs.levels("length"))
-            for length in lengths:
-                if length >= LONG:
-                    yield from _comparisons(runs.where(length=length), f"beta{sparsity:g}.L{length}")
-            if len(lengths) > 1:
-                shortest, longest = pairs(runs, "attention", {"length": lengths[0]}, {"length": lengths[-1]})
-                sentence = f"{where}: change of attention's error from L = {lengths[0]} to {lengths[-1]}"
-                yield check(f"boundary.above.beta{sparsity:g}", sentence, below(0.0), longest - shortest)
-        for sparsity, runs in group_by(rows.where(excess=0.4), "sparsity"):
-            length = max(runs.levels("length"))
-            sentence = f"sparsity {sparsity:g}, 0.4 times the boundary: error of attention at L = {length}"
-            measured = runs.where(length=length).values("attention")
-            yield check(f"boundary.below.beta{sparsity:g}", sentence, above(0.35), measured)
+        detectable = rows.where(excess=2.2)
+        long = list(each_point(rows_where(detectable, lambda point: point.length >= LONG)))
+        for other, criterion in OTHERS.items():
+            some = [runs for point, runs in long if other != "largest" or point.sparsity < FEW_SIGNALS]
+            yield from pool(criterion, [_difference(criterion, runs, other, "attention") for runs in some])
+        sparsest = [runs for point, runs in long if point.sparsity >= FEW_SIGNALS]
+        yield from pool(SPARSEST, [_difference(SPARSEST, runs, "largest", "attention") for runs in sparsest])
+        yield from pool(OPTIMAL, (_difference(OPTIMAL, runs, "attention", "likelihood") for _, runs in long))
+        yield from pool(ABOVE, filter(None, (_change(runs) for _, runs in group_by(detectable, "sparsity"))))
+        undetectable = [_longest(runs) for _, runs in group_by(rows.where(excess=0.4), "sparsity")]
+        yield from pool(
+            BELOW,
+            (BELOW.part(f"beta{point.sparsity:g}", _words(point), runs.values("attention"), on=runs)
+             for point, runs in undetectable),
+        )  # fmt: skip
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         detectable = rows.where(excess=2.2)
@@ -122,16 +159,32 @@ class Boundary(Experiment[Point]):
         legend(left, fontsize=8)
 
 
-def _comparisons(runs: Rows[Point], code: str) -> Checks:
-    """Attention beside the other detectors, at one sparsity and length."""
-    point, ours = runs[0].point, runs.values("attention")
-    yield from checks(
-        "boundary",
-        *((other, f"error of the {DETECTORS[other]} minus attention's", above(0.0), runs.values(other) - ours)
-          for other in ("criticism", "largest", "mean")),
-        ("optimal", "error of attention minus the likelihood ratio's", below(0.03), ours - runs.values("likelihood")),
-        where=f"sparsity {point.sparsity:g}, L = {point.length}, 2.2 times the boundary", ending=f".{code}",
-    )  # fmt: skip
+def _difference(criterion: Criterion, runs: Rows[Point], one: str, other: str) -> Check:
+    """Error of one detector minus that of another on the same draws, at one point."""
+    point = next(iter((*runs, *runs.failed))).point
+    label = f"beta{point.sparsity:g}.L{point.length}"
+    return criterion.part(label, _words(point), runs.values(one) - runs.values(other), on=runs)
+
+
+def _change(runs: Rows[Point]) -> Check | None:
+    """Change of attention's error from the shortest to the longest sequences of one sparsity."""
+    lengths = sorted({row.point.length for row in (*runs, *runs.failed)})
+    if len(lengths) < 2:
+        return None
+    ends = rows_where(runs, lambda point: point.length in (lengths[0], lengths[-1]))
+    shortest, longest = pairs(ends, "attention", {"length": lengths[0]}, {"length": lengths[-1]})
+    sparsity = next(iter((*runs, *runs.failed))).point.sparsity
+    words = f"sparsity {sparsity:g}, from L = {lengths[0]} to {lengths[-1]}"
+    return ABOVE.part(f"beta{sparsity:g}", words, longest - shortest, on=ends)
+
+
+def _longest(runs: Rows[Point]) -> tuple[Point, Rows[Point]]:
+    """The point of the longest sequences, and its runs."""
+    return max(each_point(runs), key=lambda pair: pair[0].length)
+
+
+def _words(point: Point) -> str:
+    return f"sparsity {point.sparsity:g}, L = {point.length}"
 
 
 def threshold(sparsity: float) -> float:

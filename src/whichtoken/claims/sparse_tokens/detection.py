@@ -4,7 +4,8 @@ Claim   With the signal's direction known, one token of strength log L among L i
         zero, while every linear score, pooled or with a weight per position, needs a strength of order sqrt L. At its best
         temperature attention needs no more than a constant above sqrt(2 log L), and below that it fails.
 Source  Barnfield, Cui, Lu, High-Dimensional Analysis of Single-Layer Attention for Sparse-Token Classification (arXiv
-        2509.25153), section 3; the threshold sqrt(2 log L) and the search over position weights are added here.
+        2509.25153), abstract: logarithm and square root. The threshold sqrt(2 log L), the oracle's error and the search over
+        position weights are added here.
 """
 
 from __future__ import annotations
@@ -16,19 +17,62 @@ from typing import Any
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._shared import Array, Axes, Checks, Figure, Predictions, above, as_predicted, below, checks
-from whichtoken.claims.sparse_tokens._tasks import attention, best_threshold, draw_scores, error_at, mean_token
+from whichtoken.claims._checks import (
+    Array,
+    AtLeast,
+    AtMost,
+    Axes,
+    Checks,
+    Equals,
+    Figure,
+    Predictions,
+    as_predicted,
+    rows_where,
+)
+from whichtoken.claims.sparse_tokens._tasks import attention, best_threshold, draw_scores, error_at, mean_token, pool
 from whichtoken.display.figures import legend, points_on_theory
 from whichtoken.lab import Experiment, Grid, Mean, Measured, Predicted, Rows, Share
 from whichtoken.lab.samples import Interval
+from whichtoken.lab.verdicts import points_of
 
 RULES = {"log": "log L", "above": "1.5 sqrt(2 log L)", "below": "0.75 sqrt(2 log L)", "root": "sqrt L"}
 TEMPERATURES = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # multiples of the strength, tried on the tuning draws
 # The oracle is judged where it errs often enough for a relative tolerance, at lengths cheap enough for many draws of it
 ORACLE_LENGTHS = {"log": 100, "above": 100, "below": 100, "root": 10}
+SHORTEST = 10  # tokens from which the change with the length is counted
+LINEAR_TOLERANCE = 0.02  # relative
 ORACLE_TOLERANCE = 0.06  # relative; a temperature and a threshold from some hundred draws cost one or two percent
 ORACLE_DRAWS = {10: 1 << 16, 100: 1 << 15}  # per class: the prediction's own error stays below 3 %
 FEW_DRAWS = 1 << 11  # at other lengths, where nothing but the picture needs it
+
+ATTENTION = AtMost(
+    "detection.attention", None, "error of attention on the longest sequences, at strength log L and sqrt L",
+    kind="paper-statement",
+)  # fmt: skip
+VANISHED = {"log": 0.01, "root": 0.001}  # errors below which attention counts as having found the signal
+LINEAR_FAILS = AtLeast(
+    "detection.linear.log", 0.43, "error of the mean token on the longest sequences, at strength log L",
+    kind="paper-statement",
+)  # fmt: skip
+LINEAR_ROOT = Equals(
+    "detection.linear.root",
+    None,
+    "error of the mean token at strength sqrt L, the same for every L",
+    kind="paper-statement",
+)
+LINEAR = Equals(
+    "detection.linear", None, "error of the mean token: near a half at strength log L, the same for every L at sqrt L",
+    kind="paper-statement",
+)  # fmt: skip
+WEIGHTS = AtLeast(
+    "detection.weights", 1 - 1e-6, "least error found with free weights per position, over that of equal weights"
+)
+FALLS = AtMost("detection.threshold.above", 0.0, f"strength {RULES['above']}: it falls")
+STAYS = AtLeast("detection.threshold.below", 0.0, f"strength {RULES['below']}: it does not fall")
+THRESHOLD = Equals(
+    "detection.threshold", None, "change of attention's error with the length, on both sides of sqrt(2 log L)"
+)
+ORACLE = Equals("detection.oracle", None, "error of attention with a tuned temperature, against the oracle's")
 
 
 @dataclass(frozen=True)
@@ -80,31 +124,40 @@ class Detection(Experiment[Point]):
         }
 
     def judge(self, rows: Rows[Point]) -> Checks:
-        longest = max(rows.levels("length"), default=0)
-        by_rule = {rule: rows.where(rule=rule) for rule in RULES}
-        end = {rule: runs.where(length=longest) for rule, runs in by_rule.items()}
-        gains = [row.measured["weighted_error"] / row.predicted["linear_error"].value for row in rows if row.predicted]
-        at_end = f"at the longest sequences (L = {longest})"
-        change = f"change of attention's error from L = 10 to {longest} at strength"
-        tuned = "error of attention with a tuned temperature at strength"
-        oracles = {rule: by_rule[rule].where(length=length) for rule, length in ORACLE_LENGTHS.items()}
-        yield from checks(
-            "detection",
-            ("attention.log", f"error of attention {at_end} at strength log L", below(0.01), _Mistakes(end["log"])),
-            ("attention.root", f"error of attention {at_end} at strength sqrt L", below(0.001), _Mistakes(end["root"])),
-            ("linear.log", f"error of the mean token {at_end} at strength log L",
-             above(0.43), end["log"].values("linear_error")),
-            ("linear.root", "error of the mean token at strength sqrt L, the same for every L",
-             as_predicted(by_rule["root"], "linear_error", relative=0.02), by_rule["root"].values("linear_error")),
-            ("threshold.above", f"{change} {RULES['above']}: it falls",
-             below(0.0), by_rule["above"].per_seed(_change)),
-            ("threshold.below", f"{change} {RULES['below']}: it does not fall",
-             above(0.0), by_rule["below"].per_seed(_change)),
-            *((f"oracle.{rule}", f"{tuned} {RULES[rule]}, L = {ORACLE_LENGTHS[rule]}, against the oracle's",
-               as_predicted(runs, "attention_error", relative=ORACLE_TOLERANCE), runs.values("attention_error"))
-              for rule, runs in oracles.items()),
-            ("weights", "least error found with free weights per position, over that of equal weights",
-             above(1 - 1e-6), gains),
+        longest = max((row.point.length for row in (*rows, *rows.failed)), default=0)
+        rules = {rule: rows.where(rule=rule) for rule in RULES}
+        ends = {rule: runs.where(length=longest) for rule, runs in rules.items()}
+        at_end = f"L = {longest}, strength"
+        yield from pool(
+            ATTENTION,
+            (ATTENTION.part(rule, f"{at_end} {RULES[rule]}", _Mistakes(ends[rule]), on=ends[rule], value=bound)
+             for rule, bound in VANISHED.items() if points_of(ends[rule])),
+        )  # fmt: skip
+        linear = []
+        if points_of(ends["log"]):
+            linear.append(LINEAR_FAILS(ends["log"].values("linear_error"), on=ends["log"]))
+        if points_of(rules["root"]):
+            expected = as_predicted(rules["root"], "linear_error", relative=LINEAR_TOLERANCE)
+            linear.append(LINEAR_ROOT(rules["root"].values("linear_error"), on=rules["root"], **expected))
+        yield from pool(LINEAR, linear)
+        predicted = Rows(row for row in rows if row.predicted)
+        if predicted:
+            gains = predicted.seed_means(
+                lambda row: row.measured["weighted_error"] / row.predicted["linear_error"].value
+            )
+            yield WEIGHTS(gains, on=rows)
+        changes = []
+        for rule, criterion in (("above", FALLS), ("below", STAYS)):
+            apart = rows_where(rules[rule], lambda point: point.length in (SHORTEST, longest))
+            if len({point.length for point in points_of(apart)}) == 2:
+                changes.append(criterion(apart.per_seed(_change), on=apart))
+        yield from pool(THRESHOLD, changes)
+        oracles = {rule: rules[rule].where(length=length) for rule, length in ORACLE_LENGTHS.items()}
+        yield from pool(
+            ORACLE,
+            (ORACLE.part(rule, f"L = {ORACLE_LENGTHS[rule]}, strength {RULES[rule]}", runs.values("attention_error"), on=runs,
+                         **as_predicted(runs, "attention_error", relative=ORACLE_TOLERANCE))
+             for rule, runs in oracles.items() if points_of(runs)),
         )  # fmt: skip
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:

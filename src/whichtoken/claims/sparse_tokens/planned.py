@@ -1,26 +1,51 @@
 """What the planner promises is what training then gives, for each of the three ways to train attention.
 
 Claim   With the planner's own designs, attention with the samples split, attention with all samples for query and readout, and
-        `BagClassifier` have the test errors that the plan predicts; using all samples for both is never worse than the split.
-Source  The split is the protocol of Barnfield, Cui, Lu, High-Dimensional Analysis of Single-Layer Attention for Sparse-Token
-        Classification (arXiv 2509.25153); the theory of reuse is derived here, what BagClassifier adds to it is measured.
+        `BagClassifier` have the test errors that the plan predicts, but for a split with few sequences of the rarer class, of
+        which the plan warns; using all samples for both is never worse than the split.
+Source  The planner is ours. The split is the protocol of Barnfield, Cui, Lu, High-Dimensional Analysis of Single-Layer Attention
+        for Sparse-Token Classification (arXiv 2509.25153); the theory of reuse is derived here, what BagClassifier adds to it is
+        fitted. What fails here fails in our plans, not in their paper.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._shared import Checks, Figure, Predictions, as_predicted, below, check, each_point, pairs
-from whichtoken.claims.sparse_tokens._tasks import OTHER_TASK, sequences_of, task_code, task_of, task_words
+from whichtoken.claims._checks import (
+    AtLeast,
+    AtMost,
+    Checks,
+    Criterion,
+    Equals,
+    Figure,
+    Predictions,
+    as_predicted,
+    each_point,
+    pairs,
+    rows_where,
+)
+from whichtoken.claims.sparse_tokens._tasks import OTHER_TASK, pool, sequences_of, task_code, task_of, task_words
 from whichtoken.display.figures import legend
-from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
+from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows
 
 # relative; the planner asks for a percent, d = 100 costs a few, and BagClassifier, whose part is measured, has more room
 TOLERANCE = {"split": 0.08, "reuse": 0.08, "BagClassifier": 0.1}
 WAYS = {"split": "samples split", "reuse": "all samples for both", "BagClassifier": "BagClassifier"}
+EQUAL = {
+    way: Equals(f"planned.{way.lower()}", None, f"test error of attention, {words}, as planned")
+    for way, words in WAYS.items()
+}
+FEW = AtLeast(
+    "planned.few", None, "test error with the samples split where the plan warns of few: what is planned, or more",
+    regime="beyond-hypotheses",
+)  # fmt: skip
+KEPT = AtMost("planned.kept", 1.1, "test error of BagClassifier over the planned one", kind="our-threshold")
+BETTER = AtMost("planned.better", 0.0, "test error with all samples for query and readout minus that of the best split")
 
 
 @dataclass(frozen=True)
@@ -50,7 +75,7 @@ class Planned(Experiment[Point]):
     presets = {
         "quick": (Grid(way=list(WAYS), seeds=(16, 32)),),
         "full": tuple(
-            Grid(**task, samples_per_dim=samples, way=list(WAYS), seeds=(32, 64))
+            Grid(**task, samples_per_dim=samples, way=list(WAYS), seeds=(32, 128))
             for task in TASKS
             for samples in (2.0, 6.0)
         ),
@@ -80,19 +105,14 @@ class Planned(Experiment[Point]):
         return {"test_error": Predicted(bag_error(task, error) if point.way == "BagClassifier" else error)}
 
     def judge(self, rows: Rows[Point]) -> Checks:
-        for point, runs in each_point(rows):
-            yield check(
-                f"planned.{point.way.lower()}.{_name(point)}",
-                f"test error of attention, {WAYS[point.way]}, as planned ({_words(point)})",
-                as_predicted(runs, "test_error", relative=TOLERANCE[point.way]),
-                runs.values("test_error"),
-            )
-        for point, _ in each_point(rows.where(way="reuse")):
-            split, reuse = pairs(rows, "test_error", {**vars(point), "way": "split"}, vars(point))
-            if len(split):
-                sentence = "test error with all samples for query and readout minus that of the best split"
-                code = f"planned.better.{_name(point)}"
-                yield check(code, f"{sentence} ({_words(point)})", below(0.0), reuse - split)
+        points = list(each_point(rows))
+        for way, criterion in EQUAL.items():
+            some = [(point, runs) for point, runs in points if point.way == way and not _has_few(point)]
+            yield from pool(criterion, (_as_planned(criterion, point, runs) for point, runs in some))
+        yield from pool(FEW, (_as_planned(FEW, point, runs) for point, runs in points if _has_few(point)))
+        bags = [(point, runs) for point, runs in points if point.way == "BagClassifier"]
+        yield from pool(KEPT, (_kept(point, runs) for point, runs in bags))
+        yield from pool(BETTER, (part for point, _ in points if point.way == "reuse" for part in _better(point, rows)))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()
@@ -118,11 +138,43 @@ class Planned(Experiment[Point]):
         legend(axes)
 
 
+def _as_planned(criterion: Criterion, point: Point, runs: Rows[Point]) -> Check:
+    planned = as_predicted(runs, "test_error", relative=TOLERANCE[point.way])
+    if criterion is FEW and planned["value"] is not None:
+        planned["theory_error"] = planned.pop("tolerance")
+    return criterion.part(_name(point), _words(point), runs.values("test_error"), on=runs, **planned)
+
+
+def _kept(point: Point, runs: Rows[Point]) -> Check:
+    planned = runs.predicted("test_error")
+    ratios = runs.values("test_error") / (1.0 if planned is None else planned.value)
+    return KEPT.part(_name(point), _words(point), ratios, on=runs)
+
+
+def _better(point: Point, rows: Rows[Point]) -> Checks:
+    split, reuse = pairs(rows, "test_error", {**vars(point), "way": "split"}, vars(point))
+    if len(split):
+        runs = rows_where(rows, lambda other: replace(other, way="reuse") == point and other.way != "BagClassifier")
+        yield BETTER.part(_name(point), _words(point), reuse - split, on=runs)
+
+
+def _has_few(point: Point) -> bool:
+    """Whether the plan warns that the split leaves one of its stages too few sequences of the rarer class."""
+    from whichtoken.theory.sparse_tokens import Task
+    from whichtoken.theory.sparse_tokens.planner import small_stage_warnings
+
+    if point.way != "split":
+        return False
+    samples = round(point.samples_per_dim * point.dim)
+    return any(small_stage_warnings(Task(**task_of(point)), samples, _design(point)))
+
+
 def _words(point: Point) -> str:
     samples = f"{point.samples_per_dim:g} samples per dimension"
     return f"{task_words(point)}, {100 * point.prevalence:g} % positive, {samples}, d = {point.dim}"
 
 
+@cache
 def _design(point: Point) -> Any:
     """The planner's design: of the split, or of the same samples for query and readout."""
     from whichtoken.theory.sparse_tokens import Task

@@ -3,24 +3,44 @@
 Claim   Attention beats a linear model on the mean token only if its query is aligned with the signal well enough; how well
         depends on temperature and samples as theory predicts, and a query without alignment does worse than none.
 Source  Barnfield, Cui, Lu, High-Dimensional Analysis of Single-Layer Attention for Sparse-Token Classification (arXiv
-        2509.25153) remark that attention loses when its query is poor; the diagram is computed and measured here.
+        2509.25153) remark, as a secondary source reports, that attention loses when its query is poor; the diagram is computed
+        and measured here.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._shared import Axes, Checks, Figure, Predictions, above, below, checks, near
-from whichtoken.claims.sparse_tokens._tasks import fit_given_query, split_tasks, task_of
-from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
+from whichtoken.claims._checks import (
+    Array,
+    AtLeast,
+    AtMost,
+    Axes,
+    Checks,
+    Equals,
+    Figure,
+    Predictions,
+    pairs,
+    rows_where,
+)
+from whichtoken.claims.sparse_tokens._tasks import fit_given_query, pool, split_tasks, task_of
+from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows
 
 ALIGNMENTS = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.6, 0.8, 1.0]
 ACCURACY = 5e-3  # relative, of predicted errors
 EDGE = 0.015  # in the alignment: the edges lie between 0.05 and 0.32, on grids of steps from 0.05 on
 LEAST = 1e-300  # stands for the errors of strong signals, which underflow
+EDGES = Equals("regimes.edge", None, "least alignment at which attention beats mean pooling", tolerance=EDGE)
+LOSES = AtMost(
+    "regimes.loses", 0.0, "halvings of mean pooling's error by an unaligned query: none", kind="paper-statement"
+)
+WINS = AtLeast(
+    "regimes.wins", 0.0, "halvings of mean pooling's error by a query of alignment 0.8", kind="paper-statement"
+)
 AXES = {"inverse_temperature": ("temperature", "tau"), "samples_per_dim": ("samples", "a")}
 
 
@@ -46,8 +66,8 @@ class Regimes(Experiment[Point]):
             Grid(samples_per_dim=8.0, alignment=[0.0, 0.1, 0.2, 0.4, 0.8], dim=100, seeds=(8, 64)),
         ),
         "full": (
-            Grid(inverse_temperature=[0.25, 0.5, 1.0, 2.0, 4.0], alignment=ALIGNMENTS, seeds=(20, 40)),
-            Grid(samples_per_dim=[0.5, 1.0, 4.0, 8.0, 16.0], alignment=ALIGNMENTS, seeds=(20, 40)),
+            Grid(inverse_temperature=[0.25, 0.5, 1.0, 2.0, 4.0], alignment=ALIGNMENTS, seeds=(20, 160)),
+            Grid(samples_per_dim=[0.5, 1.0, 4.0, 8.0, 16.0], alignment=ALIGNMENTS, seeds=(20, 160)),
         ),
     }
     method_fields = frozenset({"ridge"})
@@ -75,13 +95,22 @@ class Regimes(Experiment[Point]):
         }
 
     def judge(self, rows: Rows[Point]) -> Checks:
-        for field, (_, letter) in AXES.items():
-            some = _panel_rows(rows, field)
-            for level in sorted(some.levels(field)):
-                if field == "samples_per_dim" and level == Point.samples_per_dim:
-                    continue  # judged with the temperatures already
-                for ending, runs in split_tasks(some.where(**{field: level}), "alignment"):
-                    yield from _checks(runs, f".{letter}{level:g}{ending}")
+        groups = [
+            (f"{letter}{level:g}{ending}", runs)
+            for field, (_, letter) in AXES.items()
+            for level in sorted(_panel_rows(rows, field).levels(field))
+            # the samples of the temperatures are judged with these
+            if field != "samples_per_dim" or level != Point.samples_per_dim
+            for ending, runs in split_tasks(_panel_rows(rows, field).where(**{field: level}), "alignment")
+        ]
+        yield from pool(EDGES, (_edge(label, runs) for label, runs in groups))
+        for criterion, alignment in ((LOSES, 0.0), (WINS, 0.8)):
+            some = [(label, runs.where(alignment=alignment)) for label, runs in groups]
+            yield from pool(
+                criterion,
+                (criterion.part(label, _words(runs), runs.values("advantage"), on=runs)
+                 for label, runs in some if runs or runs.failed),
+            )  # fmt: skip
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         for axes, field in zip(figure.subplots(1, 2), AXES, strict=True):
@@ -101,28 +130,45 @@ def _panel_rows(rows: Rows[Point], field: str) -> Rows[Point]:
     return rows.where(**fixed)
 
 
-def _checks(runs: Rows[Point], ending: str) -> Checks:
-    predicted = [(row.point.alignment, row.predicted["advantage"].value) for row in runs if row.predicted]
-    unaligned, aligned = (runs.where(alignment=alignment).values("advantage") for alignment in (0.0, 0.8))
-    point = runs[0].point
-    yield from checks(
-        "regimes",
-        ("edge", "least alignment at which attention beats mean pooling",
-         near(_crossing(predicted), within=EDGE), runs.per_seed(_measured_crossing)),
-        ("loses", "halvings of mean pooling's error by an unaligned query: none", below(0.0), unaligned),
-        ("wins", "halvings of mean pooling's error by a query of alignment 0.8: at least one", above(1.0), aligned),
-        where=f"inverse temperature {point.inverse_temperature:g}, {point.samples_per_dim:g} samples per dimension",
-        ending=ending,
-    )  # fmt: skip
+def _words(runs: Rows[Point]) -> str:
+    point = next(iter((*runs, *runs.failed))).point
+    return f"inverse temperature {point.inverse_temperature:g}, {point.samples_per_dim:g} samples per dimension"
 
 
-def _measured_crossing(runs: Rows[Point]) -> float | None:
-    return _crossing([(row.point.alignment, row.measured["advantage"]) for row in runs])
+def _edge(label: str, runs: Rows[Point]) -> Check:
+    """Where the advantage crosses zero, from the two alignments between which theory has it cross."""
+    edge, beside = _predicted_edge(runs)
+    some = rows_where(runs, lambda point: point.alignment in beside) if beside else runs
+    return EDGES.part(label, _words(runs), _measured_edges(some, beside), on=some, value=edge)
 
 
-def _crossing(pairs: list[tuple[float, float]]) -> float | None:
+def _predicted_edge(runs: Rows[Point]) -> tuple[float | None, list[float]]:
+    """The edge of theory, and the alignments below and above it."""
+    predicted = {row.point.alignment: float(row.predicted["advantage"].value) for row in runs if row.predicted}
+    edge = _crossing(predicted)
+    if edge is None:
+        return None, []
+    return edge, [max(x for x in predicted if x < edge), min(x for x in predicted if x >= edge)]
+
+
+def _measured_edges(runs: Rows[Point], beside: list[float]) -> Array:
+    """A value per repeat: their mean is where the line through the mean advantages at two alignments crosses zero.
+
+    The scatter is that of the crossing, to first order. Crossings of single repeats would be biased: noise makes several.
+    """
+    if not beside:
+        return np.array([])
+    below, above = pairs(runs, "advantage", *({"alignment": alignment} for alignment in beside))
+    if not len(below):
+        return np.array([])
+    low, rise, step = below.mean(), above.mean() - below.mean(), beside[1] - beside[0]
+    values: Array = beside[0] - step * (low / rise + (below - low) / rise - low * (above - below - rise) / rise**2)
+    return values
+
+
+def _crossing(advantages: Mapping[float, float]) -> float | None:
     """Alignment at which the advantage first turns positive, interpolated; None where it never does."""
-    ordered = np.array(sorted(set(pairs)))
+    ordered = np.array(sorted(advantages.items()))
     if len(ordered) < 2:
         return None
     alignment, advantage = ordered.T
@@ -151,6 +197,9 @@ def _draw_diagram(rows: Rows[Point], field: str, ending: str, axes: Axes) -> Non
     axes.set_yticks(up, [f"{level:g}" for level in up])
     axes.set_yticks([], minor=True)
     for level in up:
-        found = rows.where(**{field: level}).per_seed(_measured_crossing)
+        runs = rows.where(**{field: level})
+        found = _measured_edges(runs, _predicted_edge(runs)[1])
         if len(found):
-            axes.errorbar(found.mean(), level, xerr=found.std(), fmt="o", color="black", ms=4, capsize=3)
+            axes.errorbar(
+                found.mean(), level, xerr=found.std() / len(found) ** 0.5, fmt="o", color="black", ms=4, capsize=3
+            )
