@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from whichtoken.claims.mirror_descent import _comparison as comparison
-from whichtoken.claims.mirror_descent.joint import _share as near_share
+from whichtoken.claims.mirror_descent._problems import share_of_repeats
 from whichtoken.claims.mirror_descent.reviews import Point, ReviewGeometries
 from whichtoken.claims.mirror_descent.vision import Point as Picture
 from whichtoken.claims.mirror_descent.vision import Vision, _shift_and_mirror
@@ -167,7 +167,7 @@ def test_sizes_of_the_authors_wait_for_a_gpu_or_for_being_asked(experiment, monk
 )
 def test_share_of_ones_is_not_certain(shares, kind):
     """A bootstrap of ones alone would have an interval without width."""
-    sample = near_share(np.array(shares))
+    sample = share_of_repeats(np.array(shares))
     assert type(sample) is kind
     found = sample.interval(0.95)
     assert found.measured == pytest.approx(np.mean(shares))
