@@ -2,8 +2,8 @@
 
 Claim   If the selected tokens can be separated and classified, all of them support the decoder and none of a sequence scores
         higher than the selected one, then key-query matrix and decoder, trained together, both end in their own max-margin
-        directions, whatever the ratio of their norms. Where a sequence does not support the decoder, W often ends elsewhere unless
-        the decoder grows much more slowly.
+        directions, whatever the ratio of their norms. Where a sequence does not support the decoder, W often ends elsewhere,
+        unless the decoder grows much more slowly.
 Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581), abstract: under conditions the
         joint optimization converges to the respective hard-margin solutions. The conditions were not read: these are ours
         (`joint_conditions`), and a user can check them on data.
