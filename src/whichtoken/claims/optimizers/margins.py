@@ -117,7 +117,7 @@ class Margins(Experiment[Point]):
         runs_of = dict(group_by(rows, "method"))
         for group, names in GROUPS.items():
             kind, regime = STATED[group]
-            for table, of in ((OWN, _own), (LIMIT, _extrapolated_share), (DOMINANCE, _dominance)):
+            for table, of in ((OWN, own_share), (LIMIT, extrapolated_share), (DOMINANCE, _dominance)):
                 code, words = (text.format(group=group, words=WORDS[group]) for text in (table.code, table.words))
                 criterion = replace(
                     table, code=code, words=words, kind=kind if table.kind == "our-law" else table.kind, regime=regime
@@ -152,25 +152,26 @@ def _median_part(criterion: Criterion, name: str, of: Callable[[Row[Point]], flo
 
 
 def _median_exponent(runs: Rows[Point]) -> Resampled:
-    return Resampled(runs.seed_means(_exponent), np.median)
+    return Resampled(runs.seed_means(missing_exponent), np.median)
 
 
-def _own(row: Row[Point]) -> float:
+def own_share(row: Row[Point]) -> float:
+    """Share of the largest margin in the method's norm."""
     return float(row.measured["shares"][METHODS[row.point.method].norm])
 
 
-def _extrapolated_share(row: Row[Point]) -> float:
+def extrapolated_share(row: Row[Point]) -> float:
     """Twice the share at the end less that at half of the steps: exact if what is missing falls as 1 / steps."""
-    return 2.0 * _own(row) - float(row.measured["half"][METHODS[row.point.method].norm])
+    return 2.0 * own_share(row) - float(row.measured["half"][METHODS[row.point.method].norm])
 
 
 def _dominance(row: Row[Point]) -> float:
     own = METHODS[row.point.method].norm
     others = [share for norm, share in row.measured["shares"].items() if norm != own]
-    return _own(row) - float(max(others))
+    return own_share(row) - float(max(others))
 
 
-def _exponent(row: Row[Point]) -> float:
+def missing_exponent(row: Row[Point]) -> float:
     """Slope of log(1 - share) in the logarithm of steps over the last two doublings."""
     missing = 1.0 - np.array(row.measured["curves"][METHODS[row.point.method].norm][-3:])
     steps = np.log(row.measured["clock"][-3:])
