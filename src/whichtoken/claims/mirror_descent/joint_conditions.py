@@ -87,7 +87,9 @@ class JointConvergence(Experiment[Point]):
         }
 
     def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        both, hold, missing = [], [], []
+        both: list[Check] = []
+        hold: list[Check] = []
+        missing: list[Check] = []
         for (p, lr, lr_decoder), runs in group_by(rows, "p", "lr", "lr_decoder"):
             label, words = f"p{p:g}.v{lr_decoder:g}", f"p = {p:g}, steps of {lr:g} and {lr_decoder:g}"
             held, apart = (Rows(row for row in runs if row.measured["hold"] == held) for held in (True, False))

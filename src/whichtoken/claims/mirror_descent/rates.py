@@ -133,7 +133,7 @@ class Rates(Experiment[Point]):
         }
 
     def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        long, short = (rows_where(rows, lambda point, far=far: (point.steps > LONG) == far) for far in (True, False))
+        long, short = (rows_where(rows, holds) for holds in (_is_long, lambda point: not _is_long(point)))
         parts: dict[str, list[Check]] = defaultdict(list)
         for (rule, p), trained in sorted(group_by(long, "rule", "p"), key=lambda group: group[0]):
             runs = Rows(row for row in trained if row.measured["settled"])
@@ -169,6 +169,10 @@ class Rates(Experiment[Point]):
         label_axes(left, "Normalized steps", "number of steps k", "median divergence from the limit", log="xy")
         _draw_curves(long.where(rule="flow"), right)
         label_axes(right, "Plain steps, far out", "logarithm of the time, log t", log="xy")
+
+
+def _is_long(point: Point) -> bool:
+    return point.steps > LONG
 
 
 def _recorded_steps(point: Point) -> NDArray[np.int64]:

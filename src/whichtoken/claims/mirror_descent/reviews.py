@@ -95,7 +95,7 @@ AUTHORS = {
     4: {"l1.1": 0.06, "l2": 0.04, "l3": 6e-4, "adamw": 1e-4},
     6: {"l1.1": 0.1, "l2": 0.1, "l3": 1e-3, "adamw": 1e-4},
 }
-LARGE = {
+LARGE: dict[str, Any] = {
     "source": "imdb", "words": 0, "block": "post-cls", "width": 384, "hidden": 1536, "dropout": 0.2, "length": 512,
     "reviews": 22_500, "validation": 2500, "test": 25_000, "epochs": 200, "batch": 100,
 }  # fmt: skip

@@ -82,10 +82,11 @@ class Sparsity(Experiment[Point]):
 
     def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         yield MONOTONE(rows.per_seed(_share_of_increases), on=rows)
-        for criterion, larger, smaller in ((LINEAR_PROGRAM, NEAR_ONE, 1.0), (GAIN, 2.0, 1.1)):
-            if larger in rows.levels("p"):
-                both = rows_where(rows, lambda point, pair=(larger, smaller): point.p in pair)
-                yield criterion(np.divide(*pairs(both, "limit_nonzeros", {"p": larger}, {"p": smaller})), on=both)
+        for criterion, pair in ((LINEAR_PROGRAM, (NEAR_ONE, 1.0)), (GAIN, (2.0, 1.1))):
+            if pair[0] in rows.levels("p"):
+                both = Rows.sorted(row for row in (*rows, *rows.failed) if row.point.p in pair)
+                larger, smaller = ({"p": p} for p in pair)
+                yield criterion(np.divide(*pairs(both, "limit_nonzeros", larger, smaller)), on=both)
         trained = rows_where(rows, lambda point: point.p > 1)
         difference = trained.seed_means(
             lambda row: abs(row.measured["trained_nonzeros"] / row.measured["own_limit_nonzeros"] - 1)

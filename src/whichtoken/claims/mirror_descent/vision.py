@@ -76,7 +76,7 @@ CIFAR = {
     "validation": 1000, "test": 3000, "epochs": 4, "batch": 32,
 }  # fmt: skip
 # as the authors, on the training pictures of the file, a tenth of them kept for validation
-LARGE = {
+LARGE: dict[str, Any] = {
     "pictures": "cifar", "side": 48, "patch": 4, "width": 512, "heads": 8, "layers": 6, "hidden": 512, "dropout": 0.1,
     "moved": True, "train": 9000, "validation": 1000, "test": 10_000, "epochs": 1000, "batch": 100,
 }  # fmt: skip
