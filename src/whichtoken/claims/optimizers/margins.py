@@ -86,7 +86,7 @@ class Margins(Experiment[Point]):
             Grid(method=["normalized-gd", "sign", "coordinate", "adam", "muon"], seeds=12),
         ),
         "full": (
-            Grid(method=[name for name in METHODS if name not in COSTLY], steps=16000, seeds=(30, 60)),
+            Grid(method=[name for name in METHODS if name not in COSTLY], steps=16000, seeds=(30, 120)),
             Grid(method=list(COSTLY), steps=16000, seeds=(12, 48)),
         ),
     }
