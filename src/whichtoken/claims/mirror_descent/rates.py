@@ -78,7 +78,7 @@ def _study(seeds: int | tuple[int, int], steps: int, normalized: list[float], pl
         Grid(p=3.0, rule="geometric", lr=0.01, steps=3000, seeds=seeds),
         Grid(p=normalized, steps=steps, seeds=seeds),
         Grid(p=3.0, lr=10.0, steps=steps, seeds=seeds),  # W grows as a root only: with steps of one it is still short
-        Grid(p=plain, rule="flow", lr=0.1, steps=steps, seeds=(30, 120) if 1.5 in plain else seeds),
+        Grid(p=plain, rule="flow", lr=0.1, steps=steps, seeds=(30, 60) if 1.5 in plain else seeds),
     )
 
 
