@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+from whichtoken.claims._checks import values_with_failures
 from whichtoken.claims.optimizers._methods import METHODS, START, train_with
-from whichtoken.claims.optimizers.margins import draw_map
+from whichtoken.claims.optimizers.margins import draw_map, extrapolated_share, missing_exponent, own_share
 from whichtoken.claims.optimizers.tokens import COMPARED
 from whichtoken.datasets import AttentionTokens
 from whichtoken.files import write_text
 from whichtoken.flows.margin_norms import NORMS
-from whichtoken.lab import reproduce
+from whichtoken.lab import Resampled, reproduce
 from whichtoken.lab.experiment import Rows
 
 PAGE = Path(__file__).parent.parent / "atlas.md"
@@ -51,9 +53,8 @@ def main(out: str, margins_preset: str, tokens_preset: str) -> None:
     figure, axes = plt.subplots(figsize=(8.0, 6.2), layout="constrained")
     draw_map(rows, axes)
     figure.savefig(Path(__file__).parent / "atlas_map.svg", metadata={"Date": None})
-    verdicts = {verdict.code: verdict for verdict in margins.verdicts}
     text = PAGE.read_text(encoding="utf-8")
-    text = filled(text, "limits", limits_table(rows, verdicts))
+    text = filled(text, "limits", limits_table(rows))
     text = filled(text, "picked", picked_table())
     text = filled(text, "same", same_table(tokens.rows))
     write_text(PAGE, text)
@@ -68,21 +69,22 @@ def filled(text: str, part: str, table: str) -> str:
     return found
 
 
-def limits_table(rows: Rows[Any], verdicts: dict[str, Any]) -> str:
+def limits_table(rows: Rows[Any]) -> str:
     """If you train with X, attention converges to Y, at rate Z."""
     lines = [
         "| if you train with | attention converges to | measured share of it | extrapolated | missing share falls as |",
         "|---|---|---|---|---|",
     ]
-    for name in rows.levels("method"):
-        method = METHODS[name]
+    names = rows.levels("method")
+    # the intervals of the table hold together
+    level = 0.95 ** (1 / (2 * sum(bool(METHODS[name].norm) for name in names)))
+    for name in names:
+        method, runs = METHODS[name], rows.where(method=name)
         if method.norm:
-            own, limit = verdicts[f"margins.own.{name}"], verdicts[f"margins.limit.{name}"]
-            share, end = interval(own), interval(limit)
+            share, end = (median(runs, of, level) for of in (own_share, extrapolated_share))
+            judged = method.rate or name == "coordinate"
             rate = (
-                f"steps^{verdicts[f'margins.rate.{name}'].measured:.2f}"
-                if method.rate
-                else RATES.get(name, "not judged")
+                f"steps^{np.median(runs.seed_means(missing_exponent)):.2f}" if judged else RATES.get(name, "not judged")
             )
         else:
             nearest = max(NORMS, key=lambda norm: mean_share(rows, name, norm))
@@ -91,11 +93,10 @@ def limits_table(rows: Rows[Any], verdicts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def interval(verdict: Any) -> str:
-    """A measured value with its interval."""
-    if verdict.low is None:
-        return f"{verdict.measured:.4f}"
-    return f"{verdict.measured:.4f} ({verdict.low:.4f} to {verdict.high:.4f})"
+def median(runs: Rows[Any], of: Callable[[Any], float], level: float) -> str:
+    """A median with its interval."""
+    found = Resampled(values_with_failures(runs, of), np.median).interval(level)
+    return f"{found.measured:.4f} ({found.low:.4f} to {found.high:.4f})"
 
 
 def mean_share(rows: Rows[Any], name: str, norm: str) -> float:

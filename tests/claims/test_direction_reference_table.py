@@ -157,3 +157,24 @@ def test_geometric_steps_are_a_fast_warm_start(p, lr, step, reference):
 def test_loss_hardly_matters(loss, reference):
     measured = mean_divergence_from_small_start(2.0, lr=1.0, steps=1_000, record=[1_000], loss=loss)
     np.testing.assert_allclose(measured, [reference], rtol=0.01)
+
+
+@pytest.mark.parametrize("p", [1.75, 2.0, 3.0])
+def test_trained_margin_is_the_largest_that_a_search_without_solver_finds(p):
+    """Random directions, refined at random around the best one: it shares no code with the solver of the limit."""
+    rng = np.random.default_rng(4)
+    problem = AttentionTokens(sequences=2, length=3, dim=2).sample(rng)
+    lr = 10.0 ** (2.0 * max(p - 2.0, 0.0))
+    run = attention_descent(problem, rng.standard_normal((2, 2)), p=p, lr=lr, steps=20_000)
+
+    def margins(weights):  # (k, d, d) -> (k,)
+        scores = np.einsum("ntd,kde,ne->knt", problem.tokens, weights, problem.queries)
+        leads = [scores[:, i, [k]] - np.delete(scores[:, i], k, axis=1) for i, k in enumerate(run.selected)]
+        return np.concatenate(leads, axis=1).min(axis=1) / (np.abs(weights) ** p).sum(axis=(1, 2)) ** (1 / p)
+
+    best = rng.standard_normal((2, 2))
+    for spread in 0.75 ** np.arange(40):
+        tried = best + spread * np.abs(best).max() * rng.standard_normal((5000, 2, 2))
+        tried[0] = best
+        best = tried[margins(tried).argmax()]
+    assert margins(run.final.direction[None])[0] / margins(best[None])[0] == pytest.approx(1.0, abs=0.01)

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from whichtoken.claims.mirror_descent import _comparison as comparison
-from whichtoken.claims.mirror_descent.joint import _share as near_share
+from whichtoken.claims.mirror_descent._problems import share_of_repeats
 from whichtoken.claims.mirror_descent.reviews import Point, ReviewGeometries
 from whichtoken.claims.mirror_descent.vision import Point as Picture
 from whichtoken.claims.mirror_descent.vision import Vision, _shift_and_mirror
-from whichtoken.lab import Resampled, Row, Rows, Share, reproduce
+from whichtoken.lab import Exact, Resampled, Row, Rows, Share, at_least, reproduce
 from whichtoken.theory.mirror_descent.transformers import TokenEncoder
 
 
@@ -100,11 +100,15 @@ def test_step_size_is_chosen_by_validation_alone():
     assert difference == pytest.approx([-0.1])  # seed 0 is the only one that both have
 
 
-@pytest.mark.parametrize(("best", "ends"), [(0.1, 1), (0.3, 0), (1.0, 1)])
-def test_chosen_end_of_the_grid_is_counted(best, ends):
-    runs = rows({(lr, 0): (0.9 if lr == best else 0.5, 0.5) for lr in (0.1, 0.3, 1.0)})
-    [claim] = comparison.judge_grid("code", [runs, Rows()])
-    assert claim.sample.interval(0.95).measured == ends
+@pytest.mark.parametrize(("best", "state"), [(0.1, "undecided"), (0.3, "agrees"), (1.0, "undecided")])
+def test_step_size_at_the_end_of_its_grid_leaves_the_comparison_undecided(best, state):
+    runs = Rows(
+        Row(Point(method="l3", lr=lr), 0, "ok", "", {"validation": 0.9 if lr == best else 0.5}, 0.0, "0")
+        for lr in (0.1, 0.3, 1.0)
+    )
+    verdict = comparison.unless_at_the_edge(at_least("lead", "", bound=0.0, measured=Exact(1.0)), [runs]).settle(0.95)
+    assert verdict.state == state
+    assert ("l_3 is best at" in verdict.note) == (state == "undecided")
 
 
 def test_depths_are_compared_each_by_itself():
@@ -124,7 +128,8 @@ def test_depths_are_compared_each_by_itself():
         )
         for seed in range(3)
     )
-    claims = {claim.code: claim.sample.interval(0.95).measured for claim in ReviewGeometries().judge(found)}
+    checks = [part for check in ReviewGeometries().judge(found) for part in check.parts]
+    claims = {check.code: check.sample.interval(0.95).measured for check in checks}
     assert claims["reviews.3-layers.accuracy.l2"] == pytest.approx(0.1)
     assert claims["reviews.6-layers.accuracy.l2"] == pytest.approx(-0.2)
 
@@ -167,7 +172,7 @@ def test_sizes_of_the_authors_wait_for_a_gpu_or_for_being_asked(experiment, monk
 )
 def test_share_of_ones_is_not_certain(shares, kind):
     """A bootstrap of ones alone would have an interval without width."""
-    sample = near_share(np.array(shares))
+    sample = share_of_repeats(np.array(shares))
     assert type(sample) is kind
     found = sample.interval(0.95)
     assert found.measured == pytest.approx(np.mean(shares))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whichtoken.lab import Resampled, Share
+
 if TYPE_CHECKING:
     from whichtoken.datasets import AttentionProblem
     from whichtoken.margin import MarginCertificate
@@ -44,6 +46,11 @@ def decoder_limit(problem: AttentionProblem, selected: NDArray[np.int64], p: flo
     if decoder.direction is None:
         raise ValueError(f"the selected tokens {selected.tolist()} cannot be classified: no limit exists")
     return decoder.direction, decoder.margin, chosen @ decoder.direction
+
+
+def share_of_repeats(values: Vector) -> Share | Resampled:
+    """The share of runs, one value per problem: exact if all values are 0 or 1, because a bootstrap of ones has no width."""
+    return Share(values > 0.0) if np.isin(values, (0.0, 1.0)).all() else Resampled(values, np.mean)
 
 
 def cosine(one: Vector, other: Vector) -> float:

@@ -14,30 +14,25 @@ from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Equals, rows_where, values_with_failures
+from whichtoken.claims._checks import AtLeast, AtMost, group_by, values_with_failures
 from whichtoken.claims._figures import Axes, Figure, draw_table, label_axes, plot_medians
 from whichtoken.claims.mirror_descent._problems import Vector, cosine, draw_problem, key_query_limit
-from whichtoken.lab import Check, Exact, Experiment, Grid, Mean, Measured, Resampled, Row, Rows, Worst
+from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Row, Rows, Worst
 
 EXPONENTS = (1.1, 1.75, 2.0, 3.0)  # the geometries whose limits are compared
-SMALL = 2  # dimension of the problems whose limit is also found by search, without a solver
-ROUNDS, TRIED = 40, 5000  # rounds of a search, and directions per round, closer and closer to the best
 PLANE = np.array([[1, 2], [3, 4]])  # the two entries of W whose plane the trajectories are drawn in, as in the source
 
-SEARCH = Equals(
-    "direction.brute-force", 1.0, f"{SMALL} dimensions: trained margin over the largest one found", tolerance=0.01
-)
-LIMIT = AtMost(
-    "direction.limit.p{p:g}", 0.008, "p = {p:g}: mean divergence from the l_{p:g} limit ({runs} runs, {failed} failed)"
-)
+FIGURE = (1.75, 2.0, 3.0)  # those of the source's figure
 DOMINANCE = AtLeast(
-    "direction.dominance.p{p:g}", 0.0, "p = {p:g}: how much farther the nearest limit of another p is, mean"
+    "direction.dominance", 0.0, "sizes and steps of the source's figure: how much farther the nearest limit of another p is",
+    kind="paper-figure", regime="as-stated",
+)  # fmt: skip
+FALLS = AtMost(
+    "direction.falls", 1.0, "divergence from the l_p limit, end over half of the steps, median", kind="paper-statement"
 )
-NEAREST = AtLeast(
-    "direction.nearest.p{p:g}", 0.0, "p = {p:g}: how much farther the nearest limit of another p is, in the worst run"
-)
-SETTLED = AtLeast("direction.settled", 0.9, "share of runs that settle on locally optimal tokens")
-CERTIFICATE = AtMost("direction.certificate", 1e-6, "largest duality gap of the limits")
+LIMIT = AtMost("direction.limit", 0.008, "mean divergence from the l_p limit at the end", kind="our-threshold")
+NEAREST = AtLeast("direction.nearest", 0.0, "how much farther the nearest limit of another p is, in the worst run")
+SETTLED = AtLeast("direction.settled", 0.9, "share of runs that settle on locally optimal tokens", kind="our-threshold")
 
 
 @dataclass(frozen=True)
@@ -60,18 +55,12 @@ def _study(exponents: tuple[float, ...], seeds: int | tuple[int, int]) -> tuple[
     return tuple(Grid(p=p, lr=SETTINGS[p][0], steps=SETTINGS[p][1], seeds=seeds) for p in exponents)
 
 
-def _small_study(exponents: list[float], seeds: int) -> tuple[Grid, ...]:
-    """Small problems, whose limit a search finds too, trained long enough to compare margins."""
-    sizes = {"sequences": 2, "length": 3, "dim": SMALL, "steps": 20000, "seeds": seeds}
-    return tuple(Grid(p=p, lr=10.0 ** (2.0 * max(p - 2.0, 0.0)), **sizes) for p in exponents)
-
-
 class MirrorDirection(Experiment[Point]):
     id = "mirror-descent/direction"
     version = 4
     presets = {
-        "quick": (*_study(EXPONENTS[:3], (10, 80)), *_small_study([2.0], 3)),  # p = 3 needs hundreds of runs
-        "full": (*_study(EXPONENTS, (100, 400)), *_small_study([1.75, 2.0, 3.0], 10)),
+        "quick": _study(EXPONENTS[:3], (20, 80)),  # p = 3 takes ten times as many steps
+        "full": _study(EXPONENTS, (100, 400)),
         "paper": _study(EXPONENTS[1:], 100),
     }
     method_fields = frozenset({"p", "lr", "steps", "start"})
@@ -87,8 +76,7 @@ class MirrorDirection(Experiment[Point]):
         own, certificate = limits[point.p]
         optimal = locally_optimal(problem.token_scores, descent.selected, certificate.support)
         direction = descent.final.direction
-        searched = {"share_by_search": _share_by_search(problem, descent, point.p, rng)} if point.dim == SMALL else {}
-        return searched | {
+        return {
             "divergence": directional_divergence(own, direction, point.p),
             "cosine": cosine(own, direction),
             "gap": max(limit.gap for _, limit in limits.values()),
@@ -104,22 +92,27 @@ class MirrorDirection(Experiment[Point]):
         }
 
     def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        if searched := rows.where(dim=SMALL):
-            yield SEARCH(Mean(values_with_failures(searched, "share_by_search")))
-        rows = rows_where(rows, lambda point: point.dim != SMALL)
-        for p in rows.levels("p"):
-            runs = rows.where(p=p)
-            divergence = Mean(values_with_failures(runs, "divergence", failed=1.0))
-            yield LIMIT(divergence, value=0.045 if p < 1.5 else None, p=p, runs=len(runs), failed=len(runs.failed))
+        dominance, falls, limit, nearest = [], [], [], []
+        for p, runs in group_by(rows, "p"):
+            code, words = f"p{p:g}", f"p = {p:g}, {len(runs)} runs, {len(runs.failed)} failed"
+            options: Any = {"on": runs, "counts_failed": True}
+            ratio = Resampled(values_with_failures(runs, _last_fall, failed=1.0), np.median)
+            falls.append(FALLS.part(code, words, ratio, **options))
+            divergence = values_with_failures(runs, "divergence", failed=1.0)
+            limit.append(LIMIT.part(code, words, divergence, value=0.045 if p < 1.5 else None, **options))
             if p in EXPONENTS:
-                yield DOMINANCE(Mean(runs.seed_means(_advantage)), p=p)
-                yield NEAREST(Worst(min([*map(_advantage, runs), *[-1.0] * len(runs.failed)])), p=p)
-        yield SETTLED(Resampled(values_with_failures(rows, "settled"), np.mean))
-        if rows:
-            yield CERTIFICATE(Exact(rows.values("gap").max()))
+                worst = Worst(min([*map(_advantage, runs), *[-1.0] * len(runs.failed)], default=-1.0))
+                nearest.append(NEAREST.part(code, words, worst, **options))
+            if p in FIGURE:
+                advantage = values_with_failures(runs, _advantage, failed=-1.0)
+                dominance.append(DOMINANCE.part(code, words, advantage, **options))
+        for criterion, parts in ((DOMINANCE, dominance), (FALLS, falls), (LIMIT, limit), (NEAREST, nearest)):
+            if parts:
+                yield criterion.pool(parts)
+        settled = values_with_failures(rows, "settled")
+        yield SETTLED(Resampled(settled, np.mean), on=rows, counts_failed=True)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
-        rows = rows_where(rows, lambda point: point.dim != SMALL) or rows
         left, middle, right = figure.subplots(1, 3, width_ratios=[1.1, 1.1, 1])
         _draw_cross_table(rows, left)
         for p, last in dict.fromkeys((row.point.p, row.point.steps) for row in rows):
@@ -136,30 +129,16 @@ class MirrorDirection(Experiment[Point]):
         label_axes(right, "Two entries of the direction W / |W|, limit as a star", x, y, legend=True)
 
 
-def _share_by_search(problem: Any, descent: Any, p: float, rng: np.random.Generator) -> float:
-    """Margin of the trained direction over the largest of random directions, refined at random around the best one.
-
-    Brute force: it shares no code with the solver of the limit.
-    """
-
-    def margins(weights: Vector) -> Any:  # (k, d, d) -> (k,)
-        scores = np.einsum("ntd,kde,ne->knt", problem.tokens, weights, problem.queries)
-        leads = [scores[:, i, [k]] - np.delete(scores[:, i], k, axis=1) for i, k in enumerate(descent.selected)]
-        return np.concatenate(leads, axis=1).min(axis=1) / (np.abs(weights) ** p).sum(axis=(1, 2)) ** (1 / p)
-
-    trained = descent.final.direction
-    best = rng.standard_normal(trained.shape)
-    for spread in 0.75 ** np.arange(ROUNDS):
-        tried = best + spread * np.abs(best).max() * rng.standard_normal((TRIED, *trained.shape))
-        tried[0] = best
-        best = tried[margins(tried).argmax()]
-    return float(margins(trained[None])[0] / margins(best[None])[0])
-
-
 def _plane_entries(direction: Vector) -> Vector:
     """Two entries of a direction (d, d); small matrices wrap around."""
     across: Vector = direction[tuple(PLANE.T % len(direction))]
     return across
+
+
+def _last_fall(row: Row[Point]) -> float:
+    """Divergence at the end over that at half of the steps."""
+    half = int(np.searchsorted(row.measured["steps"], row.measured["steps"][-1] / 2))
+    return float(row.measured["curve"][-1] / row.measured["curve"][half])
 
 
 def _advantage(row: Row[Point]) -> float:

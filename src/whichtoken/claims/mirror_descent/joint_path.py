@@ -13,21 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import AtMost, Equals
+from whichtoken.claims._checks import AtMost, Equals, group_by
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
 from whichtoken.claims.mirror_descent._problems import decoder_limit
-from whichtoken.lab import Check, Exact, Experiment, Grid, Measured, Resampled, Rows
+from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Rows
 
 RADII = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0, 30000.0)
 BLOCKS = {"weights": "key-query matrix", "decoder": "decoder"}
-LIMIT = AtMost("joint-path.limit.{name}.p{p:g}", 1e-6, "p = {p:g}, {words}: final divergence from its limit, median")
+LIMIT = AtMost("joint-path.limit", 1e-6, "final divergence of W or v from its limit, median", kind="our-threshold")
 # as on the path of W alone: directions miss their limits by 1 / R, and D_p is quadratic
-RATE = Equals(
-    "joint-path.rate.{name}.p{p:g}", -2.0, "p = {p:g}, {words}: exponent of R in that divergence, median", tolerance=0.1
-)
-STATIONARY = AtMost(
-    "joint-path.stationary", 1e-6, "largest divergence between a minimizer and its steepest descent direction"
-)
+RATE = Equals("joint-path.rate", -2.0, "exponent of R in the divergence of W or v, median", tolerance=0.1)
 
 
 @dataclass(frozen=True)
@@ -76,17 +71,20 @@ class JointPath(Experiment[Point]):
         }
 
     def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        for p in rows.levels("p"):
-            runs = rows.where(p=p)
-            for name, words in BLOCKS.items():
-                divergence = np.array([row.measured[name] for row in runs])
+        limit, rate = [], []
+        for p, runs in group_by(rows, "p"):
+            for name, block in BLOCKS.items():
+                code, words = f"{name}.p{p:g}", f"p = {p:g}, {block}"
+                divergence = np.array([row.measured[name] for row in runs]).reshape(-1, len(RADII))
                 failed = len(runs.failed)
                 at_end = Resampled([*divergence[:, -1], *[1.0] * failed], np.median)
-                yield LIMIT(at_end, name=name, p=p, words=words)
+                limit.append(LIMIT.part(code, words, at_end, on=runs, counts_failed=True))
                 slopes = np.log(divergence[:, -1] / divergence[:, -2]) / np.log(RADII[-1] / RADII[-2])
-                yield RATE(Resampled([*slopes, *[0.0] * failed], np.median), name=name, p=p, words=words)
-        if rows:
-            yield STATIONARY(Exact(rows.values("stationarity").max()))
+                median = Resampled([*slopes, *[0.0] * failed], np.median)
+                rate.append(RATE.part(code, words, median, on=runs, counts_failed=True))
+        if limit:
+            yield LIMIT.pool(limit)
+            yield RATE.pool(rate)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         for axes, (name, words) in zip(figure.subplots(1, 2, sharey=True), BLOCKS.items(), strict=True):

@@ -9,7 +9,7 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import AtLeast, AtMost
+from whichtoken.claims._checks import AtLeast, AtMost, Criterion, group_by
 from whichtoken.claims._figures import Figure
 from whichtoken.claims.mirror_descent import _comparison as comparison
 from whichtoken.claims.mirror_descent._comparison import (
@@ -28,7 +28,7 @@ from whichtoken.claims.mirror_descent._comparison import (
     share_above_initial,
 )
 from whichtoken.datasets.corpora import IMDB_FILES, data_file, find_data, missing_reader
-from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Rows
+from whichtoken.lab import Check, Experiment, Grid, Measured, Rows
 
 if TYPE_CHECKING:
     from whichtoken.datasets.review_files import Reviews
@@ -37,19 +37,27 @@ if TYPE_CHECKING:
 
 VOCABULARY_FILE = "bert-base-uncased-vocab.txt"
 Split = tuple[list[str], NDArray[np.int8]]  # texts and labels, -1 or +1
+# What the source prints is about larger transformers, trained until they fit; ours are small and trained for minutes. At the
+# sizes of the source the regime would be that of its figures.
+FIGURE: Any = {"kind": "paper-figure", "regime": "smaller-than-stated"}
 ACCURACY = AtLeast(
-    "{code}.accuracy.{other}", 0.0, "test accuracy of l_1.1 minus that of {name}, each at its chosen step size"
+    "{code}.accuracy", 0.0, "test accuracy of l_1.1 minus that of the other, each at its step size", **FIGURE
 )
 SPARSITY = AtMost(
-    "{code}.sparsity.{small}-{large}", 1.0, "effective entries of queries, keys and values, {first} over {second}"
+    "{code}.sparsity", 1.0, "effective entries of queries, keys and values, smaller p over larger p", **FIGURE
 )
 LARGE_ENTRIES = AtMost(
-    "{code}.large", 0.0, "share of queries, keys and values larger than every initial one, l_1.1 minus l_2"
+    "{code}.large", 0.0, "share of queries, keys and values larger than every initial one, l_1.1 minus l_2", **FIGURE
 )
-PIVOT = AtLeast("{code}.pivot", 0.0, "attention on the deciding word, 0 to 1 within its sentence, l_1.1 minus l_2")
+PIVOT = AtLeast(
+    "{code}.pivot", 0.0, "attention on the deciding word, 0 to 1 within its sentence, l_1.1 minus l_2", **FIGURE
+)
+ADAMW = AtMost(
+    "{code}.adamw", 0.0, "minutes of training: test accuracy of l_1.1 minus that of AdamW, each at its step size"
+)
 # whether the authors' block learns anything: the best of all step sizes, on balanced labels
 BLOCK = AtLeast(
-    "reviews.block.{method}", 0.6, "authors' block (post-norm, [CLS]), {name}: training accuracy, best step size"
+    "reviews.block", 0.6, "authors' block (post-norm, [CLS]): training accuracy, best step size", kind="our-threshold"
 )
 
 
@@ -75,8 +83,8 @@ class Point:
 
 # Sixty steps on a few synthetic reviews cannot tell l_1.1 from l_2, nor the accuracies of any two methods, of which twelve and
 # six pilot seeds left every difference open: `quick` leaves them out and shows what they can tell.
-ONE_RATE = {"l1.1": [0.3], "l3": [0.1], "adamw": [1e-2]}
-RATES = {"l1.1": [0.1, 0.3, 1.0], "l2": [0.3, 1.0, 3.0], "l3": [0.03, 0.1, 0.3], "adamw": [1e-3, 3e-3, 1e-2]}
+ONE_RATE = {"l1.1": [0.3], "l3": [0.1]}
+RATES = {"l1.1": [0.1, 0.3, 1.0], "l2": [0.1, 0.3, 1.0], "l3": [0.01, 0.03, 0.1], "adamw": [1e-3, 3e-3, 1e-2]}
 IMDB = {
     "source": "imdb", "words": 4000, "width": 32, "hidden": 64, "length": 64, "reviews": 2000, "validation": 500,
     "test": 2000, "epochs": 4,
@@ -87,7 +95,7 @@ AUTHORS = {
     4: {"l1.1": 0.06, "l2": 0.04, "l3": 6e-4, "adamw": 1e-4},
     6: {"l1.1": 0.1, "l2": 0.1, "l3": 1e-3, "adamw": 1e-4},
 }
-LARGE = {
+LARGE: dict[str, Any] = {
     "source": "imdb", "words": 0, "block": "post-cls", "width": 384, "hidden": 1536, "dropout": 0.2, "length": 512,
     "reviews": 22_500, "validation": 2500, "test": 25_000, "epochs": 200, "batch": 100,
 }  # fmt: skip
@@ -99,8 +107,8 @@ class ReviewGeometries(Experiment[Point]):
     needs = "torch"
     spot = Point(epochs=1, reviews=80, validation=40, test=40)
     presets = {
-        "quick": comparison.rate_grids(ONE_RATE, (3, 6)),
-        "full": comparison.rate_grids(RATES, 4, **IMDB),
+        "quick": comparison.rate_grids(ONE_RATE, 6),
+        "full": comparison.rate_grids(RATES, 6, **IMDB),
         "paper": tuple(
             Grid(method=method, lr=lr, layers=depth, heads=depth, seeds=10, **LARGE)
             for depth, rates in AUTHORS.items()
@@ -140,11 +148,11 @@ class ReviewGeometries(Experiment[Point]):
             code = "reviews" if len(depths) == 1 else f"reviews.{depth}-layers"
             runs = {method: compared.where(layers=depth, method=method) for method in METHODS}
             yield from _judge_methods(code, runs)
-            yield from comparison.judge_grid(f"{code}.grid", runs.values())
-        blocks = rows.where(block="post-cls")
-        for method in blocks.levels("method"):
-            best = blocks.where(method=method).per_seed(lambda repeat: float(repeat.values("trained").max()))
-            yield BLOCK(Mean(best), method=method, name=METHODS[method])
+        if blocks := rows.where(block="post-cls"):
+            yield BLOCK.pool(
+                BLOCK.part(method, METHODS[method], runs.per_seed(lambda repeat: float(repeat.values("trained").max())))
+                for method, runs in group_by(blocks, "method")
+            )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         first = rows.where(block=rows[0].point.block, layers=rows[0].point.layers)
@@ -158,20 +166,50 @@ class ReviewGeometries(Experiment[Point]):
 
 def _judge_methods(code: str, runs: dict[str, Rows[Point]]) -> Iterator[Check]:
     """Mirror descent with p = 1.1 against the others, every method at the step size that validation chose."""
+    at_size = any(row.point.width >= LARGE["width"] for rows in runs.values() for row in rows)
+
+    def compare(criterion: Criterion, sample: list[float], *methods: str, label: str = "") -> Check:
+        criterion = replace(
+            criterion, code=criterion.code.format(code=code),
+            regime="as-stated" if at_size and criterion.kind == "paper-figure" else criterion.regime,
+        )  # fmt: skip
+        tuned = [runs[method] for method in methods]
+        on = Rows([row for rows in tuned for row in rows], [row for rows in tuned for row in rows.failed])
+        words = " against ".join(METHODS[method] for method in methods)
+        check = criterion.part(label, words, sample, on=on) if label else criterion(sample, on=on)
+        return comparison.unless_at_the_edge(check, tuned)
+
+    def pool(criterion: Criterion, parts: list[Check]) -> Check:
+        return replace(criterion, code=criterion.code.format(code=code), regime=parts[0].regime).pool(parts)
+
+    pairs = [(one, other) for one, other in (("l1.1", "l2"), ("l2", "l3"), ("l1.1", "l3")) if runs[one] and runs[other]]
+    if not runs["l1.1"]:
+        return
     # `quick` leaves out l_2, and with it all accuracies
-    complete = bool(runs["l2"])
-    if complete:
-        for other in ("l2", "l3", "adamw"):
-            difference = Mean(pair_by_seed(runs["l1.1"], runs[other], "test"))
-            yield ACCURACY(difference, code=code, other=other, name=METHODS[other])
-    for small, large in (("l1.1", "l2"), ("l2", "l3"), ("l1.1", "l3"), ("l1.1", "adamw")):
-        if complete or "l2" not in (small, large):
-            ratio = Mean(pair_by_seed(runs[small], runs[large], effective_share, np.divide))
-            first, second = METHODS[small], METHODS[large]
-            yield SPARSITY(ratio, code=code, small=small, large=large, first=first, second=second)
-    if complete:
-        yield LARGE_ENTRIES(Mean(pair_by_seed(runs["l1.1"], runs["l2"], share_above_initial)), code=code)
-        yield PIVOT(Mean(pair_by_seed(runs["l1.1"], runs["l2"], "pivot")), code=code)
+    if runs["l2"]:
+        accuracies = [
+            compare(ACCURACY, pair_by_seed(runs["l1.1"], runs[other], "test"), "l1.1", other, label=other)
+            for other in ("l2", "l3")
+            if runs[other]
+        ]
+        yield pool(ACCURACY, accuracies)
+        grown = pair_by_seed(runs["l1.1"], runs["l2"], share_above_initial)
+        yield compare(LARGE_ENTRIES, grown, "l1.1", "l2")
+        yield compare(PIVOT, pair_by_seed(runs["l1.1"], runs["l2"], "pivot"), "l1.1", "l2")
+    sparsities = [
+        compare(
+            SPARSITY,
+            pair_by_seed(runs[one], runs[other], effective_share, np.divide),
+            one,
+            other,
+            label=f"{one}-{other}",
+        )
+        for one, other in pairs
+    ]
+    if sparsities:
+        yield pool(SPARSITY, sparsities)
+    if runs["adamw"] and runs["l2"]:
+        yield compare(ADAMW, pair_by_seed(runs["l1.1"], runs["adamw"], "test"), "l1.1", "adamw")
 
 
 def _task(point: Point, rng: np.random.Generator) -> tuple[TokenCodes, comparison.TrainingTask]:

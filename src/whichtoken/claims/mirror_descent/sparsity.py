@@ -14,22 +14,35 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, pairs
+from whichtoken.claims._checks import AtLeast, AtMost, pairs, rows_where
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims.mirror_descent._problems import Vector, draw_problem, key_query_limit
-from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Rows
+from whichtoken.lab import Check, Experiment, Grid, Measured, Rows
 
 SMALL = 0.01  # entries below this fraction of the largest count as zero
 NEAR_ONE = 1.05
 EXPONENTS = [1.0, NEAR_ONE, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 4.0]
 MONOTONE = AtLeast(
-    "sparsity.monotone", 0.95, "share of neighboring exponents at which the larger p has more effective entries"
+    "sparsity.monotone",
+    0.95,
+    "share of neighboring exponents at which the larger p has more effective entries",
+    kind="our-threshold",
 )
 LINEAR_PROGRAM = AtMost(
-    "sparsity.linear-program", 1.3, f"effective entries of the l_{NEAR_ONE:g} limit over those of the linear program"
+    "sparsity.linear-program",
+    1.3,
+    f"effective entries of the l_{NEAR_ONE:g} limit over those of the linear program",
+    kind="our-threshold",
 )
-GAIN = AtLeast("sparsity.gain", 3.0, "effective entries of the l_2 limit over those of the l_1.1 limit")
-TRAINED = AtMost("sparsity.trained", 0.01, "relative difference of effective entries, trained matrix against its limit")
+GAIN = AtLeast(
+    "sparsity.gain", 3.0, "effective entries of the l_2 limit over those of the l_1.1 limit", kind="our-threshold"
+)
+TRAINED = AtMost(
+    "sparsity.trained",
+    0.01,
+    "relative difference of effective entries, trained matrix against its limit",
+    kind="our-threshold",
+)
 
 
 @dataclass(frozen=True)
@@ -68,15 +81,17 @@ class Sparsity(Experiment[Point]):
         return measured
 
     def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        yield MONOTONE(Mean(rows.per_seed(_share_of_increases)))
-        if NEAR_ONE in rows.levels("p"):
-            yield LINEAR_PROGRAM(Mean(np.divide(*pairs(rows, "limit_nonzeros", {"p": NEAR_ONE}, {"p": 1.0}))))
-        yield GAIN(Mean(np.divide(*pairs(rows, "limit_nonzeros", {"p": 2.0}, {"p": 1.1}))))
-        trained = Rows(row for row in rows if row.point.p > 1)
+        yield MONOTONE(rows.per_seed(_share_of_increases), on=rows)
+        for criterion, pair in ((LINEAR_PROGRAM, (NEAR_ONE, 1.0)), (GAIN, (2.0, 1.1))):
+            if pair[0] in rows.levels("p"):
+                both = Rows.sorted(row for row in (*rows, *rows.failed) if row.point.p in pair)
+                larger, smaller = ({"p": p} for p in pair)
+                yield criterion(np.divide(*pairs(both, "limit_nonzeros", larger, smaller)), on=both)
+        trained = rows_where(rows, lambda point: point.p > 1)
         difference = trained.seed_means(
             lambda row: abs(row.measured["trained_nonzeros"] / row.measured["own_limit_nonzeros"] - 1)
         )
-        yield TRAINED(Mean(difference))
+        yield TRAINED(difference, on=trained)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

@@ -33,7 +33,7 @@ METHODS = {
     "gd": Method("GD, as a flow", "mirror", {"rule": "flow", "lr": 0.1}, "l2", 1, False),
     "normalized-gd": Method("normalized GD", "normalized-gd", {"lr": 0.1}, "l2"),
     "sign": Method("sign", "sign", {"lr": 0.02}, "linf"),
-    "coordinate": Method("greedy coordinate", "coordinate", {"lr": 1.0}, "l1"),
+    "coordinate": Method("greedy coordinate", "coordinate", {"lr": 1.0}, "l1", 1, False),  # slower than 1 / steps
     "adam": Method("Adam (.9, .9), eps 0", "adam", {"lr": 0.02, "betas": (0.9, 0.9), "eps": 0.0}, "linf"),
     "adam-default": Method("Adam (.9, .999), eps 1e-8", "adam", {"lr": 0.02}),
     "lion": Method("Lion (.9, .99)", "lion", {"lr": 0.004}, "linf"),

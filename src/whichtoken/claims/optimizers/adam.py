@@ -15,14 +15,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Equals, values_with_failures
+from whichtoken.claims._checks import AtLeast, AtMost, Criterion, Equals, each_point, group_by, values_with_failures
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, train_with
-from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Resampled, Row, Rows
+from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Row, Rows
 
 BETA1 = 0.9
 # which claim a setting gets is decided before the run, by the margin that is usual at the default size
@@ -31,20 +32,30 @@ QUARTER, SHORTEST = 2, 8000  # place of a quarter of the steps in a curve; fewes
 # lr * margin over the speed limit: below the first Adam is sign descent, above the second its lead grows at the limit, and
 # above the third it stays nearer to l_2 for as long as we train
 SLOW, FAST, FAR = 1.0, 4.0, 8.0
+SIGN = Equals(
+    "adam.sign", 1.0, "constant steps below the speed limit: l_inf share, extrapolated to endless training",
+    tolerance=0.02, regime="beyond-hypotheses",
+)  # fmt: skip
 # A median, for a run whose tokens change late has no speed yet. Not far above the limit, pilots were 4 % below it.
 SPEED = Equals(
-    "adam.speed.{code}", 1.0, "{words}: growth of the lead a step, over log(1 / beta2) / 2, median", tolerance=0.05
-)
+    "adam.speed", 1.0, "constant steps above the limit: growth of the lead a step, over log(1 / beta2) / 2, median",
+    tolerance=0.05, regime="beyond-hypotheses",
+)  # fmt: skip
 NEAR_TOLERANCE = 0.075
-SHORT = AtMost("adam.short.{code}", 0.0, "{words}: l_inf share less l_2 share")
-BETWEEN = AtLeast("adam.between.{code}", 0.0, "{words}, not far above it: l_inf share less l_2 share")
-SIGN = Equals("adam.sign.{code}", 1.0, "{words}: l_inf share, extrapolated to endless training", tolerance=0.02)
+SHORT = AtMost(
+    "adam.short", 0.0, "constant steps far above the limit: l_inf share less l_2 share", regime="beyond-hypotheses"
+)
+BETWEEN = AtLeast(
+    "adam.between", 0.0, "constant steps not far above it: l_inf share less l_2 share", regime="beyond-hypotheses"
+)
 DECAY = AtLeast(
-    "adam.decay.b{beta2:g}.k{clock}", 0.0, "beta2 = {beta2:g}, lr = 0.2 k^-1/2: l_inf gain, steps {half} to {clock}"
-)
+    "adam.decay", 0.0, "steps that decay, lr = 0.2 k^-1/2: l_inf share gained over the last doubling of steps",
+    kind="paper-statement", regime="beyond-hypotheses",
+)  # fmt: skip
 EPS = AtLeast(
-    "adam.eps.b{beta2:g}", 0.05, "beta2 = {beta2:g}, eps = 1e-8: by how much the l_2 share exceeds the l_inf share"
-)
+    "adam.eps", 0.0, "eps = 1e-8: by how much the l_2 share exceeds the l_inf share",
+    kind="paper-statement", regime="beyond-hypotheses",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,7 @@ class AdamGeometry(Experiment[Point]):
             Grid(beta2=0.9, eps=1e-8, seeds=(10, 20)),
         ),
         "full": (
-            Grid(beta2=[0.9, 0.95, 0.98, 0.99, 0.999], lr=[0.002, 0.005, 0.02, 0.05], steps=32000, seeds=20),
+            Grid(beta2=[0.9, 0.95, 0.98, 0.99, 0.999], lr=[0.002, 0.005, 0.02, 0.05], steps=32000, seeds=(20, 80)),
             Grid(beta2=[0.9, 0.99, 0.999], steps=32000, seeds=30),
             Grid(beta2=[0.9, 0.99, 0.999], lr=0.2, lr_power=0.5, steps=128000, seeds=30),
             Grid(beta2=[0.9, 0.999], eps=1e-8, steps=32000, seeds=30),
@@ -99,20 +110,20 @@ class AdamGeometry(Experiment[Point]):
         }
 
     def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        constant = rows.where(lr_power=0.0, eps=0.0)
-        for beta2, lr in dict.fromkeys((row.point.beta2, row.point.lr) for row in constant):
-            yield from _judge_constant(beta2, lr, constant.where(beta2=beta2, lr=lr))
-        decaying = rows.where(lr_power=0.5, eps=0.0)
-        for beta2, steps in dict.fromkeys((row.point.beta2, row.point.steps) for row in decaying):
-            runs = decaying.where(beta2=beta2, steps=steps)
-            for place, clock in ((QUARTER, steps // 4), (-1, steps)):  # a long run holds a shorter one
+        constant = group_by(rows.where(lr_power=0.0, eps=0.0), "beta2", "lr")
+        parts = [part for (beta2, lr), runs in constant for part in _constant_parts(beta2, lr, runs)]
+        for point, runs in each_point(rows.where(lr_power=0.5, eps=0.0)):
+            for place, clock in ((QUARTER, point.steps // 4), (-1, point.steps)):  # a long run holds a shorter one
                 if clock >= SHORTEST:
                     gained = values_with_failures(runs, partial(_last_gain, place=place), failed=-1.0)
-                    yield DECAY(Mean(gained), beta2=beta2, half=clock // 2, clock=clock)
-        for beta2 in rows.where(eps=1e-8).levels("beta2"):
-            runs = rows.where(eps=1e-8, beta2=beta2)
+                    words = f"beta2 = {point.beta2:g}, steps {clock // 2} to {clock}"
+                    parts.append(DECAY.part(f"b{point.beta2:g}.k{clock}", words, gained, on=runs, counts_failed=True))
+        for beta2, runs in group_by(rows.where(eps=1e-8), "beta2"):
             excess = values_with_failures(runs, lambda row: row.measured["l2"] - row.measured["linf"], failed=-1.0)
-            yield EPS(Mean(excess), beta2=beta2)
+            parts.append(EPS.part(f"b{beta2:g}", f"beta2 = {beta2:g}", excess, on=runs, counts_failed=True))
+        for criterion in (SIGN, SPEED, SHORT, BETWEEN, DECAY, EPS):
+            if own := [part for part in parts if part.code.startswith(criterion.code)]:
+                yield criterion.pool(own)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
@@ -133,21 +144,25 @@ class AdamGeometry(Experiment[Point]):
             axes.legend(fontsize="small")
 
 
-def _judge_constant(beta2: float, lr: float, runs: Rows[Point]) -> Iterator[Check]:
-    ratios, limit = runs.values("ratio"), speed_limit(beta2)
-    code = f"b{beta2:g}.lr{lr:g}"
-    words = f"beta2 = {beta2:g}, lr = {lr:g}, lr * margin {ratios.min():.2g} to {ratios.max():.2g} of the limit"
+def _constant_parts(beta2: float, lr: float, runs: Rows[Point]) -> Iterator[Check]:
+    limit = speed_limit(beta2)
     expected = lr * USUAL_MARGIN / limit
+    ratios = runs.values("ratio")
+    reach = f", lr * margin {ratios.min():.2g} to {ratios.max():.2g} of the limit" if runs else ""
+
+    def part(criterion: Criterion, sample: Any, **options: Any) -> Check:
+        words = f"beta2 = {beta2:g}, lr = {lr:g}{reach}"
+        return criterion.part(f"b{beta2:g}.lr{lr:g}", words, sample, on=runs, counts_failed=True, **options)
+
     if expected > FAST:
         far = expected > FAR
         speed = Resampled(values_with_failures(runs, lambda row: row.measured["speed"] / limit), np.median)
-        yield SPEED(speed, tolerance=None if far else NEAR_TOLERANCE, code=code, words=words)
+        yield part(SPEED, speed, tolerance=None if far else NEAR_TOLERANCE)
         worst = 1.0 if far else -1.0
         lead = values_with_failures(runs, lambda row: row.measured["linf"] - row.measured["l2"], failed=worst)
-        yield (SHORT if far else BETWEEN)(Mean(lead), code=code, words=words)
+        yield part(SHORT if far else BETWEEN, lead)
     if expected < SLOW:
-        share = values_with_failures(runs, lambda row: row.measured["linf"] + _last_gain(row))
-        yield SIGN(Mean(share), code=code, words=words)
+        yield part(SIGN, values_with_failures(runs, lambda row: row.measured["linf"] + _last_gain(row)))
 
 
 def speed_limit(beta2: float) -> float:

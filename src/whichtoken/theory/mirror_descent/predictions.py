@@ -252,6 +252,8 @@ def plain_divergence_rate(p: float) -> float:
 def proven_divergence_rate(p: float) -> float:
     """The exponent r of the source's bound D_p = O((log t)^-r) under plain steps, up to powers of log log t.
 
+    That the bound is poly-logarithmic was read in an excerpt; its exponent is recalled, not read.
+
     Parameters
     ----------
     p : float

@@ -1,0 +1,118 @@
+"""Where its conditions hold, joint training ends in both max-margin problems.
+
+Claim   If the selected tokens can be separated and classified, all of them support the decoder and none of a sequence scores
+        higher than the selected one, then key-query matrix and decoder, trained together, both end in their own max-margin
+        directions, whatever the ratio of their norms. Where a sequence does not support the decoder, W often ends elsewhere,
+        unless the decoder grows much more slowly.
+Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent (arXiv 2410.14581), abstract: under conditions the
+        joint optimization converges to the respective hard-margin solutions. The conditions were not read: these are ours
+        (`joint_conditions`), and a user can check them on data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from whichtoken.claims._checks import AtLeast, AtMost, group_by
+from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims.mirror_descent._problems import (
+    cosine,
+    decoder_limit,
+    draw_problem,
+    key_query_limit,
+    share_of_repeats,
+)
+from whichtoken.lab import Check, Experiment, Grid, Measured, Rows
+
+NEAR = 0.999  # smallest cosine at which a limit counts as reached
+BOTH = AtLeast(
+    "joint-conditions.both", 0.9, f"all conditions hold: share of runs in which W and v are within a cosine of {NEAR} of theirs",
+    kind="paper-statement",
+)  # fmt: skip
+HOLD = AtLeast(
+    "joint-conditions.hold", 0.5, "share of runs whose selected tokens satisfy all conditions", kind="our-threshold"
+)
+MISSING = AtMost(
+    "joint-conditions.missing", 0.9, "not all hold, decoder steps not shorter: share of runs that reach both all the same",
+    kind="our-threshold", regime="beyond-hypotheses",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Point:
+    sequences: int = 3
+    length: int = 5
+    dim: int = 8
+    p: float = 2.0
+    lr: float = 1.0
+    lr_decoder: float = 3.0
+    steps: int = 10000
+
+
+class JointConvergence(Experiment[Point]):
+    id = "mirror-descent/joint-conditions"
+    presets = {
+        "quick": (Grid(seeds=100), Grid(p=1.5, lr_decoder=1.0, seeds=80)),
+        "full": (
+            Grid(lr_decoder=[0.3, 3.0], seeds=200),
+            Grid(p=1.5, lr_decoder=1.0, seeds=200),
+            # |W| grows as a root only: long steps, and more of them
+            Grid(p=3.0, lr=1e4, lr_decoder=1e4, steps=20000, seeds=200),
+        ),
+    }
+    method_fields = frozenset({"p", "lr", "lr_decoder", "steps"})
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        from whichtoken.flows.descent import joint_descent
+        from whichtoken.theory.mirror_descent import joint_conditions
+
+        drawn, start = draw_problem(point, rng, 0.0)
+        problem = replace(drawn, decoder=np.zeros(point.dim))
+        descent = joint_descent(
+            problem, start, p=point.p, lr=point.lr, lr_decoder=point.lr_decoder, steps=point.steps
+        )  # fmt: skip
+        found = joint_conditions(problem.tokens, problem.queries, problem.labels, descent.selected, point.p)
+        weights, _ = key_query_limit(problem, descent.selected, point.p)
+        decoder, _, _ = decoder_limit(problem, descent.selected, point.p)
+        return {
+            "hold": found.hold,
+            "supports": found.every_sequence_supports,
+            "best_tokens": found.best_tokens,
+            "ratio": descent.final.ratio,
+            "cosine_weights": cosine(weights, descent.final.weights.direction),
+            "cosine_decoder": cosine(decoder, descent.final.decoder.direction),
+        }
+
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+        both: list[Check] = []
+        hold: list[Check] = []
+        missing: list[Check] = []
+        for (p, lr, lr_decoder), runs in group_by(rows, "p", "lr", "lr_decoder"):
+            label, words = f"p{p:g}.v{lr_decoder:g}", f"p = {p:g}, steps of {lr:g} and {lr_decoder:g}"
+            held, apart = (Rows(row for row in runs if row.measured["hold"] == held) for held in (True, False))
+            hold.append(HOLD.part(label, words, share_of_repeats(runs.seed_means("hold")), on=runs))
+            # with a decoder that stays small the limit of W is that of all sequences, whether they support it or not
+            judged = ((BOTH, both, held), (MISSING, missing, apart)) if lr_decoder >= lr else ((BOTH, both, held),)
+            for criterion, parts, group in judged:
+                near = share_of_repeats(group.seed_means(lambda row: least_cosine(row.measured) >= NEAR))
+                parts.append(criterion.part(label, f"{words}, {len(group)} of {len(runs)} runs", near, on=runs))
+        for criterion, parts in ((BOTH, both), (HOLD, hold), (MISSING, missing)):
+            if parts:
+                yield criterion.pool(parts)
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        axes = figure.subplots()
+        for held, marker, label in ((True, "o", "all conditions hold"), (False, "x", "not all hold")):
+            if runs := Rows(row for row in rows if row.measured["hold"] == held):
+                distance = [max(1 - least_cosine(row.measured), 1e-12) for row in runs]
+                axes.plot(runs.values("ratio"), distance, marker, ms=4, alpha=0.6, label=label)
+        x, y = "length of the decoder over that of W", "1 - cosine to the limit, W or v"
+        label_axes(axes, "Distance from both max-margin limits", x, y, log="xy", legend=True)
+
+
+def least_cosine(measured: Measured) -> float:
+    """The smaller of the cosines of W and v to their limits."""
+    return float(min(measured["cosine_weights"], measured["cosine_decoder"]))
