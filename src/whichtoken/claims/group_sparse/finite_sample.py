@@ -24,7 +24,7 @@ SELECTS = AtLeast("finite-sample.selects", 0.7, "attention on the relevant group
 GENERALIZES = AtLeast("finite-sample.generalizes", 0.95, "test accuracy", kind="our-threshold")
 XAVIER = AtMost(
     "finite-sample.xavier",
-    0.5,
+    0.7,
     "sixteen samples per variable, standard (Xavier) start: attention on the relevant group",
     kind="our-threshold",
 )
@@ -49,7 +49,7 @@ class FiniteSample(Experiment[Point]):
         "quick": (Grid(samples_per_variable=[0.5, 16.0], seeds=4),),
         "full": (
             Grid(samples_per_variable=[0.5, 16.0], steps=600, seeds=(6, 20)),
-            Grid(samples_per_variable=16.0, scale=1.0, steps=600, seeds=6),
+            Grid(samples_per_variable=16.0, scale=1.0, steps=600, seeds=(6, 24)),
             Grid(samples_per_variable=[1.0, 2.0, 4.0, 8.0], steps=600, seeds=5),  # the picture
         ),
     }

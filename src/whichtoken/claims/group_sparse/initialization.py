@@ -1,8 +1,8 @@
 """Selection survives a small random start and is lost from a large one.
 
-Claim   Started from zero, or from Xavier numbers scaled down, training selects the relevant group and v_2, the value on the
-        positions, stays small; started from Xavier numbers as they are, it classifies well by another mechanism, which
-        carries the value on the positions, and does not select, whatever the number of groups.
+Claim   Started from zero, training selects the relevant group and v_2, the value on the positions, stays small. A tenth of
+        Xavier's numbers does the same with up to 8 groups and no longer with 16. Started from Xavier's numbers as they are, with
+        8 groups or more, it classifies well by another mechanism, which carries the value on the positions, and does not select.
 Source  Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group-Sparse Classification (arXiv 2504.08638) prove
         selection from zero; what a random start does is measured here.
 """
@@ -30,10 +30,8 @@ from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 HALF = 0.5  # |v_2| over |v| up to which the value counts as read from the variables
 SELECTED = 0.7  # mean attention from which on a group counts as selected
-SMALL, XAVIER = (
-    0.1,
-    1.0,
-)  # scales up to which training selects, and of a standard start; in between it depends on the run
+SMALL, XAVIER = 0.1, 1.0  # scales of a small and of a standard start; in between it depends on the run
+FEW, MANY = 8, 16  # groups up to which a small start is small enough, and for which it is not
 
 SELECTS = AtLeast(
     "initialization.selects", SELECTED, "small start: mean attention on the relevant group", kind="our-threshold"
@@ -52,8 +50,13 @@ VALUE_MOVES = AtLeast(
 LAW = Equals(
     "initialization.law",
     1.0,
-    "Xavier x 0.1: attention on the other groups over that from zero, on the same data",
+    f"a tenth of Xavier, up to {FEW} groups: attention on the other groups over that from zero, on the same data",
     tolerance=0.25,
+)
+MANY_GROUPS = AtMost(
+    "initialization.many-groups",
+    0.0,
+    f"a tenth of Xavier, {MANY} groups: attention on the relevant group minus that from zero, on the same data",
 )
 
 
@@ -81,7 +84,8 @@ class GroupInitialization(Experiment[Point]):
             Grid(scale=[0.0, 0.03, 0.1, 0.3, 1.0], lr=0.02, steps=1500, batch=200, seeds=(6, 24)),
             # the law in the number of groups
             Grid(groups=4, scale=[0.0, 0.1, 1.0], lr=0.08, steps=400, batch=200, seeds=6),
-            Grid(groups=16, scale=[0.0, 0.1, 1.0], lr=0.01, steps=1200, batch=100, seeds=6),
+            Grid(groups=16, scale=[0.0, 0.1], lr=0.01, steps=1200, batch=100, seeds=(6, 12)),
+            Grid(groups=16, scale=1.0, lr=0.01, steps=1200, batch=100, seeds=6),
         ),
     }
     method_fields = frozenset({"scale", "lr", "steps", "batch"})
@@ -96,7 +100,8 @@ class GroupInitialization(Experiment[Point]):
         return train_and_measure(model, data, fresh_batches(data, point.batch, rng), point.steps, point.lr, rng)
 
     def judge(self, rows: Rows[Point]) -> Checks:
-        small, standard = (rows_where(rows, test) for test in (lambda p: p.scale <= SMALL, lambda p: p.scale >= XAVIER))
+        small = rows_where(rows, lambda point: point.scale <= (SMALL if point.groups <= FEW else 0.0))
+        standard = rows_where(rows, lambda point: point.scale >= XAVIER and point.groups >= FEW)
         for criterion, runs, measure in (
             (SELECTS, small, lambda runs: runs.values("attention")),
             (UNSELECTED, standard, lambda runs: runs.values("attention")),
@@ -111,9 +116,12 @@ class GroupInitialization(Experiment[Point]):
             yield from pool_if_any(criterion, parts)
         started = rows_where(rows, lambda point: point.scale in (0.0, SMALL))
         yield from pool_if_any(LAW, (
-            LAW.part(f"D{groups}", f"{groups} groups", _over_zero(of_size), on=of_size)
-            for groups, of_size in group_by(started, "groups")
+            LAW.part(f"D{groups}", f"{groups} groups", np.divide(*_other_attention(of_size)), on=of_size)
+            for groups, of_size in group_by(rows_where(started, lambda point: point.groups <= FEW), "groups")
         ))  # fmt: skip
+        many = started.where(groups=MANY)
+        if many:
+            yield MANY_GROUPS(-np.subtract(*_other_attention(many)), on=many)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         rows = rows.where(groups=8)
@@ -149,6 +157,6 @@ def _position_share(runs: Rows[Point]) -> Array:
     return np.asarray(positions / np.hypot(runs.values("value_norm"), positions))
 
 
-def _over_zero(runs: Rows[Point]) -> Array:
-    small, zero = pairs(runs, lambda row: 1 - row.measured["attention"], {"scale": SMALL}, {"scale": 0.0})
-    return small / zero
+def _other_attention(runs: Rows[Point]) -> tuple[Array, Array]:
+    """Attention on the other groups from a small start and from zero, in the repeats that have both."""
+    return pairs(runs, lambda row: 1 - row.measured["attention"], {"scale": SMALL}, {"scale": 0.0})
