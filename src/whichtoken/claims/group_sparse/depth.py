@@ -45,12 +45,16 @@ FACTORED = AtMost(
     kind="our-threshold",
 )
 KEPT = AtLeast(
-    "depth.kept", 0.0, "attention on the relevant group minus that of the model of the theory on the same data"
+    "depth.kept",
+    0.0,
+    "attention on the relevant group minus that of the model of the theory on the same data",
+    regime="beyond-hypotheses",
 )
 BYPASSED = AtMost(
     "depth.bypassed",
     0.0,
     "attention on the relevant group minus that of the model of the theory on the same data, as accuracy does without it",
+    regime="beyond-hypotheses",
 )
 
 

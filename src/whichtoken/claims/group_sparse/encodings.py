@@ -27,8 +27,18 @@ from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 FAMILIES = ["sine", "one-hot-scaled", "random", "random-unit", "sin-cos", "none"]
 LEARNED = ["learned-random", "learned-one-hot"]
+AT_RIGHT_ANGLES = ("sine", "one-hot", "one-hot-scaled")
 
-SELECTS = AtLeast("encodings.selects", 0.5, "mean attention on the relevant group", kind="our-threshold")
+ORTHOGONAL = AtLeast(
+    "encodings.orthogonal", 0.5, "orthogonal encodings: mean attention on the relevant group", kind="our-threshold"
+)
+SELECTS = AtLeast(
+    "encodings.selects",
+    0.5,
+    "encodings that are not orthogonal: mean attention on the relevant group",
+    kind="our-threshold",
+    regime="beyond-hypotheses",
+)
 # uneven shares and W_11 each move the accuracy by up to 0.02 in pilots on other seeds; without the attention on the relevant
 # group 0.35 would be missing. More than a few samples near the boundary would be another mechanism
 ACCURACY = Equals(
@@ -95,9 +105,11 @@ class Encodings(Experiment[Point]):
 
     def judge(self, rows: Rows[Point]) -> Checks:
         encoded = list(group_by(rows_where(rows, lambda point: point.encoding != "none"), "encoding"))
-        yield from pool_if_any(SELECTS, (
-            SELECTS.part(encoding, encoding, runs.values("attention"), on=runs) for encoding, runs in encoded
-        ))  # fmt: skip
+        for criterion, orthogonal in ((ORTHOGONAL, True), (SELECTS, False)):
+            yield from pool_if_any(criterion, (
+                criterion.part(encoding, encoding, runs.values("attention"), on=runs)
+                for encoding, runs in encoded if (encoding in AT_RIGHT_ANGLES) is orthogonal
+            ))  # fmt: skip
         yield from pool_if_any(ACCURACY, (
             ACCURACY.part(encoding, encoding, _unexplained_accuracy(runs), on=runs) for encoding, runs in encoded
         ))  # fmt: skip

@@ -77,7 +77,7 @@ def _sampled_grids(groups: list[int], rates: list[float], seeds: int) -> tuple[G
 EXPONENTIAL = AtLeast(
     "learning-rate.exponential.{model}",
     1.5,
-    "{words}: log(1 - S) at the largest number of groups over that at half as many; 2 if 1 - S = exp(-Theta(D)), near 1 if it is a"
+    "{words}: log(1 - S) at the largest number of groups over that at half as many; 2 if 1 - S = exp(-Theta(D)), near 1 for a"
     " power of D",
     kind="paper-statement",
 )

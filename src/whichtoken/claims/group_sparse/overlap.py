@@ -34,7 +34,11 @@ CASES = ["one group", "two groups, one direction", "two groups, two directions"]
 SELECTED = 0.7  # mean attention from which on groups count as selected
 
 CORRELATED = AtLeast(
-    "overlap.correlated", SELECTED, "correlated groups: attention on the relevant group", kind="our-threshold"
+    "overlap.correlated",
+    SELECTED,
+    "correlated groups: attention on the relevant group",
+    kind="our-threshold",
+    regime="beyond-hypotheses",
 )
 SHARED_ACCURACY = AtLeast("overlap.shared-accuracy", 0.85, "shared variables: accuracy", kind="our-threshold")
 SHARED = AtLeast(
