@@ -273,10 +273,10 @@ def test_two_steps_by_automatic_differentiation():
     law = group_sparse.two_steps(groups=groups, lr=lr, sigma=sigma, encoding_norm2=scale**2)
     scores = scale**2 * W.detach()[dim:, dim:]
     gaps = scores[1] - scores[[0, 2, 3]]
-    # standard deviation over seeds: 0.6 % of the gap, 1 % of the other two
+    # standard deviation over six seeds: 0.3 % of the gap, 0.2 % of lr sigma, 0.6 % of the content
     assert float(gaps.mean()) == pytest.approx(law.gap, rel=0.02)
-    assert float(v.detach()[0]) == pytest.approx(law.alpha, abs=0.02 * lr * sigma)
-    assert float(W.detach()[0, 0]) == pytest.approx(law.content, rel=0.05)
+    assert float(v.detach()[0]) == pytest.approx(law.alpha, abs=0.01 * lr * sigma)
+    assert float(W.detach()[0, 0]) == pytest.approx(law.content, rel=0.03)
     assert float(v.detach()[dim:].abs().max()) < 1e-12
 
 

@@ -3,7 +3,7 @@
 Claim   Two updates from zero open a gap of (lr sigma)^2 (D + 1)^2/(8 pi D) between the scores: where lr times sigma is large
         enough that this stays, the attention on the other groups is exponentially small in D, with W_11 frozen and, for small
         sigma, with all blocks trained. Between those rates and the small ones, at which it falls as a power, selection fails.
-        Under sampling, the rates that give the exponential do not keep v_2 near zero.
+        On sampled batches the rates that give the exponential do so, with v_2 small in the end, in a third of the runs.
 Source  Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group-Sparse Classification (arXiv 2504.08638),
         Theorem 3.2: attention on the relevant group of at least 1 - exp(-Theta(D)). Its condition on the learning rate was not
         read; the law of two steps and the diagram are derived here.
@@ -36,7 +36,7 @@ from whichtoken.lab import Exact, Experiment, Grid, Measured, Predicted, Row, Ro
 RATES = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]  # of the diagram, lr times sigma
 LARGE = 4.0  # from here on the gap of two steps stays for every number of groups
 SAMPLED_RATES = [0.02, 0.1, 0.5, 2.0, 4.0, 8.0]
-EXPONENT = 1 / 3  # 1 - S below exp(-EXPONENT D) is drawn as exponential
+EXPONENT = 0.4  # 1 - S below exp(-EXPONENT D) counts as exponential
 STEADY = 0.1  # |v_2| over |v_1| up to which v_2 counts as small
 
 
@@ -92,7 +92,7 @@ LOST = AtLeast(
 BOTH = AtMost(
     "learning-rate.sampled",
     0.5,
-    "real model, batches of 1000, lr sigma of 2 or more: share of runs that end with 1 - S < exp(-D/3) and |v_2| below a tenth"
+    "real model, batches of 1000, lr sigma of 2 or more: share of runs that end with 1 - S < exp(-0.4 D) and |v_2| below a tenth"
     " of |v_1|",
     kind="our-threshold",
 )
@@ -110,7 +110,7 @@ class LearningRate(Experiment[Point]):
         ),
         "full": (
             *(grid for rate in (LARGE, 8.0) for grid in _theorem_grids("map", (8, 16, 32, 64, 128), rate, 1.0, seeds=1)),
-            Grid(method="map", groups=[8, 16, 32, 64, 128], rate=RATES, sigma=[0.25, 0.5, 1.0], steps=1000, seeds=1),
+            Grid(method="map", groups=[8, 16, 32, 64, 128], rate=RATES, sigma=[0.25, 0.5, 1.0], seeds=1),
             Grid(method="all-blocks", groups=[8, 16, 32], rate=RATES[:-2], sigma=[0.5, 1.0], seeds=1),
             Grid(method="all-blocks", groups=[8, 16, 32], rate=[LARGE, 8.0], sigma=1.0, seeds=1),
             Grid(method="all-blocks", groups=[8, 16, 32], rate=[LARGE, 8.0], sigma=0.5, steps=30, batch=8000, seeds=6),
@@ -177,18 +177,22 @@ class LearningRate(Experiment[Point]):
             yield BOTH(sampled.seed_means(_exponential_and_steady), on=sampled)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        # with 8 groups a power law looks like an exponential
+        maps = rows_where(rows, lambda point: point.sigma == 0.5 and point.groups > 8)
+        sampled = rows_where(rows, lambda point: point.steps > 2)
         panels = {
-            "Exact map, W_11 frozen": rows_where(rows, lambda point: point.method == "map" and point.sigma == 0.5),
-            "All blocks trained": rows_where(rows, lambda point: point.method == "all-blocks" and point.sigma == 0.5),
-            "Real model, mirrored batches": rows_where(
-                rows, lambda point: point.method == "mirrored" and point.steps > 2
-            ),
-            "Real model, plain batches": rows.where(method="plain"),
+            "Exact map, W_11 frozen": maps.where(method="map"),
+            "All blocks trained": maps.where(method="all-blocks"),
+            "Real model, mirrored batches": sampled.where(method="mirrored"),
+            "Real model, plain batches": sampled.where(method="plain"),
         }
         panels = {title: runs for title, runs in panels.items() if runs}
-        for axes, (title, runs) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        columns = 1 + (len(panels) > 1)
+        grid = figure.subplots(-(-len(panels) // columns), columns, squeeze=False).ravel()
+        for axes, (title, runs) in zip(grid, panels.items(), strict=False):
             _draw_phases(axes, runs)
             axes.set_title(title)
+        grid[-1].legend(loc="upper left", fontsize=8)
 
 
 def _exact_map(point: Point) -> Measured:
@@ -272,7 +276,7 @@ def _exponential_and_steady(row: Row[Point]) -> bool:
     return bool(_exponential(row) and row.measured["stray"] < STEADY)
 
 
-PHASES = ("exponential: 1 - S < exp(-D/3)", "selected: 1 - S < 1/2", "lost")
+PHASES = ("exponential: 1 - S < exp(-0.4 D)", "selected: 1 - S < 1/2", "lost")
 
 
 def _phase(runs: Rows[Point]) -> int:
@@ -291,7 +295,7 @@ def _draw_phases(axes: Axes, rows: Rows[Point]) -> None:
                 values.append(value)
     for label, mark, (rates, groups) in zip(PHASES, ("C0o", "C2s", "C3x"), places, strict=True):
         axes.plot(rates, groups, mark, ms=9, label=label)
-    sizes = np.unique(np.geomspace(6, 160, 40).astype(int))
+    sizes = np.unique(np.geomspace(12, 160, 40).astype(int))
     borders = []
     for size in sizes:
         for rate in np.geomspace(0.5, 16, 200):
@@ -302,4 +306,5 @@ def _draw_phases(axes: Axes, rows: Rows[Point]) -> None:
     axes.plot(borders, sizes, "k--", label="two steps: the gap stays to the right")
     axes.set(xscale="log", yscale="log", xlabel="learning rate times sigma", ylabel="groups D")
     axes.set_yticks([8, 16, 32, 64, 128], ["8", "16", "32", "64", "128"])
+    axes.set_xticks(sorted(set(rows.levels("rate"))), [f"{rate:g}" for rate in sorted(set(rows.levels("rate")))])
     axes.minorticks_off()
