@@ -24,7 +24,7 @@ SELECTS = AtLeast("finite-sample.selects", 0.7, "attention on the relevant group
 GENERALIZES = AtLeast("finite-sample.generalizes", 0.95, "test accuracy", kind="our-threshold")
 XAVIER = AtMost(
     "finite-sample.xavier",
-    0.7,
+    0.5,
     "sixteen samples per variable, standard (Xavier) start: attention on the relevant group",
     kind="our-threshold",
 )

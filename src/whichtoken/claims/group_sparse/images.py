@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, AtLeast, AtMost, Checks, Figure, group_by, pairs, rows_where
+from whichtoken.claims._checks import Array, AtLeast, AtMost, Checks, Figure, group_by, pairs
 from whichtoken.claims.group_sparse._training import first_point, pool_if_any
 from whichtoken.display.figures import quantity_bars
 from whichtoken.lab import Experiment, Grid, Measured, Rows
@@ -93,16 +93,13 @@ class Images(Experiment[Point]):
 
     def judge(self, rows: Rows[Point]) -> Checks:
         by_pictures = list(group_by(rows, "pictures"))
-        for criterion, measure, noises in (
-            (SELECTS, _times_uniform, ("fresh",)),
-            (ACCURACY, lambda runs: runs.values("accuracy") - runs.values("all_patches"), ("fresh",)),
-            (MEMORIZES, lambda runs: runs.values("train_accuracy") - runs.values("accuracy"), ("fixed",)),
-            (UNSELECTED, _fixed_over_fresh, ("fresh", "fixed")),
+        for criterion, measure, fields in (
+            (SELECTS, _times_uniform, {"noise": "fresh"}),
+            (ACCURACY, lambda runs: runs.values("accuracy") - runs.values("all_patches"), {"noise": "fresh"}),
+            (MEMORIZES, lambda runs: runs.values("train_accuracy") - runs.values("accuracy"), {"noise": "fixed"}),
+            (UNSELECTED, _fixed_over_fresh, {}),
         ):
-            parts = (
-                (name, rows_where(runs, lambda point, noises=noises: point.noise in noises))
-                for name, runs in by_pictures
-            )
+            parts = ((name, runs.where(**fields)) for name, runs in by_pictures)
             yield from pool_if_any(
                 criterion, (criterion.part(name, name, measure(runs), on=runs) for name, runs in parts if runs)
             )

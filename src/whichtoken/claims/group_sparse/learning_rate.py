@@ -113,8 +113,8 @@ class LearningRate(Experiment[Point]):
             Grid(method="map", groups=[8, 16, 32, 64, 128], rate=RATES, sigma=[0.25, 0.5, 1.0], seeds=1),
             Grid(method="all-blocks", groups=[8, 16, 32], rate=RATES[:-2], sigma=[0.5, 1.0], seeds=1),
             Grid(method="all-blocks", groups=[8, 16, 32], rate=[LARGE, 8.0], sigma=1.0, seeds=1),
-            Grid(method="all-blocks", groups=[8, 16, 32], rate=[LARGE, 8.0], sigma=0.5, steps=30, batch=8000, seeds=6),
-            Grid(method="mirrored", groups=[8, 16], steps=2, batch=20_000, seeds=6),
+            Grid(method="all-blocks", groups=[8, 16, 32], rate=[LARGE, 8.0], sigma=0.5, steps=30, batch=8000, seeds=12),
+            Grid(method="mirrored", groups=[8, 16], steps=2, batch=20_000, seeds=(6, 24)),
             *_sampled_grids([8], SAMPLED_RATES[:3], seeds=6),
             *_sampled_grids([16], SAMPLED_RATES[1:3], seeds=6),
             *_sampled_grids([8, 16], SAMPLED_RATES[3:], seeds=12),
@@ -163,7 +163,7 @@ class LearningRate(Experiment[Point]):
             for point, of_point in each_point(lost)
         ))  # fmt: skip
         two = rows_where(rows, lambda point: point.method == "mirrored" and point.steps == 2)
-        for criterion, name, relative in ((GAP, "gap", 0.1), (CONTENT, "content", 0.2)):
+        for criterion, name, relative in ((GAP, "gap", 0.05), (CONTENT, "content", 0.1)):
             yield from pool_if_any(criterion, (
                 criterion.part(f"D{groups}", f"{groups} groups, mirrored batch", runs.values(name),
                                on=runs, **as_predicted(runs, name, relative=relative))
@@ -288,13 +288,12 @@ def _phase(runs: Rows[Point]) -> int:
 def _draw_phases(axes: Axes, rows: Rows[Point]) -> None:
     from whichtoken.theory.group_sparse import two_steps
 
-    places: list[tuple[list[float], list[int]]] = [([], []) for _ in PHASES]
+    places: list[list[tuple[float, int]]] = [[] for _ in PHASES]
     for (rate, groups), runs in group_by(rows, "rate", "groups"):
         if runs:
-            for values, value in zip(places[_phase(runs)], (rate, groups), strict=True):
-                values.append(value)
-    for label, mark, (rates, groups) in zip(PHASES, ("C0o", "C2s", "C3x"), places, strict=True):
-        axes.plot(rates, groups, mark, ms=9, label=label)
+            places[_phase(runs)].append((rate, groups))
+    for label, mark, found in zip(PHASES, ("C0o", "C2s", "C3x"), places, strict=True):
+        axes.plot([rate for rate, _ in found], [groups for _, groups in found], mark, ms=9, label=label)
     sizes = np.unique(np.geomspace(12, 160, 40).astype(int))
     borders = []
     for size in sizes:

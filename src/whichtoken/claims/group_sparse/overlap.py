@@ -53,7 +53,7 @@ FAVORED = AtLeast(
 )
 MISLED = AtMost(
     "overlap.misled",
-    SELECTED,
+    0.5,
     "more than half of the variables shared: attention on the relevant group",
     kind="our-threshold",
 )
