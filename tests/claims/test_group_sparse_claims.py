@@ -1,12 +1,11 @@
 """The claims about group-sparse selection can fail: what they would say of other data, and brute force for their formulas."""
 
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from whichtoken.claims.group_sparse import attention_map, overlap, transfer
+from whichtoken.claims.group_sparse import learning_rate, overlap, transfer
 from whichtoken.claims.group_sparse._training import stratified_sample
 from whichtoken.datasets import GroupSparse
 from whichtoken.lab import Row, Rows
@@ -18,10 +17,14 @@ def rows_of(points_and_measurements):
     return Rows(Row(point, seed, "ok", "", found, 0.1, "0") for seed, point, found in points_and_measurements)
 
 
-@pytest.mark.parametrize(("leakage", "bend"), [(lambda D: np.exp(-0.4 * D), 1.0), (lambda D: D ** (-7 / 3), 0.55)])
-def test_the_bend_tells_an_exponential_from_a_power(leakage, bend):
-    rows = rows_of((0, SimpleNamespace(groups=D), {"leakage": leakage(D)}) for D in (4, 6, 8, 10))
-    assert attention_map._bend(rows) == pytest.approx(bend, abs=0.005)
+@pytest.mark.parametrize(
+    ("log_leakage", "state"), [(lambda D: -0.4 * D, "agrees"), (lambda D: -7 / 3 * np.log(D), "disagrees")]
+)
+def test_the_doubling_tells_an_exponential_from_a_power(log_leakage, state):
+    points = [learning_rate.Point(groups=D, sigma=1.0, rate=4.0, steps=round(D**3 / 4)) for D in (8, 16, 32)]
+    rows = rows_of((0, point, {"log_leakage": log_leakage(point.groups)}) for point in points)
+    checks = {check.code: check for check in learning_rate.LearningRate().judge(rows)}
+    assert checks["learning-rate.exponential.frozen"].settle(0.99).state == state
 
 
 def test_logistic_regression_would_fail_the_claims_about_transfer():
@@ -31,11 +34,12 @@ def test_logistic_regression_would_fail_the_claims_about_transfer():
         X, y = GroupSparse(16, 8, 0, rng.standard_normal(8), margin=0.3).sample(transfer.SIZES[-1], rng)
         mistakes = transfer._fewest_mistakes(X.reshape(len(X), -1), y)
         found.append((seed, transfer.Point(), {"mistakes": {"transferred": mistakes, "all-variables": mistakes}}))
-    claims = [*transfer._rate_checks(rows_of(found)), *transfer._size_checks(rows_of(found))]
-    states = {claim.code: claim.settle(0.99).state for claim in claims}
+    rows = rows_of(found)
+    states = {claim.code: claim.settle(0.99).state for claim in transfer._mistake_checks(rows, rows)}
     assert states["transfer.rate"] != "agrees"
-    assert states["transfer.level.D16.d8"] == "disagrees"
-    assert states["transfer.level.all-variables.D16.d8"] == "agrees"
+    assert states["transfer.regression"] != "disagrees"  # the same mistakes on both sides
+    assert states["transfer.level"] == "disagrees"
+    assert states["transfer.level.all-variables"] == "agrees"
 
 
 def test_a_ratio_of_measured_means_is_as_unsure_as_both_of_them():

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.claims._shared import Axes
+from whichtoken.claims._checks import Axes, Checks, Criterion
 from whichtoken.display.figures import legend
-from whichtoken.lab import Rows
+from whichtoken.lab import Check, Exact, Rows
+from whichtoken.lab.samples import Sample
 
 if TYPE_CHECKING:
     from whichtoken.datasets import GroupSparse
@@ -30,6 +31,23 @@ class LateState:
     loss: float
     alpha: float  # length of v_1
     leakage: float  # mean attention on the other groups
+
+
+def pool_if_any(criterion: Criterion, parts: Iterable[Check], **fields: Any) -> Checks:
+    """The pooled check of the parts; none where a preset or an override leaves no part."""
+    found = list(parts)
+    if found:
+        yield criterion.pool(found, **fields)
+
+
+def exact(runs: Rows[Any], name: str) -> Sample | list[float]:
+    """A quantity of the one run of a deterministic point; nothing if it failed."""
+    return Exact(runs[0].measured[name]) if runs else []
+
+
+def first_point(runs: Rows[Any]) -> Any:
+    """The point of these runs, which may all have failed."""
+    return (*runs, *runs.failed)[0].point
 
 
 def train_and_measure(

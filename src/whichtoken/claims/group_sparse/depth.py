@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._shared import Checks, Figure, above, below, checks, group_by
-from whichtoken.claims.group_sparse._training import TEST_SAMPLES, random_problem
+from whichtoken.claims._checks import Array, AtLeast, AtMost, Checks, Figure, group_by, hits, pairs, rows_where
+from whichtoken.claims.group_sparse._training import TEST_SAMPLES, pool_if_any, random_problem
 from whichtoken.display.figures import quantity_bars
-from whichtoken.lab import Experiment, Grid, Measured, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Rows, Share
 
 PARTS: dict[str, dict[str, Any]] = {
     "theory": {},
@@ -30,7 +30,29 @@ PARTS: dict[str, dict[str, Any]] = {
     "two layers, residual": {"layers": 2, "residual": True},
     "two layers, all": {"layers": 2, "residual": True, "layer_norm": True, "hidden": 32},
 }
-BYPASSED = ("residual", "two layers, residual")  # parts with which the model classifies without selection
+KEEPS = ("layer norm", "two layers")
+BYPASSES = ("residual", "network", "residual, layer norm, network", "two layers, residual", "two layers, all")
+SELECTED = 0.6  # attention from input to output from which on the group counts as selected
+
+ACCURACY = AtLeast("depth.accuracy", 0.9, "accuracy, whatever the mechanism", kind="our-threshold")
+SELECTS = AtLeast(
+    "depth.selects", SELECTED, "attention on the relevant group from input to output", kind="our-threshold"
+)
+FACTORED = AtLeast(
+    "depth.factored", 0.5, "keys and queries apart: share of runs that select the relevant group", kind="our-threshold"
+)
+KEPT = AtLeast(
+    "depth.kept",
+    0.0,
+    "attention on the relevant group minus that of the model of the theory on the same data",
+    regime="beyond-hypotheses",
+)
+BYPASSED = AtMost(
+    "depth.bypassed",
+    0.0,
+    "attention on the relevant group minus that of the model of the theory on the same data, as accuracy does without it",
+    regime="beyond-hypotheses",
+)
 
 
 @dataclass(frozen=True)
@@ -49,8 +71,11 @@ class Depth(Experiment[Point]):
     needs = "torch"
     spot = Point(groups=4, steps=50, batch=50)
     presets = {
-        "quick": (Grid(parts=["theory", "residual", "layer norm"], steps=300, seeds=(4, 8)),),
-        "full": (Grid(parts=list(PARTS), steps=1000, batch=150, seeds=(5, 10)),),
+        "quick": (Grid(parts=["theory", "residual", "layer norm"], steps=300, seeds=4),),
+        "full": (
+            Grid(parts=[parts for parts in PARTS if parts != "factored"], steps=1000, batch=150, seeds=(6, 12)),
+            Grid(parts="factored", steps=1000, batch=150, seeds=(10, 40)),  # each run ends in one of two ways
+        ),
     }
     method_fields = frozenset({"parts", "lr", "steps", "batch"})
 
@@ -78,18 +103,24 @@ class Depth(Experiment[Point]):
             }
 
     def judge(self, rows: Rows[Point]) -> Checks:
-        for parts, runs in group_by(rows, "parts"):
-            selection = ("selects", "attention on the relevant group from input to output", above(0.6))
-            if parts in BYPASSED:
-                sentence = "attention on the relevant group from input to output, as accuracy does without it"
-                selection = ("bypassed", sentence, below(0.7))
-            yield from checks(
-                "depth",
-                ("accuracy", "accuracy", above(0.9), runs.values("accuracy")),
-                (*selection, runs.values("rollout")),
-                where=_words(parts),
-                ending="." + parts.replace(", ", "-").replace(" ", "-"),
-            )
+        by_parts = list(group_by(rows, "parts"))
+        yield from pool_if_any(ACCURACY, (
+            ACCURACY.part(_label(parts), _words(parts), runs.values("accuracy"), on=runs) for parts, runs in by_parts
+        ))  # fmt: skip
+        yield from pool_if_any(SELECTS, (
+            SELECTS.part(_label(parts), _words(parts), runs.values("rollout"), on=runs)
+            for parts, runs in by_parts if parts in ("theory", *KEEPS)
+        ))  # fmt: skip
+        for criterion, chosen in ((KEPT, KEEPS), (BYPASSED, BYPASSES)):
+            yield from pool_if_any(criterion, (
+                criterion.part(_label(parts), _words(parts), _change(rows, parts),
+                               on=_beside_theory(rows, parts))
+                for parts, _ in by_parts if parts in chosen
+            ))  # fmt: skip
+        factored = rows.where(parts="factored")
+        if factored:
+            selected = hits(factored, lambda row: row.measured["rollout"] > SELECTED)
+            yield FACTORED(Share(selected), on=factored, counts_failed=True)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         quantity_bars(
@@ -108,3 +139,17 @@ class Depth(Experiment[Point]):
 
 def _words(parts: str) -> str:
     return "the model of the theory" if parts == "theory" else parts
+
+
+def _label(parts: str) -> str:
+    return parts.replace(", ", "-").replace(" ", "-")
+
+
+def _beside_theory(rows: Rows[Point], parts: str) -> Rows[Point]:
+    return rows_where(rows, lambda point: point.parts in (parts, "theory"))
+
+
+def _change(rows: Rows[Point], parts: str) -> Array:
+    """Attention with these parts minus that of the model of the theory, in the repeats that have both."""
+    changed, theory = pairs(rows, "rollout", {"parts": parts}, {"parts": "theory"})
+    return changed - theory

@@ -1,8 +1,8 @@
 """Selection survives a small random start and is lost from a large one.
 
-Claim   Started from zero, or from Xavier numbers scaled down, training selects the relevant group and v_2, the value on the
-        positions, stays small; started from Xavier numbers as they are, it classifies well by another mechanism, which
-        carries the value on the positions, and does not select.
+Claim   Started from zero, training selects the relevant group and v_2, the value on the positions, stays small. A tenth of
+        Xavier's numbers does the same with up to 8 groups and no longer with 16. Started from Xavier's numbers as they are, with
+        8 groups or more, it classifies well by another mechanism, which carries the value on the positions, and does not select.
 Source  Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group-Sparse Classification (arXiv 2504.08638) prove
         selection from zero; what a random start does is measured here.
 """
@@ -13,12 +13,51 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._shared import Checks, Figure, above, below, checks, group_by
-from whichtoken.claims.group_sparse._training import random_problem, train_and_measure
+from whichtoken.claims._checks import (
+    Array,
+    AtLeast,
+    AtMost,
+    Checks,
+    Equals,
+    Figure,
+    each_point,
+    group_by,
+    pairs,
+    rows_where,
+)
+from whichtoken.claims.group_sparse._training import pool_if_any, random_problem, train_and_measure
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 HALF = 0.5  # |v_2| over |v| up to which the value counts as read from the variables
 SELECTED = 0.7  # mean attention from which on a group counts as selected
+SMALL, XAVIER = 0.1, 1.0  # scales of a small and of a standard start; in between it depends on the run
+FEW, MANY = 8, 16  # groups up to which a small start is small enough, and for which it is not
+
+SELECTS = AtLeast(
+    "initialization.selects", SELECTED, "small start: mean attention on the relevant group", kind="our-threshold"
+)
+UNSELECTED = AtMost(
+    "initialization.unselected", SELECTED, "Xavier start: mean attention on the relevant group", kind="our-threshold"
+)
+ACCURACY = AtLeast("initialization.accuracy", 0.9, "accuracy, whatever the mechanism", kind="our-threshold")
+POSITION_VALUE = AtMost("initialization.position-value", HALF, "small start: |v_2| over |v|", kind="our-threshold")
+VALUE_MOVES = AtLeast(
+    "initialization.value-moves",
+    HALF,
+    "Xavier start: |v_2| over |v|, as the positions carry the value",
+    kind="our-threshold",
+)
+LAW = Equals(
+    "initialization.law",
+    1.0,
+    f"a tenth of Xavier, up to {FEW} groups: attention on the other groups over that from zero, on the same data",
+    tolerance=0.25,
+)
+MANY_GROUPS = AtMost(
+    "initialization.many-groups",
+    0.0,
+    f"a tenth of Xavier, {MANY} groups: attention on the relevant group minus that from zero, on the same data",
+)
 
 
 @dataclass(frozen=True)
@@ -38,10 +77,16 @@ class GroupInitialization(Experiment[Point]):
     spot = Point(groups=4, scale=1.0, steps=50, batch=50)
     presets = {
         "quick": (
-            Grid(scale=[0.0, 0.1], seeds=(4, 16)),
-            Grid(scale=1.0, seeds=10),  # large starts end in one of two ways
+            Grid(scale=[0.0, 0.1], seeds=6),
+            Grid(scale=1.0, seeds=6),
         ),
-        "full": (Grid(scale=[0.0, 0.03, 0.1, 0.3, 1.0], lr=0.02, steps=1500, batch=200, seeds=(6, 24)),),
+        "full": (
+            Grid(scale=[0.0, 0.03, 0.1, 0.3, 1.0], lr=0.02, steps=1500, batch=200, seeds=(6, 24)),
+            # the law in the number of groups
+            Grid(groups=4, scale=[0.0, 0.1, 1.0], lr=0.08, steps=400, batch=200, seeds=6),
+            Grid(groups=16, scale=[0.0, 0.1], lr=0.01, steps=1200, batch=100, seeds=(6, 12)),
+            Grid(groups=16, scale=1.0, lr=0.01, steps=1200, batch=100, seeds=6),
+        ),
     }
     method_fields = frozenset({"scale", "lr", "steps", "batch"})
 
@@ -55,21 +100,31 @@ class GroupInitialization(Experiment[Point]):
         return train_and_measure(model, data, fresh_batches(data, point.batch, rng), point.steps, point.lr, rng)
 
     def judge(self, rows: Rows[Point]) -> Checks:
-        for scale, runs in group_by(rows, "scale"):
-            variables, positions = runs.values("value_norm"), runs.values("position_value_norm")
-            value = ("|v_2| over |v|, zero in theory from zero", below(HALF))
-            if scale >= 1:
-                value = ("|v_2| over |v|, as the positions carry the value", above(HALF))
-            yield from checks(
-                "initialization",
-                ("selects", "mean attention on the relevant group", above(SELECTED), runs.values("attention")),
-                ("accuracy", "accuracy, whatever the mechanism", above(0.9), runs.values("accuracy")),
-                ("position-value", *value, positions / np.hypot(variables, positions)),
-                where="zero" if scale == 0 else f"Xavier x {scale:g}",
-                ending=f".{scale:g}",
+        small = rows_where(rows, lambda point: point.scale <= (SMALL if point.groups <= FEW else 0.0))
+        standard = rows_where(rows, lambda point: point.scale >= XAVIER and point.groups >= FEW)
+        for criterion, runs, measure in (
+            (SELECTS, small, lambda runs: runs.values("attention")),
+            (UNSELECTED, standard, lambda runs: runs.values("attention")),
+            (ACCURACY, rows, lambda runs: runs.values("accuracy")),
+            (POSITION_VALUE, small, _position_share),
+            (VALUE_MOVES, standard, _position_share),
+        ):
+            parts = (
+                criterion.part(_label(point), _words(point), measure(of_point), on=of_point)
+                for point, of_point in each_point(runs)
             )
+            yield from pool_if_any(criterion, parts)
+        started = rows_where(rows, lambda point: point.scale in (0.0, SMALL))
+        yield from pool_if_any(LAW, (
+            LAW.part(f"D{groups}", f"{groups} groups", np.divide(*_other_attention(of_size)), on=of_size)
+            for groups, of_size in group_by(rows_where(started, lambda point: point.groups <= FEW), "groups")
+        ))  # fmt: skip
+        many = started.where(groups=MANY)
+        if many:
+            yield MANY_GROUPS(-np.subtract(*_other_attention(many)), on=many)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        rows = rows.where(groups=8)
         scales = rows.levels("scale")
         places = [scales.index(row.point.scale) + 0.08 * (row.seed % 5 - 2) for row in rows]
         left, right = figure.subplots(1, 2)
@@ -86,3 +141,22 @@ class GroupInitialization(Experiment[Point]):
             axes.set(xlabel="scale of the start", ylim=(0, None))
             axes.set_xticks(range(len(scales)), [f"{scale:g}" for scale in scales])
             axes.legend()
+
+
+def _label(point: Point) -> str:
+    return f"{point.scale:g}" + ("" if point.groups == 8 else f".D{point.groups}")
+
+
+def _words(point: Point) -> str:
+    return f"{point.groups} groups, " + ("zero" if point.scale == 0 else f"Xavier x {point.scale:g}")
+
+
+def _position_share(runs: Rows[Point]) -> Array:
+    """|v_2| over |v|."""
+    positions = runs.values("position_value_norm")
+    return np.asarray(positions / np.hypot(runs.values("value_norm"), positions))
+
+
+def _other_attention(runs: Rows[Point]) -> tuple[Array, Array]:
+    """Attention on the other groups from a small start and from zero, in the repeats that have both."""
+    return pairs(runs, lambda row: 1 - row.measured["attention"], {"scale": SMALL}, {"scale": 0.0})

@@ -16,15 +16,51 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._shared import Checks, Entry, Figure, above, below, check, checks, group_by, near
-from whichtoken.claims.group_sparse._training import TEST_SAMPLES, measure_selection, train_on_fresh_batches
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, Figure, group_by, rows_where
+from whichtoken.claims.group_sparse._training import (
+    TEST_SAMPLES,
+    first_point,
+    measure_selection,
+    pool_if_any,
+    train_on_fresh_batches,
+)
 from whichtoken.display.figures import quantity_bars
-from whichtoken.lab import Experiment, Grid, Measured, Rows, Share
+from whichtoken.lab import Experiment, Grid, Measured, Rows, Share, pooled
 
 if TYPE_CHECKING:
     from whichtoken.datasets import GroupSparse
 
 CASES = ["one group", "two groups, one direction", "two groups, two directions"]
+SELECTED = 0.7  # mean attention from which on groups count as selected
+
+CORRELATED = AtLeast(
+    "overlap.correlated",
+    SELECTED,
+    "correlated groups: attention on the relevant group",
+    kind="our-threshold",
+    regime="beyond-hypotheses",
+)
+SHARED_ACCURACY = AtLeast("overlap.shared-accuracy", 0.85, "shared variables: accuracy", kind="our-threshold")
+SHARED = AtLeast(
+    "overlap.shared",
+    0.5,
+    "at most half of the variables shared: attention on the relevant group in the runs whose first steps favor it",
+    kind="our-threshold",
+)
+# so that the check before is not about a few lucky runs
+FAVORED = AtLeast(
+    "overlap.shared-favored", 0.2, "share of the runs whose first steps favor the relevant group", kind="our-threshold"
+)
+MISLED = AtMost(
+    "overlap.misled",
+    0.5,
+    "more than half of the variables shared: attention on the relevant group",
+    kind="our-threshold",
+)
+EVEN_SPLIT = Equals("overlap.even-split", 0.5, "share of the group with more attention", tolerance=0.05)
+BOTH_SELECTED = AtLeast("overlap.both-selected", SELECTED, "attention on the two relevant groups")
+ROUTING = AtLeast("overlap.routing", 0.75, "accuracy, at most 0.75 by selection alone")
+VALUE_MOVES = AtLeast("overlap.value-moves", 0.5, "|v_2| over |v_1|")
 
 
 @dataclass(frozen=True)
@@ -48,7 +84,7 @@ class Overlap(Experiment[Point]):
         "quick": (
             Grid(case=CASES, steps=400, seeds=4),
             Grid(correlation=0.7, steps=400, seeds=4),
-            Grid(shared=2, steps=300, seeds=24),
+            Grid(shared=2, steps=300, seeds=12),
         ),
         "full": (
             Grid(shared=[1, 2, 3], seeds=(16, 32)),
@@ -76,24 +112,27 @@ class Overlap(Experiment[Point]):
 
     def judge(self, rows: Rows[Point]) -> Checks:
         one, same, different = (rows.where(case=case) for case in CASES)
-        for correlation, runs in group_by(one.where(shared=0), "correlation"):
-            sentence = f"one group, correlation {correlation:g}: attention on the relevant group"
-            yield check(f"overlap.correlated.{correlation:g}", sentence, above(0.7), runs.values("attention"))
-        for shared in filter(None, one.levels("shared")):
-            yield from _sharing_checks(one.where(shared=shared), shared)
-        yield from checks(
-            "overlap",
-            ("even-split", "share of the group with more attention", near(0.5, within=0.05), same.values("larger_share")),
-            ("both-selected", "attention on the two relevant groups", above(0.7), same.values("relevant_attention")),
-            where=CASES[1],
-        )  # fmt: skip
-        yield from checks(
-            "overlap",
-            ("routing", "accuracy, at most 0.75 by selection alone", above(0.75), different.values("accuracy")),
-            ("value-moves", "|v_2| over |v_1|",
-             above(0.5), different.values("position_value_norm") / different.values("value_norm")),
-            where=CASES[2],
-        )  # fmt: skip
+        yield from pool_if_any(CORRELATED, (
+            CORRELATED.part(f"{correlation:g}", f"correlation {correlation:g}", runs.values("attention"), on=runs)
+            for correlation, runs in group_by(one.where(shared=0), "correlation")
+        ))  # fmt: skip
+        yield from _sharing_checks(rows_where(one, lambda point: point.shared > 0))
+        if same:
+            yield pooled(
+                "overlap.one-direction",
+                "two groups of one direction: attention is on both, evenly",
+                [
+                    EVEN_SPLIT(same.values("larger_share"), on=same),
+                    BOTH_SELECTED(same.values("relevant_attention"), on=same),
+                ],
+            )
+        if different:
+            moved = different.values("position_value_norm") / different.values("value_norm")
+            yield pooled(
+                "overlap.two-directions",
+                "two groups of two directions: the value moves to the positions, and routing beats selection",
+                [ROUTING(different.values("accuracy"), on=different), VALUE_MOVES(moved, on=different)],
+            )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         quantity_bars(
@@ -119,20 +158,20 @@ def _favored_group(data: GroupSparse) -> int:
     return int(np.argmax(covariances @ covariances.sum(axis=0)))
 
 
-def _sharing_checks(runs: Rows[Point], shared: int) -> Checks:
-    attention, favored = runs.values("attention"), runs.values("favoured").astype(bool)
-    entries: list[Entry] = [("shared-accuracy", "accuracy", above(0.85), runs.values("accuracy"))]
-    if shared > runs[0].point.group_dim // 2:
-        entries += [("shared", "attention on the relevant group, no longer selected", below(0.5), attention)]
-    else:
-        entries += [
-            ("shared", "attention on the relevant group in the runs whose first steps favor it",
-             above(0.5), attention[favored]),
-            # so that the check before is not about a few lucky runs
-            ("shared-favored", "share of the runs whose first steps favor the relevant group", above(0.2), Share(favored)),
-        ]  # fmt: skip
-    where = f"one group, {shared} of {runs[0].point.group_dim} variables shared with each neighbor"
-    yield from checks("overlap", *entries, where=where, ending=f".{shared}")
+def _sharing_checks(rows: Rows[Point]) -> Checks:
+    by_number = list(group_by(rows, "shared"))
+    few = [(shared, runs) for shared, runs in by_number if 2 * shared <= first_point(runs).group_dim]
+    for criterion, groups, measure in (
+        (SHARED_ACCURACY, by_number, lambda runs: runs.values("accuracy")),
+        (SHARED, few, lambda runs: runs.values("attention")[runs.values("favoured").astype(bool)]),
+        (FAVORED, few, lambda runs: Share(runs.values("favoured"))),
+        (MISLED, [item for item in by_number if item not in few], lambda runs: runs.values("attention")),
+    ):
+        yield from pool_if_any(criterion, (
+            criterion.part(f"{shared}", f"{shared} of {first_point(runs).group_dim} variables shared with each neighbor",
+                           measure(runs), on=runs)
+            for shared, runs in groups if runs
+        ))  # fmt: skip
 
 
 def _name(point: Point) -> str:

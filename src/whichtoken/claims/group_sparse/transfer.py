@@ -9,13 +9,14 @@ Source  Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.claims._shared import Array, Axes, Checks, Figure, above, below, check, checks, group_by
-from whichtoken.claims.group_sparse._training import TEST_SAMPLES, random_problem
+from whichtoken.claims._checks import Array, AtLeast, AtMost, Axes, Checks, Figure, group_by, rows_where
+from whichtoken.claims.group_sparse._training import TEST_SAMPLES, pool_if_any, random_problem
 from whichtoken.display.figures import band, level_ticks
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
@@ -34,6 +35,56 @@ SIZES = (25, 50, 100, 200, 400, 800)
 EARLY = 100  # samples after which mistakes count as late
 # step sizes of online logistic regression on all variables, of which every run gets its best
 RATES = (0.01, 0.03, 0.1, 0.3)
+# a running error of order log^2(n)/n lets the mistakes grow as log^2(n) and no faster
+LATE_MISTAKES = float((np.log(SIZES[-1]) / np.log(EARLY)) ** 2 - 1)
+GROWTH = (8 + 32) / (8 + 8)
+
+ADVANTAGE = AtMost(
+    "transfer.advantage",
+    1.0,
+    "kept attention: error after 100 samples over that of logistic regression on all variables",
+    kind="paper-statement",
+)
+RATE = AtMost(
+    "transfer.rate",
+    LATE_MISTAKES,
+    f"kept attention, online descent: mistakes from sample {EARLY} to {SIZES[-1]} over those before; at most this if the running"
+    " error falls as log^2(n)/n",
+    kind="paper-statement",
+)
+GROUPS = AtMost(
+    "transfer.growth.groups",
+    GROWTH,
+    "kept attention: mistakes at D = 32 over those at D = 8, d = 8; d + D grows 2.5 times, the number of variables 4 times",
+    kind="paper-statement",
+)
+WORSE = AtLeast(
+    "transfer.regression",
+    0.0,
+    "online logistic regression on all variables, best of 4 step sizes, minus the kept attention",
+)
+LEVEL = AtMost(
+    "transfer.level", 1.0, f"kept attention: mistakes in {SIZES[-1]} samples over d + D", kind="our-threshold"
+)
+REGRESSION_LEVEL = AtLeast(
+    "transfer.level.all-variables",
+    1.0,
+    f"regression on all variables: mistakes in {SIZES[-1]} samples over d + D",
+    kind="our-threshold",
+)
+KEPT = AtMost(
+    "transfer.attention-kept",
+    0.01,
+    "largest change of the error when the attention is trained along, n up to 400",
+    kind="our-threshold",
+)
+NEGATIVE = AtLeast(
+    "transfer.negative",
+    0.3,
+    "error after 400 samples of a task on another group",
+    kind="our-threshold",
+    regime="beyond-hypotheses",
+)
 
 
 @dataclass(frozen=True)
@@ -53,12 +104,13 @@ class Transfer(Experiment[Point]):
     needs = "torch"
     spot = Point(groups=4, group_dim=4, pretraining=1.0, batch=50)
     presets = {
-        "quick": (Grid(seeds=10), Grid(same_group=False, seeds=3)),
+        "quick": (Grid(seeds=6), Grid(same_group=False, seeds=3)),
         "full": (
             Grid(pretraining=15.0, seeds=(8, 16)),
             Grid(same_group=False, pretraining=15.0, seeds=4),
-            Grid(groups=[8, 32], seeds=6),  # with 32 groups half a minute a run
-            Grid(group_dim=[4, 16], pretraining=15.0, seeds=4),
+            Grid(groups=8, seeds=(8, 16)),
+            Grid(groups=32, seeds=6),
+            Grid(group_dim=[4, 16], pretraining=15.0, seeds=6),
         ),
     }
     method_fields = frozenset({"pretraining", "pretraining_lr", "batch"})
@@ -91,21 +143,13 @@ class Transfer(Experiment[Point]):
 
     def judge(self, rows: Rows[Point]) -> Checks:
         standard = rows.where(groups=16, group_dim=8, same_group=True, margin=0.3)
-        yield check(
-            "transfer.advantage",
-            "error after 100 samples over that of logistic regression on all variables",
-            below(0.2),
-            _errors(standard, "transferred", 100) / _errors(standard, "all-variables", 100),
-        )
-        yield from _rate_checks(standard)
-        yield from checks(
-            "transfer",
-            ("attention-kept", "largest change of the error when the attention is trained along, n up to 400",
-             below(0.01), standard.values("trained_attention_difference")),
-            ("negative", "error after 400 samples of a task on another group",
-             above(0.3), _errors(rows.where(same_group=False), "transferred", 400)),
-        )  # fmt: skip
-        yield from _size_checks(rows.where(same_group=True, margin=0.3))
+        ratio = _errors(standard, "transferred", 100) / _errors(standard, "all-variables", 100)
+        yield ADVANTAGE(ratio, on=standard)
+        yield KEPT(standard.values("trained_attention_difference"), on=standard)
+        other = rows.where(same_group=False)
+        if other:
+            yield NEGATIVE(_errors(other, "transferred", 400), on=other)
+        yield from _mistake_checks(rows.where(same_group=True, margin=0.3), standard)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2, sharey=True)
@@ -204,50 +248,41 @@ def _ratio_of_means(above: Array, below: Array) -> Array:
     return np.asarray(ratio + (above - above.mean() - ratio * (below - below.mean())) / base)
 
 
-def _rate_checks(rows: Rows[Point]) -> Checks:
-    """A running error of order log^2(n)/n lets the mistakes grow as log^2(n) and no faster.
+def _mistake_checks(rows: Rows[Point], standard: Rows[Point]) -> Checks:
+    """Mistakes against their order in the theorem: (d + D) log^2(n), at every size.
 
     Those of all runs count together, also where one has none: no run's share is clipped.
     """
-    bound = float((np.log(SIZES[-1]) / np.log(EARLY)) ** 2 - 1)
-    early = {method: _mistakes(rows, method, EARLY) for method in ONLINE}
-    new = {
-        method: _ratio_of_means(_mistakes(rows, method, SIZES[-1]) - early[method], early[method]) for method in ONLINE
-    }
-    what = f"mistakes from sample {EARLY} to {SIZES[-1]} over those before"
-    yield from checks(
-        "transfer",
-        ("rate", f"kept attention, online descent: {what}; at most this if the running error falls as log^2(n)/n",
-         below(bound), new["transferred"]),
-        ("rate.all-variables", f"online logistic regression on all variables, best of {len(RATES)} step sizes: {what}",
-         above(bound), new["all-variables"]),
-    )  # fmt: skip
+    late = {method: _late_mistakes(standard, method) for method in ONLINE}
+    yield RATE(late["transferred"], on=standard)
+    worse = [WORSE.part("rate", "late mistakes over early ones", _difference(late), on=standard)]
+    sizes = rows_where(rows, lambda point: point.group_dim == 8 and point.groups in (8, 32))
+    growth = {method: _growth(sizes, method) for method in ONLINE}
+    if len(growth["transferred"]):
+        yield GROUPS(growth["transferred"], on=sizes)
+        worse += [WORSE.part("growth", "growth of the mistakes from 8 to 32 groups", _difference(growth), on=sizes)]
+    yield WORSE.pool(worse)
+    for criterion, method in ((LEVEL, "transferred"), (REGRESSION_LEVEL, "all-variables")):
+        yield from pool_if_any(criterion, (
+            criterion.part(f"D{groups}.d{dim}", f"D = {groups}, d = {dim}", _mistakes(runs, method, SIZES[-1]) / (groups + dim),
+                           on=runs)
+            for (groups, dim), runs in group_by(rows, "groups", "group_dim")
+        ))  # fmt: skip
 
 
-def _size_checks(rows: Rows[Point]) -> Checks:
-    """Mistakes against d + D, their order in the theorem without its logarithms and margin, at every size."""
-    for (groups, dim), runs in group_by(rows, "groups", "group_dim"):
-        kept, every = (_mistakes(runs, name, SIZES[-1]) / (groups + dim) for name in ONLINE)
-        what = f"D = {groups}, d = {dim}: mistakes in {SIZES[-1]} samples over d + D"
-        yield from checks(
-            "transfer.level",
-            (f"D{groups}.d{dim}", f"kept attention, {what}", below(1.0), kept),
-            (f"all-variables.D{groups}.d{dim}", f"regression on all variables, {what}", above(1.0), every),
-        )
-    few, many = (rows.where(group_dim=8, groups=groups) for groups in (8, 32))
-    repeats = min(len(many), len(few))
-    if not repeats:
-        return
-    kept, every = (
-        _ratio_of_means(*(_mistakes(some, method, SIZES[-1])[:repeats] for some in (many, few))) for method in ONLINE
-    )
-    what = "mistakes at D = 32 over those at D = 8, d = 8; d + D grows 2.5 times, the number of variables 4 times"
-    bound = (8 + 32) / (8 + 8)
-    yield from checks(
-        "transfer.growth",
-        ("groups", f"kept attention: {what}", below(bound), kept),
-        ("all-variables", f"regression on all variables: {what}", above(bound), every),
-    )
+def _difference(found: Mapping[str, Array]) -> Array:
+    return found["all-variables"] - found["transferred"]
+
+
+def _late_mistakes(rows: Rows[Point], method: str) -> Array:
+    early = _mistakes(rows, method, EARLY)
+    return _ratio_of_means(_mistakes(rows, method, SIZES[-1]) - early, early)
+
+
+def _growth(rows: Rows[Point], method: str) -> Array:
+    few, many = (_mistakes(rows.where(groups=groups), method, SIZES[-1]) for groups in (8, 32))
+    repeats = min(len(few), len(many))
+    return _ratio_of_means(many[:repeats], few[:repeats])
 
 
 def _draw_errors(rows: Rows[Point], axes: Axes, title: str) -> None:

@@ -153,6 +153,38 @@ class FirstUpdate(Shown):
     accuracy: float
 
 
+@dataclass(frozen=True)
+class TwoSteps(Shown):
+    """The model after two updates from zero, no block of W frozen.
+
+    Attributes
+    ----------
+    alpha : float
+        Length of v_1 along v*; negative where the second update overshoots.
+    gap : float
+        Score that the positions give to the relevant group, minus that of any other.
+    content : float
+        W_11 along v*: two groups with u_i and u_j along v* get the score content u_i u_j beside that of their positions.
+    next_fall : float
+        The most that the third update takes from the gap, without W_11; 0 unless alpha is negative.
+    leakage : float
+        Attention on the irrelevant groups, without W_11.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import two_steps
+    >>> state = two_steps(groups=32, lr=8.0, sigma=0.5)
+    >>> round(state.gap, 2), state.alpha < 0, state.next_fall < 1e-5  # it overshoots, but the attention stays where it is
+    (21.67, True, True)
+    """
+
+    alpha: float
+    gap: float
+    content: float
+    next_fall: float
+    leakage: float
+
+
 def leakage(gap: Array, groups: int) -> Array:
     """Attention on the irrelevant groups, without the cancellation of 1 - s."""
     decay = np.exp(-np.abs(gap))  # one form would overflow on one side
@@ -206,8 +238,8 @@ def population_map(
     )
     loss, alpha, gap, curvature = fine
     lost = leakage(gap, groups)
-    odds = np.sqrt(groups - 1) * (1 - lost) / lost
-    accuracy = 0.5 + np.sign(alpha) * np.arctan(odds) / np.pi
+    # the angle, not the odds: a gap beyond 745 leaves nothing to divide by
+    accuracy = 0.5 + np.sign(alpha) * np.arctan2(np.sqrt(groups - 1) * (1 - lost), lost) / np.pi
     error = float(_relative_difference(fine[:3], coarse[:3]))
     return PopulationTrajectory(groups, loss, alpha, gap, 1 - lost, accuracy, curvature, error)
 
@@ -238,6 +270,64 @@ def first_update(*, groups: int, lr: float, sigma: float = 1.0) -> FirstUpdate:
     problem = Problem.check(groups, sigma, None)
     accuracy = 0.5 + math.atan(1 / math.sqrt(problem.groups - 1)) / math.pi
     return FirstUpdate(alpha=check_positive("lr", lr) * sigma * INVERSE_SQRT_2PI, gap=0.0, accuracy=accuracy)
+
+
+def two_steps(*, groups: int, lr: float, sigma: float = 1.0, encoding_norm2: float | None = None) -> TwoSteps:
+    r"""State after two updates, in closed form: how a large constant learning rate makes the leakage exponentially small in D.
+
+    The first update leaves W = 0 and v_1 = lr sigma v*/sqrt(2 pi) = alpha_1 v*. In the second, attention is uniform and
+    f = alpha_1 (u_1 + ... + u_D) with u_i = <v*, x_i>. Write g y = (y - tanh(f/2))/2, where g = sigmoid(-y f). As f is
+    symmetric in the groups, E[tanh(f/2) (u_* - u_j)] = 0, so the gap moves by exactly
+
+        lr c^2 (alpha_1/D) E[g y (u_* - u_j)] = lr c^2 (alpha_1/D) E|u_*|/2 = (lr sigma c)^2/(2 pi D),
+
+    (lr sigma)^2 (D + 1)^2/(8 pi D) with sine encodings: linear in D at a constant lr sigma, hence
+    1 - s = exp(-(lr sigma)^2 D/(8 pi) + O(log D)). The sum of the u_i has standard deviation sigma sqrt(D), so with
+    R = alpha_1 sigma sqrt(D) and pull(R) = E[H sigmoid(-R H)], H half-normal, t = E[tanh(f/2) sum_i u_i]/2 is
+    sigma sqrt(D) (1/sqrt(2 pi) - pull(R)), and
+
+        alpha_2 = alpha_1 + lr (sigma/sqrt(2 pi) - t),
+        content = lr alpha_1 sigma^2 (sigma (1 - 1/D)^2/sqrt(2 pi) - (1 - 1/D) t),
+
+    the latter because the mean of the u_i is independent of their spread about it. For large R the score of the content is
+    of size sigma^2 |content| = 4 sigma^4/sqrt(D) gaps: W_11 is negligible for sigma^4 far below sqrt(D)/4 only. From
+    then on the gap moves by lr c^2 alpha D/(D - 1) s (1 - s) E[g y (u_* - u_j)] an update, where the expectation is at most
+    sigma sqrt(2/pi) while alpha < 0: a gap far above log D stays, however far alpha overshoots.
+
+    Parameters
+    ----------
+    groups : int
+        D >= 2.
+    lr : float
+        Learning rate of W and v.
+    sigma : float, default=1.0
+        Standard deviation of the variables.
+    encoding_norm2 : float, optional
+        c = |p_j|^2 of the orthogonal encodings; (groups + 1)/2, that of sine encodings, by default.
+
+    Returns
+    -------
+    TwoSteps
+        Value vector, gap and content score, and what the next update can do to the gap.
+
+    Examples
+    --------
+    >>> from whichtoken.theory.group_sparse import population_map, two_steps
+    >>> path = population_map(groups=16, lr=4.0, steps=2)
+    >>> round(two_steps(groups=16, lr=4.0).gap, 6) == round(float(path.gap[2]), 6)
+    True
+    """
+    c = Problem.check(groups, sigma, encoding_norm2).encoding_norm2
+    first = first_update(groups=groups, lr=lr, sigma=sigma).alpha
+    root, others = math.sqrt(groups), 1 - 1 / groups
+    _, pull, _ = half_normal_moments(first * sigma * root, *quadrature_rule(NODES))
+    saturated = sigma * root * (INVERSE_SQRT_2PI - pull)
+    alpha = first + lr * (sigma * INVERSE_SQRT_2PI - saturated)
+    gap = (lr * sigma * c) ** 2 / (2 * math.pi * groups)
+    content = lr * first * sigma**2 * (sigma * others**2 * INVERSE_SQRT_2PI - others * saturated)
+    lost = float(leakage(np.array(gap), groups))
+    fall = lr * c**2 / others * max(-alpha, 0.0) * (1 - lost) * lost * 2 * sigma * INVERSE_SQRT_2PI
+    return TwoSteps(alpha, gap, content, fall, lost)
 
 
 def steps_to_select(

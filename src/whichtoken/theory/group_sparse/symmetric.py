@@ -48,6 +48,8 @@ class SymmetricTrajectory(Shown):
         Smallest over the samples of the step.
     accuracy : array
         Share of right labels.
+    leakage : array
+        Mean weight on the other groups, 1 - attention to full relative precision.
 
     Examples
     --------
@@ -67,6 +69,7 @@ class SymmetricTrajectory(Shown):
     attention: Array
     min_attention: Array
     accuracy: Array
+    leakage: Array
 
 
 def symmetric_map(
@@ -113,17 +116,17 @@ def symmetric_map(
     for name, value, least in (("group_dim", group_dim, 1), ("steps", steps, 0), ("samples", samples, 1)):
         check_integer(name, value, least)
     rates = lr * np.array([1.0, 1.0, 1.0 / max(group_dim - 1, 1)] + [problem.encoding_norm2**2] * 5)
-    states, seen = np.zeros((steps + 1, 8)), np.empty((steps + 1, 5))
+    states, seen = np.zeros((steps + 1, 8)), np.empty((steps + 1, 6))
     for t in range(steps + 1):
         X = sigma * rng.standard_normal((samples, groups, group_dim))
         drift = np.zeros(8)
         _accumulate(X, states[t], drift, seen[t])
         if t < steps:
             states[t + 1] = states[t] + rates * drift
-    loss, loss_error, attention, min_attention, accuracy = seen.T
+    loss, loss_error, attention, min_attention, accuracy, leakage = seen.T
     alpha, along, across = states.T[:3]
     return SymmetricTrajectory(
-        loss, loss_error, alpha, along, across, states[:, 3:], attention, min_attention, accuracy
+        loss, loss_error, alpha, along, across, states[:, 3:], attention, min_attention, accuracy, leakage
     )
 
 
@@ -132,7 +135,7 @@ def _accumulate(X: Array, state: Array, drift: Array, seen: Array) -> None:
     """Sample means of the drift of (alpha, along, across, five scores) and of what is seen on the way.
 
     Group 0 is the relevant one and coordinate 0 of a group lies along v*. `seen` becomes loss, its standard error, mean
-    and smallest attention on group 0, accuracy.
+    and smallest attention on group 0, accuracy, mean attention on the other groups.
     """
     samples, groups, _ = X.shape
     orbit = _orbits(groups)
@@ -153,6 +156,7 @@ def _accumulate(X: Array, state: Array, drift: Array, seen: Array) -> None:
         seen[2] += weights[:, 0].mean() / samples
         seen[3] = min(seen[3], weights[:, 0].min())
         seen[4] += (margin > 0) / samples
+        seen[5] += weights[:, 1:].sum() / groups / samples
         pull = np.sign(u[0]) * (decay if margin > 0 else 1.0) / (1.0 + decay) / samples
         drift[0] += pull * output
         for j in range(groups):

@@ -1,0 +1,309 @@
+"""A large constant learning rate makes the attention on the other groups exponentially small.
+
+Claim   Two updates from zero open a gap of (lr sigma)^2 (D + 1)^2/(8 pi D) between the scores: where lr times sigma is large
+        enough that this stays, the attention on the other groups is exponentially small in D, with W_11 frozen and, for small
+        sigma, with all blocks trained. Between those rates and the small ones, at which it falls as a power, selection fails.
+        On sampled batches the rates that give the exponential do so, with v_2 small in the end, in a third of the runs.
+Source  Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group-Sparse Classification (arXiv 2504.08638),
+        Theorem 3.2: attention on the relevant group of at least 1 - exp(-Theta(D)). Its condition on the learning rate was not
+        read; the law of two steps and the diagram are derived here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from whichtoken.claims._checks import (
+    AtLeast,
+    AtMost,
+    Axes,
+    Checks,
+    Equals,
+    Figure,
+    Predictions,
+    as_predicted,
+    each_point,
+    group_by,
+    rows_where,
+)
+from whichtoken.claims.group_sparse._training import TEST_SAMPLES, exact, pool_if_any, random_problem
+from whichtoken.lab import Exact, Experiment, Grid, Measured, Predicted, Row, Rows
+
+RATES = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]  # of the diagram, lr times sigma
+LARGE = 4.0  # from here on the gap of two steps stays for every number of groups
+SAMPLED_RATES = [0.02, 0.1, 0.5, 2.0, 4.0, 8.0]
+EXPONENT = 0.4  # 1 - S below exp(-EXPONENT D) counts as exponential
+STEADY = 0.1  # |v_2| over |v_1| up to which v_2 counts as small
+
+
+@dataclass(frozen=True)
+class Point:
+    groups: int = 16
+    group_dim: int = 4
+    sigma: float = 0.5
+    rate: float = LARGE  # lr times sigma
+    steps: int = 100
+    # map: exact, W_11 frozen; all-blocks: symmetry-reduced; mirrored: real model on pairs X, -X; plain: on plain fresh batches
+    method: Literal["map", "all-blocks", "mirrored", "plain"] = "map"
+    batch: int = 1000
+
+    @property
+    def lr(self) -> float:
+        return self.rate / self.sigma
+
+
+def _theorem_grids(method: str, groups: Iterable[int], rate: float, sigma: float, seeds: int) -> tuple[Grid, ...]:
+    """As many steps as Theorem 3.2 takes, D^3/lr."""
+    return tuple(
+        Grid(method=method, groups=D, rate=rate, sigma=sigma, steps=round(D**3 * sigma / rate), seeds=seeds)
+        for D in groups
+    )
+
+
+def _sampled_grids(groups: list[int], rates: list[float], seeds: int) -> tuple[Grid, ...]:
+    """Small rates get as much time, lr times steps, as selection takes."""
+    return tuple(
+        Grid(
+            method=["mirrored", "plain"], groups=groups, rate=rate, steps=max(100, round(30 * 0.5 / rate)), seeds=seeds
+        )
+        for rate in rates
+    )
+
+
+EXPONENTIAL = AtLeast(
+    "learning-rate.exponential.{model}",
+    1.5,
+    "{words}: log(1 - S) at the largest number of groups over that at half as many; 2 if 1 - S = exp(-Theta(D)), near 1 for a"
+    " power of D",
+    kind="paper-statement",
+)
+LOCKED = Equals("learning-rate.locked", None, "W_11 frozen: log(1 - S) after D^3/lr steps against the law of two steps")
+GAP = Equals("learning-rate.two-steps", None, "all blocks trained: gap between the position scores after two updates")
+CONTENT = Equals("learning-rate.content", None, "all blocks trained: W_11 along the true direction after two updates")
+LOST = AtLeast(
+    "learning-rate.lost",
+    float(np.log(0.5)),
+    "lr sigma = 1, W_11 frozen, 64 groups or more: log of the attention on the other groups",
+)
+BOTH = AtMost(
+    "learning-rate.sampled",
+    0.5,
+    "real model, batches of 1000, lr sigma of 2 or more: share of runs that end with 1 - S < exp(-0.4 D) and |v_2| below a tenth"
+    " of |v_1|",
+    kind="our-threshold",
+)
+
+
+class LearningRate(Experiment[Point]):
+    id = "group-sparse/learning-rate"
+    needs = "torch"
+    spot = Point(method="all-blocks", groups=8, steps=10)
+    presets = {
+        "quick": (
+            *(grid for rate in (LARGE, 8.0) for grid in _theorem_grids("map", (8, 16, 32, 64), rate, 1.0, seeds=1)),
+            Grid(method="map", groups=[64, 128], rate=1.0, seeds=1),
+            Grid(method="all-blocks", groups=[8, 16, 32], rate=8.0, steps=10, batch=4000, seeds=4),
+        ),
+        "full": (
+            *(grid for rate in (LARGE, 8.0) for grid in _theorem_grids("map", (8, 16, 32, 64, 128), rate, 1.0, seeds=1)),
+            Grid(method="map", groups=[8, 16, 32, 64, 128], rate=RATES, sigma=[0.25, 0.5, 1.0], seeds=1),
+            Grid(method="all-blocks", groups=[8, 16, 32], rate=RATES[:-2], sigma=[0.5, 1.0], seeds=1),
+            Grid(method="all-blocks", groups=[8, 16, 32], rate=[LARGE, 8.0], sigma=1.0, seeds=1),
+            Grid(method="all-blocks", groups=[8, 16, 32], rate=[LARGE, 8.0], sigma=0.5, steps=30, batch=8000, seeds=12),
+            Grid(method="mirrored", groups=[8, 16], steps=2, batch=20_000, seeds=(6, 24)),
+            *_sampled_grids([8], SAMPLED_RATES[:3], seeds=6),
+            *_sampled_grids([16], SAMPLED_RATES[1:3], seeds=6),
+            *_sampled_grids([8, 16], SAMPLED_RATES[3:], seeds=12),
+        ),
+    }  # fmt: skip
+    method_fields = frozenset({"rate", "steps", "method", "batch"})
+
+    def run(self, point: Point, rng: np.random.Generator) -> Measured:
+        if point.method == "map":
+            return _exact_map(point)
+        return _all_blocks(point, rng) if point.method == "all-blocks" else _train(point, rng)
+
+    def predict(self, point: Point) -> Predictions:
+        from whichtoken.theory.group_sparse import two_steps
+
+        law = two_steps(groups=point.groups, lr=point.lr, sigma=point.sigma)
+        log_leakage = -np.logaddexp(0.0, law.gap - np.log(point.groups - 1))
+        return {"log_leakage": Predicted(log_leakage), "gap": Predicted(law.gap), "content": Predicted(law.content)}
+
+    def judge(self, rows: Rows[Point]) -> Checks:
+        on_map, blocks = rows.where(method="map"), rows.where(method="all-blocks", sigma=0.5)
+        long = rows_where(
+            on_map, lambda point: point.rate >= LARGE and point.steps == round(point.groups**3 / point.lr)
+        )
+        large = rows_where(blocks, lambda point: point.rate >= LARGE)
+        for model, words, runs in (
+            ("frozen", "W_11 frozen, after D^3/lr steps", long),
+            ("all-blocks", "all blocks trained, sigma = 0.5", large),
+        ):
+            parts = (
+                EXPONENTIAL.part(f"rate{rate:g}", f"lr sigma = {rate:g}, D = {_sizes(of_rate)}", _doubling(of_rate),
+                                 on=of_rate, model=model)
+                for rate, of_rate in group_by(runs, "rate")
+            )  # fmt: skip
+            yield from pool_if_any(EXPONENTIAL, parts, model=model, words=words)
+        yield from pool_if_any(LOCKED, (
+            LOCKED.part(f"rate{point.rate:g}.D{point.groups}", f"lr sigma = {point.rate:g}, D = {point.groups}",
+                        exact(of_point, "log_leakage"), on=of_point,
+                        **as_predicted(of_point, "log_leakage", relative=0.1))
+            for point, of_point in each_point(rows_where(long, lambda point: point.groups > 8))
+        ))  # fmt: skip
+        lost = rows_where(on_map, lambda point: point.rate == 1 and point.groups >= 64)
+        yield from pool_if_any(LOST, (
+            LOST.part(f"D{point.groups}.sigma{point.sigma:g}", f"sigma = {point.sigma:g}, D = {point.groups}",
+                      exact(of_point, "log_leakage"), on=of_point)
+            for point, of_point in each_point(lost)
+        ))  # fmt: skip
+        two = rows_where(rows, lambda point: point.method == "mirrored" and point.steps == 2)
+        for criterion, name, relative in ((GAP, "gap", 0.05), (CONTENT, "content", 0.1)):
+            yield from pool_if_any(criterion, (
+                criterion.part(f"D{groups}", f"{groups} groups, mirrored batch", runs.values(name),
+                               on=runs, **as_predicted(runs, name, relative=relative))
+                for groups, runs in group_by(two, "groups")
+            ))  # fmt: skip
+        sampled = rows_where(
+            rows, lambda point: point.method in ("mirrored", "plain") and point.steps > 2 and point.rate >= 2
+        )
+        if sampled or sampled.failed:
+            # runs of one repeat share their data
+            yield BOTH(sampled.seed_means(_exponential_and_steady), on=sampled)
+
+    def draw(self, rows: Rows[Point], figure: Figure) -> None:
+        # with 8 groups a power law looks like an exponential
+        maps = rows_where(rows, lambda point: point.sigma == 0.5 and point.groups > 8)
+        sampled = rows_where(rows, lambda point: point.steps > 2)
+        panels = {
+            "Exact map, W_11 frozen": maps.where(method="map"),
+            "All blocks trained": maps.where(method="all-blocks"),
+            "Real model, mirrored batches": sampled.where(method="mirrored"),
+            "Real model, plain batches": sampled.where(method="plain"),
+        }
+        panels = {title: runs for title, runs in panels.items() if runs}
+        columns = 1 + (len(panels) > 1)
+        grid = figure.subplots(-(-len(panels) // columns), columns, squeeze=False).ravel()
+        for axes, (title, runs) in zip(grid, panels.items(), strict=False):
+            _draw_phases(axes, runs)
+            axes.set_title(title)
+        grid[-1].legend(loc="upper left", fontsize=8)
+
+
+def _exact_map(point: Point) -> Measured:
+    from whichtoken.theory.group_sparse import population_map
+
+    path = population_map(groups=point.groups, lr=point.lr, steps=point.steps, sigma=point.sigma)
+    # from the gap: the attention itself underflows
+    return {"log_leakage": -np.logaddexp(0.0, path.gap[-1] - np.log(point.groups - 1)), "loss": path.loss[-1]}
+
+
+def _all_blocks(point: Point, rng: np.random.Generator) -> Measured:
+    from whichtoken.theory.group_sparse import symmetric_map
+
+    fields = {name: getattr(point, name) for name in ("groups", "group_dim", "lr", "steps", "sigma")}
+    path = symmetric_map(**fields, rng=rng, samples=point.batch)
+    late = slice(point.steps // 2, None)
+    return {
+        # of a typical step: single samples with a large content score dominate the mean over steps
+        "log_leakage": np.log(path.leakage[late]).mean(),
+        "loss": path.loss[late].mean(),
+        "content": path.along[-1],
+    }
+
+
+def _train(point: Point, rng: np.random.Generator) -> Measured:
+    import torch
+
+    from whichtoken.theory.group_sparse.descent import descend_on_batches, fresh_batches
+    from whichtoken.theory.group_sparse.transformer import GroupTransformer
+
+    data = random_problem(point.groups, point.group_dim, rng, sigma=point.sigma)
+    relevant, direction = int(data.relevant[0]), torch.from_numpy(data.directions[0])
+    X, y = map(torch.from_numpy, data.sample(TEST_SAMPLES // 2, rng))
+    model = GroupTransformer(point.group_dim, point.groups)
+    batches = fresh_batches(data, point.batch, rng, antithetic=point.method == "mirrored")
+    optimizer = torch.optim.SGD(model.parameters(), lr=point.lr)
+    # beyond the bound of `gradient_descent` on purpose
+    descend_on_batches(model, batches, optimizer, 2)
+    others = [group for group in range(point.groups) if group != relevant]
+    with torch.no_grad():
+        W_11, *_, W_22 = model.blocks()
+        scores = model.encodings @ W_22 @ model.encodings.T  # (key, query)
+        early = {
+            "gap": float((scores[relevant] - scores[others].mean(dim=0)).mean()),
+            "content": float(direction @ W_11 @ direction),
+        }
+    descend_on_batches(model, batches, optimizer, point.steps - 2)
+    with torch.no_grad():
+        v_1, v_2 = model.value_blocks()
+        return {
+            **early,
+            # the weights of the others, as 1 - S has no digits left
+            "log_leakage": float(model.attention(X)[:, others].sum(dim=1).mean().log()),
+            "stray": float(v_2.norm() / v_1.norm()),
+            "loss": float(model.loss(X, y)),
+            "accuracy": float((y * model(X) > 0).double().mean()),
+        }
+
+
+def _sizes(runs: Rows[Point]) -> str:
+    return ", ".join(map(str, sorted(runs.levels("groups"))))
+
+
+def _doubling(runs: Rows[Point]) -> Any:
+    """log(1 - S) at the largest number of groups over that at half as many, of each repeat; exact where there is one."""
+
+    def ratio(repeat: Rows[Point]) -> float | None:
+        found = {row.point.groups: row.measured["log_leakage"] for row in repeat}
+        largest = max(found)
+        return found[largest] / found[largest // 2] if largest // 2 in found else None
+
+    found = runs.per_seed(ratio)
+    return Exact(found[0]) if all(row.point.method == "map" for row in runs) and len(found) else found
+
+
+def _exponential(row: Row[Point]) -> bool:
+    return bool(row.measured["log_leakage"] < -EXPONENT * row.point.groups)
+
+
+def _exponential_and_steady(row: Row[Point]) -> bool:
+    return bool(_exponential(row) and row.measured["stray"] < STEADY)
+
+
+PHASES = ("exponential: 1 - S < exp(-0.4 D)", "selected: 1 - S < 1/2", "lost")
+
+
+def _phase(runs: Rows[Point]) -> int:
+    """Of most of the runs."""
+    shares = [np.mean([_exponential(row) for row in runs]), np.mean(runs.values("log_leakage") < np.log(0.5))]
+    return 0 if shares[0] > 0.5 else 1 if shares[1] > 0.5 else 2
+
+
+def _draw_phases(axes: Axes, rows: Rows[Point]) -> None:
+    from whichtoken.theory.group_sparse import two_steps
+
+    places: list[list[tuple[float, int]]] = [[] for _ in PHASES]
+    for (rate, groups), runs in group_by(rows, "rate", "groups"):
+        if runs:
+            places[_phase(runs)].append((rate, groups))
+    for label, mark, found in zip(PHASES, ("C0o", "C2s", "C3x"), places, strict=True):
+        axes.plot([rate for rate, _ in found], [groups for _, groups in found], mark, ms=9, label=label)
+    sizes = np.unique(np.geomspace(12, 160, 40).astype(int))
+    borders = []
+    for size in sizes:
+        for rate in np.geomspace(0.5, 16, 200):
+            law = two_steps(groups=int(size), lr=rate / 0.5, sigma=0.5)
+            if law.gap > np.log(size) and law.next_fall < 0.1 * law.gap:
+                borders.append(rate)
+                break
+    axes.plot(borders, sizes, "k--", label="two steps: the gap stays to the right")
+    axes.set(xscale="log", yscale="log", xlabel="learning rate times sigma", ylabel="groups D")
+    axes.set_yticks([8, 16, 32, 64, 128], ["8", "16", "32", "64", "128"])
+    axes.set_xticks(sorted(set(rows.levels("rate"))), [f"{rate:g}" for rate in sorted(set(rows.levels("rate")))])
+    axes.minorticks_off()
