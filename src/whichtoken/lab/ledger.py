@@ -156,8 +156,9 @@ def decode(path: Path, name: str, values: tuple[Any, ...]) -> list[Any]:
 
 def translate(table: str, values: Sequence[Any], names: Names) -> tuple[Any, ...]:
     """The values of one row under other names, since the file has the names that a claim was born with."""
-    point = bool(names.fields or names.values)
-    renamed = {"point": point, "overrides": point, "verdicts": bool(names.words)}
+    fields = bool(names.fields or names.values)
+    added = bool(names.left_out or names.filled_in)
+    renamed = {"point": fields or added, "overrides": fields, "verdicts": bool(names.words)}
 
     def converted(column: str, value: Any) -> Any:
         if column == "experiment":
@@ -168,7 +169,7 @@ def translate(table: str, values: Sequence[Any], names: Names) -> tuple[Any, ...
             item = json.loads(value)
             if column == "verdicts":
                 return canonical_json([{**verdict, "code": names.code(verdict["code"])} for verdict in item])
-            return canonical_json(names.point(item))
+            return canonical_json(names.point(item) if column == "point" else names.overrides(item))
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
             return value  # damaged: `decode` reports it
 

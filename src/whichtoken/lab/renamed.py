@@ -23,9 +23,17 @@ class Names:
     fields: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
+    # fields that a claim was born without: left out where they have this value, or given this value where they are missing
+    left_out: Mapping[str, Any] = field(default_factory=dict)
+    filled_in: Mapping[str, Any] = field(default_factory=dict)
 
     def point(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of a point with their values; a list is a list of values, as in overrides."""
+        """All fields of a point with their values."""
+        kept = {name: value for name, value in values.items() if self.left_out.get(name, ...) != value}
+        return {**self.filled_in, **self.overrides(kept)}
+
+    def overrides(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Some fields of a point; a list is a list of values."""
         return {self.fields.get(name, name): self._value(name, value) for name, value in values.items()}
 
     def code(self, code: str) -> str:
@@ -57,9 +65,10 @@ def _all_names() -> tuple[dict[str, Names], dict[str, Names]]:
     for id in {id for part in table.values() for id in part}:
         fields, values, words = (table.get(part, {}).get(id, {}) for part in ("fields", "values", "codes"))
         born_id = table["ids"].get(id, id)
-        born[id] = Names(born_id, fields, values, words)
+        added = table["added"].get(id, {})
+        born[id] = Names(born_id, fields, values, words, left_out=added)
         back = {fields.get(name, name): _inverse(items) for name, items in values.items()}
-        current[born_id] = Names(id, _inverse(fields), back, _inverse(words))
+        current[born_id] = Names(id, _inverse(fields), back, _inverse(words), filled_in=added)
     return born, current
 
 

@@ -45,6 +45,7 @@ class Point:
     drops: tuple[int, ...] = (10,)
     lr: float = 1e-2
     train_value: bool = False
+    logit_scale: Literal["1", "1/sqrt(d)"] = "1"  # of the scores in front of the softmax; the paper prints none
 
 
 class ReviewImportance(Experiment[Point]):
@@ -64,7 +65,7 @@ class ReviewImportance(Experiment[Point]):
             Grid(source="imdb", reviews=[1000, 4000, 16_000], seeds=3, **AS_IN_THE_PAPER),
         ),
     }
-    method_fields = frozenset({"dim", "epochs", "drops", "lr", "train_value"})
+    method_fields = frozenset({"dim", "epochs", "drops", "lr", "train_value", "logit_scale"})
 
     def absent(self, point: Point) -> str:
         return corpus.missing_reviews(point.source)
@@ -76,7 +77,7 @@ class ReviewImportance(Experiment[Point]):
 
         data = corpus.draw_reviews(point.source, point.reviews, rng)
         train, test = corpus.hold_out(data, point.held_out, rng)
-        model = start_cls(data.counts.shape[1], point.dim, rng)
+        model = start_cls(data.counts.shape[1], point.dim, rng, logit_scale=corpus.logit_scale(point))
         plan = TrainingPlan(lr=point.lr, epochs=point.epochs, drops=point.drops, train_value=point.train_value)
         with corpus.training_guards(point, rng, (test.counts, test.labels) if len(test) else None) as guards:
             history = train_cls(model, train.counts, train.labels, plan, rng, guards=guards)

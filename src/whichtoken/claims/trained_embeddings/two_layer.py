@@ -71,6 +71,7 @@ class Point:
     lr: float = 1e-2
     train_value: bool = False
     held_out: float = 0.2  # share; 0 trains on everything
+    logit_scale: Literal["1", "1/sqrt(d)"] = "1"  # of the scores in front of both softmaxes; the paper prints none
 
 
 class TwoLayer(Experiment[Point]):
@@ -90,7 +91,7 @@ class TwoLayer(Experiment[Point]):
         # on IMDB these settings would take about a day per repeat
         "paper": (Grid(source="yelp", layers=[2, 1], dim=[2048, 64], seeds=3, **AS_IN_THE_PAPER),),
     }
-    method_fields = frozenset({"layers", "dim", "epochs", "drops", "batch_size", "lr", "train_value", "held_out"})
+    method_fields = frozenset({"layers", "dim", "epochs", "drops", "batch_size", "lr", "train_value", "held_out", "logit_scale"})
 
     def absent(self, point: Point) -> str:
         return corpus.missing_reviews(point.source)
@@ -118,7 +119,8 @@ class TwoLayer(Experiment[Point]):
         )
         kind: Any = ClsAttention if point.layers == 1 else TwoLayerAttention
         train_model: Any = train_cls if point.layers == 1 else train_two_layer
-        model = kind.start(train.counts.shape[1], point.dim, rng)
+        scale = corpus.logit_scale(point)
+        model = kind.start(train.counts.shape[1], point.dim, rng, logit_scale=scale)
         with corpus.training_guards(point, rng) as guards:
             losses = train_model(model, train.counts, train.labels, plan, rng, guards=guards).losses
         accuracy = float(np.mean(model.decision(test.counts) * test.labels > 0)) if len(test) else None
