@@ -33,7 +33,22 @@ def test_signs_are_counted_per_token_of_the_clear_levels_and_apart_for_each_kind
         Row(Point(balanced=balanced), 0, "ok", "", {**measured, "signs": signs[balanced]}, 0.0, "0")
         for balanced in (False, True)
     )
-    shares = {claim.code: claim.sample.interval(0.95).measured for claim in Levels().judge(rows)}
+    parts = [part for check in Levels().judge(rows) for part in check.parts]
+    shares = {part.code: part.sample.interval(0.95).measured for part in parts}
     assert shares["levels.signs.fixed.coin"] == pytest.approx(1 - 10 / (20 + 36 + 68 + 132 + 260))
     assert shares["levels.signs.fixed.balanced"] == 1
     assert "levels.signs.trained.coin" not in shares
+
+
+def test_printed_set_sizes_do_not_add_up_to_the_printed_vocabulary_and_doubled_ones_do():
+    printed, used = ([4 + 2 ** (k - shift) for k in range(1, 9)] for shift in (1, 0))
+    assert (LevelTokens(set_sizes=printed).size, LevelTokens(set_sizes=used).size) == (1538, 2048)
+    assert list(LevelTokens().sizes) == used
+
+
+def test_relevant_tokens_are_equally_frequent_and_irrelevant_ones_are_not():
+    law = LevelTokens()
+    frequency = law.probabilities(1) + law.probabilities(-1)
+    relevant = law.token_levels > 0
+    assert np.ptp(frequency[relevant]) < 1e-12 * frequency[0]
+    assert frequency[~relevant].min() / frequency[0] == pytest.approx(21.4, abs=0.1)

@@ -24,9 +24,9 @@ def relative(ours, theirs):
     return np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
 
 
-def scaled(kind, seed=0, scale=2.0, dtype=np.float64, dim=9):
+def scaled(kind, seed=0, scale=2.0, dtype=np.float64, dim=9, logit_scale=1.0):
     start = kind.start(6, dim, np.random.default_rng(seed), dtype)
-    return kind((scale * start.embeddings).astype(dtype), (scale * start.cls).astype(dtype), start.value)
+    return kind((scale * start.embeddings).astype(dtype), (scale * start.cls).astype(dtype), start.value, logit_scale)
 
 
 def one_layer_gradients(model, counts, labels):
@@ -50,14 +50,16 @@ PAIRS = {
 @pytest.mark.parametrize("layers", PAIRS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-13), (np.float32, 2e-6)])
 @settings(max_examples=15)
-@given(seed=st.integers(0, 2**32 - 1), scale=st.floats(0.3, 4.0))
-def test_gradients_are_autograds(layers, dtype, tolerance, seed, scale):
+@given(seed=st.integers(0, 2**32 - 1), scale=st.floats(0.3, 4.0), logit_scale=st.sampled_from([1.0, 1 / 3]))
+def test_gradients_are_autograds(layers, dtype, tolerance, seed, scale, logit_scale):
     kind, module, gradients = PAIRS[layers]
-    model = scaled(kind, seed, scale, dtype)
+    model = scaled(kind, seed, scale, dtype, logit_scale=logit_scale)
     counts = np.random.default_rng(seed).poisson(0.8, size=(5, 6))
     counts[counts.sum(axis=1) == 0, 0] = 1
     labels = np.array([1, -1, 1, 1, -1])
-    exact = ClsAttention(*(array.astype(np.float64) for array in (model.embeddings, model.cls, model.value)))
+    exact = ClsAttention(
+        *(array.astype(np.float64) for array in (model.embeddings, model.cls, model.value)), logit_scale
+    )
     loss, theirs = autograd(module(exact), counts, labels)
     ours = gradients(model, counts, labels)
     assert ours[0] == pytest.approx(loss, rel=tolerance)

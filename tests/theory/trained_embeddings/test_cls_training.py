@@ -45,7 +45,7 @@ def torch_training(model, counts, labels, plan, seed, dtype=torch.float64):
         batches = []
         for start in range(0, len(y), size):
             rows = order[start : start + size]
-            attention = torch.softmax(E @ p + torch.log(X[rows]), dim=1)
+            attention = torch.softmax(model.logit_scale * (E @ p) + torch.log(X[rows]), dim=1)
             loss = torch.nn.functional.softplus(-y[rows] * (attention @ (E @ v))).mean()
             optimizer.zero_grad()
             loss.backward()
@@ -56,17 +56,23 @@ def torch_training(model, counts, labels, plan, seed, dtype=torch.float64):
 
 
 @pytest.mark.parametrize("train_value", [False, True])
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "gd"])
-def test_trajectory_is_torchs(optimizer, train_value):
+@pytest.mark.parametrize(("optimizer", "logit_scale"), [("adamw", 1.0), ("adamw", 0.3), ("sgd", 1.0), ("gd", 1.0)])
+def test_trajectory_is_torchs(optimizer, logit_scale, train_value):
     counts, labels = some_documents()
     lr = 0.01 if optimizer == "adamw" else 1.0
     plan = TrainingPlan(optimizer, lr, 6, batch_size=7, weight_decay=0.05, drops=(2, 4), train_value=train_value)
-    model = ClsAttention.start(50, 19, np.random.default_rng(1), np.float64)
+    model = ClsAttention.start(50, 19, np.random.default_rng(1), np.float64, logit_scale)
     reference, losses = torch_training(model, counts, labels, plan, seed=2)
     history = train_cls(model, counts, labels, plan, np.random.default_rng(2))
     np.testing.assert_allclose(history.losses, losses, rtol=1e-12)
     for ours, theirs in zip((model.embeddings, model.cls, model.value), reference, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_scaled_scores_are_refused_by_other_optimizers():
+    model = ClsAttention.start(50, 19, np.random.default_rng(1), logit_scale=0.3)
+    with pytest.raises(ValueError, match="optimizer='sgd' must be adamw where logit_scale=0.3"):
+        train_cls(model, *some_documents(), TrainingPlan("sgd"), np.random.default_rng(2))
 
 
 @pytest.mark.slow

@@ -17,11 +17,11 @@ def some_documents(n=24, vocabulary=30, length=6):
     return rng.multinomial(length, law / law.sum(), size=n), np.where(rng.random(n) < 0.5, 1, -1)
 
 
-@pytest.mark.parametrize("train_value", [False, True])
-def test_trajectory_is_torchs(train_value):
+@pytest.mark.parametrize(("train_value", "logit_scale"), [(False, 1.0), (True, 1.0), (True, 11**-0.5)])
+def test_trajectory_is_torchs(train_value, logit_scale):
     counts, labels = some_documents()
     plan = TrainingPlan(lr=0.01, epochs=3, batch_size=5, weight_decay=0.05, drops=(2,), train_value=train_value)
-    model = TwoLayerAttention.start(30, 11, np.random.default_rng(1), np.float64)
+    model = TwoLayerAttention.start(30, 11, np.random.default_rng(1), np.float64, logit_scale)
     module = TwoLayerAttentionModule(model)
     trained = [module.embedding.weight, module.cls, *([module.value] if train_value else [])]
     optimizer = torch.optim.AdamW(trained, lr=plan.lr, weight_decay=plan.weight_decay)

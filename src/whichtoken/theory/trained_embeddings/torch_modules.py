@@ -40,12 +40,13 @@ class ClsAttentionModule(nn.Module):
         self.embedding = nn.Embedding.from_pretrained(torch.tensor(model.embeddings), freeze=False)  # type: ignore[no-untyped-call]
         self.cls = nn.Parameter(torch.tensor(model.cls))
         self.value = nn.Parameter(torch.tensor(model.value))
+        self.logit_scale = model.logit_scale
 
     def forward(self, ids: Tensor) -> Tensor:
         """Outputs (batch,) of ids (batch, T); places behind the end of a document hold PADDING."""
         padding = ids == PADDING
         tokens = self.first_layer(self.embedding(ids.clamp(min=0)), padding)  # (batch, T, d)
-        weights = _softmax(tokens @ self.cls, padding)
+        weights = _softmax(self.logit_scale * (tokens @ self.cls), padding)
         return (weights * (tokens @ self.value)).sum(dim=1)
 
     def first_layer(self, tokens: Tensor, padding: Tensor) -> Tensor:
@@ -79,7 +80,7 @@ class TwoLayerAttentionModule(ClsAttentionModule):
     """
 
     def first_layer(self, tokens: Tensor, padding: Tensor) -> Tensor:
-        mixed = _softmax(tokens @ tokens.mT, padding[:, None, :]) @ tokens + tokens
+        mixed = _softmax(self.logit_scale * (tokens @ tokens.mT), padding[:, None, :]) @ tokens + tokens
         return nn.functional.layer_norm(mixed, mixed.shape[-1:])
 
 

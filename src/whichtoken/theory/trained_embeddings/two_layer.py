@@ -55,8 +55,9 @@ class Batch(NamedTuple):
     tokens: NDArray[np.int32]  # (touched,) that occur, ascending
     places: NDArray[np.intp]  # of each entry of the count matrix among them
     embeddings: Array  # (touched, d)
-    vectors: Array  # (3, d): p, v, 1/d
+    vectors: Array  # (3, d): p times the scale, v, 1/d
     projections: Array  # (touched, 3): of the embeddings on these
+    scale: Any  # of the scores in front of both softmaxes
 
     def places_of(self, group: Group) -> Iterator[NDArray[np.intp]]:
         """The places of each document's tokens, without those that only fill up."""
@@ -109,6 +110,8 @@ class TwoLayerAttention(ClsModel):
         E, float32 or float64.
     cls, value : array of shape (d,)
         The query p and the readout v, of the same type.
+    logit_scale : float, default=1.0
+        What the scores are multiplied with in front of both softmaxes; the paper prints none, 1/sqrt(d) is usual.
 
     Examples
     --------
@@ -147,14 +150,14 @@ class TwoLayerAttention(ClsModel):
                 add_rows(d_projections, places, d_projected[i])
         rows += d_projections @ batch.vectors
         cls, value = d_projections[:, :2].T @ batch.embeddings + d_sums[:, None].astype(rows.dtype)
-        return TwoLayerGradient(logistic_loss(outputs, signs), batch.tokens, rows, cls, value)
+        return TwoLayerGradient(logistic_loss(outputs, signs), batch.tokens, rows, cls * batch.scale, value)
 
     def _batch(self, documents: csr_array) -> Batch:
         tokens, places = np.unique(documents.indices, return_inverse=True)
         d = len(self.cls)
-        vectors = np.stack([self.cls, self.value, np.full_like(self.cls, 1 / d)])
-        embeddings = self.embeddings[tokens]
-        return Batch(tokens, places, embeddings, vectors, embeddings @ vectors.T)
+        vectors = np.stack([self.query, self.value, np.full_like(self.cls, 1 / d)])
+        embeddings, scale = self.embeddings[tokens], self.cls.dtype.type(self.logit_scale)
+        return Batch(tokens, places, embeddings, vectors, embeddings @ vectors.T, scale)
 
 
 def _groups(documents: csr_array) -> Iterator[Group]:
@@ -185,6 +188,7 @@ def _forward(batch: Batch, group: Group) -> Layers:
         np.matmul(tokens, tokens.T, out=square[:distinct, :distinct])  # one by one: numpy computes one triangle only
     multiplicity = counts.astype(gram.dtype)
     attention = gram - gram.max(axis=2, keepdims=True)
+    attention *= batch.scale
     np.exp(attention, out=attention)
     attention *= multiplicity[:, None, :]
     attention /= attention.sum(axis=2, keepdims=True)
@@ -223,7 +227,8 @@ def _backward(layers: Layers, batch: Batch, pulls: Array) -> tuple[Array, Array,
     d_attention = d_rows @ projections.mT
     d_attention += (2 * d_squares)[..., None] * layers.mixed
     d_attention -= np.einsum("bij,bij->bi", d_attention, attention)[..., None]
-    d_attention *= attention  # of the logits, hence of G
+    d_attention *= attention  # of the logits
+    d_attention *= batch.scale  # of G
     weighted = (2 * d_squares)[..., None] * attention
     d_gram = attention.mT @ weighted  # with the next three lines 2 W^T diag W
     d_gram += weighted
