@@ -1,0 +1,105 @@
+"""Criteria, pools, groups and pairs of runs, which all claims share."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from whichtoken.claims._checks import (
+    AtLeast,
+    AtMost,
+    Equals,
+    as_predicted,
+    each_point,
+    group_by,
+    hits,
+    pairs,
+    rows_where,
+    values_with_failures,
+)
+from whichtoken.lab import Exact, Predicted, Row, Rows
+
+
+@dataclass(frozen=True)
+class Point:
+    dim: int = 2
+    method: str = "ours"
+
+
+def row(seed, error=None, predicted=None, **fields):
+    status, measured = ("failed", {}) if error is None else ("ok", {"error": error})
+    found = {name: Predicted(*value) for name, value in (predicted or {}).items()}
+    return Row(Point(**fields), seed, status, "", measured, 0.0, "", found)
+
+
+ROWS = Rows([row(0, 4.0, dim=2), row(0, 1.0, dim=8), row(1, 6.0, dim=2)], [row(1, dim=8), row(0, dim=16)])
+
+
+@pytest.mark.parametrize(("criterion", "state"), [(AtLeast, "agrees"), (AtMost, "disagrees"), (Equals, "disagrees")])
+def test_a_criterion_relates_a_measurement_to_its_value(criterion, state):
+    check = criterion("dice.{sides}", 3.0, "mean of {sides} sides")(Exact(3.5), sides=6)
+    assert (check.code, check.claim, check.settle(0.95).state) == ("dice.6", "mean of 6 sides", state)
+
+
+def test_value_and_tolerance_of_a_table_can_depend_on_the_rows():
+    stated = Equals("mean", None, "the mean", tolerance=0.1, material=0.2)
+    assert stated(Exact(3.5)).theory is None
+    check = stated(Exact(3.5), value=3.0, tolerance=0.6)
+    assert (check.theory, check.tolerance, check.material, check.settle(0.95).state) == (3.0, 0.6, 0.2, "agrees")
+
+
+def test_plain_values_are_averaged():
+    assert AtLeast("a", 0.0, "")([0.1, 0.3]).sample.interval(0.95).measured == pytest.approx(0.2)
+
+
+def test_a_pool_has_the_words_of_its_criterion_and_the_points_of_its_parts():
+    stated = AtMost("error", 7.0, "the error", kind="paper-statement", regime="as-stated")
+    check = stated.pool(
+        stated.part(f"d{dim}", f"d = {dim}", runs.values("error"), on=runs) for dim, runs in group_by(ROWS, "dim")
+    )
+    assert [part.code for part in check.parts] == ["error.d2", "error.d8", "error.d16"]
+    assert [part.claim for part in check.parts] == ["d = 2", "d = 8", "d = 16"]
+    assert check.points == {Point(dim=dim) for dim in (2, 8, 16)}
+    verdict = check.settle(0.95)
+    assert (verdict.code, verdict.claim, verdict.kind, verdict.regime) == (
+        "error",
+        "the error",
+        stated.kind,
+        stated.regime,
+    )
+    assert verdict.state == "undecided", "a point of which nothing finished is a part without a measurement"
+
+
+def test_a_prediction_allows_a_share_of_itself_and_its_own_error():
+    rows = Rows(row(seed, 0.1, {"loss": (-2.0, 0.01)}) for seed in range(2))
+    found = as_predicted(rows, "loss", relative=0.1, absolute=0.5)
+    assert found == {"value": -2.0, "tolerance": pytest.approx(0.7), "theory_error": 0.01}
+    assert as_predicted(rows, "other", relative=0.1, absolute=0.5)["value"] is None
+
+
+def test_groups_keep_the_order_of_the_plan_and_points_that_failed():
+    assert [(dim, len(runs), len(runs.failed)) for dim, runs in group_by(ROWS, "dim")] == [
+        (2, 2, 0),
+        (8, 1, 1),
+        (16, 0, 1),
+    ]
+    assert [values for values, _ in group_by(ROWS, "dim", "method")] == [(2, "ours"), (8, "ours"), (16, "ours")]
+    assert [point.dim for point, _ in each_point(ROWS)] == [2, 8, 16]
+    assert not list(group_by(Rows(), "dim"))
+
+
+def test_pairs_leave_out_repeats_that_lack_one_of_the_two():
+    ours = [row(seed, float(seed), method="ours") for seed in (0, 1, 3)]
+    theirs = [row(seed, 10.0 * seed, method="theirs") for seed in (1, 2, 3)]
+    one, other = pairs(Rows(ours + theirs), "error", {"method": "ours"}, {"method": "theirs"})
+    np.testing.assert_array_equal(one, [1.0, 3.0])
+    np.testing.assert_array_equal(other, [10.0, 30.0])
+    squares, _ = pairs(Rows(ours), lambda row: row.measured["error"] ** 2, {}, {})
+    np.testing.assert_array_equal(squares, [0.0, 1.0, 9.0])
+
+
+def test_a_failed_run_counts_with_the_worst_value():
+    assert values_with_failures(ROWS, "error", failed=9.0).tolist() == [2.5, 6.0, 9.0, 9.0]
+    assert hits(ROWS, lambda row: row.measured["error"] > 3) == [True, False, True, False, False]
+    large = rows_where(ROWS, lambda point: point.dim == 8)
+    assert (len(large), len(large.failed)) == (1, 1)
