@@ -1,6 +1,5 @@
 """The claims about group-sparse selection can fail: what they would say of other data, and brute force for their formulas."""
 
-
 import numpy as np
 import pytest
 import torch

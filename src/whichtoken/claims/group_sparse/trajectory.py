@@ -118,11 +118,11 @@ class Trajectory(Experiment[Point]):
         ),
         "full": (
             Grid(method=["batches", "antithetic"], batch=1000, seeds=(8, 16)),
-            Grid(groups=16, group_dim=8, lr=0.01, steps=1200, batch=1000, seeds=(6, 12)),
+            Grid(groups=16, group_dim=8, lr=0.01, steps=1200, batch=1000, seeds=6),
             _late_grid(8), _late_grid(16), _late_grid(32), _late_grid(64), _late_grid(16, sigma=0.5),
             *_blocks_grids((8, 16, 32), [0.25, 0.5, 1.0], seeds=6),
             # all blocks trained; at these rates the exact map needs 3000 steps to the loss at which sizes are compared
-            *(Grid(method="late", groups=groups, lr=lr, steps=4200, batch=100, seeds=(6, 12))
+            *(Grid(method="late", groups=groups, lr=lr, steps=4200, batch=100, seeds=6)
               for groups, lr in training.RATES.items()),
         ),
     }  # fmt: skip
