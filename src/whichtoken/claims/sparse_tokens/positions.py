@@ -71,7 +71,6 @@ class Positions(Experiment[Point]):
         "quick": (
             Grid(model=["attention", "pooled"], law="steep", dim=100, seeds=(32, 128)),
             Grid(model="vectorized", law="steep", dim=50, seeds=(32, 128)),
-            Grid(model="vectorized", quantity="capacity", law="steep", dim=10, seeds=(16, 64)),
         ),
         "full": (
             Grid(model=["attention", "pooled"], law=list(LAWS), seeds=(48, 192)),
