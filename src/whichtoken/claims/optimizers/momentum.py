@@ -39,14 +39,10 @@ DECAYING = Equals(
 )  # fmt: skip
 REACHES = Equals(
     "momentum.reaches", 1.0, f"attention, constant steps, forgets fast enough: {SHARE}", tolerance=0.02,
-    regime="beyond-hypotheses",
 )  # fmt: skip
-MISSES = AtMost(
-    "momentum.misses", 0.8, f"attention, constant steps, forgets too slowly: {SHARE}", regime="beyond-hypotheses"
-)
+MISSES = AtMost("momentum.misses", 0.8, f"attention, constant steps, forgets too slowly: {SHARE}")
 THREE_TOKENS = AtMost(
     "momentum.three-tokens", 0.92, "one sequence of three tokens, constant steps: share of the l_2 margin at the end",
-    regime="beyond-hypotheses",
 )  # fmt: skip
 
 
