@@ -70,9 +70,8 @@ class Cone(Experiment[Point]):
     version = 3
     presets = {
         "quick": (
-            Grid(p=[1.1, 2.0, 3.0], divergence=NARROW, norm=FARTHEST, seeds=10),
             Grid(p=[1.1, 2.0, 3.0], seeds=20),
-            Grid(p=[1.1, 2.0, 3.0], divergence=OUTSIDE, seeds=20),
+            Grid(p=[1.1, 2.0, 3.0], divergence=OUTSIDE, seeds=(20, 40)),
         ),
         "full": (
             Grid(p=[1.1, 1.75, 2.0, 3.0], divergence=NARROW, norm=FARTHEST, seeds=60),
