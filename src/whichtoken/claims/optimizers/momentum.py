@@ -34,7 +34,7 @@ LINEAR = Equals(
 )
 # medians, for a run whose tokens change late is far from its course
 DECAYING = Equals(
-    "momentum.decaying", 1.0, f"attention, steps that decay: {SHARE}, median", tolerance=0.02, kind="paper-statement",
+    "momentum.decaying", 1.0, f"attention, steps that decay, sign and normalized descent: {SHARE}, median", tolerance=0.02, kind="paper-statement",
     regime="beyond-hypotheses",
 )  # fmt: skip
 REACHES = Equals(
@@ -87,7 +87,8 @@ class Momentum(Experiment[Point]):
             *study(30, 16000),
             Grid(method="sign", momentum=0.99, lr=0.002, steps=160000, seeds=30),
             *decaying("linear", 12, 32000, [0.9, 0.99]),
-            *decaying("random", 12, 128000, [0.9, 0.99], methods=2),  # matrices take ten times as long
+            # not Muon: with momentum .99 it was 1.008 (1.005 to 1.024) in 24 pilot runs, not yet within the tolerance
+            *decaying("random", 12, 128000, [0.9, 0.99], methods=2),
         ),
     }
     method_fields = frozenset({"method", "momentum", "lr", "lr_power", "steps"})
