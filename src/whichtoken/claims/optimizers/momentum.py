@@ -34,7 +34,8 @@ LINEAR = Equals(
 )
 # medians, for a run whose tokens change late is far from its course
 DECAYING = Equals(
-    "momentum.decaying", 1.0, f"attention, steps that decay, sign and normalized descent: {SHARE}, median", tolerance=0.02, kind="paper-statement",
+    "momentum.decaying", 1.0, f"attention, steps that decay, sign and normalized descent: {SHARE}, median",
+    tolerance=0.02, kind="paper-statement",
     regime="beyond-hypotheses",
 )  # fmt: skip
 REACHES = Equals(
