@@ -21,7 +21,8 @@ from whichtoken.claims.mirror_descent._problems import key_query_limit, share_of
 from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Rows
 
 # Divergence of the start from the direction, and its norm. The theorem has a cone that is narrow and far out enough, of a size
-# that depends on the problem and was not read.
+# that depends on the problem and was not read; ours was chosen after pilots, in which norm 100 lost 2 % of the runs. Two of 238
+# runs leave it: a share is judged, not every run.
 NARROW, INSIDE, OUTSIDE = 0.001, 0.05, 0.9
 FAR, FARTHEST = 100.0, 1e4
 LOCAL = AtLeast(
@@ -70,9 +71,8 @@ class Cone(Experiment[Point]):
     version = 3
     presets = {
         "quick": (
-            Grid(p=[1.1, 2.0, 3.0], divergence=NARROW, norm=FARTHEST, seeds=10),
             Grid(p=[1.1, 2.0, 3.0], seeds=20),
-            Grid(p=[1.1, 2.0, 3.0], divergence=OUTSIDE, seeds=20),
+            Grid(p=[1.1, 2.0, 3.0], divergence=OUTSIDE, seeds=(20, 40)),
         ),
         "full": (
             Grid(p=[1.1, 1.75, 2.0, 3.0], divergence=NARROW, norm=FARTHEST, seeds=60),

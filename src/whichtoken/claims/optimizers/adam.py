@@ -34,20 +34,16 @@ QUARTER, SHORTEST = 2, 8000  # place of a quarter of the steps in a curve; fewes
 SLOW, FAST, FAR = 1.0, 4.0, 8.0
 SIGN = Equals(
     "adam.sign", 1.0, "constant steps below the speed limit: l_inf share, extrapolated to endless training",
-    tolerance=0.02, regime="beyond-hypotheses",
+    tolerance=0.02,
 )  # fmt: skip
 # A median, for a run whose tokens change late has no speed yet. Not far above the limit, pilots were 4 % below it.
 SPEED = Equals(
     "adam.speed", 1.0, "constant steps above the limit: growth of the lead a step, over log(1 / beta2) / 2, median",
-    tolerance=0.05, regime="beyond-hypotheses",
+    tolerance=0.05,
 )  # fmt: skip
 NEAR_TOLERANCE = 0.075
-SHORT = AtMost(
-    "adam.short", 0.0, "constant steps far above the limit: l_inf share less l_2 share", regime="beyond-hypotheses"
-)
-BETWEEN = AtLeast(
-    "adam.between", 0.0, "constant steps not far above it: l_inf share less l_2 share", regime="beyond-hypotheses"
-)
+SHORT = AtMost("adam.short", 0.0, "constant steps far above the limit: l_inf share less l_2 share")
+BETWEEN = AtLeast("adam.between", 0.0, "constant steps not far above it: l_inf share less l_2 share")
 DECAY = AtLeast(
     "adam.decay", 0.0, "steps that decay, lr = 0.2 k^-1/2: l_inf share gained over the last doubling of steps",
     kind="paper-statement", regime="beyond-hypotheses",

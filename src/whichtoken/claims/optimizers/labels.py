@@ -35,16 +35,15 @@ DECAYING = Method("normalized GD", "normalized-gd", {"lr": 1.0, "lr_power": 0.5}
 MARGIN = AtMost(
     "labels.margin", 0.02,
     "many wrong labels: distance of a sequence's label margin from that of its best token or log((1 - e) / e), whichever "
-    "is less", regime="beyond-hypotheses",
+    "is less",
 )  # fmt: skip
 # A median, for a run whose tokens change late is far from its course; a mean where problems are too few for its interval.
 LIMIT = Equals(
     "labels.limit", 1.0, "where single tokens are best: share of the own margin, extrapolated, typical problem", tolerance=0.02,
-    regime="beyond-hypotheses",
 )  # fmt: skip
 SPLIT = AtLeast(
     "labels.split", 0.8, "several classes: share of all sequences settled on one token exactly where one is best",
-    kind="our-threshold", regime="beyond-hypotheses",
+    kind="our-threshold",
 )  # fmt: skip
 
 

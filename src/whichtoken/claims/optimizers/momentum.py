@@ -34,19 +34,16 @@ LINEAR = Equals(
 )
 # medians, for a run whose tokens change late is far from its course
 DECAYING = Equals(
-    "momentum.decaying", 1.0, f"attention, steps that decay: {SHARE}, median", tolerance=0.02, kind="paper-statement",
+    "momentum.decaying", 1.0, f"attention, steps that decay, sign and normalized descent: {SHARE}, median",
+    tolerance=0.02, kind="paper-statement",
     regime="beyond-hypotheses",
 )  # fmt: skip
 REACHES = Equals(
     "momentum.reaches", 1.0, f"attention, constant steps, forgets fast enough: {SHARE}", tolerance=0.02,
-    regime="beyond-hypotheses",
 )  # fmt: skip
-MISSES = AtMost(
-    "momentum.misses", 0.8, f"attention, constant steps, forgets too slowly: {SHARE}", regime="beyond-hypotheses"
-)
+MISSES = AtMost("momentum.misses", 0.8, f"attention, constant steps, forgets too slowly: {SHARE}")
 THREE_TOKENS = AtMost(
     "momentum.three-tokens", 0.92, "one sequence of three tokens, constant steps: share of the l_2 margin at the end",
-    regime="beyond-hypotheses",
 )  # fmt: skip
 
 
@@ -91,7 +88,8 @@ class Momentum(Experiment[Point]):
             *study(30, 16000),
             Grid(method="sign", momentum=0.99, lr=0.002, steps=160000, seeds=30),
             *decaying("linear", 12, 32000, [0.9, 0.99]),
-            *decaying("random", 12, 128000, [0.9, 0.99], methods=2),  # matrices take ten times as long
+            # not Muon: with momentum .99 it was 1.008 (1.005 to 1.024) in 24 pilot runs, not yet within the tolerance
+            *decaying("random", 12, 128000, [0.9, 0.99], methods=2),
         ),
     }
     method_fields = frozenset({"method", "momentum", "lr", "lr_power", "steps"})
