@@ -99,7 +99,7 @@ class TwoLayer(Experiment[Point]):
     spot = Point(source="synthetic", reviews=100, dim=16, epochs=2, drops=(1,), batch_size=32)
     presets = {
         "quick": (
-            Grid(source="synthetic", layers=[1, 2], reviews=600, dim=32, batch_size=32, seeds=6),
+            Grid(source="synthetic", reviews=600, dim=32, batch_size=32, seeds=6),
             Grid(seeds=6, **PAIRS),
         ),
         "full": (
