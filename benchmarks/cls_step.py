@@ -187,7 +187,7 @@ def _trajectory(data: TokenCounts, dim: int = 256, steps: int = 300) -> Measure:
     """Distance of float32 runs from float64 torch after 300 steps, relative to the way traveled: ours over torch's."""
     start = ClsAttention.start(data.counts.shape[1], dim, np.random.default_rng(1))
     orders = [np.random.default_rng(epoch).permutation(len(data)) for epoch in range(-(-steps * BATCH // len(data)))]
-    model = ClsAttention(*(array.copy() for array in (start.embeddings, start.cls, start.value)))
+    model = ClsAttention(start.embeddings.copy(), start.cls.copy(), start.value.copy())
     engine = ClsAdamW(model, count_matrix(data.counts, data.counts.shape[1]), data.labels, PLAN)
     for order in orders:
         engine.epoch(order, PLAN.lr)

@@ -64,7 +64,8 @@ def _differences(data: TokenCounts, documents: int, kind: type) -> list[float]:
     """Relative distances in precision `kind`: ours from the literal code, and each of them from the literal float64 one."""
     part = data.subset(np.arange(documents))
     model = TwoLayerAttention.start(data.counts.shape[1], DIM, np.random.default_rng(0), kind)
-    exact = TwoLayerAttention(*(array.astype(np.float64) for array in (model.embeddings, model.cls, model.value)))
+    E, p, v = (array.astype(np.float64) for array in (model.embeddings, model.cls, model.value))
+    exact = TwoLayerAttention(E, p, v)
     found = model.gradient(part.counts, part.labels)
     ours = np.concatenate([found.rows.ravel(), found.cls, found.value])
     reference, theirs = (_literal(start, part, found.tokens) for start in (exact, model))

@@ -60,6 +60,8 @@ class Panels:
 
 # there are 1903 bad reviews in ours, and as many good ones are drawn
 YELP = "3806 reviews, half of them good (paper: a sample of IMDB's size)"
+SCALED = "batches of 32 (paper: 128), scores over √d (the paper does not say)"
+TWO_LAYERS = {"source": "yelp", "layers": 2}
 FIGURES = {
     1: [Panels("two-layer", "IMDB, two layers", {"source": "imdb", "layers": 2}, REVIEWS)],
     2: [Panels("levels", "eight levels of importance, one layer", {"balanced": False}, LEVELS, "sequences")],
@@ -67,7 +69,10 @@ FIGURES = {
         Panels("reviews", "IMDB, one layer", {"source": "imdb"}, REVIEWS),
         Panels("reviews", "Yelp, one layer", {"source": "yelp"}, REVIEWS, data=YELP),
     ],
-    4: [Panels("two-layer", "Yelp, two layers", {"source": "yelp", "layers": 2}, REVIEWS, data=YELP)],
+    4: [
+        Panels("two-layer", "Yelp, scores over √d", {**TWO_LAYERS, "logit_scale": "1/sqrt(d)"}, REVIEWS, data=SCALED),
+        Panels("two-layer", "Yelp, scores as printed", {**TWO_LAYERS, "logit_scale": "1"}, REVIEWS, data=YELP),
+    ],
 }
 
 

@@ -71,7 +71,7 @@ def test_trajectory_is_torchs(optimizer, logit_scale, train_value):
 
 def test_scaled_scores_are_refused_by_other_optimizers():
     model = ClsAttention.start(50, 19, np.random.default_rng(1), logit_scale=0.3)
-    with pytest.raises(ValueError, match="optimizer='sgd' must be adamw where logit_scale=0.3"):
+    with pytest.raises(ValueError, match="must be adamw where logit_scale"):
         train_cls(model, *some_documents(), TrainingPlan("sgd"), np.random.default_rng(2))
 
 

@@ -109,10 +109,10 @@ def hold_out(data: TokenCounts, share: float, rng: np.random.Generator) -> tuple
 
 def logit_scale(point: Any) -> float:
     """What the scores are multiplied with in front of a softmax."""
-    scales = {"1": 1.0, "1/sqrt(d)": point.dim**-0.5}
+    scales: dict[str, float] = {"1": 1.0, "1/sqrt(d)": point.dim**-0.5}
     if point.logit_scale not in scales:
         raise ValueError(f"logit_scale={point.logit_scale!r} must be one of {', '.join(scales)}")
-    return scales[point.logit_scale]
+    return scales[str(point.logit_scale)]
 
 
 DRAWN = 1500  # tokens kept for the figure

@@ -163,8 +163,8 @@ def _judge_dropped(name: str, runs: Rows[Point]) -> tuple[Check, Check]:
     if name == "descent":
         return criterion(sample, counts_failed=True, **words), FOLLOWS(runs.values("flow_cosine"), **words)
     turns = hits(runs, lambda row: row.measured["separable"] and row.measured["increment"] >= TURNS)
-    every = {"value": 1.0} if name in KEPT else {}
-    limit = LIMIT(Every(turns) if every else Share(turns), counts_failed=True, **every, **words)
+    every = name in KEPT
+    limit = LIMIT(Every(turns) if every else Share(turns), value=1.0 if every else None, counts_failed=True, **words)
     return criterion(sample, counts_failed=True, **words), limit
 
 

@@ -188,12 +188,12 @@ def _judge_bound(code: str, words: str, sources: list[tuple[str, Rows[Point]]]) 
 
 
 def _over_error(row: Row[Point]) -> float:
-    return max(row.measured["largest_error"], row.measured["cls_error"]) / float(row.predicted["error"].value)
+    return float(max(row.measured["largest_error"], row.measured["cls_error"]) / row.predicted["error"].value)
 
 
 def _over_norms(row: Row[Point]) -> float:
     names = ("embedding_norm", "cls_norm")
-    return max(row.measured[name] / float(row.predicted[name].value) for name in names)
+    return float(max(row.measured[name] / row.predicted[name].value for name in names))
 
 
 RATIOS: dict[str, Callable[[Row[Point]], float]] = {

@@ -99,12 +99,12 @@ class TwoLayer(Experiment[Point]):
     spot = Point(source="synthetic", reviews=100, dim=16, epochs=2, drops=(1,), batch_size=32)
     presets = {
         "quick": (
-            Grid(source="synthetic", layers=[1, 2], reviews=600, dim=32, batch_size=32, seeds=6),
+            Grid(source="synthetic", reviews=600, dim=32, batch_size=32, seeds=6),
             Grid(seeds=6, **PAIRS),
         ),
         "full": (
             Grid(source="yelp", layers=[1, 2], dim=64, epochs=100, drops=[(100,)], train_value=True, seeds=3),
-            Grid(source="imdb", layers=[1, 2], reviews=5000, dim=64, seeds=6),
+            Grid(source="imdb", layers=[1, 2], reviews=5000, dim=64, seeds=3),
             Grid(seeds=20, **PAIRS),
         ),
         # on IMDB these settings would take about a day per repeat
@@ -201,8 +201,8 @@ class TwoLayer(Experiment[Point]):
         for source, axes in zip(shown, grid, strict=False):
             deepest = max(rows.where(source=source), key=_nearest_to_the_paper)
             corpus.draw_importance(deepest, axes[0], axes[1], f"{source}, {NAMES[deepest.point.layers]}")
-            same = {**vars(deepest.point), "layers": None}
-            _draw_losses(rows_where(rows, lambda point, same=same: {**vars(point), "layers": None} == same), axes[2])
+            fields = {name: value for name, value in vars(deepest.point).items() if name != "layers"}
+            _draw_losses(rows.where(**fields), axes[2])
         if pairs:
             for axes, layers in zip(grid[-1], pairs.levels("layers"), strict=False):
                 outputs = pairs.where(layers=layers)[0].measured["pair_outputs"]

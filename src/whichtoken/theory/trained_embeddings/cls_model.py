@@ -65,7 +65,8 @@ class ClsModel(Shown, ABC):
     @property
     def query(self) -> NDArray[Any]:
         """p times the scale of the scores, (d,)."""
-        return self.cls * self.cls.dtype.type(self.logit_scale)
+        query: NDArray[Any] = self.cls * self.cls.dtype.type(self.logit_scale)
+        return query
 
     def scores(self) -> tuple[Floats, Floats]:
         """Selection score E_s.p, scaled as in the softmax, and value E_s.v of every token, (vocabulary,) each."""
