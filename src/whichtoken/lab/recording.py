@@ -108,20 +108,22 @@ def finish_recording(out: str | Path) -> None:
 def judge_record() -> None:
     """Judge the recorded rows of every claim again, and print what cannot be judged because rows are missing."""
     runs = {key: run for key, run in recorded_runs().items() if _is_current(run)}
-    for (id, preset), run in runs.items():
-        if preset in KEPT_ROWS and rows_file(id).is_file():
-            with recorded_ledger(id) as ledger:
-                plan = with_stored_repeats(make_plan(experiments()[id], preset), ledger)
-                result = judge(plan, ledger.rows(plan), run.started)
+    for claim in experiments().values():
+        for preset in KEPT_ROWS if rows_file(claim.id).is_file() else ():
+            if preset not in claim.presets:
+                continue
+            with recorded_ledger(claim.id) as ledger:
+                plan = with_stored_repeats(make_plan(claim, preset), ledger)
+                started = {run.preset: run.started for run in ledger.runs() if run.as_declared}.get(preset, "")
+                result = judge(plan, ledger.rows(plan), started)
             absent = sum(task.point in plan.absent for task in plan.tasks)
             if result.fault or result.missing > absent:
-                print(f"not judged, {id} {preset}: {result.fault or f'{result.missing} rows missing'}")
-            else:
-                told = result.summary
-                runs[id, preset] = replace(
-                    run, verdicts=told.verdicts, points=told.points, rows=told.rows, failed=told.failed,
-                    seconds=round(told.seconds, 1),
-                )  # fmt: skip
+                print(f"not judged, {claim.id} {preset}: {result.fault or f'{result.missing} rows missing'}")
+                continue
+            found, before = _summary(result), runs.get((claim.id, preset))
+            if before is not None:
+                found = replace(found, machine=before.machine, versions=before.versions)
+            runs[claim.id, preset] = found
     write_verdicts(runs)
     write_statements()
     write_power()
