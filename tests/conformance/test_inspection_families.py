@@ -20,8 +20,12 @@ DECODERS = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma2", "gpt-oss")
 @pytest.fixture(autouse=True)
 def softmax_in_full_precision(monkeypatch):
     """Some eager code rounds the softmax to single precision even in a double-precision model: compare without that."""
-    softmax = nn.functional.softmax
-    monkeypatch.setattr(nn.functional, "softmax", lambda x, dim=None, dtype=None, **_: softmax(x, dim=dim))
+    original = nn.functional.softmax
+
+    def softmax(x, dim=None, dtype=None, **_):  # under its own name, by which a trace knows it
+        return original(x, dim=dim)
+
+    monkeypatch.setattr(nn.functional, "softmax", softmax)
 
 
 def eager_weights(model, inputs):

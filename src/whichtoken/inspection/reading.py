@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -115,6 +115,8 @@ class Reading(Shown):
     context: Tensor | None = None  # (batch, heads, queries, value dim): the model's own output of the heads
     hidden: Tensor | None = None  # (batch, tokens, width): input of the layer
     whole: bool = True  # every query of the forward pass is here
+    project: Callable[[Tensor], Tensor] | None = None  # `context` is (batch, queries, width), after this projection
+    cross: bool = False  # the keys are those of another sequence
 
     def logits(self, precise: bool = False, capped: bool = True) -> Tensor:
         """Scores (batch, heads, queries, keys); keys that may not be picked have -inf."""
@@ -142,22 +144,31 @@ class Reading(Shown):
         return weights @ self.value[:, self.group].to(weights.dtype).nan_to_num(0.0)
 
     def error(self) -> float:
-        """Largest difference between the model's own output and the one recomputed here, relative to the largest output."""
+        """Largest difference between the model's own output and the one recomputed here, relative to the largest output.
+
+        Not a number where the module's own output is not known.
+        """
         if self.context is None:
             return float("nan")
-        seen = self.seen()
         ours, theirs = self.output(), self.context.to(_working_dtype(self.context.dtype))
-        difference = (ours - theirs).abs().amax(-1).masked_fill(~seen[:, None], 0)
-        return float(difference.max() / theirs.abs().max().clamp_min(torch.finfo(theirs.dtype).tiny))
+        if self.project is not None:
+            ours, theirs = self.project(ours.transpose(1, 2).flatten(2).to(self.context.dtype))[:, None], theirs[:, None]
+        blind = ~self.mask.allowed(self.positions, self.key.shape[2]).any(3)  # its weights mean nothing
+        skipped = (blind | ~self.seen()[:, None]).expand(len(theirs), theirs.shape[1], -1)
+        if skipped.all():
+            return float("nan")
+        # what stands in rows of padding may be anything, NaN too
+        off, size = (part.abs().amax(-1)[~skipped].max() for part in (ours.to(theirs.dtype) - theirs, theirs))
+        return float(off / size.clamp_min(torch.finfo(theirs.dtype).tiny))
 
     def seen(self) -> Tensor:
-        """Whether a query is a token of the text: (batch, queries). Padding is not."""
-        if self.mask.padding is None:
+        """Whether a query is a token of the text: (batch, queries). Padding is not: it may not pick itself."""
+        if self.cross or (self.mask.padding is None and self.mask.dense is None):
             return torch.ones_like(self.positions, dtype=torch.bool)
         keys = self.key.shape[2]
-        real = self.mask.padding[:, 0, 0].expand(len(self.positions), keys)
-        # queries of another sequence than the keys (cross-attention) have no place among them
-        return real.take_along_dim(self.positions.clamp(0, keys - 1), 1) | (self.positions >= keys)
+        allowed = self.mask.allowed(self.positions, keys).any(1)  # (batch, queries, keys)
+        own = self.positions.clamp(0, keys - 1)[..., None]
+        return allowed.expand(len(self.positions), -1, -1).take_along_dim(own, 2)[..., 0]
 
     def at(self, rows: Tensor) -> Reading:
         """The reading of some queries: `rows` (batch, queries) counts those that are here."""
@@ -165,11 +176,24 @@ class Reading(Shown):
         return replace(
             self,
             query=self.query.take_along_dim(index, 2),
-            context=None if self.context is None else self.context.take_along_dim(index, 2),
+            context=None if self.context is None else self.context.take_along_dim(
+                rows[..., None] if self.project is not None else index, 1 if self.project is not None else 2
+            ),
             positions=self.positions.take_along_dim(rows, 1),
             mask=self.mask.at(rows, None),
             whole=False,
         )
+
+    def of_heads(self, heads: Tensor) -> Reading:
+        """The reading of some heads."""
+        kept, group = torch.unique(self.group[heads], return_inverse=True)
+        rows = torch.arange(self.positions.shape[1], device=heads.device).expand(len(self.positions), -1)
+        return replace(
+            self, query=self.query[:, heads], key=self.key[:, kept], value=self.value[:, kept], group=group, heads=heads,
+            mask=self.mask.at(rows, heads), null=None if self.null is None else self.null[heads], project=None,
+            # of some heads alone the projected output is not known
+            context=None if self.context is None or self.project is not None else self.context[:, heads],
+        )  # fmt: skip
 
     def of_texts(self, texts: Tensor) -> Reading:
         """The reading of some texts of the batch."""
