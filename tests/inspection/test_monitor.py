@@ -22,11 +22,11 @@ def test_state_is_that_of_the_probe_and_only_some_steps_have_hooks():
     for head in range(4):
         gaps = picks.gap[:, head][real[:, head]]
         assert monitor.history[0].gap[1, head] == pytest.approx(float(gaps.median()))
-        assert monitor.history[0].largest_logit[1, head] == pytest.approx(
+        assert monitor.history[0].max_logit[1, head] == pytest.approx(
             float(picks.largest_logit[:, head][real[:, head]].max())
         )
     assert set(monitor.history[0].summary()) == {
-        "attention/gap", "attention/effective_tokens", "attention/sink_share", "attention/largest_logit",
+        "attention/gap", "attention/effective_tokens", "attention/sink_share", "attention/max_logit",
     }  # fmt: skip
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 

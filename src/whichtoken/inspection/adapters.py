@@ -255,16 +255,18 @@ def uses_interface(module: nn.Module) -> bool:
     return code is not None and TABLE in code.co_names
 
 
-def listen(module: nn.Module, adapter: Adapter | None, listener: Listener, refuse: Refuse) -> Callable[[], None]:
+def listen(
+    module: nn.Module, adapter: Adapter | None, listener: Listener, refuse: Refuse, gradient: bool = False
+) -> Callable[[], None]:
     """Call `listener` with the arguments of each attention call of the module; returns the function that stops it.
 
-    A call that cannot be read goes to `refuse`, as a sentence; the model runs on.
+    A call that cannot be read goes to `refuse`, as a sentence; the model runs on. `gradient`: adapters compute with gradients.
     """
     if adapter is not None:
 
         def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             try:
-                with torch.no_grad():
+                with torch.set_grad_enabled(gradient and torch.is_grad_enabled()):
                     heads = adapter.read(module, args, kwargs, output)
             except UsageError as error:
                 refuse(str(error))

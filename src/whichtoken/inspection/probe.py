@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from whichtoken.errors import UsageError
 from whichtoken.inspection.adapters import Adapter, Heads, listen
 from whichtoken.inspection.picks import Picks, pick
-from whichtoken.inspection.reading import Mask, Reading, compress
+from whichtoken.inspection.reading import Mask, Reading, full_mask, query_positions, read
 from whichtoken.inspection.sites import Site, find_sites, hook
+from whichtoken.inspection.why import RecomputedPass, Why
+from whichtoken.inspection.words import whole_words
 
 Queries = str | Sequence[int]
 
@@ -105,6 +107,8 @@ class AttentionProbe:
         self._checked: set[int] = set()
         self._masks: dict[tuple[int, ...], tuple[Any, Mask]] = {}
         self._hidden = hidden
+        self._special = special_tokens
+        self._given: dict[str, Any] | None = None  # inputs of the latest forward pass
         self._inputs: dict[int, Tensor] = {}  # hidden states that a module was called with, by its id
         self._on_forward = on_forward
         self._open: ExitStack | None = None
@@ -197,6 +201,53 @@ class AttentionProbe:
             exclude = flags if exclude is None else exclude | (flags[:, None] if exclude.dim() == 4 else flags)
         return pick(reading, exclude, is_special, alike)
 
+    def why(self, layer: int, head: int, query: int, *, text: int = 0, special: bool | None = None) -> Why:
+        """Say why a head picked its token rather than the runner-up: the parts of the gap, and whether they can be read.
+
+        The text is run once more, up to the layer, with everything that writes to the residual stream held. A model that
+        writes there by modules that are not found is refused, as the parts then do not sum to the gap.
+
+        Parameters
+        ----------
+        layer, head : int
+        query : int
+            Place of the query in the text.
+        text : int
+            Which text of the batch.
+        special : bool
+            Whether special tokens can be picked; by default not where they are known and the query has other tokens to pick.
+
+        Returns
+        -------
+        Why
+        """
+        number = self._number(layer)
+        reading = self.reading(layer)
+        if self._given is None or not 0 <= text < len(reading.positions):
+            raise UsageError(f"text {text} is not in the latest batch, which has {len(reading.positions)} texts")
+        if head not in reading.heads.tolist():
+            raise UsageError(f"head {head!r} was not recorded; recorded are {reading.heads.tolist()}")
+        asked = (reading.positions[text] == query).nonzero().flatten()
+        if not len(asked):
+            raise UsageError(f"query {query} was not recorded; make the probe with queries='all' to choose later")
+        is_special = self.special_keys(reading)
+        hide = is_special is not None and not (special or (special is None and is_special.all()))
+        one = reading.of_texts(torch.tensor([text])).at(asked[None, :1])
+        picks = pick(one, is_special[text : text + 1, None] if is_special is not None and hide else None)
+        place = reading.heads.tolist().index(head)
+        picked, runner_up = int(picks.token[0, place, 0]), int(picks.runner_up[0, place, 0])
+        if runner_up < 0:
+            raise UsageError(f"the query at {query} has fewer than two tokens to pick: there is nothing to explain")
+        inputs = {
+            name: value[text : text + 1] if isinstance(value, Tensor) and value.dim() else value
+            for name, value in self._given.items()
+        }
+        words = None
+        if self.tokens is not None and hasattr(self._special, "convert_ids_to_tokens"):
+            names, _ = whole_words(self._special, self.tokens[text].tolist())
+            words = names[picked], names[runner_up]
+        return RecomputedPass(self.model, inputs, number).why(number, head, query, picked, runner_up, words)
+
     def sample(self, layer: int, texts: Tensor, queries: Tensor) -> Picks:
         """The picks of some texts of the batch and some queries, without computing those of the others."""
         return pick(self.reading(layer).of_texts(texts).at(queries.expand(len(texts), -1)))
@@ -230,6 +281,7 @@ class AttentionProbe:
         self._masks.clear()
         self.readings.clear()
         ids = kwargs.get("input_ids", args[0] if args else None)
+        self._given = dict(kwargs) if not args else {"input_ids": args[0], **kwargs}
         self.tokens = ids if isinstance(ids, Tensor) and not ids.is_floating_point() and ids.dim() == 2 else None
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -242,7 +294,8 @@ class AttentionProbe:
         if layer not in self._layers or layer in self.refused:
             return
         with torch.no_grad():
-            reading = self._read(replace(heads, cross=heads.cross or is_cross(site)), self._inputs.pop(id(site.module), None))
+            heads = replace(heads, cross=heads.cross or is_cross(site))
+            reading = read(heads, self._mask(heads), self._inputs.pop(id(site.module), None))
             why = None if heads.dropped else self._fault(layer, reading)
             if why is None:
                 self.readings[layer] = self._kept(reading)
@@ -275,22 +328,6 @@ class AttentionProbe:
             return None
         return f"computes something else than softmax attention (relative difference {error:.2g})"
 
-    def _read(self, found: Heads, hidden: Tensor | None) -> Reading:
-        query, key, value = (part.detach() for part in (found.query, found.key, found.value))
-        if query.is_nested:
-            raise UsageError("nested tensors cannot be inspected; give padded batches and their mask")
-        batch, count, queries, dim = query.shape
-        offset = max(key.shape[2] - queries, 0)  # with a cache the queries are the last of the keys
-        positions = torch.arange(offset, offset + queries, device=query.device).expand(batch, -1)
-        heads = torch.arange(count, device=query.device)
-        context = None if found.context is None else found.context.detach()
-        return Reading(
-            query, key, value, dim**-0.5 if found.scale is None else float(found.scale),
-            self._mask(found, positions), positions, heads, group=heads * key.shape[1] // count, softcap=found.softcap,
-            null=None if found.null is None else found.null.detach(), hidden=hidden, project=found.project, cross=found.cross,
-            context=context if context is None or found.project is not None else context.transpose(1, 2),
-        )  # fmt: skip
-
     def _kept(self, reading: Reading) -> Reading:
         """The heads and queries that the probe keeps."""
         if self._heads is not None:
@@ -304,18 +341,15 @@ class AttentionProbe:
             return reading
         return reading.at(_rows(reading, self.queries))
 
-    def _mask(self, found: Heads, positions: Tensor) -> Mask:
+    def _mask(self, found: Heads) -> Mask:
         """The mask of a layer; the layers of a model share theirs, so that it is looked at once a forward pass."""
-        key = (id(found.mask), found.causal, found.window or -1, *positions.shape)
-        if found.bias is None and key in self._masks:
-            return self._masks[key][1]
-        mask = compress(found.mask, positions, found.window_in_mask)
-        mask = replace(mask, causal=mask.causal or found.causal, window=mask.window or found.window)
-        if found.bias is None:
-            self._masks[key] = (found.mask, mask)  # the tensor is held too, so that no other gets its id
-            return mask
-        bias = found.bias.detach()
-        return replace(mask, bias=bias if mask.bias is None else mask.bias + bias)
+        key = (id(found.mask), found.causal, found.window or -1, *found.query.shape[::2], found.key.shape[2])
+        if found.bias is not None:
+            return full_mask(found, query_positions(found))
+        if key not in self._masks:
+            # the tensor is held too, so that no other gets its id
+            self._masks[key] = (found.mask, full_mask(found, query_positions(found)))
+        return self._masks[key][1]
 
 
 def is_cross(site: Site) -> bool:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from whichtoken.display.shown import Shown
+from whichtoken.errors import UsageError
+from whichtoken.inspection.adapters import Heads
 
 # what older models add to the scores of masked keys
 OLD_MASK = -1e4
@@ -154,10 +156,10 @@ class Reading(Shown):
         if self.project is not None:
             ours, theirs = self.project(ours.transpose(1, 2).flatten(2).to(self.context.dtype))[:, None], theirs[:, None]
         blind = ~self.mask.allowed(self.positions, self.key.shape[2]).any(3)  # its weights mean nothing
-        skipped = (blind | ~self.seen()[:, None]).expand(len(theirs), theirs.shape[1], -1)
+        # the values of padding may be NaN, and then make the model's own output NaN
+        skipped = blind | ~self.seen()[:, None] | ~theirs.isfinite().all(-1)
         if skipped.all():
             return float("nan")
-        # what stands in rows of padding may be anything, NaN too
         off, size = (part.abs().amax(-1)[~skipped].max() for part in (ours.to(theirs.dtype) - theirs, theirs))
         return float(off / size.clamp_min(torch.finfo(theirs.dtype).tiny))
 
@@ -207,6 +209,18 @@ class Reading(Shown):
             positions=self.positions[texts], context=cut(self.context), hidden=cut(self.hidden),
         )  # fmt: skip
 
+    def received(self) -> Tensor:
+        """Mean attention that each key gets from the queries that may see it: (batch, heads, keys)."""
+        batch, heads, _, _ = self.query.shape
+        keys = self.key.shape[2]
+        mass = torch.zeros(batch, heads, keys, dtype=torch.float32, device=self.query.device)
+        askers = torch.zeros(batch, 1, keys, device=self.query.device)
+        for _, block in self.blocks():
+            real = block.seen()[:, None, :, None]
+            mass += (block.weights().float() * real).sum(2)
+            askers = askers + (block.mask.allowed(block.positions, keys) & real).sum(2)
+        return mass / askers.clamp_min(1)
+
     def blocks(self) -> Iterator[tuple[slice, Reading]]:
         """Consecutive queries, so few at a time that their scores fit into memory."""
         batch, heads, queries, _ = self.query.shape
@@ -217,6 +231,39 @@ class Reading(Shown):
         for start in range(0, queries, step):
             rows = torch.arange(start, min(start + step, queries), device=self.query.device)
             yield slice(start, start + len(rows)), self.at(rows.expand(batch, -1))
+
+
+def read(found: Heads, mask: Mask | None = None, hidden: Tensor | None = None) -> Reading:
+    """What one call of an attention module computed; `mask` where its short form is known already."""
+    query, key, value = (part.detach() for part in (found.query, found.key, found.value))
+    if query.is_nested:
+        raise UsageError("nested tensors cannot be inspected; give padded batches and their mask")
+    count = query.shape[1]
+    positions = query_positions(found)
+    heads = torch.arange(count, device=query.device)
+    context = None if found.context is None else found.context.detach()
+    return Reading(
+        query, key, value, query.shape[-1] ** -0.5 if found.scale is None else float(found.scale),
+        full_mask(found, positions) if mask is None else mask, positions, heads, group=heads * key.shape[1] // count,
+        softcap=found.softcap, null=None if found.null is None else found.null.detach(), hidden=hidden, project=found.project,
+        cross=found.cross, context=context if context is None or found.project is not None else context.transpose(1, 2),
+    )  # fmt: skip
+
+
+def query_positions(found: Heads) -> Tensor:
+    """Where the queries stand among the keys, (batch, queries): with a cache they are the last."""
+    batch, _, queries, _ = found.query.shape
+    offset = max(found.key.shape[2] - queries, 0)
+    return torch.arange(offset, offset + queries, device=found.query.device).expand(batch, -1)
+
+
+def full_mask(found: Heads, positions: Tensor) -> Mask:
+    """Everything that a module does to its scores, in short form."""
+    mask = compress(found.mask, positions, found.window_in_mask)
+    mask = replace(mask, causal=mask.causal or found.causal, window=mask.window or found.window)
+    if found.bias is None:
+        return mask
+    return replace(mask, bias=found.bias.detach() if mask.bias is None else mask.bias + found.bias.detach())
 
 
 def _working_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -124,6 +124,18 @@ def _is_linear(module: Any) -> bool:
     return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
 
 
+def input_embedding(model: Any) -> nn.Module:
+    """The table of token embeddings."""
+    if hasattr(model, "get_input_embeddings"):
+        found = model.get_input_embeddings()
+        if isinstance(found, nn.Module):
+            return found
+    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    if not tables:
+        raise UsageError(f"{type(model).__name__} has no table of token embeddings; shares and reasons need one")
+    return tables[0]
+
+
 def is_activation(module: nn.Module) -> bool:
     """An activation function that is a module without parameters, such as GELU or Tanh."""
     name = type(module).__name__.lower()
@@ -155,5 +167,7 @@ def _frozen_norm(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tenso
     # as Gemma's modules do
     weight = 1 + module.weight if "Gemma" in type(module).__name__ else module.weight
     linear: Tensor = (centered * scale).to(x.dtype) * weight
+    if getattr(module, "bias", None) is not None:
+        linear = linear + module.bias
     # the value stays the module's own, to the last bit
     return linear + (output - linear).detach()
