@@ -199,7 +199,7 @@ class AttentionProbe:
                 )
             flags = is_special[:, None]
             exclude = flags if exclude is None else exclude | (flags[:, None] if exclude.dim() == 4 else flags)
-        return pick(reading, exclude, is_special, alike)
+        return replace(pick(reading, exclude, is_special, alike), _tokens=self.tokens)
 
     def why(self, layer: int, head: int, query: int, *, text: int = 0, special: bool | None = None) -> Why:
         """Say why a head picked its token rather than the runner-up: the parts of the gap, and whether they can be read.

@@ -17,6 +17,9 @@ from whichtoken.inspection.corpus import BATCH, CorpusPicks, corpus_picks, read_
 
 CHANGES = 128  # changed texts that a calibration reads
 DECIDED, TORN = 0.95, 0.8  # chances of survival: above, between, and below (a tie)
+WIDEST = 1e3  # gap of a pick without rival
+ALL_LAYERS = -1
+BINS = 20  # of a calibration
 LEAST_CASES = 300  # of a layer that is calibrated by itself
 OTHER_WORDS = 200  # of the vocabulary that may replace a word, beside those of the texts
 
@@ -56,34 +59,30 @@ class PickSurvival(Shown):
 
     @cached_property
     def _calibrations(self) -> dict[int, Any]:
-        from sklearn.isotonic import IsotonicRegression
-
-        found = {}
-        for layer in (-1, *np.unique(self.layer).tolist()):
-            rows = np.ones(len(self.gap), dtype=bool) if layer == -1 else self.layer == layer
-            if layer == -1 or rows.sum() >= LEAST_CASES:
-                fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-                found[layer] = fitted.fit(np.minimum(self.gap[rows], WIDEST), self.survived[rows].astype(float))
-        return found
+        return _calibrate(self.gap, self.survived, self.layer)
 
     def probability(self, gap: ArrayLike, layer: int | None = None) -> NDArray[np.float64]:
         """The chance that picks of a layer with these gaps survive; of any layer, if it is not given."""
         gaps = np.asarray(gap, dtype=float)
         if not len(self.gap):
             return np.full(gaps.shape, np.nan)
-        fitted = self._calibrations.get(-1 if layer is None else layer, self._calibrations[-1])
+        fitted = self._calibrations.get(ALL_LAYERS if layer is None else layer, self._calibrations[ALL_LAYERS])
         return np.asarray(fitted.predict(np.minimum(gaps, WIDEST).ravel())).reshape(gaps.shape)
 
     @cached_property
     def _predicted(self) -> NDArray[np.float64] | None:
         """The chance of each case, from other texts; None where there is nothing to predict."""
-        if len(np.unique(self.text)) < 2 or self.survived.all() or not self.survived.any():
+        from sklearn.model_selection import GroupKFold
+
+        texts = len(np.unique(self.text))
+        if texts < 2 or self.survived.all() or not self.survived.any():
             return None
-        chance = PickConfidence(np.minimum(self.gap, WIDEST), self.survived, self.text).probabilities()
-        for layer in self._calibrations:
-            rows = self.layer == layer
-            if rows.any() and 0 < self.survived[rows].sum() < rows.sum() and len(np.unique(self.text[rows])) > 1:
-                chance[rows] = PickConfidence(np.minimum(self.gap[rows], WIDEST), self.survived[rows], self.text[rows]).probabilities()
+        chance = np.empty(len(self.gap))
+        for train, test in GroupKFold(min(5, texts)).split(self.gap, groups=self.text):
+            fitted = _calibrate(self.gap[train], self.survived[train], self.layer[train])
+            for layer in np.unique(self.layer[test]).tolist():
+                rows = test[self.layer[test] == layer]
+                chance[rows] = fitted.get(layer, fitted[ALL_LAYERS]).predict(np.minimum(self.gap[rows], WIDEST))
         return chance
 
     @cached_property
@@ -110,7 +109,21 @@ class PickSurvival(Shown):
         return pd.DataFrame({"text": self.text, "layer": self.layer, "gap": self.gap, "survived": self.survived})
 
 
-WIDEST = 1e3  # gap of a pick without rival
+def _calibrate(gap: NDArray[np.float64], survived: NDArray[np.bool_], layer: NDArray[np.int64]) -> dict[int, Any]:
+    """Chance by gap, for every layer with cases enough and for all layers together; from bins, so that no case stands alone."""
+    from sklearn.isotonic import IsotonicRegression
+
+    found = {}
+    for name in (ALL_LAYERS, *np.unique(layer).tolist()):
+        rows = np.flatnonzero((layer == name) | (name == ALL_LAYERS))
+        if name == ALL_LAYERS or len(rows) >= LEAST_CASES:
+            order = rows[np.argsort(gap[rows], kind="stable")]
+            bins = [part for part in np.array_split(order, BINS) if len(part)]
+            x = [float(np.minimum(gap[part], WIDEST).mean()) for part in bins]
+            y = [float(survived[part].mean()) for part in bins]
+            fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+            found[name] = fitted.fit(x, y, sample_weight=[len(part) for part in bins])
+    return found
 
 
 def confidence_word(chance: float) -> str:

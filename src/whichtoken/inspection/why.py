@@ -9,8 +9,8 @@ backward pass that goes through the residual stream alone give all of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -40,7 +40,7 @@ class Why(Shown):
 
     Reach for `sentence` first. The gap is split twice: by what wrote the difference of the two keys (`parts`), and into what
     the average query of the text prefers and what only this one does (`any_query`, `this_query`). A split is not a cause:
-    `flips` tries it, by recomputing the scores with one part of the picked token replaced by that of the runner-up.
+    `flips` tries it, by recomputing the scores after the two tokens have exchanged one part.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class Why(Shown):
 
     @cached_property
     def flips(self) -> dict[str, bool]:
-        """Recomputed, part by part: does the runner-up win once the picked token has its part instead of its own?"""
+        """Recomputed, part by part: does the runner-up win once the two tokens have exchanged this part?"""
         assert self._pass is not None
         return self._pass.flips(self.layer, self.head, self.query, self.picked, self.runner_up)
 
@@ -150,7 +150,8 @@ class Why(Shown):
         text = f"{phrases[self.main]} {self.parts[self.main]:+.2f}"
         if self.parts[least] < -0.25 * self.gap:
             text += f", although {against[least]} ({self.parts[least]:+.2f})"
-        return f"{text}; " + ("without it, the runner-up wins" if self.flips.get(self.main) else "without it, the pick stays all the same")
+        outcome = f"{other} wins" if self.flips.get(self.main) else f"{self.words[0]} wins all the same"
+        return f"{text}; if the two exchange it, {outcome}"
 
     def to_frame(self) -> Any:
         """A row per part: its kind and layer, and its nats."""
@@ -183,10 +184,20 @@ class RecomputedPass:
         with ExitStack() as stack:
             stack.enter_context(torch.enable_grad())
             freeze_norms(model, stack)
-            for parameter in self.biases:
-                stack.callback(parameter.requires_grad_, parameter.requires_grad)
-                parameter.requires_grad_(True)
+            stack.enter_context(self._bias_gradients())
             self._run(self._hold, self.heads)
+
+    @contextmanager
+    def _bias_gradients(self) -> Iterator[None]:
+        """A context in which biases have gradients, also those of a frozen model."""
+        before = [parameter.requires_grad for parameter in self.biases]
+        try:
+            for parameter in self.biases:
+                parameter.requires_grad_(True)
+            yield
+        finally:
+            for parameter, flag in zip(self.biases, before, strict=True):
+                parameter.requires_grad_(flag)
 
     def _hold(self, call: Call, output: Tensor) -> Tensor:
         self.written[call] = output.detach().requires_grad_()
@@ -233,7 +244,8 @@ class RecomputedPass:
         gap = scale * rows[query] @ difference
         calls = list(self.written)
         leaves = [self.written[call] for call in calls]
-        gradients = torch.autograd.grad(gap, [*leaves, *self.biases], retain_graph=True, allow_unused=True)
+        with self._bias_gradients():
+            gradients = torch.autograd.grad(gap, [*leaves, *self.biases], retain_graph=True, allow_unused=True)
         detail: Counter[str] = Counter()
         for call, leaf, gradient in zip(calls, leaves, gradients, strict=False):
             if gradient is None:
@@ -250,7 +262,7 @@ class RecomputedPass:
         parts = {kind: sum(value for name, value in detail.items() if name.split()[0] == kind) for kind in KINDS}
         whole = float(gap.detach()) + added
         error = abs(sum(parts.values()) - whole)
-        if error > INEXACT * max(sum(map(abs, parts.values())), abs(whole)):
+        if error > INEXACT * max(sum(map(abs, parts.values())), abs(whole), 0.1):
             raise UsageError(
                 f"the parts of layer {layer} sum to {sum(parts.values()):.3f}, its gap is {whole:.3f}: {type(self.model).__name__} "
                 "writes to its residual stream by other modules than those that were found"
@@ -281,7 +293,7 @@ class RecomputedPass:
 
     @torch.no_grad()
     def flips(self, layer: int, head: int, query: int, picked: int, runner_up: int) -> dict[str, bool]:
-        """Which parts decide: scores recomputed, norms too, with one part of the pick replaced by the runner-up's."""
+        """Which parts decide: scores recomputed, norms too, after the pick and the runner-up have exchanged one part."""
         there = {self.kinds[call[0]][1] for call in self.written}
         kinds = [kind for kind in KINDS if kind != "bias" and kind in there]
         before = self.until
@@ -292,7 +304,7 @@ class RecomputedPass:
             changed = own.expand(len(kinds), *own.shape[1:]).clone()
             kind = self.kinds[call[0]][1]
             if kind in kinds and changed.dim() == 3:
-                changed[kinds.index(kind), picked] = own[0, runner_up]
+                changed[kinds.index(kind), [picked, runner_up]] = own[0, [runner_up, picked]]
             return changed
 
         found: dict[int, Heads] = {}

@@ -38,10 +38,12 @@ def whole_words(tokenizer: Any, ids: Sequence[int]) -> tuple[list[str], list[int
 
 
 def word_offsets(tokenizer: Any, text: str, numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last character of the word of each token in the text; (0, 0) for special tokens."""
+    """First and last character of the word of each token in the text; (0, 0) for special tokens and padding."""
     found = tokenizer(text, return_offsets_mapping=True, truncation=True, max_length=len(numbers))["offset_mapping"]
-    spans: dict[int, tuple[int, int]] = {}
-    for number, (start, end) in zip(numbers, found, strict=True):
+    spans: dict[int, tuple[int, int]] = dict.fromkeys(numbers, (0, 0))
+    for number in numbers[: len(found)]:
+        spans.pop(number, None)
+    for number, (start, end) in zip(numbers, found, strict=False):
         first, last = spans.get(number, (start, end))
         spans[number] = min(first, start), max(last, end)
     return [spans[number] for number in numbers]
