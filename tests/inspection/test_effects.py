@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from whichtoken.errors import UsageError
-from whichtoken.inspection import AttentionProbe
-from whichtoken.inspection import faithfulness
+from whichtoken.inspection import AttentionProbe, faithfulness
 from whichtoken.inspection.attribution import curves, rounding_error, selections_held, token_shares
 from whichtoken.inspection.effects import decision, direct_contributions, pick_effects
 from whichtoken.inspection.sites import anatomy, find_sites
@@ -208,12 +207,15 @@ def test_an_encoder_without_a_head_has_a_decision_with_a_gradient(reference):
     single = families.FAMILIES["bert"](dtype=torch.float32)
     double = copy.deepcopy(single).double()
     shares = [
-        token_shares(model, TEXT, reference=None if reference is None else reference.to(model.dtype)) for model in (single, double)
+        token_shares(model, TEXT, reference=None if reference is None else reference.to(model.dtype))
+        for model in (single, double)
     ]  # fmt: skip
     assert rounding_error(*shares) < 1e-4
     assert np.abs(shares[1]).max() > 1e-3
     direct = [
-        direct_contributions(model, TEXT, reference=None if reference is None else reference.to(model.dtype), check=False).heads
+        direct_contributions(
+            model, TEXT, reference=None if reference is None else reference.to(model.dtype), check=False
+        ).heads
         for model in (single, double)
     ]
     assert rounding_error(*direct) < 1e-3

@@ -84,7 +84,9 @@ def test_a_real_trainer_logs_attention_beside_the_loss(tmp_path, monkeypatch):
         tmp_path, per_device_train_batch_size=2, max_steps=4, report_to=[], use_cpu=True, logging_steps=1, save_strategy="no",
         disable_tqdm=True,
     )  # fmt: skip
-    trainer = families.transformers.Trainer(model, options, train_dataset=Rows(), callbacks=[monitor.trainer_callback()])
+    trainer = families.transformers.Trainer(
+        model, options, train_dataset=Rows(), callbacks=[monitor.trainer_callback()]
+    )
     trainer.train()
     assert [state.step for state in monitor.history] == [0, 2]
     assert [entry["step"] for entry in logged] == [0.0, 2.0]

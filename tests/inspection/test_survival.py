@@ -65,7 +65,11 @@ class Pieces:
 
 @pytest.mark.parametrize(
     "names",
-    [["[CLS]", "sun", "##flower", "##s", "grow"], ["<s>", "Ġsun", "flower", "s", "Ġgrow"], ["<s>", "▁sun", "flower", "s", "▁grow"]],
+    [
+        ["[CLS]", "sun", "##flower", "##s", "grow"],
+        ["<s>", "Ġsun", "flower", "s", "Ġgrow"],
+        ["<s>", "▁sun", "flower", "s", "▁grow"],
+    ],
 )  # fmt: skip
 def test_pieces_are_joined_to_whole_words_with_their_place_in_the_text(names):
     tokenizer = Pieces(names, [(0, 0), (0, 3), (3, 9), (9, 10), (11, 15)])

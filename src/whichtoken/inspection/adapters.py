@@ -372,8 +372,8 @@ def _interface_heads(
 # operations that leave a matrix of scores or weights what it is, up to a factor and what is added
 PASSING = {
     "view", "reshape", "to", "float", "double", "half", "type_as", "type", "contiguous", "dropout", "masked_fill", "masked_fill_",
-    "where", "add", "add_", "__add__", "__radd__", "__iadd__", "sub", "__sub__", "__isub__", "max", "maximum", "clamp", "clamp_min",
-    "squeeze", "unsqueeze", "nan_to_num",
+    "where", "add", "add_", "__add__", "__radd__", "__iadd__", "sub", "__sub__", "__isub__", "max", "maximum", "clamp",
+    "clamp_min", "squeeze", "unsqueeze", "nan_to_num",
 }  # fmt: skip
 FACTORS = {"mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply"}
 DIVISORS = {"div", "div_", "__truediv__", "__itruediv__", "true_divide"}
@@ -509,12 +509,12 @@ def _trace(module: nn.Module, listener: Listener, refuse: Refuse) -> Callable[[]
 
     def before(module: nn.Module, args: Any) -> None:
         trace = _Trace()
-        trace.__enter__()
+        trace.__enter__()  # type: ignore[no-untyped-call]
         open_traces.append(trace)
 
     def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         trace = open_traces.pop()
-        trace.__exit__(None, None, None)
+        trace.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         if output is None:  # the model failed
             return
         given = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dim() > 1), None)

@@ -39,7 +39,8 @@ def token_shares(
     Reach for it when you want to know which words decided, at the price of one forward and one backward pass. Attention
     weights, scales of normalizations and gates of activations are held at their values, so that the model is linear: the
     shares of the tokens and of the biases then add up to the decision exactly (conservative propagation, Ali et al. 2022, with
-    the gates held too). What would change if a weight changed is not part of a share. A model without token embeddings, or whose query and key projections are not found, is refused.
+    the gates held too). What would change if a weight changed is not part of a share. A model without token
+    embeddings, or whose query and key projections are not found, is refused.
 
     Parameters
     ----------
@@ -224,7 +225,11 @@ class Faithfulness(Shown):
         for name, areas in (("deletion", self.deletion), ("insertion", self.insertion)):
             for what, values in ((name, areas), (f"{name}_against_random", areas - areas[-1])):
                 mean = values.mean(1)
-                half = stats.t.ppf(0.975, values.shape[1] - 1) * stats.sem(values, axis=1) if values.shape[1] > 1 else np.nan
+                half = (
+                    stats.t.ppf(0.975, values.shape[1] - 1) * stats.sem(values, axis=1)
+                    if values.shape[1] > 1
+                    else np.nan
+                )
                 columns |= {what: mean, f"{what}_low": mean - half, f"{what}_high": mean + half}
         columns["randomized_weights"] = self.randomized
         return pd.DataFrame(columns, index=pd.Index(self.methods, name="method"))

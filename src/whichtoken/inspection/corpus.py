@@ -61,7 +61,14 @@ def corpus_picks(
 
 
 def read_corpus(
-    model: nn.Module, tokenizer: Any, encoded: Sequence[Sequence[int]], truncated: int, *, queries: str, special: bool, batch: int
+    model: nn.Module,
+    tokenizer: Any,
+    encoded: Sequence[Sequence[int]],
+    truncated: int,
+    *,
+    queries: str,
+    special: bool,
+    batch: int,
 ) -> CorpusPicks:
     """The same for texts that are tokens already."""
     _check_ids(model, tokenizer, encoded)

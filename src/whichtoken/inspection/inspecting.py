@@ -181,7 +181,9 @@ class Inspection(Shown):
             picked, rival = (int(part[text, layer, head]) for part in (self.picks.token, self.picks.runner_up))
             if rival >= 0:
                 try:
-                    kept[key] = self._pass(text).why(layer, head, self._query(text), picked, rival, self._words(text, picked, rival))
+                    kept[key] = self._pass(text).why(
+                        layer, head, self._query(text), picked, rival, self._words(text, picked, rival)
+                    )
                 except UsageError:
                     kept[key] = None
         return kept[key]
@@ -193,7 +195,8 @@ class Inspection(Shown):
         if key not in self._source.effects:
             source = self._source
             self._source.effects[key] = pick_effects(
-                source.model, self._inputs(text), layer, queries=self.queries, special_tokens=source.tokenizer, reference=source.reference
+                source.model, self._inputs(text), layer, queries=self.queries, special_tokens=source.tokenizer,
+                reference=source.reference,
             )  # fmt: skip
         return self._source.effects[key]
 
@@ -221,7 +224,9 @@ class Inspection(Shown):
         names, numbers = whole_words(self._source.tokenizer, self.picks.ids[text].tolist())
         pick, rival = (int(part[text, layer, head]) for part in (self.picks.token, self.picks.runner_up))
         title = f"layer {layer}, head {head}"
-        return HeadFigure.of(names, numbers, self._query(text), pick, rival, float(self.picks.weight[text, layer, head]), title)
+        return HeadFigure.of(
+            names, numbers, self._query(text), pick, rival, float(self.picks.weight[text, layer, head]), title
+        )
 
     def examples(self, layer: int, head: int, most: int = 2) -> list[tuple[str, str, str]]:
         """The clearest picks of a head: what stands before the word, the word, and what stands after it."""
@@ -282,7 +287,8 @@ class Inspection(Shown):
         names = ", ".join(f"{name} ({100 * part:.0f} %)" for name, part in report.top_picks[:5])
         lines = [
             f"{self.model}: {len(self.reports)} heads over {self.texts} texts; picks: {counts}; {confident}",
-            f"layer {layer}, head {head} picks {names}; a typical pick survives {100 * report.survival:.0f} % of one-word changes",
+            f"layer {layer}, head {head} picks {names}; "
+            f"a typical pick survives {100 * report.survival:.0f} % of one-word changes",
         ]
         if (why := self.why(layer, head)) is not None:
             lines.append(f"text 1: {why.sentence}")
@@ -297,7 +303,8 @@ class Inspection(Shown):
         for text in self._first(shown):
             view, effects, why = self.view(text), self.effects(text), self.why(layer, head, text)
             views.append({
-                "text": text, "tokens": list(view.tokens), "words": list(view.words), "decision": view.decision, "unit": view.unit,
+                "text": text, "tokens": list(view.tokens), "words": list(view.words), "decision": view.decision,
+                "unit": view.unit,
                 "picked": view.picked.tolist(), "runner_up": view.runner_up.tolist(), "gap": view.gap.tolist(),
                 "survival": view.survival.tolist(), "shares": None if view.shares is None else view.shares.tolist(),
                 "deletion_areas": view.areas, "direct": None if view.direct is None else {"heads": view.direct.tolist()},
@@ -314,7 +321,9 @@ class Inspection(Shown):
         whole = {
             "model": self.model, "queries": self.queries, "texts": self.texts, "truncated": self.truncated, "layer": layer,
             "head": head, "heads": [report.as_json() for report in self.reports], "shown": views,
-            "survival": {"cases": len(self.survival.gap), "auroc": self.survival.auroc, "reliability": reliability.to_dict("list")},
+            "survival": {
+                "cases": len(self.survival.gap), "auroc": self.survival.auroc, "reliability": reliability.to_dict("list"),
+            },
         }  # fmt: skip
         return finite(whole)  # type: ignore[no-any-return]
 
@@ -357,7 +366,9 @@ class Inspection(Shown):
         ids = self.picks.ids[text].tolist()
         special = np.isin(ids, source.tokenizer.all_special_ids)
         shares = self._reliable(lambda model, towards: token_shares(model, inputs, reference=towards))
-        direct = self._reliable(lambda model, towards: direct_contributions(model, inputs, reference=towards, check=False).heads)
+        direct = self._reliable(
+            lambda model, towards: direct_contributions(model, inputs, reference=towards, check=False).heads
+        )
         areas = {}
         if shares is not None and not special.all() and not _generates(source.model):
             orders = {"shares": shares, "random": np.random.default_rng(0).permutation(len(ids)).astype(float)}
@@ -389,7 +400,10 @@ class Inspection(Shown):
         source = self._source
         towards = source.reference
         try:
-            single, double = compute(source.model, towards), compute(source.double, None if towards is None else towards.double())
+            single, double = (
+                compute(source.model, towards),
+                compute(source.double, None if towards is None else towards.double()),
+            )
         except (UsageError, RuntimeError):  # no output projection, or no gradient to the decision
             return None
         return np.asarray(double) if rounding_error(single, double) <= NOISE else None

@@ -59,10 +59,11 @@ class AttentionState:
 class AttentionMonitor:
     """Watch attention while a model trains, to notice heads that collapse or whose scores blow up.
 
-    Reach for it when a training run diverges or stalls, or to log attention beside the loss: `log=wandb.log` or any other function
-    of a dict. It reads the forward passes that training makes anyway, one step in `every` and a sample of each batch, and does not
-    change what the model computes, unless you ask for `qk_clip`. Each problem is warned about once, as an `AttentionWarning`;
-    `history` has all numbers. In transformers' `Trainer` use `trainer_callback()`, in Lightning `lightning_callback()`.
+    Reach for it when a training run diverges or stalls, or to log attention beside the loss: `log=wandb.log` or any other
+    function of a dict. It reads the forward passes that training makes anyway, one step in `every` and a sample of each
+    batch, and does not change what the model computes, unless you ask for `qk_clip`. Each problem is warned about once, as an
+    `AttentionWarning`; `history` has all numbers. In transformers' `Trainer` use `trainer_callback()`, in Lightning
+    `lightning_callback()`.
 
     >>> import torch
     >>> from whichtoken.inspection import AttentionMonitor
@@ -227,7 +228,10 @@ class AttentionMonitor:
         sink = masked(weights[..., 0]).nanmean(1)
         # of every query: one that is not in the sample may be the largest
         seen = reading.seen()[:, None, :, None]
-        parts = [block.logits().masked_fill(~seen[:, :, rows], -torch.inf).amax((0, 2, 3)) for rows, block in reading.blocks()]
+        parts = [
+            block.logits().masked_fill(~seen[:, :, rows], -torch.inf).amax((0, 2, 3))
+            for rows, block in reading.blocks()
+        ]
         logit = torch.stack(parts).amax(0).double()
         return tuple(part.cpu().numpy() for part in (gap, tokens, sink, logit))
 
@@ -236,12 +240,17 @@ def _query_key_rows(model: nn.Module, site: Site, heads: int) -> tuple[list[list
     """Views on the rows of weights and biases that make the queries, and the keys, of each head."""
     module: Any = site.module
     if isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None:
-        parts = [module.in_proj_weight.chunk(3)[:2], (None, None) if module.in_proj_bias is None else module.in_proj_bias.chunk(3)[:2]]
+        parts = [
+            module.in_proj_weight.chunk(3)[:2],
+            (None, None) if module.in_proj_bias is None else module.in_proj_bias.chunk(3)[:2],
+        ]
         pairs = list(zip(*parts, strict=True))
     else:
         found = anatomy(model, site).query_key()
         if found is None or any("norm" in name for name, _ in module.named_children()):
-            raise UsageError(f"qk_clip cannot scale the queries and keys of {type(module).__name__}: they are not projections alone")
+            raise UsageError(
+                f"qk_clip cannot scale the queries and keys of {type(module).__name__}: they are not projections alone"
+            )
         pairs = [(linear_weight(part), getattr(part, "bias", None)) for part in found]
     dim = pairs[0][0].shape[0] // heads
     result = []

@@ -27,7 +27,11 @@ MOST_REASONS = 3  # that a word's note gives
 def inspection_page(inspection: Inspection, shown: int) -> str:
     """The whole page."""
     style = "\n".join(map(asset, ("style.css", "decision.css")))
-    return page(f"Which token does each head pick? {inspection.model}", f"<main>{inspection_body(inspection, shown)}</main>", style)
+    return page(
+        f"Which token does each head pick? {inspection.model}",
+        f"<main>{inspection_body(inspection, shown)}</main>",
+        style,
+    )
 
 
 def inspection_body(inspection: Inspection, shown: int) -> str:
@@ -43,10 +47,15 @@ def inspection_body(inspection: Inspection, shown: int) -> str:
 
 
 def _maps(inspection: Inspection, shown: int) -> list[dict[str, Any]]:
-    direct = [view for number in range(min(shown, inspection.texts)) if (view := inspection.view(number).direct) is not None]
+    direct = [
+        view for number in range(min(shown, inspection.texts)) if (view := inspection.view(number).direct) is not None
+    ]
     what, share = "Share of the head in what its layer adds to the residual stream.", inspection.grid("contribution")
     if direct:
-        what, share = "Mean size of the head's direct contribution to the decision, over the shown texts.", np.mean(np.abs(direct), 0)
+        what, share = (
+            "Mean size of the head's direct contribution to the decision, over the shown texts.",
+            np.mean(np.abs(direct), 0),
+        )
     survival = inspection.grid("survival")
     maps = [
         ("How confidently", "% of one-word changes that a typical pick survives; below 80 a tie, from 95 decided.",
@@ -55,7 +64,11 @@ def _maps(inspection: Inspection, shown: int) -> list[dict[str, Any]]:
         ("Does it matter", what, share, None, "{:.2f}"),
     ]  # fmt: skip
     return [
-        {"title": title, "what": what, "rows": _rows(inspection, grid, _unit(grid) if strength is None else strength, form)}
+        {
+            "title": title,
+            "what": what,
+            "rows": _rows(inspection, grid, _unit(grid) if strength is None else strength, form),
+        }
         for title, what, grid, strength, form in maps
     ]
 
@@ -126,7 +139,8 @@ def _word(inspection: Inspection, view: TextView, k: int, heads: int, pick: int,
         words = np.abs(view.shares[~np.array(view.is_special)])
         alpha = 0.0 if view.is_special[k] else min(1.0, abs(share) / max(1e-30, float(words.max(initial=0.0))))
     return {
-        "text": view.tokens[k], "special": view.is_special[k], "against": share is not None and share < 0, "alpha": f"{0.7 * alpha:.2f}",
+        "text": view.tokens[k], "special": view.is_special[k], "against": share is not None and share < 0,
+        "alpha": f"{0.7 * alpha:.2f}",
         "note": "; ".join(notes), "mark": "pick" if k == pick else "runner-up" if k == rival else "",
     }  # fmt: skip
 
@@ -159,25 +173,30 @@ class HeadFigure(Shown):
     ) -> HeadFigure:
         """From the word of each token, with the tokens of one word joined; -1: no such token."""
         words = dict(zip(numbers, names, strict=True))
-        places = [numbers[token] if token >= 0 else -1 for token in (query, pick, rival)]
-        return cls(tuple(words[number] for number in sorted(words)), *places, weight, title)
+        asked, picked, second = (numbers[token] if token >= 0 else -1 for token in (query, pick, rival))
+        return cls(tuple(words[number] for number in sorted(words)), asked, picked, second, weight, title)
 
     def svg(self) -> str:
         """The picture; colors are those of the page around it."""
-        x, y, spots = 8.0, 62.0, []
+        x, y = 8.0, 62.0
+        spots: list[tuple[float, float, float]] = []
         for word in self.words:
             width = LETTER * len(word)
             if x + width > WIDTH and spots:
                 x, y = 8.0, y + LINE
             spots.append((x, y, width))
             x += width + SPACE
-        lines = [self._line(spots, self.pick, "", 1.5 + 3 * self.weight), self._line(spots, self.runner_up, ' stroke-dasharray="4 4"', 1.2)]
+        lines = [
+            self._line(spots, self.pick, "", 1.5 + 3 * self.weight),
+            self._line(spots, self.runner_up, ' stroke-dasharray="4 4"', 1.2),
+        ]
         drawn = []
         for number, (left, base, width) in enumerate(spots):
             strong = ' font-weight="700"' if number in (self.query, self.pick) else ""
             fill = "#3b82f6" if number == self.pick else "currentColor"
             drawn.append(
-                f'<text x="{left:.1f}" y="{base:.1f}" textLength="{width:.1f}" fill="{fill}"{strong}>{text(self.words[number])}</text>'
+                f'<text x="{left:.1f}" y="{base:.1f}" textLength="{width:.1f}" fill="{fill}"{strong}>'
+                f"{text(self.words[number])}</text>"
             )
         height = y + 16
         return (

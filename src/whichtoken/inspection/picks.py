@@ -84,7 +84,9 @@ class Picks(Shown):
         names = ("token", "runner_up", "gap", "weight", "entropy", "largest_logit")
         columns = {name: getattr(self, name)[texts, heads, rows].cpu().numpy() for name in names}
         places = self.positions[texts, rows].cpu().numpy()
-        return pd.DataFrame({"text": texts.cpu().numpy(), "head": self.heads[heads].cpu().numpy(), "query": places} | columns)
+        return pd.DataFrame(
+            {"text": texts.cpu().numpy(), "head": self.heads[heads].cpu().numpy(), "query": places} | columns
+        )
 
     def words(self, tokenizer: Any, texts: Sequence[str] | None = None) -> Any:
         """The same table with whole words: of the query, the pick and the runner-up; with `texts`, where the pick stands in them.
@@ -106,7 +108,9 @@ class Picks(Shown):
         if texts is not None:
             spans = [word_offsets(tokenizer, text, found[i][1]) for i, text in enumerate(texts)]
             for name, end in (("start", 0), ("end", 1)):
-                table[name] = [spans[text][place][end] for text, place in zip(table["text"], table["token"], strict=True)]
+                table[name] = [
+                    spans[text][place][end] for text, place in zip(table["text"], table["token"], strict=True)
+                ]
         return table
 
     @cached_property

@@ -154,7 +154,10 @@ class Reading(Shown):
             return float("nan")
         ours, theirs = self.output(), self.context.to(_working_dtype(self.context.dtype))
         if self.project is not None:
-            ours, theirs = self.project(ours.transpose(1, 2).flatten(2).to(self.context.dtype))[:, None], theirs[:, None]
+            ours, theirs = (
+                self.project(ours.transpose(1, 2).flatten(2).to(self.context.dtype))[:, None],
+                theirs[:, None],
+            )
         blind = ~self.mask.allowed(self.positions, self.key.shape[2]).any(3)  # its weights mean nothing
         # the values of padding may be NaN, and then make the model's own output NaN
         skipped = blind | ~self.seen()[:, None] | ~theirs.isfinite().all(-1)
@@ -178,7 +181,9 @@ class Reading(Shown):
         return replace(
             self,
             query=self.query.take_along_dim(index, 2),
-            context=None if self.context is None else self.context.take_along_dim(
+            context=None
+            if self.context is None
+            else self.context.take_along_dim(
                 rows[..., None] if self.project is not None else index, 1 if self.project is not None else 2
             ),
             positions=self.positions.take_along_dim(rows, 1),

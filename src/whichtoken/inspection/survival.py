@@ -182,7 +182,14 @@ def pick_survival(
 
 
 def survival_of(
-    model: nn.Module, tokenizer: Any, picks: CorpusPicks, *, queries: str, changes: int = CHANGES, batch: int = BATCH, seed: int = 0
+    model: nn.Module,
+    tokenizer: Any,
+    picks: CorpusPicks,
+    *,
+    queries: str,
+    changes: int = CHANGES,
+    batch: int = BATCH,
+    seed: int = 0,
 ) -> PickSurvival:
     """The same where the picks of the texts are known."""
     rng = np.random.default_rng(seed)

@@ -8,7 +8,7 @@ backward pass that goes through the residual stream alone give all of them.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -136,7 +136,11 @@ class Why(Shown):
         if self.state == "a tie":
             return f"a tie (gap {self.gap:.2f})"
         if self.state == "no simple reason":
-            why = "one of them is an attention sink" if self.sink else f"parts {self.cancellation:.1f} times as large as their sum"
+            why = (
+                "one of them is an attention sink"
+                if self.sink
+                else f"parts {self.cancellation:.1f} times as large as their sum"
+            )
             return f"no simple reason ({why})"
         phrases = {
             "word": "the word itself", "position": "its place", "attention": "what earlier layers brought there",
@@ -179,7 +183,7 @@ class RecomputedPass:
         self.kinds = _writers(model, parts)
         self.written: dict[Call, Tensor] = {}
         self.heads: dict[int, Heads] = {}
-        self._layers: dict[int, tuple[Tensor, Tensor]] = {}
+        self._known: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self.biases = [parameter for name, parameter in model.named_parameters() if name.endswith("bias")]
         with ExitStack() as stack:
             stack.enter_context(torch.enable_grad())
@@ -232,7 +236,9 @@ class RecomputedPass:
             }
             self.model(**repeated)
 
-    def why(self, layer: int, head: int, query: int, picked: int, runner_up: int, words: tuple[str, str] | None = None) -> Why:
+    def why(
+        self, layer: int, head: int, query: int, picked: int, runner_up: int, words: tuple[str, str] | None = None
+    ) -> Why:
         """The parts of one gap."""
         if layer not in self.heads:
             raise UsageError(f"layer {layer} was not read; its reasons are not known")
@@ -246,16 +252,17 @@ class RecomputedPass:
         leaves = [self.written[call] for call in calls]
         with self._bias_gradients():
             gradients = torch.autograd.grad(gap, [*leaves, *self.biases], retain_graph=True, allow_unused=True)
-        detail: Counter[str] = Counter()
-        for call, leaf, gradient in zip(calls, leaves, gradients, strict=False):
+        detail: defaultdict[str, float] = defaultdict(float)
+        found_gradients: tuple[Tensor | None, ...] = gradients
+        for call, leaf, gradient in zip(calls, leaves, found_gradients, strict=False):
             if gradient is None:
                 continue
             module, kind = self.kinds[call[0]]
-            bias: Tensor | None = getattr(module, "bias", None)
+            bias: Any = getattr(module, "bias", None)
             constant = 0.0 if bias is None else float((gradient * bias.detach()).sum())
             detail[self._name(call, kind)] += float((gradient * leaf.detach()).sum()) - constant
             detail["bias"] += constant
-        for parameter, gradient in zip(self.biases, gradients[len(leaves) :], strict=True):
+        for parameter, gradient in zip(self.biases, found_gradients[len(leaves) :], strict=True):
             detail["bias"] += 0.0 if gradient is None else float((gradient * parameter.detach()).sum())
         added = _added(found, head, query, picked) - _added(found, head, query, runner_up)
         detail["position"] += added
@@ -264,25 +271,26 @@ class RecomputedPass:
         error = abs(sum(parts.values()) - whole)
         if error > INEXACT * max(sum(map(abs, parts.values())), abs(whole), 0.1):
             raise UsageError(
-                f"the parts of layer {layer} sum to {sum(parts.values()):.3f}, its gap is {whole:.3f}: {type(self.model).__name__} "
-                "writes to its residual stream by other modules than those that were found"
+                f"the parts of layer {layer} sum to {sum(parts.values()):.3f}, its gap is {whole:.3f}: "
+                f"{type(self.model).__name__} writes to its residual stream by other modules than those that were found"
             )
-        logits, received = self._scores(layer)
-        both = logits[0, head, :, picked] - logits[0, head, :, runner_up]
+        logits, received = self._scores(layer, head)
+        both = logits[:, picked] - logits[:, runner_up]
         average = float(both[both.isfinite()].mean())
         return Why(
             layer, head, query, picked, runner_up, whole, parts, tuple(detail.items()), average, whole - average,
-            sink=bool((received[0, head, [picked, runner_up]] > SINK).any()), error=error,
+            sink=bool((received[[picked, runner_up]] > SINK).any()), error=error,
             words=words or ("the pick", "the runner-up"), _pass=self,
         )  # fmt: skip
 
-    def _scores(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Scores of a layer (-inf where a query may not see a key), and the mean attention that each key gets."""
-        if layer not in self._layers:
-            reading = read(self.heads[layer])
-            padding = ~reading.seen()[:, None, :, None]
-            self._layers[layer] = reading.logits(capped=False).masked_fill(padding, -torch.inf), reading.received()
-        return self._layers[layer]
+    def _scores(self, layer: int, head: int) -> tuple[Tensor, Tensor]:
+        """Scores of a head (-inf where a query may not see a key), and the mean attention that each key gets."""
+        if (layer, head) not in self._known:
+            reading = read(self.heads[layer]).of_heads(torch.tensor([head]))
+            padding = ~reading.seen()[0, :, None]
+            scores = reading.logits(capped=False)[0, 0].masked_fill(padding, -torch.inf)
+            self._known[layer, head] = scores, reading.received()[0, 0]
+        return self._known[layer, head]
 
     def _name(self, call: Call, kind: str) -> str:
         """A part by its kind and, beside words and positions, by its layer."""
@@ -330,7 +338,11 @@ def _writers(model: nn.Module, parts: Sequence[Anatomy]) -> dict[int, tuple[nn.M
     table = input_embedding(model)
     found: dict[int, tuple[nn.Module, str]] = {}
     for name, module in model.named_modules():
-        if isinstance(module, nn.Embedding) and module is not table and "pos" in name.rpartition(".")[2].replace("wpe", "pos"):
+        if (
+            isinstance(module, nn.Embedding)
+            and module is not table
+            and "pos" in name.rpartition(".")[2].replace("wpe", "pos")
+        ):
             found[id(module)] = module, "position"
         elif isinstance(module, nn.Embedding) and module is not table and "type" in name:
             found[id(module)] = module, "bias"

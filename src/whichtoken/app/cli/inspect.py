@@ -32,11 +32,18 @@ SENTENCES = [
 def inspect(
     model: Annotated[
         Path | None,
-        typer.Argument(metavar="[MODEL_FOLDER]", help="Folder with config.json, weights and tokenizer; default: an installed encoder."),
+        typer.Argument(
+            metavar="[MODEL_FOLDER]",
+            help="Folder with config.json, weights and tokenizer; default: an installed encoder.",
+        ),
     ] = None,
     texts: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", callback=read_file, help="Table of texts: .csv, .tsv, .parquet or .jsonl; default: three sentences."),
+        typer.Option(
+            metavar="FILE",
+            callback=read_file,
+            help="Table of texts: .csv, .tsv, .parquet or .jsonl; default: three sentences.",
+        ),
     ] = None,
     column: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the texts.")] = "text",
     label: Annotated[
