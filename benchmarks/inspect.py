@@ -41,7 +41,7 @@ from whichtoken.inspection import (
 from whichtoken.inspection.attribution import curves, rounding_error
 from whichtoken.inspection.corpus import encode, pad
 from whichtoken.inspection.effects import decision
-from whichtoken.inspection.loading import packaged_model, quiet
+from whichtoken.inspection.loading import packaged_model, quiet, transformers_package
 from whichtoken.inspection.sites import input_embedding
 from whichtoken.inspection.why import RecomputedPass
 from whichtoken.lab.benchmark import CPU, Beside, Measure
@@ -178,7 +178,7 @@ def _monitor(model: Any, inputs: dict[str, torch.Tensor]) -> Measure:
     )  # fmt: skip
 
 
-def _ratio(ours: Callable[[], None], plain: Callable[[], None], repeats: int = 9) -> tuple[float, str]:
+def _ratio(ours: Callable[[], object], plain: Callable[[], object], repeats: int = 9) -> tuple[float, str]:
     """Time over that of the plain run: median over alternating runs."""
     times: list[tuple[float, float]] = []
     for _ in range(repeats + 1):
@@ -293,9 +293,9 @@ def _reasons(name: str, model: Any, tokenizer: Any, texts: list[str]) -> Iterato
 
 def small_llama(steps: int = 1200) -> tuple[Any, Any]:
     """A Llama of 4 layers, 8 heads on 2 key heads and width 128, trained on reviews; and its tokenizer."""
-    import transformers
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+    transformers = transformers_package()
     table = read_table(data_file("imdb_reviews_50k.parquet"))
     rng = np.random.default_rng(0)
     reviews = [text.replace("<br />", " ") for text in table.text.to_numpy()[rng.permutation(len(table))[:12000]]]
@@ -381,9 +381,9 @@ def rankings(model: Any, tokenizer: Any, texts: list[str], case: str) -> Iterato
         yield Measure(
             case, f"times faster than {name}", seconds[name] / seconds["ours"], target, detail=detail, beside=beside
         )
-    for name, found in rounding.items():
+    for name, errors in rounding.items():
         what = f"largest relative difference between single and double precision, {name}"
-        yield Measure(case, what, max(found), 0.05, at_least=False)
+        yield Measure(case, what, max(errors), 0.05, at_least=False)
 
 
 def _shares(model: Any, inputs: dict[str, torch.Tensor], special: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -321,7 +321,7 @@ class HeadReport(Shown):
     --------
     >>> from whichtoken.inspection import inspect, load_tokenizer, load_transformer
     >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
-    >>> report = inspect(load_transformer("my-model"), texts, load_tokenizer("my-model"), shown=1).reports[0]
+    >>> report = inspect(load_transformer("my-model"), texts, load_tokenizer("my-model")).reports[0]
     >>> report.texts, report.kind in {"sink", "position", "content", "mixed"}
     (4, True)
     """
@@ -403,7 +403,7 @@ def head_reports(
     >>> from whichtoken.inspection import head_reports, inspect, load_tokenizer, load_transformer
     >>> tokenizer = load_tokenizer("my-model")
     >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
-    >>> found = inspect(load_transformer("my-model"), texts, tokenizer, shown=1)
+    >>> found = inspect(load_transformer("my-model"), texts, tokenizer)
     >>> len(head_reports(found.picks, tokenizer)) == len(found.reports)
     True
     """

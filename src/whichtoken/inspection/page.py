@@ -149,7 +149,18 @@ def _word(inspection: Inspection, view: TextView, k: int, heads: int, pick: int,
 class HeadFigure(Shown):
     """A text with a line from a query to the word that a head picked: `Inspection.figure`.
 
-    It shows itself in a notebook; `save("head.svg")` writes it for a paper.
+    Reach for it to put a pick into a paper: `save("head.svg")` writes it; it shows itself in a notebook.
+
+    Attributes
+    ----------
+    words : tuple of str
+        The words of the text.
+    query, pick, runner_up : int
+        Their places among the words; -1 where there is none.
+    weight : float
+        Attention on the pick.
+    title : str
+        What stands above.
 
     Examples
     --------

@@ -174,7 +174,7 @@ def pick_survival(
     --------
     >>> from whichtoken.inspection import load_tokenizer, load_transformer, pick_survival
     >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
-    >>> len(pick_survival(load_transformer("my-model"), texts, load_tokenizer("my-model")).gap) > 100
+    >>> len(pick_survival(load_transformer("my-model"), texts, load_tokenizer("my-model")).gap) > 20
     True
     """
     picks = corpus_picks(model, tokenizer, texts, queries=queries, special=False, batch=batch)
