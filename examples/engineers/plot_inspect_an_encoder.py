@@ -19,20 +19,19 @@ except ValueError as absent:
     raise SystemExit from None
 
 texts = [reviews.texts[i] for i in np.random.default_rng(0).choice(len(reviews), 60, replace=False)]
-found = inspect(load_transformer(folder), texts, load_tokenizer(folder), shown=1, control=False)
+found = inspect(load_transformer(folder), texts, load_tokenizer(folder))
 for line in found.summary():
     print(line)
 # ``found.to_html("page.html")`` writes all of it as a page; in a notebook, ``found`` shows itself
 
 maps = {
-    "gap of the pick": found.grid("gap"),
-    "share of picks that are sinks": found.grid("sink_share"),
+    "chance to survive a one-word change": found.grid("survival"),
+    "attention that goes to sinks": found.grid("sink_share"),
     "tokens that share the attention": found.grid("effective_tokens"),
 }
 figure, panels = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
 for axes, (title, numbers) in zip(panels, maps.items(), strict=True):
-    scale = "log" if title.startswith("gap") else None
-    picture = axes.imshow(numbers, cmap="viridis", aspect="auto", norm=scale)
+    picture = axes.imshow(numbers, cmap="viridis", aspect="auto")
     axes.set(title=title, xlabel="head", ylabel="layer")
     figure.colorbar(picture, ax=axes)
 plt.show()

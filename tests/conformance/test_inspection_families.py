@@ -1,5 +1,6 @@
 """Every family that the probe knows: its recomputed weights are those of the model's own eager attention."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parents[1] / "inspection"))
 families = pytest.importorskip("families")
 
-from whichtoken.inspection import AttentionProbe  # noqa: E402
+from whichtoken.errors import UsageError  # noqa: E402
+from whichtoken.inspection import Adapter, AttentionProbe, Heads  # noqa: E402
 
 pytestmark = pytest.mark.transformers
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
@@ -20,8 +22,12 @@ DECODERS = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma2", "gpt-oss")
 @pytest.fixture(autouse=True)
 def softmax_in_full_precision(monkeypatch):
     """Some eager code rounds the softmax to single precision even in a double-precision model: compare without that."""
-    softmax = nn.functional.softmax
-    monkeypatch.setattr(nn.functional, "softmax", lambda x, dim=None, dtype=None, **_: softmax(x, dim=dim))
+    original = nn.functional.softmax
+
+    def softmax(x, dim=None, *_, **__):  # under its own name, by which a trace knows it
+        return original(x, dim=dim)
+
+    monkeypatch.setattr(nn.functional, "softmax", softmax)
 
 
 def eager_weights(model, inputs):
@@ -64,6 +70,63 @@ def test_weights_are_those_of_eager_attention(name, attention, dtype, left):
     for layer in range(len(probe.names)):
         error = probe.error(layer)
         assert error != error or error <= 100 * TOLERANCE[dtype]
+
+
+SAMPLE = (
+    "longformer", "big_bird", "bloom", "modernbert", "opt", "phi", "xlnet", "t5", "bart", "led", "falcon", "mpt", "gpt_neo",
+    "gptj", "gpt_bigcode", "rembert", "canine", "mpnet", "luke", "funnel", "granite_swa",
+)  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")  # of the families' own code
+@pytest.mark.parametrize("kind", SAMPLE)
+def test_a_sample_of_all_architectures_is_read_exactly(kind):
+    """Window, block, alibi, relative, cross and multi-query attention; `make sweep` tries every architecture."""
+    sweep = pytest.importorskip("sweep")
+    found = sweep.outcome(kind, sweep.text_architectures()[kind])
+    assert (found.state, found.why) == ("exact", "")
+    assert found.layers >= 2
+
+
+@pytest.mark.filterwarnings("ignore")  # of the families' own code
+@pytest.mark.parametrize("kind", ["nystromformer", "yoso", "mra", "rwkv", "fsmt"])
+def test_what_is_no_softmax_attention_is_refused_by_name(kind):
+    sweep = pytest.importorskip("sweep")
+    found = sweep.outcome(kind, sweep.text_architectures()[kind])
+    assert found.state == "refused"
+    assert re.match(r"layer 0 \(.*, a [A-Za-z]*Attention\) (cannot be read|computes something else)", found.why)
+
+
+@torch.no_grad()
+def test_a_window_that_shows_only_in_a_longer_text_is_noticed():
+    """The first text fits into the window; a reading that ignored it would be right there and wrong in the second."""
+    torch.manual_seed(0)
+
+    class WindowedAttention(nn.Module):
+        def forward(self, x):
+            scores = x @ x.mT
+            places = torch.arange(x.shape[1])
+            far = (places[:, None] - places).abs() > 4
+            return torch.softmax(scores.masked_fill(far, -torch.inf), -1) @ x
+
+    class Ignorant(Adapter):
+        def matches(self, module):
+            return isinstance(module, WindowedAttention)
+
+        def read(self, module, args, kwargs, output):
+            x = args[0][:, None]
+            return Heads(x, x, x, scale=1.0, context=output[:, :, None])
+
+    model = nn.Sequential(WindowedAttention())
+    with AttentionProbe(model, adapters=[Ignorant()]) as probe:
+        model(torch.randn(1, 4, 8))
+        assert probe.weights(0).shape == (1, 1, 4, 4)
+        model(torch.randn(1, 40, 8))
+        with pytest.raises(UsageError, match=r"layer 0 \(0, a WindowedAttention\) computes something else"):
+            probe.weights(0)
+    with AttentionProbe(model) as probe:  # without the adapter it is traced, window and all
+        model(torch.randn(1, 40, 8))
+    assert probe.weights(0)[0, 0, 0, 5:].sum() == 0
 
 
 @pytest.mark.smoke

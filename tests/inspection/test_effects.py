@@ -1,5 +1,6 @@
 """Effects of picks, shares of tokens and direct contributions: against the definition, by brute force."""
 
+import copy
 from contextlib import contextmanager
 
 import families
@@ -9,8 +10,8 @@ import torch
 from torch import nn
 
 from whichtoken.errors import UsageError
-from whichtoken.inspection import AttentionProbe
-from whichtoken.inspection.attribution import curves, integrated_gradients, occlusion, selections_held, token_shares
+from whichtoken.inspection import AttentionProbe, faithfulness
+from whichtoken.inspection.attribution import curves, rounding_error, selections_held, token_shares
 from whichtoken.inspection.effects import decision, direct_contributions, pick_effects
 from whichtoken.inspection.sites import anatomy, find_sites
 
@@ -40,7 +41,7 @@ def test_effect_of_a_pick_equals_that_of_editing_the_attention_itself(name):
     query = "cls" if name in ("bert", "albert", "distilbert") else "last"
     effects = pick_effects(build(name), TEXT, layer, queries=query)
     model = build(name, "eager")
-    _, score = decision(model(**TEXT))
+    score = decision(model(**TEXT)).score
     at, depth = (0 if query == "cls" else -1), 3
     softmax = nn.functional.softmax
     for head in range(4):
@@ -90,7 +91,7 @@ def test_torch_attention_is_patched_too():
     attention = model.body.encoder.layers[2].self_attn
     with AttentionProbe(model) as probe:
         output = model(**TEXT)
-    _, score = decision(output)
+    score = decision(output).score
     reading = probe.reading(2)
     token = int(effects.picks.token[0, 1, 0])
     lost = reading.weights()[0, 1, 0, token] * reading.value[0, 1, token]
@@ -147,7 +148,7 @@ def test_direct_contributions_are_off_by_no_more_than_their_error(name):
 
     with hooked({module: keep for part in parts for module in (part.output, part.feed_forward)}):
         output = model(**TEXT)
-    _, score = decision(output)
+    score = decision(output).score
     off = []
     for layer, part in enumerate(parts):
         for head in range(4):
@@ -180,34 +181,75 @@ def test_direct_contributions_without_norms_and_later_layers_are_exact():
     assert direct_contributions(model, TEXT).error < 1e-8
 
 
-def test_curves_and_occlusion_mask_the_token_that_ranks_first():
+SPECIAL = np.array([True] + [False] * 5 + [True])
+
+
+def test_curves_mask_the_token_that_ranks_first():
     model = build("bert")
-    special = np.array([True] + [False] * 5 + [True])
-    drops = occlusion(model, TEXT)
-    result = curves(model, TEXT, drops, special)
+    ranking = np.array([9.0, 1, 5, 2, 3, 4, 9])
+    result = curves(model, TEXT, ranking, SPECIAL)
     assert result.deletion.shape == (6,)
     assert result.deletion[0] == pytest.approx(result.insertion[-1])
-    first = int(np.argmax(np.where(special, -np.inf, drops)))
     with torch.no_grad():
         mask = torch.ones(1, 7, dtype=torch.long)
-        mask[0, first] = 0
-        output = model(**TEXT)
-        _, score = decision(output)
-        masked = score(model(TEXT["input_ids"], attention_mask=mask))
-    assert result.deletion[1] == pytest.approx(float(torch.sigmoid(masked)[0]))
-    assert drops[first] == pytest.approx(float((score(output) - masked)[0]))
+        mask[0, 2] = 0
+        decided = decision(model(**TEXT))
+        masked = decided.strength(model(TEXT["input_ids"], attention_mask=mask))
+    assert result.deletion[1] == pytest.approx(float(masked[0]))
+    grouped = curves(model, TEXT, ranking, SPECIAL, steps=2)
+    assert grouped.deletion[[0, -1]] == pytest.approx(result.deletion[[0, -1]])
+    assert grouped.deletion.shape == (3,)
 
 
-def test_integrated_gradients_are_complete():
-    """They add up to the decision minus that of the baseline."""
-    model = build("bert")
-    special = np.array([True] + [False] * 5 + [True])
-    total = integrated_gradients(model, TEXT, special, steps=400, batch=200).sum()
-    with torch.no_grad():
-        _, score = decision(model(**TEXT))
-        blank = {**TEXT, "input_ids": torch.where(torch.tensor(special), TEXT["input_ids"], 0)}
-        expected = score(model(**TEXT)) - score(model(**blank))
-    assert total == pytest.approx(float(expected[0]), abs=0.02)
+@pytest.mark.parametrize("reference", [None, torch.arange(32.0)], ids=["own", "another"])
+def test_an_encoder_without_a_head_has_a_decision_with_a_gradient(reference):
+    """The cosine of an embedding with itself has none: its shares were rounding, and differed between precisions."""
+    single = families.FAMILIES["bert"](dtype=torch.float32)
+    double = copy.deepcopy(single).double()
+    shares = [
+        token_shares(model, TEXT, reference=None if reference is None else reference.to(model.dtype))
+        for model in (single, double)
+    ]  # fmt: skip
+    assert rounding_error(*shares) < 1e-4
+    assert np.abs(shares[1]).max() > 1e-3
+    direct = [
+        direct_contributions(
+            model, TEXT, reference=None if reference is None else reference.to(model.dtype), check=False
+        ).heads
+        for model in (single, double)
+    ]
+    assert rounding_error(*direct) < 1e-3
+
+
+def test_faithfulness_orders_what_is_faithful_before_what_is_not():
+    """A model that reads one word alone: its true shares delete better than their negative; arrays and functions alike."""
+    model, tokenizer = families.tiny_classifier(), families.tiny_tokenizer()
+    texts = ["a good film very plot", "the good plot a", "very film the good"]
+    own = [token_shares(model, tokenizer(text, return_tensors="pt", return_token_type_ids=False)) for text in texts]
+    found = faithfulness(
+        model, texts, {"function": token_shares, "arrays": own, "negative": [-shares for shares in own]}, tokenizer
+    )
+    table = found.to_frame()
+    assert found.methods == ("function", "arrays", "negative", "random order")
+    assert table.loc["function", "deletion"] == pytest.approx(table.loc["arrays", "deletion"])
+    assert table.loc["function", "deletion"] < table.loc["negative", "deletion"]
+    assert table.loc["function", "insertion"] > table.loc["negative", "insertion"]
+    assert table.loc["random order", "deletion_against_random"] == 0
+    assert (table["deletion_low"] <= table["deletion_high"]).all()
+    assert -1 <= table.loc["function", "randomized_weights"] <= 1
+    assert np.isnan(table.loc["arrays", "randomized_weights"])
+
+
+def test_an_attribution_that_ignores_the_weights_is_found_out():
+    model, tokenizer = families.tiny_classifier(), families.tiny_tokenizer()
+    texts = ["a good film very plot", "the good plot a film"]
+    found = faithfulness(model, texts, lambda model, inputs: inputs["input_ids"][0].numpy(), tokenizer)
+    assert found.randomized[0] == pytest.approx(1.0)
+
+
+def test_an_attribution_of_another_length_is_one_sentence():
+    with pytest.raises(UsageError, match="attribution: text 1 has 5 tokens and 3 numbers; give one per token"):
+        faithfulness(families.tiny_classifier(), ["a good film"], [[1, 2, 3]], families.tiny_tokenizer())
 
 
 def test_shares_need_a_table_of_embeddings():

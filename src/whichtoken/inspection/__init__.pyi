@@ -1,5 +1,7 @@
 from .adapters import Adapter as Adapter
 from .adapters import Heads as Heads
+from .attribution import Faithfulness as Faithfulness
+from .attribution import faithfulness as faithfulness
 from .attribution import token_shares as token_shares
 from .confidence import PickConfidence as PickConfidence
 from .effects import PickEffects as PickEffects
@@ -14,7 +16,9 @@ from .loading import load_tokenizer as load_tokenizer
 from .loading import load_transformer as load_transformer
 from .loading import packaged_model as packaged_model
 from .monitor import AttentionMonitor as AttentionMonitor
+from .page import HeadFigure as HeadFigure
 from .picks import Picks as Picks
 from .probe import AttentionProbe as AttentionProbe
-from .stability import PickStability as PickStability
-from .stability import pick_stability as pick_stability
+from .survival import PickSurvival as PickSurvival
+from .survival import pick_survival as pick_survival
+from .why import Why as Why

@@ -1,23 +1,26 @@
 """How queries, keys and values are read from each kind of attention module.
 
-Modules of torch and older models of transformers are read by an `Adapter`: one for each kind, and yours for a kind of your
-own. Newer models of transformers all call `attention_interface(module, query, key, value, mask, ...)`, with eager, sdpa or
-flash attention behind it. While a module has a listener, the names by which its modeling file finds that function lead to a
-wrapper that calls the function and passes the arguments to the listener. The model itself is not changed.
+Most models of transformers call `attention_interface(module, query, key, value, mask, ...)`, with eager, sdpa or flash attention
+behind it. While a module has a listener, the names by which its modeling file finds that function lead to a wrapper that calls
+the function and passes the arguments to the listener. `torch.nn.MultiheadAttention`, window and block attention are read by
+an `Adapter` each, and yours reads a kind of your own. Every other module that is called attention is traced: its matrix products
+and its softmax are read as they run. The model itself is not changed.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
@@ -55,7 +58,15 @@ class Heads(Shown):
     bias : Tensor
         Added to the scores, up to (batch, heads, queries, keys).
     context : Tensor
-        (batch, queries, heads, value dim): the module's own result, against which the recomputed one is checked.
+        (batch, queries, heads, value dim): the module's own result, against which the recomputed one is checked. A layer
+        without it is refused, unless `dropped`.
+    project : Callable
+        Where the module's result is known only after its output projection: that projection, from (batch, queries,
+        heads * value dim) to `context` of shape (batch, queries, width).
+    dropped : bool
+        Whether weights were dropped at random in this call, so that its result cannot be compared.
+    cross : bool
+        Whether the keys are those of another sequence than the queries.
 
     Examples
     --------
@@ -78,6 +89,9 @@ class Heads(Shown):
     null: Tensor | None = None
     bias: Tensor | None = None
     context: Tensor | None = None
+    project: Callable[[Tensor], Tensor] | None = None
+    dropped: bool = False
+    cross: bool = False
 
 
 class Adapter:
@@ -85,7 +99,7 @@ class Adapter:
 
     Reach for it when a probe says that no attention was recognized in your model. `matches` says whether a module is of this
     kind; `read` is called after each of its forward passes with the arguments and the output, and returns `Heads`: the
-    queries, keys and values behind that output.
+    queries, keys and values behind that output, and the output itself, against which the probe checks them.
 
     Examples
     --------
@@ -99,7 +113,7 @@ class Adapter:
     ...         return isinstance(module, Tiny)
     ...     def read(self, module, args, kwargs, output):
     ...         x = args[0][:, None]  # one head
-    ...         return Heads(x, x, x, scale=1.0)
+    ...         return Heads(x, x, x, scale=1.0, context=output[:, :, None])
     >>> model = torch.nn.Sequential(Tiny())
     >>> with AttentionProbe(model, adapters=[TinyAdapter()]) as probe:
     ...     _ = model(torch.eye(3)[None])
@@ -147,7 +161,13 @@ class TorchAttention(Adapter):
         mask, added = self._masks(module, given, len(query))
         # a key of zeros has score 0
         null = query.new_zeros(module.num_heads) if module.add_zero_attn else None
-        return Heads(query, key, value, mask=mask, bias=added, null=null)
+        result = output[0].to_padded_tensor(0.0) if output[0].is_nested else output[0]
+        result = result[None] if result.dim() == 2 else result if module.batch_first else result.transpose(0, 1)
+        project = partial(functional.linear, weight=module.out_proj.weight, bias=module.out_proj.bias)
+        return Heads(
+            query, key, value, mask=mask, bias=added, null=null, context=result, project=project,
+            dropped=module.training and module.dropout > 0, cross=given["query"].shape != given["key"].shape,
+        )  # fmt: skip
 
     def _masks(self, module: Any, given: dict[str, Any], batch: int) -> tuple[Tensor | None, Tensor | None]:
         """Flags of the keys that may be picked (torch's own flags forbid), and what is added to the scores."""
@@ -171,73 +191,46 @@ class TorchAttention(Adapter):
         return allowed, added
 
 
-class NamedProjections(Adapter):
-    """BERT, RoBERTa, ALBERT and DistilBERT before transformers 5, which compute attention in a method of their own.
+class WindowAttention(Adapter):
+    """Longformer and LED without global attention: each query sees the keys within a window on both sides."""
 
-    Recognized by the names of their projections. Relative positions inside the scores are not supported.
+    def matches(self, module: nn.Module) -> bool:
+        return hasattr(module, "one_sided_attn_window_size")
+
+    def read(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Heads:
+        names = ("hidden_states", "attention_mask", "is_index_masked", "is_index_global_attn", "is_global_attn")
+        given = dict(zip(names, args, strict=False)) | kwargs
+        if given.get("is_global_attn"):
+            raise UsageError("global attention has queries and keys of its own; give a global_attention_mask of zeros")
+        hidden = given["hidden_states"]
+        query, key, value = (
+            _split_heads(getattr(module, name)(hidden), module.num_heads) for name in ("query", "key", "value")
+        )
+        places = torch.arange(hidden.shape[1], device=hidden.device)
+        near = (places[:, None] - places).abs() <= module.one_sided_attn_window_size
+        allowed = near[None, None] & (given["attention_mask"] == 0)[:, None, None, :]
+        context = output[0].unflatten(-1, (module.num_heads, -1))
+        return Heads(query, key, value, mask=allowed, context=context, dropped=module.training and module.dropout > 0)
+
+
+class BlockAttention(Adapter):
+    """BigBird: each query sees its neighboring blocks, some random ones, and the first and the last.
+
+    In evaluation every random block is the first one, which is seen anyway: it then counts several times.
     """
 
-    NAMES = (("query", "key", "value"), ("q_lin", "k_lin", "v_lin"))
-
     def matches(self, module: nn.Module) -> bool:
-        plain = getattr(module, "position_embedding_type", "absolute") in ("absolute", None)
-        return plain and self._names(module) is not None and self._head_count(module) is not None
-
-    def _names(self, module: nn.Module) -> tuple[str, str, str] | None:
-        linear = lambda name: isinstance(getattr(module, name, None), nn.Linear)  # noqa: E731
-        return next((names for names in self.NAMES if all(map(linear, names))), None)
-
-    def _head_count(self, module: nn.Module) -> int | None:
-        counts = (getattr(module, name, None) for name in ("num_attention_heads", "n_heads", "num_heads"))
-        return next((count for count in counts if isinstance(count, int)), None)
+        return hasattr(module, "num_random_blocks") and hasattr(module, "query")
 
     def read(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Heads:
-        names = self._names(module)
-        assert names is not None
-        if names[0] == "q_lin":
-            given = dict(zip(("query", "key", "value", "mask"), args, strict=False)) | kwargs
-            hidden, mask = given["query"], given.get("mask")
-            mask = mask if mask is None or mask.dim() > 2 else mask != 0
-        else:
-            given = dict(zip(("hidden_states", "attention_mask"), args, strict=False)) | kwargs
-            hidden, mask = given["hidden_states"], given.get("attention_mask")
-        count = self._head_count(module) or 1
-        query, key, value = (_split_heads(getattr(module, name)(hidden), count) for name in names)
-        # without an output projection inside, the module's output is that of the heads
-        bare = not any(hasattr(module, name) for name in ("dense", "out_lin"))
-        context = output[0].view(*output[0].shape[:2], count, -1) if bare else None
-        return Heads(query, key, value, mask=mask, context=context)
-
-
-DEBERTA_ARGUMENTS = (
-    "hidden_states", "attention_mask", "output_attentions", "query_states", "relative_pos", "rel_embeddings"
-)  # fmt: skip
-
-
-class Disentangled(Adapter):
-    """DeBERTa (v2 and v3): the scores of relative positions are a bias, recomputed by the module's own method."""
-
-    def matches(self, module: nn.Module) -> bool:
-        return hasattr(module, "disentangled_attention_bias") and hasattr(module, "query_proj")
-
-    def read(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Heads:
-        given = dict(zip(DEBERTA_ARGUMENTS, args, strict=False)) | kwargs
-        hidden = given["hidden_states"]
-        asking = hidden if given.get("query_states") is None else given["query_states"]
+        hidden = args[0] if args else kwargs["hidden_states"]
         count = module.num_attention_heads
-        pairs = (module.query_proj, asking), (module.key_proj, hidden), (module.value_proj, hidden)
-        query, key, value = (_split_heads(projection(x), count) for projection, x in pairs)
-        factor = 1 + sum(kind in module.pos_att_type for kind in ("c2p", "p2c"))
-        bias = None
-        if module.relative_attention:
-            flat = [part.reshape(-1, *part.shape[2:]) for part in (query, key)]
-            found = module.disentangled_attention_bias(
-                *flat, given.get("relative_pos"), given["rel_embeddings"], factor
-            )
-            bias = found.view(len(query), count, *found.shape[-2:]) if isinstance(found, Tensor) else None
-        # in single precision, as the module computes it
-        scale = 1 / float(torch.sqrt(torch.tensor(query.shape[-1] * factor, dtype=torch.float)))
-        return Heads(query, key, value, mask=given["attention_mask"].bool(), bias=bias, scale=scale)
+        query, key, value = (_split_heads(getattr(module, name)(hidden), count) for name in ("query", "key", "value"))
+        allowed = output[1] > 0
+        times = 1 if module.training else 1 + module.num_random_blocks
+        added = torch.zeros_like(output[1])
+        added[:, :, module.block_size : -module.block_size, : module.block_size] = math.log(times)
+        return Heads(query, key, value, mask=allowed, bias=added, context=output[0].unflatten(-1, (count, -1)))
 
 
 def _split_heads(x: Tensor, count: int) -> Tensor:
@@ -245,9 +238,10 @@ def _split_heads(x: Tensor, count: int) -> Tensor:
     return x.view(*x.shape[:-1], count, x.shape[-1] // count).transpose(1, 2)
 
 
-ADAPTERS: tuple[Adapter, ...] = (TorchAttention(), Disentangled(), NamedProjections())
+ADAPTERS: tuple[Adapter, ...] = (TorchAttention(), WindowAttention(), BlockAttention())
 
 Listener = Callable[[Heads], None]
+Refuse = Callable[[str], None]
 TABLE, EAGER = "ALL_ATTENTION_FUNCTIONS", "eager_attention_forward"
 
 _lock = threading.RLock()
@@ -261,8 +255,29 @@ def uses_interface(module: nn.Module) -> bool:
     return code is not None and TABLE in code.co_names
 
 
-def listen(module: nn.Module, listener: Listener) -> Callable[[], None]:
-    """Call `listener` with the arguments of each attention call of the module; returns the function that stops it."""
+def listen(
+    module: nn.Module, adapter: Adapter | None, listener: Listener, refuse: Refuse, gradient: bool = False
+) -> Callable[[], None]:
+    """Call `listener` with the arguments of each attention call of the module; returns the function that stops it.
+
+    A call that cannot be read goes to `refuse`, as a sentence; the model runs on. `gradient`: adapters compute with gradients.
+    """
+    if adapter is not None:
+
+        def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            try:
+                with torch.set_grad_enabled(gradient and torch.is_grad_enabled()):
+                    heads = adapter.read(module, args, kwargs, output)
+            except UsageError as error:
+                refuse(str(error))
+            else:
+                listener(heads)
+
+        return module.register_forward_hook(after, with_kwargs=True).remove
+    return _listen(module, listener) if uses_interface(module) else _trace(module, listener, refuse)
+
+
+def _listen(module: nn.Module, listener: Listener) -> Callable[[], None]:
     names = inspect.unwrap(type(module).forward).__globals__
     with _lock:
         if id(names) not in _replaced:
@@ -314,7 +329,11 @@ def _with_listeners(function: Any, kind: str) -> Any:
         listeners = _listeners.get(id(module))
         if listeners:
             mask = args[0] if args else kwargs.get("attention_mask")
-            heads = _interface_heads(kind, module, query, key, value, mask, kwargs, output[0])
+            context = output[0]
+            if kwargs.get("dropout"):  # the result to compare with is that without dropout
+                with torch.no_grad():
+                    context = function(module, query, key, value, *args, **kwargs | {"dropout": 0.0})[0]
+            heads = _interface_heads(kind, module, query, key, value, mask, kwargs, context)
             for listener in tuple(listeners):
                 listener(heads)
         return output
@@ -348,3 +367,169 @@ def _interface_heads(
         window=None if explicit else window, window_in_mask=window if explicit else None,
         softcap=options.get("softcap"), null=options.get("s_aux"), bias=options.get("position_bias"),
     )  # fmt: skip
+
+
+# operations that leave a matrix of scores or weights what it is, up to a factor and what is added
+PASSING = {
+    "view", "reshape", "to", "float", "double", "half", "type_as", "type", "contiguous", "dropout", "masked_fill", "masked_fill_",
+    "where", "add", "add_", "__add__", "__radd__", "__iadd__", "sub", "__sub__", "__isub__", "max", "maximum", "clamp",
+    "clamp_min", "squeeze", "unsqueeze", "nan_to_num",
+}  # fmt: skip
+FACTORS = {"mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply"}
+DIVISORS = {"div", "div_", "__truediv__", "__itruediv__", "true_divide"}
+PRODUCTS = {"matmul", "bmm", "__matmul__"}
+FORBIDDEN = -5e3  # models add -1e4 or less to the scores of keys that may not be picked
+
+
+@dataclass(eq=False)
+class _Softmax:
+    """A softmax of the scores of queries and keys, on its way through a module."""
+
+    query: Tensor
+    key: Tensor
+    scale: float
+    logits: Tensor | None = None
+    value: Tensor | None = None
+    context: Tensor | None = None
+
+
+class _Trace(TorchFunctionMode):
+    """Follow queries, keys and values through the operations of a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[_Softmax] = []
+        self.complete: list[Heads] = []  # those of torch's own attention function
+        self.dropped = False
+        self._marked: dict[int, tuple[Tensor, _Softmax, float]] = {}  # the tensors are held: no other gets their id
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = function(*args, **kwargs)
+        self._follow(getattr(function, "__name__", ""), args, kwargs, result)
+        return result
+
+    def _follow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        if name == "scaled_dot_product_attention":
+            self._attended(args, kwargs, result)
+        elif name in PRODUCTS:
+            first, second = args[0], args[1] if len(args) > 1 else next(iter(kwargs.values()))
+            self._multiplied(first, second.transpose(-1, -2) if second.dim() > 1 else second, second, result, result)
+        elif name == "baddbmm":
+            given = dict(zip(("input", "batch1", "batch2"), args, strict=False)) | kwargs
+            product = _Softmax(given["batch1"], given["batch2"].transpose(-1, -2), 1.0)
+            self._marked[id(result)] = result, product, float(kwargs.get("alpha", 1.0))
+        elif name == "einsum":
+            self._summed(args, result)
+        else:
+            self._passed(name, args, kwargs, result)
+
+    def _passed(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        given = [item for item in (*args, *kwargs.values()) if isinstance(item, Tensor)]
+        marked = next((self._marked[id(item)] for item in given if id(item) in self._marked), None)
+        if marked is None or not isinstance(result, Tensor):
+            return
+        _, product, scale = marked
+        if name == "softmax":
+            product.logits, product.scale = args[0], scale
+            self.calls.append(product)
+        elif name in FACTORS | DIVISORS:
+            for other in args[:2]:
+                if not isinstance(other, Tensor) or other.dim() == 0:
+                    scale = scale * float(other) if name in FACTORS else scale / float(other)
+        elif name not in PASSING:
+            return
+        elif name == "dropout":
+            self.dropped |= bool(kwargs.get("training", args[2] if len(args) > 2 else True)) and args[0] is not result
+        self._marked[id(result)] = result, product, scale
+
+    def _multiplied(self, first: Tensor, key: Tensor, value: Tensor, result: Tensor, context: Tensor) -> None:
+        found = self._marked.get(id(first))
+        if found is not None and found[1].logits is not None:
+            found[1].value, found[1].context = value, context
+        else:
+            self._marked[id(result)] = result, _Softmax(first, key, 1.0), 1.0
+
+    def _summed(self, args: tuple[Any, ...], result: Tensor) -> None:
+        if not isinstance(args[0], str) or len(args) != 3 or "." in args[0]:
+            return
+        inputs, _, output = args[0].replace(" ", "").partition("->")
+        one, two = inputs.split(",")
+        both = [letter for letter in output if letter in one and letter in two]
+        ends = [[x for x in names if x not in both and x in output] for names in (one, two)]
+        inner = [x for x in one if x in two and x not in output]
+        if [len(part) for part in (*ends, inner)] != [1, 1, 1]:
+            return
+        lead = "".join(both)
+        rows, columns, middle = ends[0][0], ends[1][0], inner[0]
+        key = torch.einsum(f"{two}->{lead}{columns}{middle}", args[2])
+        value = torch.einsum(f"{two}->{lead}{middle}{columns}", args[2])
+        found = self._marked.get(id(args[1]))
+        first = args[1] if found is not None else torch.einsum(f"{one}->{lead}{rows}{middle}", args[1])
+        self._multiplied(first, key, value, result, torch.einsum(f"{output}->{lead}{rows}{columns}", result))
+
+    def _attended(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> None:
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+        given = dict(zip(names, args, strict=False)) | kwargs
+        query, key, value = (given[name] if given[name].dim() == 4 else given[name][:, None] for name in names[:3])
+        context = (result if result.dim() == 4 else result[:, None]).transpose(1, 2)
+        self.complete.append(Heads(
+            query, key, value, mask=given.get("attn_mask"), causal=bool(given.get("is_causal")), scale=given.get("scale"),
+            context=context, dropped=bool(given.get("dropout_p")),
+        ))  # fmt: skip
+
+    def heads(self, batch: int) -> Heads:
+        """What was read, if it is one attention."""
+        calls = [call for call in self.calls if call.context is not None]
+        if len(calls) + len(self.complete) != 1 or len(calls) != len(self.calls):
+            raise UsageError(f"it takes {len(self.calls) + len(self.complete)} softmaxes that are not one attention")
+        if self.complete:
+            return self.complete[0]
+        call = calls[0]
+        assert call.logits is not None
+        assert call.value is not None
+        assert call.context is not None
+        square = call.logits.detach()
+        parts = (call.query, call.key, call.value, call.context, square)
+        query, key, value, context, logits = (
+            part if part.dim() == 4 else part.reshape(batch, -1, *part.shape[-2:]) for part in parts
+        )
+        logits = logits.to(query.dtype)
+        allowed = logits > FORBIDDEN
+        added = (logits - call.scale * (query.detach() @ key.detach().transpose(-1, -2))).masked_fill(~allowed, 0.0)
+        rounding = 100 * torch.finfo(logits.dtype).eps * float(logits.masked_fill(~allowed, 0.0).abs().max())
+        return Heads(
+            query, key, value, mask=allowed, bias=None if bool((added.abs() <= rounding).all()) else added,
+            scale=call.scale, context=context.transpose(1, 2), dropped=self.dropped,
+        )  # fmt: skip
+
+
+def _trace(module: nn.Module, listener: Listener, refuse: Refuse) -> Callable[[], None]:
+    open_traces: list[_Trace] = []
+
+    def before(module: nn.Module, args: Any) -> None:
+        trace = _Trace()
+        trace.__enter__()  # type: ignore[no-untyped-call]
+        open_traces.append(trace)
+
+    def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        trace = open_traces.pop()
+        trace.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        if output is None:  # the model failed
+            return
+        given = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dim() > 1), None)
+        try:
+            heads = trace.heads(1 if given is None else len(given))
+        except (UsageError, RuntimeError) as error:
+            refuse(f"{error}" if isinstance(error, UsageError) else "its products do not have the shapes of attention")
+        else:
+            listener(heads)
+
+    first = module.register_forward_pre_hook(before)
+    last = module.register_forward_hook(after, with_kwargs=True, always_call=True)
+
+    def stop() -> None:
+        first.remove()
+        last.remove()
+
+    return stop

@@ -1,13 +1,16 @@
-"""Which tokens decided: exact shares of the tokens in a decision, and methods to compare them with.
+"""Which tokens decided: shares of the tokens in a decision, and how faithful any such ranking is to the model.
 
 Attention weights, scales of normalizations and gates of activations are held at their values on this text. What remains is
 a linear network with the same output. Its gradient times the embedding of a token is what the token contributed: one
-forward and one backward pass, no sampling, and the shares of tokens and biases add up to the decision.
+forward and one backward pass, no sampling, and the shares of tokens and biases add up to the decision. Holding attention and
+normalizations is the conservative propagation of Ali et al. 2022, "XAI for Transformers: Better Explanations through
+Conservative Propagation" (arXiv 2202.07304); holding also the gates makes it exact for feed-forward layers. AttnLRP (Achtibat et
+al. 2024, package lxt) lets half of the relevance flow through queries and keys instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,22 +18,29 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 from torch import Tensor, nn
 
+from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
+from whichtoken.inspection.corpus import encode, longest_text, pad, shuffle_weights
 from whichtoken.inspection.effects import decision, repeat_text
-from whichtoken.inspection.sites import Site, anatomy, find_sites, freeze_norms, hook, is_activation
+from whichtoken.inspection.sites import Site, anatomy, find_sites, freeze_norms, hook, input_embedding, is_activation
 
 TINY = 1e-6
+MASKED = 32  # masked copies of a text at a time
 
 
-def token_shares(model: nn.Module, inputs: Mapping[str, Tensor]) -> NDArray[np.float64]:
+def token_shares(
+    model: nn.Module, inputs: Mapping[str, Tensor], *, reference: Tensor | None = None
+) -> NDArray[np.float64]:
     """Explain a decision by its tokens: what each token of one text contributed to it, (tokens,).
 
     Reach for it when you want to know which words decided, at the price of one forward and one backward pass. Attention
     weights, scales of normalizations and gates of activations are held at their values, so that the model is linear: the
-    shares of the tokens and of the biases then add up to the decision exactly. What would change if a weight changed is not
-    part of a share. A model without token embeddings, or whose query and key projections are not found, is refused.
+    shares of the tokens and of the biases then add up to the decision exactly (conservative propagation, Ali et al. 2022, with
+    the gates held too). What would change if a weight changed is not part of a share. A model without token
+    embeddings, or whose query and key projections are not found, is refused.
 
     Parameters
     ----------
@@ -38,6 +48,9 @@ def token_shares(model: nn.Module, inputs: Mapping[str, Tensor]) -> NDArray[np.f
         A transformers model, in evaluation mode.
     inputs : Mapping[str, Tensor]
         One text (1, tokens), as the tokenizer gives it.
+    reference : Tensor of shape (width,), optional
+        For an encoder without a head: the direction of its embedding that counts as its decision, such as the embedding of a
+        query, or the difference of two texts; that of the text itself by default.
 
     Returns
     -------
@@ -53,7 +66,7 @@ def token_shares(model: nn.Module, inputs: Mapping[str, Tensor]) -> NDArray[np.f
     """
     with selections_held(model) as embedded:
         output = model(**inputs)
-        _, score = decision(output)
+        score = decision(output, reference=reference).score
         [gradient] = torch.autograd.grad(score(output).sum(), [embedded[0]])
     shares = (gradient * embedded[0]).sum(-1)[0]
     return shares.detach().double().numpy()
@@ -119,27 +132,20 @@ def _gate(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor
     return linear + (output - linear).detach()
 
 
-def input_embedding(model: Any) -> nn.Module:
-    """The table of token embeddings."""
-    if hasattr(model, "get_input_embeddings"):
-        found = model.get_input_embeddings()
-        if isinstance(found, nn.Module):
-            return found
-    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
-    if not tables:
-        raise UsageError(f"{type(model).__name__} has no table of token embeddings; shares of tokens need one")
-    return tables[0]
+def rounding_error(single: NDArray[np.float64], double: NDArray[np.float64]) -> float:
+    """How far numbers in single precision are from those in double precision, relative to the largest of these."""
+    return float(np.abs(single - double).max() / max(float(np.abs(double).max()), np.finfo(float).tiny))
 
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """Probability of the decided class as tokens are deleted or inserted in the order of a ranking.
+    """How strongly a text still supports its decision, as tokens are deleted or inserted in the order of a ranking.
 
     An area is the mean over the steps: a ranking that is true to the model has a small deletion area and a large insertion
     area.
     """
 
-    deletion: NDArray[np.float64]  # (tokens + 1,)
+    deletion: NDArray[np.float64]  # (steps + 1,)
     insertion: NDArray[np.float64]
 
     @property
@@ -152,58 +158,155 @@ class Curves:
 
 
 @torch.no_grad()
-def curves(model: nn.Module, inputs: Mapping[str, Tensor], ranking: ArrayLike, is_special: NDArray[np.bool_]) -> Curves:
-    """Both curves of one text (1, tokens) under a ranking (tokens,), largest first; special tokens always stay.
-
-    A deleted token is masked in every layer.
-    """
-    order = [int(i) for i in np.argsort(-np.asarray(ranking), kind="stable") if not is_special[i]]
-    deleted = torch.ones(len(order) + 1, len(is_special), dtype=torch.long)
-    inserted = torch.ones_like(deleted)
-    for step, token in enumerate(order, 1):
-        deleted[step:, token] = 0
-        inserted[:step, token] = 0
-    _, score = decision(model(**inputs))
-    strength = score(_masked(model, inputs, torch.cat([deleted, inserted])))
-    return Curves(*np.split(torch.sigmoid(strength).double().numpy(), 2))
-
-
-@torch.no_grad()
-def occlusion(model: nn.Module, inputs: Mapping[str, Tensor]) -> NDArray[np.float64]:
-    """How much weaker the decision is without each token, masked in every layer: one forward pass per token."""
-    output = model(**inputs)
-    _, score = decision(output)
-    tokens = inputs["input_ids"].shape[1]
-    masks = torch.ones(tokens, tokens, dtype=torch.long) - torch.eye(tokens, dtype=torch.long)
-    return (score(output) - score(_masked(model, inputs, masks))).double().numpy()
-
-
-def integrated_gradients(
-    model: Any,
+def curves(
+    model: nn.Module,
     inputs: Mapping[str, Tensor],
+    ranking: ArrayLike,
     is_special: NDArray[np.bool_],
     *,
-    baseline: int = 0,
-    steps: int = 50,
-    batch: int = 10,
+    steps: int | None = None,
+    reference: Tensor | None = None,
+) -> Curves:
+    """Both curves of one text (1, tokens) under a ranking (tokens,), largest first; special tokens always stay.
+
+    A deleted token is masked in every layer. `steps`: at most so many groups of tokens, one token each by default.
+    """
+    order = np.array([i for i in np.argsort(-np.asarray(ranking), kind="stable") if not is_special[i]], dtype=int)
+    count = len(order) if steps is None else min(steps, len(order))
+    deleted = torch.ones(count + 1, len(is_special), dtype=torch.long)
+    inserted = torch.ones_like(deleted)
+    for step, tokens in enumerate(np.array_split(order, max(count, 1))[:count], 1):
+        deleted[step:, tokens] = 0
+        inserted[:step, tokens] = 0
+    decided = decision(model(**inputs), reference=reference)
+    found = []
+    for masks in torch.split(torch.cat([deleted, inserted]), MASKED):
+        output = model(**(repeat_text(inputs, len(masks)) | {"attention_mask": masks}))
+        found.append(decided.strength(output, masks).double().numpy())
+    return Curves(*np.split(np.concatenate(found), 2))
+
+
+Attribution = Sequence[ArrayLike] | Callable[[Any, Mapping[str, Tensor]], ArrayLike]
+
+
+@dataclass(frozen=True, eq=False)
+class Faithfulness(Shown):
+    """How true rankings of tokens are to a model: what `faithfulness` returns.
+
+    Attributes
+    ----------
+    methods : tuple of str
+        Names of the attributions; the last is a random order.
+    deletion, insertion : array of shape (methods, texts)
+        Areas under both curves of each text: a faithful ranking has a small deletion and a large insertion area.
+    randomized : array of shape (methods,)
+        Mean rank correlation of an attribution with that of the same model with shuffled weights; not a number where arrays
+        were given. Near 1: it says little about what the model learned.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import faithfulness, load_tokenizer, load_transformer
+    >>> model, tokenizer = load_transformer("my-model"), load_tokenizer("my-model")
+    >>> found = faithfulness(model, ["a good film", "the bad plot"], [[0, 0, 2, 1, 0], [0, 0, 2, 1, 0]], tokenizer)
+    >>> list(found.to_frame().index)
+    ['attribution', 'random order']
+    """
+
+    methods: tuple[str, ...]
+    deletion: NDArray[np.float64]
+    insertion: NDArray[np.float64]
+    randomized: NDArray[np.float64]
+
+    def to_frame(self) -> Any:
+        """A row per method: mean areas, 95 % intervals (Student t over texts), and their differences from a random order."""
+        import pandas as pd
+
+        columns: dict[str, Any] = {}
+        for name, areas in (("deletion", self.deletion), ("insertion", self.insertion)):
+            for what, values in ((name, areas), (f"{name}_against_random", areas - areas[-1])):
+                mean = values.mean(1)
+                half = (
+                    stats.t.ppf(0.975, values.shape[1] - 1) * stats.sem(values, axis=1)
+                    if values.shape[1] > 1
+                    else np.nan
+                )
+                columns |= {what: mean, f"{what}_low": mean - half, f"{what}_high": mean + half}
+        columns["randomized_weights"] = self.randomized
+        return pd.DataFrame(columns, index=pd.Index(self.methods, name="method"))
+
+
+def faithfulness(
+    model: nn.Module,
+    texts: Sequence[str],
+    attributions: Attribution | Mapping[str, Attribution],
+    tokenizer: Any,
+    *,
+    steps: int = 20,
+    reference: Tensor | None = None,
+    seed: int = 0,
+) -> Faithfulness:
+    """Test whether attributions, by whatever method, rank the tokens as the model uses them.
+
+    Reach for it with the numbers of captum, inseq, lxt or shap, or with `token_shares`: tokens are masked (deletion) or
+    shown (insertion) in the order of each attribution, beside a random order. An attribution that is given as a function is
+    also computed with shuffled weights (Adebayo et al. 2018): if it stays the same, it does not depend on what was learned.
+    An array that has not one number per token is refused.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A transformers model, in evaluation mode.
+    texts : sequence of str
+        The texts.
+    attributions : list of arrays, function, or mapping of names to these
+        For each text one number per token (special tokens included, as the tokenizer gives them), or a function of the
+        model and the inputs of one text that returns them.
+    tokenizer : tokenizer
+        That of the model.
+    steps : int, default=20
+        At most so many groups of tokens are masked one after the other.
+    reference : Tensor of shape (width,), optional
+        For an encoder without a head: see `token_shares`.
+    seed : int, default=0
+        Seed for the random order and the shuffled weights.
+
+    Returns
+    -------
+    Faithfulness
+        Areas of every text and method; `to_frame()` has means and intervals.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import faithfulness, load_tokenizer, load_transformer, token_shares
+    >>> model, tokenizer = load_transformer("my-model"), load_tokenizer("my-model")
+    >>> faithfulness(model, ["a good film", "the bad plot"], token_shares, tokenizer).deletion.shape
+    (2, 2)
+    """
+    named = dict(attributions) if isinstance(attributions, Mapping) else {"attribution": attributions}
+    encoded, _ = encode(tokenizer, texts, longest_text(model, tokenizer))
+    shuffled = shuffle_weights(model, seed) if any(map(callable, named.values())) else model
+    rng = np.random.default_rng(seed)
+    areas = np.empty((2, len(named) + 1, len(texts)))
+    same = np.full((len(named) + 1, len(texts)), np.nan)
+    for i, ids in enumerate(encoded):
+        inputs, special = pad(tokenizer, [ids]), np.isin(ids, tokenizer.all_special_ids)
+        rankings = [_ranking(name, method, model, inputs, i, len(ids)) for name, method in named.items()]
+        for j, method in enumerate(named.values()):
+            if callable(method) and (~special).sum() > 2:
+                other = np.asarray(method(shuffled, inputs), dtype=float).ravel()
+                same[j, i] = stats.spearmanr(rankings[j][~special], other[~special]).statistic
+        for j, ranking in enumerate([*rankings, rng.permutation(len(ids))]):
+            found = curves(model, inputs, ranking, special, steps=steps, reference=reference)
+            areas[:, j, i] = found.deletion_area, found.insertion_area
+    known = np.isfinite(same)
+    mean = np.divide(np.nansum(same, 1), known.sum(1), out=np.full(len(same), np.nan), where=known.any(1))
+    return Faithfulness((*named, "random order"), areas[0], areas[1], mean)
+
+
+def _ranking(
+    name: str, method: Attribution, model: Any, inputs: Mapping[str, Tensor], text: int, tokens: int
 ) -> NDArray[np.float64]:
-    """Integrated gradients (Sundararajan et al. 2017), from a text of `baseline` tokens that keeps the special ones."""
-    ids = inputs["input_ids"]
-    with torch.no_grad():
-        _, score = decision(model(**inputs))
-        table = input_embedding(model)
-        start = table(torch.where(torch.as_tensor(is_special), ids, baseline))
-        way = table(ids) - start  # (1, tokens, width)
-    total = torch.zeros_like(way)
-    rest = {name: value for name, value in inputs.items() if name != "input_ids"}
-    for part in torch.split((torch.arange(steps, dtype=way.dtype) + 0.5) / steps, batch):
-        points = (start + part[:, None, None] * way).requires_grad_()
-        with torch.enable_grad():
-            strength = score(model(inputs_embeds=points, **repeat_text(rest, len(part)))).sum()
-        total += torch.autograd.grad(strength, points)[0].sum(0)
-    shares: NDArray[np.float64] = (total / steps * way).sum(-1)[0].double().numpy()
-    return shares
-
-
-def _masked(model: Any, inputs: Mapping[str, Tensor], masks: Tensor) -> Any:
-    return model(**(repeat_text(inputs, len(masks)) | {"attention_mask": masks}))
+    found = np.asarray(method(model, inputs) if callable(method) else method[text], dtype=float).ravel()
+    if len(found) != tokens:
+        raise UsageError(f"{name}: text {text + 1} has {tokens} tokens and {len(found)} numbers; give one per token")
+    return found

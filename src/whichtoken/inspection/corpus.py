@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,11 +20,11 @@ from whichtoken.errors import UsageError
 from whichtoken.inspection.probe import AttentionProbe
 from whichtoken.inspection.reading import Reading
 from whichtoken.inspection.sites import anatomy
+from whichtoken.inspection.why import SINK
+from whichtoken.progress import progress_lines
 from whichtoken.reading import reason
 
 BATCH = 16
-SINK = 0.3  # mean attention over all queries, as in Gu et al. 2024, When attention sink emerges
-LARGEST_ERROR = 1e-3  # relative difference between the model's attention output and the recomputed one
 MEMORY = 4 << 30  # bytes that one batch may need
 
 
@@ -56,22 +57,40 @@ def corpus_picks(
 ) -> CorpusPicks:
     """Run the texts through the model and keep what each head picked."""
     encoded, truncated = encode(tokenizer, texts, longest_text(model, tokenizer))
+    return read_corpus(model, tokenizer, encoded, truncated, queries=queries, special=special, batch=batch)
+
+
+def read_corpus(
+    model: nn.Module,
+    tokenizer: Any,
+    encoded: Sequence[Sequence[int]],
+    truncated: int,
+    *,
+    queries: str,
+    special: bool,
+    batch: int,
+) -> CorpusPicks:
+    """The same for texts that are tokens already."""
     _check_ids(model, tokenizer, encoded)
     check_memory(model, max(map(len, encoded)), batch)
     found: list[dict[str, NDArray[Any]]] = []
     sinks: list[list[Counter[int]]] = []
     # texts of one length together: little padding
     order = np.argsort([len(ids) for ids in encoded], kind="stable")
-    with AttentionProbe(model, special_tokens=tokenizer) as probe, torch.no_grad():
+    done = 0
+    with (
+        AttentionProbe(model, special_tokens=tokenizer) as probe, torch.no_grad(),
+        progress_lines(lambda: f"{done} of {len(encoded)} texts"),
+    ):  # fmt: skip
         for rows in np.array_split(order, max(1, -(-len(order) // batch))):
             inputs = pad(tokenizer, [encoded[i] for i in rows])
             if found:
                 model(**inputs)
             else:
                 _run_first(model, inputs)
-                _check_readings(probe)
                 sinks = [[Counter() for _ in probe.reading(i).heads] for i in range(len(probe.names))]
             found.append(_batch_picks(probe, queries, special, sinks))
+            done += len(rows)
     place = np.argsort(order, kind="stable")
     joined = {name: np.concatenate([part[name] for part in found])[place] for name in found[0]}
     ids = [np.asarray(text, dtype=np.int32) for text in encoded]
@@ -86,7 +105,7 @@ def _batch_picks(
         picks = probe.picks(layer, queries, special=special)
         # the mass on special tokens is that of the head as it is
         mass = (picks if special else probe.picks(layer, queries)).special_mass
-        flags = _received(probe.reading(layer)) > SINK
+        flags = probe.reading(layer).received() > SINK
         if probe.tokens is not None and probe.tokens.shape[1] == flags.shape[2]:
             for text, head, key in flags.nonzero().tolist():
                 sinks[layer][head][int(probe.tokens[text, key])] += 1
@@ -105,20 +124,6 @@ def _batch_picks(
         name: np.stack([part[name].numpy() for part in layers], 1).astype(kinds.get(name, np.float32))
         for name in layers[0]
     }
-
-
-def _received(reading: Reading) -> Tensor:
-    """Mean attention that each key gets from the queries that may see it: (batch, heads, keys)."""
-    batch, heads, _, _ = reading.query.shape
-    keys = reading.key.shape[2]
-    mass = torch.zeros(batch, heads, keys, dtype=torch.float32, device=reading.query.device)
-    askers = torch.zeros(batch, 1, keys, device=reading.query.device)
-    for _, block in reading.blocks():
-        real = block.seen()[:, None, :, None]
-        allowed = block.mask.allowed(block.positions, keys) & real
-        mass += (block.weights().float() * real).sum(2)
-        askers = askers + allowed.sum(2)
-    return mass / askers.clamp_min(1)
 
 
 def _added_norm(probe: AttentionProbe, layer: int, reading: Reading) -> Tensor:
@@ -222,12 +227,13 @@ def check_memory(model: Any, tokens: int, batch: int) -> None:
         )
 
 
-def _check_readings(probe: AttentionProbe) -> None:
-    layers = [layer for layer in range(len(probe.names)) if probe.reading(layer).context is not None]
-    worst = float(np.max([probe.error(layer) for layer in layers], initial=0.0))  # nan if one is
-    half = next(probe.model.parameters()).dtype in (torch.float16, torch.bfloat16)
-    if not worst <= (0.05 if half else LARGEST_ERROR):
-        raise UsageError(
-            f"the attention of {type(probe.model).__name__} is not what was recomputed (relative difference {worst:.2g}); "
-            "describe its attention module with a subclass of whichtoken.inspection.Adapter: see docs/inspect.md"
-        )
+def shuffle_weights(model: nn.Module, seed: int = 0) -> nn.Module:
+    """A copy of a model with the entries of every weight matrix in random order: what a head does by chance."""
+    other = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            if parameter.dim() > 1:
+                order = torch.randperm(parameter.numel(), generator=generator)
+                parameter.copy_(parameter.flatten()[order].view_as(parameter))
+    return other

@@ -9,6 +9,7 @@ attends to.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -28,23 +29,46 @@ from whichtoken.inspection.probe import AttentionProbe
 from whichtoken.inspection.reading import Reading
 from whichtoken.inspection.sites import Anatomy, anatomy, freeze_norms, hook
 
-Score = Callable[[Any], Tensor]  # output of the model -> (batch,)
+Score = Callable[..., Tensor]  # output of the model, and the mask of its tokens -> (batch,)
 Call = tuple[int, int]  # id of a module, and the number of its call in a forward pass
 
 
-def decision(output: Any) -> tuple[str, Score]:
-    """The name of what a model decided for one text, and a function that says how strongly an output supports it.
+@dataclass(frozen=True, eq=False)
+class Decision(Shown):
+    """What a model decided for one text: its name, and two functions that say how strongly an output supports it.
 
-    A classifier: log odds of the class that it predicted. A language model: log odds of the next token. Any other encoder:
-    the cosine between its mean embedding and that of the whole text.
+    `score(output, mask=None)` has a gradient; `strength` lies between 0 and 1, or -1 and 1 for an embedding.
+    """
+
+    name: str
+    unit: str
+    score: Score
+    strength: Score
+
+
+def decision(output: Any, mask: Tensor | None = None, reference: Tensor | None = None) -> Decision:
+    """What a model decided for one text.
+
+    A classifier: log odds of the class that it predicted. A language model: log odds of the next token. Any other encoder: the
+    length of its mean embedding along a fixed direction, `reference`, by default that of the whole text. (The cosine with the
+    whole text has the gradient zero there: it cannot say which token mattered.)
     """
     logits = getattr(output, "logits", None)
     if logits is None:
-        reference = _embedding(output)[:1].detach()
-        return "embedding", lambda other: functional.cosine_similarity(_embedding(other), reference)
+        towards = (embedding(output, mask)[:1] if reference is None else reference[None]).detach()
+        unit = functional.normalize(towards, dim=-1)
+        return Decision(
+            "embedding" if reference is None else "similarity", "length of the embedding",
+            lambda other, mask=None: (embedding(other, mask) * unit).sum(-1),
+            lambda other, mask=None: functional.cosine_similarity(embedding(other, mask), unit),
+        )  # fmt: skip
     chosen = int(_last(logits)[0].argmax())
+
+    def score(other: Any, mask: Tensor | None = None) -> Tensor:
+        return _log_odds(_last(other.logits), chosen)
+
     name = f"class {chosen}" if logits.dim() == 2 else f"next token {chosen}"
-    return name, lambda other: _log_odds(_last(other.logits), chosen)
+    return Decision(name, "log odds", score, lambda other, mask=None: torch.sigmoid(score(other)))
 
 
 def _log_odds(logits: Tensor, chosen: int) -> Tensor:
@@ -57,9 +81,13 @@ def _last(logits: Tensor) -> Tensor:
     return logits if logits.dim() == 2 else logits[:, -1]
 
 
-def _embedding(output: Any) -> Tensor:
+def embedding(output: Any, mask: Tensor | None = None) -> Tensor:
+    """The mean of the last hidden states over the tokens of a mask: (batch, width)."""
     hidden: Tensor = getattr(output, "last_hidden_state", output)
-    return hidden.mean(1)
+    if mask is None:
+        return hidden.mean(1)
+    kept = mask.to(hidden.dtype)[..., None]
+    return (hidden * kept).sum(1) / kept.sum(1).clamp_min(1)
 
 
 def repeat_text(inputs: Mapping[str, Tensor], times: int) -> dict[str, Tensor]:
@@ -72,7 +100,7 @@ class PickEffects(Shown):
     """How much weaker the decision becomes without a pick, per head of a layer: what `pick_effects` returns.
 
     A positive number means that the picked token supported the decision. The unit is log odds for a classifier and for a
-    language model, a cosine for any other encoder.
+    language model, length of the embedding for any other encoder.
 
     Attributes
     ----------
@@ -117,6 +145,7 @@ def pick_effects(
     queries: str = "cls",
     special_tokens: Any = None,
     delete: bool = True,
+    reference: Tensor | None = None,
 ) -> PickEffects:
     """Measure whether the picks of a layer matter: the change of the decision without each of them.
 
@@ -138,6 +167,8 @@ def pick_effects(
         Ids of the special tokens, or a tokenizer that knows them; they are not deleted.
     delete : bool, default=True
         Also run the model without each picked token.
+    reference : Tensor of shape (width,), optional
+        For an encoder without a head: the direction of its embedding that counts as its decision; that of the text by default.
 
     Returns
     -------
@@ -154,7 +185,8 @@ def pick_effects(
     """
     with AttentionProbe(model, layers=[layer], queries=queries, special_tokens=special_tokens) as probe:
         output = model(**inputs)
-    name, score = decision(output)
+    decided = decision(output, reference=reference)
+    score = decided.score
     base = float(score(output)[0])
     reading, picks = probe.reading(layer), probe.picks(layer)
     part = anatomy(probe.model, probe.site(layer))
@@ -170,7 +202,7 @@ def pick_effects(
         rest = {name: torch.cat([ids[:, :token], ids[:, token + 1 :]], 1) for name, ids in inputs.items()}
         lost[token] = base - float(score(model(**rest))[0])
     deleted = np.array([lost.get(token, np.nan) for token in tokens])
-    return PickEffects(layer, name, base, picks, drops[0], drops[1], deleted)
+    return PickEffects(layer, decided.name, base, picks, drops[0], drops[1], deleted)
 
 
 def _changes(reading: Reading, picks: Picks) -> tuple[Tensor, Tensor]:
@@ -234,7 +266,9 @@ class DirectContributions(Shown):
         return np.stack([layer.sum(1) for layer in self.values])
 
 
-def direct_contributions(model: nn.Module, inputs: Mapping[str, Tensor]) -> DirectContributions:
+def direct_contributions(
+    model: nn.Module, inputs: Mapping[str, Tensor], *, reference: Tensor | None = None, check: bool = True
+) -> DirectContributions:
     """Find the heads and tokens that contribute most to a decision: one text (1, tokens) without padding.
 
     Reach for it to choose the head to look at: it ranks all heads with one forward and one backward pass. The scales of the
@@ -248,6 +282,10 @@ def direct_contributions(model: nn.Module, inputs: Mapping[str, Tensor]) -> Dire
         A transformers model, in evaluation mode.
     inputs : Mapping[str, Tensor]
         One text, as the tokenizer gives it.
+    reference : Tensor of shape (width,), optional
+        For an encoder without a head: the direction of its embedding that counts as its decision; that of the text by default.
+    check : bool, default=True
+        Whether to measure `error`, at the price of one forward pass of as many copies as there are heads in every layer.
 
     Returns
     -------
@@ -263,7 +301,8 @@ def direct_contributions(model: nn.Module, inputs: Mapping[str, Tensor]) -> Dire
     """
     with AttentionProbe(model) as probe, torch.no_grad():
         output = model(**inputs)
-    name, score = decision(output)
+    decided = decision(output, reference=reference)
+    score = decided.score
     parts = [anatomy(probe.model, probe.site(layer)) for layer in range(len(probe.names))]
     if any(part.functional for part in parts):
         raise UsageError(
@@ -271,7 +310,7 @@ def direct_contributions(model: nn.Module, inputs: Mapping[str, Tensor]) -> Dire
         )
     written, gradients = _gradients(model, inputs, parts, score)
     base = float(score(output)[0])
-    values, worst = [], 0.0
+    values, worst = [], 0.0 if check else math.nan
     for layer, part in enumerate(parts):
         reading = probe.reading(layer)
         matrix = part.output_weight(len(reading.heads)).detach()
@@ -279,12 +318,14 @@ def direct_contributions(model: nn.Module, inputs: Mapping[str, Tensor]) -> Dire
         weights = reading.weights()[0]  # (heads, queries, keys)
         each = torch.einsum("hqk,hqd->hkd", weights, pulled)
         values.append((each * reading.value[0, reading.group]).sum(-1).double().numpy())
+        if not check:
+            continue
         removed = torch.einsum("htd,hdw->htw", reading.output()[0], matrix)
         call = _output_call(parts, layer)
         with _hooked(parts, _replay(written | {call: written[call] - removed})), torch.no_grad():
             drops = base - score(model(**repeat_text(inputs, len(removed)))).double().numpy()
         worst = max(worst, float(np.abs(drops - values[layer].sum(1)).max()))
-    return DirectContributions(name, base, values, worst)
+    return DirectContributions(decided.name, base, values, worst)
 
 
 def _writers(parts: list[Anatomy]) -> list[nn.Module]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -17,11 +16,12 @@ from scipy.stats import binomtest, false_discovery_control, rankdata
 from torch import nn
 
 from whichtoken.display.shown import Shown
-from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.inspection.corpus import CorpusPicks, encode, longest_text, pad
 from whichtoken.inspection.probe import AttentionProbe
 from whichtoken.inspection.sites import anatomy, find_sites, linear_weight
+from whichtoken.inspection.survival import PickSurvival, confidence_word
+from whichtoken.inspection.words import token_name
 from whichtoken.margin import key_query_svm
 
 LEAST_RULE_TEXTS, MOST_RULE_TEXTS = 40, 500  # half of them to solve the rule of a head, half to test it
@@ -271,9 +271,8 @@ def _bilinear_rule(
 class HeadReport(Shown):
     """What a head does over a corpus: one line of `Inspection.reports`.
 
-    Reach for `kind` first: whether the head looks at sinks, picks by place, or picks by content. Every share is measured on
-    texts that were not used to find the rule, with an interval; `control` is the same head of the same model with shuffled
-    weights.
+    Reach for `kind` and `state` first: whether the head looks at sinks, picks by place, or picks by content, and whether its
+    picks are decided. Every share is measured on texts that were not used to find the rule, with an interval.
 
     Attributes
     ----------
@@ -311,8 +310,8 @@ class HeadReport(Shown):
         Rank correlation of pick rate with |signed frequency|.
     frequency : float
         Rank correlation of pick rate with how often a token occurs.
-    control : HeadReport
-        The same head with shuffled weights.
+    survival : float
+        Median chance that its pick survives a change of one other word.
     shape : WeightShape
         The key-query matrix of the head by itself: rank, spread, balance.
     rule : BilinearRule
@@ -322,7 +321,7 @@ class HeadReport(Shown):
     --------
     >>> from whichtoken.inspection import inspect, load_tokenizer, load_transformer
     >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
-    >>> report = inspect(load_transformer("my-model"), texts, load_tokenizer("my-model"), shown=1, control=False).reports[0]
+    >>> report = inspect(load_transformer("my-model"), texts, load_tokenizer("my-model")).reports[0]
     >>> report.texts, report.kind in {"sink", "position", "content", "mixed"}
     (4, True)
     """
@@ -346,9 +345,14 @@ class HeadReport(Shown):
     label_q: float = math.nan
     signed_frequency: float = math.nan
     frequency: float = math.nan
-    control: HeadReport | None = None
+    survival: float = math.nan
     shape: WeightShape | None = None
     rule: BilinearRule | None = None
+
+    @property
+    def state(self) -> str:
+        """Decided, torn or tie: how its typical pick stands a change of one other word."""
+        return confidence_word(self.survival)
 
     @property
     def kind(self) -> str:
@@ -361,14 +365,14 @@ class HeadReport(Shown):
 
     def as_json(self) -> dict[str, Any]:
         """Every number, for `json.dumps`."""
-        return asdict(self) | {"kind": self.kind, "control": None if self.control is None else self.control.as_json()}
+        return asdict(self) | {"kind": self.kind, "state": self.state}
 
 
 def head_reports(
     picks: CorpusPicks,
     tokenizer: Any,
     labels: Sequence[Any] | None = None,
-    control: CorpusPicks | None = None,
+    survival: PickSurvival | None = None,
     seed: int = 0,
 ) -> list[HeadReport]:
     """Summarize the picks of all heads over a corpus, in the order of layers and heads.
@@ -384,8 +388,8 @@ def head_reports(
         That of the model.
     labels : sequence, optional
         One per text: then picks are compared with what tokens say about labels.
-    control : CorpusPicks, optional
-        The picks of the same model with shuffled weights.
+    survival : PickSurvival, optional
+        How likely a pick survives, by its gap.
     seed : int, default=0
         Seed for the shuffled labels.
 
@@ -399,7 +403,7 @@ def head_reports(
     >>> from whichtoken.inspection import head_reports, inspect, load_tokenizer, load_transformer
     >>> tokenizer = load_tokenizer("my-model")
     >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
-    >>> found = inspect(load_transformer("my-model"), texts, tokenizer, shown=1, control=False)
+    >>> found = inspect(load_transformer("my-model"), texts, tokenizer)
     >>> len(head_reports(found.picks, tokenizer)) == len(found.reports)
     True
     """
@@ -416,8 +420,10 @@ def head_reports(
     for layer in range(layers):
         for head in range(heads):
             report, p_value = _report(picks, tokenizer, relations, layer, head, seed)
-            other = None if control is None else _report(control, tokenizer, relations, layer, head, seed)[0]
-            reports.append(replace(report, control=other))
+            if survival is not None:
+                chances = survival.probability(picks.gap[:, layer, head], layer)
+                report = replace(report, survival=float(np.median(chances)))
+            reports.append(report)
             p_values.append(p_value)
     if classes is None:
         return reports
@@ -494,21 +500,3 @@ def with_shape_and_rule(
             chosen.append(int(np.flatnonzero(keep == picks.token[row, layer, head])[0]))
             ids.append(np.asarray(text, dtype=np.int32)[keep])
     return replace(report, rule=_bilinear_rule(hidden, np.stack(asked), chosen, ids, scale * key.T @ query))
-
-
-def token_name(tokenizer: Any, token: int) -> str:
-    """A token as it is written, with its word boundaries as spaces."""
-    name = str(tokenizer.convert_ids_to_tokens(int(token)))
-    return visible(name.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\\n"), keep="")
-
-
-def shuffle_weights(model: nn.Module, seed: int = 0) -> nn.Module:
-    """A copy of a model with the entries of every weight matrix in random order: what a head does by chance."""
-    other = copy.deepcopy(model)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in other.parameters():
-            if parameter.dim() > 1:
-                order = torch.randperm(parameter.numel(), generator=generator)
-                parameter.copy_(parameter.flatten()[order].view_as(parameter))
-    return other

@@ -1,57 +1,110 @@
-"""`inspect(model, texts, tokenizer)`: every head over the texts, one head closely, and the page that shows both."""
+"""`inspect(model, texts, tokenizer)`: what every head picks, after one pass; everything else when it is asked for."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from whichtoken.display.shown import Shown
-from whichtoken.display.templates import template_engine
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
-from whichtoken.inspection.attribution import curves, occlusion, token_shares
-from whichtoken.inspection.corpus import CorpusPicks, corpus_picks, encode, longest_text, pad
-from whichtoken.inspection.effects import DirectContributions, PickEffects, direct_contributions, pick_effects
-from whichtoken.inspection.head_report import HeadReport, head_reports, shuffle_weights, token_name, with_shape_and_rule
+from whichtoken.inspection.attribution import curves, rounding_error, token_shares
+from whichtoken.inspection.corpus import CorpusPicks, corpus_picks, pad, shuffle_weights
+from whichtoken.inspection.effects import PickEffects, decision, direct_contributions, embedding, pick_effects
+from whichtoken.inspection.head_report import BilinearRule, HeadReport, head_reports, with_shape_and_rule
+from whichtoken.inspection.page import HeadFigure, inspection_body, inspection_page
 from whichtoken.inspection.sites import find_sites
+from whichtoken.inspection.survival import PickSurvival, survival_of
+from whichtoken.inspection.why import RecomputedPass, Why
+from whichtoken.inspection.words import token_name, whole_words, word_offsets
+from whichtoken.progress import progress_lines
 
-SHOWN = 6
-BLUE, ORANGE, GREEN, RED = (37, 99, 176), (196, 98, 16), (20, 130, 80), (190, 50, 50)
+SHOWN = 3
+NOISE = 0.05  # relative difference between single and double precision above which a number is not shown as one
+STEPS = 20  # of a deletion curve
 
 
 @dataclass(frozen=True, eq=False)
 class TextView(Shown):
-    """One text as the page shows it: what each head picked, and what the tokens did to the decision."""
+    """One text closely: its words, what each head picked, and what the tokens did to the decision.
 
-    number: int  # of the text, from 0
+    Attributes
+    ----------
+    number : int
+        Which text, from 0.
+    tokens, words : tuple of str
+        Its tokens, and the whole word of each.
+    is_special : tuple of bool
+        Whether a token is special.
+    picked, runner_up : array of shape (layers, heads)
+        Places of the picks.
+    gap, weight, survival : array of shape (layers, heads)
+        How confident each pick is; `survival` is the chance that it survives a change of one other word.
+    decision, unit : str
+        What was decided, and in what it is measured.
+    shares : array of shape (tokens,) or None
+        Share of each token in the decision, see `token_shares`; None where single and double precision disagree.
+    direct : array of shape (layers, heads) or None
+        Direct contribution of each head; None where it is not known or where single and double precision disagree.
+    areas : dict
+        Deletion area of the shares and of a random order: the smaller the truer.
+    """
+
+    number: int
     tokens: tuple[str, ...]
+    words: tuple[str, ...]
     is_special: tuple[bool, ...]
-    picked: NDArray[np.int64]  # (layers, heads): position of the pick
+    picked: NDArray[np.int64]
     runner_up: NDArray[np.int64]
     gap: NDArray[np.float64]
     weight: NDArray[np.float64]
+    survival: NDArray[np.float64]
     decision: str
-    shares: NDArray[np.float64] | None  # share of each token in the decision, see `token_shares`
-    areas: dict[str, float]  # deletion area of the shares, of occlusion and of a random order: the smaller the truer
-    effects: PickEffects  # of the layer that is shown closely
-    direct: DirectContributions | None
+    unit: str
+    shares: NDArray[np.float64] | None
+    direct: NDArray[np.float64] | None
+    areas: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """What an inspection was made of, for everything that is computed on demand."""
+
+    model: Any
+    tokenizer: Any
+    texts: list[str]
+    batch: int
+    reference: Tensor | None
+    asked: tuple[int | None, int | None]  # layer and head
+    views: dict[int, TextView] = field(default_factory=dict)
+    passes: dict[int, RecomputedPass] = field(default_factory=dict)
+    reasons: dict[tuple[int, int, int], Why | None] = field(default_factory=dict)
+    effects: dict[tuple[int, int], PickEffects] = field(default_factory=dict)
+
+    @cached_property
+    def double(self) -> Any:
+        """The model in double precision."""
+        return copy.deepcopy(self.model).double()
 
 
 @dataclass(frozen=True, eq=False)
 class Inspection(Shown):
-    """What `inspect` returns: a report per head, and a closer look at one head and at some texts.
+    """What `inspect` returns: what each head picks and how confidently; the rest is computed when it is asked for.
 
-    Reach for `summary()` for the findings in a few lines, `grid("gap")` for one number of all heads, `to_html` for a page
-    that needs no network, `as_json` for every number. It shows itself in a notebook.
+    Reach for `summary()` for the findings in a few lines, `grid("survival")` for one number of all heads, `why(layer, head)` for
+    the reason of a pick, `view(text)` for one text closely, `effects(text)` for what its picks do to the decision, `to_html` for
+    a page that needs no network, `figure(...).save("head.svg")` for a picture, `to_frame()` for a table of the heads. It shows
+    itself in a notebook.
 
     Attributes
     ----------
@@ -63,22 +116,20 @@ class Inspection(Shown):
         Number of texts.
     truncated : int
         How many of them were too long and cut.
-    layer, head : int
-        The head that is shown closely.
     reports : list[HeadReport]
         What each head does.
-    views : list[TextView]
-        The texts that are shown.
-    labels : bool
-        Whether texts had labels.
+    survival : PickSurvival
+        How likely picks survive a change of one other word.
     picks : CorpusPicks
         Every pick.
+    labels : bool
+        Whether texts had labels.
 
     Examples
     --------
     >>> from whichtoken.inspection import inspect, load_tokenizer, load_transformer
     >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
-    >>> found = inspect(load_transformer("my-model"), texts, load_tokenizer("my-model"), shown=1, control=False)
+    >>> found = inspect(load_transformer("my-model"), texts, load_tokenizer("my-model"))
     >>> len(found.reports), found.report(layer=0, head=1).head
     (8, 1)
     """
@@ -87,12 +138,25 @@ class Inspection(Shown):
     queries: str
     texts: int
     truncated: int
-    layer: int
-    head: int
     reports: list[HeadReport]
-    views: list[TextView]
-    labels: bool
+    survival: PickSurvival
     picks: CorpusPicks
+    labels: bool
+    _source: _Source = field(repr=False)
+
+    @cached_property
+    def focus(self) -> tuple[int, int]:
+        """The head that is shown closely: the one asked for, or the one that contributes most to the first decisions."""
+        layer, head = self._source.asked
+        found = [np.abs(direct) for text in self._first(SHOWN) if (direct := self.view(text).direct) is not None]
+        weight = np.mean(found, 0) if found else (self.picks.contribution * (1 - self.picks.sink_share)).mean(0)
+        if layer is not None:
+            layer %= len(weight)
+            return layer, int(weight[layer].argmax()) if head is None else head % weight.shape[1]
+        if head is not None:
+            return int(weight[:, head].argmax()), head % weight.shape[1]
+        best = np.unravel_index(weight.argmax(), weight.shape)
+        return int(best[0]), int(best[1])
 
     def report(self, layer: int, head: int) -> HeadReport:
         """The report of one head."""
@@ -102,63 +166,247 @@ class Inspection(Shown):
         """One number of all heads: (layers, heads)."""
         return np.array([getattr(report, name) for report in self.reports]).reshape(self.picks.token.shape[1:])
 
+    def view(self, text: int) -> TextView:
+        """One text closely: the shares of its tokens and heads in the decision, computed now."""
+        if text not in self._source.views:
+            self._source.views[text] = self._view(text)
+        return self._source.views[text]
+
+    def why(self, layer: int, head: int, text: int = 0) -> Why | None:
+        """Why a head picked its word in a text; None where it had no choice, or where the parts do not sum to the gap."""
+        key = (text, layer, head)
+        kept = self._source.reasons
+        if key not in kept:
+            kept[key] = None
+            picked, rival = (int(part[text, layer, head]) for part in (self.picks.token, self.picks.runner_up))
+            if rival >= 0:
+                try:
+                    kept[key] = self._pass(text).why(
+                        layer, head, self._query(text), picked, rival, self._words(text, picked, rival)
+                    )
+                except UsageError:
+                    kept[key] = None
+        return kept[key]
+
+    def effects(self, text: int, layer: int | None = None) -> PickEffects:
+        """What the picks of a layer do to the decision on a text: the model runs again without each of them."""
+        layer = self.focus[0] if layer is None else layer
+        key = (text, layer)
+        if key not in self._source.effects:
+            source = self._source
+            self._source.effects[key] = pick_effects(
+                source.model, self._inputs(text), layer, queries=self.queries, special_tokens=source.tokenizer,
+                reference=source.reference,
+            )  # fmt: skip
+        return self._source.effects[key]
+
+    def rule(self, layer: int, head: int) -> BilinearRule | None:
+        """The max-margin rule of a head, solved on half of the texts and tried on the others; None below 40 texts."""
+        source = self._source
+        report = with_shape_and_rule(
+            self.report(layer, head), source.model, source.tokenizer, source.texts, self.queries, self.picks
+        )
+        self.reports[layer * self.picks.token.shape[2] + head] = report
+        return report.rule
+
+    @cached_property
+    def control(self) -> list[HeadReport]:
+        """The reports of the same model with shuffled weights: what a head does by chance."""
+        source = self._source
+        picks = corpus_picks(
+            shuffle_weights(source.model), source.tokenizer, source.texts, queries=self.queries, special=False, batch=source.batch
+        )  # fmt: skip
+        return head_reports(picks, source.tokenizer)
+
+    def figure(self, layer: int | None = None, head: int | None = None, text: int = 0) -> HeadFigure:
+        """A text with a line from the query to the pick of a head, and a dashed one to the runner-up."""
+        layer, head = (self.focus[0] if layer is None else layer), (self.focus[1] if head is None else head)
+        names, numbers = whole_words(self._source.tokenizer, self.picks.ids[text].tolist())
+        pick, rival = (int(part[text, layer, head]) for part in (self.picks.token, self.picks.runner_up))
+        title = f"layer {layer}, head {head}"
+        return HeadFigure.of(
+            names, numbers, self._query(text), pick, rival, float(self.picks.weight[text, layer, head]), title
+        )
+
+    def examples(self, layer: int, head: int, most: int = 2) -> list[tuple[str, str, str]]:
+        """The clearest picks of a head: what stands before the word, the word, and what stands after it."""
+        gap = np.where(np.isfinite(self.picks.gap[:, layer, head]), self.picks.gap[:, layer, head], -1.0)
+        found: list[tuple[str, str, str]] = []
+        for text in np.argsort(-gap, kind="stable"):
+            place = int(self.picks.token[text, layer, head])
+            if place < 0 or len(found) == most:
+                break
+            names, numbers = whole_words(self._source.tokenizer, self.picks.ids[text].tolist())
+            words = dict(zip(numbers, names, strict=True))
+            number = numbers[place]
+            special = np.isin(self.picks.ids[text], self._source.tokenizer.all_special_ids)
+            hidden = {n for n, flag in zip(numbers, special, strict=True) if flag}
+            near = [words[n] for n in range(number - 3, number) if n in words and n not in hidden]
+            after = [words[n] for n in range(number + 1, number + 4) if n in words and n not in hidden]
+            if words[number] not in [word for _, word, _ in found]:
+                found.append((" ".join(near), words[number], " ".join(after)))
+        return found
+
+    def to_frame(self) -> Any:
+        """A row per head."""
+        import pandas as pd
+
+        rows = []
+        for report in self.reports:
+            row = {name: value for name, value in report.as_json().items() if isinstance(value, int | float | str)}
+            rows.append(row | {"top_picks": ", ".join(name for name, _ in report.top_picks[:5])})
+        return pd.DataFrame(rows).dropna(axis=1, how="all")
+
+    def words(self) -> Any:
+        """A row per text and head: the whole words that were picked and came second, where they stand, and how confidently."""
+        import pandas as pd
+
+        picks, tokenizer = self.picks, self._source.tokenizer
+        frames = []
+        layers, heads = np.indices(picks.token.shape[1:])
+        for text, ids in enumerate(picks.ids):
+            names, numbers = whole_words(tokenizer, ids.tolist())
+            spans = np.array(word_offsets(tokenizer, self._source.texts[text], numbers))
+            token, rival = picks.token[text].ravel(), picks.runner_up[text].ravel()
+            labels = np.array([*names, ""], dtype=object)
+            frames.append(pd.DataFrame({
+                "text": text, "layer": layers.ravel(), "head": heads.ravel(), "word": labels[token], "start": spans[token, 0],
+                "end": spans[token, 1], "runner_up": labels[rival], "gap": picks.gap[text].ravel(),
+                "weight": picks.weight[text].ravel(), "survival": self._chances(text).ravel(),
+            }))  # fmt: skip
+        return pd.concat(frames, ignore_index=True)
+
     def summary(self) -> list[str]:
         """The findings in a few lines."""
-        report = self.report(self.layer, self.head)
-        kinds = [item.kind for item in self.reports]
+        layer, head = self.focus
+        report = self.report(layer, head)
+        kinds, states = [item.kind for item in self.reports], [item.state for item in self.reports]
         words = {"content": "by content", "position": "by position", "sink": "mostly at sinks", "mixed": "neither"}
         counts = ", ".join(f"{kinds.count(kind)} {word}" for kind, word in words.items())
+        confident = ", ".join(f"{states.count(state)} {state}" for state in ("decided", "torn", "tie"))
         names = ", ".join(f"{name} ({100 * part:.0f} %)" for name, part in report.top_picks[:5])
         lines = [
-            f"{self.model}: {len(self.reports)} heads over {self.texts} texts; picks: {counts}",
-            f"layer {self.layer}, head {self.head} picks {names}; median gap {report.gap:.2f}",
+            f"{self.model}: {len(self.reports)} heads over {self.texts} texts; picks: {counts}; {confident}",
+            f"layer {layer}, head {head} picks {names}; "
+            f"a typical pick survives {100 * report.survival:.0f} % of one-word changes",
         ]
-        for view in self.views[:1]:
-            effects = view.effects
-            token = view.tokens[int(effects.picks.token[0, self.head, 0])]
-            removed, deleted = effects.removed[self.head], effects.deleted[self.head]
-            rest = "" if math.isnan(deleted) else f", {deleted:.3f} without the token"
-            lines.append(f"text 1: it looks at {token}; the decision loses {removed:.3f} without its value{rest}")
+        if (why := self.why(layer, head)) is not None:
+            lines.append(f"text 1: {why.sentence}")
         if self.truncated:
             lines.append(f"note: {self.truncated} of {self.texts} texts were longer than the model allows and were cut")
         return lines
 
-    def as_json(self) -> dict[str, Any]:
-        """Every number, for `json.dumps`; numbers that are not finite become null."""
-        views = [
-            {
-                "text": view.number, "tokens": list(view.tokens), "decision": view.decision,
+    def as_json(self, shown: int = SHOWN) -> dict[str, Any]:
+        """Every number, for `json.dumps`; numbers that are not finite become null. `shown`: texts that are looked at closely."""
+        layer, head = self.focus
+        views = []
+        for text in self._first(shown):
+            view, effects, why = self.view(text), self.effects(text), self.why(layer, head, text)
+            views.append({
+                "text": text, "tokens": list(view.tokens), "words": list(view.words), "decision": view.decision,
+                "unit": view.unit,
                 "picked": view.picked.tolist(), "runner_up": view.runner_up.tolist(), "gap": view.gap.tolist(),
-                "shares": None if view.shares is None else view.shares.tolist(), "deletion_areas": view.areas,
+                "survival": view.survival.tolist(), "shares": None if view.shares is None else view.shares.tolist(),
+                "deletion_areas": view.areas, "direct": None if view.direct is None else {"heads": view.direct.tolist()},
                 "effects": {
-                    "layer": view.effects.layer, "score": view.effects.score, "removed": view.effects.removed.tolist(),
-                    "masked": view.effects.masked.tolist(), "deleted": view.effects.deleted.tolist(),
+                    "layer": effects.layer, "score": effects.score, "removed": effects.removed.tolist(),
+                    "masked": effects.masked.tolist(), "deleted": effects.deleted.tolist(),
                 },
-                "direct": None if view.direct is None else {
-                    "heads": view.direct.heads.tolist(), "linearisation_error": view.direct.error,
+                "why": None if why is None else {
+                    "sentence": why.sentence, "state": why.state, "gap": why.gap, "parts": why.parts, "any_query": why.any_query,
+                    "this_query": why.this_query, "cancellation": why.cancellation, "flips": why.flips,
                 },
-            }
-            for view in self.views
-        ]  # fmt: skip
+            })  # fmt: skip
+        reliability = self.survival.reliability()
         whole = {
-            "model": self.model, "queries": self.queries, "texts": self.texts, "truncated": self.truncated,
-            "layer": self.layer, "head": self.head, "heads": [report.as_json() for report in self.reports], "shown": views,
+            "model": self.model, "queries": self.queries, "texts": self.texts, "truncated": self.truncated, "layer": layer,
+            "head": head, "heads": [report.as_json() for report in self.reports], "shown": views,
+            "survival": {
+                "cases": len(self.survival.gap), "auroc": self.survival.auroc, "reliability": reliability.to_dict("list"),
+            },
         }  # fmt: skip
         return finite(whole)  # type: ignore[no-any-return]
 
-    def to_html(self, path: str | Path) -> None:
-        """Write the page; an old file is replaced when the new one is complete."""
-        page = _environment().get_template("page.html")
-        write_text(path, page.render(body=self._repr_html_(), model=self.model))
+    def to_html(self, path: str | Path, shown: int = SHOWN) -> None:
+        """Write the page; an old file is replaced when the new one is complete. `shown`: texts that are looked at closely."""
+        with progress_lines(lambda: f"{len(self._source.views)} of {min(shown, self.texts)} texts closely"):
+            write_text(path, inspection_page(self, shown))
 
     def _repr_html_(self) -> str:
-        return _environment().get_template("inspection.html").render(
-            i=self, report=self.report(self.layer, self.head), maps=_maps(self), texts=[_text(self, v) for v in self.views],
-            discoveries=[report for report in self.reports if report.label_q < 0.05],
-        )  # fmt: skip
+        return inspection_body(self, SHOWN)
 
     def _headline(self) -> str:
         return "; ".join(self.summary()[:2])
+
+    def _first(self, count: int) -> range:
+        return range(min(count, self.texts))
+
+    def _query(self, text: int) -> int:
+        return 0 if self.queries == "cls" else len(self.picks.ids[text]) - 1
+
+    def _inputs(self, text: int) -> dict[str, Tensor]:
+        return pad(self._source.tokenizer, [self.picks.ids[text].tolist()])
+
+    def _words(self, text: int, *places: int) -> tuple[str, str]:
+        names, _ = whole_words(self._source.tokenizer, self.picks.ids[text].tolist())
+        return names[places[0]], names[places[1]]
+
+    def _chances(self, text: int) -> NDArray[np.float64]:
+        """The chance that each pick of a text survives: (layers, heads)."""
+        return np.stack([self.survival.probability(gap, layer) for layer, gap in enumerate(self.picks.gap[text])])
+
+    def _pass(self, text: int) -> RecomputedPass:
+        if text not in self._source.passes:
+            self._source.passes.clear()  # one at a time: it holds what every layer wrote
+            self._source.passes[text] = RecomputedPass(self._source.model, self._inputs(text))
+        return self._source.passes[text]
+
+    def _view(self, text: int) -> TextView:
+        source, inputs = self._source, self._inputs(text)
+        ids = self.picks.ids[text].tolist()
+        special = np.isin(ids, source.tokenizer.all_special_ids)
+        shares = self._reliable(lambda model, towards: token_shares(model, inputs, reference=towards))
+        direct = self._reliable(
+            lambda model, towards: direct_contributions(model, inputs, reference=towards, check=False).heads
+        )
+        areas = {}
+        if shares is not None and not special.all() and not _generates(source.model):
+            orders = {"shares": shares, "random": np.random.default_rng(0).permutation(len(ids)).astype(float)}
+            for name, order in orders.items():
+                found = curves(source.model, inputs, order, special, steps=STEPS, reference=source.reference)
+                areas[name] = found.deletion_area
+        name, unit = self._decision(inputs)
+        gap = self.picks.gap[text].astype(float)
+        return TextView(
+            text, tuple(token_name(source.tokenizer, t) for t in ids), tuple(whole_words(source.tokenizer, ids)[0]),
+            tuple(special.tolist()), self.picks.token[text].astype(int), self.picks.runner_up[text].astype(int), gap,
+            self.picks.weight[text].astype(float), self._chances(text), name, unit, shares, direct, areas,
+        )  # fmt: skip
+
+    def _decision(self, inputs: Mapping[str, Tensor]) -> tuple[str, str]:
+
+        with torch.no_grad():
+            decided = decision(self._source.model(**inputs), reference=self._source.reference)
+        labels = getattr(getattr(self._source.model, "config", None), "id2label", None) or {}
+        name = decided.name
+        if name.startswith("class "):
+            name = str(labels.get(int(name.split()[1]), name))
+        elif name.startswith("next token "):
+            name = f"next token “{token_name(self._source.tokenizer, int(name.split()[-1])).strip()}”"
+        return name, decided.unit
+
+    def _reliable(self, compute: Any) -> NDArray[np.float64] | None:
+        """Numbers that single and double precision agree on; None where they do not, or where they are not known."""
+        source = self._source
+        towards = source.reference
+        try:
+            single, double = (
+                compute(source.model, towards),
+                compute(source.double, None if towards is None else towards.double()),
+            )
+        except (UsageError, RuntimeError):  # no output projection, or no gradient to the decision
+            return None
+        return np.asarray(double) if rounding_error(single, double) <= NOISE else None
 
 
 def inspect(
@@ -170,20 +418,19 @@ def inspect(
     layer: int | None = None,
     head: int | None = None,
     queries: str | None = None,
-    shown: int = SHOWN,
-    control: bool = True,
+    reference: str | tuple[str, str] | None = None,
     batch: int = 16,
 ) -> Inspection:
-    """Look into a transformer: which token each head picks on your texts, how confidently, and does it matter?
+    """Look into a transformer: which token each head picks on your texts, how confidently, why, and does it matter?
 
-    Reach for it first, when you have a model of transformers, its tokenizer and some texts. It reports every head over all
-    texts, beside a control with shuffled weights, and looks closely at one head: the effect of its picks on the decisions of
-    the first texts is measured by running the model again. It refuses a model whose attention output it cannot reproduce
-    from the recorded queries and keys. For one layer or your own loop, use `AttentionProbe`.
+    Reach for it first, when you have a model of transformers, its tokenizer and some texts. One pass over the texts, and one over
+    some changed copies of them, give what every head picks and how likely each pick survives a change of one other word. Reasons,
+    effects on the decision and shares of the tokens are computed for the head or text that you ask for. It refuses a model whose
+    attention output it cannot reproduce from the recorded queries and keys. For one layer or your own loop, use `AttentionProbe`.
 
     >>> from whichtoken.inspection import inspect, load_tokenizer, load_transformer
     >>> texts = ["a very good film", "the bad plot", "a good plot", "the very bad film"]
-    >>> found = inspect(load_transformer("my-model"), texts, load_tokenizer("my-model"), shown=1, control=False)
+    >>> found = inspect(load_transformer("my-model"), texts, load_tokenizer("my-model"))
     >>> len(found.reports), found.report(layer=0, head=1).head
     (8, 1)
 
@@ -198,21 +445,20 @@ def inspect(
     labels : list, optional
         One per text: then picks are compared with what tokens say about labels.
     layer, head : int, optional
-        The head to look at closely; by default the one that contributes most to the decisions of the shown texts, or,
-        without decisions, the one that adds most outside attention sinks.
+        The head to look at closely; by default the one that contributes most to the decisions of the first texts, or, without
+        decisions, the one that adds most outside attention sinks.
     queries : str, optional
         "cls" or "last": whose picks, the first token's, or the last one's (language models).
-    shown : int, default=6
-        Texts that are shown and for which effects are measured.
-    control : bool, default=True
-        Also run the model with shuffled weights, as a control for every statistic.
+    reference : str or pair of str, optional
+        For an encoder without a head: a text, to which similarity is then the decision, or two texts, between which the
+        embedding then decides. By default the decision is the length of the embedding in its own direction.
     batch : int, default=16
         Texts at a time.
 
     Returns
     -------
     Inspection
-        A report per head, and a closer look at one of them.
+        A report per head; the rest on demand.
 
     Examples
     --------
@@ -228,83 +474,29 @@ def inspect(
     queries = queries or ("last" if _generates(model) else "cls")
     if queries not in ("cls", "last"):
         raise UsageError(f"queries='{queries}' is not known here; choose 'cls' or 'last'")
-
-    def run(one: nn.Module) -> CorpusPicks:
-        return corpus_picks(one, tokenizer, texts, queries=queries, special=False, batch=batch)
-
-    picks = run(model)
+    picks = corpus_picks(model, tokenizer, texts, queries=queries, special=False, batch=batch)
     _check_number("head", head, picks.token.shape[2])
-    reports = head_reports(picks, tokenizer, labels, run(shuffle_weights(model)) if control else None)
-    encoded, _ = encode(tokenizer, list(texts)[:shown], longest_text(model, tokenizer))
-    direct = [_direct(model, pad(tokenizer, [ids])) for ids in encoded]
-    layer, head = _shown_head(layer, head, picks, direct)
-    place = layer * picks.token.shape[2] + head
-    reports[place] = with_shape_and_rule(reports[place], model, tokenizer, texts, queries, picks)
-    views = [_view(model, tokenizer, ids, picks, i, queries, layer, direct[i]) for i, ids in enumerate(encoded)]
+    survival = survival_of(model, tokenizer, picks, queries=queries, batch=batch)
+    reports = head_reports(picks, tokenizer, labels, survival)
+    source = _Source(model, tokenizer, list(texts), batch, _reference(model, tokenizer, reference), (layer, head))
     return Inspection(
-        type(model).__name__, queries, len(texts), picks.truncated, layer, head, reports, views, labels is not None, picks
+        type(model).__name__, queries, len(texts), picks.truncated, reports, survival, picks, labels is not None, source
     )  # fmt: skip
 
 
-def _view(
-    model: Any, tokenizer: Any, ids: list[int], picks: CorpusPicks, i: int, queries: str, layer: int,
-    direct: DirectContributions | None,
-) -> TextView:  # fmt: skip
-    inputs = pad(tokenizer, [ids])
-    is_special = np.isin(ids, tokenizer.all_special_ids)
-    effects = pick_effects(model, inputs, layer, queries=queries, special_tokens=tokenizer)
-    shares, areas = _shares(model, inputs, is_special)
-    name = effects.decision
-    if name.startswith("class "):
-        labels = getattr(getattr(model, "config", None), "id2label", None) or {}
-        name = str(labels.get(int(name.split()[1]), name))
-    return TextView(
-        number=i, tokens=tuple(token_name(tokenizer, t) for t in ids), is_special=tuple(is_special.tolist()),
-        picked=picks.token[i].astype(int), runner_up=picks.runner_up[i].astype(int), gap=picks.gap[i].astype(float),
-        weight=picks.weight[i].astype(float), decision=name, shares=shares, areas=areas, effects=effects, direct=direct,
-    )  # fmt: skip
-
-
-def _shares(
-    model: Any, inputs: Mapping[str, Tensor], is_special: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64] | None, dict[str, float]]:
-    """Shares of the tokens, and the deletion areas of the shares, of occlusion and of a random order."""
-    try:
-        shares = token_shares(model, inputs)
-    except UsageError:
-        return None, {}
-    if _generates(model) or is_special.all():
-        return shares, {}
-    rankings = {
-        "shares": shares,
-        "occlusion": occlusion(model, inputs),
-        "random": np.random.default_rng(0).permutation(len(is_special)).astype(float),
-    }
-    return shares, {
-        name: curves(model, inputs, ranking, is_special).deletion_area for name, ranking in rankings.items()
-    }
-
-
-def _direct(model: Any, inputs: Mapping[str, Tensor]) -> DirectContributions | None:
-    try:
-        return direct_contributions(model, inputs)
-    except (UsageError, RuntimeError):  # no output projection, or no gradient to the decision
+@torch.no_grad()
+def _reference(model: Any, tokenizer: Any, reference: str | tuple[str, str] | None) -> Tensor | None:
+    """The direction of an embedding that counts as the decision of an encoder."""
+    if reference is None:
         return None
-
-
-def _shown_head(
-    layer: int | None, head: int | None, picks: CorpusPicks, direct: Sequence[DirectContributions | None]
-) -> tuple[int, int]:
-    """The head to look at: as asked, otherwise the one that contributes most."""
-    found = [np.abs(item.heads) for item in direct if item is not None]
-    weight = np.mean(found, 0) if found else (picks.contribution * (1 - picks.sink_share)).mean(0)
-    if layer is not None:
-        layer %= len(weight)
-        return layer, int(weight[layer].argmax()) if head is None else head % weight.shape[1]
-    if head is not None:
-        return int(weight[:, head].argmax()), head % weight.shape[1]
-    best = np.unravel_index(weight.argmax(), weight.shape)
-    return int(best[0]), int(best[1])
+    texts = [reference] if isinstance(reference, str) else list(reference)
+    if not 1 <= len(texts) <= 2 or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise UsageError(f"reference={reference!r} must be a text or a pair of texts")
+    outputs = [model(**pad(tokenizer, [tokenizer(text)["input_ids"]])) for text in texts]
+    if getattr(outputs[0], "logits", None) is not None:
+        raise UsageError(f"{type(model).__name__} has decisions of its own; reference= is for encoders without a head")
+    first, *rest = (nn.functional.normalize(embedding(output)[0], dim=0) for output in outputs)
+    return first - rest[0] if rest else first
 
 
 def _generates(model: Any) -> bool:
@@ -325,97 +517,3 @@ def finite(value: Any) -> Any:
     if isinstance(value, float | np.floating):
         return float(value) if math.isfinite(value) else None
     return int(value) if isinstance(value, np.integer) else value
-
-
-def _maps(inspection: Inspection) -> list[dict[str, Any]]:
-    gap, sink, share = (inspection.grid(name) for name in ("gap", "sink_share", "contribution"))
-    maps = [
-        ("How confidently", "Median gap between the scores of the pick and the runner-up.", np.minimum(gap, 99), BLUE, "{:.1f}"),
-        ("Sinks", "Share of the query's attention that goes to attention sinks.", sink, ORANGE, "{:.2f}"),
-    ]  # fmt: skip
-    direct = [np.abs(view.direct.heads) for view in inspection.views if view.direct is not None]
-    what = "Share of the head in what its layer adds to the residual stream."
-    if direct:
-        what = "Mean size of the head's direct contribution to the decision, over the shown texts."
-        share = np.mean(direct, 0)
-    maps.append(("Does it matter", what, share, GREEN, "{:.2f}"))
-    return [
-        {"title": title, "what": what, "rows": [_row(inspection, layer, grid, color, form) for layer in range(len(grid))]}
-        for title, what, grid, color, form in maps
-    ]  # fmt: skip
-
-
-def _row(
-    inspection: Inspection, layer: int, grid: NDArray[np.float64], color: tuple[int, ...], form: str
-) -> list[dict[str, str]]:
-    top = float(np.nanmax(grid)) or 1.0
-    cells = []
-    for head, value in enumerate(grid[layer]):
-        report = inspection.report(layer, head)
-        names = ", ".join(f"{name} {100 * part:.0f} %" for name, part in report.top_picks[:3])
-        chosen = (layer, head) == (inspection.layer, inspection.head)
-        text = form.format(value)
-        cells.append({
-            "text": text.replace("0.", ".", 1) if value < 1 else text,
-            "style": shade(color, value / top) + (";outline:3px solid #111;outline-offset:-3px" if chosen else ""),
-            "hint": f"layer {layer}, head {head}: {report.kind}; picks {names}",
-        })  # fmt: skip
-    return cells
-
-
-def shade(color: tuple[int, ...], strength: float) -> str:
-    """A background between white and a color, and a text color that can be read on it."""
-    strength = float(np.clip(np.nan_to_num(strength), 0, 1)) * 0.9
-    mixed = [round(255 + (part - 255) * strength) for part in color]
-    light = 0.299 * mixed[0] + 0.587 * mixed[1] + 0.114 * mixed[2] > 140
-    return f"background:rgb({mixed[0]},{mixed[1]},{mixed[2]});color:{'#111' if light else '#fff'}"
-
-
-def _text(inspection: Inspection, view: TextView) -> dict[str, Any]:
-    counts = np.bincount(view.picked[view.picked >= 0].ravel(), minlength=len(view.tokens))
-    layer, head = inspection.layer, inspection.head
-    pick, rival = int(view.picked[layer, head]), int(view.runner_up[layer, head])
-    words = [_word(view, k, counts, pick, rival) for k in range(len(view.tokens))]
-    effect = view.effects
-    line = None
-    if pick >= 0:
-        line = {
-            "pick": view.tokens[pick], "rival": view.tokens[rival] if rival >= 0 else "none", "gap": view.gap[layer, head],
-            "weight": view.weight[layer, head], "radius": float(effect.picks.radius[0, head, 0]),
-            "whole_pick": view.tokens[int(effect.picks.token[0, head, 0])], "removed": effect.removed[head],
-            "masked": effect.masked[head], "deleted": effect.deleted[head],
-            "direct": None if view.direct is None else float(view.direct.heads[layer, head]),
-        }  # fmt: skip
-    unit = "cosine" if view.decision == "embedding" else "log odds"
-    return {"view": view, "words": words, "line": line, "unit": unit}
-
-
-def _word(view: TextView, k: int, counts: NDArray[np.int64], pick: int, rival: int) -> dict[str, Any]:
-    heads = int(counts[k])
-    hints = [f"picked by {heads} of {view.picked.size} heads"]
-    for layer, head in np.argwhere(view.picked == k)[:3]:
-        other = int(view.runner_up[layer, head])
-        name = view.tokens[other] if other >= 0 else "nothing"
-        hints.append(f"layer {layer} head {head}: ahead of {name} by {view.gap[layer, head]:.1f}")
-    if view.shares is not None:
-        hints.append(f"share in the decision {view.shares[k]:+.2f}")
-    style = shade(BLUE, heads / max(1, counts.max()))
-    if view.shares is not None and not view.is_special[k]:
-        size = abs(view.shares[k]) / max(1e-12, float(np.abs(view.shares).max()))
-        if size > 0.1:
-            color = GREEN if view.shares[k] > 0 else RED
-            style += f";border-bottom:{1 + round(4 * size)}px solid rgb{color}"
-    mark = "pick" if k == pick else "runner-up" if k == rival else ""
-    return {
-        "text": view.tokens[k], "is_special": view.is_special[k], "style": style, "hint": "; ".join(hints), "mark": mark
-    }  # fmt: skip
-
-
-@cache
-def _environment() -> Environment:
-    found = template_engine("whichtoken.inspection")
-    found.filters["percent"] = lambda value: f"{100 * value:.0f} %" if np.isfinite(value) else "–"
-    found.filters["number"] = lambda value, places=2: (
-        f"{value:.{places}f}" if value is not None and np.isfinite(value) else "–"
-    )
-    return found

@@ -1,9 +1,12 @@
-"""Attention during training: gap, entropy, sink share and largest logit of every head, and warnings."""
+"""Attention during training: gap, entropy, sink share and largest logit of every head, warnings, and a clip of the logits."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from whichtoken.checks import check_integer
+from whichtoken.errors import UsageError
 from whichtoken.inspection.probe import AttentionProbe
+from whichtoken.inspection.sites import Site, anatomy, linear_weight
 
 BLOW_UP = 100.0  # the logit at which MuonClip begins to clip
 COLLAPSED = 1.05  # effective tokens: the head looks at one token for every query
@@ -30,7 +35,7 @@ class AttentionState:
     gap: NDArray[np.float64]  # median over the sampled queries
     effective_tokens: NDArray[np.float64]  # mean
     sink_share: NDArray[np.float64]  # mean attention on the first token
-    largest_logit: NDArray[np.float64]
+    max_logit: NDArray[np.float64]  # of all queries of the batch, as MuonClip takes it
 
     def summary(self) -> dict[str, float]:
         """A few numbers for a logger."""
@@ -38,16 +43,27 @@ class AttentionState:
             "attention/gap": float(np.median(self.gap)),
             "attention/effective_tokens": float(self.effective_tokens.mean()),
             "attention/sink_share": float(self.sink_share.mean()),
-            "attention/largest_logit": float(self.largest_logit.max()),
+            "attention/max_logit": float(self.max_logit.max()),
         }
+
+    def to_frame(self) -> Any:
+        """A row per head."""
+        import pandas as pd
+
+        layers, heads = np.indices(self.gap.shape)
+        names = ("gap", "effective_tokens", "sink_share", "max_logit")
+        columns = {name: getattr(self, name).ravel() for name in names}
+        return pd.DataFrame({"step": self.step, "layer": layers.ravel(), "head": heads.ravel()} | columns)
 
 
 class AttentionMonitor:
     """Watch attention while a model trains, to notice heads that collapse or whose scores blow up.
 
-    Reach for it when a training run diverges or stalls, or to log attention beside the loss. It reads the forward passes that
-    training makes anyway, one step in `every` and a sample of each batch, and never changes what the model computes. Each
-    problem is warned about once, as an `AttentionWarning`; `history` has all numbers.
+    Reach for it when a training run diverges or stalls, or to log attention beside the loss: `log=wandb.log` or any other
+    function of a dict. It reads the forward passes that training makes anyway, one step in `every` and a sample of each
+    batch, and does not change what the model computes, unless you ask for `qk_clip`. Each problem is warned about once, as an
+    `AttentionWarning`; `history` has all numbers. In transformers' `Trainer` use `trainer_callback()`, in Lightning
+    `lightning_callback()`.
 
     >>> import torch
     >>> from whichtoken.inspection import AttentionMonitor
@@ -66,7 +82,13 @@ class AttentionMonitor:
     every : int, default=50
         One step in this many is watched; the others run without hooks.
     texts, queries : int
-        How many texts and queries of a batch are watched, evenly spread.
+        How many texts and queries of a batch are watched, evenly spread; the largest logit is that of all of them.
+    log : callable, optional
+        Called with the summary of each watched step, a dict of floats with its "step".
+    qk_clip : float, optional
+        Heads whose largest logit was above it have their query and key weights scaled down before the next step, so that the
+        logit would have been this one (QK-Clip of MuonClip, Kimi Team 2025, arXiv 2507.20534). Watch every step with it. Heads
+        that share keys are scaled by their queries alone.
 
     Examples
     --------
@@ -74,17 +96,33 @@ class AttentionMonitor:
     (1, 2)
     """
 
-    def __init__(self, model: nn.Module, every: int = 50, texts: int = 4, queries: int = 8) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        every: int = 50,
+        texts: int = 4,
+        queries: int = 8,
+        *,
+        log: Callable[[dict[str, float]], object] | None = None,
+        qk_clip: float | None = None,
+    ) -> None:
         for name, value in (("every", every), ("texts", texts), ("queries", queries)):
             check_integer(name, value, 1)
-        self.every, self.texts, self.queries = every, texts, queries
+        if qk_clip is not None and not qk_clip > 0:
+            raise UsageError(f"qk_clip={qk_clip} must be positive; MuonClip takes 100")
+        self.every, self.texts, self.queries, self.log, self.qk_clip = every, texts, queries, log, qk_clip
         self.history: list[AttentionState] = []
         self.step = 0
         self._probe = AttentionProbe(model)
         self._watching = False
         self._warned: set[str] = set()
+        self._excess: NDArray[np.float64] | None = None  # largest logits that are to be clipped
 
     def __enter__(self) -> Self:
+        # not after the forward pass that showed the logits: its backward pass still needs the weights
+        if self._excess is not None:
+            self._clip(self._excess)
+            self._excess = None
         self._watching = self.step % self.every == 0
         if self._watching:
             self._probe.__enter__()
@@ -117,11 +155,32 @@ class AttentionMonitor:
 
         return Callback()
 
+    def lightning_callback(self) -> Any:
+        """The same as a callback of Lightning: lightning.Trainer(..., callbacks=[monitor.lightning_callback()])."""
+        monitor = self
+        base = _lightning().Callback
+
+        class Callback(base):  # type: ignore[misc,valid-type]
+            def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, number: int) -> None:
+                monitor.__enter__()
+
+            def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, number: int) -> None:
+                seen = len(monitor.history)
+                monitor.__exit__(None, None, None)
+                if len(monitor.history) > seen:
+                    module.log_dict(monitor.history[-1].summary())
+
+        return Callback()
+
     @torch.no_grad()
     def _record(self) -> None:
         layers = [self._state(layer) for layer in range(len(self._probe.names)) if layer in self._probe.readings]
         gap, tokens, sink, logit = (np.stack(parts) for parts in zip(*layers, strict=True))
         self.history.append(AttentionState(self.step, gap, tokens, sink, logit))
+        if self.log is not None:
+            self.log({"step": float(self.step), **self.history[-1].summary()})
+        if self.qk_clip is not None and logit.max() > self.qk_clip:
+            self._excess = logit
         layer, head = np.unravel_index(np.argmax(logit), logit.shape)
         if logit.max() > BLOW_UP:
             score = f"layer {layer}, head {head} has a score of {logit.max():.0f} (above {BLOW_UP:g})"
@@ -130,6 +189,22 @@ class AttentionMonitor:
         if collapsed.mean() > 0.5:
             count = f"{collapsed.sum()} of {collapsed.size} heads look at a single token each"
             self._warn_once("collapse", f"attention collapses: {count}")
+
+    @torch.no_grad()
+    def _clip(self, logits: NDArray[np.float64]) -> None:
+        """Scale the query and key weights of heads above the threshold, half of the factor each."""
+        assert self.qk_clip is not None
+        factors = np.minimum(1.0, self.qk_clip / np.maximum(logits, 1e-30))
+        for layer, heads in enumerate(factors):
+            site = self._probe.site(layer)
+            query, key = _query_key_rows(self._probe.model, site, len(heads))
+            for head, factor in enumerate(heads):
+                if factor < 1:
+                    shared = len(key) < len(query)
+                    for part in query[head]:
+                        part *= factor if shared else factor**0.5
+                    for part in () if shared else key[head]:
+                        part *= factor**0.5
 
     def _warn_once(self, kind: str, sentence: str) -> None:
         if kind not in self._warned:
@@ -151,5 +226,43 @@ class AttentionMonitor:
         gap = masked(picks.gap.clamp_max(1e6)).nanmedian(1).values
         tokens = masked(picks.effective_tokens).nanmean(1)
         sink = masked(weights[..., 0]).nanmean(1)
-        logit = masked(picks.largest_logit).nan_to_num(-torch.inf).amax(1)
+        # of every query: one that is not in the sample may be the largest
+        seen = reading.seen()[:, None, :, None]
+        parts = [
+            block.logits().masked_fill(~seen[:, :, rows], -torch.inf).amax((0, 2, 3))
+            for rows, block in reading.blocks()
+        ]
+        logit = torch.stack(parts).amax(0).double()
         return tuple(part.cpu().numpy() for part in (gap, tokens, sink, logit))
+
+
+def _query_key_rows(model: nn.Module, site: Site, heads: int) -> tuple[list[list[Tensor]], list[list[Tensor]]]:
+    """Views on the rows of weights and biases that make the queries, and the keys, of each head."""
+    module: Any = site.module
+    if isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None:
+        parts = [
+            module.in_proj_weight.chunk(3)[:2],
+            (None, None) if module.in_proj_bias is None else module.in_proj_bias.chunk(3)[:2],
+        ]
+        pairs = list(zip(*parts, strict=True))
+    else:
+        found = anatomy(model, site).query_key()
+        if found is None or any("norm" in name for name, _ in module.named_children()):
+            raise UsageError(
+                f"qk_clip cannot scale the queries and keys of {type(module).__name__}: they are not projections alone"
+            )
+        pairs = [(linear_weight(part), getattr(part, "bias", None)) for part in found]
+    dim = pairs[0][0].shape[0] // heads
+    result = []
+    for weight, bias in pairs:
+        count = weight.shape[0] // dim
+        rows = [slice(head * dim, (head + 1) * dim) for head in range(count)]
+        result.append([[part[row] for part in (weight, bias) if part is not None] for row in rows])
+    return result[0], result[1]
+
+
+def _lightning() -> Any:
+    for name in ("lightning.pytorch", "pytorch_lightning"):
+        with suppress(ImportError):
+            return import_module(name)
+    raise UsageError("Lightning is not installed: pip install lightning")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from whichtoken.display.shown import Shown
+from whichtoken.errors import UsageError
 from whichtoken.inspection.reading import Reading
+from whichtoken.inspection.words import whole_words, word_offsets
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +69,49 @@ class Picks(Shown):
     valid: Tensor
     _reading: Reading = field(repr=False)
     _alike: Tensor | None = field(default=None, repr=False)
+    _tokens: Tensor | None = field(default=None, repr=False)  # ids of the keys, (batch, keys)
 
     @property
     def effective_tokens(self) -> Tensor:
         """How many tokens the head looks at: the exponential of the entropy."""
         return self.entropy.exp()
+
+    def to_frame(self) -> Any:
+        """A row per text, head and query that is a token."""
+        import pandas as pd
+
+        texts, heads, rows = torch.where(self.valid[:, None].expand_as(self.token))
+        names = ("token", "runner_up", "gap", "weight", "entropy", "largest_logit")
+        columns = {name: getattr(self, name)[texts, heads, rows].cpu().numpy() for name in names}
+        places = self.positions[texts, rows].cpu().numpy()
+        return pd.DataFrame(
+            {"text": texts.cpu().numpy(), "head": self.heads[heads].cpu().numpy(), "query": places} | columns
+        )
+
+    def words(self, tokenizer: Any, texts: Sequence[str] | None = None) -> Any:
+        """The same table with whole words: of the query, the pick and the runner-up; with `texts`, where the pick stands in them.
+
+        Parameters
+        ----------
+        tokenizer : tokenizer
+            That of the model.
+        texts : sequence of str, optional
+            The texts of the batch: then `start` and `end` are the first and last character of the picked word.
+        """
+        if self._tokens is None or self._tokens.shape[1] != self._reading.key.shape[2]:
+            raise UsageError("words need the tokens of the keys: give the model input_ids")
+        table = self.to_frame()
+        found = [whole_words(tokenizer, ids) for ids in self._tokens.tolist()]
+        for name, column in (("query_word", "query"), ("word", "token"), ("runner_up_word", "runner_up")):
+            places = zip(table["text"], table[column], strict=True)
+            table[name] = [found[text][0][place] if place >= 0 else "" for text, place in places]
+        if texts is not None:
+            spans = [word_offsets(tokenizer, text, found[i][1]) for i, text in enumerate(texts)]
+            for name, end in (("start", 0), ("end", 1)):
+                table[name] = [
+                    spans[text][place][end] for text, place in zip(table["text"], table["token"], strict=True)
+                ]
+        return table
 
     @cached_property
     def radius(self) -> Tensor:
@@ -99,12 +141,13 @@ def pick(
 
     Tokens with the same number in `alike` (batch, keys) are the same choice: none is the other's rival.
     """
+    seen = reading.seen()  # a token stays one if it cannot be picked
     reading = reading if exclude is None else excluding(reading, exclude)
     parts = [_pick(block, is_special, alike) for _, block in reading.blocks()]
     token, runner_up, gap, weight, entropy, largest, mass = (torch.cat(part, 2) for part in zip(*parts, strict=True))
     return Picks(
         token, runner_up, gap, weight, entropy, largest, None if is_special is None else mass,
-        reading.positions, reading.heads, reading.seen(), reading, alike,
+        reading.positions, reading.heads, seen, reading, alike,
     )  # fmt: skip
 
 

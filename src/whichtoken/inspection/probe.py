@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -16,10 +17,17 @@ from torch import Tensor, nn
 from whichtoken.errors import UsageError
 from whichtoken.inspection.adapters import Adapter, Heads, listen
 from whichtoken.inspection.picks import Picks, pick
-from whichtoken.inspection.reading import Mask, Reading, compress
+from whichtoken.inspection.reading import Mask, Reading, full_mask, query_positions, read
 from whichtoken.inspection.sites import Site, find_sites, hook
+from whichtoken.inspection.why import RecomputedPass, Why
+from whichtoken.inspection.words import whole_words
 
 Queries = str | Sequence[int]
+
+# how far the recomputed output of a layer may be from the model's own, relative to its largest value; some models round the
+# softmax to single precision also in double
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+CHECKED = 16  # queries of each text that are compared after the first pass
 
 
 class AttentionProbe:
@@ -27,12 +35,13 @@ class AttentionProbe:
 
     Reach for it when you want the queries, keys and weights of a trained transformer, or the token that each head picks,
     without changing how the model computes attention (eager, sdpa, flash, torch's fast path): the recorded weights are those
-    of eager attention, recomputed from the queries and keys of the latest forward pass. `error` compares the output that
-    follows from them with the model's own.
+    of eager attention, recomputed from the queries and keys of the latest forward pass. In every pass it also recomputes the
+    output of each layer from them and compares it with the model's own: a layer that does not agree to the precision of its
+    numbers is refused by name when it is asked for. The model runs on undisturbed.
 
-    It reads `torch.nn.MultiheadAttention`, every model of transformers that computes attention through its attention
-    interface, BERT-like encoders of transformers 4, and DeBERTa. A model in which it recognizes no attention is refused with
-    the names of the modules that it saw; write an `Adapter` for those.
+    It reads `torch.nn.MultiheadAttention`, the attention interface of transformers, window and block attention, and any
+    module with "attention" in its name that computes softmax(queries keys) values by torch's own operations. A model in which
+    it recognizes no attention is refused with the names of the modules that it saw; write an `Adapter` for those.
 
     >>> import torch
     >>> from whichtoken.inspection import AttentionProbe
@@ -91,11 +100,15 @@ class AttentionProbe:
         self._special_ids = None if ids is None else torch.tensor(sorted({int(i) for i in ids}), dtype=torch.long)
         self.tokens: Tensor | None = None  # ids of the latest forward pass, (batch, tokens)
         self.readings: dict[int, Reading] = {}
+        self.refused: dict[int, str] = {}  # layers that cannot be read, and why
         self._layers = set(range(len(self.names)) if layers is None else (self._number(layer) for layer in layers))
         self._heads = None if heads is None else list(heads)
         self._calls: Counter[int] = Counter()
+        self._checked: set[int] = set()
         self._masks: dict[tuple[int, ...], tuple[Any, Mask]] = {}
         self._hidden = hidden
+        self._special = special_tokens
+        self._given: dict[str, Any] | None = None  # inputs of the latest forward pass
         self._inputs: dict[int, Tensor] = {}  # hidden states that a module was called with, by its id
         self._on_forward = on_forward
         self._open: ExitStack | None = None
@@ -114,11 +127,8 @@ class AttentionProbe:
                     continue
                 if self._hidden:
                     stack.callback(site.module.register_forward_pre_hook(self._before, with_kwargs=True).remove)
-                if site.adapter is None:
-                    stack.callback(listen(site.module, partial(self._keep, site)))
-                else:
-                    after = partial(self._after, site)
-                    stack.callback(site.module.register_forward_hook(after, with_kwargs=True).remove)
+                keep, refuse = partial(self._keep, site), partial(self._refuse, site)
+                stack.callback(listen(site.module, site.adapter, keep, refuse))
             self._open = stack.pop_all()
         return self
 
@@ -130,6 +140,8 @@ class AttentionProbe:
     def reading(self, layer: int) -> Reading:
         """Queries, keys and values of a layer in the latest forward pass."""
         number = self._number(layer)
+        if number in self.refused:
+            raise UsageError(self.refused[number])
         if number not in self.readings:
             why = "the model did not run" if number in self._layers else "it is not among the probe's `layers`"
             raise UsageError(f"layer {layer} was not recorded: {why}")
@@ -187,7 +199,54 @@ class AttentionProbe:
                 )
             flags = is_special[:, None]
             exclude = flags if exclude is None else exclude | (flags[:, None] if exclude.dim() == 4 else flags)
-        return pick(reading, exclude, is_special, alike)
+        return replace(pick(reading, exclude, is_special, alike), _tokens=self.tokens)
+
+    def why(self, layer: int, head: int, query: int, *, text: int = 0, special: bool | None = None) -> Why:
+        """Say why a head picked its token rather than the runner-up: the parts of the gap, and whether they can be read.
+
+        The text is run once more, up to the layer, with everything that writes to the residual stream held. A model that
+        writes there by modules that are not found is refused, as the parts then do not sum to the gap.
+
+        Parameters
+        ----------
+        layer, head : int
+        query : int
+            Place of the query in the text.
+        text : int
+            Which text of the batch.
+        special : bool
+            Whether special tokens can be picked; by default not where they are known and the query has other tokens to pick.
+
+        Returns
+        -------
+        Why
+        """
+        number = self._number(layer)
+        reading = self.reading(layer)
+        if self._given is None or not 0 <= text < len(reading.positions):
+            raise UsageError(f"text {text} is not in the latest batch, which has {len(reading.positions)} texts")
+        if head not in reading.heads.tolist():
+            raise UsageError(f"head {head!r} was not recorded; recorded are {reading.heads.tolist()}")
+        asked = (reading.positions[text] == query).nonzero().flatten()
+        if not len(asked):
+            raise UsageError(f"query {query} was not recorded; make the probe with queries='all' to choose later")
+        is_special = self.special_keys(reading)
+        hide = is_special is not None and not (special or (special is None and is_special.all()))
+        one = reading.of_texts(torch.tensor([text])).at(asked[None, :1])
+        picks = pick(one, is_special[text : text + 1, None] if is_special is not None and hide else None)
+        place = reading.heads.tolist().index(head)
+        picked, runner_up = int(picks.token[0, place, 0]), int(picks.runner_up[0, place, 0])
+        if runner_up < 0:
+            raise UsageError(f"the query at {query} has fewer than two tokens to pick: there is nothing to explain")
+        inputs = {
+            name: value[text : text + 1] if isinstance(value, Tensor) and value.dim() else value
+            for name, value in self._given.items()
+        }
+        words = None
+        if self.tokens is not None and hasattr(self._special, "convert_ids_to_tokens"):
+            names, _ = whole_words(self._special, self.tokens[text].tolist())
+            words = names[picked], names[runner_up]
+        return RecomputedPass(self.model, inputs, number).why(number, head, query, picked, runner_up, words)
 
     def sample(self, layer: int, texts: Tensor, queries: Tensor) -> Picks:
         """The picks of some texts of the batch and some queries, without computing those of the others."""
@@ -203,7 +262,7 @@ class AttentionProbe:
             raise UsageError(
                 f"the probe kept queries={self.queries!r} only; make it with queries='all' to choose later"
             )
-        return reading.at(_rows(reading.positions, reading.mask, reading.key.shape[2], queries))
+        return reading.at(_rows(reading, queries))
 
     def special_keys(self, reading: Reading) -> Tensor | None:
         """Flags of the special tokens among the keys (batch, keys); None where special tokens or ids are not known."""
@@ -222,6 +281,7 @@ class AttentionProbe:
         self._masks.clear()
         self.readings.clear()
         ids = kwargs.get("input_ids", args[0] if args else None)
+        self._given = dict(kwargs) if not args else {"input_ids": args[0], **kwargs}
         self.tokens = ids if isinstance(ids, Tensor) and not ids.is_floating_point() and ids.dim() == 2 else None
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -229,62 +289,77 @@ class AttentionProbe:
         if isinstance(hidden, Tensor):
             self._inputs[id(module)] = hidden.detach()
 
-    def _after(self, site: Site, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        assert site.adapter is not None
-        with torch.no_grad():
-            self._keep(site, site.adapter.read(module, args, kwargs, output))
-
     def _keep(self, site: Site, heads: Heads) -> None:
-        layer = site.layers[self._calls[id(site)] % len(site.layers)]
+        layer = self._next_layer(site)
+        if layer not in self._layers or layer in self.refused:
+            return
+        with torch.no_grad():
+            heads = replace(heads, cross=heads.cross or is_cross(site))
+            reading = read(heads, self._mask(heads), self._inputs.pop(id(site.module), None))
+            why = None if heads.dropped else self._fault(layer, reading)
+            if why is None:
+                self.readings[layer] = self._kept(reading)
+                return
+        self.refused[layer] = f"{_named(site, layer)} {why}; describe it with an Adapter: see docs/inspect.md"
+
+    def _refuse(self, site: Site, why: str) -> None:
+        layer = self._next_layer(site)
+        self.refused[layer] = f"{_named(site, layer)} cannot be read: {why}"
+
+    def _next_layer(self, site: Site) -> int:
         self._calls[id(site)] += 1
-        if layer in self._layers:
-            with torch.no_grad():
-                self.readings[layer] = self._read(heads, self._inputs.pop(id(site.module), None))
+        return site.layers[(self._calls[id(site)] - 1) % len(site.layers)]
 
-    def _read(self, found: Heads, hidden: Tensor | None) -> Reading:
-        query, key, value = (part.detach() for part in (found.query, found.key, found.value))
-        if query.is_nested:
-            raise UsageError("nested tensors cannot be inspected; give padded batches and their mask")
-        batch, count, queries, dim = query.shape
-        offset = max(key.shape[2] - queries, 0)  # with a cache the queries are the last of the keys
-        positions = torch.arange(offset, offset + queries, device=query.device).expand(batch, -1)
-        mask = self._mask(found, positions)
-        heads = self._kept_heads(count, query.device)
-        group = heads * key.shape[1] // count
-        kept = torch.unique(group)
-        if len(heads) < count:
-            query, key, value = query[:, heads], key[:, kept], value[:, kept]
-        reading = Reading(
-            query, key, value, dim**-0.5 if found.scale is None else float(found.scale),
-            mask.at(_all_rows(positions), heads if len(heads) < count else None), positions, heads,
-            group=torch.searchsorted(kept, group) if len(heads) < count else group,
-            softcap=found.softcap,
-            null=None if found.null is None else found.null.detach()[heads],
-            context=None if found.context is None else found.context.detach().transpose(1, 2)[:, heads],
-            hidden=hidden,
-        )  # fmt: skip
-        return reading if self.queries == "all" else reading.at(_rows(positions, mask, key.shape[2], self.queries))
+    def _fault(self, layer: int, reading: Reading) -> str | None:
+        """Why a reading is not what the module computed; all queries are compared at first, then some of each text."""
+        if reading.context is None:
+            return "gives no result to compare with"
+        rows = reading.positions.shape[1]
+        if layer in self._checked and rows > CHECKED:
+            some = torch.linspace(0, rows - 1, CHECKED, device=reading.positions.device).long()
+            reading = reading.at(some.expand(len(reading.positions), -1))
+        self._checked.add(layer)
+        try:
+            errors = [error for _, block in reading.blocks() if not math.isnan(error := block.error())]
+        except RuntimeError:
+            return "does not have the shapes of softmax attention"
+        error = max(errors, default=math.nan)
+        if error <= TOLERANCE.get(reading.query.dtype, TOLERANCE[torch.float32]):
+            return None
+        return f"computes something else than softmax attention (relative difference {error:.2g})"
 
-    def _kept_heads(self, count: int, device: torch.device) -> Tensor:
-        if self._heads is None:
-            return torch.arange(count, device=device)
-        for head in self._heads:
-            if isinstance(head, bool) or not isinstance(head, int) or not -count <= head < count:
-                raise UsageError(f"head {head!r} does not exist; this layer has heads 0 to {count - 1}")
-        return torch.tensor(sorted({head % count for head in self._heads}), device=device)
+    def _kept(self, reading: Reading) -> Reading:
+        """The heads and queries that the probe keeps."""
+        if self._heads is not None:
+            count = len(reading.heads)
+            for head in self._heads:
+                if isinstance(head, bool) or not isinstance(head, int) or not -count <= head < count:
+                    raise UsageError(f"head {head!r} does not exist; this layer has heads 0 to {count - 1}")
+            chosen = sorted({head % count for head in self._heads})
+            reading = reading.of_heads(torch.tensor(chosen, device=reading.query.device))
+        if self.queries == "all":
+            return reading
+        return reading.at(_rows(reading, self.queries))
 
-    def _mask(self, found: Heads, positions: Tensor) -> Mask:
+    def _mask(self, found: Heads) -> Mask:
         """The mask of a layer; the layers of a model share theirs, so that it is looked at once a forward pass."""
-        key = (id(found.mask), found.causal, found.window or -1, *positions.shape)
-        if found.bias is None and key in self._masks:
-            return self._masks[key][1]
-        mask = compress(found.mask, positions, found.window_in_mask)
-        mask = replace(mask, causal=mask.causal or found.causal, window=mask.window or found.window)
-        if found.bias is None:
-            self._masks[key] = (found.mask, mask)  # the tensor is held too, so that no other gets its id
-            return mask
-        bias = found.bias.detach()
-        return replace(mask, bias=bias if mask.bias is None else mask.bias + bias)
+        key = (id(found.mask), found.causal, found.window or -1, *found.query.shape[::2], found.key.shape[2])
+        if found.bias is not None:
+            return full_mask(found, query_positions(found))
+        if key not in self._masks:
+            # the tensor is held too, so that no other gets its id
+            self._masks[key] = (found.mask, full_mask(found, query_positions(found)))
+        return self._masks[key][1]
+
+
+def is_cross(site: Site) -> bool:
+    """Whether the name of an attention module says that its keys are those of another sequence."""
+    name = site.name.lower().replace("_", "")
+    return any(word in name for word in ("crossatt", "encoderattn", "encdecattention", "encattn"))
+
+
+def _named(site: Site, layer: int) -> str:
+    return f"layer {layer} ({site.name or 'the model'}, a {type(site.module).__name__})"
 
 
 def check_queries(queries: Queries) -> Queries:
@@ -299,32 +374,17 @@ def check_queries(queries: Queries) -> Queries:
     return positions
 
 
-def _rows(positions: Tensor, mask: Mask, keys: int, queries: Queries) -> Tensor:
-    """Which of the queries at `positions` (batch, queries) are asked for: (batch, asked)."""
-    batch, count = positions.shape
+def _rows(reading: Reading, queries: Queries) -> Tensor:
+    """Which of the queries of a reading are asked for: (batch, asked)."""
+    batch, count = reading.positions.shape
+    device = reading.positions.device
     if queries == "all":
-        return _all_rows(positions)
-    if queries == "cls" or queries == "last":
-        real = _is_token(positions, mask, keys)
-        if queries == "cls":  # the first token of the text; padding may stand before it
-            return real.int().argmax(1)[:, None]
-        return count - 1 - real.flip(1).int().argmax(1)[:, None]
+        return torch.arange(count, device=device).expand(batch, -1)
+    if queries == "cls":  # the first token of the text; padding may stand before it
+        return reading.seen().int().argmax(1)[:, None]
+    if queries == "last":
+        return count - 1 - reading.seen().flip(1).int().argmax(1)[:, None]
     rows = [position if position >= 0 else count + position for position in map(int, queries)]
     if not all(0 <= row < count for row in rows):
         raise UsageError(f"queries={list(queries)} reach beyond the {count} positions of this batch")
-    return torch.tensor(rows, device=positions.device).expand(batch, -1)
-
-
-def _is_token(positions: Tensor, mask: Mask, keys: int) -> Tensor:
-    """Whether the query at a position is a token and not padding: (batch, queries)."""
-    if mask.padding is not None:
-        known = mask.padding[:, 0, 0]
-    elif mask.dense is not None:
-        known = mask.dense.any(2).any(1)
-    else:
-        return torch.ones_like(positions, dtype=torch.bool)
-    return known.expand(len(positions), keys).take_along_dim(positions.clamp(0, keys - 1), 1)
-
-
-def _all_rows(positions: Tensor) -> Tensor:
-    return torch.arange(positions.shape[1], device=positions.device).expand(len(positions), -1)
+    return torch.tensor(rows, device=device).expand(batch, -1)

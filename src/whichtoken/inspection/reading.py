@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from whichtoken.display.shown import Shown
+from whichtoken.errors import UsageError
+from whichtoken.inspection.adapters import Heads
 
 # what older models add to the scores of masked keys
 OLD_MASK = -1e4
@@ -115,6 +117,8 @@ class Reading(Shown):
     context: Tensor | None = None  # (batch, heads, queries, value dim): the model's own output of the heads
     hidden: Tensor | None = None  # (batch, tokens, width): input of the layer
     whole: bool = True  # every query of the forward pass is here
+    project: Callable[[Tensor], Tensor] | None = None  # `context` is (batch, queries, width), after this projection
+    cross: bool = False  # the keys are those of another sequence
 
     def logits(self, precise: bool = False, capped: bool = True) -> Tensor:
         """Scores (batch, heads, queries, keys); keys that may not be picked have -inf."""
@@ -142,22 +146,34 @@ class Reading(Shown):
         return weights @ self.value[:, self.group].to(weights.dtype).nan_to_num(0.0)
 
     def error(self) -> float:
-        """Largest difference between the model's own output and the one recomputed here, relative to the largest output."""
+        """Largest difference between the model's own output and the one recomputed here, relative to the largest output.
+
+        Not a number where the module's own output is not known.
+        """
         if self.context is None:
             return float("nan")
-        seen = self.seen()
         ours, theirs = self.output(), self.context.to(_working_dtype(self.context.dtype))
-        difference = (ours - theirs).abs().amax(-1).masked_fill(~seen[:, None], 0)
-        return float(difference.max() / theirs.abs().max().clamp_min(torch.finfo(theirs.dtype).tiny))
+        if self.project is not None:
+            ours, theirs = (
+                self.project(ours.transpose(1, 2).flatten(2).to(self.context.dtype))[:, None],
+                theirs[:, None],
+            )
+        blind = ~self.mask.allowed(self.positions, self.key.shape[2]).any(3)  # its weights mean nothing
+        # the values of padding may be NaN, and then make the model's own output NaN
+        skipped = blind | ~self.seen()[:, None] | ~theirs.isfinite().all(-1)
+        if skipped.all():
+            return float("nan")
+        off, size = (part.abs().amax(-1)[~skipped].max() for part in (ours.to(theirs.dtype) - theirs, theirs))
+        return float(off / size.clamp_min(torch.finfo(theirs.dtype).tiny))
 
     def seen(self) -> Tensor:
-        """Whether a query is a token of the text: (batch, queries). Padding is not."""
-        if self.mask.padding is None:
+        """Whether a query is a token of the text: (batch, queries). Padding is not: it may not pick itself."""
+        if self.cross or (self.mask.padding is None and self.mask.dense is None):
             return torch.ones_like(self.positions, dtype=torch.bool)
         keys = self.key.shape[2]
-        real = self.mask.padding[:, 0, 0].expand(len(self.positions), keys)
-        # queries of another sequence than the keys (cross-attention) have no place among them
-        return real.take_along_dim(self.positions.clamp(0, keys - 1), 1) | (self.positions >= keys)
+        allowed = self.mask.allowed(self.positions, keys).any(1)  # (batch, queries, keys)
+        own = self.positions.clamp(0, keys - 1)[..., None]
+        return allowed.expand(len(self.positions), -1, -1).take_along_dim(own, 2)[..., 0]
 
     def at(self, rows: Tensor) -> Reading:
         """The reading of some queries: `rows` (batch, queries) counts those that are here."""
@@ -165,11 +181,26 @@ class Reading(Shown):
         return replace(
             self,
             query=self.query.take_along_dim(index, 2),
-            context=None if self.context is None else self.context.take_along_dim(index, 2),
+            context=None
+            if self.context is None
+            else self.context.take_along_dim(
+                rows[..., None] if self.project is not None else index, 1 if self.project is not None else 2
+            ),
             positions=self.positions.take_along_dim(rows, 1),
             mask=self.mask.at(rows, None),
             whole=False,
         )
+
+    def of_heads(self, heads: Tensor) -> Reading:
+        """The reading of some heads."""
+        kept, group = torch.unique(self.group[heads], return_inverse=True)
+        rows = torch.arange(self.positions.shape[1], device=heads.device).expand(len(self.positions), -1)
+        return replace(
+            self, query=self.query[:, heads], key=self.key[:, kept], value=self.value[:, kept], group=group, heads=heads,
+            mask=self.mask.at(rows, heads), null=None if self.null is None else self.null[heads], project=None,
+            # of some heads alone the projected output is not known
+            context=None if self.context is None or self.project is not None else self.context[:, heads],
+        )  # fmt: skip
 
     def of_texts(self, texts: Tensor) -> Reading:
         """The reading of some texts of the batch."""
@@ -183,6 +214,18 @@ class Reading(Shown):
             positions=self.positions[texts], context=cut(self.context), hidden=cut(self.hidden),
         )  # fmt: skip
 
+    def received(self) -> Tensor:
+        """Mean attention that each key gets from the queries that may see it: (batch, heads, keys)."""
+        batch, heads, _, _ = self.query.shape
+        keys = self.key.shape[2]
+        mass = torch.zeros(batch, heads, keys, dtype=torch.float32, device=self.query.device)
+        askers = torch.zeros(batch, 1, keys, device=self.query.device)
+        for _, block in self.blocks():
+            real = block.seen()[:, None, :, None]
+            mass += (block.weights().float() * real).sum(2)
+            askers = askers + (block.mask.allowed(block.positions, keys) & real).sum(2)
+        return mass / askers.clamp_min(1)
+
     def blocks(self) -> Iterator[tuple[slice, Reading]]:
         """Consecutive queries, so few at a time that their scores fit into memory."""
         batch, heads, queries, _ = self.query.shape
@@ -193,6 +236,39 @@ class Reading(Shown):
         for start in range(0, queries, step):
             rows = torch.arange(start, min(start + step, queries), device=self.query.device)
             yield slice(start, start + len(rows)), self.at(rows.expand(batch, -1))
+
+
+def read(found: Heads, mask: Mask | None = None, hidden: Tensor | None = None) -> Reading:
+    """What one call of an attention module computed; `mask` where its short form is known already."""
+    query, key, value = (part.detach() for part in (found.query, found.key, found.value))
+    if query.is_nested:
+        raise UsageError("nested tensors cannot be inspected; give padded batches and their mask")
+    count = query.shape[1]
+    positions = query_positions(found)
+    heads = torch.arange(count, device=query.device)
+    context = None if found.context is None else found.context.detach()
+    return Reading(
+        query, key, value, query.shape[-1] ** -0.5 if found.scale is None else float(found.scale),
+        full_mask(found, positions) if mask is None else mask, positions, heads, group=heads * key.shape[1] // count,
+        softcap=found.softcap, null=None if found.null is None else found.null.detach(), hidden=hidden, project=found.project,
+        cross=found.cross, context=context if context is None or found.project is not None else context.transpose(1, 2),
+    )  # fmt: skip
+
+
+def query_positions(found: Heads) -> Tensor:
+    """Where the queries stand among the keys, (batch, queries): with a cache they are the last."""
+    batch, _, queries, _ = found.query.shape
+    offset = max(found.key.shape[2] - queries, 0)
+    return torch.arange(offset, offset + queries, device=found.query.device).expand(batch, -1)
+
+
+def full_mask(found: Heads, positions: Tensor) -> Mask:
+    """Everything that a module does to its scores, in short form."""
+    mask = compress(found.mask, positions, found.window_in_mask)
+    mask = replace(mask, causal=mask.causal or found.causal, window=mask.window or found.window)
+    if found.bias is None:
+        return mask
+    return replace(mask, bias=found.bias.detach() if mask.bias is None else mask.bias + found.bias.detach())
 
 
 def _working_dtype(dtype: torch.dtype) -> torch.dtype:

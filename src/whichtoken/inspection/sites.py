@@ -25,7 +25,7 @@ class Site(Shown):
 
     name: str
     module: nn.Module
-    adapter: Adapter | None  # None: it is read through transformers' attention interface
+    adapter: Adapter | None  # None: it is read through transformers' attention interface, or traced
     layers: tuple[int, ...]
 
 
@@ -33,13 +33,12 @@ def find_sites(model: nn.Module, adapters: Sequence[Adapter] = ()) -> list[Site]
     """The attention modules of a model, in the order in which the model lists them."""
     found: list[tuple[str, nn.Module, Adapter | None]] = []
     for name, module in model.named_modules():
-        own = next((adapter for adapter in adapters if adapter.matches(module)), None)
-        if own is None and uses_interface(module):
-            found.append((name, module, None))
-            continue
-        adapter = own or next((adapter for adapter in ADAPTERS if adapter.matches(module)), None)
-        if adapter is not None:
+        adapter = next((adapter for adapter in (*adapters, *ADAPTERS) if adapter.matches(module)), None)
+        if adapter is not None or uses_interface(module) or _is_innermost_attention(module):
             found.append((name, module, adapter))
+    # what stands inside a module that is read is part of it
+    outer = tuple(f"{name}." for name, module, adapter in found if adapter is not None or uses_interface(module))
+    found = [item for item in found if not item[0].startswith(outer)]
     if not found:
         kinds = list(dict.fromkeys(type(module).__name__ for module in model.modules()))[1:]
         named = [kind for kind in kinds if "atten" in kind.lower()]
@@ -59,6 +58,12 @@ def find_sites(model: nn.Module, adapters: Sequence[Adapter] = ()) -> list[Site]
         for inner in range(each):
             layers[group * each + inner].append(layer * each + inner)
     return [Site(*parts, tuple(calls)) for parts, calls in zip(found, layers, strict=True)]
+
+
+def _is_innermost_attention(module: nn.Module) -> bool:
+    """A module that is called attention and has none inside: it is traced."""
+    inside = [part for part in module.modules() if "atten" in type(part).__name__.lower()]
+    return inside == [module]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +124,18 @@ def _is_linear(module: Any) -> bool:
     return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
 
 
+def input_embedding(model: Any) -> nn.Module:
+    """The table of token embeddings."""
+    if hasattr(model, "get_input_embeddings"):
+        found = model.get_input_embeddings()
+        if isinstance(found, nn.Module):
+            return found
+    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    if not tables:
+        raise UsageError(f"{type(model).__name__} has no table of token embeddings; shares and reasons need one")
+    return tables[0]
+
+
 def is_activation(module: nn.Module) -> bool:
     """An activation function that is a module without parameters, such as GELU or Tanh."""
     name = type(module).__name__.lower()
@@ -150,5 +167,7 @@ def _frozen_norm(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tenso
     # as Gemma's modules do
     weight = 1 + module.weight if "Gemma" in type(module).__name__ else module.weight
     linear: Tensor = (centered * scale).to(x.dtype) * weight
+    if getattr(module, "bias", None) is not None:
+        linear = linear + module.bias
     # the value stays the module's own, to the last bit
     return linear + (output - linear).detach()

