@@ -182,7 +182,7 @@ def _said(name: str, value: Any) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "trained" if value else "fixed"
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else f"{value:g}"
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else f"{value:g}"
 
 
 def _plain(value: Any) -> Any:

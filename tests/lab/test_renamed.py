@@ -83,6 +83,15 @@ def test_stream_is_that_of_the_names_the_claim_was_born_with():
     assert json.loads(canonical_json(outcome.values))["error"] == pytest.approx(row["measured"]["error"], rel=1e-6)
 
 
+def test_a_field_that_came_later_is_left_out_where_it_has_the_old_value_and_only_there():
+    born, current = (of("trained-embeddings/theorem") for of in (born_names, current_names))
+    assert born.point({"pairs": 8, "equal": True}) == {"pairs": 8}
+    assert born.point({"pairs": 8, "equal": False}) == {"pairs": 8, "equal": False}
+    assert current.point({"pairs": 8}) == {"pairs": 8, "equal": True}
+    assert current.point({"pairs": 8, "equal": False}) == {"pairs": 8, "equal": False}
+    assert current.overrides({"pairs": [8]}) == {"pairs": [8]}  # these are some fields, not all
+
+
 def test_old_id_is_refused_with_the_new_one():
     with pytest.raises(UsageError, match="renamed: use optimizers/adam"):
         find("optimisers/adam")

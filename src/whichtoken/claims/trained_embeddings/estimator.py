@@ -45,7 +45,7 @@ class TextClassifierFrequencies(Experiment[Point]):
     version = 3
     spot = Point(sequences=100, length=16)
     presets = {
-        "quick": (Grid(sequences=500, length=32, seeds=6),),
+        "quick": (Grid(seeds=8),),
         "full": (Grid(sequences=[1000, 4000], seeds=10),),
     }
 

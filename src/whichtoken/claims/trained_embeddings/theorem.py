@@ -25,19 +25,18 @@ if TYPE_CHECKING:
     from whichtoken.flows.cls import ClsPath
 
 STATEMENT: dict[str, Any] = {"kind": "paper-statement", "regime": "as-stated"}
-# What the theorem says of every run: one run that does not have it, or that failed, refutes it. Where frequencies differ p turns
-# slowly: its last increments are near their limit long before p is.
+# What the theorem says of every run: one run that does not have it, or that failed, refutes it.
 EVERY_RUN = {
-    "diverges": "in which |p| grows by at least 0.99 (unequal frequencies: 0.9) of the last nine tenths of the way",
+    "diverges": "in which |p| grows by at least 0.99 of the last nine tenths of the way",
     "selects": "that select every relevant token (Theorem 5, first part; Lemma 14)",
-    "direction": "in which p (unequal frequencies: its last increment) has a cosine of 0.9995 with the max-margin direction",
+    "direction": "in which p has a cosine of 0.9995 with the max-margin direction",
     "lemma13": "in which a higher score of any relevant token lowers the loss, all along the way (Lemma 13)",
     "lemma14": "whose loss starts below exp(-n), and that below what a lost token costs (Lemma 14)",
 }
 HOLDS: dict[str, Callable[[Row[Any]], bool]] = {
-    "diverges": lambda row: row.measured["growth"] >= (0.99 if row.point.equal else 0.9),
+    "diverges": lambda row: row.measured["growth"] >= 0.99,
     "selects": lambda row: row.measured["selected"] == 1.0,
-    "direction": lambda row: row.measured["cosine" if row.point.equal else "increment"] >= 0.9995,
+    "direction": lambda row: row.measured["cosine"] >= 0.9995,
     "lemma13": lambda row: row.measured["descends"],
     "lemma14": lambda row: row.measured["log_first_loss"] <= row.measured["log_target"] < row.measured["log_limit"],
 }
@@ -93,7 +92,10 @@ class Point:
         return self.multiple * 4.0 * (2 * self.pairs) ** 2 * self.length**2
 
 
-UNEQUAL: dict[str, Any] = {"equal": False, "pairs": 4, "length": 2, "relevant": 2, "irrelevant": 3}
+# where frequencies differ p turns slowly: after a way of 300 a tenth of the runs are still turning
+UNEQUAL: dict[str, Any] = {
+    "equal": False, "pairs": 4, "length": 2, "relevant": 2, "irrelevant": 3, "arc_length": 3000.0,
+}  # fmt: skip
 
 
 class Theorem(Experiment[Point]):
