@@ -75,7 +75,11 @@ TRAINING, TESTED = 6000, 100
 LENGTH, BATCH = 128, 8
 CAPTUM, ABLATION, LRP = "captum's integrated gradients", "captum's feature ablation", "AttnLRP (lxt's rules)"
 PEERS = (CAPTUM, ABLATION, LRP, "gradient x input", "attention rollout", "random order")
-REACTIONS = 30
+REACTIONS = 12
+SMILES = re.compile(
+    r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>>?|\*|\$|\%[0-9]{2}|[0-9])"
+)
+ATOM_MAP = re.compile(r"\[(Br|Cl|B|C|N|O|S|P|F|I|b|c|o|s|p|n)(?:H[0-9]?)?:[0-9]+]")
 EXPLAINED, FIRST_EXPLAINED = (
     30,
     2000,
@@ -101,9 +105,9 @@ def measure() -> Iterator[Measure]:
     yield from _survival(model, tokenizer, texts[-40:])
     explained = texts[FIRST_EXPLAINED : FIRST_EXPLAINED + EXPLAINED]
     yield from _reasons("6-layer encoder", model, tokenizer, explained)
-    yield from rankings(
-        *classifier(folder, texts, labels), texts[-TESTED:], f"{TESTED} movie snippets, fine-tuned encoder"
-    )
+    tuned, tokenizer = classifier(folder, texts, labels)
+    tested, _ = encode(tokenizer, texts[-TESTED:], 96)
+    yield from rankings(tuned, tokenizer, tested, f"{TESTED} movie snippets, fine-tuned encoder")
     yield from _reaction_rankings()
     yield from _reasons("small Llama, rotary positions, grouped queries", *small_llama(), explained)
 
@@ -337,20 +341,23 @@ def _reaction_rankings() -> Iterator[Measure]:
     with quiet():
         model, tokenizer = load_transformer(folder, classifier=False), load_tokenizer(folder)
     table = read_table(data_file("mapped_reactions.parquet"))
-    reactions = [re.sub(r":[0-9]+]", "]", text) for text in table["rxn_mapper"].tolist()]
-    short = [text for text in reactions if len(text) < 150][:REACTIONS]
-    yield from rankings(model, tokenizer, short, f"{REACTIONS} reactions, encoder of RXNMapper")
+    vocabulary = {word: i for i, word in enumerate((folder / "vocab.txt").read_text().splitlines())}
+    encoded = []
+    for text in table["rxn_mapper"].tolist():
+        tokens = ["[CLS]", *SMILES.findall(ATOM_MAP.sub(r"\1", text)), "[SEP]"]
+        if len(tokens) < 64 and all(token in vocabulary for token in tokens) and len(encoded) < REACTIONS:
+            encoded.append([vocabulary[token] for token in tokens])
+    yield from rankings(model, tokenizer, encoded, f"{len(encoded)} reactions, encoder of RXNMapper")
 
 
-def rankings(model: Any, tokenizer: Any, texts: list[str], case: str) -> Iterator[Measure]:
+def rankings(model: Any, tokenizer: Any, texts: list[list[int]], case: str) -> Iterator[Measure]:
     """Deletion and insertion areas, agreement of single and double precision, and times of every method."""
     areas: dict[str, list[tuple[float, float]]] = {}
     seconds: dict[str, float] = {}
     rounding: dict[str, list[float]] = {}
     double = copy.deepcopy(model).double()
-    encoded, _ = encode(tokenizer, texts, 96)
     rng = np.random.default_rng(0)
-    for ids in encoded:
+    for ids in texts:
         inputs, special = pad(tokenizer, [ids]), np.isin(ids, tokenizer.all_special_ids)
         for name, method in METHODS.items():
             start = time.process_time()

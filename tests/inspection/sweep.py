@@ -12,20 +12,22 @@ import argparse
 import os
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-import transformers
-from transformers.models.auto import modeling_auto as auto
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
 from whichtoken.inspection import AttentionProbe
+from whichtoken.inspection.loading import transformers_package
 
+transformers = transformers_package()
+auto = import_module("transformers.models.auto.modeling_auto")
+CONFIG_MAPPING = transformers.CONFIG_MAPPING
 PAGE = Path(__file__).parents[2] / "docs" / "inspect.md"
 START, END = "<!-- families: written by tests/inspection/sweep.py -->\n", "<!-- end of families -->"
 TASKS = ("SEQ_TO_SEQ_CAUSAL_LM", "CAUSAL_LM", "MASKED_LM", "")

@@ -72,7 +72,7 @@ def inspected(folder: Path) -> str:
     from whichtoken.inspection import inspect, load_tokenizer, load_transformer
 
     tokenizer, model = load_tokenizer(folder, TEXTS), load_transformer(folder)
-    return json.dumps(inspect(model, TEXTS, tokenizer, shown=1, control=False).as_json())
+    return json.dumps(inspect(model, TEXTS, tokenizer).as_json(shown=1))
 
 
 @contextmanager

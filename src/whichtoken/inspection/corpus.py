@@ -57,10 +57,10 @@ def corpus_picks(
 ) -> CorpusPicks:
     """Run the texts through the model and keep what each head picked."""
     encoded, truncated = encode(tokenizer, texts, longest_text(model, tokenizer))
-    return read_corpus(model, tokenizer, encoded, truncated, queries=queries, special=special, batch=batch)
+    return picks_of_tokens(model, tokenizer, encoded, truncated, queries=queries, special=special, batch=batch)
 
 
-def read_corpus(
+def picks_of_tokens(
     model: nn.Module,
     tokenizer: Any,
     encoded: Sequence[Sequence[int]],

@@ -34,7 +34,7 @@ Call = tuple[int, int]  # id of a module, and the number of its call in a forwar
 
 
 @dataclass(frozen=True, eq=False)
-class Decision(Shown):
+class TextDecision(Shown):
     """What a model decided for one text: its name, and two functions that say how strongly an output supports it.
 
     `score(output, mask=None)` has a gradient; `strength` lies between 0 and 1, or -1 and 1 for an embedding.
@@ -46,7 +46,7 @@ class Decision(Shown):
     strength: Score
 
 
-def decision(output: Any, mask: Tensor | None = None, reference: Tensor | None = None) -> Decision:
+def decision(output: Any, mask: Tensor | None = None, reference: Tensor | None = None) -> TextDecision:
     """What a model decided for one text.
 
     A classifier: log odds of the class that it predicted. A language model: log odds of the next token. Any other encoder: the
@@ -57,7 +57,7 @@ def decision(output: Any, mask: Tensor | None = None, reference: Tensor | None =
     if logits is None:
         towards = (embedding(output, mask)[:1] if reference is None else reference[None]).detach()
         unit = functional.normalize(towards, dim=-1)
-        return Decision(
+        return TextDecision(
             "embedding" if reference is None else "similarity", "length of the embedding",
             lambda other, mask=None: (embedding(other, mask) * unit).sum(-1),
             lambda other, mask=None: functional.cosine_similarity(embedding(other, mask), unit),
@@ -68,7 +68,7 @@ def decision(output: Any, mask: Tensor | None = None, reference: Tensor | None =
         return _log_odds(_last(other.logits), chosen)
 
     name = f"class {chosen}" if logits.dim() == 2 else f"next token {chosen}"
-    return Decision(name, "log odds", score, lambda other, mask=None: torch.sigmoid(score(other)))
+    return TextDecision(name, "log odds", score, lambda other, mask=None: torch.sigmoid(score(other)))
 
 
 def _log_odds(logits: Tensor, chosen: int) -> Tensor:

