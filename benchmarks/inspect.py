@@ -357,7 +357,7 @@ def _reaction_rankings() -> Iterator[Measure]:
         model, tokenizer = load_transformer(folder, classifier=False), load_tokenizer(folder)
     table = read_table(data_file("mapped_reactions.parquet"))
     vocabulary = {word: i for i, word in enumerate((folder / "vocab.txt").read_text().splitlines())}
-    encoded = []
+    encoded: list[list[int]] = []
     for text in table["rxn_mapper"].tolist():
         tokens = ["[CLS]", *SMILES.findall(ATOM_MAP.sub(r"\1", text)), "[SEP]"]
         if len(tokens) < 64 and all(token in vocabulary for token in tokens) and len(encoded) < REACTIONS:
