@@ -49,22 +49,37 @@ from whichtoken.tables import read_table
 
 PART = "Transformers"
 QUESTION = "What does looking into an encoder cost, and whose ranking of tokens is truest to its decision?"
-ONE_PASS = (
-    "With all selections held a transformer is linear, so one forward and one backward pass give exact shares, instead of "
-    "many passes."
-)
 WHY = {
-    "captum's integrated gradients": {"win": ONE_PASS},
-    "captum's feature ablation": {"win": ONE_PASS},
+    "captum's integrated gradients": {
+        "win": "With all selections held a transformer is linear: one forward and one backward pass instead of many.",
+        "loss": "The embedding of a reaction depends on many tokens at once; shares rank them no better.",
+        "even": "Both put nearly the same tokens first, or need the same few passes.",
+    },
+    "captum's feature ablation": {
+        "win": "With all selections held a transformer is linear: one forward and one backward pass instead of many.",
+        "loss": "The embedding of a reaction depends on many tokens at once; shares rank them no better.",
+        "even": "Both put nearly the same tokens first, or need the same few passes.",
+    },
     "AttnLRP (lxt's rules)": {
-        "win": "Shares of ours leave out what changes when weights of attention change; on these texts that ranks tokens better.",
+        "win": "Shares leave out what would change if attention changed; on these texts that ranks tokens better.",
         "loss": "AttnLRP also lets relevance flow through queries and keys, in one pass as well.",
+        "even": "Both put nearly the same tokens first, or need the same few passes.",
     },
     "gradient x input": {
-        "win": "A gradient follows every nonlinearity at once; holding the selections keeps what was used."
+        "win": "A gradient follows every nonlinearity at once; holding the selections keeps what was used.",
+        "loss": "It ranks the tokens of a reaction as well, or takes less time: nothing is held, one backward pass is all.",
+        "even": "Both put nearly the same tokens first, or need the same few passes.",
     },
-    "attention rollout": {"win": "Rollout knows the weights alone, not what the tokens carry."},
-    "random order": {"win": "A ranking that knows nothing."},
+    "attention rollout": {
+        "win": "Rollout knows the weights alone, not what the tokens carry.",
+        "loss": "The embedding of a reaction depends on many tokens at once; shares rank them no better.",
+        "even": "Both put nearly the same tokens first, or need the same few passes.",
+    },
+    "random order": {
+        "win": "A ranking that knows nothing.",
+        "loss": "The embedding of a reaction depends on many tokens at once; shares rank them no better.",
+        "even": "Both put nearly the same tokens first, or need the same few passes.",
+    },
     "largest weight": {
         "win": "The weight also depends on all tokens that were never in question; the gap on the best rival."
     },
@@ -240,7 +255,7 @@ def _survival(model: Any, tokenizer: Any, texts: list[str]) -> Iterator[Measure]
     case = f"{len(cases['gap'])} picks and changes of one other word, {len(texts)} movie snippets"
     yield Measure(case, "AUROC of the gap for picks that survive", auroc["gap"], 0.85)
     for name, peer in (("weight", "largest weight"), ("entropy", "entropy")):
-        beside = Beside(peer, auroc["gap"], auroc[name], "AUROC")
+        beside = Beside(peer, auroc["gap"], auroc[name], "AUROC", more_is_better=True)
         yield Measure(
             case, f"AUROC of the gap above that of the {peer}", auroc["gap"] - auroc[name], 0.0, beside=beside
         )
@@ -342,7 +357,7 @@ def _reaction_rankings() -> Iterator[Measure]:
         model, tokenizer = load_transformer(folder, classifier=False), load_tokenizer(folder)
     table = read_table(data_file("mapped_reactions.parquet"))
     vocabulary = {word: i for i, word in enumerate((folder / "vocab.txt").read_text().splitlines())}
-    encoded = []
+    encoded: list[list[int]] = []
     for text in table["rxn_mapper"].tolist():
         tokens = ["[CLS]", *SMILES.findall(ATOM_MAP.sub(r"\1", text)), "[SEP]"]
         if len(tokens) < 64 and all(token in vocabulary for token in tokens) and len(encoded) < REACTIONS:
@@ -379,7 +394,8 @@ def rankings(model: Any, tokenizer: Any, texts: list[list[int]], case: str) -> I
             one, two = ours[:, column].mean(), peer[:, column].mean()
             unit = f"area under the {what.split()[0]} curve"
             detail = f"{one:.3f} against {two:.3f}; 95 % interval of the difference {low:.3f} to {high:.3f}"
-            beside = Beside(name, one, two, unit, interval=(-high, -low) if sign == 1 else (low, high))
+            interval = (-high, -low) if sign == 1 else (low, high)  # of ours minus theirs
+            beside = Beside(name, one, two, unit, more_is_better=sign == -1, interval=interval)
             yield Measure(case, f"{what} {name}", float(gain.mean()), 0.0, detail=detail, beside=beside)
     for name in PEERS[:-1]:
         beside = Beside(name, seconds["ours"] / len(texts), seconds[name] / len(texts), CPU)

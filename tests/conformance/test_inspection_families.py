@@ -74,7 +74,7 @@ def test_weights_are_those_of_eager_attention(name, attention, dtype, left):
 
 SAMPLE = (
     "longformer", "big_bird", "bloom", "modernbert", "opt", "phi", "xlnet", "t5", "bart", "led", "falcon", "mpt", "gpt_neo",
-    "gptj", "gpt_bigcode", "rembert", "canine", "mpnet", "luke", "funnel", "granite_swa",
+    "gptj", "rembert", "canine", "mpnet", "luke", "funnel", "granite_swa",
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from whichtoken.inspection.confidence import PickConfidence
 from whichtoken.inspection.corpus import BATCH, CorpusPicks, corpus_picks, picks_of_tokens
 
 CHANGES = 128  # changed texts that a calibration reads
+MOST_TOKENS, FEWEST = 16_000, 16  # tokens of all of them, and how few long texts are changed at least
 DECIDED, TORN = 0.95, 0.8  # chances of survival: above, between, and below (a tie)
 WIDEST = 1e3  # gap of a pick without rival
 ALL_LAYERS = -1
@@ -159,7 +160,7 @@ def pick_survival(
     queries : str, default="cls"
         Whose picks, "cls" or "last".
     changes : int, default=128
-        Changed copies to read.
+        Changed copies to read; fewer where texts are long.
     batch : int, default=16
         Texts at a time.
     seed : int, default=0
@@ -199,7 +200,9 @@ def survival_of(
     places = [(text, int(place)) for text, tokens in enumerate(free) if len(tokens) > 2 for place in tokens]
     if not places:
         return PickSurvival(np.empty(0), np.empty(0, dtype=bool), np.empty(0, dtype=int), np.empty(0, dtype=int))
-    chosen = [places[i] for i in rng.permutation(len(places))[:changes]]
+    length = float(np.mean([len(ids) for ids in picks.ids]))
+    fewer = min(changes, max(FEWEST, int(MOST_TOKENS / length)))
+    chosen = [places[i] for i in rng.permutation(len(places))[:fewer]]
     changed = []
     for text, place in chosen:
         ids = picks.ids[text].copy()
