@@ -3,10 +3,11 @@
 #   make test   install with the developers' tools, then ruff, mypy and the quick tests, with one of every slow kind
 # one for readers:
 #   make docs      build the documentation site, with its gallery, in docs/_build/html
-# and four for patient people:
+# and five for patient people:
 #   make record    run every claim at its full and paper size and keep verdicts and rows in record/; hours, and resumable
 #   make test-all  every test, and the documentation site
 #   make release-check  build sdist and wheel, and try both in empty environments; before a release
+#   make sweep     read every text architecture of transformers; minutes
 #   make torture   kill, fill, truncate and lie to everything, for minutes; ends with a table of what survived
 PYTHON ?= python3
 BIN := .venv/bin
@@ -18,7 +19,7 @@ OUT ?= whichtoken-output
 WHICHTOKEN_DATA ?= $(wildcard $(abspath ../shared/data))
 export WHICHTOKEN_DATA
 
-.PHONY: demo docs record test test-rest test-all test-lowest test-newest release-check torture bench clean
+.PHONY: demo docs record test test-rest test-all test-lowest test-newest release-check torture sweep bench clean
 
 demo: .venv/installed
 	$(BIN)/whichtoken demo --out $(OUT)
@@ -70,6 +71,11 @@ release-check:
 
 torture: .venv/installed-dev
 	TORTURE_TABLE=$(OUT)/torture.json $(BIN)/pytest -q tests/torture
+
+# Every text architecture of the installed transformers, small and with random weights: is its attention read exactly? In minutes;
+# it writes the table of docs/inspect.md.
+sweep: .venv/installed-dev
+	$(BIN)/python tests/inspection/sweep.py --write
 
 # The last table of each benchmark, with machine and date. BENCHMARKS="prompt-svm text" renews two of them; one
 # whose data are not there says so (exit code 2), and the others go on.

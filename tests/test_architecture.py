@@ -43,8 +43,7 @@ ALLOWED_SOFTMAX = {
     "claims/attention_regression/transformer.py": "a dense attention layer, written out for comparison",
     "claims/group_sparse/_transformer_variants.py": "dense attention between groups",
     "claims/sparse_tokens/attention_map.py": "brute force, which is to share no code with what it judges",
-    "claims/trained_embeddings/one_step.py": "a check by brute force, which shares no code with what it checks",
-    "claims/trained_embeddings/theorem.py": "brute force over the places of a sequence, which must share no code",
+    "claims/sparse_tokens/positions.py": "brute force, which is to share no code with what it judges",
     "estimators/_common.py": "class probabilities",
     "estimators/bags/planning.py": "posterior weights of curves",
     "estimators/groups/selection.py": "one softmax over groups, the same for all samples",
@@ -133,7 +132,6 @@ SHARED_NAMES = {
     "inspect": "a command and the function that it calls",
     "plan": "a command and the function that it calls",
     "reproduce": "a command and the function that it calls",
-    "number": "a number out of an option, and a number for a sentence",
 }
 
 

@@ -212,7 +212,7 @@ def started_in(path):
         called = ast.unparse(node.func)
         last = called.rpartition(".")[2]
         is_starter = last in STARTERS or last.startswith(("exec", "spawn"))
-        if is_starter and (called in names or called.partition(".")[0] in MODULES):
+        if is_starter and (called in names or called.partition(".")[0] in {*MODULES, "_dask()"}):
             yield called, node
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.lab import Claim, Experiment, Grid, Mean, Measured, Predicted, Rows, agreement
+from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Predicted, Rows, agreement
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +42,7 @@ class AttendedTokens(Experiment[Point]):
     def predict(self, point: Point) -> Mapping[str, Predicted]:
         return {"share": Predicted(np.exp(-(point.spread**2)))}
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Claim]:
+    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
         for spread in rows.levels("spread"):
             group = rows.where(spread=spread)
             theory = group.predicted("share")

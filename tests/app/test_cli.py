@@ -54,6 +54,9 @@ def test_reproduce_prints_verdicts_and_writes_json(whichtoken_process, tmp_path)
         "tolerance",
         "level",
         "look",
+        "kind",
+        "regime",
+        "evidence",
     }
     assert set(experiment["verdicts"][0]) == verdict
     assert (tmp_path / "whichtoken-output" / "whichtoken-results.sqlite").exists()

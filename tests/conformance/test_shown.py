@@ -23,7 +23,12 @@ MEASURED = SimpleNamespace(name="majority", accuracy=0.9)
 NUMBERS = {"theory": 0.5, "measured": 0.51, "low": 0.49, "high": 0.53}
 
 # what says in a sentence what it found: fields that the sentence needs, and the sentence
+OWN_PAGE = ("Inspection", "HeadFigure")  # a page and a picture, not a table of fields
 SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
+    "JointConditions": (
+        {"separable": True, "classifiable": True, "every_sequence_supports": False, "best_tokens": True},
+        "missing: every_sequence_supports",
+    ),
     "ClsPath": (
         {"settled": True, "arc": np.array([0.0, 7.0]), "log_losses": np.array([-1.0, -5.0])},
         "settled after arc length 7, loss e^-5, 2 recorded points",
@@ -106,6 +111,6 @@ def test_shows_itself(module: str, name: str) -> None:
     assert (
         line == f"<{name}: {sentence}>" if own else line.startswith(f"{name}(") and len(line) <= LONGEST + len(name) + 2
     )
-    table = "" if name == "Inspection" else item._repr_html_()  # that one has a page of its own
+    table = "" if name in OWN_PAGE else item._repr_html_()
     assert "<script" not in table
     assert not {"\u202e", "\x1b"} & set(line + table)

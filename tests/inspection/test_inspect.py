@@ -287,8 +287,8 @@ def test_a_missing_tokenizer_is_one_sentence(folder):
         ((["good", "  "], "tokenizer"), {}, "text 2 is empty"),
         ((["good film"], "tokenizer"), {"labels": [1, 2]}, "2 labels for 1 texts"),
         ((["good film", "bad"], "tokenizer"), {"labels": [1, 1]}, "every text has the label 1"),
-        ((["good film"], "tokenizer"), {"layer": 2}, "layer 2 does not exist; this model has layers 0 to 1"),
-        ((["good film"], "tokenizer"), {"head": 4}, "head 4 does not exist; this model has heads 0 to 3"),
+        ((["good film"], "tokenizer"), {"layer": 2}, "layer=2 does not exist; this model has layers 0 to 1"),
+        ((["good film"], "tokenizer"), {"head": 4}, "head=4 does not exist; this model has heads 0 to 3"),
         ((["good film"], "tokenizer"), {"queries": "all"}, "queries='all' is not known here"),
     ],
 )

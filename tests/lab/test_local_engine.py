@@ -88,7 +88,7 @@ def test_time_limit_grows_with_the_preset_unless_one_is_given():
 def test_bad_time_limit_on_the_command_line(whichtoken):
     done = whichtoken("reproduce", "toy/mean", "--timeout", "soon")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith("whichtoken: --timeout soon must be a positive number")
+    assert done.stderr.startswith("whichtoken: --timeout 'soon' must be a positive number")
 
 
 @pytest.mark.parametrize("workers", [0, -1, 1.5, True, 10**9])

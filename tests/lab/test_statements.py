@@ -103,7 +103,7 @@ def test_every_recorded_verdict_is_evidence_of_something():
     listed = [each for _, each in every_statement()]
     for run in recorded_runs().values():
         if run.id in experiments():
-            for verdict in run.verdicts:
+            for verdict in (each for each in run.verdicts if each.state != "not-run"):
                 assert any(each.names(run.id, verdict.code) for each in listed), (run.id, verdict.code)
 
 

@@ -116,6 +116,13 @@ AtMost = partial(Criterion, "at most")
 Equals = partial(Criterion, "equal")
 
 
+def pool_if_any(criterion: Criterion, parts: Iterable[Check], **fields: Any) -> Checks:
+    """The parts as one check; nothing without parts, as where a run has none of the points."""
+    found = tuple(parts)
+    if found:
+        yield criterion.pool(found, **fields)
+
+
 def as_predicted(runs: Rows[Any], name: str, *, relative: float = 0.0, absolute: float = 0.0) -> dict[str, Any]:
     """Value and tolerance of a criterion from a prediction of the runs: a share of it plus an absolute difference."""
     predicted = runs.predicted(name)

@@ -97,7 +97,7 @@ class TestClaims:
 
     def test_states_are_said_as_in_the_report(self, client):
         """A page on how to read verdicts speaks of undecided ones; no other page may call them something else."""
-        for path in ("/", "/claims/sparse-tokens/errors", "/papers/sparse-tokens"):
+        for path in ("/", "/claims/mirror-descent/rates", "/papers/mirror-descent"):
             words = re.sub(r"<[^>]*>", " ", client.get(path).text)
             assert "undecided" in words
             assert "inconclusive" not in words

@@ -243,7 +243,7 @@ def test_symmetric_map_is_the_population_map_when_content_is_weak():
 @settings(deadline=None)
 def test_two_steps_are_those_of_the_population_map(groups, lr, sigma, norm2):
     sizes = {"groups": groups, "lr": lr, "sigma": sigma, "encoding_norm2": norm2}
-    law, path = group_sparse.two_steps(**sizes), group_sparse.population_map(steps=3, **sizes)
+    law, path = group_sparse.first_two_updates(**sizes), group_sparse.population_map(steps=3, **sizes)
     assert law.gap == pytest.approx(path.gap[2], rel=1e-9)
     assert law.alpha == pytest.approx(path.alpha[2], rel=1e-7, abs=1e-9 * lr * sigma * math.sqrt(groups))
     assert law.leakage == pytest.approx(path.leakage[2], rel=1e-6)
@@ -270,7 +270,7 @@ def test_two_steps_by_automatic_differentiation():
         with torch.no_grad():
             W -= lr * step_W
             v -= lr * step_v
-    law = group_sparse.two_steps(groups=groups, lr=lr, sigma=sigma, encoding_norm2=scale**2)
+    law = group_sparse.first_two_updates(groups=groups, lr=lr, sigma=sigma, encoding_norm2=scale**2)
     scores = scale**2 * W.detach()[dim:, dim:]
     gaps = scores[1] - scores[[0, 2, 3]]
     # standard deviation over six seeds: 0.3 % of the gap, 0.2 % of lr sigma, 0.6 % of the content
@@ -286,7 +286,7 @@ def test_a_gap_that_cannot_fall_stays(sigma):
     for groups in (8, 16, 32, 64, 128):
         for rate in (1.0, 2.0, 3.0, 4.0, 6.0, 8.0):
             sizes = {"groups": groups, "lr": rate / sigma, "sigma": sigma}
-            law = group_sparse.two_steps(**sizes)
+            law = group_sparse.first_two_updates(**sizes)
             if law.alpha < 0 and law.gap > math.log(groups) and law.next_fall < 0.1 * law.gap:
                 kept += 1
                 assert group_sparse.population_map(steps=500, **sizes).gap[2:].min() > 0.85 * law.gap
@@ -295,7 +295,7 @@ def test_a_gap_that_cannot_fall_stays(sigma):
 
 def test_the_gap_of_two_steps_makes_the_leakage_exponentially_small_in_the_groups():
     for rate in (4.0, 8.0):
-        few, many = (math.log(group_sparse.two_steps(groups=D, lr=rate).leakage) for D in (64, 128))
+        few, many = (math.log(group_sparse.first_two_updates(groups=D, lr=rate).leakage) for D in (64, 128))
         assert (few - many) / 64 == pytest.approx(rate**2 / (8 * math.pi), rel=0.03)
 
 
@@ -341,7 +341,7 @@ def test_transfer_needs_the_sum_of_sizes_and_logistic_regression_the_product():
         (lambda: group_sparse.population_map(groups=8, lr=0.1, steps=1, sigma=math.nan), "sigma=nan must be positive"),
         (lambda: group_sparse.population_map(groups=8, lr=0.1, steps=1, encoding_norm2=-1), "encoding_norm2=-1 must be"),
         (lambda: group_sparse.late_phase(groups=8, lr=0.1, step=0), "step=0.0 must be positive"),
-        (lambda: group_sparse.two_steps(groups=8, lr=-1.0), "lr=-1.0 must be positive"),
+        (lambda: group_sparse.first_two_updates(groups=8, lr=-1.0), "lr=-1.0 must be positive"),
         (lambda: group_sparse.steps_to_select(groups=8, lr=0.1, attention=1.0), "attention=1.0 must lie strictly"),
         (lambda: group_sparse.symmetric_map(groups=8, group_dim=0, lr=1, steps=1, rng=None), "group_dim=0 must be"),
         (lambda: group_sparse.positional_block(np.eye(4), 4, 1.0), "relevant=4 must be a group index in 0..3"),

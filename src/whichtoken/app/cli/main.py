@@ -42,7 +42,7 @@ COMMANDS = {
     "predict": "Predict labels and probabilities for the rows of a file, beside its own columns; a bag gets one line.",
     "evaluate": "Score a saved model on labeled data: metrics with intervals, each class, and the effect of abstaining.",
     "explain": "Show which tokens, instances or groups of columns decided, and what would change the label.",
-    "inspect": "Show which token each head of a transformer picks, how confidently, and whether it matters.",
+    "inspect": "Show which token each head of a transformer picks, how confidently, why, and whether it matters.",
     "serve": "Start the workbench: claims, planner, your data, training and transformers, live in your browser.",
 }
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.claims._checks import Axes, Checks, Criterion
+from whichtoken.claims._checks import Axes
 from whichtoken.display.figures import legend
-from whichtoken.lab import Check, Exact, Rows
+from whichtoken.lab import Exact, Rows
 from whichtoken.lab.samples import Sample
 
 if TYPE_CHECKING:
@@ -31,13 +31,6 @@ class LateState:
     loss: float
     alpha: float  # length of v_1
     leakage: float  # mean attention on the other groups
-
-
-def pool_if_any(criterion: Criterion, parts: Iterable[Check], **fields: Any) -> Checks:
-    """The pooled check of the parts; none where a preset or an override leaves no part."""
-    found = list(parts)
-    if found:
-        yield criterion.pool(found, **fields)
 
 
 def exact(runs: Rows[Any], name: str) -> Sample | list[float]:

@@ -15,7 +15,17 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, Figure, Predictions, as_predicted, group_by
+from whichtoken.claims._checks import (
+    AtLeast,
+    AtMost,
+    Checks,
+    Equals,
+    Figure,
+    Predictions,
+    as_predicted,
+    group_by,
+    pool_if_any,
+)
 from whichtoken.claims.group_sparse import _training as training
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Predicted, Rows, log_slope
 
@@ -122,13 +132,13 @@ class AttentionMap(Experiment[Point]):
 
     def judge(self, rows: Rows[Point]) -> Checks:
         trained = list(group_by(rows.where(method="batches"), "groups"))
-        yield from training.pool_if_any(ATTENTION, (
+        yield from pool_if_any(ATTENTION, (
             ATTENTION.part(f"D{groups}", f"{groups} groups", runs.values("attention"), on=runs,
                            **as_predicted(runs, "attention", absolute=0.03))
             for groups, runs in trained
         ))  # fmt: skip
         for criterion, name in ((EVERY_QUERY, "weakest_query"), (ALIKE, "query_spread")):
-            yield from training.pool_if_any(criterion, (
+            yield from pool_if_any(criterion, (
                 criterion.part(f"D{groups}", f"{groups} groups", runs.values(name), on=runs) for groups, runs in trained
             ))  # fmt: skip
         theorem, sizes = rows.where(method="theorem"), rows.where(method="theorem").levels("groups")
@@ -140,13 +150,13 @@ class AttentionMap(Experiment[Point]):
             words = "all blocks trained, over the second half of D^3/lr steps"
             # runs stray by a few percent
             powers += [POWER.part("theorem", words, theorem.seed_means("power"), on=theorem, tolerance=0.067)]
-            yield from training.pool_if_any(THEOREM, (
+            yield from pool_if_any(THEOREM, (
                 # runs stray by 1 to 3 %
                 THEOREM.part(f"D{groups}", f"{groups} groups", runs.values("leakage"), on=runs,
                              **as_predicted(runs, "leakage", relative=0.1))
                 for groups, runs in group_by(theorem, "groups")
             ))  # fmt: skip
-        yield from training.pool_if_any(POWER, powers)
+        yield from pool_if_any(POWER, powers)
         frozen = rows.where(method="theorem-map")
         if len(frozen.levels("groups")) < 3:
             return
@@ -157,7 +167,7 @@ class AttentionMap(Experiment[Point]):
             words = f"all blocks trained, D = {_listed(theorem)}, against the symmetry-reduced map"
             predicted, found = training.predicted_power(theorem, "leakage"), log_slope(theorem, "groups", "leakage")
             parts += [GROUPS_POWER.part("all-blocks", words, found, on=theorem, value=predicted, tolerance=0.2)]
-        yield from training.pool_if_any(GROUPS_POWER, parts)
+        yield from pool_if_any(GROUPS_POWER, parts)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

@@ -14,8 +14,19 @@ from typing import Any
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import Array, AtLeast, AtMost, Checks, Figure, group_by, hits, pairs, rows_where
-from whichtoken.claims.group_sparse._training import TEST_SAMPLES, pool_if_any, random_problem
+from whichtoken.claims._checks import (
+    Array,
+    AtLeast,
+    AtMost,
+    Checks,
+    Figure,
+    group_by,
+    hits,
+    pairs,
+    pool_if_any,
+    rows_where,
+)
+from whichtoken.claims.group_sparse._training import TEST_SAMPLES, random_problem
 from whichtoken.display.figures import quantity_bars
 from whichtoken.lab import Experiment, Grid, Measured, Rows, Share
 

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, AtLeast, Checks, Equals, Figure, group_by, rows_where
+from whichtoken.claims._checks import Array, AtLeast, Checks, Equals, Figure, group_by, pool_if_any, rows_where
 from whichtoken.claims.group_sparse._training import (
     TEST_SAMPLES,
     first_point,
-    pool_if_any,
     random_problem,
     train_and_measure,
 )

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, AtLeast, AtMost, Checks, Figure, group_by, pairs
-from whichtoken.claims.group_sparse._training import first_point, pool_if_any
+from whichtoken.claims._checks import Array, AtLeast, AtMost, Checks, Figure, group_by, pairs, pool_if_any
+from whichtoken.claims.group_sparse._training import first_point
 from whichtoken.display.figures import quantity_bars
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 

@@ -23,9 +23,10 @@ from whichtoken.claims._checks import (
     each_point,
     group_by,
     pairs,
+    pool_if_any,
     rows_where,
 )
-from whichtoken.claims.group_sparse._training import pool_if_any, random_problem, train_and_measure
+from whichtoken.claims.group_sparse._training import random_problem, train_and_measure
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 HALF = 0.5  # |v_2| over |v| up to which the value counts as read from the variables

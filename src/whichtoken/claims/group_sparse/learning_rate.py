@@ -28,9 +28,10 @@ from whichtoken.claims._checks import (
     as_predicted,
     each_point,
     group_by,
+    pool_if_any,
     rows_where,
 )
-from whichtoken.claims.group_sparse._training import TEST_SAMPLES, exact, pool_if_any, random_problem
+from whichtoken.claims.group_sparse._training import TEST_SAMPLES, exact, random_problem
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Predicted, Row, Rows
 
 RATES = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]  # of the diagram, lr times sigma
@@ -104,9 +105,9 @@ class LearningRate(Experiment[Point]):
     spot = Point(method="all-blocks", groups=8, steps=10)
     presets = {
         "quick": (
+            Grid(method="all-blocks", groups=[8, 16, 32], rate=8.0, steps=10, batch=4000, seeds=4),
             *(grid for rate in (LARGE, 8.0) for grid in _theorem_grids("map", (8, 16, 32, 64), rate, 1.0, seeds=1)),
             Grid(method="map", groups=[64, 128], rate=1.0, seeds=1),
-            Grid(method="all-blocks", groups=[8, 16, 32], rate=8.0, steps=10, batch=4000, seeds=4),
         ),
         "full": (
             *(grid for rate in (LARGE, 8.0) for grid in _theorem_grids("map", (8, 16, 32, 64, 128), rate, 1.0, seeds=1)),
@@ -128,9 +129,9 @@ class LearningRate(Experiment[Point]):
         return _all_blocks(point, rng) if point.method == "all-blocks" else _train(point, rng)
 
     def predict(self, point: Point) -> Predictions:
-        from whichtoken.theory.group_sparse import two_steps
+        from whichtoken.theory.group_sparse import first_two_updates
 
-        law = two_steps(groups=point.groups, lr=point.lr, sigma=point.sigma)
+        law = first_two_updates(groups=point.groups, lr=point.lr, sigma=point.sigma)
         log_leakage = -np.logaddexp(0.0, law.gap - np.log(point.groups - 1))
         return {"log_leakage": Predicted(log_leakage), "gap": Predicted(law.gap), "content": Predicted(law.content)}
 
@@ -286,7 +287,7 @@ def _phase(runs: Rows[Point]) -> int:
 
 
 def _draw_phases(axes: Axes, rows: Rows[Point]) -> None:
-    from whichtoken.theory.group_sparse import two_steps
+    from whichtoken.theory.group_sparse import first_two_updates
 
     places: list[list[tuple[float, int]]] = [[] for _ in PHASES]
     for (rate, groups), runs in group_by(rows, "rate", "groups"):
@@ -298,7 +299,7 @@ def _draw_phases(axes: Axes, rows: Rows[Point]) -> None:
     borders = []
     for size in sizes:
         for rate in np.geomspace(0.5, 16, 200):
-            law = two_steps(groups=int(size), lr=rate / 0.5, sigma=0.5)
+            law = first_two_updates(groups=int(size), lr=rate / 0.5, sigma=0.5)
             if law.gap > np.log(size) and law.next_fall < 0.1 * law.gap:
                 borders.append(rate)
                 break

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, Figure, group_by, rows_where
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, Figure, group_by, pool_if_any, rows_where
 from whichtoken.claims.group_sparse._training import (
     TEST_SAMPLES,
     first_point,
     measure_selection,
-    pool_if_any,
     train_on_fresh_batches,
 )
 from whichtoken.display.figures import quantity_bars

@@ -26,6 +26,7 @@ from whichtoken.claims._checks import (
     Predictions,
     as_predicted,
     group_by,
+    pool_if_any,
     rows_where,
 )
 from whichtoken.claims.group_sparse import _training as training
@@ -169,29 +170,29 @@ class Trajectory(Experiment[Point]):
     def judge(self, rows: Rows[Point]) -> Checks:
         trained = list(group_by(_batch_rows(rows), "method", "groups", "sigma"))
         for name, criterion in ON_MAP.items():
-            yield from training.pool_if_any(criterion, (
+            yield from pool_if_any(criterion, (
                 criterion.part(f"{method}.{_task(groups, sigma)}", _words(runs), runs.values(name), on=runs,
                                **as_predicted(runs, name, relative=0.03))
                 for (method, groups, sigma), runs in trained
             ))  # fmt: skip
         for criterion, name in ((VALUE_COSINE, "value_cosine"), (POSITION_COSINE, "position_cosine")):
-            yield from training.pool_if_any(criterion, (
+            yield from pool_if_any(criterion, (
                 criterion.part(f"{method}.{_task(groups, sigma)}", _words(runs), runs.values(name), on=runs)
                 for (method, groups, sigma), runs in trained
             ))  # fmt: skip
         for criterion, method in ((NO_STRAY, "antithetic"), (SMALL_STRAY, "batches")):
-            yield from training.pool_if_any(criterion, (
+            yield from pool_if_any(criterion, (
                 criterion.part(_task(groups, sigma), _words(runs), runs.values("position_value_norm"), on=runs)
                 for (groups, sigma), runs in group_by(rows.where(method=method), "groups", "sigma")
             ))  # fmt: skip
         exact = rows.where(method="population")
         for name, criterion in LATE.items():
-            yield from training.pool_if_any(criterion, (
+            yield from pool_if_any(criterion, (
                 criterion.part(_task(groups, sigma), f"{_words(runs)}, step {training.first_point(runs).steps}",
                                training.exact(runs, name), on=runs, **as_predicted(runs, name, relative=0.03))
                 for (groups, sigma), runs in group_by(exact, "groups", "sigma")
             ))  # fmt: skip
-        yield from training.pool_if_any(OTHER_BLOCKS, (
+        yield from pool_if_any(OTHER_BLOCKS, (
             OTHER_BLOCKS.part(f"sigma{sigma:g}", f"sigma = {sigma:g}, D = {', '.join(map(str, runs.levels('groups')))}",
                               log_slope(runs, "groups", "content_ratio"), on=runs)
             for sigma, runs in group_by(rows.where(method="blocks"), "sigma")
@@ -313,7 +314,7 @@ def _late_checks(trained: Rows[Point], exact: Rows[Point]) -> Checks:
     exact_power = Exact(power[0]) if len(power) else power
     parts = [GROUPS_POWER.part("map", words, exact_power, on=exact, value=-2.0, tolerance=0.15)] if exact else []
     for name, criterion in TRAINED.items() if trained else ():
-        yield from training.pool_if_any(criterion, (
+        yield from pool_if_any(criterion, (
             criterion.part(f"D{groups}", f"{groups} groups, {training.first_point(runs).steps} steps", runs.values(name), on=runs,
                            # pilots on other seeds: value 1 % above the law so early, loss 5 %; attention strays by 1 to 3 %
                            **as_predicted(runs, name, relative=0.1))
@@ -326,7 +327,7 @@ def _late_checks(trained: Rows[Point], exact: Rows[Point]) -> Checks:
             training.predicted_power(trained, "time_to_loss"),
         )
         parts += [GROUPS_POWER.part("all-blocks", words, found, on=trained, value=predicted, tolerance=0.15)]
-    yield from training.pool_if_any(GROUPS_POWER, parts)
+    yield from pool_if_any(GROUPS_POWER, parts)
 
 
 def _every(point: Point) -> int:

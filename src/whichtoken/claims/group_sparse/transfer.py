@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, AtLeast, AtMost, Axes, Checks, Figure, group_by, rows_where
-from whichtoken.claims.group_sparse._training import TEST_SAMPLES, pool_if_any, random_problem
+from whichtoken.claims._checks import Array, AtLeast, AtMost, Axes, Checks, Figure, group_by, pool_if_any, rows_where
+from whichtoken.claims.group_sparse._training import TEST_SAMPLES, random_problem
 from whichtoken.display.figures import band, level_ticks
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from whichtoken.checks import check_range
-from whichtoken.claims._checks import Array, Checks, Criterion, rows_where
+from whichtoken.claims._checks import Array, rows_where
 from whichtoken.datasets.sparse_tokens import SparseTokens
-from whichtoken.lab import Check, Rows
+from whichtoken.lab import Rows
 
 if TYPE_CHECKING:
     from whichtoken.theory.sparse_tokens import TwoSteps
@@ -47,13 +47,6 @@ def query_theory(point: Any, samples_per_dim: float, **options: Any) -> TwoSteps
 
     rates = dict.fromkeys(("lr_readout", "lr_bias", "lr_query"), LEARNING_RATE)
     return two_steps(**task_of(point), samples_per_dim=samples_per_dim, **(rates | options))
-
-
-def pool(criterion: Criterion, parts: Iterable[Check]) -> Checks:
-    """The parts as one check; none without parts, as where a run has none of the points."""
-    found = tuple(parts)
-    if found:
-        yield criterion.pool(found)
 
 
 def split_tasks(rows: Rows[PointT], *varied: str) -> Iterator[tuple[str, Rows[PointT]]]:

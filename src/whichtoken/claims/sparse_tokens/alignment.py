@@ -27,6 +27,7 @@ from whichtoken.claims._checks import (
     as_predicted,
     each_point,
     hits,
+    pool_if_any,
     rows_where,
 )
 from whichtoken.claims.sparse_tokens import _tasks as tasks
@@ -193,12 +194,12 @@ class Alignment(Experiment[Point]):
         figure = [
             (point, runs) for point, runs in source if point == replace(Point(), samples_per_dim=point.samples_per_dim)
         ]
-        yield from tasks.pool(
+        yield from pool_if_any(
             NONTRIVIAL,
             (NONTRIVIAL.part(_name(point), _words(point), runs.values("alignment"), on=runs, value=2 / math.sqrt(point.dim))
              for point, runs in source if _turns_to_signal(point)),
         )  # fmt: skip
-        yield from tasks.pool(
+        yield from pool_if_any(
             FIGURE,
             (FIGURE.part(f"{what}.{_name(point)}", f"{what}: {_words(point)}", runs.values(quantity), on=runs,
                          **as_predicted(runs, quantity, relative=RAW_COSINE))
@@ -210,19 +211,19 @@ class Alignment(Experiment[Point]):
             (CORRECTED, [(point, runs) for point, runs in points if point.bias_correction]),
             (LARGE_FIRST_STEP, [(point, runs) for point, runs in points if point.lr_readout != tasks.LEARNING_RATE]),
         ):
-            yield from tasks.pool(
+            yield from pool_if_any(
                 criterion,
                 (criterion.part(_name(point), _words(point), runs.values("adjusted_alignment"), on=runs,
                                 **as_predicted(runs, "alignment", **_room(point)))
                  for point, runs in some),
             )  # fmt: skip
-        yield from tasks.pool(
+        yield from pool_if_any(
             RAW,
             (RAW.part(_name(point), _words(point), runs.values("alignment"), on=runs,
                       **as_predicted(runs, "alignment", **_room(point, raw=True)))
              for point, runs in points),
         )  # fmt: skip
-        yield from tasks.pool(
+        yield from pool_if_any(
             NORM,
             (NORM.part(_name(point), _words(point), runs.values("adjusted_norm"), on=runs,
                        **as_predicted(runs, "query_norm", relative=0.03))
@@ -235,11 +236,11 @@ class Alignment(Experiment[Point]):
         approach = list(
             tasks.split_tasks(rows_where(rows, lambda point: point.samples_per_dim >= MANY), "samples_per_dim")
         )
-        yield from tasks.pool(
+        yield from pool_if_any(
             RATE, (RATE.part(_label(runs, ending), RATE.words, log_slope(runs, "samples_per_dim", "deficit"), on=runs)
                    for ending, runs in approach)
         )  # fmt: skip
-        yield from tasks.pool(CONSTANT, (_constant(runs, ending) for ending, runs in approach))
+        yield from pool_if_any(CONSTANT, (_constant(runs, ending) for ending, runs in approach))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

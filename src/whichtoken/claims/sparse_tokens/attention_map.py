@@ -27,11 +27,11 @@ from whichtoken.claims._checks import (
     Predictions,
     as_predicted,
     each_point,
+    pool_if_any,
 )
 from whichtoken.claims.sparse_tokens._tasks import (
     LEARNING_RATE,
     OTHER_TASK,
-    pool,
     query_theory,
     task_code,
     task_of,
@@ -138,17 +138,17 @@ class AmplifiedTokens(Experiment[Point]):
         early = [(point, runs) for point, runs in points if point.positions == "early"]
         for criterion, turned_away in ((PREFERS, False), (AVOIDS, True)):
             some = [(point, runs) for point, runs in points if _turned_away(runs) == turned_away]
-            yield from pool(
+            yield from pool_if_any(
                 criterion,
                 (criterion.part(_name(point), _words(point), runs.values("amplification"), on=runs) for point, runs in some),
             )  # fmt: skip
         for criterion, quantity in ((MASS, "amplification"), (ERROR, "test_error")):
-            yield from pool(
+            yield from pool_if_any(
                 criterion,
                 (criterion.part(_name(point), _words(point), runs.values(quantity), on=runs, **_theory(runs, quantity))
                  for point, runs in uniform),
             )  # fmt: skip
-        yield from pool(
+        yield from pool_if_any(
             ELSEWHERE,
             (ELSEWHERE.part(f"{what}.{_name(point)}", f"{what}: {_words(point)}", runs.values(quantity), on=runs,
                             **_theory(runs, quantity))
@@ -157,7 +157,7 @@ class AmplifiedTokens(Experiment[Point]):
         )  # fmt: skip
         # a linear model has no temperature: one run of each task is enough
         tasks = {task_code(point): (point, runs) for point, runs in reversed(early)}
-        yield from pool(KNOWN_PLACES, (_known_places(point, runs) for point, runs in reversed(tasks.values())))
+        yield from pool_if_any(KNOWN_PLACES, (_known_places(point, runs) for point, runs in reversed(tasks.values())))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

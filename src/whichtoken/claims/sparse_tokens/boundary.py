@@ -25,6 +25,7 @@ from whichtoken.claims._checks import (
     each_point,
     group_by,
     pairs,
+    pool_if_any,
     rows_where,
 )
 from whichtoken.claims.sparse_tokens._tasks import (
@@ -34,7 +35,6 @@ from whichtoken.claims.sparse_tokens._tasks import (
     draw_scores,
     error_at,
     mean_token,
-    pool,
 )
 from whichtoken.display.figures import legend, points_with_errors
 from whichtoken.lab import Check, Experiment, Grid, Measured, Rows
@@ -130,13 +130,13 @@ class Boundary(Experiment[Point]):
         long = list(each_point(rows_where(detectable, lambda point: point.length >= LONG)))
         for other, criterion in OTHERS.items():
             some = [runs for point, runs in long if other != "largest" or point.sparsity < FEW_SIGNALS]
-            yield from pool(criterion, [_difference(criterion, runs, other, "attention") for runs in some])
+            yield from pool_if_any(criterion, [_difference(criterion, runs, other, "attention") for runs in some])
         sparsest = [runs for point, runs in long if point.sparsity >= FEW_SIGNALS]
-        yield from pool(SPARSEST, [_difference(SPARSEST, runs, "largest", "attention") for runs in sparsest])
-        yield from pool(OPTIMAL, (_difference(OPTIMAL, runs, "attention", "likelihood") for _, runs in long))
-        yield from pool(ABOVE, filter(None, (_change(runs) for _, runs in group_by(detectable, "sparsity"))))
+        yield from pool_if_any(SPARSEST, [_difference(SPARSEST, runs, "largest", "attention") for runs in sparsest])
+        yield from pool_if_any(OPTIMAL, (_difference(OPTIMAL, runs, "attention", "likelihood") for _, runs in long))
+        yield from pool_if_any(ABOVE, filter(None, (_change(runs) for _, runs in group_by(detectable, "sparsity"))))
         undetectable = [_longest(runs) for _, runs in group_by(rows.where(excess=0.4), "sparsity")]
-        yield from pool(
+        yield from pool_if_any(
             BELOW,
             (BELOW.part(f"beta{point.sparsity:g}", _words(point), runs.values("attention"), on=runs)
              for point, runs in undetectable),

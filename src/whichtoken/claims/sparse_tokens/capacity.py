@@ -19,10 +19,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, AtLeast, Checks, Criterion, Equals, Figure, Predictions, pairs, rows_where
+from whichtoken.claims._checks import (
+    Array,
+    AtLeast,
+    Checks,
+    Criterion,
+    Equals,
+    Figure,
+    Predictions,
+    pairs,
+    pool_if_any,
+    rows_where,
+)
 from whichtoken.claims.sparse_tokens._tasks import (
     attended_features,
-    pool,
     ratio_of_means,
     sequences_of,
     split_by_name,
@@ -119,7 +129,7 @@ class Capacity(Experiment[Point]):
         return {"capacity": Predicted(capacity, accuracy * capacity)}
 
     def judge(self, rows: Rows[Point]) -> Checks:
-        yield from pool(CROSSING, (_crossing(*named) for named in split_by_name(rows, _name)))
+        yield from pool_if_any(CROSSING, (_crossing(*named) for named in split_by_name(rows, _name)))
         tasks = list(split_tasks(rows.where(length=Point.length), "model", "alignment", "dim"))
         orders = {"aligned-over-pooled": (ALIGNED, POOLED), "vectorized-over-aligned": (ALL_TOKENS, ALIGNED)}
         for criterion, pairings in ((ORDER, orders), (UNALIGNED_LOSES, {"pooled-over-unaligned": (POOLED, UNALIGNED)})):
@@ -128,9 +138,9 @@ class Capacity(Experiment[Point]):
                 for code, models in pairings.items()
                 for ending, task in tasks
             )
-            yield from pool(criterion, (part for part in orders_found if part is not None))
+            yield from pool_if_any(criterion, (part for part in orders_found if part is not None))
         ratios = (_times_length(ending, task) for ending, task in tasks)
-        yield from pool(TIMES_LENGTH, (part for part in ratios if part is not None))
+        yield from pool_if_any(TIMES_LENGTH, (part for part in ratios if part is not None))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

@@ -27,9 +27,10 @@ from whichtoken.claims._checks import (
     Figure,
     Predictions,
     as_predicted,
+    pool_if_any,
     rows_where,
 )
-from whichtoken.claims.sparse_tokens._tasks import attention, best_threshold, draw_scores, error_at, mean_token, pool
+from whichtoken.claims.sparse_tokens._tasks import attention, best_threshold, draw_scores, error_at, mean_token
 from whichtoken.display.figures import legend, points_on_theory
 from whichtoken.lab import Experiment, Grid, Mean, Measured, Predicted, Rows, Share
 from whichtoken.lab.samples import Interval
@@ -128,7 +129,7 @@ class Detection(Experiment[Point]):
         rules = {rule: rows.where(rule=rule) for rule in RULES}
         ends = {rule: runs.where(length=longest) for rule, runs in rules.items()}
         at_end = f"L = {longest}, strength"
-        yield from pool(
+        yield from pool_if_any(
             ATTENTION,
             (ATTENTION.part(rule, f"{at_end} {RULES[rule]}", _Mistakes(ends[rule]), on=ends[rule], value=bound)
              for rule, bound in VANISHED.items() if points_of(ends[rule])),
@@ -139,7 +140,7 @@ class Detection(Experiment[Point]):
         if points_of(rules["root"]):
             expected = as_predicted(rules["root"], "linear_error", relative=LINEAR_TOLERANCE)
             linear.append(LINEAR_ROOT(rules["root"].values("linear_error"), on=rules["root"], **expected))
-        yield from pool(LINEAR, linear)
+        yield from pool_if_any(LINEAR, linear)
         predicted = Rows(row for row in rows if row.predicted)
         if predicted:
             gains = predicted.seed_means(
@@ -151,9 +152,9 @@ class Detection(Experiment[Point]):
             apart = rows_where(rules[rule], lambda point: point.length in (SHORTEST, longest))
             if len({point.length for point in points_of(apart)}) == 2:
                 changes.append(criterion(apart.per_seed(_change), on=apart))
-        yield from pool(THRESHOLD, changes)
+        yield from pool_if_any(THRESHOLD, changes)
         oracles = {rule: rules[rule].where(length=length) for rule, length in ORACLE_LENGTHS.items()}
-        yield from pool(
+        yield from pool_if_any(
             ORACLE,
             (ORACLE.part(rule, f"L = {ORACLE_LENGTHS[rule]}, strength {RULES[rule]}", runs.values("attention_error"), on=runs,
                          **as_predicted(runs, "attention_error", relative=ORACLE_TOLERANCE))

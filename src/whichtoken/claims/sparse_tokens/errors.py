@@ -29,6 +29,7 @@ from whichtoken.claims._checks import (
     as_predicted,
     group_by,
     pairs,
+    pool_if_any,
     rows_where,
 )
 from whichtoken.claims.sparse_tokens import _tasks as tasks
@@ -190,19 +191,19 @@ class Errors(Experiment[Point]):
         named = list(tasks.split_by_name(curves, _name))
         for (quantity, model), criterion in MODEL_CHECKS.items():
             some = [item for item in named if item[1].model == model and item[1].split]
-            yield from tasks.pool(criterion, [_point_check(criterion, quantity, *item) for item in some])
+            yield from pool_if_any(criterion, [_point_check(criterion, quantity, *item) for item in some])
         baselines = {baseline: _compared(curves, baseline) for baseline in ("pooled", "vectorized")}
-        yield from tasks.pool(
+        yield from pool_if_any(
             BETTER,
             (BETTER.part(baseline, f"attention over {MODELS[baseline]}", runs.per_seed(partial(_worst_ratio, baseline)), on=runs)
              for baseline, runs in baselines.items() if runs),
         )  # fmt: skip
         ratios = list(_reuse_ratios(curves))
-        yield from tasks.pool(
+        yield from pool_if_any(
             ALIKE, (ALIKE.part(label, words, values, on=runs) for label, words, values, runs, _ in ratios)
         )
         reused = [item for item in named if not item[1].split]
-        yield from tasks.pool(
+        yield from pool_if_any(
             REUSE,
             [REUSE.part(label, words, values, on=runs, value=theory, tolerance=REUSE_TOLERANCE)
              for label, words, values, runs, theory in ratios]
@@ -214,8 +215,8 @@ class Errors(Experiment[Point]):
             for model in MODELS
             for ending, runs in tasks.split_tasks(rows.where(ridge=0.0, model=model), "samples_per_dim")
         ]
-        yield from tasks.pool(EXCESS, (part for name, runs in groups for part in _excess_checks(name, runs)))
-        yield from tasks.pool(RATE, (part for name, runs in groups for part in _rate_check(name, runs)))
+        yield from pool_if_any(EXCESS, (part for name, runs in groups for part in _excess_checks(name, runs)))
+        yield from pool_if_any(RATE, (part for name, runs in groups for part in _rate_check(name, runs)))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, Equals, Figure, Predictions, as_predicted
-from whichtoken.claims.sparse_tokens._tasks import OTHER_TASK, pool, sequences_of, split_tasks, task_of
+from whichtoken.claims._checks import Checks, Equals, Figure, Predictions, as_predicted, pool_if_any
+from whichtoken.claims.sparse_tokens._tasks import OTHER_TASK, sequences_of, split_tasks, task_of
 from whichtoken.display.figures import legend, points_on_theory
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
@@ -98,7 +98,7 @@ class Estimator(Experiment[Point]):
             for ending, runs in split_tasks(rows.where(pooling=pooling))
         ]
         for criterion, quantity in ((TEST_ERROR, "test_error"), (ALIGNMENT, "alignment")):
-            yield from pool(
+            yield from pool_if_any(
                 criterion,
                 (criterion.part(label, label.replace(".", ", "), runs.values(quantity), on=runs,
                                 **as_predicted(runs, quantity, relative=TOLERANCE[quantity]))

@@ -27,9 +27,10 @@ from whichtoken.claims._checks import (
     as_predicted,
     each_point,
     pairs,
+    pool_if_any,
     rows_where,
 )
-from whichtoken.claims.sparse_tokens._tasks import OTHER_TASK, pool, sequences_of, task_code, task_of, task_words
+from whichtoken.claims.sparse_tokens._tasks import OTHER_TASK, sequences_of, task_code, task_of, task_words
 from whichtoken.display.figures import legend
 from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows
 
@@ -108,11 +109,13 @@ class Planned(Experiment[Point]):
         points = list(each_point(rows))
         for way, criterion in EQUAL.items():
             some = [(point, runs) for point, runs in points if point.way == way and not _has_few(point)]
-            yield from pool(criterion, (_as_planned(criterion, point, runs) for point, runs in some))
-        yield from pool(FEW, (_as_planned(FEW, point, runs) for point, runs in points if _has_few(point)))
+            yield from pool_if_any(criterion, (_as_planned(criterion, point, runs) for point, runs in some))
+        yield from pool_if_any(FEW, (_as_planned(FEW, point, runs) for point, runs in points if _has_few(point)))
         bags = [(point, runs) for point, runs in points if point.way == "BagClassifier"]
-        yield from pool(KEPT, (_kept(point, runs) for point, runs in bags))
-        yield from pool(BETTER, (part for point, _ in points if point.way == "reuse" for part in _better(point, rows)))
+        yield from pool_if_any(KEPT, (_kept(point, runs) for point, runs in bags))
+        yield from pool_if_any(
+            BETTER, (part for point, _ in points if point.way == "reuse" for part in _better(point, rows))
+        )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, Checks, Equals, Figure, Predictions, as_predicted
+from whichtoken.claims._checks import Array, Checks, Equals, Figure, Predictions, as_predicted, pool_if_any
 from whichtoken.claims.sparse_tokens import _tasks as tasks
 from whichtoken.claims.sparse_tokens.capacity import LARGE, separable_samples
 from whichtoken.claims.sparse_tokens.errors import MODELS, TEST_ERROR, TRAIN_LOSS
@@ -127,7 +127,7 @@ class Positions(Experiment[Point]):
         }
         for kind, criterion in criteria.items():
             some = [item for item in named if (item[1].quantity, item[1].model == "vectorized") == kind]
-            yield from tasks.pool(
+            yield from pool_if_any(
                 criterion,
                 [criterion.part(f"{quantity.replace('_', '-')}.{label}", f"{quantity.replace('_', ' ')} of {_words(point)}",
                                 runs.values(quantity), on=runs, **as_predicted(runs, quantity, relative=_room(point, quantity)))

@@ -25,9 +25,10 @@ from whichtoken.claims._checks import (
     Figure,
     Predictions,
     pairs,
+    pool_if_any,
     rows_where,
 )
-from whichtoken.claims.sparse_tokens._tasks import fit_given_query, pool, split_tasks, task_of
+from whichtoken.claims.sparse_tokens._tasks import fit_given_query, split_tasks, task_of
 from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows
 
 ALIGNMENTS = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.6, 0.8, 1.0]
@@ -103,10 +104,10 @@ class Regimes(Experiment[Point]):
             if field != "samples_per_dim" or level != Point.samples_per_dim
             for ending, runs in split_tasks(_panel_rows(rows, field).where(**{field: level}), "alignment")
         ]
-        yield from pool(EDGES, (_edge(label, runs) for label, runs in groups))
+        yield from pool_if_any(EDGES, (_edge(label, runs) for label, runs in groups))
         for criterion, alignment in ((LOSES, 0.0), (WINS, 0.8)):
             some = [(label, runs.where(alignment=alignment)) for label, runs in groups]
-            yield from pool(
+            yield from pool_if_any(
                 criterion,
                 (criterion.part(label, _words(runs), runs.values("advantage"), on=runs)
                  for label, runs in some if runs or runs.failed),

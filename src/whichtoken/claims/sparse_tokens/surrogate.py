@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, AtLeast, Checks, Criterion, Equals, Figure, Predictions, hits
-from whichtoken.claims.sparse_tokens._tasks import attended_features, pool, sequences_of, split_tasks, task_of
+from whichtoken.claims._checks import Array, AtLeast, Checks, Criterion, Equals, Figure, Predictions, hits, pool_if_any
+from whichtoken.claims.sparse_tokens._tasks import attended_features, sequences_of, split_tasks, task_of
 from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows, Share
 
 if TYPE_CHECKING:
@@ -88,12 +88,12 @@ class Surrogate(Experiment[Point]):
             if (runs := task.where(dim=dim)) or runs.failed
         ]
         for criterion in (LEVEL, WORST, SHAPE):
-            yield from pool(criterion, (_compare(criterion, label, runs) for label, runs in groups))
+            yield from pool_if_any(criterion, (_compare(criterion, label, runs) for label, runs in groups))
         lowest = [
             (label, runs, hits(runs, lambda row: np.argmin(row.measured["surface"]) == CENTER))
             for label, runs in groups
         ]
-        yield from pool(
+        yield from pool_if_any(
             MINIMUM,
             (MINIMUM.part(label, label, Share(found), on=runs, counts_failed=True) for label, runs, found in lowest),
         )

@@ -1,11 +1,12 @@
 from .encodings import encoding_norm2 as encoding_norm2
 from .encodings import positional_block as positional_block
+from .population import FirstTwoUpdates as FirstTwoUpdates
 from .population import FirstUpdate as FirstUpdate
 from .population import LatePhase as LatePhase
 from .population import PopulationTrajectory as PopulationTrajectory
 from .population import StabilityBounds as StabilityBounds
-from .population import TwoSteps as TwoSteps
 from .population import default_learning_rate as default_learning_rate
+from .population import first_two_updates as first_two_updates
 from .population import first_update as first_update
 from .population import late_phase as late_phase
 from .population import logistic_error_order as logistic_error_order
@@ -14,7 +15,6 @@ from .population import stability_bounds as stability_bounds
 from .population import steps_to_loss as steps_to_loss
 from .population import steps_to_select as steps_to_select
 from .population import transfer_error_order as transfer_error_order
-from .population import two_steps as two_steps
 from .symmetric import SymmetricTrajectory as SymmetricTrajectory
 from .symmetric import symmetric_map as symmetric_map
 from .transformer import GroupTransformer as GroupTransformer

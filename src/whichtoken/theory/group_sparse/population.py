@@ -154,7 +154,7 @@ class FirstUpdate(Shown):
 
 
 @dataclass(frozen=True)
-class TwoSteps(Shown):
+class FirstTwoUpdates(Shown):
     """The model after two updates from zero, no block of W frozen.
 
     Attributes
@@ -172,8 +172,8 @@ class TwoSteps(Shown):
 
     Examples
     --------
-    >>> from whichtoken.theory.group_sparse import two_steps
-    >>> state = two_steps(groups=32, lr=8.0, sigma=0.5)
+    >>> from whichtoken.theory.group_sparse import first_two_updates
+    >>> state = first_two_updates(groups=32, lr=8.0, sigma=0.5)
     >>> round(state.gap, 2), state.alpha < 0, state.next_fall < 1e-5  # it overshoots, but the attention stays where it is
     (21.67, True, True)
     """
@@ -272,7 +272,9 @@ def first_update(*, groups: int, lr: float, sigma: float = 1.0) -> FirstUpdate:
     return FirstUpdate(alpha=check_positive("lr", lr) * sigma * INVERSE_SQRT_2PI, gap=0.0, accuracy=accuracy)
 
 
-def two_steps(*, groups: int, lr: float, sigma: float = 1.0, encoding_norm2: float | None = None) -> TwoSteps:
+def first_two_updates(
+    *, groups: int, lr: float, sigma: float = 1.0, encoding_norm2: float | None = None
+) -> FirstTwoUpdates:
     r"""State after two updates, in closed form: how a large constant learning rate makes the leakage exponentially small in D.
 
     The first update leaves W = 0 and v_1 = lr sigma v*/sqrt(2 pi) = alpha_1 v*. In the second, attention is uniform and
@@ -307,14 +309,14 @@ def two_steps(*, groups: int, lr: float, sigma: float = 1.0, encoding_norm2: flo
 
     Returns
     -------
-    TwoSteps
+    FirstTwoUpdates
         Value vector, gap and content score, and what the next update can do to the gap.
 
     Examples
     --------
-    >>> from whichtoken.theory.group_sparse import population_map, two_steps
+    >>> from whichtoken.theory.group_sparse import population_map, first_two_updates
     >>> path = population_map(groups=16, lr=4.0, steps=2)
-    >>> round(two_steps(groups=16, lr=4.0).gap, 6) == round(float(path.gap[2]), 6)
+    >>> round(first_two_updates(groups=16, lr=4.0).gap, 6) == round(float(path.gap[2]), 6)
     True
     """
     c = Problem.check(groups, sigma, encoding_norm2).encoding_norm2
@@ -327,7 +329,7 @@ def two_steps(*, groups: int, lr: float, sigma: float = 1.0, encoding_norm2: flo
     content = lr * first * sigma**2 * (sigma * others**2 * INVERSE_SQRT_2PI - others * saturated)
     lost = float(leakage(np.array(gap), groups))
     fall = lr * c**2 / others * max(-alpha, 0.0) * (1 - lost) * lost * 2 * sigma * INVERSE_SQRT_2PI
-    return TwoSteps(alpha, gap, content, fall, lost)
+    return FirstTwoUpdates(alpha, gap, content, fall, lost)
 
 
 def steps_to_select(

@@ -31,6 +31,15 @@ class JointConditions(Shown):
         Under that decoder no token of a sequence scores higher than the selected one: attention that leaves it loses margin.
     label_margins : array of shape (n,) or None
         y_i v.x_i under the decoder of unit l_p norm; None if there is none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from whichtoken.theory.mirror_descent import joint_conditions
+    >>> tokens = np.array([[[1.0, 0.0], [0.0, 1.0]], [[-1.0, 0.0], [0.0, 1.0]]])  # two sequences of two tokens
+    >>> found = joint_conditions(tokens, tokens[:, 1], labels=[1, -1], selected=[0, 0])
+    >>> found.classifiable
+    True
     """
 
     separable: bool
