@@ -187,7 +187,7 @@ class LearningRate(Experiment[Point]):
             "Real model, mirrored batches": sampled.where(method="mirrored"),
             "Real model, plain batches": sampled.where(method="plain"),
         }
-        panels = {title: runs for title, runs in panels.items() if runs}
+        panels = {title: runs for title, runs in panels.items() if runs} or {"Exact map, W_11 frozen": rows}
         columns = 1 + (len(panels) > 1)
         grid = figure.subplots(-(-len(panels) // columns), columns, squeeze=False).ravel()
         for axes, (title, runs) in zip(grid, panels.items(), strict=False):
