@@ -74,7 +74,7 @@ def test_a_planted_module_leaves_a_trace_where_the_folder_is_trusted(planted, tm
 )
 def test_no_command_runs_a_file_of_the_working_folder(command, planted, tmp_path, arguments):
     if arguments[0] == "reproduce":
-        arguments = [*arguments, "--out", str(tmp_path / "out")]
+        arguments = [*arguments, "--out", str(tmp_path / "out"), "--quiet"]  # a slow machine says how far it is
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=MINUTES, check=False)
     assert traces(planted) == []
     assert not (planted / "machine-code").exists()
@@ -92,7 +92,10 @@ def test_python_m_forgets_the_working_folder_before_it_imports_anything(planted,
             (folder / path.name).write_text(TRAP.format(trace=str(folder / "trace-of-")))
     monkeypatch.chdir(folder)
     out = str(tmp_path / "out")
-    for arguments in (["-m", "whichtoken", "reproduce", "toy/mean", "--workers", "1", "--out", out], ["-mwhichtoken"]):
+    for arguments in (
+        ["-m", "whichtoken", "reproduce", "toy/mean", "--workers", "1", "--out", out, "--quiet"],
+        ["-mwhichtoken"],
+    ):
         done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
         assert (traces(folder), done.returncode, done.stderr) == ([], 0, "")
 

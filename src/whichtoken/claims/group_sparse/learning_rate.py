@@ -32,6 +32,7 @@ from whichtoken.claims._checks import (
     rows_where,
 )
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, exact, random_problem
+from whichtoken.extras import installed, lacks
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Predicted, Row, Rows
 
 RATES = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]  # of the diagram, lr times sigma
@@ -101,7 +102,6 @@ BOTH = AtMost(
 
 class LearningRate(Experiment[Point]):
     id = "group-sparse/learning-rate"
-    needs = "torch"
     spot = Point(method="all-blocks", groups=8, steps=10)
     presets = {
         "quick": (
@@ -122,6 +122,9 @@ class LearningRate(Experiment[Point]):
         ),
     }  # fmt: skip
     method_fields = frozenset({"rate", "steps", "method", "batch"})
+
+    def absent(self, point: Point) -> str:
+        return "" if point.method in ("map", "all-blocks") or installed("torch") else lacks("torch")
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         if point.method == "map":
