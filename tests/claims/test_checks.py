@@ -13,8 +13,11 @@ from whichtoken.claims._checks import (
     each_point,
     group_by,
     hits,
+    mean_of_runs,
     pairs,
+    pool_parts,
     rows_where,
+    share_of_runs,
     values_with_failures,
 )
 from whichtoken.lab import Exact, Predicted, Row, Rows
@@ -68,6 +71,34 @@ def test_a_pool_has_the_words_of_its_criterion_and_the_points_of_its_parts():
         stated.regime,
     )
     assert verdict.state == "undecided", "a point of which nothing finished is a part without a measurement"
+
+
+def test_parts_of_a_criterion_become_one_check_where_the_first_of_them_stands():
+    error, other = AtMost("error.{of}", 7.0, "the error of {of}"), AtLeast("other", 0.0, "something else")
+
+    @pool_parts
+    def judge(self, rows):
+        yield from error.each(rows, "dim method", "d{}", "d = {}, {}", "error", of="ours")
+        yield other(rows.values("error"), on=rows)
+        yield error.part("late", "late", rows.values("error"), on=rows, of="ours")
+        yield other.part("none", "no rows", [], on=Rows())
+
+    first, second = judge(None, ROWS)
+    assert (first.code, first.claim, second.code) == ("error.ours", "the error of ours", "other")
+    assert [part.code for part in first.parts] == [
+        "error.ours.d2",
+        "error.ours.d8",
+        "error.ours.d16",
+        "error.ours.late",
+    ]
+    assert first.parts[1].claim == "d = 8, ours"
+
+
+def test_a_sample_of_all_runs_says_that_it_counts_those_that_failed():
+    stated = AtMost("error", 7.0, "the error")
+    assert stated(mean_of_runs(ROWS, "error", failed=9.0), on=ROWS).counts_failed
+    assert stated(share_of_runs(ROWS, lambda row: True), on=ROWS).counts_failed
+    assert not stated(ROWS.values("error"), on=ROWS).counts_failed
 
 
 def test_a_prediction_allows_a_share_of_itself_and_its_own_error():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from whichtoken.claims._checks import pool_parts
 from whichtoken.claims.group_sparse import learning_rate, overlap, transfer
 from whichtoken.claims.group_sparse._training import stratified_sample
 from whichtoken.datasets import GroupSparse
@@ -34,7 +35,8 @@ def test_logistic_regression_would_fail_the_claims_about_transfer():
         mistakes = transfer._fewest_mistakes(X.reshape(len(X), -1), y)
         found.append((seed, transfer.Point(), {"mistakes": {"transferred": mistakes, "all-variables": mistakes}}))
     rows = rows_of(found)
-    states = {claim.code: claim.settle(0.99).state for claim in transfer._mistake_checks(rows, rows)}
+    judge = pool_parts(lambda _, rows: transfer._mistake_checks(rows, rows))
+    states = {check.code: check.settle(0.99).state for check in judge(None, rows)}
     assert states["transfer.rate"] != "agrees"
     assert states["transfer.regression"] != "disagrees"  # the same mistakes on both sides
     assert states["transfer.level"] == "disagrees"

@@ -1,43 +1,37 @@
 """How claims are judged: criteria that stand in a table at the top of a claim file, and selections of its runs.
 
 A criterion says what is stated, and which value would refute it. Called with what was measured it gives a check; `part` gives the
-check of one point, and `pool` makes one check of many parts:
+check of one point and `each` those of all points. `pool_parts` makes one check of the parts of a criterion:
 
-    SIGN = AtLeast("alignment.sign", 0.9, "share of runs in which the query turns towards the signal")
-    COSINE = Equals("alignment.cosine", None, "cosine of query and signal", kind="paper-statement")
+    SIGN = Above("alignment.sign", 0.9, "share of runs in which the query turns towards the signal")
+    COSINE = Equals("alignment.cosine", 1.0, "cosine of query and signal", tolerance=0.01, kind="paper-statement")
 
-    yield SIGN(Share(hits(rows, "turns")), on=rows)
-    yield COSINE.pool(
-        COSINE.part(f"d{point.dim}", f"d = {point.dim}", runs.values("cosine"), on=runs, value=1.0, tolerance=0.01)
-        for point, runs in each_point(rows)
-    )
+    @pool_parts
+    def judge(self, rows):
+        yield SIGN(share_of_runs(rows, "turns"), on=rows)
+        yield from COSINE.each(rows, "dim", "d{}", "d = {}", "cosine")
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field, replace
+from functools import partial, wraps
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from whichtoken.lab import Check, Mean, Predicted, Row, Rows, pooled
+from whichtoken.lab import Check, Every, Mean, Predicted, Resampled, Row, Rows, Share, Worst, pooled
 from whichtoken.lab.samples import Sample
 from whichtoken.lab.verdicts import Comparison, Kind, Regime, points_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes as Axes
-    from matplotlib.figure import Figure as Figure
-else:  # names for annotations: listing the claims does not load matplotlib
-    Axes = Figure = Any
 
 Array = NDArray[np.float64]
 Checks = Iterator[Check]  # what `judge` yields
 Predictions = Mapping[str, Predicted]  # what `predict` returns
 PointT = TypeVar("PointT")
 Quantity = str | Callable[[Row[Any]], float]
+Measure = str | Callable[[Rows[Any]], Sample | ArrayLike]  # name of a measured quantity, or a function of the runs
 
 
 @dataclass(frozen=True)
@@ -70,7 +64,6 @@ class Criterion:
         value: float | None = None,
         tolerance: float | None = None,
         theory_error: float | None = None,
-        counts_failed: bool = False,
         **fields: Any,
     ) -> Check:
         """The check of what was measured; plain values, one per repeat, are averaged.
@@ -79,7 +72,6 @@ class Criterion:
         ----------
         on : the rows that were measured; all rows of the claim if not given.
         value, tolerance, theory_error : replace those of the table.
-        counts_failed : whether `measured` counts the runs that failed.
         **fields : of the format strings.
         """
         sample: Any = measured if hasattr(measured, "interval") else Mean(measured)
@@ -95,15 +87,31 @@ class Criterion:
             kind=self.kind,
             regime=self.regime,
             points=None if on is None else points_of(on),
-            counts_failed=counts_failed,
+            counts_failed=getattr(sample, "counts_failed", False),
         )
 
-    def part(self, label: str, words: str, measured: Sample | ArrayLike, /, **options: Any) -> Check:
+    def part(self, label: str, words: str, measured: Sample | ArrayLike, /, **options: Any) -> Part:
         """The check of one point of a pool; its code ends in the label, and its words say which point it is."""
-        return Criterion(
-            self.comparison, f"{self.code}.{label}", self.value, words, self.tolerance, self.material, self.theory_error,
-            self.kind, self.regime,
-        )(measured, **options)  # fmt: skip
+        check = replace(self, code=f"{self.code}.{label}", words=words)(measured, **options)
+        return Part(**vars(check), criterion=self, fields=options)
+
+    def each(
+        self, rows: Rows[Any], by: str, label: str, words: str, measure: Measure, *, predicted: str = "",
+        relative: float = 0.0, absolute: float = 0.0, **options: Any,
+    ) -> Iterator[Part]:  # fmt: skip
+        """A part for each group of runs that share a field of the point, or several, separated by blanks.
+
+        Parameters
+        ----------
+        label, words : format strings of the values of the fields.
+        predicted, relative, absolute : the prediction that is the criterion's value, see `as_predicted`.
+        """
+        names = by.split()
+        for values, runs in group_by(rows, *names):
+            levels = (values,) if len(names) == 1 else values
+            measured = runs.values(measure) if isinstance(measure, str) else measure(runs)
+            expected = as_predicted(runs, predicted, relative=relative, absolute=absolute) if predicted else {}
+            yield self.part(label.format(*levels), words.format(*levels), measured, on=runs, **expected, **options)
 
     def pool(self, parts: Iterable[Check], **fields: Any) -> Check:
         """One check of many parts: it agrees if every part does."""
@@ -114,13 +122,39 @@ class Criterion:
 AtLeast = partial(Criterion, "at least")
 AtMost = partial(Criterion, "at most")
 Equals = partial(Criterion, "equal")
+# bounds that we chose
+Above = partial(Criterion, "at least", kind="our-threshold")
+Below = partial(Criterion, "at most", kind="our-threshold")
 
 
-def pool_if_any(criterion: Criterion, parts: Iterable[Check], **fields: Any) -> Checks:
-    """The parts as one check; nothing without parts, as where a run has none of the points."""
-    found = tuple(parts)
-    if found:
-        yield criterion.pool(found, **fields)
+@dataclass(frozen=True)
+class Part(Check):
+    """The check of one point, with the criterion of its pool and the fields of its format strings."""
+
+    criterion: Criterion = field(kw_only=True)
+    fields: Mapping[str, Any] = field(kw_only=True)
+
+
+Judge = Callable[[Any, Rows[Any]], Iterator[Check]]
+
+
+def pool_parts(judge: Judge) -> Judge:
+    """Let `judge` yield parts: those of one criterion become one check, where the first of them stands.
+
+    Checks on no rows are left out, as in a run that has none of their points.
+    """
+
+    @wraps(judge)
+    def pooled_checks(self: Any, rows: Rows[Any]) -> Iterator[Check]:
+        found: dict[str, list[Check]] = {}
+        for check in judge(self, rows):
+            if check.points is None or check.points:
+                code = check.criterion.code.format(**check.fields) if isinstance(check, Part) else check.code
+                found.setdefault(code, []).append(check)
+        for first, *others in found.values():
+            yield first.criterion.pool([first, *others], **first.fields) if isinstance(first, Part) else first
+
+    return pooled_checks
 
 
 def as_predicted(runs: Rows[Any], name: str, *, relative: float = 0.0, absolute: float = 0.0) -> dict[str, Any]:
@@ -177,3 +211,39 @@ def hits(rows: Rows[Any], holds: str | Callable[[Row[Any]], bool]) -> list[bool]
     """Whether something holds for each run; it does not for a run that failed."""
     of = (lambda row: row.measured[holds]) if isinstance(holds, str) else holds
     return [bool(of(row)) for row in rows] + [False] * len(rows.failed)
+
+
+SampleT = TypeVar("SampleT", Mean, Resampled, Share, Every, Worst)
+
+
+def count_failed(sample: SampleT) -> SampleT:
+    """The sample, marked as one that counts the runs that failed."""
+    sample.counts_failed = True
+    return sample
+
+
+def mean_of_runs(rows: Rows[Any], quantity: Quantity, failed: float = 0.0) -> Mean:
+    """The mean of a quantity over repeats, with its worst possible value for each run that failed."""
+    return count_failed(Mean(values_with_failures(rows, quantity, failed)))
+
+
+def resampled_runs(
+    rows: Rows[Any], quantity: Quantity, failed: float = 0.0, statistic: Callable[..., Any] = np.median
+) -> Resampled:
+    """The median, or another statistic, of a quantity over repeats, with its worst value for each run that failed."""
+    return count_failed(Resampled(values_with_failures(rows, quantity, failed), statistic))
+
+
+def worst_of_runs(rows: Rows[Any], quantity: Callable[[Row[Any]], float], failed: float) -> Worst:
+    """The smallest value of any run, for claims about every run; a run that failed has the given one."""
+    return count_failed(Worst(min([*map(quantity, rows), *[failed] * len(rows.failed)], default=failed)))
+
+
+def share_of_runs(rows: Rows[Any], holds: str | Callable[[Row[Any]], bool]) -> Share:
+    """The share of runs for which something holds; it does not for a run that failed."""
+    return count_failed(Share(hits(rows, holds)))
+
+
+def in_every_run(rows: Rows[Any], holds: str | Callable[[Row[Any]], bool]) -> Every:
+    """The same for what is claimed of every run."""
+    return count_failed(Every(hits(rows, holds)))

@@ -52,6 +52,7 @@ class _NormalSample:
     """A sample whose error is approximately normal."""
 
     undetected_rate = 0.0
+    counts_failed = False  # whether runs that failed are among its values
 
     def error_quantile(self, level: float) -> float:
         normal = NormalDist()

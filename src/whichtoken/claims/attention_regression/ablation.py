@@ -9,17 +9,28 @@ Source  Goel, Soltanolkotabi, Bartlett (arXiv 2603.01514), abstract: preconditio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, Figure, group_by, pairs, rows_where
+from whichtoken.claims._checks import (
+    Above,
+    Array,
+    AtLeast,
+    Below,
+    Checks,
+    Equals,
+    group_by,
+    pairs,
+    pool_parts,
+    rows_where,
+)
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.attention_regression._training import GRIDS, TrainingSet, sample_problem
 from whichtoken.display.figures import legend
-from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Row, Rows, Share, log_slope
+from whichtoken.lab import Experiment, Grid, Measured, Resampled, Rows, Share, log_slope
 from whichtoken.theory.attention_regression import imbalance
 
 Variant = Literal[
@@ -28,7 +39,7 @@ Variant = Literal[
 ]  # fmt: skip
 Start = Literal["spectral", "random", "saddle", "flipped"]
 # settings without a part, and what that is called
-VARIANTS: Mapping[Variant, tuple[Mapping[str, Any], str]] = {
+VARIANTS: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "full": ({}, "full method"),
     "no-gram": ({"preconditioner": "covariance"}, "without Gram matrices"),
     "no-gram-no-penalty": ({"preconditioner": "covariance", "balance": "none"}, "without Gram matrices and penalty"),
@@ -40,7 +51,7 @@ VARIANTS: Mapping[Variant, tuple[Mapping[str, Any], str]] = {
     "no-centering": ({"center": False}, "without centering"),
     "no-preconditioner": ({}, "plain gradient descent, best of its step sizes"),
 }
-PARTS: tuple[Variant, ...] = tuple(variant for variant in VARIANTS if variant != "no-preconditioner")
+PARTS = tuple(variant for variant in VARIANTS if variant != "no-preconditioner")
 
 STARTS: Mapping[Start, str] = {
     "spectral": "spectral start", "random": "random start", "saddle": "start at a saddle", "flipped": "start with wrong signs",
@@ -48,6 +59,7 @@ STARTS: Mapping[Start, str] = {
 UNPENALIZED: Variant = "no-gram-no-penalty"
 SUCCESS = 2.0  # times the predicted floor
 CHECKPOINTS = (3, 12, 40)
+CONDITION = "condition numbers {:g}"
 REACHED = "share of runs at the floor after 40 steps"
 
 # what the abstract says; that it speaks of these starts and of 40 steps is our reading
@@ -65,25 +77,18 @@ DISTANCE = Equals(
 PENALTY = Equals(
     "ablation.penalty", 1.0, "the penalty changes the excess after 40 steps by less than 5 %", tolerance=0.05
 )
-WORSE = AtLeast(
-    "ablation.{variant}",
-    1.2,
-    "{words}: median excess after 3 steps, in multiples of the full method's",
-    kind="our-threshold",
-)
-HARMLESS = AtMost(
+WORSE = Above("ablation.{variant}", 1.2, "{words}: median excess after 3 steps, in multiples of the full method's")
+HARMLESS = Below(
     "ablation.harmless", 1.1, "without balance or backtracking: median excess after 40 steps, in multiples of the full method's",
-    kind="our-threshold",
 )  # fmt: skip
-DIVERGES = AtLeast(
-    "ablation.diverges", 0.1, "share of runs that diverge or end above two floors without damping and backtracking",
-    kind="our-threshold",
-)  # fmt: skip
-FULL = AtLeast("ablation.full", 0.8, f"full method from its spectral start: {REACHED}", kind="our-threshold")
-START = AtLeast("ablation.start", 0.8, f"full method from other starts: {REACHED}", kind="our-threshold")
-UNSCALED = AtLeast(
+DIVERGES = Above(
+    "ablation.diverges", 0.1, "share of runs that diverge or end above two floors without damping and backtracking"
+)
+FULL = Above("ablation.full", 0.8, f"full method from its spectral start: {REACHED}")
+START = Above("ablation.start", 0.8, f"full method from other starts: {REACHED}")
+UNSCALED = Above(
     "ablation.size.no-renormalization", 10.0,
-    "target and noise 16 times larger, no renormalization: excess after 40 steps, in floors", kind="our-threshold",
+    "target and noise 16 times larger, no renormalization: excess after 40 steps, in floors",
 )  # fmt: skip
 
 
@@ -157,15 +162,19 @@ class Ablation(Experiment[Point]):
             "start_distance": _distance_to_minimizers(P, Q, problem.target @ data.whitening.root),
         }
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         default = rows.where(size=1.0, start_samples=Point.start_samples)
-        yield from _escape_checks(default)
-        yield from _penalty_checks(default)
+        yield from _escape_parts(default)
+        for criterion, starts in ((PENALTY, ("spectral", "saddle")), (REGULARIZER, ("saddle",))):
+            for start in starts:
+                for k, ratio, runs in _ratios(default.where(start=start), UNPENALIZED, "no-gram", -1):
+                    words = f"{start} start, {CONDITION.format(k)}"
+                    yield criterion.part(f"{start}.k{k:g}", words, ratio, on=runs)
         yield from _part_checks(default.where(start="spectral"))
         yield from _start_checks(rows.where(variant="full", size=1.0))
         large = rows.where(start="spectral", variant="no-renormalization", size=16.0)
-        if large or large.failed:
-            yield UNSCALED([row.measured["floors"][2] for row in large], on=large)
+        yield UNSCALED([row.measured["floors"][2] for row in large], on=large)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
@@ -212,10 +221,6 @@ def _distance_to_minimizers(P: Any, Q: Any, target: Any) -> float:
     return float(np.linalg.norm(pair - best @ left @ right) / np.linalg.norm(best))
 
 
-def _excess_at(place: int, row: Row[Point]) -> float:
-    return float(row.measured["excess"][place])
-
-
 def _plain_descent(data: TrainingSet, objective: Any, P: Any, Q: Any) -> list[Any]:
     """Gradient descent on the raw factors at the checkpoints, with the step size that ends lowest.
 
@@ -232,98 +237,57 @@ def _plain_descent(data: TrainingSet, objective: Any, P: Any, Q: Any) -> list[An
     return [Evaluation(*data.whitening.to_whitened(found.P, found.Q), found.loss) for found in after]
 
 
-def _escape_checks(rows: Rows[Point]) -> Checks:
+def _escape_parts(rows: Rows[Point]) -> Checks:
     """Whether a preconditioner helps to leave a saddle and random starts; where all arrive, nothing can be gained."""
-    parts: list[Check] = []
+    kinds: Any = {"variant": "no-gram"}, {"variant": "no-preconditioner"}
     for start in ("saddle", "random"):
-        runs = rows_where(rows, lambda p, s=start: p.start == s and p.variant in ("no-gram", "no-preconditioner"))  # type: ignore[misc]
-        gains = [
-            np.subtract(*pairs(some, "success", {"variant": "no-gram"}, {"variant": "no-preconditioner"}))
-            for _, some in group_by(runs, "condition")
-        ]
+        runs = rows_where(rows.where(start=start), lambda point: point.variant in ("no-gram", "no-preconditioner"))
         if runs.where(variant="no-preconditioner"):
+            gains = [np.subtract(*pairs(some, "success", *kinds)) for _, some in group_by(runs, "condition")]
             each = [gain for gain in gains if len(gain)]
             shortest = min(map(len, each), default=0)
             gain = np.mean([gain[:shortest] for gain in each], axis=0)  # of each repeat, over the condition numbers
-            parts.append(ESCAPE.part(start, f"{start} start, mean over condition numbers", gain, on=runs))
-    if parts:
-        yield ESCAPE.pool(parts)
+            yield ESCAPE.part(start, f"{start} start, mean over condition numbers", gain, on=runs)
 
 
-def _penalty_checks(rows: Rows[Point]) -> Checks:
-    """What the penalty on the imbalance does where the covariance alone preconditions."""
-    ratios: dict[str, tuple[str, Any, Rows[Point]]] = {}
-    for start in ("spectral", "saddle"):
-        for k in rows.where(start=start, variant=UNPENALIZED).levels("condition"):
-            runs = rows_where(
-                rows.where(start=start, condition=k), lambda point: point.variant in ("no-gram", UNPENALIZED)
-            )
-            without, penalized = pairs(runs, partial(_excess_at, -1), {"variant": UNPENALIZED}, {"variant": "no-gram"})
-            ratios[f"{start}.k{k:g}"] = f"{start} start, condition numbers {k:g}", without / penalized, runs
-    if ratios:
-        yield PENALTY.pool(PENALTY.part(label, words, ratio, on=on) for label, (words, ratio, on) in ratios.items())
-    saddles = {label: found for label, found in ratios.items() if label.startswith("saddle")}
-    if saddles:
-        yield REGULARIZER.pool(
-            REGULARIZER.part(label, words, ratio, on=on) for label, (words, ratio, on) in saddles.items()
-        )
+def _ratios(rows: Rows[Point], variant: str, other: str, place: int) -> Iterator[tuple[float, Array, Rows[Point]]]:
+    """Excess at a checkpoint over that of another variant, and the runs of both, by condition number."""
+    for k in rows.where(variant=variant).levels("condition"):
+        runs = rows_where(rows.where(condition=k), lambda point: point.variant in (variant, other))
+        excess = pairs(runs, lambda row: row.measured["excess"][place], {"variant": variant}, {"variant": other})
+        yield k, np.divide(*excess), runs
 
 
 def _part_checks(rows: Rows[Point]) -> Checks:
-    def ratios(variant: Variant, place: int) -> dict[float, tuple[Resampled, Rows[Point]]]:
-        """Median excess over that of the full method, by condition number."""
-        found = {}
-        for k in rows.where(variant=variant).levels("condition"):
-            runs = rows_where(rows.where(condition=k), lambda point: point.variant in ("full", variant))
-            other, full = pairs(runs, partial(_excess_at, place), {"variant": variant}, {"variant": "full"})
-            found[k] = Resampled(other / full, np.median), runs
-        return found
-
-    for variant in ("no-gram", "no-damping", "no-renormalization", "no-centering"):
-        fields: dict[str, str] = {"variant": variant, "words": VARIANTS[variant][1]}
-        parts = [
-            WORSE.part(f"k{k:g}", f"{fields['words']}, condition numbers {k:g}", ratio, on=on, **fields)
-            for k, (ratio, on) in ratios(variant, 0).items()
-        ]
-        if parts:
-            yield WORSE.pool(parts, **fields)
-    harmless = [
-        HARMLESS.part(f"{variant}.k{k:g}", f"{VARIANTS[variant][1]}, condition numbers {k:g}", ratio, on=on)
-        for variant in ("no-balance", "no-backtracking")
-        for k, (ratio, on) in ratios(variant, 2).items()
-    ]
-    if harmless:
-        yield HARMLESS.pool(harmless)
-    wild = [
-        DIVERGES.part(f"k{k:g}", f"condition numbers {k:g}", Share(~runs.values("success").astype(bool)), on=runs)
-        for k, runs in group_by(rows.where(variant="no-damping-no-backtracking"), "condition")
-    ]
-    if wild:
-        yield DIVERGES.pool(wild)
+    for variant, criterion, place in (
+        ("no-gram", WORSE, 0), ("no-damping", WORSE, 0), ("no-renormalization", WORSE, 0), ("no-centering", WORSE, 0),
+        ("no-balance", HARMLESS, 2), ("no-backtracking", HARMLESS, 2),
+    ):  # fmt: skip
+        words = VARIANTS[variant][1]
+        for k, ratio, runs in _ratios(rows, variant, "full", place):
+            label = f"k{k:g}" if criterion is WORSE else f"{variant}.k{k:g}"
+            where, median = f"{words}, condition numbers {k:g}", Resampled(ratio, np.median)
+            yield criterion.part(label, where, median, on=runs, variant=variant, words=words)
+    wild = rows.where(variant="no-damping-no-backtracking")
+    yield from DIVERGES.each(
+        wild, "condition", "k{:g}", CONDITION, lambda runs: Share(~runs.values("success").astype(bool))
+    )
 
 
 def _start_checks(rows: Rows[Point]) -> Checks:
-    default = rows.where(start_samples=Point.start_samples)
-    others = [
-        START.part(start, STARTS[start], Share(runs.values("success")), on=runs)
-        for start in get_args(Start)[1:]
-        if (runs := default.where(start=start))
-    ]
-    if others:
-        yield START.pool(others)
-    spectral = rows.where(start="spectral")
-    full = [
-        FULL.part(f"k{k:g}", f"condition numbers {k:g}", Share(runs.values("success")), on=runs)
-        for k, runs in group_by(spectral.where(start_samples=Point.start_samples), "condition")
-    ]
+    default, spectral = rows.where(start_samples=Point.start_samples), rows.where(start="spectral")
+    for start in get_args(Start)[1:]:
+        if runs := default.where(start=start):
+            yield START.part(start, STARTS[start], Share(runs.values("success")), on=runs)
+    yield from FULL.each(default.where(start="spectral"), "condition", "k{:g}", CONDITION, _share_at_floor)
     few = spectral.where(condition=10.0)
-    full += [
-        FULL.part(f"n{n}", f"start from {n} pairs, condition numbers 10", Share(runs.values("success")), on=runs)
-        for n in (12, 384)
-        if (runs := few.where(start_samples=n))
-    ]
-    if full:
-        yield FULL.pool(full)
+    for n in (12, 384):
+        if runs := few.where(start_samples=n):
+            yield FULL.part(f"n{n}", f"start from {n} pairs, condition numbers 10", _share_at_floor(runs), on=runs)
     many = rows_where(few, lambda point: point.start_samples >= 48)
     if len(many.levels("start_samples")) > 1:
         yield DISTANCE(log_slope(many, "start_samples", "start_distance"), on=many)
+
+
+def _share_at_floor(runs: Rows[Point]) -> Share:
+    return Share(runs.values("success"))

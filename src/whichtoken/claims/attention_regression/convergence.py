@@ -16,10 +16,11 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, AtLeast, AtMost, Axes, Checks, Equals, Figure, group_by, rows_where
+from whichtoken.claims._checks import Above, Array, AtMost, Below, Checks, Equals, group_by, pool_parts, rows_where
+from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims.attention_regression._training import GRIDS, WORDS, run_population, run_rate, run_tokens
 from whichtoken.display.figures import legend
-from whichtoken.lab import Experiment, Grid, Mean, Measured, Resampled, Row, Rows, log_slope
+from whichtoken.lab import Experiment, Grid, Measured, Resampled, Row, Rows, log_slope
 from whichtoken.theory.attention_regression import gram_rate
 
 ADAMS = ("adam", "adam-raw")
@@ -49,27 +50,21 @@ DAMPED = Equals(
     "tokens: the same factor over the one that damping leaves, to first order and down to the floor", tolerance=0.1,
 )  # fmt: skip
 # what is worth the name
-ITERATIONS = AtMost("convergence.{method}.iterations", None,
-                    "limit, step {step:g}: iterations to 1e-6 in every direction, worst of all condition numbers",
-                    kind="our-threshold")  # fmt: skip
-ENDS = AtLeast(
+ITERATIONS = Below("convergence.{method}.iterations", None,
+                    "limit, step {step:g}: iterations to 1e-6 in every direction, worst of all condition numbers")  # fmt: skip
+ENDS = Above(
     "convergence.tokens.ends", 0.8,
-    "tokens: excess at the end over that five steps before; a geometric rate would go on to 0.001", kind="our-threshold",
+    "tokens: excess at the end over that five steps before; a geometric rate would go on to 0.001",
 )  # fmt: skip
-ADAM = AtMost(
-    "convergence.adam",
-    0.25,
-    "gradients to the common floor over those of the better tuned Adam, median",
-    kind="our-threshold",
+ADAM = Below("convergence.adam", 0.25, "gradients to the common floor over those of the better tuned Adam, median")
+RIVAL = Below(
+    "convergence.rival", 1.0, "gradients to the common floor over those of another first-order method, median"
 )
-RIVAL = AtMost("convergence.rival", 1.0, "gradients to the common floor over those of another first-order method, median",
-               kind="our-threshold")  # fmt: skip
-SECOND_ORDER = AtMost(
+SECOND_ORDER = Below(
     "convergence.second-order", 1.0, "gradients to the common floor over those of a method with second derivatives, median",
-    kind="our-threshold",
 )  # fmt: skip
 RIVALS = {RIVAL: ("gradient", "gradient-raw", "muon", "lbfgs"), SECOND_ORDER: ("alternating", "gauss-newton")}
-LOWEST = AtMost("convergence.floor", 1.1, "excess at the end over that of another method", kind="our-threshold")
+LOWEST = Below("convergence.floor", 1.1, "excess at the end over that of another method")
 
 
 @dataclass(frozen=True)
@@ -167,16 +162,14 @@ class Convergence(Experiment[Point]):
             return run_rate(point, rng)
         return run_population(point, rng) if point.setting == "population" else run_tokens(point, rng)
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
-        rate = rows.where(setting="rate")
-        if rate or rate.failed:
-            yield from _rate_checks(rate)
-        population = rows.where(setting="population")
+        rate, population = rows.where(setting="rate"), rows.where(setting="population")
+        yield from _rate_checks(rate)
         yield from _population_checks(population.where(outputs=Point.outputs))
         narrow = rows_where(population, lambda point: point.outputs > 0)
-        if narrow or narrow.failed:
-            theory = gram_rate([1.0], 0.25, dim=2)  # any more features than singular values
-            yield NARROW(narrow.seed_means(_factor), value=theory, tolerance=0.02 * theory, on=narrow)
+        theory = gram_rate([1.0], 0.25, dim=2)  # any more features than singular values
+        yield NARROW(narrow.seed_means(_factor), value=theory, tolerance=0.02 * theory, on=narrow)
         yield from _comparison_checks(rows.where(setting="tokens", start="same"))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
@@ -188,16 +181,13 @@ class Convergence(Experiment[Point]):
 def _population_checks(rows: Rows[Point]) -> Checks:
     for method, bound in (("gram-quarter", 20), ("gram", 5)):
         runs = rows.where(method=method)
-        if runs or runs.failed:
-            worst = runs.per_seed(lambda repeat: max(map(_arrival, repeat)))
-            yield ITERATIONS(worst, value=bound, on=runs, method=method, step=GRIDS[method][0])
+        worst = runs.per_seed(lambda repeat: max(map(_arrival, repeat)))
+        yield ITERATIONS(worst, value=bound, on=runs, method=method, step=GRIDS[method][0])
     quarter = rows.where(method="gram-quarter")
-    if quarter or quarter.failed:
-        yield FACTOR(quarter.seed_means(_factor), on=quarter)
+    yield FACTOR(quarter.seed_means(_factor), on=quarter)
     conditioned = rows_where(rows.where(method="covariance", covariance=1.0), lambda point: point.target > 1)
-    if conditioned or conditioned.failed:
-        arrived = Rows(replace(row, measured={"iterations": _arrival(row)}) for row in conditioned)
-        yield GROWTH(log_slope(arrived, "target", "iterations"), on=conditioned)
+    arrived = Rows(replace(row, measured={"iterations": _arrival(row)}) for row in conditioned)
+    yield GROWTH(log_slope(arrived, "target", "iterations"), on=conditioned)
 
 
 def _factor(row: Row[Point]) -> float:
@@ -215,55 +205,36 @@ def _arrival(row: Row[Point]) -> float:
 def _rate_checks(rows: Rows[Point]) -> Checks:
     """The geometric rate on the tokens themselves: what of it is left, and where it ends."""
 
-    def factors(runs: Rows[Point], name: str) -> Array:
+    def factors(runs: Rows[Point], name: str = "excess") -> Array:
         """Factor per step over the first steps."""
         paths = [row.measured[name] for row in runs]
         return np.array([(path[RATE_STEPS] / path[0]) ** (1 / RATE_STEPS) for path in paths])
 
-    def last_steps(runs: Rows[Point]) -> list[float]:
-        return [row.measured["excess"][-1] / row.measured["excess"][-6] for row in runs]
-
-    limit = gram_rate([1.0], 0.25)
-    cases = [(f"k{k:g}", f"condition number {k:g}", runs) for k, runs in group_by(rows, "target")]
-    yield RATE.pool(RATE.part(label, words, factors(runs, "excess"), on=runs) for label, words, runs in cases)
-    yield LIKE_LIMIT.pool(
-        LIKE_LIMIT.part(label, words, factors(runs, "excess"), value=limit, tolerance=0.1 * limit, on=runs)
-        for label, words, runs in cases
+    limit, where = gram_rate([1.0], 0.25), ("target", "k{:g}", "condition number {:g}")
+    yield from RATE.each(rows, *where, factors)
+    yield from LIKE_LIMIT.each(rows, *where, factors, value=limit, tolerance=0.1 * limit)
+    yield from DAMPED.each(rows, *where, lambda runs: factors(runs) / factors(runs, "predicted"))
+    yield from ENDS.each(
+        rows, *where, lambda runs: [row.measured["excess"][-1] / row.measured["excess"][-6] for row in runs]
     )
-    yield DAMPED.pool(
-        DAMPED.part(label, words, factors(runs, "excess") / factors(runs, "predicted"), on=runs)
-        for label, words, runs in cases
-    )
-    yield ENDS.pool(ENDS.part(label, words, last_steps(runs), on=runs) for label, words, runs in cases)
 
 
 def _comparison_checks(rows: Rows[Point]) -> Checks:
     """Ours beside other methods from the same start, each at its best step size."""
-    tuned = sorted({row.point.target for row in rows if row.point.method in ADAMS})
-    adam = []
-    for k in tuned:
+    for k in sorted({row.point.target for row in rows if row.point.method in ADAMS}):
         runs = _of_methods(rows.where(target=k), "gram", *ADAMS)
         ratio = Resampled(runs.per_seed(partial(_ratio, rivals=ADAMS)), np.median)
-        adam.append(ADAM.part(f"k{k:g}", f"condition numbers {k:g}", ratio, on=runs))
-    if adam:
-        yield ADAM.pool(adam)
+        yield ADAM.part(f"k{k:g}", f"condition numbers {k:g}", ratio, on=runs)
     for criterion, methods in RIVALS.items():
-        parts = []
         for method in methods:
-            runs = _of_methods(rows, "gram", method, *ADAMS)
             if rows.where(method=method):
+                runs = _of_methods(rows, "gram", method, *ADAMS)
                 ratios = _per_problem(runs, partial(_ratio, rivals=(method,)))
-                parts.append(criterion.part(method, WORDS[method], Resampled(ratios, np.median), on=runs))
-        if parts:
-            yield criterion.pool(parts)
-    lowest = [
-        LOWEST.part(method, WORDS[method], Mean(_per_problem(runs, partial(_floor_ratio, rival=method))), on=runs)
-        for method in ("last-layer", "lbfgs", "adam")
-        if rows.where(method=method)
-        for runs in [_of_methods(rows, "gram", method)]
-    ]
-    if lowest:
-        yield LOWEST.pool(lowest)
+                yield criterion.part(method, WORDS[method], Resampled(ratios, np.median), on=runs)
+    for method in ("last-layer", "lbfgs", "adam"):
+        if rows.where(method=method):
+            runs = _of_methods(rows, "gram", method)
+            yield LOWEST.part(method, WORDS[method], _per_problem(runs, partial(_floor_ratio, rival=method)), on=runs)
 
 
 def _of_methods(rows: Rows[Point], *methods: str) -> Rows[Point]:

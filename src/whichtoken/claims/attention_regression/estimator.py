@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, Equals, Figure, rows_where
+from whichtoken.claims._checks import Checks, Equals, pool_parts, rows_where
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.attention_regression._training import exponents, sample_problem
 from whichtoken.display.figures import level_ticks, points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Rows
@@ -64,17 +65,13 @@ class RegressorFloor(Experiment[Point]):
             measured[f"{kind}_share"] = measured[kind] / (2 * floor)
         return measured
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
-        if not rows and not rows.failed:
-            return
         longest = rows_where(rows, lambda point: point.tokens >= MANY)
-        if len(rows.levels("tokens")) > 1:
-            yield SLOPE.pool(
-                SLOPE.part(kind, words, exponents(rows, kind), on=rows) for kind, words in CONTEXTS.items()
-            )
-        yield FLOOR.pool(
-            FLOOR.part(kind, words, longest.seed_means(f"{kind}_share"), on=longest) for kind, words in CONTEXTS.items()
-        )
+        for kind, words in CONTEXTS.items():
+            if len(rows.levels("tokens")) > 1:
+                yield SLOPE.part(kind, words, exponents(rows, kind), on=rows)
+            yield FLOOR.part(kind, words, longest.seed_means(f"{kind}_share"), on=longest)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

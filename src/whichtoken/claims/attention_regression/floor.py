@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, Figure, group_by, rows_where
+from whichtoken.claims._checks import Above, AtLeast, Below, Checks, Equals, group_by, pool_parts, rows_where
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.attention_regression._training import TrainingSet, exponents, sample_problem
 from whichtoken.display.figures import level_ticks, points_with_errors
-from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Resampled, Rows
 
 MANY = 800  # tokens from which on the constant is read off
 KINDS: Mapping[str, str] = {
@@ -47,18 +47,10 @@ OUTPUTS = Equals(
     tolerance=0.2,
 )
 OUTPUTS_RAW = Equals("floor.outputs-raw", 1.0, "excess as it is over its prediction", tolerance=0.2)
-BELOW_START = AtMost(
-    "floor.below-start",
-    0.9,
-    "fewer outputs than features: median excess over that of the spectral start",
-    kind="our-threshold",
+BELOW_START = Below(
+    "floor.below-start", 0.9, "fewer outputs than features: median excess over that of the spectral start"
 )
-SQUARE = AtLeast(
-    "floor.square",
-    0.8,
-    "as many outputs as features: median excess over that of the spectral start",
-    kind="our-threshold",
-)
+SQUARE = Above("floor.square", 0.8, "as many outputs as features: median excess over that of the spectral start")
 
 
 @dataclass(frozen=True)
@@ -113,20 +105,26 @@ class Floor(Experiment[Point]):
         measured["evened_share"] = evened * measured["stored_share"] / measured["stored"]
         return measured | {"start": data.stored(*start)}
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         wide = rows_where(rows, lambda point: not _is_narrow(point))
         longest = rows_where(wide, lambda point: point.tokens >= MANY)
         for kind, context in KINDS.items():
             if len(slopes := exponents(wide, kind)):
                 yield SLOPE(slopes, on=wide, kind=kind, context=context)
-        if longest or longest.failed:
-            yield CONSTANT.pool(
-                CONSTANT.part(kind, context, longest.seed_means(f"{kind}_share"), on=longest)
-                for kind, context in KINDS.items()
-            )
-            ratios = wide.seed_means(lambda row: row.measured["stored"] / row.measured["least_squares"])
-            yield LEAST_SQUARES(ratios, on=wide)
-        yield from _narrow_checks(rows_where(rows, _is_narrow))
+        for kind, context in KINDS.items():
+            yield CONSTANT.part(kind, context, longest.seed_means(f"{kind}_share"), on=longest)
+        yield LEAST_SQUARES(
+            wide.seed_means(lambda row: row.measured["stored"] / row.measured["least_squares"]), on=wide
+        )
+        groups = list(group_by(rows_where(rows, _is_narrow), "outputs", "noise"))
+        # fewer outputs before as many as features
+        for (count, noise), runs in sorted(groups, key=lambda group: group[0][0] == Point.dim):
+            gained = Resampled(runs.values("stored") / runs.values("start"), np.median)
+            yield (SQUARE if count == Point.dim else BELOW_START).part(*_narrow_words(count, noise), gained, on=runs)
+        for (count, noise), runs in groups:
+            yield OUTPUTS.part(*_narrow_words(count, noise), runs.values("evened_share"), on=runs)
+            yield OUTPUTS_RAW.part(*_narrow_words(count, noise), runs.values("stored_share"), on=runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         rows = Rows(row for row in rows if not _is_narrow(row.point))
@@ -143,21 +141,5 @@ def _is_narrow(point: Point) -> bool:
     return point.iterations > Point.iterations
 
 
-def _narrow_checks(rows: Rows[Point]) -> Checks:
-    below, square, outputs, raw = [], [], [], []
-    for (count, noise), runs in group_by(rows, "outputs", "noise"):
-        label, words = f"k{count}.noise{noise:g}", f"{count} of {Point.dim} outputs, noise {noise:g}"
-        gained = Resampled(runs.values("stored") / runs.values("start"), np.median)
-        if count == Point.dim:
-            square.append(SQUARE.part(label, words, gained, on=runs))
-        else:
-            below.append(BELOW_START.part(label, words, gained, on=runs))
-        outputs.append(OUTPUTS.part(label, words, runs.values("evened_share"), on=runs))
-        raw.append(OUTPUTS_RAW.part(label, words, runs.values("stored_share"), on=runs))
-    parts: list[tuple[Any, list[Check]]] = [
-        (BELOW_START, below),
-        (SQUARE, square),
-        (OUTPUTS, outputs),
-        (OUTPUTS_RAW, raw),
-    ]
-    yield from (criterion.pool(found) for criterion, found in parts if found)
+def _narrow_words(count: int, noise: float) -> tuple[str, str]:
+    return f"k{count}.noise{noise:g}", f"{count} of {Point.dim} outputs, noise {noise:g}"

@@ -14,7 +14,8 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, AtLeast, Checks, Equals, Figure, Predictions, as_predicted, group_by, pairs
+from whichtoken.claims._checks import Above, Array, Checks, Equals, Predictions, group_by, pairs, pool_parts
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.attention_regression._training import distance_to_limit
 from whichtoken.display.figures import legend
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
@@ -23,10 +24,9 @@ from whichtoken.theory.attention_regression import balanced_factors, finite_cont
 QUERIES = 100  # per context
 ERROR = Equals("gauge.error", None, "n times the error of the layer, for factors of every kind")
 FLOOR = Equals("gauge.floor", None, "n times the error of balanced factors, against the nuclear-norm floor")
-SYMMETRIC = AtLeast(
-    "gauge.symmetric", 1.05, "queries from the context: error of a symmetric Q over that of the balanced start",
-    kind="our-threshold",
-)  # fmt: skip
+SYMMETRIC = Above(
+    "gauge.symmetric", 1.05, "queries from the context: error of a symmetric Q over that of the balanced start"
+)
 
 
 @dataclass(frozen=True)
@@ -78,20 +78,18 @@ class Gauge(Experiment[Point]):
             "floor": Predicted(gauge_floor(_target(point))),
         }
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
-        errors, floors, symmetric = [], [], []
-        for (k, gauge), runs in group_by(rows.where(own=False), "condition", "gauge"):
-            words, measured = f"{gauge} factors, condition number {k:g}", runs.values("scaled_error")
-            predicted = as_predicted(runs, "scaled_error", relative=0.05)
-            errors.append(ERROR.part(f"{gauge}.k{k:g}", words, measured, on=runs, **predicted))
-            if gauge == "balanced":
-                floor = as_predicted(runs, "floor", relative=0.05)
-                floors.append(FLOOR.part(f"k{k:g}", f"condition number {k:g}", measured, on=runs, **floor))
-        for k, runs in group_by(rows.where(own=True), "condition"):
-            ratio = np.divide(*pairs(runs, "scaled_error", {"gauge": "symmetric"}, {"gauge": "balanced"}))
-            symmetric.append(SYMMETRIC.part(f"k{k:g}", f"condition number {k:g}", ratio, on=runs))
-        parts = ((ERROR, errors), (FLOOR, floors), (SYMMETRIC, symmetric))
-        yield from (criterion.pool(found) for criterion, found in parts if found)
+        fresh, error = rows.where(own=False), "scaled_error"
+        words = "{1} factors, condition number {0:g}"
+        yield from ERROR.each(fresh, "condition gauge", "{1}.k{0:g}", words, error, predicted=error, relative=0.05)
+        by_condition, balanced = ("condition", "k{:g}", "condition number {:g}"), fresh.where(gauge="balanced")
+        yield from FLOOR.each(balanced, *by_condition, error, predicted="floor", relative=0.05)
+
+        def ratio(runs: Rows[Point]) -> Array:
+            return np.divide(*pairs(runs, error, {"gauge": "symmetric"}, {"gauge": "balanced"}))
+
+        yield from SYMMETRIC.each(rows.where(own=True), *by_condition, ratio)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

@@ -18,12 +18,13 @@ from whichtoken.claims._checks import (
     AtLeast,
     Checks,
     Equals,
-    Figure,
     Predictions,
     as_predicted,
     group_by,
+    pool_parts,
     rows_where,
 )
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.attention_regression._training import distance_to_limit
 from whichtoken.display.figures import legend, points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Row, Rows, log_slope
@@ -97,27 +98,25 @@ class Limit(Experiment[Point]):
             return {}
         return {"scaled_error": Predicted(point.context * float(error)), "coverage": Predicted(error.coverage)}
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
-        slopes, constants, coverages, breakdowns = [], [], [], []
         for (centered, norm), runs in group_by(rows, "centered", "logit_norm"):
             kind = "centered" if centered else "plain"
             label, words = f"{kind}.q{norm:g}", f"{kind} tokens, |Q|_F = {norm:g}"
             several, slope = len(runs.levels("context")) > 1, log_slope(runs, "context", "error")
-            longest = rows_where(runs, lambda point: point.context >= FEWEST_TOKENS)
             if norm <= SHORT:
-                constants.append(CONSTANT.part(label, words, longest.seed_means(_share), on=longest))
                 if several:
-                    slopes.append(SLOPE.part(label, words, slope, on=runs))
+                    yield SLOPE.part(label, words, slope, on=runs)
+                longest = rows_where(runs, lambda point: point.context >= FEWEST_TOKENS)
+                yield CONSTANT.part(label, words, longest.seed_means(_share), on=longest)
                 continue
             for context, some in group_by(runs, "context"):
                 if some.predicted("coverage") is not None:
                     predicted, shares = as_predicted(some, "coverage", absolute=0.1), [_share(row) for row in some]
                     where = f"{words}, n = {context}"
-                    coverages.append(COVERAGE.part(f"{label}.n{context}", where, shares, on=some, **predicted))
+                    yield COVERAGE.part(f"{label}.n{context}", where, shares, on=some, **predicted)
             if runs and runs.values("peak").min() >= LOGIT_BOUND and several:
-                breakdowns.append(BREAKDOWN.part(label, words, slope, on=runs))
-        parts = ((SLOPE, slopes), (CONSTANT, constants), (COVERAGE, coverages), (BREAKDOWN, breakdowns))
-        yield from (criterion.pool(found) for criterion, found in parts if found)
+                yield BREAKDOWN.part(label, words, slope, on=runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         for axes, centered in zip(figure.subplots(1, 2), (False, True), strict=True):

@@ -12,7 +12,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, Figure, Predictions, group_by, pairs, rows_where
+from whichtoken.claims._checks import Above, Below, Checks, Equals, Predictions, group_by, pairs, pool_parts, rows_where
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.attention_regression._training import TrainingSet, sample_problem
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
@@ -26,9 +27,9 @@ FLOOR = Equals(
     f"|Q|_F = {SHORT:g}: excess over the floor that the moments of the tokens' law give",
     tolerance=0.1,
 )
-LONG = AtLeast("tokens.long", 30.0, "heavy tails: relative excess at |Q|_F = 1 over that at 0.1", kind="our-threshold")
-CENTERED = AtMost("tokens.mean.centered", 2e-3, "tokens of mean 2, centered: relative excess", kind="our-threshold")
-PLAIN = AtLeast("tokens.mean.plain", 0.1, "tokens of mean 2, not centered: relative excess", kind="our-threshold")
+LONG = Above("tokens.long", 30.0, "heavy tails: relative excess at |Q|_F = 1 over that at 0.1")
+CENTERED = Below("tokens.mean.centered", 2e-3, "tokens of mean 2, centered: relative excess")
+PLAIN = Above("tokens.mean.plain", 0.1, "tokens of mean 2, not centered: relative excess")
 MANY = 16  # features at which it is: with more of them a run scatters less
 # fourth and sixth moments of a coordinate; those of Student's law with 5 degrees of freedom do not end, nor does its floor
 MOMENTS: dict[str, tuple[float, float]] = {
@@ -81,21 +82,19 @@ class TokenLoss(Experiment[Point]):
     def predict(self, point: Point) -> Predictions:
         return {"excess": Predicted(law_floor(point))} if point.law in MOMENTS and point.center else {}
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
-        short, long = [], []
         for law, runs in group_by(rows.where(mean=0.0, center=True), "law"):
             many = runs.where(logit_norm=SHORT, dim=max(runs.levels("dim"), default=MANY))
             if (floor := many.predicted("excess")) is not None:
-                short.append(FLOOR.part(law, f"{law} tokens", many.values("excess") / floor.value, on=many))
+                yield FLOOR.part(law, f"{law} tokens", many.values("excess") / floor.value, on=many)
             if law in HEAVY:
                 few = rows_where(runs, lambda point: point.dim == Point.dim and point.logit_norm in (1.0, SHORT))
                 ratio = np.divide(*pairs(few, "excess", {"logit_norm": 1.0}, {"logit_norm": SHORT}))
-                long.append(LONG.part(law, f"{law} tokens", ratio, on=few))
-        yield from (criterion.pool(found) for criterion, found in ((FLOOR, short), (LONG, long)) if found)
+                yield LONG.part(law, f"{law} tokens", ratio, on=few)
         for center, criterion in ((True, CENTERED), (False, PLAIN)):
             shifted = rows.where(mean=2.0, logit_norm=0.3, center=center)
-            if shifted or shifted.failed:
-                yield criterion(shifted.values("excess"), on=shifted)
+            yield criterion(shifted.values("excess"), on=shifted)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import Array, AtMost, Axes, Checks, Figure, group_by, rows_where
+from whichtoken.claims._checks import Array, Below, Checks, group_by, pool_parts, rows_where
+from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims.attention_regression._training import sample_problem
 from whichtoken.display.figures import legend, points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Rows
@@ -43,21 +44,20 @@ GAIN = 0.02  # nats; less would not be worth another optimizer
 STEPS = 5  # of structure-aware descent on one head, against four times as many of Adam
 VALIDATION = 128  # sequences
 STRONG = 1e6  # damping that leaves nothing of a Gram matrix
-ALONE = AtMost(
+ALONE = Below(
     "transformer.{base}", -GAIN, "{words} with our preconditioners: validation loss minus that of {words} alone, each tuned",
-    kind="our-threshold",
 )  # fmt: skip
-LONGER = AtMost("transformer.steps", 0.0,
-                "AdamW with the chain: validation loss minus that of AdamW alone with 1.5 times the steps",
-                kind="our-threshold")  # fmt: skip
-LOGITS = AtMost(
+LONGER = Below(
+    "transformer.steps", 0.0, "AdamW with the chain: validation loss minus that of AdamW alone with 1.5 times the steps"
+)
+LOGITS = Below(
     "transformer.logits",
     LOGIT_BOUND,
     "median whitened logit norm of the heads of AdamW; the finite-context theory ends at 0.707",
-    kind="our-threshold",
 )
-HEAD = AtMost("transformer.head", 1.0, f"one head: error after {STEPS} steps over that of the best Adam after {4 * STEPS}",
-              kind="our-threshold")  # fmt: skip
+HEAD = Below(
+    "transformer.head", 1.0, f"one head: error after {STEPS} steps over that of the best Adam after {4 * STEPS}"
+)
 
 
 @dataclass(frozen=True)
@@ -110,32 +110,26 @@ class Transformer(Experiment[Point]):
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         return _train_head(point, rng) if point.task == "head" else _train_characters(point, rng)
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         text, heads = rows.where(task="characters"), rows.where(task="head")
         shortest = text.where(steps=min(text.levels("steps"), default=0))
         longer = rows_where(text.where(method="adamw"), lambda point: point.steps > min(text.levels("steps")))
         for base, words in BASES.items():
-            alone, parts = shortest.where(method=base), []
             for variant, kind in VARIANTS.items():
                 if runs := shortest.where(method=f"{base}-{variant}"):
                     both = rows_where(shortest, lambda p, m=(base, f"{base}-{variant}"): p.method in m)  # type: ignore[misc]
-                    fields = {"base": base, "words": words}
-                    parts.append(
-                        ALONE.part(variant, f"{words} with {kind}", _differences(runs, alone), on=both, **fields)
-                    )
-            if parts:
-                yield ALONE.pool(parts, base=base, words=words)
+                    gain = _differences(runs, shortest.where(method=base))
+                    yield ALONE.part(variant, f"{words} with {kind}", gain, on=both, base=base, words=words)
         if longer:
             chain = shortest.where(method="adamw-chain")
             both = Rows([*chain, *longer], [*chain.failed, *longer.failed])
             yield LONGER(_differences(chain, longer), on=both)
         if adamw := shortest.where(method="adamw"):
             yield LOGITS(_best_rows(adamw).values("logit_peak"), on=adamw)
-        if heads or heads.failed:
-            yield HEAD.pool(
-                HEAD.part(f"k{k:g}", f"condition numbers {k:g}", runs.per_seed(_ratio_to_adam), on=runs)
-                for k, runs in group_by(heads, "condition")
-            )
+        yield from HEAD.each(
+            heads, "condition", "k{:g}", "condition numbers {:g}", lambda runs: runs.per_seed(_ratio_to_adam)
+        )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

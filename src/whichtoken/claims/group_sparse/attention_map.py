@@ -11,21 +11,13 @@ Source  Zhang, Meng, Cao, Transformer Learns Optimal Variable Selection in Group
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import (
-    AtLeast,
-    AtMost,
-    Checks,
-    Equals,
-    Figure,
-    Predictions,
-    as_predicted,
-    group_by,
-    pool_if_any,
-)
+from whichtoken.claims._checks import Above, Below, Checks, Equals, Predictions, group_by, pool_parts
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.group_sparse import _training as training
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Predicted, Rows, log_slope
 
@@ -37,13 +29,10 @@ LATE_STEPS = {8: 8000, 16: 8000, 32: 8000, 64: 75_000, 512: 220_000, 2048: 450_0
 ATTENTION = Equals(
     "attention-map.attention", None, "mean attention on the relevant group against the symmetry-reduced map"
 )
-EVERY_QUERY = AtLeast(
-    "attention-map.every-query",
-    0.5,
-    "mean attention on the relevant group of the query that attends to it least",
-    kind="our-threshold",
+EVERY_QUERY = Above(
+    "attention-map.every-query", 0.5, "mean attention on the relevant group of the query that attends to it least"
 )
-ALIKE = AtMost("attention-map.alike", 0.05, "difference between the queries", kind="our-threshold")
+ALIKE = Below("attention-map.alike", 0.05, "difference between the queries")
 POWER = Equals(
     "attention-map.power", -2 / 3, "lr = 0.8/D: power of the step in the attention on the other groups", tolerance=0.03
 )
@@ -130,44 +119,29 @@ class AttentionMap(Experiment[Point]):
         # the end is slow: fifty steps lose less than noise
         return {"attention": Predicted(theory.attention[-50:].mean())}
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
-        trained = list(group_by(rows.where(method="batches"), "groups"))
-        yield from pool_if_any(ATTENTION, (
-            ATTENTION.part(f"D{groups}", f"{groups} groups", runs.values("attention"), on=runs,
-                           **as_predicted(runs, "attention", absolute=0.03))
-            for groups, runs in trained
-        ))  # fmt: skip
-        for criterion, name in ((EVERY_QUERY, "weakest_query"), (ALIKE, "query_spread")):
-            yield from pool_if_any(criterion, (
-                criterion.part(f"D{groups}", f"{groups} groups", runs.values(name), on=runs) for groups, runs in trained
-            ))  # fmt: skip
-        theorem, sizes = rows.where(method="theorem"), rows.where(method="theorem").levels("groups")
-        powers = [
-            POWER.part(f"D{groups}", f"{groups} groups, W_11 frozen", training.exact(runs, "power"), on=runs)
-            for groups, runs in group_by(rows.where(method="population"), "groups")
-        ]
-        if theorem:
-            words = "all blocks trained, over the second half of D^3/lr steps"
-            # runs stray by a few percent
-            powers += [POWER.part("theorem", words, theorem.seed_means("power"), on=theorem, tolerance=0.067)]
-            yield from pool_if_any(THEOREM, (
-                # runs stray by 1 to 3 %
-                THEOREM.part(f"D{groups}", f"{groups} groups", runs.values("leakage"), on=runs,
-                             **as_predicted(runs, "leakage", relative=0.1))
-                for groups, runs in group_by(theorem, "groups")
-            ))  # fmt: skip
-        yield from pool_if_any(POWER, powers)
-        frozen = rows.where(method="theorem-map")
+        trained, by_groups = rows.where(method="batches"), ("groups", "D{}", "{} groups")
+        yield from ATTENTION.each(trained, *by_groups, "attention", predicted="attention", absolute=0.03)
+        yield from EVERY_QUERY.each(trained, *by_groups, "weakest_query")
+        yield from ALIKE.each(trained, *by_groups, "query_spread")
+        theorem, frozen = rows.where(method="theorem"), rows.where(method="theorem-map")
+        # runs stray by 1 to 3 %
+        yield from THEOREM.each(theorem, *by_groups, "leakage", predicted="leakage", relative=0.1)
+        population, power = rows.where(method="population"), partial(training.exact, name="power")
+        yield from POWER.each(population, "groups", "D{}", "{} groups, W_11 frozen", power)
+        # runs stray by a few percent
+        words = "all blocks trained, over the second half of D^3/lr steps"
+        yield POWER.part("theorem", words, theorem.seed_means("power"), on=theorem, tolerance=0.067)
         if len(frozen.levels("groups")) < 3:
             return
         slope, law = log_slope(frozen, "groups", "leakage").values[0], _power_law(frozen.levels("groups"))
         words = f"exact map, W_11 frozen, D = {_listed(frozen)}, against the power law, which tends to -7/3"
-        parts = [GROUPS_POWER.part("map", words, Exact(slope), on=frozen, value=law, tolerance=0.1)]
-        if len(sizes) >= 2:
+        yield GROUPS_POWER.part("map", words, Exact(slope), on=frozen, value=law, tolerance=0.1)
+        if len(theorem.levels("groups")) >= 2:
             words = f"all blocks trained, D = {_listed(theorem)}, against the symmetry-reduced map"
             predicted, found = training.predicted_power(theorem, "leakage"), log_slope(theorem, "groups", "leakage")
-            parts += [GROUPS_POWER.part("all-blocks", words, found, on=theorem, value=predicted, tolerance=0.2)]
-        yield from pool_if_any(GROUPS_POWER, parts)
+            yield GROUPS_POWER.part("all-blocks", words, found, on=theorem, value=predicted, tolerance=0.2)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

@@ -15,20 +15,20 @@ import numpy as np
 
 from whichtoken.checks import check_choice
 from whichtoken.claims._checks import (
-    Array,
+    Above,
     AtLeast,
     AtMost,
     Checks,
-    Figure,
     group_by,
-    hits,
     pairs,
-    pool_if_any,
+    pool_parts,
     rows_where,
+    share_of_runs,
 )
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, random_problem
 from whichtoken.display.figures import quantity_bars
-from whichtoken.lab import Experiment, Grid, Measured, Rows, Share
+from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 PARTS: dict[str, dict[str, Any]] = {
     "theory": {},
@@ -45,13 +45,9 @@ KEEPS = ("layer norm", "two layers")
 BYPASSES = ("residual", "network", "residual, layer norm, network", "two layers, residual", "two layers, all")
 SELECTED = 0.6  # attention from input to output from which on the group counts as selected
 
-ACCURACY = AtLeast("depth.accuracy", 0.9, "accuracy, whatever the mechanism", kind="our-threshold")
-SELECTS = AtLeast(
-    "depth.selects", SELECTED, "attention on the relevant group from input to output", kind="our-threshold"
-)
-FACTORED = AtLeast(
-    "depth.factored", 0.5, "keys and queries apart: share of runs that select the relevant group", kind="our-threshold"
-)
+ACCURACY = Above("depth.accuracy", 0.9, "accuracy, whatever the mechanism")
+SELECTS = Above("depth.selects", SELECTED, "attention on the relevant group from input to output")
+FACTORED = Above("depth.factored", 0.5, "keys and queries apart: share of runs that select the relevant group")
 KEPT = AtLeast(
     "depth.kept",
     0.0,
@@ -113,25 +109,21 @@ class Depth(Experiment[Point]):
                 "rollout": float(model.rollout(X)[:, relevant].mean()),
             }
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         by_parts = list(group_by(rows, "parts"))
-        yield from pool_if_any(ACCURACY, (
-            ACCURACY.part(_label(parts), _words(parts), runs.values("accuracy"), on=runs) for parts, runs in by_parts
-        ))  # fmt: skip
-        yield from pool_if_any(SELECTS, (
-            SELECTS.part(_label(parts), _words(parts), runs.values("rollout"), on=runs)
-            for parts, runs in by_parts if parts in ("theory", *KEEPS)
-        ))  # fmt: skip
+        for parts, runs in by_parts:
+            yield ACCURACY.part(_label(parts), _words(parts), runs.values("accuracy"), on=runs)
+            if parts in ("theory", *KEEPS):
+                yield SELECTS.part(_label(parts), _words(parts), runs.values("rollout"), on=runs)
         for criterion, chosen in ((KEPT, KEEPS), (BYPASSED, BYPASSES)):
-            yield from pool_if_any(criterion, (
-                criterion.part(_label(parts), _words(parts), _change(rows, parts),
-                               on=_beside_theory(rows, parts))
-                for parts, _ in by_parts if parts in chosen
-            ))  # fmt: skip
+            for parts, _ in by_parts:
+                if parts in chosen:
+                    both = rows_where(rows, lambda point, parts=parts: point.parts in (parts, "theory"))  # type: ignore[misc]
+                    change = np.subtract(*pairs(rows, "rollout", {"parts": parts}, {"parts": "theory"}))
+                    yield criterion.part(_label(parts), _words(parts), change, on=both)
         factored = rows.where(parts="factored")
-        if factored:
-            selected = hits(factored, lambda row: row.measured["rollout"] > SELECTED)
-            yield FACTORED(Share(selected), on=factored, counts_failed=True)
+        yield FACTORED(share_of_runs(factored, lambda row: row.measured["rollout"] > SELECTED), on=factored)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         quantity_bars(
@@ -154,13 +146,3 @@ def _words(parts: str) -> str:
 
 def _label(parts: str) -> str:
     return parts.replace(", ", "-").replace(" ", "-")
-
-
-def _beside_theory(rows: Rows[Point], parts: str) -> Rows[Point]:
-    return rows_where(rows, lambda point: point.parts in (parts, "theory"))
-
-
-def _change(rows: Rows[Point], parts: str) -> Array:
-    """Attention with these parts minus that of the model of the theory, in the repeats that have both."""
-    changed, theory = pairs(rows, "rollout", {"parts": parts}, {"parts": "theory"})
-    return changed - theory

@@ -14,13 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, AtLeast, Checks, Equals, Figure, group_by, pool_if_any, rows_where
-from whichtoken.claims.group_sparse._training import (
-    TEST_SAMPLES,
-    first_point,
-    random_problem,
-    train_and_measure,
-)
+from whichtoken.claims._checks import Above, Array, Checks, Equals, group_by, pool_parts, rows_where
+from whichtoken.claims._figures import Figure
+from whichtoken.claims.group_sparse._training import TEST_SAMPLES, first_point, random_problem, train_and_measure
 from whichtoken.display.figures import quantity_bars
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
@@ -28,14 +24,11 @@ FAMILIES = ["sine", "one-hot-scaled", "random", "random-unit", "sin-cos", "none"
 LEARNED = ["learned-random", "learned-one-hot"]
 AT_RIGHT_ANGLES = ("sine", "one-hot", "one-hot-scaled")
 
-ORTHOGONAL = AtLeast(
-    "encodings.orthogonal", 0.5, "orthogonal encodings: mean attention on the relevant group", kind="our-threshold"
-)
-SELECTS = AtLeast(
+ORTHOGONAL = Above("encodings.orthogonal", 0.5, "orthogonal encodings: mean attention on the relevant group")
+SELECTS = Above(
     "encodings.selects",
     0.5,
     "encodings that are not orthogonal: mean attention on the relevant group",
-    kind="our-threshold",
     regime="beyond-hypotheses",
 )
 # uneven shares and W_11 each move the accuracy by up to 0.02 in pilots on other seeds; without the attention on the relevant
@@ -102,18 +95,14 @@ class Encodings(Experiment[Point]):
             received = model.attention(X)[0, :, int(data.relevant[0])]
             return {"accuracy": float((y * model(X) > 0).double().mean()), "attention": float(received.mean())}
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
-        encoded = list(group_by(rows_where(rows, lambda point: point.encoding != "none"), "encoding"))
+        encoded = rows_where(rows, lambda point: point.encoding != "none")
         for criterion, orthogonal in ((ORTHOGONAL, True), (SELECTS, False)):
-            yield from pool_if_any(criterion, (
-                criterion.part(encoding, encoding, runs.values("attention"), on=runs)
-                for encoding, runs in encoded if (encoding in AT_RIGHT_ANGLES) is orthogonal
-            ))  # fmt: skip
-        yield from pool_if_any(ACCURACY, (
-            ACCURACY.part(encoding, encoding, _unexplained_accuracy(runs), on=runs) for encoding, runs in encoded
-        ))  # fmt: skip
-        without = rows.where(encoding="none")
-        if without:
+            some = rows_where(encoded, lambda point, right=orthogonal: (point.encoding in AT_RIGHT_ANGLES) is right)  # type: ignore[misc]
+            yield from criterion.each(some, "encoding", "{}", "{}", "attention")
+        yield from ACCURACY.each(encoded, "encoding", "{}", "{}", _unexplained_accuracy)
+        if without := rows.where(encoding="none"):
             groups = first_point(without).groups
             yield UNIFORM(without.values("attention"), on=without, value=1 / groups)
             uniform = float(_accuracy_of(1 / groups, groups))

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, Figure, Predictions, group_by, hits, rows_where
+from whichtoken.claims._checks import Above, AtMost, Checks, Equals, Predictions, group_by, rows_where, share_of_runs
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.group_sparse._training import random_problem
 from whichtoken.display.figures import points_with_errors
-from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows, Share
+from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
 MANY = 128  # samples per variable at which the law of infinitely many is compared
 
@@ -30,11 +31,10 @@ FEW = AtMost(
     1.0,
     "attention on the relevant group over the population law, fewer samples: groups that noise favors take some of it",
 )
-SELECTS = AtLeast(
+SELECTS = Above(
     "estimator.selects",
     0.5,
     f"share of runs in which the default settings keep the relevant group alone, {MANY} samples per variable",
-    kind="our-threshold",
 )
 
 
@@ -81,7 +81,7 @@ class GroupClassifierLaw(Experiment[Point]):
         few = rows_where(rows, lambda point: point.samples_per_variable < MANY)
         yield ATTENTION(_over_law(many), on=many)
         yield FEW(_over_law(few), on=few)
-        yield SELECTS(Share(hits(many, "kept_it_alone")), on=many, counts_failed=True)
+        yield SELECTS(share_of_runs(many, "kept_it_alone"), on=many)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

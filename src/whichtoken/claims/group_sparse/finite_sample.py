@@ -13,20 +13,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, Figure, group_by
+from whichtoken.claims._checks import Above, Below, Checks, group_by, pool_parts
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.group_sparse._training import random_problem, train_and_measure
 from whichtoken.display.figures import points_with_errors
-from whichtoken.lab import Experiment, Grid, Measured, Rows, pooled
+from whichtoken.lab import Experiment, Grid, Measured, Rows
 
-MEMORIZES = AtLeast("finite-sample.memorizes", 0.1, "training accuracy minus test accuracy", kind="our-threshold")
-UNSELECTED = AtMost("finite-sample.unselected", 0.5, "attention on the relevant group", kind="our-threshold")
-SELECTS = AtLeast("finite-sample.selects", 0.7, "attention on the relevant group", kind="our-threshold")
-GENERALIZES = AtLeast("finite-sample.generalizes", 0.95, "test accuracy", kind="our-threshold")
-XAVIER = AtMost(
+MEMORIZES = Above("finite-sample.memorizes", 0.1, "training accuracy minus test accuracy")
+UNSELECTED = Below("finite-sample.unselected", 0.5, "attention on the relevant group")
+SELECTS = Above("finite-sample.selects", 0.7, "attention on the relevant group")
+GENERALIZES = Above("finite-sample.generalizes", 0.95, "test accuracy")
+
+
+FEW_SAMPLES = Above(
+    "finite-sample.few",
+    None,
+    "half a sample per variable: the training set is memorized and the relevant group is not selected",
+)
+MANY_SAMPLES = Above(
+    "finite-sample.many", None, "sixteen samples per variable: the relevant group is selected and the model generalizes"
+)
+XAVIER = Below(
     "finite-sample.xavier",
     0.5,
     "sixteen samples per variable, standard (Xavier) start: attention on the relevant group",
-    kind="our-threshold",
 )
 
 
@@ -74,24 +84,16 @@ class FiniteSample(Experiment[Point]):
             correct = model(torch.from_numpy(X)).numpy() * y > 0
         return {**measured, "train_accuracy": float(correct.mean()), "samples": n}
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         few, many = (rows.where(groups=8, samples_per_variable=samples, scale=0.0) for samples in (0.5, 16.0))
         excess = few.values("train_accuracy") - few.values("accuracy")
-        yield pooled(
-            "finite-sample.few",
-            "half a sample per variable: the training set is memorized and the relevant group is not selected",
-            [MEMORIZES(excess, on=few), UNSELECTED(few.values("attention"), on=few)],
-            kind="our-threshold",
-        )
-        yield pooled(
-            "finite-sample.many",
-            "sixteen samples per variable: the relevant group is selected and the model generalizes",
-            [SELECTS(many.values("attention"), on=many), GENERALIZES(many.values("accuracy"), on=many)],
-            kind="our-threshold",
+        yield FEW_SAMPLES.pool([MEMORIZES(excess, on=few), UNSELECTED(few.values("attention"), on=few)])
+        yield MANY_SAMPLES.pool(
+            [SELECTS(many.values("attention"), on=many), GENERALIZES(many.values("accuracy"), on=many)]
         )
         xavier = rows.where(scale=1.0)
-        if xavier:
-            yield XAVIER(xavier.values("attention"), on=xavier)
+        yield XAVIER(xavier.values("attention"), on=xavier)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         quantities = {

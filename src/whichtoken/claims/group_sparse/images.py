@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, AtLeast, AtMost, Checks, Figure, group_by, pairs, pool_if_any
+from whichtoken.claims._checks import Above, Array, AtLeast, AtMost, Checks, group_by, pairs, pool_parts
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.group_sparse._training import first_point
 from whichtoken.display.figures import quantity_bars
 from whichtoken.lab import Experiment, Grid, Measured, Rows
@@ -26,9 +27,7 @@ SELECTS = AtLeast(
 ACCURACY = AtLeast(
     "images.accuracy", 0.0, "fresh noise: test accuracy minus that of logistic regression on all patches"
 )
-MEMORIZES = AtLeast(
-    "images.memorizes", 0.05, "fixed noise: training accuracy minus test accuracy", kind="our-threshold"
-)
+MEMORIZES = Above("images.memorizes", 0.05, "fixed noise: training accuracy minus test accuracy")
 UNSELECTED = AtMost("images.unselected", 1.0, "attention on the picture with fixed noise over that with fresh noise")
 
 
@@ -91,18 +90,15 @@ class Images(Experiment[Point]):
                 "all_patches": _regression(train.each(rng)[0], train.labels, *held_out),
             }
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
-        by_pictures = list(group_by(rows, "pictures"))
         for criterion, measure, fields in (
-            (SELECTS, _times_uniform, {"noise": "fresh"}),
+            (SELECTS, lambda runs: first_point(runs).groups * runs.values("attention"), {"noise": "fresh"}),
             (ACCURACY, lambda runs: runs.values("accuracy") - runs.values("all_patches"), {"noise": "fresh"}),
             (MEMORIZES, lambda runs: runs.values("train_accuracy") - runs.values("accuracy"), {"noise": "fixed"}),
             (UNSELECTED, _fixed_over_fresh, {}),
         ):
-            parts = ((name, runs.where(**fields)) for name, runs in by_pictures)
-            yield from pool_if_any(
-                criterion, (criterion.part(name, name, measure(runs), on=runs) for name, runs in parts if runs)
-            )
+            yield from criterion.each(rows.where(**fields), "pictures", "{}", "{}", measure)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         quantity_bars(
@@ -141,10 +137,6 @@ def _regression(X: Array, y: Any, X_test: Array, y_test: Any) -> float:
 
     X, X_test = (x.reshape(len(x), -1) for x in (X, X_test))
     return float(LogisticRegression(C=1.0, max_iter=1000).fit(X, y).score(X_test, y_test))
-
-
-def _times_uniform(runs: Rows[Point]) -> Array:
-    return np.asarray(first_point(runs).groups * runs.values("attention"))
 
 
 def _fixed_over_fresh(runs: Rows[Point]) -> Array:

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from whichtoken.claims._checks import (
+    Above,
     Array,
-    AtLeast,
     AtMost,
+    Below,
     Checks,
     Equals,
-    Figure,
     each_point,
-    group_by,
     pairs,
-    pool_if_any,
+    pool_parts,
     rows_where,
 )
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.group_sparse._training import random_problem, train_and_measure
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
@@ -34,19 +34,12 @@ SELECTED = 0.7  # mean attention from which on a group counts as selected
 SMALL, XAVIER = 0.1, 1.0  # scales of a small and of a standard start; in between it depends on the run
 FEW, MANY = 8, 16  # groups up to which a small start is small enough, and for which it is not
 
-SELECTS = AtLeast(
-    "initialization.selects", SELECTED, "small start: mean attention on the relevant group", kind="our-threshold"
-)
-UNSELECTED = AtMost(
-    "initialization.unselected", SELECTED, "Xavier start: mean attention on the relevant group", kind="our-threshold"
-)
-ACCURACY = AtLeast("initialization.accuracy", 0.9, "accuracy, whatever the mechanism", kind="our-threshold")
-POSITION_VALUE = AtMost("initialization.position-value", HALF, "small start: |v_2| over |v|", kind="our-threshold")
-VALUE_MOVES = AtLeast(
-    "initialization.value-moves",
-    HALF,
-    "Xavier start: |v_2| over |v|, as the positions carry the value",
-    kind="our-threshold",
+SELECTS = Above("initialization.selects", SELECTED, "small start: mean attention on the relevant group")
+UNSELECTED = Below("initialization.unselected", SELECTED, "Xavier start: mean attention on the relevant group")
+ACCURACY = Above("initialization.accuracy", 0.9, "accuracy, whatever the mechanism")
+POSITION_VALUE = Below("initialization.position-value", HALF, "small start: |v_2| over |v|")
+VALUE_MOVES = Above(
+    "initialization.value-moves", HALF, "Xavier start: |v_2| over |v|, as the positions carry the value"
 )
 LAW = Equals(
     "initialization.law",
@@ -100,29 +93,23 @@ class GroupInitialization(Experiment[Point]):
         xavier_start(model, rng, point.scale)
         return train_and_measure(model, data, fresh_batches(data, point.batch, rng), point.steps, point.lr, rng)
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         small = rows_where(rows, lambda point: point.scale <= (SMALL if point.groups <= FEW else 0.0))
         standard = rows_where(rows, lambda point: point.scale >= XAVIER and point.groups >= FEW)
-        for criterion, runs, measure in (
+        for criterion, some, measure in (
             (SELECTS, small, lambda runs: runs.values("attention")),
             (UNSELECTED, standard, lambda runs: runs.values("attention")),
             (ACCURACY, rows, lambda runs: runs.values("accuracy")),
             (POSITION_VALUE, small, _position_share),
             (VALUE_MOVES, standard, _position_share),
         ):
-            parts = (
-                criterion.part(_label(point), _words(point), measure(of_point), on=of_point)
-                for point, of_point in each_point(runs)
-            )
-            yield from pool_if_any(criterion, parts)
+            for point, runs in each_point(some):
+                yield criterion.part(_label(point), _words(point), measure(runs), on=runs)
         started = rows_where(rows, lambda point: point.scale in (0.0, SMALL))
-        yield from pool_if_any(LAW, (
-            LAW.part(f"D{groups}", f"{groups} groups", np.divide(*_other_attention(of_size)), on=of_size)
-            for groups, of_size in group_by(rows_where(started, lambda point: point.groups <= FEW), "groups")
-        ))  # fmt: skip
-        many = started.where(groups=MANY)
-        if many:
-            yield MANY_GROUPS(-np.subtract(*_other_attention(many)), on=many)
+        few, many = rows_where(started, lambda point: point.groups <= FEW), started.where(groups=MANY)
+        yield from LAW.each(few, "groups", "D{}", "{} groups", lambda runs: np.divide(*_other_attention(runs)))
+        yield MANY_GROUPS(-np.subtract(*_other_attention(many)), on=many)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         rows = rows.where(groups=8)

@@ -13,24 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import (
-    AtLeast,
-    AtMost,
-    Axes,
-    Checks,
-    Equals,
-    Figure,
-    Predictions,
-    as_predicted,
-    each_point,
-    group_by,
-    pool_if_any,
-    rows_where,
-)
+from whichtoken.claims._checks import AtLeast, Below, Checks, Equals, Predictions, group_by, pool_parts, rows_where
+from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, exact, random_problem
 from whichtoken.extras import installed, lacks
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Predicted, Row, Rows
@@ -91,12 +80,11 @@ LOST = AtLeast(
     float(np.log(0.5)),
     "lr sigma = 1, W_11 frozen, 64 groups or more: log of the attention on the other groups",
 )
-BOTH = AtMost(
+BOTH = Below(
     "learning-rate.sampled",
     0.5,
     "real model, batches of 1000, lr sigma of 2 or more: share of runs that end with 1 - S < exp(-0.4 D) and |v_2| below a tenth"
     " of |v_1|",
-    kind="our-threshold",
 )
 
 
@@ -138,6 +126,7 @@ class LearningRate(Experiment[Point]):
         log_leakage = -np.logaddexp(0.0, law.gap - np.log(point.groups - 1))
         return {"log_leakage": Predicted(log_leakage), "gap": Predicted(law.gap), "content": Predicted(law.content)}
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         on_map, blocks = rows.where(method="map"), rows.where(method="all-blocks", sigma=0.5)
         long = rows_where(
@@ -148,37 +137,25 @@ class LearningRate(Experiment[Point]):
             ("frozen", "W_11 frozen, after D^3/lr steps", long),
             ("all-blocks", "all blocks trained, sigma = 0.5", large),
         ):
-            parts = (
-                EXPONENTIAL.part(f"rate{rate:g}", f"lr sigma = {rate:g}, D = {_sizes(of_rate)}", _doubling(of_rate),
-                                 on=of_rate, model=model)
-                for rate, of_rate in group_by(runs, "rate")
-            )  # fmt: skip
-            yield from pool_if_any(EXPONENTIAL, parts, model=model, words=words)
-        yield from pool_if_any(LOCKED, (
-            LOCKED.part(f"rate{point.rate:g}.D{point.groups}", f"lr sigma = {point.rate:g}, D = {point.groups}",
-                        exact(of_point, "log_leakage"), on=of_point,
-                        **as_predicted(of_point, "log_leakage", relative=0.1))
-            for point, of_point in each_point(rows_where(long, lambda point: point.groups > 8))
-        ))  # fmt: skip
+            for rate, some in group_by(runs, "rate"):
+                where = f"lr sigma = {rate:g}, D = {_sizes(some)}"
+                yield EXPONENTIAL.part(f"rate{rate:g}", where, _doubling(some), on=some, model=model, words=words)
+        log_leakage = partial(exact, name="log_leakage")
+        yield from LOCKED.each(
+            rows_where(long, lambda point: point.groups > 8), "rate groups", "rate{:g}.D{}", "lr sigma = {:g}, D = {}",
+            log_leakage, predicted="log_leakage", relative=0.1,
+        )  # fmt: skip
         lost = rows_where(on_map, lambda point: point.rate == 1 and point.groups >= 64)
-        yield from pool_if_any(LOST, (
-            LOST.part(f"D{point.groups}.sigma{point.sigma:g}", f"sigma = {point.sigma:g}, D = {point.groups}",
-                      exact(of_point, "log_leakage"), on=of_point)
-            for point, of_point in each_point(lost)
-        ))  # fmt: skip
+        yield from LOST.each(lost, "groups sigma", "D{}.sigma{:g}", "sigma = {1:g}, D = {0}", log_leakage)
         two = rows_where(rows, lambda point: point.method == "mirrored" and point.steps == 2)
         for criterion, name, relative in ((GAP, "gap", 0.05), (CONTENT, "content", 0.1)):
-            yield from pool_if_any(criterion, (
-                criterion.part(f"D{groups}", f"{groups} groups, mirrored batch", runs.values(name),
-                               on=runs, **as_predicted(runs, name, relative=relative))
-                for groups, runs in group_by(two, "groups")
-            ))  # fmt: skip
+            words = "{} groups, mirrored batch"
+            yield from criterion.each(two, "groups", "D{}", words, name, predicted=name, relative=relative)
         sampled = rows_where(
             rows, lambda point: point.method in ("mirrored", "plain") and point.steps > 2 and point.rate >= 2
         )
-        if sampled or sampled.failed:
-            # runs of one repeat share their data
-            yield BOTH(sampled.seed_means(_exponential_and_steady), on=sampled)
+        # runs of one repeat share their data
+        yield BOTH(sampled.seed_means(_exponential_and_steady), on=sampled)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         # with 8 groups a power law looks like an exponential

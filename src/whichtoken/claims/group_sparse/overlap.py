@@ -16,15 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, Figure, group_by, pool_if_any, rows_where
-from whichtoken.claims.group_sparse._training import (
-    TEST_SAMPLES,
-    first_point,
-    measure_selection,
-    train_on_fresh_batches,
-)
+from whichtoken.claims._checks import Above, AtLeast, Below, Checks, Equals, group_by, pool_parts, rows_where
+from whichtoken.claims._figures import Figure
+from whichtoken.claims.group_sparse._training import TEST_SAMPLES, measure_selection, train_on_fresh_batches
 from whichtoken.display.figures import quantity_bars
-from whichtoken.lab import Experiment, Grid, Measured, Rows, Share, pooled
+from whichtoken.lab import Experiment, Grid, Measured, Rows, Share
 
 if TYPE_CHECKING:
     from whichtoken.datasets import GroupSparse
@@ -32,34 +28,30 @@ if TYPE_CHECKING:
 CASES = ["one group", "two groups, one direction", "two groups, two directions"]
 SELECTED = 0.7  # mean attention from which on groups count as selected
 
-CORRELATED = AtLeast(
-    "overlap.correlated",
-    SELECTED,
-    "correlated groups: attention on the relevant group",
-    kind="our-threshold",
-    regime="beyond-hypotheses",
+CORRELATED = Above(
+    "overlap.correlated", SELECTED, "correlated groups: attention on the relevant group", regime="beyond-hypotheses"
 )
-SHARED_ACCURACY = AtLeast("overlap.shared-accuracy", 0.85, "shared variables: accuracy", kind="our-threshold")
-SHARED = AtLeast(
+SHARED_ACCURACY = Above("overlap.shared-accuracy", 0.85, "shared variables: accuracy")
+SHARED = Above(
     "overlap.shared",
     0.5,
     "at most half of the variables shared: attention on the relevant group in the runs whose first steps favor it",
-    kind="our-threshold",
 )
 # so that the check before is not about a few lucky runs
-FAVORED = AtLeast(
-    "overlap.shared-favored", 0.2, "share of the runs whose first steps favor the relevant group", kind="our-threshold"
-)
-MISLED = AtMost(
-    "overlap.misled",
-    0.5,
-    "more than half of the variables shared: attention on the relevant group",
-    kind="our-threshold",
-)
+FAVORED = Above("overlap.shared-favored", 0.2, "share of the runs whose first steps favor the relevant group")
+MISLED = Below("overlap.misled", 0.5, "more than half of the variables shared: attention on the relevant group")
 EVEN_SPLIT = Equals("overlap.even-split", 0.5, "share of the group with more attention", tolerance=0.05)
 BOTH_SELECTED = AtLeast("overlap.both-selected", SELECTED, "attention on the two relevant groups")
 ROUTING = AtLeast("overlap.routing", 0.75, "accuracy, at most 0.75 by selection alone")
 VALUE_MOVES = AtLeast("overlap.value-moves", 0.5, "|v_2| over |v_1|")
+
+
+ONE_DIRECTION = Equals("overlap.one-direction", None, "two groups of one direction: attention is on both, evenly")
+TWO_DIRECTIONS = AtLeast(
+    "overlap.two-directions",
+    None,
+    "two groups of two directions: the value moves to the positions, and routing beats selection",
+)
 
 
 @dataclass(frozen=True)
@@ -109,28 +101,35 @@ class Overlap(Experiment[Point]):
             "larger_share": weights[data.relevant].max() / weights[data.relevant].sum(),
         }
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         one, same, different = (rows.where(case=case) for case in CASES)
-        yield from pool_if_any(CORRELATED, (
-            CORRELATED.part(f"{correlation:g}", f"correlation {correlation:g}", runs.values("attention"), on=runs)
-            for correlation, runs in group_by(one.where(shared=0), "correlation")
-        ))  # fmt: skip
-        yield from _sharing_checks(rows_where(one, lambda point: point.shared > 0))
+        alone = one.where(shared=0)
+        yield from CORRELATED.each(alone, "correlation", "{:g}", "correlation {:g}", "attention")
+        sharing = rows_where(one, lambda point: point.shared > 0)
+        few, many = (
+            rows_where(sharing, lambda point, few=few: (2 * point.shared <= point.group_dim) == few)  # type: ignore[misc]
+            for few in (True, False)
+        )
+        for criterion, some, measure in (
+            (SHARED_ACCURACY, sharing, lambda runs: runs.values("accuracy")),
+            (SHARED, few, lambda runs: runs.values("attention")[runs.values("favoured").astype(bool)]),
+            (FAVORED, few, lambda runs: Share(runs.values("favoured"))),
+            (MISLED, many, lambda runs: runs.values("attention")),
+        ):
+            words = "{} of {} variables shared with each neighbor"
+            yield from criterion.each(some, "shared group_dim", "{}", words, measure)
         if same:
-            yield pooled(
-                "overlap.one-direction",
-                "two groups of one direction: attention is on both, evenly",
+            yield ONE_DIRECTION.pool(
                 [
                     EVEN_SPLIT(same.values("larger_share"), on=same),
                     BOTH_SELECTED(same.values("relevant_attention"), on=same),
-                ],
+                ]
             )
         if different:
             moved = different.values("position_value_norm") / different.values("value_norm")
-            yield pooled(
-                "overlap.two-directions",
-                "two groups of two directions: the value moves to the positions, and routing beats selection",
-                [ROUTING(different.values("accuracy"), on=different), VALUE_MOVES(moved, on=different)],
+            yield TWO_DIRECTIONS.pool(
+                [ROUTING(different.values("accuracy"), on=different), VALUE_MOVES(moved, on=different)]
             )
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
@@ -155,22 +154,6 @@ def _favored_group(data: GroupSparse) -> int:
         np.add.at(weights, data.variables[group], direction)
     covariances = weights[data.variables]  # (groups, group_dim), up to a factor
     return int(np.argmax(covariances @ covariances.sum(axis=0)))
-
-
-def _sharing_checks(rows: Rows[Point]) -> Checks:
-    by_number = list(group_by(rows, "shared"))
-    few = [(shared, runs) for shared, runs in by_number if 2 * shared <= first_point(runs).group_dim]
-    for criterion, groups, measure in (
-        (SHARED_ACCURACY, by_number, lambda runs: runs.values("accuracy")),
-        (SHARED, few, lambda runs: runs.values("attention")[runs.values("favoured").astype(bool)]),
-        (FAVORED, few, lambda runs: Share(runs.values("favoured"))),
-        (MISLED, [item for item in by_number if item not in few], lambda runs: runs.values("attention")),
-    ):
-        yield from pool_if_any(criterion, (
-            criterion.part(f"{shared}", f"{shared} of {first_point(runs).group_dim} variables shared with each neighbor",
-                           measure(runs), on=runs)
-            for shared, runs in groups if runs
-        ))  # fmt: skip
 
 
 def _name(point: Point) -> str:

@@ -17,18 +17,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from whichtoken.claims._checks import (
-    AtLeast,
+    Above,
     AtMost,
-    Axes,
+    Below,
     Checks,
     Equals,
-    Figure,
     Predictions,
     as_predicted,
     group_by,
-    pool_if_any,
+    pool_parts,
     rows_where,
 )
+from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims.group_sparse import _training as training
 from whichtoken.display.figures import band, legend
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Predicted, Rows, log_slope
@@ -61,11 +61,9 @@ TRAINED = {
 NO_STRAY = AtMost(
     "trajectory.stray.antithetic", 1e-12, "mirrored pairs: |v_2|, zero in the paper", kind="paper-statement"
 )
-SMALL_STRAY = AtMost("trajectory.stray.batches", 0.05, "fresh batches: |v_2|, noise", kind="our-threshold")
-VALUE_COSINE = AtLeast("trajectory.value-cosine", 0.999, "cosine of v_1 with the true direction", kind="our-threshold")
-POSITION_COSINE = AtLeast(
-    "trajectory.position-cosine", 0.999, "cosine of W_22 with its predicted direction", kind="our-threshold"
-)
+SMALL_STRAY = Below("trajectory.stray.batches", 0.05, "fresh batches: |v_2|, noise")
+VALUE_COSINE = Above("trajectory.value-cosine", 0.999, "cosine of v_1 with the true direction")
+POSITION_COSINE = Above("trajectory.position-cosine", 0.999, "cosine of W_22 with its predicted direction")
 OTHER_BLOCKS = AtMost(
     "trajectory.other-blocks",
     0.0,
@@ -167,36 +165,30 @@ class Trajectory(Experiment[Point]):
             "loss_curve": Predicted(theory.loss[_checkpoints(point)]),
         }
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
-        trained = list(group_by(_batch_rows(rows), "method", "groups", "sigma"))
-        for name, criterion in ON_MAP.items():
-            yield from pool_if_any(criterion, (
-                criterion.part(f"{method}.{_task(groups, sigma)}", _words(runs), runs.values(name), on=runs,
-                               **as_predicted(runs, name, relative=0.03))
-                for (method, groups, sigma), runs in trained
-            ))  # fmt: skip
-        for criterion, name in ((VALUE_COSINE, "value_cosine"), (POSITION_COSINE, "position_cosine")):
-            yield from pool_if_any(criterion, (
-                criterion.part(f"{method}.{_task(groups, sigma)}", _words(runs), runs.values(name), on=runs)
-                for (method, groups, sigma), runs in trained
-            ))  # fmt: skip
+        for (method, groups, sigma), runs in group_by(_batch_rows(rows), "method", "groups", "sigma"):
+            label, words = f"{method}.{_task(groups, sigma)}", _words(runs)
+            for name, criterion in ON_MAP.items():
+                yield criterion.part(
+                    label, words, runs.values(name), on=runs, **as_predicted(runs, name, relative=0.03)
+                )
+            for criterion, name in ((VALUE_COSINE, "value_cosine"), (POSITION_COSINE, "position_cosine")):
+                yield criterion.part(label, words, runs.values(name), on=runs)
         for criterion, method in ((NO_STRAY, "antithetic"), (SMALL_STRAY, "batches")):
-            yield from pool_if_any(criterion, (
-                criterion.part(_task(groups, sigma), _words(runs), runs.values("position_value_norm"), on=runs)
-                for (groups, sigma), runs in group_by(rows.where(method=method), "groups", "sigma")
-            ))  # fmt: skip
+            for (groups, sigma), runs in group_by(rows.where(method=method), "groups", "sigma"):
+                yield criterion.part(_task(groups, sigma), _words(runs), runs.values("position_value_norm"), on=runs)
         exact = rows.where(method="population")
-        for name, criterion in LATE.items():
-            yield from pool_if_any(criterion, (
-                criterion.part(_task(groups, sigma), f"{_words(runs)}, step {training.first_point(runs).steps}",
-                               training.exact(runs, name), on=runs, **as_predicted(runs, name, relative=0.03))
-                for (groups, sigma), runs in group_by(exact, "groups", "sigma")
-            ))  # fmt: skip
-        yield from pool_if_any(OTHER_BLOCKS, (
-            OTHER_BLOCKS.part(f"sigma{sigma:g}", f"sigma = {sigma:g}, D = {', '.join(map(str, runs.levels('groups')))}",
-                              log_slope(runs, "groups", "content_ratio"), on=runs)
-            for sigma, runs in group_by(rows.where(method="blocks"), "sigma")
-        ))  # fmt: skip
+        for (groups, sigma), runs in group_by(exact, "groups", "sigma"):
+            for name, criterion in LATE.items():
+                words, expected = (
+                    f"{_words(runs)}, step {training.first_point(runs).steps}",
+                    as_predicted(runs, name, relative=0.03),
+                )
+                yield criterion.part(_task(groups, sigma), words, training.exact(runs, name), on=runs, **expected)
+        for sigma, runs in group_by(rows.where(method="blocks"), "sigma"):
+            words = f"sigma = {sigma:g}, D = {', '.join(map(str, runs.levels('groups')))}"
+            yield OTHER_BLOCKS.part(f"sigma{sigma:g}", words, log_slope(runs, "groups", "content_ratio"), on=runs)
         yield from _late_checks(rows.where(method="late"), exact.where(sigma=1.0))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
@@ -309,25 +301,20 @@ def _words(runs: Rows[Point]) -> str:
 
 def _late_checks(trained: Rows[Point], exact: Rows[Point]) -> Checks:
     """The late phase of the real model, and how the steps to a loss depend on the number of groups."""
-    power = log_slope(exact, "groups", "time_to_loss").values
-    words = f"exact map, W_11 frozen, to a loss of {TARGET_LOSS:g}"
-    exact_power = Exact(power[0]) if len(power) else power
-    parts = [GROUPS_POWER.part("map", words, exact_power, on=exact, value=-2.0, tolerance=0.15)] if exact else []
-    for name, criterion in TRAINED.items() if trained else ():
-        yield from pool_if_any(criterion, (
-            criterion.part(f"D{groups}", f"{groups} groups, {training.first_point(runs).steps} steps", runs.values(name), on=runs,
-                           # pilots on other seeds: value 1 % above the law so early, loss 5 %; attention strays by 1 to 3 %
-                           **as_predicted(runs, name, relative=0.1))
-            for groups, runs in group_by(trained, "groups")
-        ))  # fmt: skip
+    for name, criterion in TRAINED.items():
+        # pilots on other seeds: value 1 % above the law so early, loss 5 %; attention strays by 1 to 3 %
+        words = "{} groups, {} steps"
+        yield from criterion.each(trained, "groups steps", "D{}", words, name, predicted=name, relative=0.1)
+    if exact:
+        power = log_slope(exact, "groups", "time_to_loss").values
+        words = f"exact map, W_11 frozen, to a loss of {TARGET_LOSS:g}"
+        exact_power = Exact(power[0]) if len(power) else power
+        yield GROUPS_POWER.part("map", words, exact_power, on=exact, value=-2.0, tolerance=0.15)
     if len(trained.levels("groups")) > 1:
         words = f"all blocks trained, to a loss of {TRAINED_LOSS:g}, against that of the exact map"
-        found, predicted = (
-            log_slope(trained, "groups", "time_to_loss"),
-            training.predicted_power(trained, "time_to_loss"),
-        )
-        parts += [GROUPS_POWER.part("all-blocks", words, found, on=trained, value=predicted, tolerance=0.15)]
-    yield from pool_if_any(GROUPS_POWER, parts)
+        found = log_slope(trained, "groups", "time_to_loss")
+        predicted = training.predicted_power(trained, "time_to_loss")
+        yield GROUPS_POWER.part("all-blocks", words, found, on=trained, value=predicted, tolerance=0.15)
 
 
 def _every(point: Point) -> int:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, AtLeast, AtMost, Axes, Checks, Figure, group_by, pool_if_any, rows_where
+from whichtoken.claims._checks import Above, Array, AtLeast, AtMost, Below, Checks, group_by, pool_parts, rows_where
+from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, random_problem
 from whichtoken.display.figures import band, level_ticks
 from whichtoken.lab import Experiment, Grid, Measured, Rows
@@ -63,27 +64,15 @@ WORSE = AtLeast(
     0.0,
     "online logistic regression on all variables, best of 4 step sizes, minus the kept attention",
 )
-LEVEL = AtMost(
-    "transfer.level", 1.0, f"kept attention: mistakes in {SIZES[-1]} samples over d + D", kind="our-threshold"
+LEVEL = Below("transfer.level", 1.0, f"kept attention: mistakes in {SIZES[-1]} samples over d + D")
+REGRESSION_LEVEL = Above(
+    "transfer.level.all-variables", 1.0, f"regression on all variables: mistakes in {SIZES[-1]} samples over d + D"
 )
-REGRESSION_LEVEL = AtLeast(
-    "transfer.level.all-variables",
-    1.0,
-    f"regression on all variables: mistakes in {SIZES[-1]} samples over d + D",
-    kind="our-threshold",
+KEPT = Below(
+    "transfer.attention-kept", 0.01, "largest change of the error when the attention is trained along, n up to 400"
 )
-KEPT = AtMost(
-    "transfer.attention-kept",
-    0.01,
-    "largest change of the error when the attention is trained along, n up to 400",
-    kind="our-threshold",
-)
-NEGATIVE = AtLeast(
-    "transfer.negative",
-    0.3,
-    "error after 400 samples of a task on another group",
-    kind="our-threshold",
-    regime="beyond-hypotheses",
+NEGATIVE = Above(
+    "transfer.negative", 0.3, "error after 400 samples of a task on another group", regime="beyond-hypotheses"
 )
 
 
@@ -141,14 +130,14 @@ class Transfer(Experiment[Point]):
             "trained_attention_difference": max(abs(a - b) for a, b in zip(trained, errors, strict=False)),
         }
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         standard = rows.where(groups=16, group_dim=8, same_group=True, margin=0.3)
         ratio = _errors(standard, "transferred", 100) / _errors(standard, "all-variables", 100)
         yield ADVANTAGE(ratio, on=standard)
         yield KEPT(standard.values("trained_attention_difference"), on=standard)
         other = rows.where(same_group=False)
-        if other:
-            yield NEGATIVE(_errors(other, "transferred", 400), on=other)
+        yield NEGATIVE(_errors(other, "transferred", 400), on=other)
         yield from _mistake_checks(rows.where(same_group=True, margin=0.3), standard)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
@@ -255,19 +244,17 @@ def _mistake_checks(rows: Rows[Point], standard: Rows[Point]) -> Checks:
     """
     late = {method: _late_mistakes(standard, method) for method in ONLINE}
     yield RATE(late["transferred"], on=standard)
-    worse = [WORSE.part("rate", "late mistakes over early ones", _difference(late), on=standard)]
     sizes = rows_where(rows, lambda point: point.group_dim == 8 and point.groups in (8, 32))
     growth = {method: _growth(sizes, method) for method in ONLINE}
     if len(growth["transferred"]):
         yield GROUPS(growth["transferred"], on=sizes)
-        worse += [WORSE.part("growth", "growth of the mistakes from 8 to 32 groups", _difference(growth), on=sizes)]
-    yield WORSE.pool(worse)
+    yield WORSE.part("rate", "late mistakes over early ones", _difference(late), on=standard)
+    if len(growth["transferred"]):
+        yield WORSE.part("growth", "growth of the mistakes from 8 to 32 groups", _difference(growth), on=sizes)
     for criterion, method in ((LEVEL, "transferred"), (REGRESSION_LEVEL, "all-variables")):
-        yield from pool_if_any(criterion, (
-            criterion.part(f"D{groups}.d{dim}", f"D = {groups}, d = {dim}", _mistakes(runs, method, SIZES[-1]) / (groups + dim),
-                           on=runs)
-            for (groups, dim), runs in group_by(rows, "groups", "group_dim")
-        ))  # fmt: skip
+        for (groups, dim), runs in group_by(rows, "groups", "group_dim"):
+            share = _mistakes(runs, method, SIZES[-1]) / (groups + dim)
+            yield criterion.part(f"D{groups}.d{dim}", f"D = {groups}, d = {dim}", share, on=runs)
 
 
 def _difference(found: Mapping[str, Array]) -> Array:

@@ -9,36 +9,30 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import AtLeast, AtMost, group_by, values_with_failures
+from whichtoken.claims._checks import Above, AtLeast, Below, Checks, group_by, pool_parts, resampled_runs
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims.mirror_descent._problems import key_query_limit, share_of_repeats
-from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 # Divergence of the start from the direction, and its norm. The theorem has a cone that is narrow and far out enough, of a size
 # that depends on the problem and was not read; ours was chosen after pilots, in which norm 100 lost 2 % of the runs. Two of 238
 # runs leave it: a share is judged, not every run.
 NARROW, INSIDE, OUTSIDE = 0.001, 0.05, 0.9
 FAR, FARTHEST = 100.0, 1e4
-LOCAL = AtLeast(
-    "cone.local", 0.8, "share of the max-margin directions tried whose tokens are locally optimal", kind="our-threshold"
-)
+LOCAL = Above("cone.local", 0.8, "share of the max-margin directions tried whose tokens are locally optimal")
 KEEPS = AtLeast(
     "cone.narrow", 0.95, f"locally optimal, |W|_p = {FARTHEST:g}: share of runs from divergence {NARROW:g} that keep the tokens",
     kind="paper-statement",
 )  # fmt: skip
-MOSTLY = AtLeast(
-    "cone.inside", 0.9, f"locally optimal: share of runs from divergence {INSIDE:g} that keep the tokens",
-    kind="our-threshold",
-)  # fmt: skip
-RETURNS = AtMost(
+MOSTLY = Above("cone.inside", 0.9, f"locally optimal: share of runs from divergence {INSIDE:g} that keep the tokens")
+RETURNS = Below(
     "cone.outside", 0.6, f"locally optimal: share of runs from divergence {OUTSIDE:g} that end with the tokens",
-    kind="our-threshold", regime="beyond-hypotheses",
+    regime="beyond-hypotheses",
 )  # fmt: skip
 # steps of the dual variable, of norm |W|_p^(p - 1), have one length: 1 at the end; a norm that levels off has 0
 DIVERGES = AtLeast(
@@ -46,12 +40,7 @@ DIVERGES = AtLeast(
     "locally optimal, all runs from inside: (p - 1) times the exponent of |W|_p in the number of steps",
     kind="paper-statement",
 )  # fmt: skip
-LIMIT = AtMost(
-    "cone.limit",
-    1e-4,
-    "final divergence from the direction, runs from inside that kept its tokens",
-    kind="our-threshold",
-)
+LIMIT = Below("cone.limit", 1e-4, "final divergence from the direction, runs from inside that kept its tokens")
 
 
 @dataclass(frozen=True)
@@ -104,25 +93,21 @@ class Cone(Experiment[Point]):
             "growth": (descent.final.log_norm - half.log_norm) / math.log(point.steps / (point.steps // 2)),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
         optimal = Rows((row for row in rows if row.measured["locally_optimal"]), rows.failed)
         if narrow := optimal.where(divergence=NARROW, norm=FARTHEST):
             yield KEEPS(share_of_repeats(narrow.seed_means("returned")), on=narrow)
         far, optimal = (runs.where(norm=FAR) for runs in (rows, optimal))
-        yield LOCAL(Resampled(values_with_failures(far, "locally_optimal"), np.mean), on=far, counts_failed=True)
+        yield LOCAL(resampled_runs(far, "locally_optimal", statistic=np.mean), on=far)
         for criterion, divergence in ((MOSTLY, INSIDE), (RETURNS, OUTSIDE)):
             if runs := optimal.where(divergence=divergence):
                 yield criterion(share_of_repeats(runs.seed_means("returned")), on=runs)
-        diverges, limit = [], []
         for p, runs in group_by(optimal.where(divergence=INSIDE), "p"):
             growth = runs.seed_means(lambda row: (row.point.p - 1.0) * row.measured["growth"])
-            diverges.append(DIVERGES.part(f"p{p:g}", f"p = {p:g}", growth, on=runs))
-            kept = Rows(row for row in runs if row.measured["returned"])
-            value = 0.001 if p < 1.5 else None
-            limit.append(LIMIT.part(f"p{p:g}", f"p = {p:g}", kept.seed_means("divergence"), on=runs, value=value))
-        if limit:
-            yield DIVERGES.pool(diverges)
-            yield LIMIT.pool(limit)
+            yield DIVERGES.part(f"p{p:g}", f"p = {p:g}", growth, on=runs)
+            kept, value = Rows(row for row in runs if row.measured["returned"]), 0.001 if p < 1.5 else None
+            yield LIMIT.part(f"p{p:g}", f"p = {p:g}", kept.seed_means("divergence"), on=runs, value=value)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

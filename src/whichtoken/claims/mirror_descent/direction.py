@@ -8,16 +8,25 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, group_by, values_with_failures
+from whichtoken.claims._checks import (
+    Above,
+    AtLeast,
+    AtMost,
+    Below,
+    Checks,
+    group_by,
+    mean_of_runs,
+    pool_parts,
+    resampled_runs,
+    worst_of_runs,
+)
 from whichtoken.claims._figures import Axes, Figure, draw_table, label_axes, plot_medians
 from whichtoken.claims.mirror_descent._problems import Vector, cosine, draw_problem, key_query_limit
-from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Row, Rows, Worst
+from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
 
 EXPONENTS = (1.1, 1.75, 2.0, 3.0)  # the geometries whose limits are compared
 PLANE = np.array([[1, 2], [3, 4]])  # the two entries of W whose plane the trajectories are drawn in, as in the source
@@ -30,9 +39,9 @@ DOMINANCE = AtLeast(
 FALLS = AtMost(
     "direction.falls", 1.0, "divergence from the l_p limit, end over half of the steps, median", kind="paper-statement"
 )
-LIMIT = AtMost("direction.limit", 0.008, "mean divergence from the l_p limit at the end", kind="our-threshold")
+LIMIT = Below("direction.limit", 0.008, "mean divergence from the l_p limit at the end")
 NEAREST = AtLeast("direction.nearest", 0.0, "how much farther the nearest limit of another p is, in the worst run")
-SETTLED = AtLeast("direction.settled", 0.9, "share of runs that settle on locally optimal tokens", kind="our-threshold")
+SETTLED = Above("direction.settled", 0.9, "share of runs that settle on locally optimal tokens")
 
 
 @dataclass(frozen=True)
@@ -91,26 +100,20 @@ class MirrorDirection(Experiment[Point]):
             "destination": _plane_entries(own),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        dominance, falls, limit, nearest = [], [], [], []
-        for p, runs in group_by(rows, "p"):
-            code, words = f"p{p:g}", f"p = {p:g}, {len(runs)} runs, {len(runs.failed)} failed"
-            options: Any = {"on": runs, "counts_failed": True}
-            ratio = Resampled(values_with_failures(runs, _last_fall, failed=1.0), np.median)
-            falls.append(FALLS.part(code, words, ratio, **options))
-            divergence = values_with_failures(runs, "divergence", failed=1.0)
-            limit.append(LIMIT.part(code, words, divergence, value=0.045 if p < 1.5 else None, **options))
-            if p in EXPONENTS:
-                worst = Worst(min([*map(_advantage, runs), *[-1.0] * len(runs.failed)], default=-1.0))
-                nearest.append(NEAREST.part(code, words, worst, **options))
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
+        groups = [(p, f"p{p:g}", f"p = {p:g}, {len(runs)} runs, {len(runs.failed)} failed", runs)
+                  for p, runs in group_by(rows, "p")]  # fmt: skip
+        for p, code, words, runs in groups:
             if p in FIGURE:
-                advantage = values_with_failures(runs, _advantage, failed=-1.0)
-                dominance.append(DOMINANCE.part(code, words, advantage, **options))
-        for criterion, parts in ((DOMINANCE, dominance), (FALLS, falls), (LIMIT, limit), (NEAREST, nearest)):
-            if parts:
-                yield criterion.pool(parts)
-        settled = values_with_failures(rows, "settled")
-        yield SETTLED(Resampled(settled, np.mean), on=rows, counts_failed=True)
+                yield DOMINANCE.part(code, words, mean_of_runs(runs, _advantage, failed=-1.0), on=runs)
+        for p, code, words, runs in groups:
+            yield FALLS.part(code, words, resampled_runs(runs, _last_fall, failed=1.0), on=runs)
+            divergence = mean_of_runs(runs, "divergence", failed=1.0)
+            yield LIMIT.part(code, words, divergence, on=runs, value=0.045 if p < 1.5 else None)
+            if p in EXPONENTS:
+                yield NEAREST.part(code, words, worst_of_runs(runs, _advantage, failed=-1.0), on=runs)
+        yield SETTLED(resampled_runs(rows, "settled", statistic=np.mean), on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, middle, right = figure.subplots(1, 3, width_ratios=[1.1, 1.1, 1])

@@ -8,26 +8,22 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, group_by, pairs, rows_where, values_with_failures
+from whichtoken.claims._checks import Above, AtLeast, Checks, mean_of_runs, pairs, pool_parts, rows_where
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.display.figures import points_with_errors
-from whichtoken.lab import Check, Experiment, Grid, Measured, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Rows
 
-BEST = AtLeast(
-    "initialization.best", 0.85, "zero start: share of sequences that select their best token", kind="our-threshold"
-)
+BEST = Above("initialization.best", 0.85, "zero start: share of sequences that select their best token")
 SMALL = AtLeast(
     "initialization.small", 0.0, "share of sequences that select their best token, zero minus standard normal start"
 )
-LOCAL = AtLeast(
-    "initialization.local", 0.85, "share of all runs whose tokens are locally optimal", kind="our-threshold"
-)
+LOCAL = Above("initialization.local", 0.85, "share of all runs whose tokens are locally optimal")
 
 
 @dataclass(frozen=True)
@@ -74,16 +70,13 @@ class MirrorInitialization(Experiment[Point]):
             "settled": descent.settled,
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        zero = group_by(rows.where(start=0.0), "p")
-        if best := [
-            BEST.part(f"p{p:g}", f"p = {p:g}", values_with_failures(runs, "best_tokens"), on=runs, counts_failed=True)
-            for p, runs in zero
-        ]:
-            yield BEST.pool(best)
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
+        best = partial(mean_of_runs, quantity="best_tokens")
+        yield from BEST.each(rows.where(start=0.0), "p", "p{:g}", "p = {:g}", best)
         ends = rows_where(rows, lambda point: point.start in (0.0, 1.0))
         yield SMALL(np.subtract(*pairs(rows, "best_tokens", {"start": 0.0}, {"start": 1.0})), on=ends)
-        yield LOCAL(values_with_failures(rows, "locally_optimal"), on=rows, counts_failed=True)
+        yield LOCAL(mean_of_runs(rows, "locally_optimal"), on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

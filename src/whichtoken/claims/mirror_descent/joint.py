@@ -12,17 +12,27 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Equals, group_by, values_with_failures
+from whichtoken.claims._checks import (
+    Above,
+    AtLeast,
+    AtMost,
+    Below,
+    Checks,
+    Equals,
+    as_predicted,
+    group_by,
+    pool_parts,
+    resampled_runs,
+)
 from whichtoken.claims._figures import Axes, Figure, label_axes
 from whichtoken.claims.mirror_descent._problems import cosine, decoder_limit, share_of_repeats
-from whichtoken.lab import Check, Exact, Experiment, Grid, Mean, Measured, Predicted, Resampled, Row, Rows
+from whichtoken.lab import Exact, Experiment, Grid, Mean, Measured, Predicted, Resampled, Row, Rows
 
 if TYPE_CHECKING:
     from whichtoken.datasets import AttentionProblem
@@ -45,10 +55,9 @@ PLANE_SELECTS = AtLeast(
     "joint.plane.tokens", 1.0, "two-sample problem: share of geometries that select the authors' tokens",
     kind="paper-figure", regime="as-stated",
 )  # fmt: skip
-PLANE_LIMIT = AtLeast(
-    "joint.plane.limit", NEAR, "two-sample problem: smallest cosine of W or v to its limit", kind="our-threshold",
-    regime="as-stated",
-)  # fmt: skip
+PLANE_LIMIT = Above(
+    "joint.plane.limit", NEAR, "two-sample problem: smallest cosine of W or v to its limit", regime="as-stated"
+)
 # Shares of runs above a cosine: their mean distance is that of the few runs that are still far away.
 STRICT = AtLeast(
     "joint.strict", 0.9,
@@ -73,26 +82,15 @@ RATIO_LAW = Equals(
     "|v| / |W| at the end over its prediction from the selected tokens, runs that settled",
     tolerance=0.05,
 )
-RATIO_OF_STEPS = AtLeast(
-    "joint.ratio-of-steps", 1.2, "p < 2: |v| / |W| over (decoder step / step)^(1/(p-1)), median", kind="our-threshold"
+RATIO_OF_STEPS = Above("joint.ratio-of-steps", 1.2, "p < 2: |v| / |W| over (decoder step / step)^(1/(p-1)), median")
+SETTLED = Above(
+    "joint.settled", 0.9, "every sequence asks for a lead: share of runs that settle on single tokens ({runs} runs)"
 )
-SETTLED = AtLeast(
-    "joint.settled", 0.9, "every sequence asks for a lead: share of runs that settle on single tokens ({runs} runs)",
-    kind="our-threshold",
-)  # fmt: skip
-SPLIT = AtMost(
-    "joint.split", 0.4, "the ratio leaves a sequence no demand: share of runs that still settle ({runs} runs)",
-    kind="our-threshold",
-)  # fmt: skip
-FLOW_KEPT = AtLeast(
-    "joint.flow.kept",
-    0.75,
-    "plain flow: share of runs that keep tokens after a sixth of the time",
-    kind="our-threshold",
+SPLIT = Below(
+    "joint.split", 0.4, "the ratio leaves a sequence no demand: share of runs that still settle ({runs} runs)"
 )
-FLOW_DECODER = Equals(
-    "joint.flow.decoder", None, "plain flow: growth of label margin times |v| per log t", tolerance=0.02
-)
+FLOW_KEPT = Above("joint.flow.kept", 0.75, "plain flow: share of runs that keep tokens after a sixth of the time")
+FLOW_DECODER = Equals("joint.flow.decoder", None, "plain flow: growth of label margin times |v| per log t")
 # The law is of leading order in log t. Pilots at p = 2 were 6, 3.5 and 3 % below it after 20 000, 80 000 and 200 000 steps.
 FLOW_WEIGHTS = Equals(
     "joint.flow.weights",
@@ -188,7 +186,8 @@ class Joint(Experiment[Point]):
         """Growth in plain flow, as `joint_flow_growth` explains: of |v|_p with log t, of |W|_p with log log t."""
         return {"decoder_slope": Predicted(1.0), "weight_slope": Predicted(point.p)} if point.rule == "flow" else {}
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
         if plane := rows.where(problem="plane"):
             same = [row.measured["tokens"] == PLANE_TOKENS[row.point.p] for row in plane if row.point.p in PLANE_TOKENS]
             yield PLANE_SELECTS(Exact(float(np.mean(same))) if same else Mean([]), on=plane)
@@ -196,8 +195,19 @@ class Joint(Experiment[Point]):
         random = rows.where(problem="random", rule="normalized")
         if random or random.failed:
             yield from _judge_normalized(random)
-        if flow := rows.where(rule="flow"):
-            yield from _judge_flow(flow)
+        for p, runs in group_by(rows.where(rule="flow"), "p"):
+            kept = Rows(row for row in runs if row.measured["kept_tokens"])
+            code, words = f"p{p:g}", f"p = {p:g}, {len(kept)} of {len(runs)} runs, those that keep their tokens"
+            share = resampled_runs(runs, "kept_tokens", statistic=np.mean)
+            yield FLOW_KEPT.part(code, f"p = {p:g}", share, on=runs)
+            for criterion, name, tolerance in (
+                (FLOW_DECODER, "decoder_slope", 0.02),
+                (FLOW_WEIGHTS, "weight_slope", 0.06 * p),
+            ):
+                expected = as_predicted(kept, name, absolute=tolerance)
+                yield criterion.part(code, words, kept.values(name), on=runs, **expected)
+            nearer = kept.values("move_relaxed") - kept.values("move_strict")
+            yield FLOW_LIMIT.part(code, words, nearer, on=runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, middle, right = figure.subplots(1, 3, width_ratios=[1.1, 1, 1])
@@ -285,35 +295,31 @@ def _laws(descent: DescentResult[Any], limits: dict[str, Any], point: Point) -> 
     }
 
 
-def _judge_normalized(random: Rows[Point]) -> Iterator[Check]:
+def _judge_normalized(random: Rows[Point]) -> Checks:
     settled = Rows((row for row in random if row.measured["settled"]), random.failed)
-    member, law, steps = [], [], []
     for p, runs in group_by(settled, "p"):
         words = f"p = {p:g}, {len(runs)} of {len(random.where(p=p))} runs settled"
         near = share_of_repeats(runs.seed_means(lambda row: _least_cosine(row) >= NEAR))
-        member.append(NEAR_MEMBER.part(f"p{p:g}", words, near, on=runs))
-        if judged := Rows(row for row in runs if "ratio_over_law" in row.measured):
-            lr, lr_decoder = LAW[p]
-            words = f"p = {p:g}, steps of {lr:g} and {lr_decoder:g}, {len(judged)} runs"
-            law.append(RATIO_LAW.part(f"p{p:g}", words, judged.seed_means("ratio_over_law"), on=judged))
-            if p < 2.0:
-                median = Resampled(judged.seed_means("ratio_over_steps"), np.median)
-                steps.append(RATIO_OF_STEPS.part(f"p{p:g}", words, median, on=judged))
-    yield from (pool.pool(parts) for pool, parts in ((NEAR_MEMBER, member), (RATIO_LAW, law)) if parts)
-    if steps:
-        yield RATIO_OF_STEPS.pool(steps)
+        yield NEAR_MEMBER.part(f"p{p:g}", words, near, on=runs)
+    for p, judged in group_by(Rows(row for row in settled if "ratio_over_law" in row.measured), "p"):
+        lr, lr_decoder = LAW[p]
+        words = f"p = {p:g}, steps of {lr:g} and {lr_decoder:g}, {len(judged)} runs"
+        yield RATIO_LAW.part(f"p{p:g}", words, judged.seed_means("ratio_over_law"), on=judged)
+        if p < 2.0:
+            median = Resampled(judged.seed_means("ratio_over_steps"), np.median)
+            yield RATIO_OF_STEPS.part(f"p{p:g}", words, median, on=judged)
     yield from _judge_ends(settled)
     demanding, idle = (
         Rows(row for row in random if (0.0 < row.measured["ratio_start"] <= row.measured["ratio"]) == beyond)
         for beyond in (False, True)
     )
     # a run that ends with tokens that no decoder classifies has failed: it counts as one that does not settle
-    settles = [*demanding.seed_means("settled"), *[0.0] * len(random.failed)]
-    yield SETTLED(Resampled(settles, np.mean), on=random, runs=len(demanding), counts_failed=True)
+    settles = resampled_runs(Rows(demanding, random.failed), "settled", statistic=np.mean)
+    yield SETTLED(settles, on=random, runs=len(demanding))
     yield SPLIT(Resampled(idle.seed_means("settled"), np.mean), on=idle, runs=len(idle))
 
 
-def _judge_ends(settled: Rows[Point]) -> Iterator[Check]:
+def _judge_ends(settled: Rows[Point]) -> Checks:
     differ = Rows(row for row in settled if row.measured["ratio_end"] > 0.0)
     position = differ.values("ratio") / differ.values("ratio_start")
     end = differ.values("ratio") / differ.values("ratio_end")
@@ -325,28 +331,6 @@ def _judge_ends(settled: Rows[Point]) -> Iterator[Check]:
     yield STRICT(near, on=small, runs=len(small))
     yield RELAXED(1 - large.seed_means("cosine_relaxed"), on=large, runs=len(large))
     yield BETWEEN(between.seed_means(_lead_over_ends), on=between, runs=len(between))
-
-
-def _judge_flow(rows: Rows[Point]) -> Iterator[Check]:
-    parts: dict[str, list[Check]] = defaultdict(list)
-    for p, runs in group_by(rows, "p"):
-        kept = Rows(row for row in runs if row.measured["kept_tokens"])
-        code, words = f"p{p:g}", f"p = {p:g}, {len(kept)} of {len(runs)} runs, those that keep their tokens"
-        share = Resampled(values_with_failures(runs, "kept_tokens"), np.mean)
-        decoder, weights = (kept.predicted(name) for name in ("decoder_slope", "weight_slope"))
-        slopes = {name: kept.values(f"{name}_slope") for name in ("decoder", "weight")}
-        nearer = kept.values("move_relaxed") - kept.values("move_strict")
-        for part in (
-            FLOW_KEPT.part(code, f"p = {p:g}", share, on=runs, counts_failed=True),
-            FLOW_DECODER.part(code, words, slopes["decoder"], on=runs, value=decoder.value if decoder else None),
-            FLOW_WEIGHTS.part(
-                code, words, slopes["weight"], on=runs, value=weights.value if weights else None, tolerance=0.06 * p
-            ),
-            FLOW_LIMIT.part(code, words, nearer, on=runs),
-        ):
-            parts[part.code.removesuffix(f".{code}")].append(part)
-    for criterion in (FLOW_KEPT, FLOW_DECODER, FLOW_WEIGHTS, FLOW_LIMIT):
-        yield criterion.pool(parts[criterion.code])
 
 
 def _least_cosine(row: Row[Point]) -> float:

@@ -11,12 +11,11 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, group_by
+from whichtoken.claims._checks import Above, AtLeast, Below, Checks, group_by, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims.mirror_descent._problems import (
     cosine,
@@ -25,19 +24,17 @@ from whichtoken.claims.mirror_descent._problems import (
     key_query_limit,
     share_of_repeats,
 )
-from whichtoken.lab import Check, Experiment, Grid, Measured, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 NEAR = 0.999  # smallest cosine at which a limit counts as reached
 BOTH = AtLeast(
     "joint-conditions.both", 0.9, f"all conditions hold: share of runs in which W and v are within a cosine of {NEAR} of theirs",
     kind="paper-statement",
 )  # fmt: skip
-HOLD = AtLeast(
-    "joint-conditions.hold", 0.5, "share of runs whose selected tokens satisfy all conditions", kind="our-threshold"
-)
-MISSING = AtMost(
+HOLD = Above("joint-conditions.hold", 0.5, "share of runs whose selected tokens satisfy all conditions")
+MISSING = Below(
     "joint-conditions.missing", 0.9, "not all hold, decoder steps not shorter: share of runs that reach both all the same",
-    kind="our-threshold", regime="beyond-hypotheses",
+    regime="beyond-hypotheses",
 )  # fmt: skip
 
 
@@ -86,22 +83,18 @@ class JointConvergence(Experiment[Point]):
             "cosine_decoder": cosine(decoder, descent.final.decoder.direction),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        both: list[Check] = []
-        hold: list[Check] = []
-        missing: list[Check] = []
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
         for (p, lr, lr_decoder), runs in group_by(rows, "p", "lr", "lr_decoder"):
             label, words = f"p{p:g}.v{lr_decoder:g}", f"p = {p:g}, steps of {lr:g} and {lr_decoder:g}"
-            held, apart = (Rows(row for row in runs if row.measured["hold"] == held) for held in (True, False))
-            hold.append(HOLD.part(label, words, share_of_repeats(runs.seed_means("hold")), on=runs))
-            # with a decoder that stays small the limit of W is that of all sequences, whether they support it or not
-            judged = ((BOTH, both, held), (MISSING, missing, apart)) if lr_decoder >= lr else ((BOTH, both, held),)
-            for criterion, parts, group in judged:
-                near = share_of_repeats(group.seed_means(lambda row: least_cosine(row.measured) >= NEAR))
-                parts.append(criterion.part(label, f"{words}, {len(group)} of {len(runs)} runs", near, on=runs))
-        for criterion, parts in ((BOTH, both), (HOLD, hold), (MISSING, missing)):
-            if parts:
-                yield criterion.pool(parts)
+            for criterion, holds in ((BOTH, True), (HOLD, None), (MISSING, False)):
+                if holds is None:
+                    yield HOLD.part(label, words, share_of_repeats(runs.seed_means("hold")), on=runs)
+                # with a decoder that stays small the limit of W is that of all sequences, whether they support it or not
+                elif holds or lr_decoder >= lr:
+                    group = Rows(row for row in runs if row.measured["hold"] == holds)
+                    near = share_of_repeats(group.seed_means(lambda row: least_cosine(row.measured) >= NEAR))
+                    yield criterion.part(label, f"{words}, {len(group)} of {len(runs)} runs", near, on=runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

@@ -8,19 +8,18 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import AtMost, Equals, group_by
+from whichtoken.claims._checks import Below, Checks, Equals, count_failed, group_by, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
 from whichtoken.claims.mirror_descent._problems import decoder_limit
-from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Resampled, Row, Rows
 
 RADII = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0, 30000.0)
 BLOCKS = {"weights": "key-query matrix", "decoder": "decoder"}
-LIMIT = AtMost("joint-path.limit", 1e-6, "final divergence of W or v from its limit, median", kind="our-threshold")
+LIMIT = Below("joint-path.limit", 1e-6, "final divergence of W or v from its limit, median")
 # as on the path of W alone: directions miss their limits by 1 / R, and D_p is quadratic
 RATE = Equals("joint-path.rate", -2.0, "exponent of R in the divergence of W or v, median", tolerance=0.1)
 
@@ -70,21 +69,17 @@ class JointPath(Experiment[Point]):
             "stationarity": path.stationarity.max(),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        limit, rate = [], []
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
         for p, runs in group_by(rows, "p"):
+            failed = len(runs.failed)
             for name, block in BLOCKS.items():
                 code, words = f"{name}.p{p:g}", f"p = {p:g}, {block}"
-                divergence = np.array([row.measured[name] for row in runs]).reshape(-1, len(RADII))
-                failed = len(runs.failed)
-                at_end = Resampled([*divergence[:, -1], *[1.0] * failed], np.median)
-                limit.append(LIMIT.part(code, words, at_end, on=runs, counts_failed=True))
-                slopes = np.log(divergence[:, -1] / divergence[:, -2]) / np.log(RADII[-1] / RADII[-2])
-                median = Resampled([*slopes, *[0.0] * failed], np.median)
-                rate.append(RATE.part(code, words, median, on=runs, counts_failed=True))
-        if limit:
-            yield LIMIT.pool(limit)
-            yield RATE.pool(rate)
+                # of every problem and ratio, not of repeats
+                ends = [*(row.measured[name][-1] for row in runs), *[1.0] * failed]
+                slopes = [*(_last_slope(row, name) for row in runs), *[0.0] * failed]
+                yield LIMIT.part(code, words, count_failed(Resampled(ends, np.median)), on=runs)
+                yield RATE.part(code, words, count_failed(Resampled(slopes, np.median)), on=runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         for axes, (name, words) in zip(figure.subplots(1, 2, sharey=True), BLOCKS.items(), strict=True):
@@ -92,3 +87,9 @@ class JointPath(Experiment[Point]):
                 plot_medians(axes, RADII, rows.where(p=p).values(name), f"p = {p:g}", marker="o")
             x, y = "bound R on the length of W", "median divergence from its limit"
             label_axes(axes, words.capitalize(), x, y, log="xy", legend=True)
+
+
+def _last_slope(row: Row[Point], name: str) -> float:
+    """Exponent of R in a divergence, between the last two radii."""
+    *_, before, last = row.measured[name]
+    return float(np.log(last / before) / np.log(RADII[-1] / RADII[-2]))

@@ -8,21 +8,21 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from whichtoken.claims._checks import AtMost, Equals, group_by, values_with_failures
+from whichtoken.claims._checks import Below, Checks, Equals, group_by, mean_of_runs, pool_parts, resampled_runs
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
 from whichtoken.claims.mirror_descent._problems import key_query_limit
-from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 RADII = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0, 30000.0)
 JUDGED = 300.0  # radius at which the divergence is judged
 FAR = 10000.0  # the rate is fitted from this radius on
 EXPONENTS = [1.1, 1.5, 1.75, 2.0, 3.0]
-LIMIT = AtMost("path.limit", 0.005, f"divergence from the max-margin direction at R = {JUDGED:g}", kind="our-threshold")
+LIMIT = Below("path.limit", 0.005, f"divergence from the max-margin direction at R = {JUDGED:g}")
 # The scores miss those of the limit by a constant, hence the direction by 1 / R, and D_p is quadratic.
 RATE = Equals("path.rate", -2.0, f"exponent of R in the divergence, R >= {FAR:g}, median", tolerance=0.1)
 # with p = 1.1 single entries are still small against 1 / R at the last radius: pilots gave -1.93 in the mean
@@ -66,19 +66,14 @@ class Path(Experiment[Point]):
             "agreeing": path.agreeing,
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        limit, rate = [], []
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
+        judged = partial(mean_of_runs, quantity="judged", failed=1.0)
+        yield from LIMIT.each(rows, "p", "p{:g}", "p = {:g}", judged)
         for p, runs in group_by(rows, "p"):
-            code, words = f"p{p:g}", f"p = {p:g}"
-            judged = values_with_failures(runs, "judged", failed=1.0)
-            limit.append(LIMIT.part(code, words, judged, on=runs, counts_failed=True))
             # a median, for where an entry of W changes sign on the way the exponent is not that of a power law
-            exponent = Resampled(values_with_failures(runs, "exponent"), np.median)
-            tolerance = None if p >= 1.5 else TOLERANCE_NEAR_ONE
-            rate.append(RATE.part(code, words, exponent, on=runs, tolerance=tolerance, counts_failed=True))
-        if limit:
-            yield LIMIT.pool(limit)
-            yield RATE.pool(rate)
+            exponent, tolerance = resampled_runs(runs, "exponent"), None if p >= 1.5 else TOLERANCE_NEAR_ONE
+            yield RATE.part(f"p{p:g}", f"p = {p:g}", exponent, on=runs, tolerance=tolerance)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

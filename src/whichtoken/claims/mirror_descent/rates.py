@@ -10,18 +10,27 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import AtLeast, AtMost, Equals, group_by, rows_where, values_with_failures
+from whichtoken.claims._checks import (
+    Above,
+    AtMost,
+    Below,
+    Checks,
+    Equals,
+    group_by,
+    pool_parts,
+    resampled_runs,
+    rows_where,
+)
 from whichtoken.claims._figures import Axes, Figure, label_axes
 from whichtoken.claims.mirror_descent._problems import draw_problem, key_query_limit
-from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Resampled, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Predicted, Resampled, Rows
 
 WINDOW = 20  # the divergence jitters near the limit: the end of a decade is a mean over this many steps
 EARLY = 6  # exponents of plain steps are fitted after a sixth of the logarithmic time
@@ -48,16 +57,14 @@ BOUND = AtMost(
     "rates.polylog", None, "plain steps: exponent of log t in the divergence, at most that of the bound",
     kind="paper-statement",
 )  # fmt: skip
-SETTLED = AtLeast(
-    "rates.settled", 0.8, "share of the long runs whose tokens do not change after a twentieth of the steps",
-    kind="our-threshold",
-)  # fmt: skip
+SETTLED = Above(
+    "rates.settled", 0.8, "share of the long runs whose tokens do not change after a twentieth of the steps"
+)
 # medians: single runs are still far away
-RECIPE = AtMost("rates.recipe", None, "divergence after few steps, median", kind="our-threshold")
-LOSS = AtMost(
-    "rates.loss", 0.1, "p = 2: how much exponential or linear loss changes the divergence, relative to logistic, median",
-    kind="our-threshold",
-)  # fmt: skip
+RECIPE = Below("rates.recipe", None, "divergence after few steps, median")
+LOSS = Below(
+    "rates.loss", 0.1, "p = 2: how much exponential or linear loss changes the divergence, relative to logistic, median"
+)
 
 
 @dataclass(frozen=True)
@@ -132,9 +139,9 @@ class Rates(Experiment[Point]):
             "bound": Predicted(-proven_divergence_rate(point.p)),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
         long, short = (rows_where(rows, holds) for holds in (_is_long, lambda point: not _is_long(point)))
-        parts: dict[str, list[Check]] = defaultdict(list)
         for (rule, p), trained in sorted(group_by(long, "rule", "p"), key=lambda group: group[0]):
             runs = Rows(row for row in trained if row.measured["settled"])
             found, linear = runs.values("attention_exponent"), runs.values("linear_exponent")
@@ -142,23 +149,16 @@ class Rates(Experiment[Point]):
             options: Any = {"on": trained, "tolerance": TOLERANCES.get((rule, p))}
             code, words = f"p{p:g}", f"p = {p:g}, {len(runs)} of {len(trained)} runs"
             expected, bound = runs.predicted("exponent"), runs.predicted("bound")
-            value = expected.value if expected else None
-            parts[exponent.code].append(exponent.part(code, words, found, value=value, **options))
-            parts[difference.code].append(difference.part(code, words, found - linear, **options))
+            yield exponent.part(code, words, found, value=expected.value if expected else None, **options)
+            yield difference.part(code, words, found - linear, **options)
             if bound:
-                parts[BOUND.code].append(BOUND.part(code, words, found, on=trained, value=bound.value))
+                yield BOUND.part(code, words, found, on=trained, value=bound.value)
         for (rule, p), recipe in RECIPES.items():
             if runs := short.where(rule=rule, p=p, loss="logistic"):
-                point = runs[0].point
-                words = f"p = {p:g}, {point.steps} {rule} steps of {point.lr:g}"
-                reached = Resampled(values_with_failures(runs, "attention_divergence", failed=1.0), np.median)
-                part = RECIPE.part(f"p{p:g}", words, reached, on=runs, value=recipe, counts_failed=True)
-                parts[RECIPE.code].append(part)
-        for criterion in (PLAIN, PLAIN_LINEAR, BOUND, NORMALIZED, NORMALIZED_LINEAR, RECIPE):
-            if parts[criterion.code]:
-                yield criterion.pool(parts[criterion.code])
-        settled = values_with_failures(long, "settled")
-        yield SETTLED(Resampled(settled, np.mean), on=long, counts_failed=True)
+                words = f"p = {p:g}, {runs[0].point.steps} {rule} steps of {runs[0].point.lr:g}"
+                reached = resampled_runs(runs, "attention_divergence", failed=1.0)
+                yield RECIPE.part(f"p{p:g}", words, reached, on=runs, value=recipe)
+        yield SETTLED(resampled_runs(long, "settled", statistic=np.mean), on=long)
         losses = short.where(rule="normalized")
         yield LOSS(Resampled(losses.per_seed(_change_by_loss), np.median), on=losses)
 

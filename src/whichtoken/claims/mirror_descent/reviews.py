@@ -8,7 +8,7 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import AtLeast, AtMost, Criterion, group_by
+from whichtoken.claims._checks import Above, AtLeast, AtMost, Checks, Criterion, group_by, pool_parts
 from whichtoken.claims._figures import Figure
 from whichtoken.claims.mirror_descent import _comparison as comparison
 from whichtoken.claims.mirror_descent._comparison import (
@@ -56,9 +56,7 @@ ADAMW = AtMost(
     "{code}.adamw", 0.0, "minutes of training: test accuracy of l_1.1 minus that of AdamW, each at its step size"
 )
 # whether the authors' block learns anything: the best of all step sizes, on balanced labels
-BLOCK = AtLeast(
-    "reviews.block", 0.6, "authors' block (post-norm, [CLS]): training accuracy, best step size", kind="our-threshold"
-)
+BLOCK = Above("reviews.block", 0.6, "authors' block (post-norm, [CLS]): training accuracy, best step size")
 
 
 @dataclass(frozen=True)
@@ -141,18 +139,17 @@ class ReviewGeometries(Experiment[Point]):
         model, measured = comparison.train_transformer(build, point, task, rng)
         return measured | _pivot_scores(model, codes)
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
         compared = rows.where(block=rows[0].point.block if rows else Point.block)
         depths = compared.levels("layers") or [Point.layers]
         for depth in depths:
             code = "reviews" if len(depths) == 1 else f"reviews.{depth}-layers"
             runs = {method: compared.where(layers=depth, method=method) for method in METHODS}
             yield from _judge_methods(code, runs)
-        if blocks := rows.where(block="post-cls"):
-            yield BLOCK.pool(
-                BLOCK.part(method, METHODS[method], runs.per_seed(lambda repeat: float(repeat.values("trained").max())))
-                for method, runs in group_by(blocks, "method")
-            )
+        for method, tried in group_by(rows.where(block="post-cls"), "method"):
+            best = tried.per_seed(lambda repeat: float(repeat.values("trained").max()))
+            yield BLOCK.part(method, METHODS[method], best)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         first = rows.where(block=rows[0].point.block, layers=rows[0].point.layers)
@@ -164,52 +161,35 @@ class ReviewGeometries(Experiment[Point]):
         comparison.draw(runs, quantities, figure)
 
 
-def _judge_methods(code: str, runs: dict[str, Rows[Point]]) -> Iterator[Check]:
+def _judge_methods(code: str, runs: dict[str, Rows[Point]]) -> Checks:
     """Mirror descent with p = 1.1 against the others, every method at the step size that validation chose."""
     at_size = any(row.point.width >= LARGE["width"] for rows in runs.values() for row in rows)
 
     def compare(criterion: Criterion, sample: list[float], *methods: str, label: str = "") -> Check:
-        criterion = replace(
-            criterion, code=criterion.code.format(code=code),
-            regime="as-stated" if at_size and criterion.kind == "paper-figure" else criterion.regime,
-        )  # fmt: skip
+        if at_size and criterion.kind == "paper-figure":
+            criterion = replace(criterion, regime="as-stated")
         tuned = [runs[method] for method in methods]
         on = Rows([row for rows in tuned for row in rows], [row for rows in tuned for row in rows.failed])
         words = " against ".join(METHODS[method] for method in methods)
-        check = criterion.part(label, words, sample, on=on) if label else criterion(sample, on=on)
+        check = criterion.part(label, words, sample, on=on, code=code) if label else criterion(sample, on=on, code=code)
         return comparison.unless_at_the_edge(check, tuned)
 
-    def pool(criterion: Criterion, parts: list[Check]) -> Check:
-        return replace(criterion, code=criterion.code.format(code=code), regime=parts[0].regime).pool(parts)
-
-    known = [(one, other) for one, other in (("l1.1", "l2"), ("l2", "l3"), ("l1.1", "l3")) if runs[one] and runs[other]]
-    # with nothing to compare, the comparison is undecided and does not vanish
-    pairs = known or [("l1.1", "l3")]
     if not runs["l1.1"]:
         return
     # `quick` leaves out l_2, and with it all accuracies
     if runs["l2"]:
-        accuracies = [
-            compare(ACCURACY, pair_by_seed(runs["l1.1"], runs[other], "test"), "l1.1", other, label=other)
-            for other in ("l2", "l3")
-            if runs[other]
-        ]
-        yield pool(ACCURACY, accuracies)
+        for other in ("l2", "l3"):
+            if runs[other]:
+                accuracies = pair_by_seed(runs["l1.1"], runs[other], "test")
+                yield compare(ACCURACY, accuracies, "l1.1", other, label=other)
         grown = pair_by_seed(runs["l1.1"], runs["l2"], share_above_initial)
         yield compare(LARGE_ENTRIES, grown, "l1.1", "l2")
         yield compare(PIVOT, pair_by_seed(runs["l1.1"], runs["l2"], "pivot"), "l1.1", "l2")
-    sparsities = [
-        compare(
-            SPARSITY,
-            pair_by_seed(runs[one], runs[other], effective_share, np.divide),
-            one,
-            other,
-            label=f"{one}-{other}",
-        )
-        for one, other in pairs
-    ]
-    if sparsities:
-        yield pool(SPARSITY, sparsities)
+    known = [(one, other) for one, other in (("l1.1", "l2"), ("l2", "l3"), ("l1.1", "l3")) if runs[one] and runs[other]]
+    # with nothing to compare, the comparison is undecided and does not vanish
+    for one, other in known or [("l1.1", "l3")]:
+        shares = pair_by_seed(runs[one], runs[other], effective_share, np.divide)
+        yield compare(SPARSITY, shares, one, other, label=f"{one}-{other}")
     if runs["adamw"] and runs["l2"]:
         yield compare(ADAMW, pair_by_seed(runs["l1.1"], runs["adamw"], "test"), "l1.1", "adamw")
 

@@ -8,41 +8,27 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, pairs, rows_where
+from whichtoken.claims._checks import Above, Below, Checks, pairs, rows_where
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims.mirror_descent._problems import Vector, draw_problem, key_query_limit
-from whichtoken.lab import Check, Experiment, Grid, Measured, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 SMALL = 0.01  # entries below this fraction of the largest count as zero
 NEAR_ONE = 1.05
 EXPONENTS = [1.0, NEAR_ONE, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 4.0]
-MONOTONE = AtLeast(
-    "sparsity.monotone",
-    0.95,
-    "share of neighboring exponents at which the larger p has more effective entries",
-    kind="our-threshold",
+MONOTONE = Above(
+    "sparsity.monotone", 0.95, "share of neighboring exponents at which the larger p has more effective entries"
 )
-LINEAR_PROGRAM = AtMost(
-    "sparsity.linear-program",
-    1.3,
-    f"effective entries of the l_{NEAR_ONE:g} limit over those of the linear program",
-    kind="our-threshold",
+LINEAR_PROGRAM = Below(
+    "sparsity.linear-program", 1.3, f"effective entries of the l_{NEAR_ONE:g} limit over those of the linear program"
 )
-GAIN = AtLeast(
-    "sparsity.gain", 3.0, "effective entries of the l_2 limit over those of the l_1.1 limit", kind="our-threshold"
-)
-TRAINED = AtMost(
-    "sparsity.trained",
-    0.01,
-    "relative difference of effective entries, trained matrix against its limit",
-    kind="our-threshold",
-)
+GAIN = Above("sparsity.gain", 3.0, "effective entries of the l_2 limit over those of the l_1.1 limit")
+TRAINED = Below("sparsity.trained", 0.01, "relative difference of effective entries, trained matrix against its limit")
 
 
 @dataclass(frozen=True)
@@ -80,7 +66,7 @@ class Sparsity(Experiment[Point]):
             measured |= _sparsity(descent.final.direction, "trained") | _sparsity(own, "own_limit")
         return measured
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    def judge(self, rows: Rows[Point]) -> Checks:
         yield MONOTONE(rows.per_seed(_share_of_increases), on=rows)
         for criterion, pair in ((LINEAR_PROGRAM, (NEAR_ONE, 1.0)), (GAIN, (2.0, 1.1))):
             if pair[0] in rows.levels("p"):

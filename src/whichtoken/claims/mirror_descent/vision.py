@@ -9,17 +9,16 @@ Source  Julistiono, Tarzanagh, Azizan, Optimizing Attention with Mirror Descent 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Equals, group_by
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, group_by
 from whichtoken.claims._figures import Figure
 from whichtoken.claims.mirror_descent import _comparison as comparison
 from whichtoken.claims.mirror_descent._comparison import METHODS, Method, effective_share, largest_entries, pair_by_seed
-from whichtoken.lab import Check, Experiment, Measured, Rows, not_run
+from whichtoken.lab import Experiment, Measured, Rows, not_run
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,7 +117,7 @@ class Vision(Experiment[Point]):
         _, measured = comparison.train_transformer(build, point, task, rng)
         return measured
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    def judge(self, rows: Rows[Point]) -> Checks:
         for pictures, runs in group_by(rows, "pictures"):
             tuned = ours, theirs = [runs.where(method=method) for method in ("l1.1", "adam")]
             samples = (

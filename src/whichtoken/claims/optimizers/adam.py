@@ -15,15 +15,25 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Criterion, Equals, each_point, group_by, values_with_failures
+from whichtoken.claims._checks import (
+    AtLeast,
+    AtMost,
+    Checks,
+    Equals,
+    Part,
+    each_point,
+    group_by,
+    mean_of_runs,
+    pool_parts,
+    resampled_runs,
+)
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, train_with
-from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Row, Rows
+from whichtoken.lab import Experiment, Grid, Mean, Measured, Row, Rows
 
 BETA1 = 0.9
 # which claim a setting gets is decided before the run, by the margin that is usual at the default size
@@ -105,21 +115,23 @@ class AdamGeometry(Experiment[Point]):
             "settled": run.settled,
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
         constant = group_by(rows.where(lr_power=0.0, eps=0.0), "beta2", "lr")
         parts = [part for (beta2, lr), runs in constant for part in _constant_parts(beta2, lr, runs)]
+        # below the speed limit first
+        yield from sorted(parts, key=lambda part: (SIGN, SPEED, SHORT, BETWEEN).index(part.criterion))
         for point, runs in each_point(rows.where(lr_power=0.5, eps=0.0)):
             for place, clock in ((QUARTER, point.steps // 4), (-1, point.steps)):  # a long run holds a shorter one
                 if clock >= SHORTEST:
-                    gained = values_with_failures(runs, partial(_last_gain, place=place), failed=-1.0)
+                    gained = mean_of_runs(runs, partial(_last_gain, place=place), failed=-1.0)
                     words = f"beta2 = {point.beta2:g}, steps {clock // 2} to {clock}"
-                    parts.append(DECAY.part(f"b{point.beta2:g}.k{clock}", words, gained, on=runs, counts_failed=True))
-        for beta2, runs in group_by(rows.where(eps=1e-8), "beta2"):
-            excess = values_with_failures(runs, lambda row: row.measured["l2"] - row.measured["linf"], failed=-1.0)
-            parts.append(EPS.part(f"b{beta2:g}", f"beta2 = {beta2:g}", excess, on=runs, counts_failed=True))
-        for criterion in (SIGN, SPEED, SHORT, BETWEEN, DECAY, EPS):
-            if own := [part for part in parts if part.code.startswith(criterion.code)]:
-                yield criterion.pool(own)
+                    yield DECAY.part(f"b{point.beta2:g}.k{clock}", words, gained, on=runs)
+
+        def excess(runs: Rows[Point]) -> Mean:
+            return mean_of_runs(runs, lambda row: row.measured["l2"] - row.measured["linf"], failed=-1.0)
+
+        yield from EPS.each(rows.where(eps=1e-8), "beta2", "b{:g}", "beta2 = {:g}", excess)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
@@ -140,25 +152,21 @@ class AdamGeometry(Experiment[Point]):
             axes.legend(fontsize="small")
 
 
-def _constant_parts(beta2: float, lr: float, runs: Rows[Point]) -> Iterator[Check]:
+def _constant_parts(beta2: float, lr: float, runs: Rows[Point]) -> Iterator[Part]:
     limit = speed_limit(beta2)
     expected = lr * USUAL_MARGIN / limit
-    ratios = runs.values("ratio")
+    far, ratios = expected > FAR, runs.values("ratio")
     reach = f", lr * margin {ratios.min():.2g} to {ratios.max():.2g} of the limit" if runs else ""
-
-    def part(criterion: Criterion, sample: Any, **options: Any) -> Check:
-        words = f"beta2 = {beta2:g}, lr = {lr:g}{reach}"
-        return criterion.part(f"b{beta2:g}.lr{lr:g}", words, sample, on=runs, counts_failed=True, **options)
-
+    label, words = f"b{beta2:g}.lr{lr:g}", f"beta2 = {beta2:g}, lr = {lr:g}{reach}"
     if expected > FAST:
-        far = expected > FAR
-        speed = Resampled(values_with_failures(runs, lambda row: row.measured["speed"] / limit), np.median)
-        yield part(SPEED, speed, tolerance=None if far else NEAR_TOLERANCE)
+        speed = resampled_runs(runs, lambda row: row.measured["speed"] / limit)
+        yield SPEED.part(label, words, speed, on=runs, tolerance=None if far else NEAR_TOLERANCE)
         worst = 1.0 if far else -1.0
-        lead = values_with_failures(runs, lambda row: row.measured["linf"] - row.measured["l2"], failed=worst)
-        yield part(SHORT if far else BETWEEN, lead)
+        lead = mean_of_runs(runs, lambda row: row.measured["linf"] - row.measured["l2"], failed=worst)
+        yield (SHORT if far else BETWEEN).part(label, words, lead, on=runs)
     if expected < SLOW:
-        yield part(SIGN, values_with_failures(runs, lambda row: row.measured["linf"] + _last_gain(row)))
+        extrapolated = mean_of_runs(runs, lambda row: row.measured["linf"] + _last_gain(row))
+        yield SIGN.part(label, words, extrapolated, on=runs)
 
 
 def speed_limit(beta2: float) -> float:

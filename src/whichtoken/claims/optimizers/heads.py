@@ -9,26 +9,20 @@ Source  Muon and the spectral norm: Gronich, Vardi (arXiv 2602.16340), for homog
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, group_by, pairs, values_with_failures
+from whichtoken.claims._checks import Above, AtLeast, Checks, group_by, pairs, pool_parts, resampled_runs
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import START
-from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Resampled, Rows
 
 NAMES = {"each": "every head", "whole": "all heads at once"}
 # medians, for a run whose tokens change late is far from its course
-OWN = AtLeast(
-    "heads.own",
-    0.95,
-    "Muon, started apart: share of the largest margin of its own problem, median",
-    kind="our-threshold",
-)
+OWN = Above("heads.own", 0.95, "Muon, started apart: share of the largest margin of its own problem, median")
 APART = AtLeast("heads.apart", 0.0, "lead of Muon on all heads at once in the problem of the stack, median")
 
 
@@ -81,19 +75,17 @@ class MuonHeads(Experiment[Point]):
             "same_tokens": float(np.mean(run.selected[0] == run.selected[1])),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        own, apart = [], []
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
         for (heads, seen), runs in group_by(rows, "heads", "seen"):
-            share = values_with_failures(runs, lambda row: row.measured["shares"][row.point.seen])
-            words = f"{heads} heads, Muon on {NAMES[seen]}"
-            own.append(OWN.part(f"{seen}.h{heads}", words, Resampled(share, np.median), on=runs, counts_failed=True))
-        for heads, runs in group_by(rows, "heads"):
+            share = resampled_runs(runs, lambda row: row.measured["shares"][row.point.seen])
+            yield OWN.part(f"{seen}.h{heads}", f"{heads} heads, Muon on {NAMES[seen]}", share, on=runs)
+
+        def lead(runs: Rows[Point]) -> Resampled:
             whole = pairs(runs, lambda row: row.measured["shares"]["whole"], {"seen": "whole"}, {"seen": "each"})
-            lead = Resampled(np.subtract(*whole), np.median)
-            apart.append(APART.part(f"h{heads}", f"{heads} heads", lead, on=runs))
-        if own:
-            yield OWN.pool(own)
-            yield APART.pool(apart)
+            return Resampled(np.subtract(*whole), np.median)
+
+        yield from APART.each(rows, "heads", "h{}", "{} heads", lead)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

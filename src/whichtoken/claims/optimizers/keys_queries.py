@@ -9,18 +9,27 @@ Source  Nuclear norm: Tarzanagh, Li, Thrampoulidis, Oymak (arXiv 2308.16898), Sh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, group_by, pairs, values_with_failures
+from whichtoken.claims._checks import (
+    Above,
+    AtLeast,
+    Below,
+    Checks,
+    group_by,
+    mean_of_runs,
+    pairs,
+    pool_parts,
+    resampled_runs,
+)
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, printed_norm, train_with
-from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Row, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
 
 TRAINED: dict[str, tuple[str, dict[str, Any], str]] = {
     "gd": ("normalized-gd", {"lr": 0.2}, "nuclear"),
@@ -34,19 +43,13 @@ NUCLEAR = AtLeast(
     "keys-queries.nuclear", 0.05, "gradient descent on K and Q: lead of the nuclear share over the nearest other norm",
     kind="paper-statement", regime="beyond-hypotheses",
 )  # fmt: skip
-OWN = AtLeast(
-    "keys-queries.own", 0.9, "on K and Q: share of the largest margin in its norm, median", kind="our-threshold",
-    regime="beyond-hypotheses",
-)  # fmt: skip
+OWN = Above(
+    "keys-queries.own", 0.9, "on K and Q: share of the largest margin in its norm, median", regime="beyond-hypotheses"
+)
 SPECTRAL = AtLeast(
     "keys-queries.spectral", 0.05, "Muon on K and Q: lead of the spectral share over the nearest other norm"
 )
-NONE = AtMost(
-    "keys-queries.none",
-    0.9,
-    "Adam and sign descent on K and Q: largest share in any of the norms",
-    kind="our-threshold",
-)
+NONE = Below("keys-queries.none", 0.9, "Adam and sign descent on K and Q: largest share in any of the norms")
 RANK = AtLeast("keys-queries.rank", 0.0, "gradient descent: effective rank that one more factor takes away")
 
 
@@ -91,25 +94,21 @@ class KeysQueries(Experiment[Point]):
             "settled": run.settled,
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        own, none, rank = [], [], []
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
+        own, none = [], []
         for name, runs in group_by(rows.where(depth=2), "method"):
             if norm := TRAINED[name][2]:
-                lead = NUCLEAR if norm == "nuclear" else SPECTRAL
-                yield lead(values_with_failures(runs, _lead), on=runs, counts_failed=True)
-                share = Resampled(values_with_failures(runs, _own_share), np.median)
-                words = f"{WORDS[name]}, {norm} margin"
-                own.append(OWN.part(name, words, share, on=runs, counts_failed=True))
+                yield (NUCLEAR if norm == "nuclear" else SPECTRAL)(mean_of_runs(runs, _lead), on=runs)
+                own.append(OWN.part(name, f"{WORDS[name]}, {norm} margin", resampled_runs(runs, _own_share), on=runs))
             else:
-                largest = values_with_failures(runs, lambda row: max(row.measured["shares"].values()), failed=1.0)
-                none.append(NONE.part(name, WORDS[name], largest, on=runs, counts_failed=True))
+                largest = mean_of_runs(runs, lambda row: max(row.measured["shares"].values()), failed=1.0)
+                none.append(NONE.part(name, WORDS[name], largest, on=runs))
+        yield from (*own, *none)
         trained = rows.where(method="gd")
         for shallow, deep in pairwise(sorted(trained.levels("depth"))):
             lost = np.subtract(*pairs(trained, "rank", {"depth": shallow}, {"depth": deep}))
-            rank.append(RANK.part(f"{shallow}to{deep}", f"from {shallow} to {deep} factors", lost, on=trained))
-        for criterion, parts in ((OWN, own), (NONE, none), (RANK, rank)):
-            if parts:
-                yield criterion.pool(parts)
+            yield RANK.part(f"{shallow}to{deep}", f"from {shallow} to {deep} factors", lost, on=trained)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         from whichtoken.display.figures import printed

@@ -11,18 +11,28 @@ Source  Ours. Max-margin limits of attention (arXiv 2308.16898, 2410.14581) are 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import AtLeast, AtMost, Equals, group_by, values_with_failures
+from whichtoken.claims._checks import (
+    Above,
+    AtMost,
+    Checks,
+    Equals,
+    group_by,
+    mean_of_runs,
+    pool_parts,
+    resampled_runs,
+    rows_where,
+)
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, START, Method, margin_shares, printed_norm, train_with
-from whichtoken.lab import Check, Experiment, Grid, Mean, Measured, Resampled, Row, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
 from whichtoken.lab.samples import FEWEST_SEEDS_TO_RESAMPLE
 
 if TYPE_CHECKING:
@@ -41,10 +51,9 @@ MARGIN = AtMost(
 LIMIT = Equals(
     "labels.limit", 1.0, "where single tokens are best: share of the own margin, extrapolated, typical problem", tolerance=0.02,
 )  # fmt: skip
-SPLIT = AtLeast(
-    "labels.split", 0.8, "several classes: share of all sequences settled on one token exactly where one is best",
-    kind="our-threshold",
-)  # fmt: skip
+SPLIT = Above(
+    "labels.split", 0.8, "several classes: share of all sequences settled on one token exactly where one is best"
+)
 
 
 @dataclass(frozen=True)
@@ -108,31 +117,22 @@ class Labels(Experiment[Point]):
         scale, (half, final) = margin_shares(clean, run, [norm], selected)
         return {**measured, "share": final[norm], "extrapolated": 2.0 * final[norm] - half[norm], "gap": scale.gap}
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        margin, limit, split = [], [], []
-        for (method, classes, noise), runs in group_by(rows, "method", "classes", "noise"):
-            if noise > MANY:
-                miss = values_with_failures(runs, "miss", failed=1.0)
-                margin.append(
-                    MARGIN.part(f"n{noise:g}", f"{noise:.0%} wrong labels", miss, on=runs, counts_failed=True)
-                )
-                continue
-            words = f"{METHODS[method].label}, " + (
-                f"{classes} classes" if classes > 2 else f"{noise:.0%} wrong labels"
-            )
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
+        many, few = (rows_where(rows, lambda point, many=many: (point.noise > MANY) == many) for many in (True, False))  # type: ignore[misc]
+        yield from MARGIN.each(
+            many, "noise", "n{:g}", "{:.0%} wrong labels", partial(mean_of_runs, quantity="miss", failed=1.0)
+        )
+        for (method, classes, noise), runs in group_by(few, "method", "classes", "noise"):
+            several, norm = classes > 2, printed_norm(METHODS[method].norm)
+            words = f"{METHODS[method].label}, " + (f"{classes} classes" if several else f"{noise:.0%} wrong labels")
             code = f"{method}.c{classes}" + (f".n{noise:g}" if noise else "")
             alone = Rows((row for row in runs if row.measured["share"] is not None), runs.failed)
-            problems = f", {len(alone)} of {len(runs)} problems" if classes > 2 else ""
-            found = values_with_failures(alone, "extrapolated")
-            share = Resampled(found, np.median) if len(found) >= FEWEST_SEEDS_TO_RESAMPLE else Mean(found)
-            ending = f"{words}, {printed_norm(METHODS[method].norm)} margin{problems}"
-            limit.append(LIMIT.part(code, ending, share, on=runs, counts_failed=True))
-            if classes > 2:
-                settled = values_with_failures(runs, _share_as_predicted)
-                split.append(SPLIT.part(code, words, settled, on=runs, counts_failed=True))
-        for criterion, parts in ((MARGIN, margin), (LIMIT, limit), (SPLIT, split)):
-            if parts:
-                yield criterion.pool(parts)
+            problems = f", {len(alone)} of {len(runs)} problems" if several else ""
+            typical = resampled_runs if len(alone) + len(alone.failed) >= FEWEST_SEEDS_TO_RESAMPLE else mean_of_runs
+            yield LIMIT.part(code, f"{words}, {norm} margin{problems}", typical(alone, "extrapolated"), on=runs)
+            if several:
+                yield SPLIT.part(code, words, mean_of_runs(runs, _share_as_predicted), on=runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

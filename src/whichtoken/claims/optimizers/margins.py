@@ -11,17 +11,16 @@ Source  Proven for homogeneous networks: Tsilivis, Vardi, Kempe, Flavors of Marg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, Criterion, Equals, group_by, values_with_failures
+from whichtoken.claims._checks import Above, AtLeast, Checks, Equals, group_by, pool_parts, resampled_runs
 from whichtoken.claims._figures import Axes, Figure, draw_table, label_axes
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, OWN_NORMS, START, margin_shares, printed_norm, train_with
-from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Row, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Resampled, Row, Rows
 from whichtoken.lab.verdicts import Kind, Regime
 
 MethodName = Literal[
@@ -50,9 +49,7 @@ STATED: dict[str, tuple[Kind, Regime]] = {
     "ours": ("our-law", "unknown"),
 }
 # medians throughout, for a run whose tokens change late is far from its course
-OWN = AtLeast(
-    "margins.own.{group}", 0.95, "{words}: share of the largest margin in its norm, median", kind="our-threshold"
-)
+OWN = Above("margins.own.{group}", 0.95, "{words}: share of the largest margin in its norm, median")
 LIMIT = Equals(
     "margins.limit.{group}",
     1.0,
@@ -63,9 +60,7 @@ DOMINANCE = AtLeast("margins.dominance.{group}", 0.0, "{words}: lead over the sh
 RATE = Equals(
     "margins.rate", -1.0, "steps of W of constant size: exponent of steps in the missing share, median", tolerance=0.075
 )
-SLOWER = AtLeast(
-    "margins.slower", -0.95, "greedy coordinates: exponent of steps in the missing share, median", kind="our-threshold"
-)
+SLOWER = Above("margins.slower", -0.95, "greedy coordinates: exponent of steps in the missing share, median")
 
 
 @dataclass(frozen=True)
@@ -113,22 +108,21 @@ class Margins(Experiment[Point]):
             "tokens": run.selected,
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
         runs_of = dict(group_by(rows, "method"))
         for group, names in GROUPS.items():
             kind, regime = STATED[group]
             for table, of in ((OWN, own_share), (LIMIT, extrapolated_share), (DOMINANCE, _dominance)):
-                code, words = (text.format(group=group, words=WORDS[group]) for text in (table.code, table.words))
-                criterion = replace(
-                    table, code=code, words=words, kind=kind if table.kind == "our-law" else table.kind, regime=regime
-                )
-                if parts := [_median_part(criterion, name, of, runs_of[name]) for name in names if name in runs_of]:
-                    yield criterion.pool(parts)
-        rated = {name: runs for name, runs in runs_of.items() if METHODS[name].rate and METHODS[name].norm}
-        if parts := [
-            RATE.part(name, METHODS[name].label, _median_exponent(runs), on=runs) for name, runs in rated.items()
-        ]:
-            yield RATE.pool(parts)
+                criterion = replace(table, kind=kind if table.kind == "our-law" else table.kind, regime=regime)
+                for name in names:
+                    if runs := runs_of.get(name):
+                        words = f"{METHODS[name].label}, {printed_norm(METHODS[name].norm)} margin, {len(runs)} runs"
+                        median = resampled_runs(runs, of)
+                        yield criterion.part(name, words, median, on=runs, group=group, words=WORDS[group])
+        for name, runs in runs_of.items():
+            if METHODS[name].rate and METHODS[name].norm:
+                yield RATE.part(name, METHODS[name].label, _median_exponent(runs), on=runs)
         if greedy := runs_of.get("coordinate"):
             yield SLOWER(_median_exponent(greedy), on=greedy)
 
@@ -143,12 +137,6 @@ class Margins(Experiment[Point]):
         y = "share of the largest margin still missing"
         label_axes(right, "Missing share, own norm", "step", y, log="xy")
         right.legend(fontsize="small")
-
-
-def _median_part(criterion: Criterion, name: str, of: Callable[[Row[Point]], float], runs: Rows[Point]) -> Check:
-    words = f"{METHODS[name].label}, {printed_norm(METHODS[name].norm)} margin, {len(runs)} runs"
-    median = Resampled(values_with_failures(runs, of), np.median)
-    return criterion.part(name, words, median, on=runs, counts_failed=True)
 
 
 def _median_exponent(runs: Rows[Point]) -> Resampled:

@@ -12,17 +12,25 @@ Source  For smooth homogeneous networks momentum does not change the margin that
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtMost, Criterion, Equals, group_by, values_with_failures
+from whichtoken.claims._checks import (
+    AtMost,
+    Checks,
+    Equals,
+    group_by,
+    mean_of_runs,
+    pool_parts,
+    resampled_runs,
+    values_with_failures,
+)
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, START, Method, margin_shares, printed_norm, train_with
-from whichtoken.lab import Check, Exact, Experiment, Grid, Mean, Measured, Resampled, Row, Rows
+from whichtoken.lab import Exact, Experiment, Grid, Measured, Row, Rows
 
 # which claim a setting gets is decided before the run, by the margins that are usual at the default size
 USUAL_MARGINS = {"linf": 2.2, "spectral": 0.6, "l2": 0.32}
@@ -117,18 +125,29 @@ class Momentum(Experiment[Point]):
             "settled": run.settled,
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
         for criterion, problem in ((LINEAR, "linear"), (DECAYING, "random")):
-            runs = rows.where(problem=problem, lr_power=0.5)
-            if parts := [_decaying_part(criterion, *group) for group in group_by(runs, "method", "momentum")]:
-                yield criterion.pool(parts)
-        constant = group_by(rows.where(problem="random", lr_power=0.0), "method", "momentum", "lr")
-        parts = [part for group in constant if (part := _constant_part(*group))]
-        for criterion in (REACHES, MISSES):
-            if own := [part for part in parts if part.code.startswith(criterion.code)]:
-                yield criterion.pool(own)
-        if small := [_small_part(*group) for group in group_by(rows.where(problem="three tokens"), "steps")]:
-            yield THREE_TOKENS.pool(small)
+            for (method, momentum), runs in group_by(rows.where(problem=problem, lr_power=0.5), "method", "momentum"):
+                ends = mean_of_runs(runs, _end_of_decay) if criterion is LINEAR else resampled_runs(runs, _end_of_decay)
+                words = f"{method}, momentum {momentum:g}, {printed_norm(METHODS[method].norm)} margin"
+                yield criterion.part(f"{method}.m{momentum:g}", words, ends, on=runs)
+        for (method, momentum, lr), runs in group_by(
+            rows.where(problem="random", lr_power=0.0), "method", "momentum", "lr"
+        ):
+            expected = lr * USUAL_MARGINS[METHODS[method].norm] / math.log(1.0 / momentum)
+            if FORGETS <= expected <= REMEMBERS:
+                continue  # near the border nothing was decided before the run
+            criterion, worst = (REACHES, 0.0) if expected < FORGETS else (MISSES, 1.0)
+            ratios = runs.values("ratio")
+            limits = f", {ratios.min():.2g} to {ratios.max():.2g} of the limit" if runs else ""
+            words = f"{method}, momentum {momentum:g}, lr {lr:g}, {printed_norm(METHODS[method].norm)} margin{limits}"
+            ends = mean_of_runs(runs, _extrapolated_share, failed=worst)
+            yield criterion.part(f"{method}.m{momentum:g}.lr{lr:g}", words, ends, on=runs)
+        yield from THREE_TOKENS.each(
+            rows.where(problem="three tokens"), "steps", "k{}", "{} steps of normalized descent, momentum .99",
+            lambda runs: Exact(values_with_failures(runs, "share", failed=1.0)[0]),
+        )  # fmt: skip
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()
@@ -142,35 +161,9 @@ class Momentum(Experiment[Point]):
         label_axes(axes, "Momentum with steps of constant size", x, y, log="x", legend=True)
 
 
-def _decaying_part(criterion: Criterion, settings: tuple[str, float], runs: Rows[Point]) -> Check:
-    method, momentum = settings
-    # what is missing falls as one over the distance, the root of the steps
-    ends = values_with_failures(
-        runs, lambda row: (math.sqrt(2.0) * row.measured["share"] - row.measured["half"]) / (math.sqrt(2.0) - 1.0)
-    )
-    sample = Mean(ends) if criterion is LINEAR else Resampled(ends, np.median)
-    words = f"{method}, momentum {momentum:g}, {printed_norm(METHODS[method].norm)} margin"
-    return criterion.part(f"{method}.m{momentum:g}", words, sample, on=runs, counts_failed=True)
-
-
-def _constant_part(settings: tuple[str, float, float], runs: Rows[Point]) -> Check | None:
-    """What momentum does at a setting, where that was decided before the run; None near the border."""
-    method, momentum, lr = settings
-    norm = METHODS[method].norm
-    expected = lr * USUAL_MARGINS[norm] / math.log(1.0 / momentum)
-    if FORGETS <= expected <= REMEMBERS:
-        return None
-    criterion, worst = (REACHES, 0.0) if expected < FORGETS else (MISSES, 1.0)
-    ratios = runs.values("ratio")
-    limits = f", {ratios.min():.2g} to {ratios.max():.2g} of the limit" if runs else ""
-    words = f"{method}, momentum {momentum:g}, lr {lr:g}, {printed_norm(norm)} margin{limits}"
-    ends = values_with_failures(runs, _extrapolated_share, failed=worst)
-    return criterion.part(f"{method}.m{momentum:g}.lr{lr:g}", words, Mean(ends), on=runs, counts_failed=True)
-
-
-def _small_part(steps: int, runs: Rows[Point]) -> Check:
-    share = values_with_failures(runs, "share", failed=1.0)[0]
-    return THREE_TOKENS.part(f"k{steps}", f"{steps} steps of normalized descent, momentum .99", Exact(share), on=runs)
+def _end_of_decay(row: Row[Point]) -> float:
+    """Exact if what is missing falls as one over the distance, the root of the steps."""
+    return float((math.sqrt(2.0) * row.measured["share"] - row.measured["half"]) / (math.sqrt(2.0) - 1.0))
 
 
 def three_tokens(*_: Any) -> Any:

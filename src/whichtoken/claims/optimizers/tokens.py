@@ -8,23 +8,20 @@ Source  Gradient descent may end with tokens that are only locally optimal: Tarz
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, group_by, values_with_failures
+from whichtoken.claims._checks import Above, AtLeast, Below, Checks, group_by, pool_parts, resampled_runs
 from whichtoken.claims._figures import Figure, draw_table
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, train_with
 from whichtoken.claims.optimizers.margins import MethodName
-from whichtoken.lab import Check, Experiment, Grid, Measured, Resampled, Rows, Share
+from whichtoken.lab import Experiment, Grid, Measured, Rows, Share
 
 COMPARED = ["normalized-gd", "sign", "coordinate", "adam", "adam-default", "muon", "keys-queries"]
-SAME = AtMost(
-    "tokens.same", 0.9, "share of problems on which all optimizers select the same tokens", kind="our-threshold"
-)
-BEST = AtLeast("tokens.best", 0.7, "share of sequences with the best token", kind="our-threshold")
+SAME = Below("tokens.same", 0.9, "share of problems on which all optimizers select the same tokens")
+BEST = Above("tokens.best", 0.7, "share of sequences with the best token")
 # "may end": more than one problem in a hundred
 LOCAL = AtLeast(
     "tokens.local", 0.01, "normalized GD: share of problems in which some selected token is not the best of its sequence",
@@ -60,23 +57,19 @@ class SelectedTokens(Experiment[Point]):
             "settled": run.settled,
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        same, best, local = [], [], []
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
         for start, runs in group_by(rows, "start"):
             words = f"start {start:g}"
             agree = runs.per_seed(lambda repeat: float(len({tuple(row.measured["tokens"]) for row in repeat}) == 1))
             compared = f"{words}, {len(runs.levels('method'))} optimizers"
-            same.append(SAME.part(f"start{start:g}", compared, Share(agree > 0), on=runs))
+            yield SAME.part(f"start{start:g}", compared, Share(agree > 0), on=runs)
             for method, own in group_by(runs, "method"):
-                share = Resampled(values_with_failures(own, "best"), np.mean)
-                label = f"{words}, {METHODS[method].label}"
-                best.append(BEST.part(f"{method}.start{start:g}", label, share, on=own, counts_failed=True))
-                if method == "normalized-gd":
-                    missed = Share([row.measured["best"] < 1.0 for row in own])
-                    local.append(LOCAL.part(f"start{start:g}", words, missed, on=own))
-        for criterion, parts in ((SAME, same), (BEST, best), (LOCAL, local)):
-            if parts:
-                yield criterion.pool(parts)
+                share, label = resampled_runs(own, "best", statistic=np.mean), f"{words}, {METHODS[method].label}"
+                yield BEST.part(f"{method}.start{start:g}", label, share, on=own)
+        for start, own in group_by(rows.where(method="normalized-gd"), "start"):
+            missed = Share([row.measured["best"] < 1.0 for row in own])
+            yield LOCAL.part(f"start{start:g}", f"start {start:g}", missed, on=own)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         panels = figure.subplots(1, len(rows.levels("start")), squeeze=False)[0]

@@ -19,20 +19,19 @@ import numpy as np
 
 from whichtoken.claims._checks import (
     AtLeast,
-    Axes,
     Checks,
     Equals,
-    Figure,
     Predictions,
     as_predicted,
     each_point,
-    hits,
-    pool_if_any,
+    pool_parts,
     rows_where,
+    share_of_runs,
 )
+from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims.sparse_tokens import _tasks as tasks
 from whichtoken.display.figures import legend, points_with_errors
-from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows, Share, log_slope
+from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows, log_slope
 
 if TYPE_CHECKING:
     from whichtoken.theory.sparse_tokens import TwoSteps
@@ -187,60 +186,50 @@ class Alignment(Experiment[Point]):
         names = ("alignment", "query_norm", "readout_alignment", "approach_constant")
         return {name: Predicted(getattr(steps, name)) for name in names}
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         few = rows_where(rows, lambda point: point.samples_per_dim < MANY)
         points = list(each_point(few))
         source = [(point, runs) for point, runs in points if _is_of_the_source(point)]
-        figure = [
-            (point, runs) for point, runs in source if point == replace(Point(), samples_per_dim=point.samples_per_dim)
-        ]
-        yield from pool_if_any(
-            NONTRIVIAL,
-            (NONTRIVIAL.part(_name(point), _words(point), runs.values("alignment"), on=runs, value=2 / math.sqrt(point.dim))
-             for point, runs in source if _turns_to_signal(point)),
-        )  # fmt: skip
-        yield from pool_if_any(
-            FIGURE,
-            (FIGURE.part(f"{what}.{_name(point)}", f"{what}: {_words(point)}", runs.values(quantity), on=runs,
-                         **as_predicted(runs, quantity, relative=RAW_COSINE))
-             for what, quantity in (("query", "alignment"), ("readout", "readout_alignment"))
-             for point, runs in figure),
-        )  # fmt: skip
-        for criterion, some in (
-            (COSINE, source),
-            (CORRECTED, [(point, runs) for point, runs in points if point.bias_correction]),
-            (LARGE_FIRST_STEP, [(point, runs) for point, runs in points if point.lr_readout != tasks.LEARNING_RATE]),
+        for point, runs in source:
+            if _turns_to_signal(point):
+                chance = 2 / math.sqrt(point.dim)
+                yield NONTRIVIAL.part(_name(point), _words(point), runs.values("alignment"), on=runs, value=chance)
+        for what, quantity in (("query", "alignment"), ("readout", "readout_alignment")):
+            for point, runs in source:
+                if point == replace(Point(), samples_per_dim=point.samples_per_dim):
+                    label, expected = f"{what}.{_name(point)}", as_predicted(runs, quantity, relative=RAW_COSINE)
+                    yield FIGURE.part(label, f"{what}: {_words(point)}", runs.values(quantity), on=runs, **expected)
+        for criterion, measured, quantity, applies in (
+            (COSINE, "adjusted_alignment", "alignment", _is_of_the_source),
+            (CORRECTED, "adjusted_alignment", "alignment", lambda point: point.bias_correction),
+            (
+                LARGE_FIRST_STEP,
+                "adjusted_alignment",
+                "alignment",
+                lambda point: point.lr_readout != tasks.LEARNING_RATE,
+            ),
+            (RAW, "alignment", "alignment", lambda point: True),
+            (NORM, "adjusted_norm", "query_norm", lambda point: True),
         ):
-            yield from pool_if_any(
-                criterion,
-                (criterion.part(_name(point), _words(point), runs.values("adjusted_alignment"), on=runs,
-                                **as_predicted(runs, "alignment", **_room(point)))
-                 for point, runs in some),
-            )  # fmt: skip
-        yield from pool_if_any(
-            RAW,
-            (RAW.part(_name(point), _words(point), runs.values("alignment"), on=runs,
-                      **as_predicted(runs, "alignment", **_room(point, raw=True)))
-             for point, runs in points),
-        )  # fmt: skip
-        yield from pool_if_any(
-            NORM,
-            (NORM.part(_name(point), _words(point), runs.values("adjusted_norm"), on=runs,
-                       **as_predicted(runs, "query_norm", relative=0.03))
-             for point, runs in points),
-        )  # fmt: skip
+            for point, runs in points:
+                if applies(point):
+                    room = {"relative": 0.03} if criterion is NORM else _room(point, raw=criterion is RAW)
+                    expected = as_predicted(runs, quantity, **room)
+                    yield criterion.part(_name(point), _words(point), runs.values(measured), on=runs, **expected)
         plain = _plain(few)
-        if plain or plain.failed:
-            turns = hits(plain, lambda row: (row.measured["alignment"] > 0) == _turns_to_signal(row.point))
-            yield SIGN(Share(turns), on=plain, counts_failed=True)
-        approach = list(
-            tasks.split_tasks(rows_where(rows, lambda point: point.samples_per_dim >= MANY), "samples_per_dim")
-        )
-        yield from pool_if_any(
-            RATE, (RATE.part(_label(runs, ending), RATE.words, log_slope(runs, "samples_per_dim", "deficit"), on=runs)
-                   for ending, runs in approach)
-        )  # fmt: skip
-        yield from pool_if_any(CONSTANT, (_constant(runs, ending) for ending, runs in approach))
+        turns = share_of_runs(plain, lambda row: (row.measured["alignment"] > 0) == _turns_to_signal(row.point))
+        yield SIGN(turns, on=plain)
+        many = rows_where(rows, lambda point: point.samples_per_dim >= MANY)
+        for ending, runs in tasks.split_tasks(many, "samples_per_dim"):
+            label = ending.lstrip(".") or tasks.task_code(next(iter((*runs, *runs.failed))).point)
+            yield RATE.part(label, RATE.words, log_slope(runs, "samples_per_dim", "deficit"), on=runs)
+            largest = max(runs.levels("samples_per_dim"), default=MANY)
+            last = runs.where(samples_per_dim=largest)
+            constant = last.predicted("approach_constant")
+            scaled = largest * last.values("deficit") / (1.0 if constant is None else constant.value)
+            words, value = f"at {largest:g} samples per dimension", None if constant is None else 1.0
+            yield CONSTANT.part(label, words, scaled, on=last, value=value)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
@@ -279,19 +268,6 @@ def _room(point: Point, raw: bool = False) -> dict[str, float]:
     if abs(theory(point).alignment) > HIGH:
         return {"relative": RAW_COSINE if raw else 0.01}
     return {"absolute": 0.04 if raw else 0.02}
-
-
-def _constant(runs: Rows[Point], ending: str) -> Check:
-    largest = max(runs.levels("samples_per_dim"), default=MANY)
-    last = runs.where(samples_per_dim=largest)
-    constant = last.predicted("approach_constant")
-    scaled = largest * last.values("deficit") / (1.0 if constant is None else constant.value)
-    words = f"at {largest:g} samples per dimension"
-    return CONSTANT.part(_label(runs, ending), words, scaled, on=last, value=None if constant is None else 1.0)
-
-
-def _label(runs: Rows[Point], ending: str) -> str:
-    return ending.lstrip(".") or tasks.task_code(next(iter((*runs, *runs.failed))).point)
 
 
 def _is_of_the_source(point: Point) -> bool:

@@ -23,12 +23,12 @@ from whichtoken.claims._checks import (
     AtMost,
     Checks,
     Equals,
-    Figure,
     Predictions,
     as_predicted,
     each_point,
-    pool_if_any,
+    pool_parts,
 )
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.sparse_tokens._tasks import (
     LEARNING_RATE,
     OTHER_TASK,
@@ -38,7 +38,7 @@ from whichtoken.claims.sparse_tokens._tasks import (
     task_words,
 )
 from whichtoken.display.figures import legend
-from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
 RIDGE = 1e-2
 FRESH = 2000  # sequences on which mistakes are counted
@@ -132,32 +132,34 @@ class AmplifiedTokens(Experiment[Point]):
             "all_tokens_error": Predicted(linear.test_error, linear.error_estimate),
         }
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         points = list(each_point(rows))
-        uniform = [(point, runs) for point, runs in points if point.positions == "uniform"]
         early = [(point, runs) for point, runs in points if point.positions == "early"]
         for criterion, turned_away in ((PREFERS, False), (AVOIDS, True)):
-            some = [(point, runs) for point, runs in points if _turned_away(runs) == turned_away]
-            yield from pool_if_any(
-                criterion,
-                (criterion.part(_name(point), _words(point), runs.values("amplification"), on=runs) for point, runs in some),
-            )  # fmt: skip
-        for criterion, quantity in ((MASS, "amplification"), (ERROR, "test_error")):
-            yield from pool_if_any(
-                criterion,
-                (criterion.part(_name(point), _words(point), runs.values(quantity), on=runs, **_theory(runs, quantity))
-                 for point, runs in uniform),
-            )  # fmt: skip
-        yield from pool_if_any(
-            ELSEWHERE,
-            (ELSEWHERE.part(f"{what}.{_name(point)}", f"{what}: {_words(point)}", runs.values(quantity), on=runs,
-                            **_theory(runs, quantity))
-             for what, quantity in (("mass", "amplification"), ("error", "test_error"))
-             for point, runs in early),
-        )  # fmt: skip
+            for point, runs in points:
+                if _turned_away(runs) == turned_away:
+                    yield criterion.part(_name(point), _words(point), runs.values("amplification"), on=runs)
+        for criterion, quantity, what in (
+            (MASS, "amplification", ""), (ERROR, "test_error", ""), (ELSEWHERE, "amplification", "mass"),
+            (ELSEWHERE, "test_error", "error"),
+        ):  # fmt: skip
+            for point, runs in points:
+                if (criterion is ELSEWHERE) == (point.positions == "early"):
+                    label, words = (
+                        (f"{what}.{_name(point)}", f"{what}: {_words(point)}")
+                        if what
+                        else (_name(point), _words(point))
+                    )
+                    expected = as_predicted(runs, quantity, relative=TOLERANCES[quantity])
+                    yield criterion.part(label, words, runs.values(quantity), on=runs, **expected)
         # a linear model has no temperature: one run of each task is enough
         tasks = {task_code(point): (point, runs) for point, runs in reversed(early)}
-        yield from pool_if_any(KNOWN_PLACES, (_known_places(point, runs) for point, runs in reversed(tasks.values())))
+        for point, runs in reversed(tasks.values()):
+            uniform = runs.predicted("all_tokens_error")
+            value, error = (1.0, 0.0) if uniform is None else (uniform.value, uniform.error / uniform.value)
+            ratios = runs.values("all_tokens_error") / value
+            yield KNOWN_PLACES.part(_name(point), _words(point), ratios, on=runs, theory_error=error)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()
@@ -174,21 +176,10 @@ class AmplifiedTokens(Experiment[Point]):
         legend(axes)
 
 
-def _theory(runs: Rows[Point], quantity: str) -> dict[str, Any]:
-    return as_predicted(runs, quantity, relative=TOLERANCES[quantity])
-
-
 def _turned_away(runs: Rows[Point]) -> bool:
     """Whether theory puts less than a uniform share on the signal tokens."""
     predicted = runs.predicted("amplification")
     return predicted is not None and bool(predicted.value < 1)
-
-
-def _known_places(point: Point, runs: Rows[Point]) -> Check:
-    uniform = runs.predicted("all_tokens_error")
-    value, error = (1.0, 0.0) if uniform is None else (uniform.value, uniform.error / uniform.value)
-    ratios = runs.values("all_tokens_error") / value
-    return KNOWN_PLACES.part(_name(point), _words(point), ratios, on=runs, theory_error=error)
 
 
 def _name(point: Point) -> str:

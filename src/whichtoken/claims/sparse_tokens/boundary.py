@@ -16,18 +16,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from whichtoken.claims._checks import (
+    Above,
     Array,
     AtLeast,
     AtMost,
+    Below,
     Checks,
-    Criterion,
-    Figure,
     each_point,
     group_by,
     pairs,
-    pool_if_any,
+    pool_parts,
     rows_where,
 )
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.sparse_tokens._tasks import (
     Statistic,
     attention,
@@ -37,7 +38,7 @@ from whichtoken.claims.sparse_tokens._tasks import (
     mean_token,
 )
 from whichtoken.display.figures import legend, points_with_errors
-from whichtoken.lab import Check, Experiment, Grid, Measured, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 DETECTORS = {
     "attention": "attention",
@@ -58,23 +59,16 @@ OTHERS = {
     )
     for other in ("criticism", "largest", "mean")
 }
-SPARSEST = AtLeast(
+SPARSEST = Above(
     "boundary.sparsest", -HARDLY, "error of the largest token minus attention's for the sparsest signals: hardly less, if at all",
-    kind="our-threshold",
 )  # fmt: skip
-OPTIMAL = AtMost(
-    "boundary.optimal", HARDLY, "error of attention minus the likelihood ratio's, at 2.2 times the boundary",
-    kind="our-threshold",
-)  # fmt: skip
+OPTIMAL = Below(
+    "boundary.optimal", HARDLY, "error of attention minus the likelihood ratio's, at 2.2 times the boundary"
+)
 ABOVE = AtMost(
     "boundary.above", 0.0, "change of attention's error with the length, at 2.2 times the boundary: it falls"
 )
-BELOW = AtLeast(
-    "boundary.below",
-    0.35,
-    "error of attention on the longest sequences, at 0.4 times the boundary",
-    kind="our-threshold",
-)
+BELOW = Above("boundary.below", 0.35, "error of attention on the longest sequences, at 0.4 times the boundary")
 
 
 @dataclass(frozen=True)
@@ -125,22 +119,31 @@ class Boundary(Experiment[Point]):
             **{name: error_at(*scores[name], tuned[name][1]) for name in DETECTORS},
         }
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         detectable = rows.where(excess=2.2)
         long = list(each_point(rows_where(detectable, lambda point: point.length >= LONG)))
-        for other, criterion in OTHERS.items():
-            some = [runs for point, runs in long if other != "largest" or point.sparsity < FEW_SIGNALS]
-            yield from pool_if_any(criterion, [_difference(criterion, runs, other, "attention") for runs in some])
-        sparsest = [runs for point, runs in long if point.sparsity >= FEW_SIGNALS]
-        yield from pool_if_any(SPARSEST, [_difference(SPARSEST, runs, "largest", "attention") for runs in sparsest])
-        yield from pool_if_any(OPTIMAL, (_difference(OPTIMAL, runs, "attention", "likelihood") for _, runs in long))
-        yield from pool_if_any(ABOVE, filter(None, (_change(runs) for _, runs in group_by(detectable, "sparsity"))))
-        undetectable = [_longest(runs) for _, runs in group_by(rows.where(excess=0.4), "sparsity")]
-        yield from pool_if_any(
-            BELOW,
-            (BELOW.part(f"beta{point.sparsity:g}", _words(point), runs.values("attention"), on=runs)
-             for point, runs in undetectable),
-        )  # fmt: skip
+        for criterion, one, other in (
+            *((criterion, other, "attention") for other, criterion in OTHERS.items()),
+            (SPARSEST, "largest", "attention"),
+            (OPTIMAL, "attention", "likelihood"),
+        ):
+            for point, runs in long:
+                # the sparsest signals have a criterion of their own for the largest token
+                if one != "largest" or (point.sparsity >= FEW_SIGNALS) == (criterion is SPARSEST):
+                    label, lead = f"beta{point.sparsity:g}.L{point.length}", runs.values(one) - runs.values(other)
+                    yield criterion.part(label, _words(point), lead, on=runs)
+        for sparsity, runs in group_by(detectable, "sparsity"):
+            lengths = sorted({row.point.length for row in (*runs, *runs.failed)})
+            if len(lengths) > 1:
+                first, last = lengths[0], lengths[-1]
+                ends = rows_where(runs, lambda point, ends=(first, last): point.length in ends)  # type: ignore[misc]
+                change = np.subtract(*pairs(ends, "attention", {"length": last}, {"length": first}))
+                words = f"sparsity {sparsity:g}, from L = {first} to {last}"
+                yield ABOVE.part(f"beta{sparsity:g}", words, change, on=ends)
+        for sparsity, runs in group_by(rows.where(excess=0.4), "sparsity"):
+            point, longest = max(each_point(runs), key=lambda pair: pair[0].length)
+            yield BELOW.part(f"beta{sparsity:g}", _words(point), longest.values("attention"), on=longest)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         detectable = rows.where(excess=2.2)
@@ -157,30 +160,6 @@ class Boundary(Experiment[Point]):
         left.set(xlabel="sparsity beta: L^(1 - beta) signal tokens of L")
         right.set(title="The same at the sparsest signal, by length", xlabel="length L", xscale="log")
         legend(left, fontsize=8)
-
-
-def _difference(criterion: Criterion, runs: Rows[Point], one: str, other: str) -> Check:
-    """Error of one detector minus that of another on the same draws, at one point."""
-    point = next(iter((*runs, *runs.failed))).point
-    label = f"beta{point.sparsity:g}.L{point.length}"
-    return criterion.part(label, _words(point), runs.values(one) - runs.values(other), on=runs)
-
-
-def _change(runs: Rows[Point]) -> Check | None:
-    """Change of attention's error from the shortest to the longest sequences of one sparsity."""
-    lengths = sorted({row.point.length for row in (*runs, *runs.failed)})
-    if len(lengths) < 2:
-        return None
-    ends = rows_where(runs, lambda point: point.length in (lengths[0], lengths[-1]))
-    shortest, longest = pairs(ends, "attention", {"length": lengths[0]}, {"length": lengths[-1]})
-    sparsity = next(iter((*runs, *runs.failed))).point.sparsity
-    words = f"sparsity {sparsity:g}, from L = {lengths[0]} to {lengths[-1]}"
-    return ABOVE.part(f"beta{sparsity:g}", words, longest - shortest, on=ends)
-
-
-def _longest(runs: Rows[Point]) -> tuple[Point, Rows[Point]]:
-    """The point of the longest sequences, and its runs."""
-    return max(each_point(runs), key=lambda pair: pair[0].length)
 
 
 def _words(point: Point) -> str:

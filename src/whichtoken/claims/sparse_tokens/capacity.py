@@ -19,18 +19,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import (
-    Array,
-    AtLeast,
-    Checks,
-    Criterion,
-    Equals,
-    Figure,
-    Predictions,
-    pairs,
-    pool_if_any,
-    rows_where,
-)
+from whichtoken.claims._checks import Array, AtLeast, Checks, Equals, Predictions, pairs, pool_parts, rows_where
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.sparse_tokens._tasks import (
     attended_features,
     ratio_of_means,
@@ -40,7 +30,7 @@ from whichtoken.claims.sparse_tokens._tasks import (
     task_of,
 )
 from whichtoken.display.figures import legend
-from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
 LARGE = 100  # parameters from which the limit is held to 4 %; below, finite size shows, as one over the parameters
 SEARCHED = (0.6, 1.5)  # multiples of the predicted capacity
@@ -128,19 +118,34 @@ class Capacity(Experiment[Point]):
         capacity = sparse_tokens.capacity(model=point.model, **task_of(point), **query, accuracy=accuracy)
         return {"capacity": Predicted(capacity, accuracy * capacity)}
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
-        yield from pool_if_any(CROSSING, (_crossing(*named) for named in split_by_name(rows, _name)))
+        for name, point, runs in split_by_name(rows, _name):
+            predicted = runs.predicted("capacity")
+            error = 0.0 if predicted is None else predicted.error / predicted.value
+            known = {"value": None if predicted is None else 1.0, "theory_error": error, "tolerance": _room(point)}
+            yield CROSSING.part(name, _words(point), _relative(runs), on=runs, **known)
         tasks = list(split_tasks(rows.where(length=Point.length), "model", "alignment", "dim"))
-        orders = {"aligned-over-pooled": (ALIGNED, POOLED), "vectorized-over-aligned": (ALL_TOKENS, ALIGNED)}
-        for criterion, pairings in ((ORDER, orders), (UNALIGNED_LOSES, {"pooled-over-unaligned": (POOLED, UNALIGNED)})):
-            orders_found = (
-                _order(criterion, code + ending, task, *models)
-                for code, models in pairings.items()
-                for ending, task in tasks
-            )
-            yield from pool_if_any(criterion, (part for part in orders_found if part is not None))
-        ratios = (_times_length(ending, task) for ending, task in tasks)
-        yield from pool_if_any(TIMES_LENGTH, (part for part in ratios if part is not None))
+        for criterion, code, models in (
+            (ORDER, "aligned-over-pooled", (ALIGNED, POOLED)),
+            (ORDER, "vectorized-over-aligned", (ALL_TOKENS, ALIGNED)),
+            (UNALIGNED_LOSES, "pooled-over-unaligned", (POOLED, UNALIGNED)),
+        ):
+            for ending, task in tasks:
+                runs, more, fewer = _both(task, *models)
+                if len(more):
+                    names = [_words(runs.where(**model)[0].point) for model in models]
+                    yield criterion.part(code + ending, f"{names[0]}, minus {names[1]}", more - fewer, on=runs)
+        for ending, task in tasks:
+            runs, all_tokens, mean_tokens = _both(task, ALL_TOKENS, POOLED)
+            if len(all_tokens):
+                length = runs[0].point.length
+                values, tolerance = (
+                    ratio_of_means(all_tokens, mean_tokens),
+                    length * max(_room(row.point) for row in runs),
+                )
+                known = {"value": float(length), "tolerance": tolerance}
+                yield TIMES_LENGTH.part(f"L{length}{ending}", f"{length} tokens", values, on=runs, **known)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()
@@ -156,52 +161,16 @@ class Capacity(Experiment[Point]):
         legend(axes, fontsize=8)
 
 
-def _crossing(name: str, point: Point, runs: Rows[Point]) -> Check:
-    predicted = runs.predicted("capacity")
-    parameters = point.dim * (point.length if point.model == "vectorized" else 1)
-    return CROSSING.part(
-        name,
-        _words(point),
-        _relative(runs),
-        on=runs,
-        value=None if predicted is None else 1.0,
-        tolerance=0.04 * max(1.0, LARGE / parameters),
-        theory_error=0.0 if predicted is None else predicted.error / predicted.value,
-    )
+def _room(point: Point) -> float:
+    """Relative difference that does not matter: finite size shows as one over the parameters."""
+    return 0.04 * max(1.0, LARGE / (point.dim * (point.length if point.model == "vectorized" else 1)))
 
 
-def _both(
-    task: Rows[Point], one: Mapping[str, Any], other: Mapping[str, Any]
-) -> tuple[Rows[Point], Array, Array] | None:
-    """The runs of two models at their largest dimensions, and their capacities in pairs; None where one has no runs."""
+def _both(task: Rows[Point], one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Rows[Point], Array, Array]:
+    """The runs of two models at their largest dimensions, and their capacities in pairs."""
     fields = [{**model, "dim": max(task.where(**model).levels("dim"), default=0)} for model in (one, other)]
-    first, second = pairs(task, "capacity", *fields)
     runs = rows_where(task, lambda point: any(vars(point).items() >= wanted.items() for wanted in fields))
-    return (runs, first, second) if len(first) else None
-
-
-def _order(criterion: Criterion, label: str, task: Rows[Point], *models: Mapping[str, Any]) -> Check | None:
-    """How many more samples one model separates than another."""
-    found = _both(task, *models)
-    if found is None:
-        return None
-    runs, more, fewer = found
-    names = [_words(runs.where(**model)[0].point) for model in models]
-    return criterion.part(label, f"{names[0]}, minus {names[1]}", more - fewer, on=runs)
-
-
-def _times_length(ending: str, task: Rows[Point]) -> Check | None:
-    found = _both(task, ALL_TOKENS, POOLED)
-    if found is None:
-        return None
-    runs, all_tokens, pooled = found
-    length = runs[0].point.length
-    parameters = min(row.point.dim * (length if row.point.model == "vectorized" else 1) for row in runs)
-    tolerance = 0.04 * max(1.0, LARGE / parameters) * length
-    values = ratio_of_means(all_tokens, pooled)
-    return TIMES_LENGTH.part(
-        f"L{length}{ending}", f"{length} tokens", values, on=runs, value=float(length), tolerance=tolerance
-    )
+    return runs, *pairs(task, "capacity", *fields)
 
 
 def separable_samples(expected: float, draw: Callable[[int], tuple[Array, Array]]) -> float:

@@ -21,15 +21,14 @@ from whichtoken.claims._checks import (
     Array,
     AtLeast,
     AtMost,
-    Axes,
     Checks,
     Equals,
-    Figure,
     Predictions,
     as_predicted,
-    pool_if_any,
+    pool_parts,
     rows_where,
 )
+from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims.sparse_tokens._tasks import attention, best_threshold, draw_scores, error_at, mean_token
 from whichtoken.display.figures import legend, points_on_theory
 from whichtoken.lab import Experiment, Grid, Mean, Measured, Predicted, Rows, Share
@@ -124,25 +123,19 @@ class Detection(Experiment[Point]):
             "attention_error": Predicted(oracle.error, 2 * oracle.standard_error),
         }
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         longest = max((row.point.length for row in (*rows, *rows.failed)), default=0)
         rules = {rule: rows.where(rule=rule) for rule in RULES}
         ends = {rule: runs.where(length=longest) for rule, runs in rules.items()}
-        at_end = f"L = {longest}, strength"
-        yield from pool_if_any(
-            ATTENTION,
-            (ATTENTION.part(rule, f"{at_end} {RULES[rule]}", _Mistakes(ends[rule]), on=ends[rule], value=bound)
-             for rule, bound in VANISHED.items() if points_of(ends[rule])),
-        )  # fmt: skip
-        linear = []
-        if points_of(ends["log"]):
-            linear.append(LINEAR_FAILS(ends["log"].values("linear_error"), on=ends["log"]))
-        if points_of(rules["root"]):
-            expected = as_predicted(rules["root"], "linear_error", relative=LINEAR_TOLERANCE)
-            linear.append(LINEAR_ROOT(rules["root"].values("linear_error"), on=rules["root"], **expected))
-        yield from pool_if_any(LINEAR, linear)
-        predicted = Rows(row for row in rows if row.predicted)
-        if predicted:
+        for rule, bound in VANISHED.items():
+            words = f"L = {longest}, strength {RULES[rule]}"
+            yield ATTENTION.part(rule, words, _Mistakes(ends[rule]), on=ends[rule], value=bound)
+        linear = [LINEAR_FAILS(ends["log"].values("linear_error"), on=ends["log"])]
+        expected = as_predicted(rules["root"], "linear_error", relative=LINEAR_TOLERANCE)
+        linear.append(LINEAR_ROOT(rules["root"].values("linear_error"), on=rules["root"], **expected))
+        yield LINEAR.pool([check for check in linear if check.points] or linear)
+        if predicted := Rows(row for row in rows if row.predicted):
             gains = predicted.seed_means(
                 lambda row: row.measured["weighted_error"] / row.predicted["linear_error"].value
             )
@@ -152,14 +145,12 @@ class Detection(Experiment[Point]):
             apart = rows_where(rules[rule], lambda point: point.length in (SHORTEST, longest))
             if len({point.length for point in points_of(apart)}) == 2:
                 changes.append(criterion(apart.per_seed(_change), on=apart))
-        yield from pool_if_any(THRESHOLD, changes)
-        oracles = {rule: rules[rule].where(length=length) for rule, length in ORACLE_LENGTHS.items()}
-        yield from pool_if_any(
-            ORACLE,
-            (ORACLE.part(rule, f"L = {ORACLE_LENGTHS[rule]}, strength {RULES[rule]}", runs.values("attention_error"), on=runs,
-                         **as_predicted(runs, "attention_error", relative=ORACLE_TOLERANCE))
-             for rule, runs in oracles.items() if points_of(runs)),
-        )  # fmt: skip
+        if changes:
+            yield THRESHOLD.pool(changes)
+        for rule, length in ORACLE_LENGTHS.items():
+            runs, words = rules[rule].where(length=length), f"L = {length}, strength {RULES[rule]}"
+            expected = as_predicted(runs, "attention_error", relative=ORACLE_TOLERANCE)
+            yield ORACLE.part(rule, words, runs.values("attention_error"), on=runs, **expected)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2, sharey=True)

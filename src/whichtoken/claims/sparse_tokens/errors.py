@@ -24,14 +24,14 @@ from whichtoken.claims._checks import (
     Checks,
     Criterion,
     Equals,
-    Figure,
     Predictions,
     as_predicted,
     group_by,
     pairs,
-    pool_if_any,
+    pool_parts,
     rows_where,
 )
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.sparse_tokens import _tasks as tasks
 from whichtoken.display.figures import legend, level_ticks, points_on_theory
 from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows
@@ -186,37 +186,37 @@ class Errors(Experiment[Point]):
             }
         return predicted
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         curves = rows_where(rows, lambda point: point.ridge > 0)
         named = list(tasks.split_by_name(curves, _name))
         for (quantity, model), criterion in MODEL_CHECKS.items():
-            some = [item for item in named if item[1].model == model and item[1].split]
-            yield from pool_if_any(criterion, [_point_check(criterion, quantity, *item) for item in some])
-        baselines = {baseline: _compared(curves, baseline) for baseline in ("pooled", "vectorized")}
-        yield from pool_if_any(
-            BETTER,
-            (BETTER.part(baseline, f"attention over {MODELS[baseline]}", runs.per_seed(partial(_worst_ratio, baseline)), on=runs)
-             for baseline, runs in baselines.items() if runs),
-        )  # fmt: skip
-        ratios = list(_reuse_ratios(curves))
-        yield from pool_if_any(
-            ALIKE, (ALIKE.part(label, words, values, on=runs) for label, words, values, runs, _ in ratios)
-        )
-        reused = [item for item in named if not item[1].split]
-        yield from pool_if_any(
-            REUSE,
-            [REUSE.part(label, words, values, on=runs, value=theory, tolerance=REUSE_TOLERANCE)
-             for label, words, values, runs, theory in ratios]
-            + [_point_check(REUSE, quantity, name, point, runs, prefix=f"{quantity}.")
-               for quantity in TOLERANCES for name, point, runs in reused],
-        )  # fmt: skip
+            for name, point, runs in named:
+                if point.model == model and point.split:
+                    yield _point_check(criterion, quantity, name.removeprefix(f"{model}."), point, runs)
+        for baseline in ("pooled", "vectorized"):
+            if runs := _compared(curves, baseline):
+                ratios = runs.per_seed(partial(_worst_ratio, baseline))
+                yield BETTER.part(baseline, f"attention over {MODELS[baseline]}", ratios, on=runs)
+        for label, words, values, runs, theory in _reuse_ratios(curves):
+            yield ALIKE.part(label, words, values, on=runs)
+            yield REUSE.part(label, words, values, on=runs, value=theory, tolerance=REUSE_TOLERANCE)
+        for quantity in TOLERANCES:
+            for name, point, runs in named:
+                if not point.split:
+                    yield _point_check(REUSE, quantity, f"{quantity}.{name}", point, runs)
         groups = [
             (model + ending, runs)
             for model in MODELS
             for ending, runs in tasks.split_tasks(rows.where(ridge=0.0, model=model), "samples_per_dim")
         ]
-        yield from pool_if_any(EXCESS, (part for name, runs in groups for part in _excess_checks(name, runs)))
-        yield from pool_if_any(RATE, (part for name, runs in groups for part in _rate_check(name, runs)))
+        for name, runs in groups:
+            for samples, some in group_by(runs, "samples_per_dim"):
+                label, words = f"{name}.a{samples:g}", f"{name}, {samples:g} samples per dimension"
+                expected = as_predicted(some, "excess", relative=EXCESS_TOLERANCE)
+                yield EXCESS.part(label, words, _scaled_excess(some)[1], on=some, **expected)
+        for name, runs in groups:
+            yield from _rate_check(name, runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
@@ -317,16 +317,11 @@ def _shared_problem(point: Point) -> tuple[Any, ...]:
     return (point.samples_per_dim, point.ridge, *tasks.task_of(point).values())
 
 
-def _point_check(
-    criterion: Criterion, quantity: str, name: str, point: Point, runs: Rows[Point], prefix: str = ""
-) -> Check:
+def _point_check(criterion: Criterion, quantity: str, label: str, point: Point, runs: Rows[Point]) -> Check:
     """Training loss or test error of one point against theory."""
     measured, relative = TOLERANCES[quantity]
-    label = prefix + (name if prefix else name.removeprefix(f"{point.model}."))
-    words = f"{WHAT[quantity]} of {_words(point)}"
-    return criterion.part(
-        label, words, runs.values(measured), on=runs, **as_predicted(runs, measured, relative=relative)
-    )
+    words, expected = f"{WHAT[quantity]} of {_words(point)}", as_predicted(runs, measured, relative=relative)
+    return criterion.part(label, words, runs.values(measured), on=runs, **expected)
 
 
 def _reuse_ratios(curves: Rows[Point]) -> Iterator[tuple[str, str, Array, Rows[Point], float | None]]:
@@ -345,13 +340,6 @@ def _scaled_excess(runs: Rows[Point]) -> tuple[float, Array]:
     """Samples per dimension, and this number times the excess error over that of unlimited data."""
     samples, limit = next(iter((*runs, *runs.failed))).point.samples_per_dim, runs.predicted("limit")
     return samples, np.asarray(samples * (runs.values("test_error") - (0.0 if limit is None else float(limit.value))))
-
-
-def _excess_checks(name: str, runs: Rows[Point]) -> Checks:
-    for samples, some in group_by(runs, "samples_per_dim"):
-        expected = as_predicted(some, "excess", relative=EXCESS_TOLERANCE)
-        words = f"{name}, {samples:g} samples per dimension"
-        yield EXCESS.part(f"{name}.a{samples:g}", words, _scaled_excess(some)[1], on=some, **expected)
 
 
 def _rate_check(name: str, runs: Rows[Point]) -> Checks:

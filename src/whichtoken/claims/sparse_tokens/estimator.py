@@ -13,7 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Checks, Equals, Figure, Predictions, as_predicted, pool_if_any
+from whichtoken.claims._checks import Checks, Equals, Predictions, as_predicted, pool_parts
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.sparse_tokens._tasks import OTHER_TASK, sequences_of, split_tasks, task_of
 from whichtoken.display.figures import legend, points_on_theory
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
@@ -91,20 +92,15 @@ class Estimator(Experiment[Point]):
             "alignment": Predicted(steps.alignment),
         }
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
-        groups = [
-            (f"{pooling}{ending}", runs)
-            for pooling in ("attention", "mean")
-            for ending, runs in split_tasks(rows.where(pooling=pooling))
-        ]
-        for criterion, quantity in ((TEST_ERROR, "test_error"), (ALIGNMENT, "alignment")):
-            yield from pool_if_any(
-                criterion,
-                (criterion.part(label, label.replace(".", ", "), runs.values(quantity), on=runs,
-                                **as_predicted(runs, quantity, relative=TOLERANCE[quantity]))
-                 for label, runs in groups
-                 if quantity == "test_error" or label.startswith("attention")),
-            )  # fmt: skip
+        for pooling in ("attention", "mean"):
+            for ending, runs in split_tasks(rows.where(pooling=pooling)):
+                label, words = f"{pooling}{ending}", f"{pooling}{ending}".replace(".", ", ")
+                for criterion, quantity in ((TEST_ERROR, "test_error"), (ALIGNMENT, "alignment")):
+                    if quantity == "test_error" or pooling == "attention":
+                        expected = as_predicted(runs, quantity, relative=TOLERANCE[quantity])
+                        yield criterion.part(label, words, runs.values(quantity), on=runs, **expected)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

@@ -19,20 +19,20 @@ import numpy as np
 from whichtoken.claims._checks import (
     AtLeast,
     AtMost,
+    Below,
     Checks,
-    Criterion,
     Equals,
-    Figure,
     Predictions,
     as_predicted,
     each_point,
     pairs,
-    pool_if_any,
+    pool_parts,
     rows_where,
 )
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.sparse_tokens._tasks import OTHER_TASK, sequences_of, task_code, task_of, task_words
 from whichtoken.display.figures import legend
-from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
 # relative; the planner asks for a percent, d = 100 costs a few, and BagClassifier, whose part is measured, has more room
 TOLERANCE = {"split": 0.08, "reuse": 0.08, "BagClassifier": 0.1}
@@ -45,7 +45,7 @@ FEW = AtLeast(
     "planned.few", None, "test error with the samples split where the plan warns of few: what is planned, or more",
     regime="beyond-hypotheses",
 )  # fmt: skip
-KEPT = AtMost("planned.kept", 1.1, "test error of BagClassifier over the planned one", kind="our-threshold")
+KEPT = Below("planned.kept", 1.1, "test error of BagClassifier over the planned one")
 BETTER = AtMost("planned.better", 0.0, "test error with all samples for query and readout minus that of the best split")
 
 
@@ -105,17 +105,27 @@ class Planned(Experiment[Point]):
         error = _design(point).error(task, point.samples_per_dim, POINTS)
         return {"test_error": Predicted(bag_error(task, error) if point.way == "BagClassifier" else error)}
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
-        points = list(each_point(rows))
-        for way, criterion in EQUAL.items():
-            some = [(point, runs) for point, runs in points if point.way == way and not _has_few(point)]
-            yield from pool_if_any(criterion, (_as_planned(criterion, point, runs) for point, runs in some))
-        yield from pool_if_any(FEW, (_as_planned(FEW, point, runs) for point, runs in points if _has_few(point)))
-        bags = [(point, runs) for point, runs in points if point.way == "BagClassifier"]
-        yield from pool_if_any(KEPT, (_kept(point, runs) for point, runs in bags))
-        yield from pool_if_any(
-            BETTER, (part for point, _ in points if point.way == "reuse" for part in _better(point, rows))
-        )
+        points = [(point, _name(point), _words(point), runs) for point, runs in each_point(rows)]
+        for way, criterion in (*EQUAL.items(), ("split", FEW)):
+            for point, name, words, runs in points:
+                if point.way == way and _has_few(point) == (criterion is FEW):
+                    planned = as_predicted(runs, "test_error", relative=TOLERANCE[way])
+                    if criterion is FEW and planned["value"] is not None:
+                        planned["theory_error"] = planned.pop("tolerance")
+                    yield criterion.part(name, words, runs.values("test_error"), on=runs, **planned)
+        for point, name, words, runs in points:
+            if point.way == "BagClassifier":
+                expected = runs.predicted("test_error")
+                ratios = runs.values("test_error") / (1.0 if expected is None else expected.value)
+                yield KEPT.part(name, words, ratios, on=runs)
+        for point, name, words, _ in points:
+            split, reuse = pairs(rows, "test_error", {**vars(point), "way": "split"}, vars(point))
+            if point.way == "reuse" and len(split):
+                compared = (point, replace(point, way="split"))
+                both = rows_where(rows, lambda other, compared=compared: other in compared)  # type: ignore[misc]
+                yield BETTER.part(name, words, reuse - split, on=both)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()
@@ -139,26 +149,6 @@ class Planned(Experiment[Point]):
         axes.set_yticks(range(len(names)), list(names.values()), fontsize=8)
         axes.set(title="Trained as planned, with two standard errors", xlabel="test error over the predicted one")
         legend(axes)
-
-
-def _as_planned(criterion: Criterion, point: Point, runs: Rows[Point]) -> Check:
-    planned = as_predicted(runs, "test_error", relative=TOLERANCE[point.way])
-    if criterion is FEW and planned["value"] is not None:
-        planned["theory_error"] = planned.pop("tolerance")
-    return criterion.part(_name(point), _words(point), runs.values("test_error"), on=runs, **planned)
-
-
-def _kept(point: Point, runs: Rows[Point]) -> Check:
-    planned = runs.predicted("test_error")
-    ratios = runs.values("test_error") / (1.0 if planned is None else planned.value)
-    return KEPT.part(_name(point), _words(point), ratios, on=runs)
-
-
-def _better(point: Point, rows: Rows[Point]) -> Checks:
-    split, reuse = pairs(rows, "test_error", {**vars(point), "way": "split"}, vars(point))
-    if len(split):
-        runs = rows_where(rows, lambda other: replace(other, way="reuse") == point and other.way != "BagClassifier")
-        yield BETTER.part(_name(point), _words(point), reuse - split, on=runs)
 
 
 def _has_few(point: Point) -> bool:

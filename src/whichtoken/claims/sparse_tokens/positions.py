@@ -21,7 +21,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, Checks, Equals, Figure, Predictions, as_predicted, pool_if_any
+from whichtoken.claims._checks import Array, Checks, Equals, Predictions, as_predicted, pool_parts
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.sparse_tokens import _tasks as tasks
 from whichtoken.claims.sparse_tokens.capacity import LARGE, separable_samples
 from whichtoken.claims.sparse_tokens.errors import MODELS, TEST_ERROR, TRAIN_LOSS
@@ -113,26 +114,25 @@ class Positions(Experiment[Point]):
             "test_error": Predicted(readout.test_error, readout.error_estimate),
         }
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
-        named = [
-            (label, point, runs, quantity)
-            for label, point, runs in tasks.split_by_name(rows, _name)
-            for quantity in QUANTITIES[point.quantity]
-        ]
         criteria = {
             ("errors", False): ERRORS,
             ("capacity", False): CAPACITY,
             ("errors", True): ALL_TOKENS,
             ("capacity", True): ALL_TOKENS_CAPACITY,
         }
+        named = list(tasks.split_by_name(rows, _name))
         for kind, criterion in criteria.items():
-            some = [item for item in named if (item[1].quantity, item[1].model == "vectorized") == kind]
-            yield from pool_if_any(
-                criterion,
-                [criterion.part(f"{quantity.replace('_', '-')}.{label}", f"{quantity.replace('_', ' ')} of {_words(point)}",
-                                runs.values(quantity), on=runs, **as_predicted(runs, quantity, relative=_room(point, quantity)))
-                 for label, point, runs, quantity in some],
-            )  # fmt: skip
+            for label, point, runs in named:
+                if (point.quantity, point.model == "vectorized") == kind:
+                    for quantity in QUANTITIES[point.quantity]:
+                        code, words = (
+                            f"{quantity.replace('_', '-')}.{label}",
+                            f"{quantity.replace('_', ' ')} of {_words(point)}",
+                        )
+                        expected = as_predicted(runs, quantity, relative=_room(point, quantity))
+                        yield criterion.part(code, words, runs.values(quantity), on=runs, **expected)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

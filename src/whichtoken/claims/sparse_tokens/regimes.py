@@ -15,21 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import (
-    Array,
-    AtLeast,
-    AtMost,
-    Axes,
-    Checks,
-    Equals,
-    Figure,
-    Predictions,
-    pairs,
-    pool_if_any,
-    rows_where,
-)
+from whichtoken.claims._checks import Array, AtLeast, AtMost, Checks, Equals, Predictions, pairs, pool_parts, rows_where
+from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims.sparse_tokens._tasks import fit_given_query, split_tasks, task_of
-from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
 ALIGNMENTS = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.6, 0.8, 1.0]
 ACCURACY = 5e-3  # relative, of predicted errors
@@ -95,6 +84,7 @@ class Regimes(Experiment[Point]):
             "advantage": Predicted(_halvings(pooled.test_error, attention.test_error), relative / math.log(2)),
         }
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         groups = [
             (f"{letter}{level:g}{ending}", runs)
@@ -104,14 +94,15 @@ class Regimes(Experiment[Point]):
             if field != "samples_per_dim" or level != Point.samples_per_dim
             for ending, runs in split_tasks(_panel_rows(rows, field).where(**{field: level}), "alignment")
         ]
-        yield from pool_if_any(EDGES, (_edge(label, runs) for label, runs in groups))
+        for label, runs in groups:
+            # where the advantage crosses zero, from the two alignments between which theory has it cross
+            edge, beside = _predicted_edge(runs)
+            some = rows_where(runs, lambda point, beside=beside: point.alignment in beside) if beside else runs  # type: ignore[misc]
+            yield EDGES.part(label, _words(runs), _measured_edges(some, beside), on=some, value=edge)
         for criterion, alignment in ((LOSES, 0.0), (WINS, 0.8)):
-            some = [(label, runs.where(alignment=alignment)) for label, runs in groups]
-            yield from pool_if_any(
-                criterion,
-                (criterion.part(label, _words(runs), runs.values("advantage"), on=runs)
-                 for label, runs in some if runs or runs.failed),
-            )  # fmt: skip
+            for label, runs in groups:
+                some = runs.where(alignment=alignment)
+                yield criterion.part(label, _words(runs), some.values("advantage"), on=some)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         for axes, field in zip(figure.subplots(1, 2), AXES, strict=True):
@@ -134,13 +125,6 @@ def _panel_rows(rows: Rows[Point], field: str) -> Rows[Point]:
 def _words(runs: Rows[Point]) -> str:
     point = next(iter((*runs, *runs.failed))).point
     return f"inverse temperature {point.inverse_temperature:g}, {point.samples_per_dim:g} samples per dimension"
-
-
-def _edge(label: str, runs: Rows[Point]) -> Check:
-    """Where the advantage crosses zero, from the two alignments between which theory has it cross."""
-    edge, beside = _predicted_edge(runs)
-    some = rows_where(runs, lambda point: point.alignment in beside) if beside else runs
-    return EDGES.part(label, _words(runs), _measured_edges(some, beside), on=some, value=edge)
 
 
 def _predicted_edge(runs: Rows[Point]) -> tuple[float | None, list[float]]:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, AtLeast, Checks, Criterion, Equals, Figure, Predictions, hits, pool_if_any
+from whichtoken.claims._checks import Above, Array, Checks, Criterion, Equals, Predictions, pool_parts, share_of_runs
+from whichtoken.claims._figures import Figure
 from whichtoken.claims.sparse_tokens._tasks import attended_features, sequences_of, split_tasks, task_of
-from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows, Share
+from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows
 
 if TYPE_CHECKING:
     from whichtoken.theory.sparse_tokens import FeatureLaw, Readout
@@ -31,12 +32,7 @@ WHAT = "training objective with pinned overlaps over the potential"
 LEVEL = Equals("surrogate.level", None, f"{WHAT}, mean over the surface", tolerance=0.03, kind="paper-statement")
 WORST = Equals("surrogate.worst", None, f"{WHAT}, where the two surfaces differ most", tolerance=0.03)
 SHAPE = Equals("surrogate.shape", None, f"{WHAT}, height of the corners above the center", tolerance=0.03)
-MINIMUM = AtLeast(
-    "surrogate.minimum",
-    0.8,
-    "share of runs whose surface is lowest where the potential is, on the grid",
-    kind="our-threshold",
-)
+MINIMUM = Above("surrogate.minimum", 0.8, "share of runs whose surface is lowest where the potential is, on the grid")
 PROX_STEPS = 20
 
 
@@ -80,23 +76,19 @@ class Surrogate(Experiment[Point]):
         errors = 2 * surfaces.std(axis=0, ddof=1) / math.sqrt(LAWS)
         return {"surface": Predicted(surfaces.mean(axis=0), float(errors.max()))}
 
+    @pool_parts
     def judge(self, rows: Rows[Point]) -> Checks:
         groups = [
-            (f"d{dim}{ending}", runs)
+            (f"d{dim}{ending}", task.where(dim=dim))
             for ending, task in split_tasks(rows, "dim")
             for dim in sorted({row.point.dim for row in (*rows, *rows.failed)})
-            if (runs := task.where(dim=dim)) or runs.failed
         ]
         for criterion in (LEVEL, WORST, SHAPE):
-            yield from pool_if_any(criterion, (_compare(criterion, label, runs) for label, runs in groups))
-        lowest = [
-            (label, runs, hits(runs, lambda row: np.argmin(row.measured["surface"]) == CENTER))
-            for label, runs in groups
-        ]
-        yield from pool_if_any(
-            MINIMUM,
-            (MINIMUM.part(label, label, Share(found), on=runs, counts_failed=True) for label, runs, found in lowest),
-        )
+            for label, runs in groups:
+                yield _compare(criterion, label, runs)
+        for label, runs in groups:
+            lowest = share_of_runs(runs, lambda row: np.argmin(row.measured["surface"]) == CENTER)
+            yield MINIMUM.part(label, label, lowest, on=runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2, sharey=True)

@@ -9,16 +9,15 @@ Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Prova
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, group_by, hits
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, group_by, in_every_run, share_of_runs
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims.trained_embeddings._starts import Start, Vector, selection_limit, take_first_step
-from whichtoken.lab import Check, Every, Experiment, Grid, Measured, Rows, Share, pooled
+from whichtoken.lab import Check, Experiment, Grid, Measured, Rows, pooled
 
 if TYPE_CHECKING:
     from whichtoken.flows.cls import ClsPath
@@ -121,21 +120,18 @@ class Assumptions(Experiment[Point]):
             "gap": limit.gap,
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    def judge(self, rows: Rows[Point]) -> Checks:
         found = {name: _judge_dropped(name, runs) for name, runs in group_by(rows, "dropped")}
-        usual = {name: parts for name, parts in found.items() if name not in ("descent", "key-query", *LOST)}
-        if usual:
-            selects, turns = zip(*usual.values(), strict=True)
-            yield pooled(
-                "assumptions.selects", "most runs select a relevant token in every sequence", selects, **BEYOND
-            )
-        turns = [parts[1] for name, parts in found.items() if name not in ("descent", "key-query")]
-        if turns:
-            words = "whatever is selected, most runs turn to the max-margin direction of it"
-            yield pooled("assumptions.limit", words, turns, **BEYOND)
-        for name in LOST:
-            if name in found:
-                yield found[name][0]
+        others = {name: parts for name, parts in found.items() if name not in ("descent", "key-query")}
+        for code, words, parts in (
+            ("assumptions.selects", "most runs select a relevant token in every sequence",
+             [selects for name, (selects, _) in others.items() if name not in LOST]),
+            ("assumptions.limit", "whatever is selected, most runs turn to the max-margin direction of it",
+             [turns for _, turns in others.values()]),
+        ):  # fmt: skip
+            if parts:
+                yield pooled(code, words, parts, **BEYOND)
+        yield from (found[name][0] for name in LOST if name in found)
         for name in ("descent", "key-query"):
             if name in found:
                 yield pooled(f"assumptions.{name}", f"{WORDS[name]}: nothing changes", found[name], **SMALLER)
@@ -156,16 +152,15 @@ class Assumptions(Experiment[Point]):
 def _judge_dropped(name: str, runs: Rows[Point]) -> tuple[Check, Check]:
     """Whether relevant tokens are selected, and where p turns."""
     words: dict[str, Any] = {"name": name, "words": WORDS[name], "on": runs}
-    selects = hits(runs, lambda row: row.measured["selected"] == 1.0)
-    criterion = SELECTS_ALL if name in KEPT else LOSES if name in LOST else SELECTS
-    sample = Every(selects) if name in KEPT else Share(selects)
+    every = name in KEPT
+    share = in_every_run if every else share_of_runs
+    criterion = SELECTS_ALL if every else LOSES if name in LOST else SELECTS
+    selects = criterion(share(runs, lambda row: row.measured["selected"] == 1.0), **words)
     # descent is too slow to come near its limit: |p| grows as the logarithm of the steps
     if name == "descent":
-        return criterion(sample, counts_failed=True, **words), FOLLOWS(runs.values("flow_cosine"), **words)
-    turns = hits(runs, lambda row: row.measured["separable"] and row.measured["increment"] >= TURNS)
-    every = name in KEPT
-    limit = LIMIT(Every(turns) if every else Share(turns), value=1.0 if every else None, counts_failed=True, **words)
-    return criterion(sample, counts_failed=True, **words), limit
+        return selects, FOLLOWS(runs.values("flow_cosine"), **words)
+    turns = share(runs, lambda row: row.measured["separable"] and row.measured["increment"] >= TURNS)
+    return selects, LIMIT(turns, value=1.0 if every else None, **words)
 
 
 def _start(point: Point, rng: np.random.Generator) -> Start:

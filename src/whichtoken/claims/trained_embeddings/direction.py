@@ -9,16 +9,15 @@ Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Prova
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, hits, rows_where
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, in_every_run, pool_parts, rows_where, share_of_runs
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
 from whichtoken.claims.trained_embeddings._starts import draw_start, measure_flow
-from whichtoken.lab import Check, Every, Experiment, Grid, Mean, Measured, Row, Rows, Share, Worst, pooled
+from whichtoken.lab import Check, Every, Experiment, Grid, Mean, Measured, Row, Rows, Worst, pooled
 
 THIN = 6  # sums over pairs of tokens are computed at every sixth recorded position
 CASES = {
@@ -129,22 +128,20 @@ class ClsDirection(Experiment[Point]):
             "dominant": dominant,  # Lemma 17
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
         cases = {case: runs for case, runs in _cases(rows).items() if runs or runs.failed}
         if not cases:
             return
-        one, others = cases.pop("one-irrelevant", None), cases
-        pools: dict[str, tuple[str, list[Check]]] = {
-            "direction.selection": ("every relevant token is selected, and nothing else", []),
-            "direction.turns": ("p turns to the max-margin direction of what it selects", []),
-        }
-        for case, runs in others.items():
-            for (_, parts), found in zip(pools.values(), _judge_case(case, runs), strict=True):
-                parts += found
-        for code, (words, parts) in pools.items():
-            yield pooled(code, words, parts, **BEYOND)
+        one = cases.pop("one-irrelevant", None)
+        selection, turns = zip(*(_judge_case(case, runs) for case, runs in cases.items()), strict=True)
+        for code, words, parts in (
+            ("direction.selection", "every relevant token is selected, and nothing else", selection),
+            ("direction.turns", "p turns to the max-margin direction of what it selects", turns),
+        ):
+            yield pooled(code, words, [check for checks in parts for check in checks], **BEYOND)
         if one is not None:
-            yield LOSES(Share(hits(one, _complete)), on=one, counts_failed=True)
+            yield LOSES(share_of_runs(one, _complete), on=one)
         if not rows:
             return
         complete = _complete_runs(rows)
@@ -155,8 +152,8 @@ class ClsDirection(Experiment[Point]):
             **BEYOND,
         )
         # our condition for the relevant-only selection: what holds under it
-        if proven := Rows(row for row in rows if row.measured["unique"]):
-            yield UNIQUE(Every(proven.values("only_relevant")), on=proven)
+        proven = Rows(row for row in rows if row.measured["unique"])
+        yield UNIQUE(Every(proven.values("only_relevant")), on=proven)
         yield LEMMA_9(Worst(min(row.measured["convergence"][-1] for row in rows)))
         yield LEMMA_17(rows.seed_means(lambda row: abs(1.0 - float(row.measured["dominant"][-1]))))
 
@@ -195,7 +192,7 @@ def _judge_case(case: str, runs: Rows[Point]) -> tuple[list[Check], list[Check]]
     complete = _complete_runs(runs)
     words: dict[str, Any] = {"case": case, "words": CASES[case]}
     slow = case == "unequal"
-    selection = [SELECTS(Every(hits(runs, _complete)), on=runs, counts_failed=True, **words)]
+    selection = [SELECTS(in_every_run(runs, _complete), on=runs, **words)]
     if not complete:
         return selection, [LIMIT([], on=runs, **words)]
     selection.append(ONLY_RELEVANT(Every(complete.values("only_relevant")), on=complete, **words))

@@ -8,30 +8,24 @@ Source  The law of one step: Wu, Shevchenko, Oymak, Mondelli, Attention with Tra
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, Equals, hits
+from whichtoken.claims._checks import Above, Checks, Equals, share_of_runs
 from whichtoken.claims._figures import Figure, label_axes
-from whichtoken.lab import Check, Experiment, Grid, Measured, Rows, Share
+from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 STRONG = 1e-3  # C of a strong ridge
 CLEAR = 3.0  # standard errors above which a signed frequency has a sign
 FREQUENCIES = Equals(
     "estimator.frequencies", 1.0, f"cosine of values and signed frequencies, C = {STRONG:g}", tolerance=0.01
 )
-SIGNS = AtLeast(
-    "estimator.signs",
-    0.95,
-    f"C chosen: share of tokens {CLEAR:g} standard errors from zero with the right sign",
-    kind="our-threshold",
+SIGNS = Above(
+    "estimator.signs", 0.95, f"C chosen: share of tokens {CLEAR:g} standard errors from zero with the right sign"
 )
-CLEAR_TOKENS = AtLeast(
-    "estimator.clear", 0.5, f"share of runs that have a token {CLEAR:g} standard errors from zero", kind="our-threshold"
-)
+CLEAR_TOKENS = Above("estimator.clear", 0.5, f"share of runs that have a token {CLEAR:g} standard errors from zero")
 
 
 @dataclass(frozen=True)
@@ -75,10 +69,10 @@ class TextClassifierFrequencies(Experiment[Point]):
             "clear": int(clear.sum()),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    def judge(self, rows: Rows[Point]) -> Checks:
         yield FREQUENCIES(rows.values("cosine"))
         yield SIGNS([row.measured["signs"] for row in rows if row.measured["clear"]])
-        yield CLEAR_TOKENS(Share(hits(rows, lambda row: row.measured["clear"] > 0)), counts_failed=True)
+        yield CLEAR_TOKENS(share_of_runs(rows, lambda row: row.measured["clear"] > 0))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         from whichtoken.display.figures import points_with_errors

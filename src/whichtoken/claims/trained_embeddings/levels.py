@@ -11,16 +11,15 @@ Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Prova
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, Equals, group_by
+from whichtoken.claims._checks import Above, AtLeast, Checks, Equals, group_by
 from whichtoken.claims._figures import Figure
 from whichtoken.claims.trained_embeddings import _reviews as corpus
-from whichtoken.lab import Check, Exact, Experiment, Grid, Measured, Rows, pooled
+from whichtoken.lab import Exact, Experiment, Grid, Measured, Rows, pooled
 from whichtoken.lab.verdicts import Regime
 
 if TYPE_CHECKING:
@@ -32,10 +31,9 @@ VALUES = {False: "fixed", True: "trained"}
 LABELS = {False: "coin", True: "balanced"}
 PAPER_DIM = 2048
 # a clear separation of positive and negative tokens: one wrong sign in a hundred would still be called clear
-SIGNS = AtLeast(
-    "levels.signs.{case}", 0.99, f"{{about}}: share of tokens with noise up to {CLEAR} whose E.v has the right sign",
-    kind="our-threshold",
-)  # fmt: skip
+SIGNS = Above(
+    "levels.signs.{case}", 0.99, f"{{about}}: share of tokens with noise up to {CLEAR} whose E.v has the right sign"
+)
 ORDER = AtLeast(
     "levels.order.{case}", 0.0, "{about}: least rise of the mean E.p from one level of importance to the next",
     kind="paper-figure",
@@ -105,35 +103,25 @@ class Levels(Experiment[Point]):
             **corpus.token_importance(posterior, scores, values, rng),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    def judge(self, rows: Rows[Point]) -> Checks:
         from whichtoken.datasets import LevelTokens
 
         for trained, value in VALUES.items():
-            arms = []
-            for (balanced, of_value), runs in group_by(rows, "balanced", "train_value"):
-                if of_value == trained:
-                    about = f"v {value}, labels {'balanced' if balanced else 'by a coin'}"
-                    arms.append((f"{value}.{LABELS[balanced]}", about, runs))
+            arms = [
+                (f"{value}.{LABELS[balanced]}", f"v {value}, labels {'balanced' if balanced else 'by a coin'}", runs)
+                for balanced, runs in group_by(rows.where(train_value=trained), "balanced")
+            ]
             if not arms:
                 continue
-            regime = _regime(arms[0][2])
-            words = f"eight levels, v {value}"
+            regime, words = _regime(arms[0][2]), f"eight levels, v {value}"
             yield corpus.judge_figure("levels", value, f"{words}: E.v and E.p show what a token says", arms, regime)
             # runs that failed are seen above
-            orders = [
-                ORDER([np.diff(row.measured["selection"]).min() for row in runs], on=runs, case=case, about=about)
-                for case, about, runs in arms
-            ]
-            yield pooled(
-                f"levels.order.{value}", f"{words}: E.p rises with every level", orders, kind=ORDER.kind, regime=regime
-            )
-            signs = [
-                SIGNS([_clear_share(row.measured["signs"]) for row in runs], on=runs, case=case, about=about)
-                for case, about, runs in arms
-            ]
-            yield pooled(
-                f"levels.signs.{value}", f"{words}: E.v separates clear tokens", signs, kind=SIGNS.kind, regime=regime
-            )
+            for name, criterion, says, of in (
+                ("order", ORDER, "E.p rises with every level", lambda row: np.diff(row.measured["selection"]).min()),
+                ("signs", SIGNS, "E.v separates clear tokens", lambda row: _clear_share(row.measured["signs"])),
+            ):
+                parts = [criterion(list(map(of, runs)), on=runs, case=case, about=about) for case, about, runs in arms]
+                yield pooled(f"levels.{name}.{value}", f"{words}: {says}", parts, kind=criterion.kind, regime=regime)
         if rows:
             law = LevelTokens()
             frequencies = law.probabilities(1) + law.probabilities(-1)

@@ -8,17 +8,17 @@ Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Prova
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtMost, Equals, group_by, rows_where
+from whichtoken.claims._checks import AtMost, Checks, Equals, group_by, pool_parts, rows_where
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims.trained_embeddings._reviews import CORPORA, missing_reviews, review_counts
 from whichtoken.claims.trained_embeddings._starts import Vector, random_parameters
-from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Row, Rows, Worst, log_slope
+from whichtoken.lab import Experiment, Grid, Measured, Predicted, Row, Rows, Worst, log_slope
 from whichtoken.lab.verdicts import Regime
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ SOURCES = ("levels", *CORPORA)
 # From here on the dimension is what Lemmas 2 and 11 ask for, max(256, (2 log(|S|^2 / delta))^2), for delta = 0.05 and any
 # vocabulary of up to a million tokens.
 ENOUGH = 4096
-STATEMENT: dict[str, Any] = {"kind": "paper-statement"}
+STATEMENT: dict[str, Any] = {"kind": "paper-statement", "regime": "smaller-than-stated"}
 BOUNDS = {
     "error-bound": "both errors after one step over the bound of Lemma 2",
     "norm-bound": "both norms after one step over the bound of Lemma 11",
@@ -110,30 +110,23 @@ class OneStep(Experiment[Point]):
             "cls_norm": Predicted(bounds.cls_norm),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
         cases = [
             (source if value == "random" else f"{source}.{value}", runs)
             for (source, value), runs in group_by(rows, "source", "value")
+            if runs
         ]
-        sources = list(group_by(rows, "source"))
-        if not rows:
-            return
         # the exponents are of all dimensions, and the lemma speaks of large ones
-        for criterion, name in ((RATE, "relative_error"), (CLS_RATE, "cls_error")):
-            small = replace(criterion, regime="smaller-than-stated")
-            yield small.pool(
-                small.part(case, case, log_slope(runs, "dim", name), on=runs) for case, runs in cases if runs
-            )
-        yield ROOT.pool(
-            ROOT.part(case, case, log_slope(runs, "dim", "relative_error"), on=runs)
-            for case, runs in cases
-            if case.startswith("levels")
-        )
+        for criterion, name in ((RATE, "relative_error"), (CLS_RATE, "cls_error"), (ROOT, "relative_error")):
+            for case, runs in cases:
+                if criterion is not ROOT or case.startswith("levels"):
+                    yield criterion.part(case, case, log_slope(runs, "dim", name), on=runs)
         for code, words in BOUNDS.items():
-            yield from _judge_bound(code, words, sources)
-        yield LOSS_BOUND.pool(
-            LOSS_BOUND.part(source, source, runs.per_seed(_excess_loss), on=runs) for source, runs in sources if runs
-        )
+            yield from _judge_bound(code, words, rows)
+        for source, runs in group_by(rows, "source"):
+            if runs:
+                yield LOSS_BOUND.part(source, source, runs.per_seed(_excess_loss), on=runs)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
@@ -167,7 +160,7 @@ def _overlaps_and_lengths(E: Vector, p: Vector, v: Vector) -> tuple[float, float
     return float(overlap / bound), float(max(np.linalg.norm(E, axis=1).max(), np.linalg.norm(p)) / 2)
 
 
-def _judge_bound(code: str, words: str, sources: list[tuple[str, Rows[Point]]]) -> Iterator[Check]:
+def _judge_bound(code: str, words: str, rows: Rows[Point]) -> Checks:
     """The largest ratio of what is bounded to its bound, where the lemma speaks and in fewer dimensions."""
     # equation (14) asks for no dimension
     ranges: list[tuple[str, Regime, Callable[[Point], bool]]] = [
@@ -178,13 +171,9 @@ def _judge_bound(code: str, words: str, sources: list[tuple[str, Rows[Point]]]) 
         bound = AtMost(
             f"one-step.{code}{suffix}", 1.0, f"largest ratio of {words}", kind="paper-statement", regime=regime
         )
-        parts = []
-        for source, runs in sources:
-            chosen = rows_where(runs, holds)
-            if chosen:
-                parts.append(bound.part(source, source, Worst(max(map(RATIOS[code], chosen))), on=chosen))
-        if parts:
-            yield bound.pool(parts)
+        for source, runs in group_by(rows_where(rows, holds), "source"):
+            if runs:
+                yield bound.part(source, source, Worst(max(map(RATIOS[code], runs))), on=runs)
 
 
 def _over_error(row: Row[Point]) -> float:

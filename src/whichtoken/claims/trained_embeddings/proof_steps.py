@@ -9,16 +9,15 @@ Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Prova
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, hits
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, in_every_run
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims.trained_embeddings import _starts as starts
-from whichtoken.lab import Check, Every, Experiment, Grid, Measured, Rows, Worst, pooled
+from whichtoken.lab import Experiment, Grid, Measured, Rows, Worst, pooled
 
 STATED: dict[str, Any] = {"kind": "paper-statement", "regime": "as-stated"}
 D_1 = {
@@ -94,7 +93,7 @@ class ProofSteps(Experiment[Point]):
             "over_bound": _late_pairs(start, path.positions[-1], point),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    def judge(self, rows: Rows[Point]) -> Checks:
         if not rows:
             return
         bounds = [
@@ -104,12 +103,11 @@ class ProofSteps(Experiment[Point]):
         yield pooled(
             "proof-steps.first-step",
             "the first step stays in the span of v and p, and the embeddings have full rank",
-            [SPAN(Worst(rows.values("off_span").max())), FULL_RANK(Every(hits(rows, "full_rank")), counts_failed=True)],
+            [SPAN(Worst(rows.values("off_span").max())), FULL_RANK(in_every_run(rows, "full_rank"))],
             **STATED,
         )
-        yield UNIQUE(Worst(rows.values("solutions_apart").max()))
-        yield LATE_PAIRS(Worst(rows.values("over_bound").max()))
-        yield SLOPES(Worst(rows.values("slope_ratio").max()))
+        for criterion, name in ((UNIQUE, "solutions_apart"), (LATE_PAIRS, "over_bound"), (SLOPES, "slope_ratio")):
+            yield criterion(Worst(rows.values(name).max()))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         axes = figure.subplots()

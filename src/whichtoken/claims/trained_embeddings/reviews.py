@@ -9,7 +9,6 @@ Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Prova
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import AtLeast, AtMost, Equals, group_by, pairs, rows_where
+from whichtoken.claims._checks import Above, AtLeast, AtMost, Checks, Equals, group_by, pairs, pool_parts, rows_where
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims.trained_embeddings import _reviews as corpus
-from whichtoken.lab import Check, Experiment, Grid, Measured, Rows
+from whichtoken.lab import Experiment, Grid, Measured, Rows
 from whichtoken.lab.verdicts import Regime
 
 if TYPE_CHECKING:
@@ -44,9 +43,7 @@ LOSS = {
 FITS = AtMost(
     "reviews.fits.yelp", -1.0, "yelp, 3806 reviews, fewer than in the paper: log10 of the training loss of one layer"
 )
-REGRESSION = AtLeast(
-    "reviews.regression", -0.02, "held-out accuracy minus that of logistic regression on counts", kind="our-threshold"
-)
+REGRESSION = Above("reviews.regression", -0.02, "held-out accuracy minus that of logistic regression on counts")
 SWEEP = AtLeast(
     "reviews.sweep", 0.0, "imdb: decimal orders by which the training loss on {many} reviews exceeds that on {few}"
 )
@@ -109,28 +106,32 @@ class ReviewImportance(Experiment[Point]):
             measured |= {"held_out": history.held_out_accuracies, "regression": _regression(train, test)}
         return measured
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
         whole = rows_where(rows, lambda point: point.source == "synthetic" or not point.reviews)
         for case, regime in CASES.items():
-            runs = rows_where(whole, partial(_is_case, case))
-            if not (runs or runs.failed):
+            sources = [
+                (source, source, runs)
+                for source, runs in group_by(rows_where(whole, partial(_is_case, case)), "source")
+            ]
+            if not sources:
                 continue
-            sources = [(source, source, of_source) for source, of_source in group_by(runs, "source")]
             words = f"one layer, {case} settings: E.v and E.p show what a token says"
             yield corpus.judge_figure("reviews", case, words, sources, regime)
-            for source, _, of_source in sources:
-                losses = np.log10(of_source.values("loss"))
-                if source == "imdb":
-                    yield LOSS[case](losses, on=of_source)
-                elif source == "yelp":
-                    yield FITS(losses, on=of_source)
+            for source, _, runs in sources:
+                if source in corpus.FILES:
+                    yield (LOSS[case] if source == "imdb" else FITS)(np.log10(runs.values("loss")), on=runs)
         judged = rows_where(whole, lambda point: point.held_out > 0)
-        if judged or judged.failed:
-            yield REGRESSION.pool(
-                REGRESSION.part(source, source, _held_out(runs) - runs.values("regression"), on=runs)
-                for source, runs in group_by(judged, "source")
-            )
-        yield from _judge_parts_of_imdb(rows_where(rows, lambda point: point.source == "imdb" and point.reviews > 0))
+        yield from REGRESSION.each(
+            judged, "source", "{}", "{}", lambda runs: _held_out(runs) - runs.values("regression")
+        )
+        # what the number of reviews changes
+        sweep = rows_where(rows.where(source="imdb", epochs=500, logit_scale="1"), lambda point: point.reviews > 0)
+        sizes = sorted(sweep.levels("reviews"))
+        if len(sizes) > 1:
+            few, many = sizes[0], sizes[-1]
+            orders = np.log10(np.divide(*pairs(sweep, "loss", {"reviews": many}, {"reviews": few})))
+            yield SWEEP(orders, on=sweep, few=few, many=many)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         sources = sorted(rows.levels("source"))  # IMDB above Yelp, as in Figure 3
@@ -159,16 +160,6 @@ def _is_case(case: str, point: Point) -> bool:
 
 def _held_out(runs: Rows[Point]) -> NDArray[np.float64]:
     return np.array([row.measured["held_out"][-1] for row in runs], dtype=np.float64)
-
-
-def _judge_parts_of_imdb(rows: Rows[Point]) -> Iterator[Check]:
-    """What the number of reviews changes."""
-    sweep = rows.where(epochs=500, logit_scale="1")
-    sizes = sorted(sweep.levels("reviews"))
-    if len(sizes) > 1:
-        few, many = sizes[0], sizes[-1]
-        orders = np.log10(np.divide(*pairs(sweep, "loss", {"reviews": many}, {"reviews": few})))
-        yield SWEEP(orders, on=sweep, few=few, many=many)
 
 
 def _regression(train: TokenCounts, test: TokenCounts) -> float:

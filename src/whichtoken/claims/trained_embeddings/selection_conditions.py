@@ -9,16 +9,15 @@ Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Prova
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, hits
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, in_every_run, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims.trained_embeddings import _starts as starts
-from whichtoken.lab import Check, Every, Exact, Experiment, Grid, Measured, Rows, Worst, pooled
+from whichtoken.lab import Exact, Experiment, Grid, Measured, Rows, Worst, pooled
 
 if TYPE_CHECKING:
     from whichtoken.margin import MarginCertificate
@@ -108,7 +107,8 @@ class SelectionConditions(Experiment[Point]):
             "slack": tightness(start, direction, limit)["slack"],
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
         dims = [row.point.dim for row in (*rows, *rows.failed)]
         if not dims:
             return
@@ -121,8 +121,7 @@ class SelectionConditions(Experiment[Point]):
             for rival, which in RIVALS.items():
                 ratio = runs.values("norm") / runs.values(rival.replace("-", "_")) if runs else []
                 rivals.append(HYPOTHESIS(ratio, on=runs, rival=rival, name=name, words=words, which=which))
-            hit = hits(runs, "only_relevant")
-            ends.append(CONCLUSION(Every(hit), on=runs, counts_failed=True, name=name, words=words))
+            ends.append(CONCLUSION(in_every_run(runs, "only_relevant"), on=runs, name=name, words=words))
         yield pooled(
             "conditions.hypothesis", "the relevant-only solution is longer than some rival's", rivals, **BEYOND
         )

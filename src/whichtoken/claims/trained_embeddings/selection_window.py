@@ -9,16 +9,15 @@ Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Prova
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, hits
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, share_of_runs
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims.trained_embeddings._starts import draw_start, selected_share
-from whichtoken.lab import Check, Every, Experiment, Grid, Measured, Rows, Share, pooled
+from whichtoken.lab import Every, Experiment, Grid, Measured, Rows, Share, pooled
 
 SMALL, MIDDLE, LARGE, SAFE = 100.0, 300.0, 2000.0, 8000.0
 # The theorem asks for a first step of a million here: all of this lies beyond its hypotheses.
@@ -108,16 +107,16 @@ class SelectionWindow(Experiment[Point]):
             ],
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    def judge(self, rows: Rows[Point]) -> Checks:
         actual = rows.where(step="actual")
         small, middle, large = (actual.where(lr=lr) for lr in (SMALL, MIDDLE, LARGE))
         parts = [
-            OUTSIDE(_share(small), on=small, name="small", lr=SMALL),
-            INSIDE(_share(middle), on=middle),
-            OUTSIDE(_share(large), on=large, name="large", lr=LARGE),
+            OUTSIDE(share_of_runs(small, "complete"), on=small, name="small", lr=SMALL),
+            INSIDE(share_of_runs(middle, "complete"), on=middle),
+            OUTSIDE(share_of_runs(large, "complete"), on=large, name="large", lr=LARGE),
         ]
         words = "tokens are lost after a first step of medium size, and not after a small or a large one"
-        yield pooled("window", words, [replace(part, counts_failed=True) for part in parts], **BEYOND)
+        yield pooled("window", words, parts, **BEYOND)
         failed = Rows(row for row in rows if not row.measured["complete"])
         known = Rows(row for row in failed if row.measured["one_label"])
         astray = failed.where(lr=MIDDLE)
@@ -143,7 +142,3 @@ class SelectionWindow(Experiment[Point]):
         right.axhline(rows[0].measured["loss_limit"], ls=":", color="grey", label="cost of a lost token")
         label_axes(left, "Every relevant token selected", "first step", "share of runs", log="x", legend=True)
         label_axes(right, "Loss after the first step", "first step", log="xy", legend=True)
-
-
-def _share(runs: Rows[Point]) -> Share:
-    return Share(hits(runs, "complete"))

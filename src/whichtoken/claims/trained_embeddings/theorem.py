@@ -10,35 +10,43 @@ Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Prova
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, hits, rows_where
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, in_every_run, pool_parts, rows_where
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims.trained_embeddings import _starts as starts
-from whichtoken.lab import Check, Every, Experiment, Grid, Measured, Row, Rows, Worst
+from whichtoken.lab import Experiment, Grid, Measured, Row, Rows, Worst
 
 if TYPE_CHECKING:
     from whichtoken.flows.cls import ClsPath
 
 STATEMENT: dict[str, Any] = {"kind": "paper-statement", "regime": "as-stated"}
 # What the theorem says of every run: one run that does not have it, or that failed, refutes it.
-EVERY_RUN = {
-    "diverges": "in which |p| grows by at least 0.99 of the last nine tenths of the way",
-    "selects": "that select every relevant token (Theorem 5, first part; Lemma 14)",
-    "direction": "in which p has a cosine of 0.9995 with the max-margin direction",
-    "lemma13": "in which a higher score of any relevant token lowers the loss, all along the way (Lemma 13)",
-    "lemma14": "whose loss starts below exp(-n), and that below what a lost token costs (Lemma 14)",
-}
-HOLDS: dict[str, Callable[[Row[Any]], bool]] = {
-    "diverges": lambda row: row.measured["growth"] >= 0.99,
-    "selects": lambda row: row.measured["selected"] == 1.0,
-    "direction": lambda row: row.measured["cosine"] >= 0.9995,
-    "lemma13": lambda row: row.measured["descends"],
-    "lemma14": lambda row: row.measured["log_first_loss"] <= row.measured["log_target"] < row.measured["log_limit"],
+EVERY_RUN: dict[str, tuple[str, Callable[[Row[Any]], bool]]] = {
+    "diverges": (
+        "in which |p| grows by at least 0.99 of the last nine tenths of the way",
+        lambda row: row.measured["growth"] >= 0.99,
+    ),
+    "selects": (
+        "that select every relevant token (Theorem 5, first part; Lemma 14)",
+        lambda row: row.measured["selected"] == 1.0,
+    ),
+    "direction": (
+        "in which p has a cosine of 0.9995 with the max-margin direction",
+        lambda row: row.measured["cosine"] >= 0.9995,
+    ),
+    "lemma13": (
+        "in which a higher score of any relevant token lowers the loss, all along the way (Lemma 13)",
+        lambda row: row.measured["descends"],
+    ),
+    "lemma14": (
+        "whose loss starts below exp(-n), and that below what a lost token costs (Lemma 14)",
+        lambda row: row.measured["log_first_loss"] <= row.measured["log_target"] < row.measured["log_limit"],
+    ),
 }
 SHARE = AtLeast("theorem.{code}", 1.0, "share of runs {what}", **STATEMENT)
 ONE_IRRELEVANT = AtLeast(
@@ -140,22 +148,18 @@ class Theorem(Experiment[Point]):
             **_rivals(start),
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
-        kinds = [(name, rows.where(equal=equal)) for name, equal in (("equal", True), ("unequal", False))]
-        kinds = [(name, runs) for name, runs in kinds if runs or runs.failed]
-        for code, what in EVERY_RUN.items() if kinds else ():
-            criterion = replace(SHARE, code=f"theorem.{code}", words=f"share of runs {what}")
-            yield criterion.pool(
-                criterion.part(name, f"{name} frequencies", Every(hits(runs, HOLDS[code])), on=runs, counts_failed=True)
-                for name, runs in kinds
-            )
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
+        for code, (what, holds) in EVERY_RUN.items():
+            for name, equal in (("equal", True), ("unequal", False)):
+                runs = rows.where(equal=equal)
+                share = in_every_run(runs, holds)
+                yield SHARE.part(name, f"{name} frequencies", share, on=runs, code=code, what=what)
         one = rows_where(rows, lambda point: point.irrelevant == 1)
         more = rows_where(rows, lambda point: point.irrelevant != 1 and point.equal)
-        if one or one.failed:
-            yield ONE_IRRELEVANT(Every(hits(one, "only_relevant")), on=one, counts_failed=True)
-        if more or more.failed:
-            only = hits(more, lambda row: row.measured["unique"] and row.measured["only_relevant"])
-            yield MORE_IRRELEVANT(Every(only), on=more, counts_failed=True)
+        yield ONE_IRRELEVANT(in_every_run(one, "only_relevant"), on=one)
+        only = in_every_run(more, lambda row: row.measured["unique"] and row.measured["only_relevant"])
+        yield MORE_IRRELEVANT(only, on=more)
         for name, criterion in WORST_RUN.items() if rows else ():
             worst = rows.values(name).min() if criterion.comparison == "at least" else rows.values(name).max()
             yield criterion(Worst(worst))

@@ -11,16 +11,15 @@ Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Prova
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, each_point, pairs, rows_where
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, each_point, pairs, pool_parts, rows_where
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims.trained_embeddings import _reviews as corpus
-from whichtoken.lab import Check, Experiment, Grid, Measured, Row, Rows, pooled
+from whichtoken.lab import Experiment, Grid, Measured, Row, Rows, pooled
 
 DIM = 2048  # of the paper
 CONVERGED = 40  # smallest number of epochs after which a loss is held against the order that the paper gives
@@ -170,7 +169,8 @@ class TwoLayer(Experiment[Point]):
             "pair_outputs": [round(float(output), 4) for output in outputs],
         }
 
-    def judge(self, rows: Rows[Point]) -> Iterator[Check]:
+    @pool_parts
+    def judge(self, rows: Rows[Point]) -> Checks:
         reviews = rows_where(rows, lambda point: point.source != "pairs")
         deep = reviews.where(layers=2)
         for case, about, regime in FIGURES:
@@ -183,17 +183,19 @@ class TwoLayer(Experiment[Point]):
                 yield corpus.judge_figure("two-layer", case, words, groups, regime)
         long = rows_where(deep, lambda point: point.source in corpus.FILES and point.epochs >= CONVERGED)
         for size, criterion in LOSS_ORDERS.items():
-            if parts := [
-                criterion.part(_label(point), _words(point), np.log10(runs.values("loss")), on=runs)
-                for point, runs in each_point(long)
-                if _size(point) == size
-            ]:
-                yield criterion.pool(parts)
-        imdb = reviews.where(source="imdb")
+            for point, runs in each_point(long):
+                if _size(point) == size:
+                    yield criterion.part(_label(point), _words(point), np.log10(runs.values("loss")), on=runs)
+        imdb, ordered = reviews.where(source="imdb"), rows.where(source="pairs")
         if len(imdb.levels("layers")) > 1:
             yield LOWER_LOSS(np.log10(np.divide(*pairs(imdb, "loss", {"layers": 2}, {"layers": 1}))), on=imdb)
-        yield from _judge_dims(rows_where(long, lambda point: point.logit_scale == "1" and not point.reviews))
-        ordered = rows.where(source="pairs")
+        # what the dimension changes, from the smallest to the largest
+        printed = rows_where(long, lambda point: point.logit_scale == "1" and not point.reviews)
+        dims = sorted(printed.levels("dim"))
+        if len(dims) > 1:
+            few, many = dims[0], dims[-1]
+            loss = np.log10(np.divide(*pairs(printed, "loss", {"dim": many}, {"dim": few})))
+            yield DIM_LOSS(loss, on=printed, few=few, many=many)
         if ordered or ordered.failed:
             deep, flat = ordered.where(layers=2), ordered.where(layers=1)
             gain = np.subtract(*pairs(ordered, "held_out_accuracy", {"layers": 2}, {"layers": 1}))
@@ -236,15 +238,6 @@ def _label(point: Point) -> str:
 def _words(point: Point) -> str:
     many = f"{point.reviews} reviews" if point.reviews else "all reviews"
     return f"{point.source}, {many}, dim {point.dim}, {point.epochs} epochs, {SCALES[point.logit_scale][1]}"
-
-
-def _judge_dims(deep: Rows[Point]) -> Iterator[Check]:
-    """What the dimension changes, from the smallest to the largest."""
-    dims = sorted(deep.levels("dim"))
-    if len(dims) > 1:
-        few, many = dims[0], dims[-1]
-        loss = np.log10(np.divide(*pairs(deep, "loss", {"dim": many}, {"dim": few})))
-        yield DIM_LOSS(loss, on=deep, few=few, many=many)
 
 
 def _nearest_to_the_paper(row: Row[Point]) -> tuple[Any, ...]:
