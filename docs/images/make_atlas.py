@@ -20,7 +20,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from whichtoken.claims._checks import values_with_failures
+from whichtoken.claims._runs import values_with_failures
 from whichtoken.claims.optimizers._methods import METHODS, START, train_with
 from whichtoken.claims.optimizers.margins import draw_map, extrapolated_share, missing_exponent, own_share
 from whichtoken.claims.optimizers.tokens import COMPARED

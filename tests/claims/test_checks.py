@@ -5,17 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from whichtoken.claims._checks import (
-    AtLeast,
-    AtMost,
-    Equals,
-    as_predicted,
+from whichtoken.claims._checks import AtLeast, AtMost, Equals, as_predicted, pool_parts
+from whichtoken.claims._runs import (
     each_point,
     group_by,
     hits,
     mean_of_runs,
     pairs,
-    pool_parts,
     rows_where,
     share_of_runs,
     values_with_failures,

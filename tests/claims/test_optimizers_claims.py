@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from whichtoken.claims._checks import values_with_failures
+from whichtoken.claims._runs import values_with_failures
 from whichtoken.claims.optimizers._methods import METHODS, OWN_NORMS, Method, margin_shares, train_with
 from whichtoken.claims.optimizers.labels import add_wrong_labels, attention_weights, single_token_is_best
 from whichtoken.claims.optimizers.margins import Margins, Point

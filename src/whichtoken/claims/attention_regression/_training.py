@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import Array, group_by
+from whichtoken.claims._runs import Array, group_by
 from whichtoken.lab import Measured, Rows, log_slope
 
 if TYPE_CHECKING:

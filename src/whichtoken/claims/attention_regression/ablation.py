@@ -15,19 +15,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from whichtoken.claims._checks import (
-    Above,
-    Array,
-    AtLeast,
-    Below,
-    Checks,
-    Equals,
-    group_by,
-    pairs,
-    pool_parts,
-    rows_where,
-)
+from whichtoken.claims._checks import Above, Below, Checks, Equals, PaperAtLeast, PaperEquals, pool_parts
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import Array, group_by, pairs, rows_where
 from whichtoken.claims.attention_regression._training import GRIDS, TrainingSet, sample_problem
 from whichtoken.display.figures import legend
 from whichtoken.lab import Experiment, Grid, Measured, Resampled, Rows, Share, log_slope
@@ -63,15 +53,14 @@ CONDITION = "condition numbers {:g}"
 REACHED = "share of runs at the floor after 40 steps"
 
 # what the abstract says; that it speaks of these starts and of 40 steps is our reading
-ESCAPE = AtLeast("ablation.escape", 0.0, f"{REACHED}, covariance preconditioner minus none", kind="paper-statement")
-REGULARIZER = AtLeast(
-    "ablation.regularizer", 1.0, "excess after 40 steps without the penalty on the imbalance, over that with it",
-    kind="paper-statement",
-)  # fmt: skip
-DISTANCE = Equals(
+ESCAPE = PaperAtLeast("ablation.escape", 0.0, f"{REACHED}, covariance preconditioner minus none")
+REGULARIZER = PaperAtLeast(
+    "ablation.regularizer", 1.0, "excess after 40 steps without the penalty on the imbalance, over that with it"
+)
+DISTANCE = PaperEquals(
     "ablation.start.distance", -0.5,
     "distance of the spectral start to the minimizers, as a power of the number of pairs it is made of, 48 or more",
-    tolerance=0.1, kind="paper-statement",
+    tolerance=0.1,
 )  # fmt: skip
 # what each part of our method is worth
 PENALTY = Equals(

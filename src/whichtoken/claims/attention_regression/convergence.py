@@ -16,8 +16,9 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, Array, AtMost, Below, Checks, Equals, group_by, pool_parts, rows_where
+from whichtoken.claims._checks import Above, Below, Checks, Equals, PaperAtMost, pool_parts
 from whichtoken.claims._figures import Axes, Figure
+from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.attention_regression._training import GRIDS, WORDS, run_population, run_rate, run_tokens
 from whichtoken.display.figures import legend
 from whichtoken.lab import Experiment, Grid, Measured, Resampled, Row, Rows, log_slope
@@ -28,10 +29,9 @@ RATE_STEPS = 3  # by which the excess is still well above the floor
 NEAR = 1.2  # times the best excess: the floor counts as reached
 
 # what the abstract says: on tokens, at a geometric rate; that the excess loses at least a tenth per step is our reading
-RATE = AtMost(
+RATE = PaperAtMost(
     "convergence.tokens.rate", 0.9,
     f"tokens, step 0.25: factor by which the excess shrinks per step, over the first {RATE_STEPS} steps",
-    kind="paper-statement",
 )  # fmt: skip
 # what we derived
 FACTOR = Equals("convergence.gram-quarter.factor", 0.25, "limit, step 0.25: loss factor per iteration, all condition numbers",

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, AtLeast, Below, Checks, Equals, group_by, pool_parts, rows_where
+from whichtoken.claims._checks import Above, AtLeast, Below, Checks, Equals, PaperEquals, pool_parts
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.attention_regression._training import TrainingSet, exponents, sample_problem
 from whichtoken.display.figures import level_ticks, points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Resampled, Rows
@@ -28,10 +29,9 @@ KINDS: Mapping[str, str] = {
     "fresh": "fresh tokens as context",
 }
 # the order that the abstract gives, for each context that its authors may mean
-SLOPE = Equals(
-    "floor.slope.{kind}", -1.0, "{context}: exponent of the excess in n, all condition numbers", tolerance=0.1,
-    kind="paper-statement",
-)  # fmt: skip
+SLOPE = PaperEquals(
+    "floor.slope.{kind}", -1.0, "{context}: exponent of the excess in n, all condition numbers", tolerance=0.1
+)
 # what we derived
 CONSTANT = Equals(
     "floor.constant", 1.0, f"excess over its prediction, n >= {MANY}, all condition numbers", tolerance=0.1

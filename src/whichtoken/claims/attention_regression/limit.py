@@ -13,18 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import (
-    Array,
-    AtLeast,
-    Checks,
-    Equals,
-    Predictions,
-    as_predicted,
-    group_by,
-    pool_parts,
-    rows_where,
-)
+from whichtoken.claims._checks import AtLeast, Checks, Equals, PaperEquals, Predictions, as_predicted, pool_parts
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.attention_regression._training import distance_to_limit
 from whichtoken.display.figures import legend, points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Row, Rows, log_slope
@@ -36,10 +27,9 @@ BRUTE_QUERIES = 20  # per context, one by one
 FEWEST_TOKENS = 400  # from which on the constant is read off
 SHORT = 0.8  # |Q|_F up to which the formula is exact; longer logits need longer contexts than these
 # the limit is the paper's; that it is approached as 1/n, and how near it is, we derived
-SLOPE = Equals(
-    "limit.slope", -1.0, "exponent in n of the distance to the linear limit, short logits", tolerance=0.06,
-    kind="paper-statement",
-)  # fmt: skip
+SLOPE = PaperEquals(
+    "limit.slope", -1.0, "exponent in n of the distance to the linear limit, short logits", tolerance=0.06
+)
 CONSTANT = Equals("limit.constant", 1.0, f"that distance over its prediction, n >= {FEWEST_TOKENS}", tolerance=0.08)
 COVERAGE = Equals("limit.coverage", None, "longer logits: share of the predicted error that is there at n tokens")
 BREAKDOWN = AtLeast("limit.breakdown", -0.9, "long logits: exponent of the error in n, slower than 1/n")

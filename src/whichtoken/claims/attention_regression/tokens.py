@@ -12,8 +12,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, Below, Checks, Equals, Predictions, group_by, pairs, pool_parts, rows_where
+from whichtoken.claims._checks import Above, Below, Checks, Equals, Predictions, pool_parts
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import group_by, pairs, rows_where
 from whichtoken.claims.attention_regression._training import TrainingSet, sample_problem
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 

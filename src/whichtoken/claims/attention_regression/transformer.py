@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import Array, Below, Checks, group_by, pool_parts, rows_where
+from whichtoken.claims._checks import Below, Checks, pool_parts
 from whichtoken.claims._figures import Axes, Figure
+from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.attention_regression._training import sample_problem
 from whichtoken.display.figures import legend, points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Rows

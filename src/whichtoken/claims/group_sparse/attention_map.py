@@ -16,8 +16,9 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, Below, Checks, Equals, Predictions, group_by, pool_parts
+from whichtoken.claims._checks import Above, Below, Checks, Equals, Predictions, pool_parts
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import group_by
 from whichtoken.claims.group_sparse import _training as training
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Predicted, Rows, log_slope
 

@@ -14,18 +14,9 @@ from typing import Any
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import (
-    Above,
-    AtLeast,
-    AtMost,
-    Checks,
-    group_by,
-    pairs,
-    pool_parts,
-    rows_where,
-    share_of_runs,
-)
+from whichtoken.claims._checks import Above, AtLeast, AtMost, Checks, pool_parts
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import group_by, pairs, rows_where, share_of_runs
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, random_problem
 from whichtoken.display.figures import quantity_bars
 from whichtoken.lab import Experiment, Grid, Measured, Rows

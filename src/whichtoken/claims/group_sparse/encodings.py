@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, Array, Checks, Equals, group_by, pool_parts, rows_where
+from whichtoken.claims._checks import Above, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, first_point, random_problem, train_and_measure
 from whichtoken.display.figures import quantity_bars
 from whichtoken.lab import Experiment, Grid, Measured, Rows

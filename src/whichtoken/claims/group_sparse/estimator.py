@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, AtMost, Checks, Equals, Predictions, group_by, rows_where, share_of_runs
+from whichtoken.claims._checks import Above, AtMost, Checks, Equals, Predictions
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import group_by, rows_where, share_of_runs
 from whichtoken.claims.group_sparse._training import random_problem
 from whichtoken.display.figures import points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows

@@ -13,19 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import (
-    Above,
-    Array,
-    AtMost,
-    Below,
-    Checks,
-    Equals,
-    each_point,
-    pairs,
-    pool_parts,
-    rows_where,
-)
+from whichtoken.claims._checks import Above, AtMost, Below, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import Array, each_point, pairs, rows_where
 from whichtoken.claims.group_sparse._training import random_problem, train_and_measure
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 

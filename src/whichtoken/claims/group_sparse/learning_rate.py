@@ -18,8 +18,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, Below, Checks, Equals, Predictions, group_by, pool_parts, rows_where
+from whichtoken.claims._checks import AtLeast, Below, Checks, Equals, PaperAtLeast, Predictions, pool_parts
 from whichtoken.claims._figures import Axes, Figure
+from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, exact, random_problem
 from whichtoken.extras import installed, lacks
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Predicted, Row, Rows
@@ -65,12 +66,11 @@ def _sampled_grids(groups: list[int], rates: list[float], seeds: int) -> tuple[G
     )
 
 
-EXPONENTIAL = AtLeast(
+EXPONENTIAL = PaperAtLeast(
     "learning-rate.exponential.{model}",
     1.5,
     "{words}: log(1 - S) at the largest number of groups over that at half as many; 2 if 1 - S = exp(-Theta(D)), near 1 for a"
     " power of D",
-    kind="paper-statement",
 )
 LOCKED = Equals("learning-rate.locked", None, "W_11 frozen: log(1 - S) after D^3/lr steps against the law of two steps")
 GAP = Equals("learning-rate.two-steps", None, "all blocks trained: gap between the position scores after two updates")

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whichtoken.checks import check_choice
-from whichtoken.claims._checks import Above, AtLeast, Below, Checks, Equals, group_by, pool_parts, rows_where
+from whichtoken.claims._checks import Above, AtLeast, Below, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, measure_selection, train_on_fresh_batches
 from whichtoken.display.figures import quantity_bars
 from whichtoken.lab import Experiment, Grid, Measured, Rows, Share

@@ -16,19 +16,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from whichtoken.claims._checks import (
-    Above,
-    AtMost,
-    Below,
-    Checks,
-    Equals,
-    Predictions,
-    as_predicted,
-    group_by,
-    pool_parts,
-    rows_where,
-)
+from whichtoken.claims._checks import Above, Below, Checks, Equals, PaperAtMost, Predictions, as_predicted, pool_parts
 from whichtoken.claims._figures import Axes, Figure
+from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.group_sparse import _training as training
 from whichtoken.display.figures import band, legend
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Predicted, Rows, log_slope
@@ -58,18 +48,15 @@ TRAINED = {
     for name, what in LAWS.items()
 }
 # mirrored pairs cancel v_2 as the population does, a plain batch leaves noise in it
-NO_STRAY = AtMost(
-    "trajectory.stray.antithetic", 1e-12, "mirrored pairs: |v_2|, zero in the paper", kind="paper-statement"
-)
+NO_STRAY = PaperAtMost("trajectory.stray.antithetic", 1e-12, "mirrored pairs: |v_2|, zero in the paper")
 SMALL_STRAY = Below("trajectory.stray.batches", 0.05, "fresh batches: |v_2|, noise")
 VALUE_COSINE = Above("trajectory.value-cosine", 0.999, "cosine of v_1 with the true direction")
 POSITION_COSINE = Above("trajectory.position-cosine", 0.999, "cosine of W_22 with its predicted direction")
-OTHER_BLOCKS = AtMost(
+OTHER_BLOCKS = PaperAtMost(
     "trajectory.other-blocks",
     0.0,
     f"power of D in the scores by content over those by position, at an attention of {SELECTED:g}; below 0 if W_11 is of"
     " lower order",
-    kind="paper-statement",
 )
 GROUPS_POWER = Equals(
     "trajectory.groups-power", None, "power of D in the steps to a given loss, in units of 1/lr; the power law gives -2"

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, Array, AtLeast, AtMost, Below, Checks, group_by, pool_parts, rows_where
+from whichtoken.claims._checks import Above, AtLeast, Below, Checks, PaperAtMost, pool_parts
 from whichtoken.claims._figures import Axes, Figure
+from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, random_problem
 from whichtoken.display.figures import band, level_ticks
 from whichtoken.lab import Experiment, Grid, Measured, Rows
@@ -40,24 +41,21 @@ RATES = (0.01, 0.03, 0.1, 0.3)
 LATE_MISTAKES = float((np.log(SIZES[-1]) / np.log(EARLY)) ** 2 - 1)
 GROWTH = (8 + 32) / (8 + 8)
 
-ADVANTAGE = AtMost(
+ADVANTAGE = PaperAtMost(
     "transfer.advantage",
     1.0,
     "kept attention: error after 100 samples over that of logistic regression on all variables",
-    kind="paper-statement",
 )
-RATE = AtMost(
+RATE = PaperAtMost(
     "transfer.rate",
     LATE_MISTAKES,
     f"kept attention, online descent: mistakes from sample {EARLY} to {SIZES[-1]} over those before; at most this if the running"
     " error falls as log^2(n)/n",
-    kind="paper-statement",
 )
-GROUPS = AtMost(
+GROUPS = PaperAtMost(
     "transfer.growth.groups",
     GROWTH,
     "kept attention: mistakes at D = 32 over those at D = 8, d = 8; d + D grows 2.5 times, the number of variables 4 times",
-    kind="paper-statement",
 )
 WORSE = AtLeast(
     "transfer.regression",

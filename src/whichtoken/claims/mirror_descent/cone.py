@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import Above, AtLeast, Below, Checks, group_by, pool_parts, resampled_runs
+from whichtoken.claims._checks import Above, Below, Checks, PaperAtLeast, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_means
+from whichtoken.claims._runs import group_by, resampled_runs
 from whichtoken.claims.mirror_descent._problems import key_query_limit, share_of_repeats
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
@@ -25,9 +26,8 @@ from whichtoken.lab import Experiment, Grid, Measured, Rows
 NARROW, INSIDE, OUTSIDE = 0.001, 0.05, 0.9
 FAR, FARTHEST = 100.0, 1e4
 LOCAL = Above("cone.local", 0.8, "share of the max-margin directions tried whose tokens are locally optimal")
-KEEPS = AtLeast(
+KEEPS = PaperAtLeast(
     "cone.narrow", 0.95, f"locally optimal, |W|_p = {FARTHEST:g}: share of runs from divergence {NARROW:g} that keep the tokens",
-    kind="paper-statement",
 )  # fmt: skip
 MOSTLY = Above("cone.inside", 0.9, f"locally optimal: share of runs from divergence {INSIDE:g} that keep the tokens")
 RETURNS = Below(
@@ -35,10 +35,9 @@ RETURNS = Below(
     regime="beyond-hypotheses",
 )  # fmt: skip
 # steps of the dual variable, of norm |W|_p^(p - 1), have one length: 1 at the end; a norm that levels off has 0
-DIVERGES = AtLeast(
+DIVERGES = PaperAtLeast(
     "cone.diverges", 0.5,
     "locally optimal, all runs from inside: (p - 1) times the exponent of |W|_p in the number of steps",
-    kind="paper-statement",
 )  # fmt: skip
 LIMIT = Below("cone.limit", 1e-4, "final divergence from the direction, runs from inside that kept its tokens")
 

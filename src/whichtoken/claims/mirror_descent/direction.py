@@ -12,19 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import (
-    Above,
-    AtLeast,
-    AtMost,
-    Below,
-    Checks,
-    group_by,
-    mean_of_runs,
-    pool_parts,
-    resampled_runs,
-    worst_of_runs,
-)
+from whichtoken.claims._checks import Above, AtLeast, Below, Checks, PaperAtMost, pool_parts
 from whichtoken.claims._figures import Axes, Figure, draw_table, label_axes, plot_medians
+from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs, worst_of_runs
 from whichtoken.claims.mirror_descent._problems import Vector, cosine, draw_problem, key_query_limit
 from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
 
@@ -36,9 +26,7 @@ DOMINANCE = AtLeast(
     "direction.dominance", 0.0, "sizes and steps of the source's figure: how much farther the nearest limit of another p is",
     kind="paper-figure", regime="as-stated",
 )  # fmt: skip
-FALLS = AtMost(
-    "direction.falls", 1.0, "divergence from the l_p limit, end over half of the steps, median", kind="paper-statement"
-)
+FALLS = PaperAtMost("direction.falls", 1.0, "divergence from the l_p limit, end over half of the steps, median")
 LIMIT = Below("direction.limit", 0.008, "mean divergence from the l_p limit at the end")
 NEAREST = AtLeast("direction.nearest", 0.0, "how much farther the nearest limit of another p is, in the worst run")
 SETTLED = Above("direction.settled", 0.9, "share of runs that settle on locally optimal tokens")

@@ -13,8 +13,9 @@ from functools import partial
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, AtLeast, Checks, mean_of_runs, pairs, pool_parts, rows_where
+from whichtoken.claims._checks import Above, AtLeast, Checks, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._runs import mean_of_runs, pairs, rows_where
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.display.figures import points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Rows

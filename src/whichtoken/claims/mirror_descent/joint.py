@@ -25,12 +25,12 @@ from whichtoken.claims._checks import (
     Below,
     Checks,
     Equals,
+    PaperAtLeast,
     as_predicted,
-    group_by,
     pool_parts,
-    resampled_runs,
 )
 from whichtoken.claims._figures import Axes, Figure, label_axes
+from whichtoken.claims._runs import group_by, resampled_runs
 from whichtoken.claims.mirror_descent._problems import cosine, decoder_limit, share_of_repeats
 from whichtoken.lab import Exact, Experiment, Grid, Mean, Measured, Predicted, Resampled, Row, Rows
 
@@ -59,10 +59,9 @@ PLANE_LIMIT = Above(
     "joint.plane.limit", NEAR, "two-sample problem: smallest cosine of W or v to its limit", regime="as-stated"
 )
 # Shares of runs above a cosine: their mean distance is that of the few runs that are still far away.
-STRICT = AtLeast(
+STRICT = PaperAtLeast(
     "joint.strict", 0.9,
     f"ratio up to 2 % of the family's: share of runs whose cosine to the strict limit is above {NEAR} ({{runs}} runs)",
-    kind="paper-statement",
 )  # fmt: skip
 NEAR_MEMBER = AtLeast(
     "joint.share",

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, AtLeast, Below, Checks, group_by, pool_parts
+from whichtoken.claims._checks import Above, Below, Checks, PaperAtLeast, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._runs import group_by
 from whichtoken.claims.mirror_descent._problems import (
     cosine,
     decoder_limit,
@@ -27,9 +28,8 @@ from whichtoken.claims.mirror_descent._problems import (
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 NEAR = 0.999  # smallest cosine at which a limit counts as reached
-BOTH = AtLeast(
+BOTH = PaperAtLeast(
     "joint-conditions.both", 0.9, f"all conditions hold: share of runs in which W and v are within a cosine of {NEAR} of theirs",
-    kind="paper-statement",
 )  # fmt: skip
 HOLD = Above("joint-conditions.hold", 0.5, "share of runs whose selected tokens satisfy all conditions")
 MISSING = Below(

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import Below, Checks, Equals, count_failed, group_by, pool_parts
+from whichtoken.claims._checks import Below, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
+from whichtoken.claims._runs import count_failed, group_by
 from whichtoken.claims.mirror_descent._problems import decoder_limit
 from whichtoken.lab import Experiment, Grid, Measured, Resampled, Row, Rows
 

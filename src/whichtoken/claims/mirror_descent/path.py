@@ -13,8 +13,9 @@ from functools import partial
 
 import numpy as np
 
-from whichtoken.claims._checks import Below, Checks, Equals, group_by, mean_of_runs, pool_parts, resampled_runs
+from whichtoken.claims._checks import Below, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
+from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs
 from whichtoken.claims.mirror_descent._problems import key_query_limit
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 

@@ -17,18 +17,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import (
-    Above,
-    AtMost,
-    Below,
-    Checks,
-    Equals,
-    group_by,
-    pool_parts,
-    resampled_runs,
-    rows_where,
-)
+from whichtoken.claims._checks import Above, Below, Checks, Equals, PaperAtMost, PaperEquals, pool_parts
 from whichtoken.claims._figures import Axes, Figure, label_axes
+from whichtoken.claims._runs import group_by, resampled_runs, rows_where
 from whichtoken.claims.mirror_descent._problems import draw_problem, key_query_limit
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Resampled, Rows
 
@@ -45,18 +36,17 @@ NORMALIZED = Equals(
     "rates.normalized", None, f"normalized steps, {SETTLED_RUNS}: exponent of k in the divergence", tolerance=0.1
 )
 # a difference of 0.2 matters: over two decades it is a factor of 2.5 in the divergence
-PLAIN_LINEAR = Equals(
+PLAIN_LINEAR = PaperEquals(
     "rates.plain-linear", 0.0, "plain steps: difference of that exponent to that of a linear classifier", tolerance=0.1,
-    material=0.2, kind="paper-statement",
+    material=0.2,
 )  # fmt: skip
 NORMALIZED_LINEAR = Equals(
     "rates.normalized-linear", 0.0, "normalized steps: difference of that exponent to that of a linear classifier",
     tolerance=0.1, material=0.2,
 )  # fmt: skip
-BOUND = AtMost(
-    "rates.polylog", None, "plain steps: exponent of log t in the divergence, at most that of the bound",
-    kind="paper-statement",
-)  # fmt: skip
+BOUND = PaperAtMost(
+    "rates.polylog", None, "plain steps: exponent of log t in the divergence, at most that of the bound"
+)
 SETTLED = Above(
     "rates.settled", 0.8, "share of the long runs whose tokens do not change after a twentieth of the steps"
 )

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import Above, AtLeast, AtMost, Checks, Criterion, group_by, pool_parts
+from whichtoken.claims._checks import Above, AtLeast, AtMost, Checks, Criterion, pool_parts
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import group_by
 from whichtoken.claims.mirror_descent import _comparison as comparison
 from whichtoken.claims.mirror_descent._comparison import (
     METHODS,

@@ -13,8 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, Below, Checks, pairs, rows_where
+from whichtoken.claims._checks import Above, Below, Checks
 from whichtoken.claims._figures import Figure, label_axes, plot_means
+from whichtoken.claims._runs import pairs, rows_where
 from whichtoken.claims.mirror_descent._problems import Vector, draw_problem, key_query_limit
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 

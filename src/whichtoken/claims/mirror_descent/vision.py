@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, group_by
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import group_by
 from whichtoken.claims.mirror_descent import _comparison as comparison
 from whichtoken.claims.mirror_descent._comparison import METHODS, Method, effective_share, largest_entries, pair_by_seed
 from whichtoken.lab import Experiment, Measured, Rows, not_run

@@ -18,19 +18,9 @@ from functools import partial
 
 import numpy as np
 
-from whichtoken.claims._checks import (
-    AtLeast,
-    AtMost,
-    Checks,
-    Equals,
-    Part,
-    each_point,
-    group_by,
-    mean_of_runs,
-    pool_parts,
-    resampled_runs,
-)
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, PaperAtLeast, Part, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._runs import each_point, group_by, mean_of_runs, resampled_runs
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, train_with
 from whichtoken.lab import Experiment, Grid, Mean, Measured, Row, Rows
@@ -54,14 +44,13 @@ SPEED = Equals(
 NEAR_TOLERANCE = 0.075
 SHORT = AtMost("adam.short", 0.0, "constant steps far above the limit: l_inf share less l_2 share")
 BETWEEN = AtLeast("adam.between", 0.0, "constant steps not far above it: l_inf share less l_2 share")
-DECAY = AtLeast(
+DECAY = PaperAtLeast(
     "adam.decay", 0.0, "steps that decay, lr = 0.2 k^-1/2: l_inf share gained over the last doubling of steps",
-    kind="paper-statement", regime="beyond-hypotheses",
+    regime="beyond-hypotheses",
 )  # fmt: skip
-EPS = AtLeast(
-    "adam.eps", 0.0, "eps = 1e-8: by how much the l_2 share exceeds the l_inf share",
-    kind="paper-statement", regime="beyond-hypotheses",
-)  # fmt: skip
+EPS = PaperAtLeast(
+    "adam.eps", 0.0, "eps = 1e-8: by how much the l_2 share exceeds the l_inf share", regime="beyond-hypotheses"
+)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, AtLeast, Checks, group_by, pairs, pool_parts, resampled_runs
+from whichtoken.claims._checks import Above, AtLeast, Checks, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._runs import group_by, pairs, resampled_runs
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import START
 from whichtoken.lab import Experiment, Grid, Measured, Resampled, Rows

@@ -15,18 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import (
-    Above,
-    AtLeast,
-    Below,
-    Checks,
-    group_by,
-    mean_of_runs,
-    pairs,
-    pool_parts,
-    resampled_runs,
-)
+from whichtoken.claims._checks import Above, AtLeast, Below, Checks, PaperAtLeast, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._runs import group_by, mean_of_runs, pairs, resampled_runs
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, printed_norm, train_with
 from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
@@ -39,9 +30,9 @@ TRAINED: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 WORDS = {"gd": "gradient descent", "muon": "Muon", "sign": "sign descent", "adam": "Adam"}
 # medians, for a run whose tokens change late is far from its course
-NUCLEAR = AtLeast(
+NUCLEAR = PaperAtLeast(
     "keys-queries.nuclear", 0.05, "gradient descent on K and Q: lead of the nuclear share over the nearest other norm",
-    kind="paper-statement", regime="beyond-hypotheses",
+    regime="beyond-hypotheses",
 )  # fmt: skip
 OWN = Above(
     "keys-queries.own", 0.9, "on K and Q: share of the largest margin in its norm, median", regime="beyond-hypotheses"

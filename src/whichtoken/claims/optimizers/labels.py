@@ -18,18 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import (
-    Above,
-    AtMost,
-    Checks,
-    Equals,
-    group_by,
-    mean_of_runs,
-    pool_parts,
-    resampled_runs,
-    rows_where,
-)
+from whichtoken.claims._checks import Above, AtMost, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs, rows_where
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, START, Method, margin_shares, printed_norm, train_with
 from whichtoken.lab import Experiment, Grid, Measured, Row, Rows

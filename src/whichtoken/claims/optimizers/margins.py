@@ -16,8 +16,9 @@ from typing import Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, AtLeast, Checks, Equals, group_by, pool_parts, resampled_runs
+from whichtoken.claims._checks import Above, AtLeast, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Axes, Figure, draw_table, label_axes
+from whichtoken.claims._runs import group_by, resampled_runs
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, OWN_NORMS, START, margin_shares, printed_norm, train_with
 from whichtoken.lab import Experiment, Grid, Measured, Resampled, Row, Rows

@@ -17,17 +17,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import (
-    AtMost,
-    Checks,
-    Equals,
-    group_by,
-    mean_of_runs,
-    pool_parts,
-    resampled_runs,
-    values_with_failures,
-)
+from whichtoken.claims._checks import AtMost, Checks, Equals, PaperEquals, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs, values_with_failures
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, START, Method, margin_shares, printed_norm, train_with
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Row, Rows
@@ -37,13 +29,11 @@ USUAL_MARGINS = {"linf": 2.2, "spectral": 0.6, "l2": 0.32}
 # lr * margin over log(1 / momentum) below which the margin is reached, above which it is missed
 FORGETS, REMEMBERS = 0.7, 2.0
 SHARE = "share of the margin of its norm, extrapolated to endless training"
-LINEAR = Equals(
-    "momentum.linear", 1.0, f"linear classifier, steps that decay: {SHARE}", tolerance=0.02, kind="paper-statement"
-)
+LINEAR = PaperEquals("momentum.linear", 1.0, f"linear classifier, steps that decay: {SHARE}", tolerance=0.02)
 # medians, for a run whose tokens change late is far from its course
-DECAYING = Equals(
+DECAYING = PaperEquals(
     "momentum.decaying", 1.0, f"attention, steps that decay, sign and normalized descent: {SHARE}, median",
-    tolerance=0.02, kind="paper-statement",
+    tolerance=0.02,
     regime="beyond-hypotheses",
 )  # fmt: skip
 REACHES = Equals(

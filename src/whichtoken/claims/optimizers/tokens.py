@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, AtLeast, Below, Checks, group_by, pool_parts, resampled_runs
+from whichtoken.claims._checks import Above, Below, Checks, PaperAtLeast, pool_parts
 from whichtoken.claims._figures import Figure, draw_table
+from whichtoken.claims._runs import group_by, resampled_runs
 from whichtoken.claims.mirror_descent._problems import draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, train_with
 from whichtoken.claims.optimizers.margins import MethodName
@@ -23,9 +24,8 @@ COMPARED = ["normalized-gd", "sign", "coordinate", "adam", "adam-default", "muon
 SAME = Below("tokens.same", 0.9, "share of problems on which all optimizers select the same tokens")
 BEST = Above("tokens.best", 0.7, "share of sequences with the best token")
 # "may end": more than one problem in a hundred
-LOCAL = AtLeast(
+LOCAL = PaperAtLeast(
     "tokens.local", 0.01, "normalized GD: share of problems in which some selected token is not the best of its sequence",
-    kind="paper-statement",
 )  # fmt: skip
 
 

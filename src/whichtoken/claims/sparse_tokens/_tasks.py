@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from whichtoken.checks import check_range
-from whichtoken.claims._checks import Array, rows_where
+from whichtoken.claims._runs import Array, rows_where
 from whichtoken.datasets.sparse_tokens import SparseTokens
 from whichtoken.lab import Rows
 

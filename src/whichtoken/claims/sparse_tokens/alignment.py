@@ -21,14 +21,14 @@ from whichtoken.claims._checks import (
     AtLeast,
     Checks,
     Equals,
+    PaperAtLeast,
+    PaperEquals,
     Predictions,
     as_predicted,
-    each_point,
     pool_parts,
-    rows_where,
-    share_of_runs,
 )
 from whichtoken.claims._figures import Axes, Figure
+from whichtoken.claims._runs import each_point, rows_where, share_of_runs
 from whichtoken.claims.sparse_tokens import _tasks as tasks
 from whichtoken.display.figures import legend, points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows, log_slope
@@ -42,10 +42,9 @@ RAW_COSINE = 0.06  # relative
 MANY = 8.0  # samples per dimension from which the approach to 1 is judged
 CONDITION = "theta^2 R (1 - R/L) > (L-1)(1-2 pi)/pi"
 
-NONTRIVIAL = AtLeast(
+NONTRIVIAL = PaperAtLeast(
     "alignment.nontrivial", None,
     "cosine of query and signal after two steps, as trained, over twice the scatter of a random direction, 2/sqrt(d)",
-    kind="paper-statement",
 )  # fmt: skip
 FIGURE = Equals(
     "alignment.figure", None,
@@ -65,10 +64,7 @@ LARGE_FIRST_STEP = Equals(
 SIGN = AtLeast(
     "alignment.sign", 0.9, f"share of runs in which the query turns towards the signal exactly where {CONDITION}"
 )
-RATE = Equals(
-    "alignment.rate", -1.0, "exponent of 1 - cosine as a power of samples per dimension", tolerance=0.05,
-    kind="paper-statement",
-)  # fmt: skip
+RATE = PaperEquals("alignment.rate", -1.0, "exponent of 1 - cosine as a power of samples per dimension", tolerance=0.05)
 CONSTANT = Equals(
     "alignment.constant",
     None,

@@ -18,17 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.claims._checks import (
-    Array,
-    AtLeast,
     AtMost,
     Checks,
     Equals,
+    PaperAtLeast,
+    PaperEquals,
     Predictions,
     as_predicted,
-    each_point,
     pool_parts,
 )
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import Array, each_point
 from whichtoken.claims.sparse_tokens._tasks import (
     LEARNING_RATE,
     OTHER_TASK,
@@ -46,20 +46,18 @@ FRESH = 2000  # sequences on which mistakes are counted
 TOLERANCES = {"amplification": 0.06, "test_error": 0.08}
 POSITIONS = {"uniform": "signal anywhere", "early": "signal mostly early"}
 
-PREFERS = AtLeast(
-    "map.prefers", 1.0, "attention on the signal tokens over their share of the sequence: more than uniform",
-    kind="paper-statement",
-)  # fmt: skip
+PREFERS = PaperAtLeast(
+    "map.prefers", 1.0, "attention on the signal tokens over their share of the sequence: more than uniform"
+)
 AVOIDS = AtMost(
     "map.avoids", 1.0,
     "attention on the signal tokens over their share of the sequence: less, where theory turns the query away",
 )  # fmt: skip
 MASS = Equals("map.mass", None, "attention on the signal tokens over their share of the sequence")
 ERROR = Equals("map.error", None, "test error, counted on fresh sequences")
-ELSEWHERE = Equals(
-    "map.positions", None, "attention on the signal tokens and test error where the signal tends to be early",
-    kind="paper-statement",
-)  # fmt: skip
+ELSEWHERE = PaperEquals(
+    "map.positions", None, "attention on the signal tokens and test error where the signal tends to be early"
+)
 KNOWN_PLACES = AtMost(
     "map.known-places", 1.0, "error of a linear model on all tokens over the one it would have with the signal anywhere"
 )

@@ -15,20 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import (
-    Above,
-    Array,
-    AtLeast,
-    AtMost,
-    Below,
-    Checks,
-    each_point,
-    group_by,
-    pairs,
-    pool_parts,
-    rows_where,
-)
+from whichtoken.claims._checks import Above, AtLeast, AtMost, Below, Checks, pool_parts
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import Array, each_point, group_by, pairs, rows_where
 from whichtoken.claims.sparse_tokens._tasks import (
     Statistic,
     attention,

@@ -19,8 +19,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, AtLeast, Checks, Equals, Predictions, pairs, pool_parts, rows_where
+from whichtoken.claims._checks import Checks, Equals, PaperAtLeast, PaperEquals, Predictions, pool_parts
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import Array, pairs, rows_where
 from whichtoken.claims.sparse_tokens._tasks import (
     attended_features,
     ratio_of_means,
@@ -44,20 +45,17 @@ CROSSING = Equals(
     None,
     "samples at which half of the sets stop being separable (probit fit), over the prediction",
 )
-ORDER = AtLeast(
+ORDER = PaperAtLeast(
     "capacity.order", 0.0,
     "samples per dimension that can be separated: attention minus the mean token, and all tokens minus attention",
-    kind="paper-statement",
 )  # fmt: skip
-UNALIGNED_LOSES = AtLeast(
+UNALIGNED_LOSES = PaperAtLeast(
     "capacity.unaligned", 0.0,
     "samples per dimension that can be separated: the mean token minus attention with an unaligned query",
-    kind="paper-statement",
 )  # fmt: skip
-TIMES_LENGTH = Equals(
-    "capacity.times-length", None, "samples that a readout of all tokens separates, over those of the mean token",
-    kind="paper-statement",
-)  # fmt: skip
+TIMES_LENGTH = PaperEquals(
+    "capacity.times-length", None, "samples that a readout of all tokens separates, over those of the mean token"
+)
 
 
 @dataclass(frozen=True)

@@ -18,17 +18,19 @@ import numpy as np
 
 from whichtoken.checks import check_choice
 from whichtoken.claims._checks import (
-    Array,
     AtLeast,
     AtMost,
     Checks,
     Equals,
+    PaperAtLeast,
+    PaperAtMost,
+    PaperEquals,
     Predictions,
     as_predicted,
     pool_parts,
-    rows_where,
 )
 from whichtoken.claims._figures import Axes, Figure
+from whichtoken.claims._runs import Array, rows_where
 from whichtoken.claims.sparse_tokens._tasks import attention, best_threshold, draw_scores, error_at, mean_token
 from whichtoken.display.figures import legend, points_on_theory
 from whichtoken.lab import Experiment, Grid, Mean, Measured, Predicted, Rows, Share
@@ -45,25 +47,19 @@ ORACLE_TOLERANCE = 0.06  # relative; a temperature and a threshold from some hun
 ORACLE_DRAWS = {10: 1 << 16, 100: 1 << 15}  # per class: the prediction's own error stays below 3 %
 FEW_DRAWS = 1 << 11  # at other lengths, where nothing but the picture needs it
 
-ATTENTION = AtMost(
-    "detection.attention", None, "error of attention on the longest sequences, at strength log L and sqrt L",
-    kind="paper-statement",
-)  # fmt: skip
-VANISHED = {"log": 0.01, "root": 0.001}  # errors below which attention counts as having found the signal
-LINEAR_FAILS = AtLeast(
-    "detection.linear.log", 0.43, "error of the mean token on the longest sequences, at strength log L",
-    kind="paper-statement",
-)  # fmt: skip
-LINEAR_ROOT = Equals(
-    "detection.linear.root",
-    None,
-    "error of the mean token at strength sqrt L, the same for every L",
-    kind="paper-statement",
+ATTENTION = PaperAtMost(
+    "detection.attention", None, "error of attention on the longest sequences, at strength log L and sqrt L"
 )
-LINEAR = Equals(
-    "detection.linear", None, "error of the mean token: near a half at strength log L, the same for every L at sqrt L",
-    kind="paper-statement",
-)  # fmt: skip
+VANISHED = {"log": 0.01, "root": 0.001}  # errors below which attention counts as having found the signal
+LINEAR_FAILS = PaperAtLeast(
+    "detection.linear.log", 0.43, "error of the mean token on the longest sequences, at strength log L"
+)
+LINEAR_ROOT = PaperEquals(
+    "detection.linear.root", None, "error of the mean token at strength sqrt L, the same for every L"
+)
+LINEAR = PaperEquals(
+    "detection.linear", None, "error of the mean token: near a half at strength log L, the same for every L at sqrt L"
+)
 WEIGHTS = AtLeast(
     "detection.weights", 1 - 1e-6, "least error found with free weights per position, over that of equal weights"
 )

@@ -19,19 +19,17 @@ from typing import Any, Literal
 import numpy as np
 
 from whichtoken.claims._checks import (
-    Array,
     AtMost,
     Checks,
     Criterion,
     Equals,
+    PaperEquals,
     Predictions,
     as_predicted,
-    group_by,
-    pairs,
     pool_parts,
-    rows_where,
 )
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import Array, group_by, pairs, rows_where
 from whichtoken.claims.sparse_tokens import _tasks as tasks
 from whichtoken.display.figures import legend, level_ticks, points_on_theory
 from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows
@@ -59,17 +57,16 @@ BETTER = AtMost(
     "errors.attention-over", 1.0, "largest ratio of test errors at equal samples for the readout, attention over a linear model",
     kind="paper-figure",
 )  # fmt: skip
-ALIKE = Equals(
+ALIKE = PaperEquals(
     "errors.alike", 1.0, "test error of a readout trained on the query's own samples, over that with fresh ones",
-    tolerance=0.1, kind="paper-statement",
+    tolerance=0.1,
 )  # fmt: skip
 REUSE = Equals("errors.reuse", None, "the same training, against the theory of reuse: losses, errors and their ratios")
 EXCESS = Equals(
     "errors.excess", None, "least squares: samples per dimension times the excess error over that of unlimited data"
 )
-RATE = Equals(
+RATE = PaperEquals(
     "errors.rate", -1.0, "least squares: exponent of the excess error as a power of samples per dimension", tolerance=0.25,
-    kind="paper-statement",
 )  # fmt: skip
 
 

@@ -21,8 +21,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, Checks, Equals, Predictions, as_predicted, pool_parts
+from whichtoken.claims._checks import Checks, Equals, PaperEquals, Predictions, as_predicted, pool_parts
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import Array
 from whichtoken.claims.sparse_tokens import _tasks as tasks
 from whichtoken.claims.sparse_tokens.capacity import LARGE, separable_samples
 from whichtoken.claims.sparse_tokens.errors import MODELS, TEST_ERROR, TRAIN_LOSS
@@ -35,14 +36,12 @@ LAWS = {"early": "place l drawn with weight 1/l", "steep": "place l drawn with w
 TOLERANCES = {"train_loss": TRAIN_LOSS, "test_error": TEST_ERROR, "capacity": 0.04}
 QUANTITIES = {"errors": ("train_loss", "test_error"), "capacity": ("capacity",)}
 
-ERRORS = Equals(
+ERRORS = PaperEquals(
     "positions.errors", None, "training loss and test error of attention and of mean pooling, against those of uniform places",
-    kind="paper-statement",
 )  # fmt: skip
-CAPACITY = Equals(
-    "positions.capacity", None, "capacity of attention and of mean pooling, against that of uniform places",
-    kind="paper-statement",
-)  # fmt: skip
+CAPACITY = PaperEquals(
+    "positions.capacity", None, "capacity of attention and of mean pooling, against that of uniform places"
+)
 ALL_TOKENS = Equals(
     "positions.all-tokens", None,
     "training loss and test error of a linear model on all tokens, against the problem with one overlap per place",

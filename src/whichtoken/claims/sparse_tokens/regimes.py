@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichtoken.claims._checks import Array, AtLeast, AtMost, Checks, Equals, Predictions, pairs, pool_parts, rows_where
+from whichtoken.claims._checks import Checks, Equals, PaperAtLeast, PaperAtMost, Predictions, pool_parts
 from whichtoken.claims._figures import Axes, Figure
+from whichtoken.claims._runs import Array, pairs, rows_where
 from whichtoken.claims.sparse_tokens._tasks import fit_given_query, split_tasks, task_of
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
@@ -25,12 +26,8 @@ ACCURACY = 5e-3  # relative, of predicted errors
 EDGE = 0.015  # in the alignment: the edges lie between 0.05 and 0.32, on grids of steps from 0.05 on
 LEAST = 1e-300  # stands for the errors of strong signals, which underflow
 EDGES = Equals("regimes.edge", None, "least alignment at which attention beats mean pooling", tolerance=EDGE)
-LOSES = AtMost(
-    "regimes.loses", 0.0, "halvings of mean pooling's error by an unaligned query: none", kind="paper-statement"
-)
-WINS = AtLeast(
-    "regimes.wins", 0.0, "halvings of mean pooling's error by a query of alignment 0.8", kind="paper-statement"
-)
+LOSES = PaperAtMost("regimes.loses", 0.0, "halvings of mean pooling's error by an unaligned query: none")
+WINS = PaperAtLeast("regimes.wins", 0.0, "halvings of mean pooling's error by a query of alignment 0.8")
 AXES = {"inverse_temperature": ("temperature", "tau"), "samples_per_dim": ("samples", "a")}
 
 

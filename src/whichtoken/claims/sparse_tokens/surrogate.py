@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, Array, Checks, Criterion, Equals, Predictions, pool_parts, share_of_runs
+from whichtoken.claims._checks import Above, Checks, Criterion, Equals, PaperEquals, Predictions, pool_parts
 from whichtoken.claims._figures import Figure
+from whichtoken.claims._runs import Array, share_of_runs
 from whichtoken.claims.sparse_tokens._tasks import attended_features, sequences_of, split_tasks, task_of
 from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows
 
@@ -29,7 +30,7 @@ STEPS = (-0.8, -0.4, 0.0, 0.4, 0.8)  # of the two overlaps, from where theory pu
 CENTER = len(STEPS) ** 2 // 2
 LAWS, NODES = 4, 1 << 10
 WHAT = "training objective with pinned overlaps over the potential"
-LEVEL = Equals("surrogate.level", None, f"{WHAT}, mean over the surface", tolerance=0.03, kind="paper-statement")
+LEVEL = PaperEquals("surrogate.level", None, f"{WHAT}, mean over the surface", tolerance=0.03)
 WORST = Equals("surrogate.worst", None, f"{WHAT}, where the two surfaces differ most", tolerance=0.03)
 SHAPE = Equals("surrogate.shape", None, f"{WHAT}, height of the corners above the center", tolerance=0.03)
 MINIMUM = Above("surrogate.minimum", 0.8, "share of runs whose surface is lowest where the potential is, on the grid")

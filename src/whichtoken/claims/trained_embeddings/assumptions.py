@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, group_by, in_every_run, share_of_runs
+from whichtoken.claims._checks import AtLeast, AtMost, Checks
 from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._runs import group_by, in_every_run, share_of_runs
 from whichtoken.claims.trained_embeddings._starts import Start, Vector, selection_limit, take_first_step
 from whichtoken.lab import Check, Experiment, Grid, Measured, Rows, pooled
 

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, in_every_run, pool_parts, rows_where, share_of_runs
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
+from whichtoken.claims._runs import in_every_run, rows_where, share_of_runs
 from whichtoken.claims.trained_embeddings._starts import draw_start, measure_flow
 from whichtoken.lab import Check, Every, Experiment, Grid, Mean, Measured, Row, Rows, Worst, pooled
 

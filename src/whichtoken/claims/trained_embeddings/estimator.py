@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import Above, Checks, Equals, share_of_runs
+from whichtoken.claims._checks import Above, Checks, Equals
 from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._runs import share_of_runs
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 STRONG = 1e-3  # C of a strong ridge

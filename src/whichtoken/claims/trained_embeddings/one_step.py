@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtMost, Checks, Equals, group_by, pool_parts, rows_where
+from whichtoken.claims._checks import AtMost, Checks, Equals, PaperAtMost, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_means
+from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.trained_embeddings._reviews import CORPORA, missing_reviews, review_counts
 from whichtoken.claims.trained_embeddings._starts import Vector, random_parameters
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Row, Rows, Worst, log_slope
@@ -40,11 +41,10 @@ CLS_RATE = AtMost(
 )
 # err_p = E^T B sums over all tokens: while dim is below their number, their correlations add to it
 ROOT = Equals("one-step.root", -0.5, "levels: exponent of dim in the error of tokens", tolerance=0.03)
-LOSS_BOUND = AtMost(
+LOSS_BOUND = PaperAtMost(
     "one-step.loss-bound",
     0.0,
     "loss after one step minus its bound, which is proven for far larger dim (Lemma 12)",
-    kind="paper-statement",
     regime="smaller-than-stated",
 )
 
@@ -168,9 +168,7 @@ def _judge_bound(code: str, words: str, rows: Rows[Point]) -> Checks:
         (".small", "smaller-than-stated", lambda point: code != "start-bound" and point.dim < ENOUGH),
     ]
     for suffix, regime, holds in ranges:
-        bound = AtMost(
-            f"one-step.{code}{suffix}", 1.0, f"largest ratio of {words}", kind="paper-statement", regime=regime
-        )
+        bound = PaperAtMost(f"one-step.{code}{suffix}", 1.0, f"largest ratio of {words}", regime=regime)
         for source, runs in group_by(rows_where(rows, holds), "source"):
             if runs:
                 yield bound.part(source, source, Worst(max(map(RATIOS[code], runs))), on=runs)

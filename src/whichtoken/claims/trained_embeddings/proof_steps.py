@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, in_every_run
+from whichtoken.claims._checks import AtLeast, AtMost, Checks
 from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._runs import in_every_run
 from whichtoken.claims.trained_embeddings import _starts as starts
 from whichtoken.lab import Experiment, Grid, Measured, Rows, Worst, pooled
 

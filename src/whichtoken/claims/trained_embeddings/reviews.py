@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._checks import Above, AtLeast, AtMost, Checks, Equals, group_by, pairs, pool_parts, rows_where
+from whichtoken.claims._checks import Above, AtLeast, AtMost, Checks, PaperEquals, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._runs import group_by, pairs, rows_where
 from whichtoken.claims.trained_embeddings import _reviews as corpus
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 from whichtoken.lab.verdicts import Regime
@@ -30,12 +31,11 @@ if TYPE_CHECKING:
 CASES: dict[str, Regime] = {"paper": "unknown", "small": "smaller-than-stated", "synthetic": "beyond-hypotheses"}
 # of the order of 10^-1: from 0.1 to 1
 LOSS = {
-    case: Equals(
+    case: PaperEquals(
         f"reviews.loss.imdb.{case}",
         -0.5,
         "imdb: log10 of the training loss of one layer, in the paper of the order of 10^-1",
         tolerance=0.5,
-        kind="paper-statement",
         regime=CASES[case],
     )
     for case in ("paper", "small")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, in_every_run, pool_parts
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, PaperAtMost, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._runs import in_every_run
 from whichtoken.claims.trained_embeddings import _starts as starts
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Rows, Worst, pooled
 
@@ -37,12 +38,8 @@ HYPOTHESIS = AtLeast(
 CONCLUSION = AtLeast(
     "conditions.conclusion.{name}", 1.0, "{words}: share of flows that select the relevant tokens and nothing else"
 )
-LEMMA_21 = AtMost(
-    "conditions.lemma21",
-    1.0,
-    "largest norm of the relevant-only solution over 4n",
-    kind="paper-statement",
-    regime="smaller-than-stated",
+LEMMA_21 = PaperAtMost(
+    "conditions.lemma21", 1.0, "largest norm of the relevant-only solution over 4n", regime="smaller-than-stated"
 )
 CONSTRUCTION = AtMost(
     "conditions.lemma21-construction",
@@ -50,11 +47,10 @@ CONSTRUCTION = AtMost(
     "margin of twice the sum of relevant embeddings, which is at least 1 in the dimensions of Lemma 21",
     **BEYOND,
 )
-ALL_TIGHT = AtMost(
+ALL_TIGHT = PaperAtMost(
     "conditions.all-tight",
     0.0,
     "dim = {dim}, more than tokens: share of slack constraints at the solution; the proof of Lemma 3 takes none",
-    kind="paper-statement",
     regime="as-stated",
 )
 

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, share_of_runs
+from whichtoken.claims._checks import AtLeast, AtMost, Checks
 from whichtoken.claims._figures import Figure, label_axes, plot_means
+from whichtoken.claims._runs import share_of_runs
 from whichtoken.claims.trained_embeddings._starts import draw_start, selected_share
 from whichtoken.lab import Every, Experiment, Grid, Measured, Rows, Share, pooled
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, in_every_run, pool_parts, rows_where
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._runs import in_every_run, rows_where
 from whichtoken.claims.trained_embeddings import _starts as starts
 from whichtoken.lab import Experiment, Grid, Measured, Row, Rows, Worst
 

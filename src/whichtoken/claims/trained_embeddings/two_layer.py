@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, AtMost, Checks, each_point, pairs, pool_parts, rows_where
+from whichtoken.claims._checks import AtLeast, AtMost, Checks, PaperAtMost, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._runs import each_point, pairs, rows_where
 from whichtoken.claims.trained_embeddings import _reviews as corpus
 from whichtoken.lab import Experiment, Grid, Measured, Row, Rows, pooled
 
@@ -47,20 +48,18 @@ FIGURES: tuple[tuple[str, str, Any], ...] = (
     ("synthetic", "synthetic reviews", "beyond-hypotheses"),
 )
 # only on IMDB: our 3806 reviews of Yelp are so few that one layer fits them, too
-LOWER_LOSS = AtMost(
+LOWER_LOSS = PaperAtMost(
     "two-layer.loss.imdb",
     0.0,
     "imdb: log10 of the training loss of two layers over that of one",
-    kind="paper-statement",
     regime="smaller-than-stated",
 )
 # of the order of 10^-5: below 10^-4
 LOSS_ORDERS = {
-    name: AtMost(
+    name: PaperAtMost(
         f"two-layer.loss-order.{name}",
         -4.0,
         f"log10 of the training loss of two layers, {words}: in the paper of the order of 10^-5",
-        kind="paper-statement",
         regime=regime,
     )
     for name, words, regime in SIZES
