@@ -3,60 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import tomllib
+from importlib.resources import files
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["synthetic_reviews", "word_strengths"]
-
 NOISE = (0.03, 0.12, 0.25, 0.4)  # chance that a word of each strength stands in a review of the other label
-PRAISE = (
-    ("superb", "magnificent", "unforgettable", "breathtaking", "flawless"),
-    ("wonderful", "charming", "brilliant", "moving", "delightful", "gripping"),
-    ("pleasant", "funny", "fresh", "clever", "warm", "likeable"),
-    ("decent", "lively", "solid", "smooth", "curious", "bright"),
-)
-BLAME = (
-    ("unwatchable", "atrocious", "disastrous", "insulting", "worthless"),
-    ("terrible", "boring", "lifeless", "ridiculous", "dreadful", "clumsy"),
-    ("weak", "flat", "predictable", "noisy", "confused", "tedious"),
-    ("odd", "slow", "long", "thin", "plain", "loud"),
-)
-THINGS = (
-    "story", "plot", "acting", "script", "music", "camera work", "ending", "dialogue", "first half", "second half",
-    "cast", "direction", "pace", "opening scene", "final scene", "soundtrack", "editing", "lead actor", "lead actress",
-)  # fmt: skip
-OPENINGS = (
-    "I watched this film on a {day} evening with my {company}.",
-    "My {company} chose this one, so we went on {day}.",
-    "We saw it in the old cinema near the {place}.",
-    "It was shown on television last {day}.",
-    "This is a film about a {job} who comes back to a {place}.",
-)
-SENTENCES = (
-    "The {thing} is {word}.",
-    "I found the {thing} {word}.",
-    "The {thing} seemed {word} to me, and the {other} {second}.",
-    "I still think of the {word} {thing}.",
-    "The {word} {thing} and the {second} {other} stay in mind.",
-    "My {company} called the {thing} {word}.",
-    "For a {job} like me the {thing} was {word}.",
-)
-FILLERS = (
-    "There is a {job} in the story who lives near the {place}.",
-    "It takes about two hours.",
-    "The film plays in a {place} and later at the {second_place}.",
-    "We talked about the {thing} on the way home.",
-    "The {thing} came before the {other}.",
-    "A {job} meets a {second_job} there.",
-)
-SLOTS: dict[str, Sequence[str]] = {
-    "day": ("Monday", "Tuesday", "Friday", "Saturday", "Sunday"),
-    "company": ("sister", "brother", "neighbour", "wife", "husband", "friends", "parents", "daughter"),
-    "place": ("harbour", "station", "village", "castle", "lake", "city", "valley", "market", "forest"),
-    "job": ("teacher", "sailor", "doctor", "painter", "farmer", "lawyer", "singer", "detective", "baker"),
-}
+_TEXTS: dict[str, Any] = tomllib.loads(files(__package__).joinpath("review_sentences.toml").read_text(encoding="utf-8"))
+PRAISE, BLAME, SLOTS = _TEXTS["praise"], _TEXTS["blame"], _TEXTS["slots"]
 
 
 def word_strengths() -> dict[str, float]:
@@ -114,16 +70,16 @@ def synthetic_reviews(n: int, rng: np.random.Generator) -> tuple[list[str], NDAr
 
 
 def _review(label: int, dice: random.Random) -> str:
-    body = [SENTENCES] * dice.randint(2, 5) + [FILLERS] * dice.randint(1, 4)
+    body = [_TEXTS["sentences"]] * dice.randint(2, 5) + [_TEXTS["fillers"]] * dice.randint(1, 4)
     dice.shuffle(body)
-    return " ".join(dice.choice(kind).format(**_words(label, dice)) for kind in [OPENINGS, *body])
+    return " ".join(dice.choice(kind).format(**_words(label, dice)) for kind in [_TEXTS["openings"], *body])
 
 
 def _words(label: int, dice: random.Random) -> dict[str, str]:
     """A word for every slot of a sentence."""
     slots = {name: dice.choice(words) for name, words in SLOTS.items()}
     slots["second_place"], slots["second_job"] = dice.choice(SLOTS["place"]), dice.choice(SLOTS["job"])
-    slots["thing"], slots["other"] = dice.sample(THINGS, 2)
+    slots["thing"], slots["other"] = dice.sample(_TEXTS["things"], 2)
     slots["word"], slots["second"] = _sentiment(label, dice), _sentiment(label, dice)
     return slots
 
@@ -131,4 +87,5 @@ def _words(label: int, dice: random.Random) -> dict[str, str]:
 def _sentiment(label: int, dice: random.Random) -> str:
     strength = dice.choices(range(len(NOISE)), weights=(1, 2, 3, 4))[0]
     side = label if dice.random() > NOISE[strength] else -label
-    return dice.choice((PRAISE if side > 0 else BLAME)[strength])
+    word: str = dice.choice((PRAISE if side > 0 else BLAME)[strength])
+    return word
