@@ -118,7 +118,7 @@ def _table(rows: Iterable[Judged], where: str = "") -> str:
 def _says(judged: Judged) -> str:
     it = judged.statement
     asked = [f"*Asked:* {each.asks}; *tried:* {each.tried} ({each.status})." for each in it.hypotheses]
-    left_open = [f"*The text leaves open:* {it.undetermined}."] if it.undetermined else []
+    left_open = [f"*The text leaves open:* {it.undetermined.rstrip('.')}."] if it.undetermined else []
     return "<br>".join([it.says, *asked, *left_open, *([f"*{it.note}*"] if it.note else [])])
 
 
@@ -127,8 +127,8 @@ def _number(judged: Judged) -> str:
     if it.unchecked:
         return it.unchecked
     where = f" Measured {REGIME_WORDS[judged.regime]}." if judged.regime and it.place else ""
-    cost = f" To decide it: {it.cost}." if it.cost and judged.answer == "undecided" else ""
-    return (answer_sentence(judged) + where + cost).replace("|", "\\|")
+    cost = f" To decide it: {it.cost.rstrip('.')}." if it.cost and judged.answer == "undecided" else ""
+    return answer_sentence(judged) + where + cost
 
 
 def _evidence(judged: Judged) -> str:
@@ -136,7 +136,7 @@ def _evidence(judged: Judged) -> str:
 
 
 def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import pytest
 from whichtoken.lab import Exact, at_least
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.record import recorded_runs
-from whichtoken.lab.statements import Found, Statement, judge_statement, sources
+from whichtoken.lab.statements import Found, Statement, judge_papers, judge_statement, sources
 
 
 def found(code, state, kind="paper-statement", regime="as-stated"):
@@ -105,6 +105,12 @@ def test_every_recorded_verdict_is_evidence_of_something():
         if run.id in experiments():
             for verdict in (each for each in run.verdicts if each.state != "not-run"):
                 assert any(each.names(run.id, verdict.code) for each in listed), (run.id, verdict.code)
+
+
+def test_whatever_is_undecided_says_what_it_would_cost():
+    for paper in judge_papers(recorded_runs().values()):
+        for each in (*paper.statements, *paper.ours):
+            assert each.answer != "undecided" or each.statement.cost, (paper.source.id, each.statement.id)
 
 
 def test_functions_that_compute_a_statement_exist():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from whichtoken.app.pages.papers import answer_sentence
 from whichtoken.app.pages.sentences import counted_states, number, sentence
 from whichtoken.app.pages.studies import highlights
 from whichtoken.app.pages.terminal import print_results, print_summary
@@ -111,7 +112,11 @@ def test_single_numbers_are_compared_by_state_alone():
         (EQUAL, f"{INTERVAL}; theory says 0.042; an error of 4 % would have been noticed."),
         (replace(EQUAL, theory=0.0), f"{INTERVAL}; theory says 0; an error of 0.00168 would have been noticed."),
         (replace(EQUAL, state="undecided"), f"{INTERVAL}; theory says 0.042."),
-        (replace(EQUAL, relation="≤", resolution=0.0), f"{INTERVAL}; claimed: at most 0.042."),
+        (replace(EQUAL, tolerance=0.01), f"{INTERVAL}; theory says 0.042, to within 0.01; an error of 4 % would have been noticed."),
+        (replace(EQUAL, relation="≤", resolution=0.0),
+         f"{INTERVAL}; the check asks for at most 0.042; any violation would have been noticed."),
+        (replace(EQUAL, relation="≥", low=0.0426, high=0.0426, resolution=None),
+         "Measured 0.0426 (exactly); the check asks for at least 0.042; any violation in these runs would have been noticed."),
         (replace(EQUAL, low=0.0426, high=0.0426, resolution=None), "Measured 0.0426 (exactly); theory says 0.042."),
         (replace(EQUAL, low=None, high=None, resolution=None),
          "Measured 0.0426 (too few repeats for an interval); theory says 0.042."),
@@ -142,6 +147,14 @@ def test_a_pooled_verdict_says_at_which_point_it_is_tightest():
     said = sentence(replace(EQUAL, evidence=parts))
     least = "at the point of 2 with the least room"
     assert said == f"{INTERVAL} {least}; theory says 0.042; an error of 8 % would have been noticed at each of them."
+
+
+def test_every_answer_says_what_was_measured_and_every_support_what_it_would_have_noticed():
+    judged = [each for paper in judge_papers(recorded_runs().values()) for each in (*paper.statements, *paper.ours)]
+    for each in (each for each in judged if each.headline):
+        said = answer_sentence(each)
+        assert said.startswith(f"{each.headline.verdict.claim}: measured "), each.statement.id
+        assert each.answer != "supported" or "would have been noticed" in said, each.statement.id
 
 
 def test_every_headline_of_the_overview_is_a_statement_with_an_answer():

@@ -61,10 +61,10 @@ def maths(text: str) -> Markup:
     return Markup("".join(f"<code>{part}</code>" if place % 2 else _printed(part) for place, part in enumerate(parts)))
 
 
-def claim_text(text: str) -> Markup:
+def claim_text(text: str, most: int = MOST_CHARACTERS) -> Markup:
     """A claim as a sentence: with a capital letter, unless it begins with a symbol, which a capital would change."""
     word = re.match(r"[a-z]{2,}(?![\w.*^|])(?!\s*=)|a(?= )", text)
-    return maths(cut(text[:1].upper() + text[1:] if word else text))
+    return maths(cut(text[:1].upper() + text[1:] if word else text, most))
 
 
 def ended(text: Markup) -> Markup:

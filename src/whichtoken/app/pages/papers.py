@@ -131,8 +131,11 @@ def reading_page() -> str:
 
 
 def answer_sentence(judged: Judged) -> str:
-    """The one number that matters, in a sentence; empty where nothing was measured."""
-    return sentence(judged.headline.verdict) if judged.headline else ""
+    """What was measured and the one number that matters; empty where nothing was measured."""
+    if not judged.headline:
+        return ""
+    about, said = judged.headline.verdict.claim, sentence(judged.headline.verdict)
+    return f"{about}: {said[:1].lower()}{said[1:]}" if about else said
 
 
 def _words(link: Link) -> dict[str, Any]:

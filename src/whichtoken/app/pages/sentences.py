@@ -38,7 +38,7 @@ def sentence(verdict: Verdict) -> str:
     >>> from whichtoken.app.pages.sentences import sentence
     >>> found = Mean([0.49, 0.5, 0.52])
     >>> sentence(agreement("coin", "heads", theory=0.5, measured=found, tolerance=0.1).settle(0.95))
-    'Measured 0.5033 (0.4654 to 0.5413); theory says 0.5; an error of 18 % would have been noticed.'
+    'Measured 0.5033 (0.4654 to 0.5413); theory says 0.5, to within 0.1; an error of 18 % would have been noticed.'
     """
     if verdict.state == "not-run" or verdict.measured is None:
         if verdict.state in ("agrees", "disagrees"):
@@ -71,27 +71,29 @@ def _theory(verdict: Verdict) -> str:
     if verdict.theory is None:
         return "there is no prediction to compare with"
     said = f"{number(verdict.theory)}{f' ± {verdict.theory_error:.1g}' if verdict.theory_error else ''}"
-    return {"≤": f"claimed: at most {said}", "≥": f"claimed: at least {said}"}.get(
-        verdict.relation, f"theory says {said}"
+    within = f", to within {number(verdict.tolerance)}" if verdict.tolerance else ""
+    # the number of a bound is often ours, so no sentence says that a paper claims it
+    return {"≤": f"the check asks for at most {said}", "≥": f"the check asks for at least {said}"}.get(
+        verdict.relation, f"theory says {said}{within}"
     )
 
 
 def _noticed(verdict: Verdict) -> str:
-    """The smallest error that would have been noticed; empty for a bound that would have shown any violation."""
     error = least_error(verdict)
     where = " at each of them" if len(verdict.evidence) > 1 else ""
-    return f"; {error} would have been noticed{where}" if error and verdict.resolution else ""
+    return f"; {error} would have been noticed{where}" if error else ""
 
 
 def least_error(verdict: Verdict) -> str:
     """The resolution of a verdict that agrees, in words: as a share of theory unless theory is near zero."""
-    size = verdict.resolution
-    if verdict.state != "agrees" or size is None or not math.isfinite(size) or verdict.theory is None:
+    size, bound = verdict.resolution, verdict.relation != "="
+    if verdict.state != "agrees" or verdict.theory is None or (size is not None and not math.isfinite(size)):
         return ""
-    if size == 0.0:
-        return "" if verdict.relation == "=" else "any violation"
+    if not size:
+        exact = bound and verdict.low is not None and verdict.low == verdict.high
+        return "any violation" if bound and size == 0.0 else "any violation in these runs" if exact else ""
     share = size / abs(verdict.theory) if abs(verdict.theory) > NEAR_ZERO else 1.0
     if verdict.evidence:
         share = verdict.noticed or 1.0
-    what = "an error" if verdict.relation == "=" else "a violation"
+    what = "a violation" if bound else "an error"
     return f"{what} of {f'{100 * share:.2g} %' if share < 1.0 else number(size)}"

@@ -1,8 +1,8 @@
 """Which parts of structure-aware descent matter, and from where does it start safely?
 
 Claim   A preconditioner helps descent to leave saddles and random starts, and a spectral start lies near the minimizers. Gram
-        matrices, renormalization and centering each lower the excess after few steps; the penalty on the imbalance, which the
-        source adds against spurious stationary points, was not seen to change how a saddle is left.
+        matrices, renormalization and centering each lower the excess after few steps; our penalty on the imbalance was
+        not seen to change how a balanced saddle is left, where it is zero.
 Source  Goel, Soltanolkotabi, Bartlett (arXiv 2603.01514), abstract: preconditioner, regularizer and spectral start. Their
         formulas were not read: the covariance preconditioner is our reading of theirs, the Gram matrices are ours.
 """

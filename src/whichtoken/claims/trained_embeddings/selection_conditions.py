@@ -1,10 +1,12 @@
 """When does attention select the relevant tokens and nothing else?
 
-Claim   The relevant-only selection has a larger margin than every other one, hence the flow of p selects nothing else; the
-        relevant-only solution has a norm of at most 4n, and every constraint of it is tight.
+Claim   At 1024 dimensions some other selection has a shorter solution than the relevant-only one, and the flow of p selects
+        nothing but relevant tokens all the same; the relevant-only solution has a norm of at most 4n. At every solution all
+        constraints are tight.
 Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens, Lemmas 3, 19 and
         21. A first step of 2000 and up to 1024 dimensions are below what Lemmas 19 and 21 ask for: what they say is judged in
-        `trained-embeddings/theorem`. The closed form in the proof of Lemma 3 asks for more dimensions than tokens only.
+        `trained-embeddings/theorem`. The last sentence is a step in the proof of Lemma 3, which asks for more dimensions than
+        tokens only; the others are ours.
 """
 
 from __future__ import annotations
