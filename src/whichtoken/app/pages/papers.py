@@ -23,13 +23,8 @@ ANSWER_CLASS: dict[Answer, str] = {
     "undecided": "undecided",
     "not checked": "not-run",
 }
-MOST_ROWS = (
-    MOST_LINES,
-    40,
-    20,
-    5,
-    1,
-)  # verdicts of each run of a user's claims: the first for which the page is small enough
+# verdicts of each run of a user's claims: the first for which the page is small enough
+MOST_ROWS = (MOST_LINES, 40, 20, 5, 1)
 Link = Callable[[Found], str]
 
 

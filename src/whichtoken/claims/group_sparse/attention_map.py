@@ -89,7 +89,7 @@ class AttentionMap(Experiment[Point]):
         ),
         "full": (
             Grid(seeds=(6, 10)),
-            Grid(groups=16, group_dim=8, relevant=5, lr=0.01, steps=3000, seeds=(4, 8)),
+            Grid(groups=16, group_dim=8, relevant=5, lr=0.01, steps=3000, seeds=(6, 8)),
             *map(_late_grid, LATE_STEPS),
             *map(_theorem_map_grid, MAP_SIZES),
             *(_theorem_grid(groups, seeds=(6, 20)) for groups in training.RATES),

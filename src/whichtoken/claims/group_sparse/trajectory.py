@@ -108,7 +108,7 @@ class Trajectory(Experiment[Point]):
             _late_grid(8), _late_grid(16), _late_grid(32), _late_grid(64), _late_grid(16, sigma=0.5),
             *_blocks_grids((8, 16, 32), [0.25, 0.5, 1.0], seeds=6),
             # all blocks trained; at these rates the exact map needs 3000 steps to the loss at which sizes are compared
-            *(Grid(method="late", groups=groups, lr=lr, steps=4200, batch=100, seeds=6)
+            *(Grid(method="late", groups=groups, lr=lr, steps=4200, batch=100, seeds=12)
               for groups, lr in training.RATES.items()),
         ),
     }  # fmt: skip

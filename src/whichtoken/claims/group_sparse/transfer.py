@@ -94,7 +94,7 @@ class Transfer(Experiment[Point]):
         "quick": (Grid(seeds=6), Grid(same_group=False, seeds=3)),
         "full": (
             Grid(pretraining=15.0, seeds=(8, 16)),
-            Grid(same_group=False, pretraining=15.0, seeds=4),
+            Grid(same_group=False, pretraining=15.0, seeds=6),
             Grid(groups=8, seeds=(8, 16)),
             Grid(groups=32, seeds=6),
             Grid(group_dim=[4, 16], pretraining=15.0, seeds=6),

@@ -4,9 +4,10 @@ Claim   After a first step of 4 n^2 T^2, in the limit of infinite dimension, the
         and its direction is the max-margin direction of that selection; what the lemmas on the way state holds. Where relevant
         tokens are equally frequent, the hypothesis of Lemma 19 holds as well, and nothing else is selected.
 Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Provably Selects Important Tokens, Theorem 5, Lemmas
-        12, 13, 14, 18, 21, Definition 16, and what is expected after Lemma 19. The limit (embeddings, p and v orthonormal) stands for the 10^111 dimensions of
-        equation (10). Where relevant tokens are not equally frequent, the losses of two sequences differ by a factor that grows
-        exponentially with n T: 8 sequences of 2 tokens are what our integrator follows to the end.
+        12, 13, 14, 18, 21, Definition 16, and what is expected after Lemma 19. The limit (embeddings, p and v orthonormal)
+        stands for the 10^111 dimensions of equation (10). Where relevant tokens are not equally frequent, the losses of two
+        sequences differ by a factor that grows exponentially with n T: 8 sequences of 2 tokens are what our integrator follows
+        to the end.
 """
 
 from __future__ import annotations

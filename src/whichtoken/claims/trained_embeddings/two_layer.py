@@ -108,7 +108,7 @@ class TwoLayer(Experiment[Point]):
         ),
         "full": (
             Grid(source="yelp", layers=[1, 2], dim=64, epochs=100, drops=[(100,)], train_value=True, seeds=3),
-            Grid(source="imdb", layers=[1, 2], reviews=5000, dim=64, seeds=3),
+            Grid(source="imdb", layers=[1, 2], reviews=5000, dim=64, seeds=6),
             Grid(seeds=20, **PAIRS),
         ),
         # on IMDB these settings would take about a day per repeat
