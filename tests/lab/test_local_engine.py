@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -163,6 +163,27 @@ def test_starts_that_fail_while_rows_are_finished_do_not_end_the_run():
 def test_starts_that_all_fail_are_one_sentence():
     with pytest.raises(UsageError, match=r"cannot be started: 5 in a row ended or hung .*; finished rows are saved"):
         list(FakeProcesses(2, healthy=set()).run(tasks(1)))
+
+
+def test_a_pool_that_is_closed_while_it_starts_can_fail_its_own_futures(monkeypatch):
+    """loky prints a traceback where it cannot, because somebody has cancelled them."""
+
+    class Pool:
+        def __init__(self, *_, **__):
+            self.future = Future()
+
+        def submit(self, function, argument):
+            return self.future
+
+        def shutdown(self, kill_workers):
+            self.future.set_exception(BrokenProcessPool())
+
+    monkeypatch.setattr("loky.ProcessPoolExecutor", Pool)
+    processes = Processes(1, TimeLimit())
+    processes.fill(deque(tasks(1)), alone=False)
+    [job] = processes.jobs
+    processes.close()
+    assert isinstance(job.future.exception(), BrokenProcessPool)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such limit")

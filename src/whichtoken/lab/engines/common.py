@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -140,7 +140,7 @@ class Workers(ABC):
 
     def end(self, job: Job, outcome: Outcome | None) -> None:
         """End a job that did not finish (None: its worker died)."""
-        self._withdraw(job)
+        self.withdraw(job)
         if job.task is None:
             self.start_failed(job.worker)
         else:
@@ -148,9 +148,12 @@ class Workers(ABC):
 
     def run_again(self, job: Job) -> None:
         """Withdraw a task to run it again; this does not count as a failure of it."""
-        self._withdraw(job)
+        self.withdraw(job)
         if job.task is not None:
             self._again.append(job.task)
+
+    def withdraw(self, job: Job) -> None:
+        self.jobs.remove(job)
 
     def stop(self, workers: set[Any]) -> None:
         """Kill workers; their tasks run again."""
@@ -178,11 +181,6 @@ class Workers(ABC):
         self.clock.tick()
         self.jobs.append(Job(task, worker, future, self.clock.seconds))
         return True
-
-    def _withdraw(self, job: Job) -> None:
-        self.jobs.remove(job)
-        with suppress(Exception):
-            job.future.cancel()
 
     def _wait(self) -> None:
         """Wait a moment until a job is done, handle those that are, and stop those that take too long."""

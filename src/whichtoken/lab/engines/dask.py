@@ -124,6 +124,12 @@ class Session(Workers):
         else:
             self.end(job, failed(in_one_line(error)))
 
+    def withdraw(self, job: Job) -> None:
+        super().withdraw(job)
+        # loky needs no such call: it kills the process, and prints a traceback if the future was cancelled before
+        with suppress(Exception):
+            job.future.cancel()
+
     def kill(self, workers: set[Any]) -> None:
         try:
             self._client.restart_workers(list(workers), timeout=PATIENCE, raise_for_error=False)
