@@ -91,7 +91,8 @@ def inspect(
     from whichtoken.inspection import inspect as inspect_transformer
 
     result = inspect_transformer(loaded, found, tokenizer, labels=labels, layer=layer, head=head)
-    for line in [*result.summary(), "", *_picture(result)]:
+    # the map is known after one pass: it does not wait for what is computed of the head that is shown closely
+    for line in _picture(result):
         print(line, flush=True)
     if html is not None:
         result.to_html(html)
@@ -100,14 +101,16 @@ def inspect(
 
 
 def _picture(result: Inspection) -> Iterator[str]:
-    """How confidently each head picks, and the picks of the first texts, as text."""
+    """How confidently each head picks, the findings, and the picks of the first texts, as text."""
     signs = {"decided": "█", "torn": "▒", "tie": "·", "unknown": "?"}
     layers, heads = result.picks.token.shape[1:]
     yield "layer  " + " ".join(f"{head:2}" for head in range(heads)) + "   █ decided  ▒ torn  · tie"
     for layer in range(layers):
         yield f"{layer:5}   " + "  ".join(signs[result.report(layer, head).state] for head in range(heads))
-    layer, head = result.focus
     yield ""
+    yield from result.summary()
+    yield ""
+    layer, head = result.focus
     for text in range(min(3, result.texts)):
         figure, why = result.figure(layer, head, text), result.why(layer, head, text)
         marked = {figure.pick: "[{}]", figure.runner_up: "({})"}
