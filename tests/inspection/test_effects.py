@@ -134,6 +134,46 @@ def test_shares_and_biases_add_up_to_the_decision(name):
     assert (gradient * embedded[0]).sum().item() == pytest.approx(logits[5].item(), rel=1e-6)
 
 
+OTHERS = {
+    # an activation that is called as a function, logits that are capped by one, a layer norm without mean
+    "roberta": ("RobertaForSequenceClassification", "Roberta", families.SMALL | {"pad_token_id": 0, "num_labels": 2}),
+    "gemma2": ("Gemma2ForCausalLM", "Gemma2", families.DECODER | {"head_dim": 8, "final_logit_softcapping": 2.0}),
+    "t5": (
+        "T5EncoderModel",
+        "T5",
+        {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 60},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_shares_add_up_whatever_holds_the_activations_and_norms(name):
+    model, config, options = OTHERS[name]
+    model = families._hugging_face(model, config, **options)("eager")
+    for key, parameter in model.named_parameters():
+        if key.endswith("bias") or "position_embeddings" in key or "token_type" in key:
+            nn.init.zeros_(parameter)
+    token_shares(model, TEXT)
+    with selections_held(model) as embedded:
+        output = model(**TEXT)
+        number = output.last_hidden_state[0, 2, 3] if name == "t5" else output.logits.flatten()[-1]
+        [gradient] = torch.autograd.grad(number, embedded)
+    assert (gradient * embedded[0]).sum().item() == pytest.approx(number.item(), rel=1e-5)
+
+
+REFUSED = {
+    "a gate that is not a module": ("GlmForCausalLM", "Glm", families.DECODER | {"head_dim": 8}),
+    "a convolution beside attention": ("ConvBertModel", "ConvBert", families.SMALL | {"embedding_size": 32}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_shares_of_a_model_that_is_not_linear_are_refused(name):
+    model, config, options = REFUSED[name]
+    with pytest.raises(UsageError, match="is not linear when its attention, norms and activations are held"):
+        token_shares(families._hugging_face(model, config, **options)("eager"), TEXT)
+
+
 @pytest.mark.parametrize("name", ["bert", "distilbert", "gpt2", "llama"])
 @torch.no_grad()
 def test_direct_contributions_are_off_by_no_more_than_their_error(name):

@@ -36,6 +36,40 @@ def test_parts_sum_to_the_gap(family):
             assert sum(nats for _, nats in why.detail) == pytest.approx(why.gap, abs=1e-4)
 
 
+DECODED = {"decoder_input_ids": TEXT["input_ids"]}
+SEQ2SEQ = {
+    "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "vocab_size": 60, "decoder_start_token_id": 2, **families.ENDS,
+}  # fmt: skip
+T5 = {
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_heads": 4,
+    "vocab_size": 60,
+    "decoder_start_token_id": 0,
+}
+OTHERS = {
+    # a table that encoder and decoder share; a layer norm without mean
+    "bart": ("BartForConditionalGeneration", "Bart", SEQ2SEQ, DECODED),
+    "t5": ("T5ForConditionalGeneration", "T5", T5, DECODED),
+    # feed-forward layers that flatten the batch; sums that are made in place
+    "opt": ("OPTForCausalLM", "OPT", families.SMALL | families.ENDS | {"ffn_dim": 48, "word_embed_proj_dim": 32}, {}),
+    "falcon": ("FalconForCausalLM", "Falcon", families.SMALL | {"multi_query": True, "alibi": False}, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", OTHERS)
+def test_other_ways_to_write_to_the_residual_stream_have_reasons_too(family):
+    name, config, options, more = OTHERS[family]
+    probe = probed(families._hugging_face(name, config, **options)(), TEXT | more)
+    for layer in range(len(probe.names)):
+        why = probe.why(layer, 1, 6)
+        assert sum(why.parts.values()) == pytest.approx(why.gap, abs=1e-4)
+        assert set(why.flips) >= {"word", "attention"} or layer == 0
+
+
 def test_the_average_query_is_the_mean_gap_of_the_queries_that_see_both():
     probe = probed(families.FAMILIES["gpt2"]())
     why = probe.why(1, 2, 6)
@@ -121,7 +155,7 @@ def test_a_writer_that_was_not_found_is_refused():
     """Something that writes to the residual stream beside the known modules leaves a sum that is not the gap."""
     model = families.FAMILIES["bert"]()
     extra = torch.randn(7, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    model.embeddings.LayerNorm.register_forward_hook(lambda module, args, output: output + extra)
+    model.embeddings.register_forward_hook(lambda module, args, output: output + extra)
     with pytest.raises(UsageError, match=r"parts of layer 1 sum to .* writes to its residual stream by other modules"):
         probed(model).why(1, 0, 3)
 

@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
@@ -28,6 +31,9 @@ from whichtoken.inspection.effects import decision, repeat_text
 from whichtoken.inspection.sites import Site, anatomy, find_sites, freeze_norms, hook, input_embedding, is_activation
 
 TINY = 1e-6
+CURVED = 1e-2  # second derivative of a decision, relative to its largest share, above which the model is not linear
+FUNCTIONS = {"tanh", "gelu", "relu", "silu"}  # activations that models also call as functions
+_linear: WeakSet[nn.Module] = WeakSet()  # models that were tried
 MASKED = 32  # masked copies of a text at a time
 
 
@@ -64,6 +70,10 @@ def token_shares(
     >>> token_shares(load_transformer("my-model"), inputs).shape
     (5,)
     """
+    if model not in _linear:
+        with sdpa_kernel(SDPBackend.MATH):  # the others have no second derivative
+            _check_linear(model, inputs)
+        _linear.add(model)
     with selections_held(model) as embedded:
         output = model(**inputs)
         score = decision(output, reference=reference).score
@@ -72,17 +82,40 @@ def token_shares(
     return shares.detach().double().numpy()
 
 
+def _check_linear(model: nn.Module, inputs: Mapping[str, Tensor]) -> None:
+    """Refuse a model that is not linear in its embeddings once its selections are held: its shares would not add up."""
+    with selections_held(model) as embedded:
+        output = model(**inputs)
+        logits = getattr(output, "logits", None)
+        ends = getattr(output, "last_hidden_state", output) if logits is None else logits
+        # the decision may be any function of the output: along its gradient everything before it has to be linear
+        [slope] = torch.autograd.grad(decision(output).score(output).sum(), [ends], retain_graph=True)
+        [gradient] = torch.autograd.grad((slope * ends).sum(), embedded, create_graph=True)
+        [change] = torch.autograd.grad((gradient * embedded[0]).sum(), embedded)
+    curved, shares = (
+        float((part * embedded[0]).detach().sum(-1).abs().max()) for part in (change - gradient, gradient)
+    )
+    if curved > CURVED * shares:
+        raise UsageError(
+            f"{type(model).__name__} is not linear when its attention, norms and activations are held (difference {curved:.2g}, "
+            f"largest share {shares:.2g}): parts of it were not found, and shares would not add up"
+        )
+
+
 @contextmanager
 def selections_held(model: nn.Module) -> Iterator[list[Tensor]]:
     """A context in which gradients flow as if attention weights, norms and gates were constants; yields the embeddings."""
     embedded: list[Tensor] = []
 
     def start(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        embedded[:] = [output.detach().requires_grad_()]
-        return embedded[0]
+        if embedded:  # a decoder that shares the table
+            return output
+        embedded.append(output.detach().requires_grad_())
+        return embedded[0].clone()  # some models add to it in place
 
     with ExitStack() as stack:
         stack.enter_context(torch.enable_grad())
+        stack.enter_context(_FunctionsAsGates())
         hook(stack, input_embedding(model), start)
         for site in find_sites(model):
             _hold_attention(model, site, stack)
@@ -124,12 +157,20 @@ def _constant_queries_and_keys(module: nn.Module, args: Any, output: Tensor) -> 
     return torch.cat([query.detach(), key.detach(), value], -1)
 
 
-def _gate(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+def _gate(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
     """The activation as a gate: output = input times a constant."""
     x = args[0]
     gate = torch.where(x.abs() > TINY, output / torch.where(x.abs() > TINY, x, 1.0), 0.0).detach()
     linear = x * gate
     return linear + (output - linear).detach()
+
+
+class _FunctionsAsGates(TorchFunctionMode):
+    """Activations that are called as functions, as in the heads of RoBERTa, are gates too."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = function(*args, **(kwargs or {}))
+        return _gate(function, args, output) if getattr(function, "__name__", "") in FUNCTIONS and args else output
 
 
 def rounding_error(single: NDArray[np.float64], double: NDArray[np.float64]) -> float:

@@ -356,7 +356,8 @@ def _hooked(parts: list[Anatomy], answer: Callable[[Call, Tensor], Tensor]) -> I
 
 
 def _replay(written: dict[Call, Tensor]) -> Callable[[Call, Tensor], Tensor]:
-    return lambda call, output: written[call].expand_as(output)
+    # OPT writes (copies * tokens, width), and some models add to it in place
+    return lambda call, output: written[call].repeat(len(output) // len(written[call]), *[1] * (output.dim() - 1))
 
 
 def _gradients(
@@ -367,7 +368,7 @@ def _gradients(
 
     def leaf(call: Call, output: Tensor) -> Tensor:
         leaves[call] = output.detach().requires_grad_()
-        return leaves[call]
+        return leaves[call].clone()  # some models add to it in place
 
     with ExitStack() as stack:
         stack.enter_context(torch.enable_grad())

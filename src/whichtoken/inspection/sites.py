@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -14,8 +15,8 @@ from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.inspection.adapters import ADAPTERS, Adapter, uses_interface
 
-QUERY_KEY = (("query", "key"), ("q_proj", "k_proj"), ("q_lin", "k_lin"), ("query_proj", "key_proj"))
-OUTPUT = ("o_proj", "out_proj", "out_lin", "dense", "c_proj", "wo")
+QUERY_KEY = (("query", "key"), ("q_proj", "k_proj"), ("q_lin", "k_lin"), ("query_proj", "key_proj"), ("q", "k"))
+OUTPUT = ("o_proj", "out_proj", "out_lin", "dense", "c_proj", "wo", "Wo", "o")
 ACTIVATIONS = ("gelu", "relu", "silu", "tanh", "sigmoid", "activation", "swish")
 
 
@@ -129,7 +130,9 @@ def input_embedding(model: Any) -> nn.Module:
     if hasattr(model, "get_input_embeddings"):
         found = model.get_input_embeddings()
         if isinstance(found, nn.Module):
-            return found
+            # T5 and BART never call the table that encoder and decoder share: each has a module of its own with these weights
+            twins = [part for part in model.modules() if isinstance(part, nn.Embedding) and part.weight is found.weight]
+            return twins[1] if len(twins) > 1 else found
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
     if not tables:
         raise UsageError(f"{type(model).__name__} has no table of token embeddings; shares and reasons need one")
@@ -156,18 +159,26 @@ def freeze_norms(model: nn.Module, stack: ExitStack) -> None:
 
 
 def _frozen_norm(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    """The same output, as a linear map of the input: the scale is held at this point."""
-    x = args[0]
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    centered = x.to(dtype)
+    """The same output, as a linear map of the input: the scale is held at this point.
+
+    Names say little (T5's layer norm does not subtract the mean, and some RMS norms multiply by 1 + weight), so that the form is
+    the one that gives the module's own output.
+    """
+    x, name = args[0], type(module).__name__
     epsilon = getattr(module, "eps", getattr(module, "variance_epsilon", 1e-6))
-    if "RMS" not in type(module).__name__:
-        centered = centered - centered.mean(-1, keepdim=True)
-    scale = (centered.detach().square().mean(-1, keepdim=True) + epsilon).rsqrt()
-    # as Gemma's modules do
-    weight = 1 + module.weight if "Gemma" in type(module).__name__ else module.weight
-    linear: Tensor = (centered * scale).to(x.dtype) * weight
-    if getattr(module, "bias", None) is not None:
-        linear = linear + module.bias
-    # the value stays the module's own, to the last bit
-    return linear + (output - linear).detach()
+    likely = ("RMS" not in name, int("Gemma" in name))
+    largest, precision = output.detach().abs().max(), max(1e-5, 4 * torch.finfo(output.dtype).eps)
+    for form in sorted(product((True, False), (0, 1)), key=lambda form: form != likely):
+        centered, shift = form
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        wide = wide - wide.mean(-1, keepdim=True) if centered else wide
+        scale = (wide.detach().square().mean(-1, keepdim=True) + epsilon).rsqrt()
+        linear: Tensor = (wide * scale).to(x.dtype) * (1 + module.weight if shift else module.weight)
+        if getattr(module, "bias", None) is not None:
+            linear = linear + module.bias
+        rest = (output - linear).detach()
+        if rest.abs().max() <= precision * largest:
+            return linear + rest  # the value stays the module's own, to the last bit
+    raise UsageError(
+        f"{name} is not a layer norm or RMS norm of a known form; shares and reasons have to hold its scale"
+    )

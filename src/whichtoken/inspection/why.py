@@ -205,7 +205,7 @@ class RecomputedPass:
 
     def _hold(self, call: Call, output: Tensor) -> Tensor:
         self.written[call] = output.detach().requires_grad_()
-        return self.written[call]
+        return self.written[call].clone()  # some models add to it in place
 
     def _run(self, answer: Any, heads: dict[int, Heads], copies: int = 1) -> None:
         """A forward pass up to the last layer that is needed; `answer(call, output)` replaces what is written."""
@@ -309,11 +309,13 @@ class RecomputedPass:
 
         def answer(call: Call, output: Tensor) -> Tensor:
             own = self.written[call].detach()
+            # (tokens, width) in OPT, whose layers flatten the batch, and of positions that all texts share
+            own = own[None] if output.dim() == 2 else own
             changed = own.expand(len(kinds), *own.shape[1:]).clone()
             kind = self.kinds[call[0]][1]
             if kind in kinds and changed.dim() == 3:
                 changed[kinds.index(kind), [picked, runner_up]] = own[0, [runner_up, picked]]
-            return changed
+            return changed.flatten(0, 1) if output.dim() == 2 and len(output) > own.shape[1] else changed
 
         found: dict[int, Heads] = {}
         try:
@@ -346,6 +348,8 @@ def _writers(model: nn.Module, parts: Sequence[Anatomy]) -> dict[int, tuple[nn.M
             found[id(module)] = module, "position"
         elif isinstance(module, nn.Embedding) and module is not table and "type" in name:
             found[id(module)] = module, "bias"
+        elif isinstance(module, nn.Embedding) and module.weight is table.weight:
+            found[id(module)] = module, "word"  # a decoder's own module with the same table
     found[id(table)] = table, "word"
     for part in parts:
         found[id(part.output)] = part.output, "attention"
@@ -360,5 +364,5 @@ def _added(found: Heads, head: int, query: int, key: int) -> float:
     for square in (found.bias, found.mask if found.mask is not None and found.mask.is_floating_point() else None):
         if square is not None and square.dim() == 4:
             place = (0, head if square.shape[1] > 1 else 0, query if square.shape[2] > 1 else 0, key)
-            total += float(square[place])
+            total += float(square[place].detach())
     return total
