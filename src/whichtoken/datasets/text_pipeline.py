@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import re
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,102 +19,11 @@ from tokenizers.trainers import WordLevelTrainer
 
 from whichtoken.checks import check_count
 from whichtoken.datasets.token_counts import NGramTable, TokenCounts, TokenSequences
+from whichtoken.datasets.word_split import APOSTROPHES, Places, place_words, reach, split_words
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.files import replacing
 from whichtoken.reading import read_arrays, read_text, readable, shown
-
-APOSTROPHES = "'’`´"
-HTML_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
-APOSTROPHE, SPACE = ord("'"), ord(" ")
-CHUNK = 4096  # texts split together; a chunk of long reviews stays below 100 MB
-
-
-class _Characters(dict[int, str | None]):
-    """For `str.translate`: filled while characters are met, because Unicode is large and texts are not."""
-
-    def __missing__(self, code: int) -> str | None:
-        character = chr(code)
-        # marks belong to their letters: without them words of Hindi, Thai or decomposed French would break
-        keep = character.isalnum() or unicodedata.category(character).startswith("M")
-        self[code] = None if character in APOSTROPHES else character if keep else " "
-        return self[code]
-
-
-class _SameLength(dict[int, str]):
-    """As `_Characters`, but every apostrophe stays, as the plain one, so that places stay what they are."""
-
-    def __missing__(self, code: int) -> str:
-        self[code] = CHARACTERS[code] or "'"
-        return self[code]
-
-
-CHARACTERS = _Characters()
-SAME_LENGTH = _SameLength()
-ASCII = bytes(ord(CHARACTERS[code] or "'") for code in range(128)).lower() + bytes(128)
-ASCII_DELETED = "".join(filter(str.isascii, APOSTROPHES)).encode()
-
-
-class Places(NamedTuple):
-    """The characters `text[start:stop]` that each word or token of the texts was made of."""
-
-    starts: NDArray[np.int64]  # (all words,)
-    stops: NDArray[np.int64]  # (all words,)
-
-
-def split_words(texts: Iterable[str]) -> TokenSequences:
-    """Split every text and number the distinct words in the order of their appearance.
-
-    What follows (stop words, stems, pieces) depends on one word only, so it need be done once per distinct word.
-    """
-    return TokenSequences.from_names([_split(text) for text in chunk] for chunk in text_chunks(texts))
-
-
-def place_words(texts: Sequence[str]) -> tuple[TokenSequences, Places]:
-    """The words of `split_words`, and where they stand."""
-    same = [_same_length(text) for text in texts]
-    words = TokenSequences.from_names([[line.replace("'", "").split() for line in same]])
-    # one byte per character: of letters outside ASCII only the number matters here
-    codes = np.frombuffer(" ".join(same).encode("ascii", "replace"), np.uint8)
-    sizes = np.fromiter(map(len, same), np.int64, len(same))
-    kept = np.flatnonzero(codes != APOSTROPHE)
-    edges = np.flatnonzero(np.diff(codes[kept] != SPACE, prepend=False, append=False))
-    before = np.repeat(np.cumsum(sizes + 1) - sizes - 1, words.lengths)
-    places = Places(kept[edges[::2]] - before, kept[edges[1::2] - 1] + 1 - before)
-    ends = np.cumsum(words.lengths)
-    for i in np.flatnonzero(sizes != list(map(len, texts))).tolist():  # lower case may be longer
-        origin = np.repeat(np.arange(len(texts[i])), [len(character.lower()) for character in texts[i]])
-        here = slice(ends[i] - words.lengths[i], ends[i])
-        places.starts[here], places.stops[here] = origin[places.starts[here]], origin[places.stops[here] - 1] + 1
-    return words, places
-
-
-def _same_length(text: str) -> str:
-    """Lower-case words, spaces and plain apostrophes, each character where it was."""
-    if "<" in text:
-        text = HTML_BREAK.sub(lambda match: " " * len(match.group()), text)
-    return text.encode().translate(ASCII).decode() if text.isascii() else text.lower().translate(SAME_LENGTH)
-
-
-def _split(text: str) -> list[str]:
-    if "<" in text:
-        text = HTML_BREAK.sub(" ", text)
-    if text.isascii():
-        return text.encode().translate(ASCII, ASCII_DELETED).decode().split()
-    return text.lower().translate(CHARACTERS).split()
-
-
-def text_chunks(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Texts, some at a time, so that a stream of them is never in memory as a whole."""
-    source = iter(texts)
-    first = 0
-    while chunk := list(islice(source, CHUNK)):
-        for i, text in enumerate(chunk):
-            if not isinstance(text, str):
-                raise ValueError(f"text {first + i} is of type {type(text).__name__}; texts must be strings")
-        yield chunk
-        first += len(chunk)
-
 
 _WORDS = """
 i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself yourselves he him his himself
@@ -217,6 +123,9 @@ class TextPipeline(Shown):
         "keep" or "drop" the piece [UNK] of words that the vocabulary file cannot spell.
     ngrams : int, default=1
         1, 2 or 3: also pairs, also triples of neighboring tokens.
+    words : int, default=1
+        1: runs of letters, digits and marks, between anything else. 2: the words of `TextClassifier`, in any script, as
+        `whichtoken.datasets.word_split` describes them.
 
     Examples
     --------
@@ -233,6 +142,7 @@ class TextPipeline(Shown):
     max_tokens: int | None = None
     unknown: Literal["keep", "drop"] = "keep"
     ngrams: int = 1
+    words: int = 1
 
     def __post_init__(self) -> None:
         check_count("least_count", self.least_count, 1)
@@ -240,6 +150,8 @@ class TextPipeline(Shown):
             check_count("max_tokens", self.max_tokens, 1)
         if self.ngrams not in (1, 2, 3):
             raise ValueError(f"ngrams={self.ngrams} must be 1, 2 or 3")
+        if self.words not in (1, 2):
+            raise ValueError(f"words={self.words} must be 1 or 2")
         if self.unknown not in ("keep", "drop"):
             raise ValueError(f"unknown={self.unknown!r} must be 'keep' or 'drop'")
         if isinstance(self.stop_words, str):
@@ -260,13 +172,20 @@ class TextPipeline(Shown):
     ) -> tuple[FittedPipeline, sparse.csr_array]:
         """Fix the vocabulary on the texts of rows `fit_on` (default all) and count tokens (n, |S|) in all of them."""
         tokens = self.tokens(texts)
-        vocabulary = (tokens if fit_on is None else tokens.rows(fit_on)).frequent(self.ngrams, self.least_count)
+        vocabulary = (tokens if fit_on is None else tokens.rows(fit_on)).frequent(
+            self.ngrams, self.least_count, reach=self.reach
+        )
         if not vocabulary:
             raise ValueError(
                 f"least_count={self.least_count} removes every token of {len(tokens.lengths)} texts; lower it"
             )
         fitted = FittedPipeline(self, vocabulary)
         return fitted, fitted.table.count(tokens)
+
+    @property
+    def reach(self) -> Callable[[str], int] | None:
+        """How many neighbors of a token count together with it, whatever `ngrams` says."""
+        return reach if self.words > 1 else None
 
     def pieces(self, words: Sequence[str]) -> list[list[str]]:
         """Tokens of each word; none for a stop word."""
@@ -317,12 +236,12 @@ class TextPipeline(Shown):
 
     def tokens(self, texts: Iterable[str]) -> TokenSequences:
         """Tokens of every text, in order, before the purge."""
-        sequences = self._spelled(split_words(texts))[0]
+        sequences = self._spelled(split_words(texts, self.words))[0]
         return sequences if self.max_tokens is None else sequences.truncate(self.max_tokens)
 
     def place(self, texts: Sequence[str]) -> tuple[TokenSequences, Places]:
         """The same tokens, each with the place of the word that it came from."""
-        words, places = place_words(texts)
+        words, places = place_words(texts, self.words)
         sequences, sizes = self._spelled(words)
         starts, stops = (np.repeat(part, sizes[words.ids]) for part in places)
         if self.max_tokens is not None:

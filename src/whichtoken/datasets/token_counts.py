@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -221,18 +221,24 @@ class TokenSequences(RaggedArray):
         inside = np.flatnonzero(texts[: len(keys)] == texts[n - 1 :])
         return keys[inside], inside
 
-    def frequent(self, ngrams: int, least: int, *, by_text: bool = False) -> tuple[str, ...]:
+    def frequent(
+        self, ngrams: int, least: int, *, by_text: bool = False, reach: Callable[[str], int] | None = None
+    ) -> tuple[str, ...]:
         """The n-grams, n = 1..ngrams, that occur at least `least` times, or in so many texts if these are to be counted.
 
-        Shorter ones come first, then the alphabet decides.
+        Longer ones are those of tokens whose `reach` is all that long. Shorter ones come first, then the alphabet decides.
         """
         vocabulary: list[str] = []
         singles = np.arange(len(self.names))
-        for n in range(1, ngrams + 1):
+        lengths = np.array([ngrams if reach is None else max(ngrams, reach(name)) for name in self.names], np.int64)
+        for n in range(1, int(lengths.max(initial=ngrams)) + 1):
             keys: list[Ints] = []
             totals: list[Ints] = []
             for part in self.parts():
                 found, first = part.keys(n, len(self.names))
+                if n > ngrams:
+                    far = np.logical_and.reduce([lengths[part.ids[first + shift]] >= n for shift in range(n)])
+                    found, first = found[far], first[far]
                 # the key of a single token is its number: nothing to sort
                 values, codes = (singles, found) if n == 1 else np.unique(found, return_inverse=True)
                 if by_text:

@@ -127,6 +127,7 @@ class WordTokenizer(StoredPart):
     """The built-in words; lists, never names of files: nothing outside the folder is opened."""
 
     kind: Literal["words"]
+    version: Literal[1, 2] = 1  # of the rule of words; folders of before have the first
     stop_words: list[str]
     stemmer: str | None
     word_pieces: list[str]

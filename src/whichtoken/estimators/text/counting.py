@@ -15,8 +15,9 @@ from scipy import sparse
 
 from whichtoken.attention import pool_weights
 from whichtoken.checks import check_sparse
-from whichtoken.datasets.text_pipeline import Places, TextPipeline, text_chunks
+from whichtoken.datasets.text_pipeline import TextPipeline
 from whichtoken.datasets.token_counts import NGramTable, TokenSequences
+from whichtoken.datasets.word_split import Places, text_chunks
 from whichtoken.display.text import counted
 from whichtoken.errors import UsageError
 from whichtoken.reading import read_text, readable
@@ -183,7 +184,7 @@ class Vocabulary:
     ) -> tuple[Vocabulary, sparse.csr_array]:
         """Keep what stands in enough texts; also the counts of the same texts."""
         sequences = tokenizer.tokens(texts)
-        names = sequences.frequent(ngrams, min_df, by_text=True)
+        names = sequences.frequent(ngrams, min_df, by_text=True, reach=getattr(tokenizer, "reach", None))
         if not names:
             raise ValueError(
                 f"min_df={min_df} leaves no token of {len(sequences.lengths)} documents; lower it, or look at them"
@@ -327,7 +328,7 @@ def tokenizer_of(model: TextModel) -> Tokenizer:
         return CallableTokenizer(model.analyzer)
     if model.analyzer is not None:
         return FileTokenizer.read(Path(model.analyzer))
-    return TextPipeline(model.word_pieces, model.stop_words, stemmer=model.stemmer, least_count=1)
+    return TextPipeline(model.word_pieces, model.stop_words, stemmer=model.stemmer, least_count=1, words=2)
 
 
 def texts_of(X: Any) -> Iterable[str] | None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from whichtoken.attention import pool_weights
-from whichtoken.datasets.text_pipeline import Places, text_chunks
+from whichtoken.datasets.word_split import Places, text_chunks
 from whichtoken.display.decision import Change, Decision, Piece, Reason
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted

@@ -194,7 +194,7 @@ class TextModel(FittedText):
                 return model
             check_names("tokens", parts.tokens, len(names))
             tokenizer = _rebuild(parts.tokenizer, analyzer, model)
-            if not isinstance(tokenizer, FileTokenizer) and names != _sorted_names(names, model.ngram_range[1]):
+            if not isinstance(tokenizer, FileTokenizer) and names != _sorted_names(names, max(3, model.ngram_range[1])):
                 raise UsageError("'tokens' are not in their order")
             model._vocabulary, model.vocabulary_ = Vocabulary(tokenizer, names), names
             return model
@@ -286,9 +286,10 @@ def _sorted_names(names: Sequence[str], ngrams: int) -> tuple[str, ...]:
 
 def _describe(tokenizer: Tokenizer) -> dict[str, Any]:
     match tokenizer:
-        case TextPipeline(stop_words=stop_words, stemmer=stemmer, spelling=pieces):
+        case TextPipeline(stop_words=stop_words, stemmer=stemmer, spelling=pieces, words=words):
             return {
-                "kind": "words", "stop_words": list(stop_words), "stemmer": stemmer, "word_pieces": list(pieces),
+                "kind": "words", "version": words, "stop_words": list(stop_words), "stemmer": stemmer,
+                "word_pieces": list(pieces),
             }  # fmt: skip
         case FileTokenizer(json):
             return {"kind": "file", "json": json}
@@ -302,7 +303,9 @@ def _rebuild(described: Any, analyzer: Callable[[str], Sequence[str]] | None, mo
             model.stop_words, model.word_pieces = described.stop_words, described.word_pieces or None
             if described.stemmer != model.stemmer:
                 raise UsageError("'stemmer' is not the same in 'settings' and 'tokenizer'")
-            return TextPipeline(model.word_pieces, model.stop_words, stemmer=model.stemmer, least_count=1)
+            return TextPipeline(
+                model.word_pieces, model.stop_words, stemmer=model.stemmer, least_count=1, words=described.version
+            )
         case "file":
             return FileTokenizer.parse(described.json_)
     assert analyzer is not None
