@@ -152,18 +152,19 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         sample_weight : (n,), optional
             A weight of 2 is the document twice.
         groups : (n,), optional
-            Documents of one group (the reviews of a film, the mails of a thread) are never on both sides of a validation.
+            Documents of one group (the reviews of a film, the mails of a thread) are never on both sides of a validation. Nor
+            are documents with the same or nearly the same words, which are found; where too few differ, nothing is validated.
         """
         return self._fit(X, y, None, sample_weight, groups)
 
     def _fit(self, X: Any, y: ArrayLike, classes: ArrayLike | None, sample_weight: Any, groups: Any) -> Self:
         self._check_parameters()
-        counts, labels = learn_counts(self, X, y, classes)
+        counts, labels, copies = learn_counts(self, X, y, classes)
         weights = _check_sample_weight(sample_weight, counts, dtype=np.float64, ensure_non_negative=True)
         together = checked_clusters(groups, counts.shape[0])
         if self.min_class > 1:
             kept = leave_out_rare_classes(self, labels)
-            counts, labels, weights = counts[kept], labels[kept], weights[kept]
+            counts, labels, weights, copies = counts[kept], labels[kept], weights[kept], copies[kept]
             together = None if together is None else together[kept]
         codes = encode_classes(labels, counts.shape[0], self.classes_)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
@@ -172,7 +173,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         else:
             start = inverse_document_frequency(counts) if self.use_idf else np.ones(counts.shape[1])
             documents = self._documents(counts, codes, weights, start)
-            scores, self.choice_, self._memory = fit_documents(documents, together, self, rng)
+            scores, self.choice_, self._memory = fit_documents(documents, together, copies, self, rng)
             self._set_scores(scores, np.log(start)[:, None])
         self._statistics = token_statistics(counts, codes, len(self.classes_))
         return self

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from whichtoken.attention import pool_weights
 from whichtoken.checks import check_sparse
+from whichtoken.datasets.duplicates import duplicate_groups, text_signatures
 from whichtoken.datasets.text_pipeline import TextPipeline
 from whichtoken.datasets.token_counts import NGramTable, TokenSequences
 from whichtoken.datasets.word_split import Places, text_chunks
@@ -181,8 +182,8 @@ class Vocabulary:
     @classmethod
     def learn(
         cls, tokenizer: Tokenizer, texts: Iterable[str], ngrams: int, min_df: int
-    ) -> tuple[Vocabulary, sparse.csr_array]:
-        """Keep what stands in enough texts; also the counts of the same texts."""
+    ) -> tuple[Vocabulary, sparse.csr_array, NDArray[np.intp]]:
+        """Keep what stands in enough texts; also the counts of the same texts, and the groups of those that are nearly the same."""
         sequences = tokenizer.tokens(texts)
         names = sequences.frequent(ngrams, min_df, by_text=True, reach=getattr(tokenizer, "reach", None))
         if not names:
@@ -190,7 +191,7 @@ class Vocabulary:
                 f"min_df={min_df} leaves no token of {len(sequences.lengths)} documents; lower it, or look at them"
             )
         vocabulary = cls(tokenizer, names)
-        return vocabulary, vocabulary.table.count(sequences)
+        return vocabulary, vocabulary.table.count(sequences), duplicate_groups(text_signatures(sequences))[1]
 
     def count(self, texts: Iterable[str]) -> sparse.csr_array:
         """Counts (n, |S|)."""
@@ -232,8 +233,8 @@ def _look_for(tokens: Sequence[str], text: str) -> Iterator[tuple[int, int]]:
 
 def learn_counts(
     model: TextClassifier, X: Any, y: Any, classes: ArrayLike | None = None
-) -> tuple[sparse.csr_array, NDArray[Any]]:
-    """Counts of the training documents and their labels; fixes the vocabulary and the classes of the model."""
+) -> tuple[sparse.csr_array, NDArray[Any], NDArray[np.intp]]:
+    """Counts of the training documents, labels and groups of copies; fixes the vocabulary and the classes of the model."""
     from sklearn.utils.validation import validate_data
 
     from whichtoken.estimators._common import check_labels
@@ -246,16 +247,19 @@ def learn_counts(
             del model._vocabulary, model.vocabulary_
         counts, y = validate_data(model, X, y, accept_sparse="csr", dtype=np.float64)
         counts = _non_negative(counts)
+        # rows with the same counts; others have the same sum with a chance of one in 2**50
+        copies = np.unique(counts @ np.random.default_rng(0).random(counts.shape[1]), return_inverse=True)[1]
     else:
         if y is None:
             raise ValueError("y=None: requires y to be passed, one label per document")
-        model._vocabulary, counts = Vocabulary.learn(tokenizer_of(model), texts, model.ngram_range[1], model.min_df)
+        learned = Vocabulary.learn(tokenizer_of(model), texts, model.ngram_range[1], model.min_df)
+        model._vocabulary, counts, copies = learned
         model.vocabulary_ = model._vocabulary.names
     labels = check_labels(y, counts.shape[0])
     model.classes_ = np.unique(check_labels(classes) if classes is not None else labels)
     if len(model.classes_) < 2:
         raise ValueError(f"y has one class ({model.classes_.tolist()[0]!r}); two or more classes are needed")
-    return counts, labels
+    return counts, labels, copies
 
 
 def check_fitted(model: TextModel) -> None:

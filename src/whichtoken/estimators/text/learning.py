@@ -460,9 +460,10 @@ def _descend_grid(trials: Trials, recipe: TextRecipe, name: Literal["C", "null"]
             return best
 
 
-def held_out_splits(labels: NDArray[np.int64], groups: Any, cv: Any, seed: int) -> Splits:
+def held_out_splits(labels: NDArray[np.int64], groups: Any, cv: Any, seed: int, copies: Any = None) -> Splits:
     """Rows to fit on and rows to test on: all folds, or one of very many documents.
 
+    What is a copy of a held-out document (the same number in `copies`) is not fitted on.
     Groups stay together. Without groups a fold is a block of neighbors in the order of the documents: what belongs together
     (the reviews of a film, the mails of a thread) mostly stands together, and on both sides it would flatter weak ridges.
     A class with fewer documents than folds is never held out, so that every fit knows it.
@@ -471,7 +472,7 @@ def held_out_splits(labels: NDArray[np.int64], groups: Any, cv: Any, seed: int) 
 
     rows = np.arange(len(labels))
     if not isinstance(cv, Integral):
-        return _testable(list(check_cv(cv, labels).split(rows, labels, groups)), labels)
+        return _testable(list(check_cv(cv, labels).split(rows, labels, groups)), labels, copies)
     sizes = np.sort(np.bincount(labels))
     folds = min(int(cv), sizes[-2] if groups is None else len(np.unique(groups)))  # two classes must be tested
     if folds < 2:
@@ -494,11 +495,13 @@ def held_out_splits(labels: NDArray[np.int64], groups: Any, cv: Any, seed: int) 
         ]
     first = seed % folds
     turned = [*parts[first:], *parts[:first]]
-    return _testable(turned if len(labels) < PLENTY else turned[:1], labels)
+    return _testable(turned if len(labels) < PLENTY else turned[:1], labels, copies)
 
 
-def _testable(splits: Splits, labels: NDArray[np.int64]) -> Splits:
-    """The splits without held-out documents of a class that the fit would not know."""
+def _testable(splits: Splits, labels: NDArray[np.int64], copies: Any) -> Splits:
+    """The splits without copies of held-out documents, and without held-out documents of a class that the fit would not know."""
+    if copies is not None:
+        splits = [(fit[~np.isin(copies[fit], copies[held])], held) for fit, held in splits]
     known = [(fit, held[np.isin(labels[held], labels[fit])]) for fit, held in splits]
     return [(fit, held) for fit, held in known if len(held) and len(np.unique(labels[fit])) > 1]
 
@@ -556,7 +559,7 @@ class Memory:
 
 
 def fit_documents(
-    documents: Documents, groups: Any, model: TextModel, rng: np.random.Generator
+    documents: Documents, groups: Any, copies: Rows, model: TextModel, rng: np.random.Generator
 ) -> tuple[Scores, Choice, Memory | None]:
     """The fit that the parameters of a model ask for.
 
@@ -572,10 +575,10 @@ def fit_documents(
     some = documents
     if len(rows) > ENOUGH_TO_CHOOSE:
         chosen = np.sort(np.random.default_rng(seed).choice(len(rows), ENOUGH_TO_CHOOSE, replace=False))
-        some, groups = documents.part(chosen), None if groups is None else groups[chosen]
+        some, copies, groups = documents.part(chosen), copies[chosen], None if groups is None else groups[chosen]
     trials = Trials(
         some,
-        held_out_splits(some.labels, groups, model.cv, seed),
+        held_out_splits(some.labels, groups, model.cv, seed, copies),
         partial(_start, some, model, ridge, seed),
         ridge,
         model.n_jobs,
