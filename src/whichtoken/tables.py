@@ -61,8 +61,8 @@ def stream_table(
     """
     separator, encoding, most = form.get("separator"), form.get("encoding"), form.get("rows")
     readers: dict[str, Callable[[], Iterator[pd.DataFrame]]] = {
-        ".csv": lambda: _read_delimited(path, columns, separator or ",", chunk, encoding),
-        ".tsv": lambda: _read_delimited(path, columns, separator or "\t", chunk, encoding),
+        ".csv": lambda: _read_delimited(path, columns, separator, ",", chunk, encoding),
+        ".tsv": lambda: _read_delimited(path, columns, separator, "\t", chunk, encoding),
         ".parquet": lambda: _read_parquet(path, columns, chunk),
         ".jsonl": lambda: _read_json_lines(path, columns, chunk, encoding),
         ".json": lambda: _read_json_lines(path, columns, chunk, encoding),
@@ -174,6 +174,13 @@ def has_label(value: Any) -> bool:
     return value is not None and str(value).strip() not in ("", "nan", "<NA>")
 
 
+def has_text(value: Any) -> bool:
+    """Whether a cell of a column of texts holds one: not if it is empty, blank or null; what is no text counts, to be refused."""
+    if isinstance(value, str):
+        return bool(value.strip())
+    return value is not None and str(value) not in ("nan", "<NA>", "NaT")
+
+
 def label_names(path: Path, values: Any, column: str, first: int) -> list[str]:
     """Labels as strings, so that 1, 1.0 and "1" of different file formats are the same; gaps are refused."""
     names = []
@@ -196,23 +203,29 @@ def text_values(path: Path, values: Any, column: str, first: int) -> list[str]:
 
 
 def _read_delimited(
-    path: Path, columns: Sequence[str] | None, separator: str, chunk: int, encoding: str | None
+    path: Path, columns: Sequence[str] | None, separator: str | None, usual: str, chunk: int, encoding: str | None
 ) -> Iterator[pd.DataFrame]:
     import pandas as pd
 
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
     with open_text(path, encoding) as (file, source):
+        before: list[str] = []
+        for line in file:
+            before.append(line)
+            if line.strip("\r\n"):
+                separator = separator or _separator_of(line, columns, usual)
+                break
         # if a quote is still open, the end becomes part of its cell instead of a row of its own
-        lines = csv.reader(chain(file, [END]), delimiter=separator)
+        lines = csv.reader(chain(before, file, [END]), delimiter=separator or usual)
         header = _named(next((row for row in lines if row), [END]))
         if header[-1].endswith(END):
             raise UsageError(f"{shown(path)} has no rows")
         others = [name for sign, name in SEPARATORS.items() if sign != separator and sign in header[0]]
         hint = f"; is {others[0]} the separator?" if len(header) == 1 and others else ""
-        check_columns(path, columns, header, hint)
         kept = list(header if columns is None else columns)
+        check_columns(path, None if columns is None else [name.strip() for name in kept], header, hint)
         where = {name: place for place, name in enumerate(header)}
-        places = [where[name] for name in kept]
+        places = [where[name.strip()] for name in kept]
         rows, most = [], max(1, min(chunk, CELLS // max(1, len(kept))))
         last = lines.line_num
         for row in lines:
@@ -232,9 +245,19 @@ def _read_delimited(
             yield pd.DataFrame(np.array(rows, dtype=object), columns=kept, dtype=object)
 
 
+def _separator_of(line: str, columns: Sequence[str] | None, usual: str) -> str:
+    """The usual separator, unless the first line has the wanted columns, or several instead of one, with another one only."""
+    found = {sign: [name.strip() for name in next(csv.reader([line], delimiter=sign), [])] for sign in SEPARATORS}
+    wanted = {name.strip() for name in columns or ()}
+    if len(found[usual]) > 1 and wanted <= set(found[usual]):
+        return usual
+    fitting = [sign for sign, names in found.items() if len(names) > 1 and wanted <= set(names)]
+    return max(fitting, key=lambda sign: len(found[sign]), default=usual)
+
+
 def _named(header: list[str]) -> list[str]:
-    """Columns without a name, such as the row numbers that spreadsheets write first, are numbered."""
-    return [name or f"column {place}" for place, name in enumerate(header, 1)]
+    """Names without spaces around them; columns without one, such as the row numbers of spreadsheets, are numbered."""
+    return [name.strip(" \t") or (name if END in name else f"column {place}") for place, name in enumerate(header, 1)]
 
 
 def _cells(path: Path, row: list[str], places: list[int], width: int, line: int) -> list[str | None]:

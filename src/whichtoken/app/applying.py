@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -23,7 +24,7 @@ from whichtoken.attention import RaggedArray
 from whichtoken.errors import ColumnError, UsageError
 from whichtoken.estimators.model_folder import OpenedFolder, stored_fields
 from whichtoken.reading import shown
-from whichtoken.tables import TableForm, check_columns, has_label, label_names, read_table, text_values
+from whichtoken.tables import TableForm, check_columns, has_label, has_text, label_names, read_table, text_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,15 +45,18 @@ class Applied:
     probabilities: Callable[[], Array]
     explain: Callable[[], Sequence[Explanation]]
     mixed: Mapping[str, str] = field(default_factory=dict)  # columns that differ inside a bag, and the bag
+    empty: NDArray[np.bool_] | None = None  # rows without a text, which get no label, (n,)
+    label: str = "label"  # column of the labels, as the fit of a table named it
 
     def labeled_rows(self, column: str, drop_missing: bool = False) -> NDArray[np.intp]:
         """Rows with a label: all of them, unless those without one are to be left out."""
         if column in self.mixed:
             raise several_in_bag(self.path, self.mixed[column], "labels")
         check_columns(self.path, [column], list(self.table.columns))
+        filled = np.ones(len(self.table), bool) if self.empty is None else ~self.empty
         if not drop_missing:
-            return np.arange(len(self.table))
-        rows = np.flatnonzero([has_label(value) for value in self.table[column]])
+            return np.flatnonzero(filled)
+        rows = np.flatnonzero(filled & [has_label(value) for value in self.table[column]])
         if not len(rows):
             raise ColumnError(f"{shown(self.path)}: no row has a label in column '{shown(column)}'", column)
         return rows
@@ -73,10 +77,18 @@ def as_classes(names: Sequence[str], classes: NDArray[Any]) -> NDArray[Any]:
     """Labels that were read as text as the classes of a model: 1, 1.0 and 1e0 are the same; if one is none, as they are."""
     known = {str(name): name for name in classes.tolist()}
     numbers = {_number(text): name for text, name in known.items()} | {None: None}
+    # those that differ in case or spaces from one class only
+    folded = {_folded(name): name for name in known}
+    folded = folded if len(folded) == len(known) else {}
+    names = [name if name in known else folded.get(_folded(name), name) for name in names]
     found = [known[name] if name in known else numbers.get(_number(name)) for name in names]
     if any(label is None for label in found):
         return np.array(names) if classes.dtype.kind in "UO" else as_int_if_integral(names)
     return np.array(found, dtype=classes.dtype)
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split()).casefold()
 
 
 def _number(text: str) -> float | None:
@@ -89,15 +101,25 @@ def _number(text: str) -> float | None:
 def apply_to_table(
     opened: OpenedFolder, model: Any, path: Path, column: str | None = None, **form: Unpack[TableForm]
 ) -> Applied:
-    """A loaded classifier on a table; `column` names the texts, or the bags."""
+    """A loaded classifier on a table; `column` names the texts, or the bags, if not those of the fit."""
     check_classifier(opened)
+    roles = remembered_roles(opened)
     match opened.kind:
         case "text-classifier":
-            return _apply_to_texts(opened, model, path, column or "text", form)
+            found = _apply_to_texts(opened, model, path, column or roles.get("text", "text"), form)
         case "bag-classifier":
-            return _apply_to_bags(opened, model, path, column or "bag", form)
+            found = _apply_to_bags(opened, model, path, column or roles.get("bag", "bag"), form)
         case _:
-            return _apply_to_rows(opened, model, path, form)
+            found = _apply_to_rows(opened, model, path, form)
+    return replace(found, label=roles.get("label", "label"))
+
+
+def remembered_roles(opened: OpenedFolder) -> dict[str, str]:
+    """Columns by their part, as the fit of a table named them."""
+    roles = opened.table.get("roles", {}) if isinstance(opened.table, dict) else {}
+    if not isinstance(roles, dict) or not all(isinstance(name, str) for name in roles.values()):
+        raise UsageError(f"{shown(opened.folder)}: 'roles' does not name columns by their part")
+    return roles
 
 
 def check_classifier(opened: OpenedFolder) -> None:
@@ -112,8 +134,18 @@ def _apply_to_texts(opened: OpenedFolder, model: Any, path: Path, column: str, f
     check_reads_texts(opened, model)
     table = read_table(path, None, **form)
     check_columns(path, [column], list(table.columns))
-    texts = text_values(path, table[column], column, 0)
-    return Applied(path, table, model.classes_, lambda: model.predict_proba(texts), lambda: model.explain(texts))
+    empty = np.array([not has_text(cell) for cell in table[column]], bool)
+    texts = text_values(path, table[column].mask(empty, ""), column, 0)
+    if empty.any():
+        few = "row has no text and gets" if empty.sum() == 1 else "rows have no text and get"
+        warnings.warn(f"{empty.sum()} {few} no label", stacklevel=2)
+
+    def probabilities() -> Array:
+        found = np.full((len(texts), len(model.classes_)), np.nan)
+        found[~empty] = model.predict_proba([text for text, gap in zip(texts, empty, strict=True) if not gap])
+        return found
+
+    return Applied(path, table, model.classes_, probabilities, lambda: model.explain(texts), empty=empty)
 
 
 def check_reads_texts(opened: OpenedFolder, model: Any) -> None:

@@ -88,6 +88,7 @@ class Workload:
 
     labels: NDArray[Any]  # (n,)
     clusters: NDArray[Any] | None  # what belongs together, (n,): it is never on both sides of a split
+    copies: NDArray[np.intp] | None = None  # number of the group of rows that repeat each other, (n,): likewise
     least: int = FOLDS  # rows of each class that training needs: every fold of a validation has some
 
     def ours(self, rows: Rows) -> Trained:
@@ -239,6 +240,19 @@ def _splits(path: Path, work: Workload, scheme: Scheme, used: Rows) -> list[list
     Where a model can learn a class from a single row, a class with too few rows (or clusters) to be on both sides is trained on,
     always, with all that belongs to it: it is learned but not tested.
     """
+    if work.clusters is None and work.copies is not None:
+        # one row stands for all its copies, that of the rarest class, so that no class is lost
+        sizes = dict(zip(*np.unique(work.labels[used], return_counts=True), strict=True))
+        order = np.argsort([sizes[label] for label in work.labels[used]], kind="stable")
+        first = np.sort(used[order[np.unique(work.copies[used[order]], return_index=True)[1]]])
+        if len(first) < len(used) and set(work.labels[first]) == set(sizes):
+
+            def copies(rows: Rows) -> Rows:
+                return np.asarray(used[np.isin(work.copies[used], work.copies[rows])])  # type: ignore[index]
+
+            repeats = _splits(path, work, scheme, first)
+            # each text is tested once: copies would pretend that there are more
+            return [[(copies(inside), outside) for inside, outside in pairs] for pairs in repeats]
     labels = work.labels[used]
     clusters = None if work.clusters is None else np.unique(work.clusters[used], return_inverse=True)[1]
     classes = np.unique(labels)
@@ -249,7 +263,8 @@ def _splits(path: Path, work: Workload, scheme: Scheme, used: Rows) -> list[list
             always = np.isin(clusters, clusters[always])
         common = np.flatnonzero(~always)
         if len(np.unique(labels[common])) < 2:
-            raise UsageError(f"{shown(path)}: {_too_few(clusters is not None, scheme)}")
+            copies = "; copies of one text count once" if work.copies is not None else ""
+            raise UsageError(f"{shown(path)}: {_too_few(clusters is not None, scheme)}{copies}")
         inner = None if clusters is None else clusters[common]
         kept = np.flatnonzero(always)
         repeats = [
@@ -368,10 +383,12 @@ def add_predictions(
 ) -> pd.DataFrame:
     """The table with the predicted label and the probability of each class beside its own columns.
 
-    A label whose probability is below `abstain_below` is left empty. A name that the table has already gets a mark at its end.
+    A label whose probability is below `abstain_below` or unknown is left empty.
+    A name that the table has already gets a mark at its end.
     """
     chosen = probabilities.argmax(axis=1)
     labels = np.asarray(classes)[chosen].astype(object)
+    labels[np.isnan(probabilities).any(axis=1)] = None  # rows without a text
     if abstain_below is not None:
         labels[probabilities.max(axis=1) < abstain_below] = None
     columns: dict[str, Any] = {"predicted": labels}

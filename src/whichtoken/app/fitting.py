@@ -32,20 +32,23 @@ from whichtoken.app.readers import (
     as_int_if_integral,
     check_roles,
     dropped_note,
+    merge_spellings,
     non_empty_names,
     read_bag_rows,
     without_gaps,
 )
 from whichtoken.attention import RaggedArray
+from whichtoken.datasets.duplicates import duplicate_groups, text_signatures
+from whichtoken.datasets.word_split import has_markup, split_words
 from whichtoken.display.notes import each_warning_once
-from whichtoken.display.text import visible
+from whichtoken.display.text import counted, visible
 from whichtoken.errors import UsageError
 from whichtoken.estimators.model_folder import DataCard, add_to_card, check_writable, describe_table
 from whichtoken.estimators.text.classifier import TextClassifier
 from whichtoken.estimators.text.counting import count_documents
 from whichtoken.estimators.text.model import flipping_sets
 from whichtoken.reading import read_json, shown
-from whichtoken.tables import TableForm, column_names, label_names, stream_table, text_values
+from whichtoken.tables import TableForm, column_names, has_text, label_names, stream_table, text_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,7 +86,7 @@ def fit_bags(
     notes = [*encoding.notes(table.columns), *dropped_note(table.dropped), *_bag_notes(kept.model.model, bags, work)]
     if len(table.columns.values) == len(table.ids):
         notes.append(f"every bag has one row only; is '{roles.bag}' the column that says which rows belong together?")
-    kept.model.save(folder)
+    kept.model.save(folder, roles.special)
     return _write_card(folder, path, work.labels, [*roles.special.values(), *table.columns.names], report, notes)
 
 
@@ -113,9 +116,9 @@ class _Encoded:
     model: Any
     encoding: ColumnEncoding
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, roles: Mapping[str, str]) -> None:
         self.model.save(folder)
-        describe_table(folder, self.encoding.as_json())
+        describe_table(folder, {**self.encoding.as_json(), "roles": dict(roles)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,15 +198,18 @@ def fit_groups(
     mapping = _columns_by_group(path, roles, form)
     columns = list(dict.fromkeys([*roles.covariates, *(name for part in mapping.values() for name in part)]))
     reader = ColumnReader(path, columns)
-    labels, clusters, dropped = _read_labels(
-        path, roles, columns, drop_missing, form, lambda piece, _: reader.add(piece)
-    )
+
+    def take(piece: pd.DataFrame, first: int) -> pd.DataFrame:
+        reader.add(piece)
+        return piece
+
+    labels, clusters, read_notes = _read_labels(path, roles, columns, drop_missing, form, take)
     table, options = reader.finish(), {**(options or {}), "random_state": scheme.seed}
     work = _GroupWork(table, labels, clusters, mapping, roles.covariates, options)
     report, kept, _ = evaluate_with_baselines(path, work, scheme, roles.split_by)
     encoding = kept.model.encoding
-    notes = [*encoding.notes(table), *dropped_note(dropped), *_selection_notes(kept.model.model)]
-    kept.model.save(folder)
+    notes = [*encoding.notes(table), *read_notes, *_selection_notes(kept.model.model)]
+    kept.model.save(folder, roles.special)
     return _write_card(folder, path, labels, [*roles.special.values(), *columns], report, notes)
 
 
@@ -226,22 +232,23 @@ def _read_labels(
     columns: Sequence[str],
     drop_missing: bool,
     form: TableForm,
-    take: Callable[[pd.DataFrame, int], object],
-) -> tuple[NDArray[Any], NDArray[Any] | None, int]:
-    """Labels, what belongs together, and how many rows were left out; `take` gets each piece and the rows before it."""
+    take: Callable[[pd.DataFrame, int], pd.DataFrame],
+) -> tuple[NDArray[Any], NDArray[Any] | None, list[str]]:
+    """Labels, what belongs together, and notes; `take` gets each piece and the rows before it, and says which of it to use."""
     labels: list[str] = []
     members: list[str] = []
     dropped, used = 0, [*roles.special.values(), *columns]
     for read in stream_table(path, used, **form):
         piece = without_gaps(read, used) if drop_missing else read
         dropped += len(read) - len(piece)
-        take(piece, len(labels))
+        piece = take(piece, len(labels))
         if roles.split_by is not None:
             members += non_empty_names(path, piece[roles.split_by], roles.split_by, "group", len(labels))
         labels += label_names(path, piece[roles.label], roles.label, len(labels))
     if not labels:
         raise UsageError(f"{shown(path)} has no rows{' without gaps' if dropped else ''}")
-    return as_int_if_integral(labels), np.array(members) if members else None, dropped
+    labels, notes = merge_spellings(labels)
+    return as_int_if_integral(labels), np.array(members) if members else None, [*dropped_note(dropped), *notes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,6 +335,7 @@ def _group_by_prefix(columns: Sequence[str], sign: str, covariates: Sequence[str
     return mapping
 
 
+LEAK, LEAST_FOR_LEAKS = 0.8, 20  # correlation of a token with a class, and tested texts to see it
 FEW = 100  # training documents below which a word that occurs once is kept
 
 
@@ -361,20 +369,64 @@ def fit_text(
     check_baseline(scheme.baseline, TEXTS)
     check_roles(roles.special.items())
     numbers: list[int] = []
+    signatures: list[NDArray[np.uint32]] = []
+    empty = marked = 0
 
-    def check_texts(piece: pd.DataFrame, first: int) -> None:
-        """Refuse what is no text before any work, and note which rows there are."""
-        text_values(path, piece[roles.text], roles.text, first)
-        numbers.extend(piece.index.tolist())
+    def check_texts(piece: pd.DataFrame, first: int) -> pd.DataFrame:
+        """Refuse what is no text before any work, leave out rows without one, and note what there is."""
+        nonlocal empty, marked
+        filled = piece[[has_text(cell) for cell in piece[roles.text]]]
+        empty += len(piece) - len(filled)
+        texts = text_values(path, filled[roles.text], roles.text, first)
+        marked += sum(map(has_markup, texts))
+        signatures.append(text_signatures(split_words(texts)))
+        numbers.extend(filled.index.tolist())
+        return filled
 
-    labels, clusters, dropped = _read_labels(path, roles, (), drop_missing, form, check_texts)
+    labels, clusters, notes = _read_labels(path, roles, (), drop_missing, form, check_texts)
+    same, copies = duplicate_groups(np.concatenate(signatures))
     options = {**(options or {}), "random_state": scheme.seed}
-    work = _TextWork(path, roles.text, form, options, labels, clusters, np.array(numbers))
+    work = _TextWork(
+        path, roles.text, form, options, labels, joined_clusters(clusters, copies), np.array(numbers), copies
+    )
     with each_warning_once():
         report, kept, held = evaluate_with_baselines(path, work, scheme, roles.split_by)
         kept.model.save(folder)
-    notes = [*_flip_note(work.flips.get(held.tobytes(), [])), *dropped_note(dropped)]
+        describe_table(folder, {"roles": roles.special})
+    notes += [*_flip_note(work.flips.get(held.tobytes(), [])), *_copy_note(same, copies), *work.leaks.values()]
+    if empty:
+        notes.append(f"{counted(empty, 'row')} without a text {'was' if empty == 1 else 'were'} left out")
+    if marked:
+        notes.append(
+            f"{counted(marked, 'text')} {'holds' if marked == 1 else 'hold'} HTML tags or character references: left out"
+        )
+    if not getattr(kept.model.choice_, "losses", True):
+        notes.append(
+            "too few distinct texts to hold some out: C and the null token are the defaults, and probabilities are not calibrated"
+        )
     return _write_card(folder, path, labels, list(roles.special.values()), report, notes)
+
+
+def _copy_note(same: NDArray[np.intp], copies: NDArray[np.intp]) -> Iterator[str]:
+    """How many texts repeat another one."""
+    exact, near = (len(groups) - len(np.unique(groups)) for groups in (same, copies))
+    if near:
+        parts = [f"{exact} of {len(same)} texts repeat another one word for word"] if exact else []
+        parts += [f"{near - exact} {'more ' if exact else f'of {len(same)} texts '}nearly do"] if near > exact else []
+        yield f"{', '.join(parts)}; copies are never on both sides of a split"
+
+
+def joined_clusters(clusters: NDArray[Any] | None, copies: NDArray[np.intp]) -> NDArray[Any] | None:
+    """What belongs together by a column or as copies of one text, (n,); None without a column."""
+    if clusters is None:
+        return None
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    codes = np.unique(clusters, return_inverse=True)[1]
+    size = int(codes.max()) + 1
+    links = coo_array((np.ones(len(codes), bool), (codes, size + copies)), shape=(size + copies.max() + 1,) * 2)
+    return np.asarray(connected_components(links, directed=False)[1][codes])
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,8 +440,10 @@ class _TextWork(Workload):
     labels: NDArray[Any]
     clusters: NDArray[Any] | None
     numbers: Rows
+    copies: Rows
     # smallest deletions, by the rows they were found for
     flips: dict[bytes, list[Sequence[int]]] = field(default_factory=dict)
+    leaks: dict[str, str] = field(default_factory=dict)  # sentences on tokens that nearly decide alone, by token
     least = 1  # a class may have one text: it is then learned, and not tested
 
     def name_of(self, kind: str) -> str:
@@ -404,6 +458,7 @@ class _TextWork(Workload):
             counts = count_documents(model, list(self.texts(others)))
             if model.selection_.shape[1] == 1:
                 self.flips[others.tobytes()] = [tokens.tolist() for tokens in flipping_sets(model, counts)]
+            self.leaks.update(_leaks(counts, self.labels[others], model.token_names_))
             return model._probabilities(model._outputs(counts))
 
         return Trained(model, model.classes_, probabilities)
@@ -425,6 +480,34 @@ def _flip_note(deletions: Sequence[Sequence[int]]) -> Iterator[str]:
     if half < np.inf:
         tokens = "1 token" if half == 1 else f"{half} tokens"
         yield f"deleting {tokens} changes the label of half of the test documents"
+
+
+def _leaks(counts: Any, labels: NDArray[Any], names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Tokens whose presence is almost the label itself, at most three, by the correlation of both."""
+    classes, codes = np.unique(labels, return_inverse=True)
+    members = np.eye(len(classes))[codes]
+    holders = (counts > 0).T.astype(np.float64) @ members  # (|S|, classes)
+    sizes, total = members.sum(axis=0), len(labels)
+    having = holders.sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shape = np.sqrt(having * (total - having) * sizes * (total - sizes))
+        link = np.nan_to_num((holders * total - having * sizes) / shape)
+    if total >= LEAST_FOR_LEAKS:
+        for token in np.argsort(-link.max(axis=1))[:3]:
+            k = int(link[token].argmax())
+            if link[token, k] >= LEAK:
+                inside, outside = (
+                    holders[token, k] / sizes[k],
+                    (having[token, 0] - holders[token, k]) / (total - sizes[k]),
+                )
+                yield (
+                    names[token],
+                    (
+                        f"'{visible(names[token])}' nearly decides alone: {inside:.0%} of the tested texts of class"
+                        f" '{visible(str(classes[k]))}' hold it and {outside:.1%} of the others;"
+                        " is it a leak, such as an id, a date or markup?"
+                    ),
+                )
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ none is named in an error, as it is a mistake and not a category.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,6 +130,20 @@ def without_gaps(piece: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 def dropped_note(rows: int) -> list[str]:
     """A sentence about rows that were left out, if any were."""
     return [f"{counted(rows, 'row')} with a gap {'was' if rows == 1 else 'were'} left out"] if rows else []
+
+
+def merge_spellings(labels: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Labels that differ in case or inner spaces only as one, in the most frequent spelling; and sentences about them."""
+    spellings: dict[str, Counter[str]] = {}
+    for label, count in Counter(labels).items():
+        spellings.setdefault(" ".join(label.split()).casefold(), Counter())[label] = count
+    merged = {label: found.most_common(1)[0][0] for found in spellings.values() for label in found}
+    notes = [
+        f"labels {', '.join(repr(shown(label)) for label in sorted(found))} differ in case or spaces only and are taken as one"
+        for found in spellings.values()
+        if len(found) > 1
+    ]
+    return [merged[label] for label in labels], notes
 
 
 def _is_gap(cell: Any) -> bool:

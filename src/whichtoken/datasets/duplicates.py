@@ -20,7 +20,7 @@ Hashes = NDArray[np.uint32]
 
 
 def text_signatures(sequences: TokenSequences) -> Hashes:
-    """Minima of hashes of the neighboring pairs of words of each text, (n, 48): equal where texts are, similar where these are."""
+    """Minima of hashes of the neighboring pairs of words of each text, (n, 48): the more alike texts are, the more are equal."""
     words = np.array([crc32(name.encode(errors="surrogatepass")) for name in sequences.names] or [0], np.uint32)
     codes = words[sequences.ids]
     # a text of n words has n + 1 shingles, as its beginning and its end count as words; so even an empty one has one

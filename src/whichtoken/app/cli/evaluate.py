@@ -17,7 +17,9 @@ from whichtoken.files import write_text
 def evaluate(
     model: options.ModelFolder,
     data: options.DataFile,
-    label: Annotated[str, options.column_name("Column with the true labels.")] = "label",
+    label: Annotated[
+        str | None, options.column_name("Column with the true labels; default: that of the fit, or label.")
+    ] = None,
     column: options.Column = None,
     separator: options.Separator = None,
     encoding: options.Encoding = None,
@@ -38,10 +40,12 @@ def evaluate(
 
     options.require_distinct_paths({"DATA": data}, {"--html": html, "--json": json_file})
     found = apply_model(model, data, column, separator=separator, encoding=encoding, rows=rows)
+    label = label or found.label
     labeled = found.labeled_rows(label, drop_missing)
     notes = training_note(model, data)
     if left := len(found.table) - len(labeled):
-        notes.append(f"{counted(left, 'row')} without a label {'was' if left == 1 else 'were'} left out")
+        missing = "label" if found.empty is None or not found.empty.any() else "text or label"
+        notes.append(f"{counted(left, 'row')} without a {missing} {'was' if left == 1 else 'were'} left out")
     report = evaluate_saved(data, found.trained(labeled), found.labels(label, labeled), notes)
     if html is not None:
         write_text(html, evaluation_page(f"{model.name} on {data.name}", asdict(report)))

@@ -177,7 +177,9 @@ DropMissing = Annotated[
     bool, typer.Option("--drop-missing", help="Leave out rows with a missing value in a column that is used.")
 ]
 MetricsFile = Annotated[Path | None, new_output("Write the metrics as JSON.", "--json")]
-Column = Annotated[str | None, column_name("Column of the texts (default: text) or of the bags (default: bag).")]
+Column = Annotated[
+    str | None, column_name("Column of the texts or of the bags; default: that of the fit, or text or bag.")
+]
 OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results and the report.")]
 SpreadsheetSafe = Annotated[
     bool,

@@ -187,12 +187,18 @@ class StoredModel:
         """The first rows of the data: text, true label, predicted label and its probability."""
 
         def predict() -> list[dict[str, Any]]:
+            import numpy as np
+
             table, probabilities = self.applied.table, self.applied.probabilities()
-            names = [str(self.applied.classes[k]) for k in probabilities.argmax(axis=1)]
+            empty = np.isnan(probabilities).any(axis=1)
+            names = [
+                "" if gap else str(self.applied.classes[k])
+                for k, gap in zip(probabilities.argmax(axis=1), empty, strict=True)
+            ]
             column, label, rows = self.card.column, self.card.label, range(len(table))
             texts = [f"row {row + 1}" for row in rows] if column is None else map(str, table[column])
             true = map(str, table[label]) if label in table.columns else [""] * len(table)
-            shares = probabilities.max(axis=1).tolist()
+            shares = np.where(empty, 0.0, probabilities.max(axis=1)).tolist()
             lines = zip(texts, true, names, shares, strict=True)
             return [dict(zip(("text", "true", "said", "probability"), line, strict=True)) for line in lines]
 

@@ -32,6 +32,7 @@ Array = NDArray[np.float64]
 
 BLOCK = 1 << 16  # documents worked on together, where that saves temporary arrays
 CELLS = 1 << 22  # counts, likewise
+MANY = 100  # distinct documents from which on copies do not count for min_df
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,15 +184,19 @@ class Vocabulary:
     def learn(
         cls, tokenizer: Tokenizer, texts: Iterable[str], ngrams: int, min_df: int
     ) -> tuple[Vocabulary, sparse.csr_array, NDArray[np.intp]]:
-        """Keep what stands in enough texts; also the counts of the same texts, and the groups of those that are nearly the same."""
+        """Keep what stands in enough texts; also the counts of the same texts, and the groups of those that are nearly equal."""
         sequences = tokenizer.tokens(texts)
-        names = sequences.frequent(ngrams, min_df, by_text=True, reach=getattr(tokenizer, "reach", None))
+        copies = duplicate_groups(text_signatures(sequences))[1]
+        first = np.unique(copies, return_index=True)[1]
+        # copies count once: else each word of a text that stands there twice would be one of two texts
+        counted_in = sequences.rows(first) if MANY <= len(first) < len(copies) else sequences
+        names = counted_in.frequent(ngrams, min_df, by_text=True, reach=getattr(tokenizer, "reach", None))
         if not names:
             raise ValueError(
                 f"min_df={min_df} leaves no token of {len(sequences.lengths)} documents; lower it, or look at them"
             )
         vocabulary = cls(tokenizer, names)
-        return vocabulary, vocabulary.table.count(sequences), duplicate_groups(text_signatures(sequences))[1]
+        return vocabulary, vocabulary.table.count(sequences), copies
 
     def count(self, texts: Iterable[str]) -> sparse.csr_array:
         """Counts (n, |S|)."""
