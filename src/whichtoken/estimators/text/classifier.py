@@ -216,7 +216,8 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         scores, self.choice_, self._memory = update_model(*state, documents, seen, self.n_jobs)
         self._set_scores(scores)
         new = token_statistics(counts, labels, len(self.classes_))
-        self._statistics = tuple(a + b for a, b in zip(self._statistics, new, strict=True))
+        # a model from an older folder knows no documents by token
+        self._statistics = tuple(a + b for a, b in zip(self._statistics, new, strict=False))
         return self
 
     def token_importance(self, X: Any = None, y: Any = None, repeats: int = 0, level: float = 0.95) -> pd.DataFrame:
@@ -269,10 +270,11 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
 NUMBERS = ("signed_frequency", "posterior_difference", "value", "selection")
 
 
-def token_statistics(counts: sparse.csr_array, labels: NDArray[np.int64], classes: int) -> tuple[Array, Array, Array]:
-    """Counts and per-document shares by class, (|S|, classes), and documents by class: all that `token_importance` needs."""
+def token_statistics(counts: sparse.csr_array, labels: NDArray[np.int64], classes: int) -> tuple[Array, ...]:
+    """Counts and per-document shares by class, (|S|, classes), documents by class, and documents by token, (|S|,)."""
     tokens = counts.shape[1]
     totals, shares, sizes = np.zeros((tokens, classes)), np.zeros((tokens, classes)), np.zeros(classes)
+    holders = np.zeros(tokens)
     first = 0
     for block in row_blocks(counts):
         members = np.eye(classes)[labels[first : first + block.shape[0]]]  # (n, classes)
@@ -280,8 +282,9 @@ def token_statistics(counts: sparse.csr_array, labels: NDArray[np.int64], classe
         totals += block.T @ members
         shares += (sparse.diags_array(1 / np.where(lengths > 0, lengths, 1.0)) @ block).T @ members
         sizes += members.sum(axis=0)
+        holders += np.bincount(block.indices, minlength=tokens)
         first += block.shape[0]
-    return totals, shares, sizes
+    return totals, shares, sizes, holders
 
 
 def bootstrap_importance(model: TextClassifier, X: Any, y: Any, repeats: int, level: float) -> pd.DataFrame:
@@ -309,7 +312,7 @@ def _table(model: TextClassifier) -> pd.DataFrame:
     """One row per class (the second of two) and token, in the order of the vocabulary."""
     import pandas as pd
 
-    counts, shares, sizes = model._statistics
+    counts, shares, sizes = model._statistics[:3]
     total = counts.sum(axis=1)
     binary = len(model.classes_) == 2
     tables = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from inspect import signature
 from pathlib import Path
@@ -36,6 +36,7 @@ from whichtoken.theory.trained_embeddings.score_descent import Scores
 if TYPE_CHECKING:
     import pandas as pd
 
+    from whichtoken.estimators.text.explainer import SavedExplainer
     from whichtoken.estimators.text.explanation import TextExplanation
 
 Array = NDArray[np.float64]
@@ -43,7 +44,7 @@ Array = NDArray[np.float64]
 KIND = "text-classifier"
 # parameters that a saved model does not keep: they are part of its tokenizer, or belong to the fit
 NOT_STORED = ("analyzer", "stop_words", "word_pieces", "cv", "class_weight", "n_jobs", "verbose", "random_state")
-STATISTICS = ("counts", "shares", "sizes")
+STATISTICS = ("counts", "shares", "sizes", "documents")  # the last one is not in folders of version 0.2
 # names of settings in folders of version 0.2
 RENAMED = {"ngrams": "ngram_range", "least_count": "min_df", "sublinear": "sublinear_tf", "idf": "use_idf"}
 
@@ -61,7 +62,7 @@ class FittedText:
     feature_names_in_: NDArray[Any]
     _vocabulary: Vocabulary  # this and `vocabulary_` only after a fit on texts
     vocabulary_: tuple[str, ...]
-    _statistics: tuple[Array, ...]  # by token and class: counts, shares of documents; by class: documents
+    _statistics: tuple[Array, ...]  # by token and class: counts, shares of documents; by class, by token: documents
     _memory: Memory | None  # for partial_fit; None with several queries or embeddings
 
 
@@ -146,6 +147,56 @@ class TextModel(FittedText):
         check_choice("kind", kind, ("json", "sql"))
         return _as_json(self) if kind == "json" else _as_sql(self)
 
+    def save_explainer(
+        self,
+        path: str | Path,
+        examples: Sequence[str] = (),
+        *,
+        title: str | None = None,
+        min_df: int = 5,
+        redact: Iterable[str] = (),
+        most_words: int | None = None,
+        compare_on: Iterable[str] | None = None,
+        card: Mapping[str, Any] | None = None,
+    ) -> SavedExplainer:
+        """Write one HTML file that holds the model and explains any text, without a server or a network.
+
+        Reach for it to show a model to somebody who installs nothing: the page decides, colors words, finds smallest deletions and
+        certifies them at every key stroke, with the arithmetic of this library. A model that a page could only approximate is
+        refused.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        examples : sequence of str, optional
+            Texts that the page offers; they stand in it as they are.
+        title : str, optional
+            Heading of the page.
+        min_df : int, default=5
+            Tokens that stand in fewer training documents are left out: the page shows its vocabulary to every reader.
+        redact : iterable of str, optional
+            Words or lines of words that must not be in the page; nor are pairs and triples with them.
+        most_words : int, optional
+            Keep so many tokens at most, those that say most in the training documents.
+        compare_on : iterable of str, optional
+            Texts on which the page is compared with the whole model; the examples unless given.
+        card : mapping, optional
+            The card of the model, as `model-card.json` has it.
+
+        Returns
+        -------
+        SavedExplainer
+            Its size, what was left out, and how many decisions that changes.
+        """
+        from whichtoken.estimators.text.explainer import save_explainer
+
+        check_fitted(self)
+        return save_explainer(
+            self, path, examples, title=title, min_df=min_df, redact=redact, most_words=most_words,
+            compare_on=compare_on, card=card,
+        )  # fmt: skip
+
     def save(self, folder: str | Path) -> None:
         """Write a model folder: arrays as safetensors, the rest as JSON; word pieces and tokenizers files travel with it."""
         check_fitted(self)
@@ -161,7 +212,7 @@ class TextModel(FittedText):
             "tokenizer": _describe(self._vocabulary.tokenizer) if hasattr(self, "_vocabulary") else None,
         }
         arrays = {"selection": self.selection_, "values": self.values_, "bias": self.intercept_}
-        arrays |= zip(STATISTICS, self._statistics, strict=True)
+        arrays |= zip(STATISTICS, self._statistics, strict=False)
         if self._memory is not None:
             arrays |= {"precision": self._memory.precision, "mean_attention": self._memory.mean}
         stored.save_model(folder, KIND, parameters, arrays)
@@ -268,13 +319,16 @@ def _set_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]])
         "shares": (tokens, classes),
         "sizes": (classes,),
     }
+    if "documents" in tensors:
+        shapes["documents"] = (tokens,)
+    known = len(shapes) - 3
     if queries == 1 and model.dim is None:
         shapes |= {"precision": (tokens + 1, outputs), "mean_attention": (tokens,)}
     model.selection_, model.values_, model.intercept_, *statistics = stored.arrays(tensors, shapes)
     if any((array < 0).any() for array in statistics):
-        raise UsageError("arrays 'counts', 'shares', 'sizes', 'precision' and 'mean_attention' hold numbers below 0")
-    model._statistics = tuple(statistics[:3])
-    model._memory = Memory(*statistics[3:]) if len(statistics) > 3 else None
+        raise UsageError("arrays 'counts', 'shares', 'sizes', 'documents', 'precision' and 'mean_attention' hold numbers below 0")
+    model._statistics = tuple(statistics[:known])
+    model._memory = Memory(*statistics[known:]) if len(statistics) > known else None
     if model._memory is not None and not model._memory.precision.all():
         raise UsageError("array 'precision' holds 0")
 

@@ -1,0 +1,271 @@
+// The page: texts that are explained while they are typed, words to strike out, two texts side by side, the words of each class.
+// Everything from a text or a model becomes text content, never markup.
+import { explain } from "./decide.js";
+import { readModel } from "./model.js";
+
+const TOP = 8;  // reasons that are seen at once
+const BARS = 5;  // labels with a bar; the others share one
+const DARKEST = 0.55, FAINT = 0.02;  // opacity of the strongest word, and the share below which there is no color
+const LISTED = 15, MOST_FOUND = 60;  // words of a class, and words that a search shows
+const STRONGEST = 3;  // words of each class in the first text of a page without examples
+
+/** A user's text with control and bidi characters written as escapes: none reverses the reading. */
+const visible = (text) => String(text).replace(/(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, (character) => {
+  const code = character.codePointAt(0).toString(16);
+  return code.length <= 2 ? `\\x${code.padStart(2, "0")}` : code.length <= 4 ? `\\u${code.padStart(4, "0")}` : `\\U${code.padStart(8, "0")}`;
+});
+
+/** An element with text or other elements inside. */
+function make(tag, kind = "", ...inside) {
+  const made = document.createElement(tag);
+  if (kind) made.className = kind;
+  made.append(...inside.map((part) => typeof part === "object" ? part : visible(part)));
+  return made;
+}
+
+function button(text, action, kind = "") {
+  const made = make("button", kind, text);
+  made.type = "button";
+  made.addEventListener("click", action);
+  return made;
+}
+
+const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(3);
+const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+const listed = (parts) => parts.flatMap((part, place) => place ? [", ", part] : [part]);
+
+/** A table from rows of cells, in a box that scrolls; the first cell is the row's heading, the others are numbers. */
+function table(heads, rows, sums = []) {
+  const made = make("table"), box = make("div", "scroll", made), line = (cells, parent) => {
+    const row = make("tr", "", make("th", "", cells[0]), ...cells.slice(1).map((cell) => make("td", "number", cell)));
+    row.firstChild.scope = "row";
+    parent.append(row);
+  };
+  const head = make("tr", "", ...heads.map((text, place) => Object.assign(make("th", place ? "number" : "", text), { scope: "col" })));
+  made.append(make("thead", "", head), make("tbody"), make("tfoot"));
+  for (const cells of rows) line(cells, made.tBodies[0]);
+  for (const [name, value] of sums) line([name, ...Array(heads.length - 2).fill(""), value], made.tFoot);
+  box.tabIndex = 0;
+  box.setAttribute("role", "region");
+  box.setAttribute("aria-label", heads.at(-1));
+  return box;
+}
+
+/** Bars of the probabilities, the largest first. */
+function bars(model, found) {
+  const order = found.probabilities.map((share, k) => [model.classes[k], share, k === found.winner]).sort((a, b) => b[2] - a[2] || b[1] - a[1]);
+  const others = order.slice(BARS), body = make("tbody");
+  const rows = order.slice(0, BARS).concat(others.length ? [[counted(others.length, "other"), others.reduce((sum, row) => sum + row[1], 0), false]] : []);
+  for (const [name, share, predicted] of rows) {
+    const bar = make("span", "bar"), row = make("tr", predicted ? "predicted" : "", make("th", "", name), make("td", "", bar), make("td", "number", share.toFixed(3)));
+    bar.style.width = `${(100 * share).toFixed(1)}%`;
+    row.firstChild.scope = "row";
+    body.append(row);
+  }
+  return make("table", "bars", body);
+}
+
+/** The strongest reason at each word: its place in `reasons`, or -1. */
+function ownersOf(found, words) {
+  return words.map(({ start, stop }) => found.reasons.findIndex(({ places }) => places.some(([first, last]) => first < stop && start < last)));
+}
+
+function paint(word, share) {
+  if (Math.abs(share) < FAINT) return;
+  word.style.setProperty("--a", (DARKEST * Math.abs(share)).toFixed(2));
+  word.classList.add(share > 0 ? "for" : "against");
+}
+
+/** The words of a text, each a button that strikes it out and puts it back. */
+function wordsOf(text, words, found, struck, strike) {
+  const line = make("p", "text"), owners = ownersOf(found, words), most = Math.abs(found.reasons[0]?.contribution ?? 0) || 1;
+  let end = 0;
+  words.forEach(({ start, stop }, place) => {
+    if (start > end) line.append(visible(text.slice(end, start)));
+    const reason = found.reasons[owners[place]], word = button(text.slice(start, stop), () => strike(place), "word");
+    word.setAttribute("aria-pressed", struck.has(place));
+    word.dataset.place = place;
+    if (reason && !struck.has(place)) {
+      paint(word, reason.contribution / most);
+      word.title = visible(`${reason.name}: attention ${reason.attention.toFixed(3)}, adds ${signed(reason.contribution)}`);
+      if (found.change?.columns.includes(reason.column)) word.classList.add("decides");
+    }
+    line.append(word);
+    end = Math.max(end, stop);
+  });
+  line.append(visible(text.slice(end)));
+  return line;
+}
+
+/** The smallest deletion as a sentence, and why no smaller one exists. */
+function changeOf(found) {
+  const { change, label } = found;
+  if (!change) return make("p", "change", "No deletion of words changes the label: what speaks against it, with what no word can take away, is too little.");
+  const line = make("p", "change", "Deleting ", ...listed(change.names.map((name) => make("del", "", name))), " changes the label to ", make("b", "", change.to), ". No smaller deletion exists.");
+  const fewer = change.size > 1 ? `Without the strongest ${change.size - 1 > 1 ? `${change.size - 1} of them` : "one"}, ` : "With all words, ";
+  const proof = make("details", "proof", make("summary", "", "Why none exists"), make("p", "", `The label is the sign of a sum to which every word adds its own part, so the fewest words to delete are those that speak most for ${label}. ${fewer}the sum is still on its side (${signed(change.before)}, as a share of all parts); without ${change.size > 1 ? `all ${change.size}` : "this one"} it is ${signed(change.after)}.`));
+  return make("div", "", line, proof);
+}
+
+const KINDS = [["deletions", "deletion"], ["insertions", "insertion"], ["substitutions", "substitution"], ["edits", "edit"]];
+
+function certificateOf(model, found) {
+  const parts = KINDS.map(([kind, noun]) => (found.certificate[kind] < 0 ? `more ${kind} than there can be` : counted(found.certificate[kind], noun)) + (kind === "edits" ? " of any kind" : ""));
+  return make("p", "certified", make("b", "", "Certified: "), `to change the label takes ${model.logCounts ? "at least " : ""}${parts.slice(0, -1).join(", ")}, or ${parts.at(-1)}, whichever words are chosen.`);
+}
+
+function contributionsOf(found) {
+  const heads = ["token", "count", "attention", `adds to ${found.label}`], rest = found.reasons.slice(TOP);
+  const row = ({ name, count, attention, contribution }) => [name, count, attention.toFixed(3), signed(contribution)];
+  const sum = (reasons) => signed(reasons.reduce((total, { contribution }) => total + contribution, 0));
+  const sums = [...(rest.length ? [[counted(rest.length, "other"), sum(rest)]] : []), ...(found.bias ? [["no token", signed(found.bias)]] : []), [`together, for ${found.label}`, signed(found.decision)]];
+  const made = make("div", "contributions", table(heads, found.reasons.slice(0, TOP).map(row), sums));
+  if (rest.length) {
+    const more = make("details", "", make("summary", "", `The other ${counted(rest.length, "token")}`));
+    more.addEventListener("toggle", () => more.childElementCount < 2 && more.append(table(heads, rest.map(row))));
+    made.append(more);
+  }
+  return made;
+}
+
+/** The text without its struck words; places stay what they are. */
+const without = (text, words, struck) => words.reduce((left, { start, stop }, place) => struck.has(place) ? left.slice(0, start) + " ".repeat(stop - start) + left.slice(stop) : left, text);
+
+/** One text with its explanation; `changed` is called with the explanation whenever it is another one. */
+export function panel(model, name, changed = () => {}) {
+  const box = make("textarea"), answer = make("div", "answer"), root = make("section", "side", make("label", "", name, box), answer);
+  root.setAttribute("aria-label", name);
+  box.rows = 4;
+  box.spellcheck = false;
+  let struck = new Set(), words = [];
+  const strike = (...places) => {
+    for (const place of places) struck.has(place) ? struck.delete(place) : struck.add(place);
+    draw();
+    answer.querySelector(`[data-place="${places[0]}"]`)?.focus();
+  };
+  function draw() {
+    const text = box.value, found = explain(model, without(text, words, struck));
+    const said = make("p", "lead", make("b", "", found.label), ` with probability ${found.probabilities[found.winner].toFixed(3)}`);
+    said.setAttribute("role", "status");
+    const line = wordsOf(text, words, found, struck, strike), actions = make("p", "buttons");
+    const marked = [...line.querySelectorAll(".decides")].map((word) => Number(word.dataset.place));
+    // deleting a word makes new pairs: only of single words is the deletion that of the text
+    if (marked.length && model.ngrams === 1) actions.append(button(marked.length > 1 ? "Strike them out" : "Strike it out", () => strike(...marked)));
+    if (struck.size) actions.append(button("Put all words back", () => { struck = new Set(); draw(); }));
+    const legend = make("p", "quiet", make("mark", "", "Blue"), ` speaks for ${found.label}, `, make("mark", "against", "orange with dots"), " against it. Click a word to strike it out.");
+    answer.replaceChildren(make("div", "", said, bars(model, found), line, legend, changeOf(found), actions, certificateOf(model, found)), contributionsOf(found));
+    root.dataset.label = found.label;
+    changed(found);
+  }
+  const setText = (text) => {
+    if (box.value !== text) box.value = text;
+    struck = new Set();
+    ({ words } = explain(model, text));
+    draw();
+  };
+  box.addEventListener("input", () => setText(box.value));
+  return { root, box, setText };
+}
+
+/** How the tokens of two explanations differ in what they add to the label of the first. */
+function differences(model, first, second) {
+  const output = model.outputs > 1 ? first.winner : 0, side = model.outputs > 1 || first.winner > 0 ? 1 : -1;
+  const adds = (found) => new Map(found.reasons.map(({ column, attention }) => [column, side * attention * (model.values[column * model.outputs + output] + model.bias[output])]));
+  const [one, other] = [adds(first), adds(second)], columns = [...new Set([...one.keys(), ...other.keys()])];
+  const rows = columns.map((column) => [column, one.get(column) ?? 0, other.get(column) ?? 0]).sort((a, b) => Math.abs(b[1] - b[2]) - Math.abs(a[1] - a[2]));
+  return rows.slice(0, TOP).map(([column, a, b]) => [model.names[column], signed(a), signed(b), signed(a - b)]);
+}
+
+/** One text, or two side by side with what differs between them. */
+function comparison(model, start) {
+  const found = [null, null], sides = make("div", "sides"), between = make("div", "between");
+  const changed = (place) => (now) => {
+    found[place] = now;
+    if (!found[0] || !found[1]) return;
+    between.replaceChildren(make("h2", "", "What differs"), table(["token", "your text", "second text", "difference"], differences(model, found[0], found[1])), make("p", "quiet", `What each token adds to ${found[0].label}.`));
+  };
+  const first = panel(model, "your text", changed(0));
+  sides.append(first.root);
+  const add = button("Compare with a second text", () => {
+    const second = panel(model, "second text", changed(1));
+    sides.append(second.root);
+    sides.classList.add("two-sides");
+    second.setText(first.box.value);
+    add.remove();
+    second.box.focus();
+  });
+  first.setText(start);
+  return { first, parts: [sides, make("div", "buttons", add), between] };
+}
+
+/** What a token would add to each class where it stands alone beside the strongest one: e^score times value. */
+function strengths(model) {
+  const top = model.selection.reduce((most, score) => Math.max(most, score), -Infinity);
+  return model.classes.map((_, k) => {
+    const output = model.outputs > 1 ? k : 0, side = model.outputs > 1 || k ? 1 : -1;
+    return Float64Array.from(model.names, (_, column) => side * Math.exp(model.selection[column] - top) * model.values[column * model.outputs + output]);
+  });
+}
+
+const strongestFirst = (strength) => Array.from(strength.keys()).filter((column) => strength[column] > 0).sort((a, b) => strength[b] - strength[a]);
+
+/** The first text of a page without examples: the strongest words of each class. */
+const strongestWords = (model) => strengths(model).flatMap((strength) => strongestFirst(strength).slice(0, STRONGEST).map((column) => model.names[column])).join(" ");
+
+function wordList(model, columns, strength, most, use) {
+  return make("ol", "strengths", ...columns.map((column) => {
+    const word = button(model.names[column], () => use(model.names[column]), "word for");
+    word.style.setProperty("--a", (DARKEST * Math.min(1, Math.abs(strength[column]) / most)).toFixed(2));
+    return make("li", "", word, " ", make("span", "quiet", signed(100 * strength[column] / most).replace(/\.\d+$/, "")));
+  }));
+}
+
+/** The strongest words of each class, and a search among all of them. */
+function topWords(model, use) {
+  const all = strengths(model), most = Math.max(...all.map((strength) => strength.reduce((a, b) => Math.max(a, Math.abs(b)), 0))) || 1;
+  const columns = make("div", "classes"), search = make("input"), root = make("section", "", make("h2", "", "Words of each label"), make("label", "", "search the words ", search), make("p", "quiet", "The strongest word has 100. Click a word to add it to your text."), columns);
+  search.type = "search";
+  const show = () => {
+    const asked = search.value.trim().toLowerCase();
+    columns.replaceChildren(...model.classes.map((name, k) => {
+      const order = strongestFirst(all[k]).filter((column) => !asked || model.names[column].includes(asked));
+      const heading = make("h3", "", name, asked ? ` (${order.length})` : "");
+      return make("div", "", heading, order.length ? wordList(model, order.slice(0, asked ? MOST_FOUND : LISTED), all[k], most, use) : make("p", "quiet", "no such word"));
+    }));
+  };
+  search.addEventListener("input", show);
+  show();
+  return root;
+}
+
+const percent = (value, ends) => `${value.toFixed(3)}${ends && ends[0] !== null ? ` (${ends[0].toFixed(3)} to ${ends[1].toFixed(3)})` : ""}`;
+
+/** What the model is, what it was trained on, how good it is, and what is left out of the page. */
+function modelCard(model) {
+  const { card, notes } = model, root = make("section", "", make("h2", "", "The model"));
+  root.append(make("p", "", `One attention query on ${model.ngrams > 1 ? "words and their neighbors" : "words"}: ${counted(model.names.length, "token")}, ${counted(model.classes.length, "label")} (${model.classes.slice(0, 20).join(", ")}). Contributions add up to the decision, and nothing is sampled.`));
+  if (card?.data) root.append(make("p", "", `Trained and tested on ${card.data.rows} rows of ${card.data.file}.`));
+  if (card?.evaluation) {
+    const scores = [card.evaluation.ours, card.evaluation.baseline, card.evaluation.majority].filter(Boolean);
+    root.append(table(["model", "accuracy", "log loss", "AUC"], scores.map((score) => [score.name, ...["accuracy", "log_loss", "auc"].map((name) => score[name] == null ? "" : percent(score[name], score.intervals?.[name]))])));
+    root.append(make("p", "quiet", `On ${card.evaluation.test} held-out rows (${card.evaluation.judged_by}), with 95 % intervals.`));
+  }
+  const said = [...notes, ...(card?.evaluation?.notes ?? []), ...(card?.limits ?? [])];
+  if (said.length) root.append(make("ul", "", ...said.map((sentence) => make("li", "", sentence))));
+  return root;
+}
+
+/** The whole explainer in an element of a page. */
+export function mount(place, model) {
+  const { first, parts } = comparison(model, model.examples[0] ?? strongestWords(model));
+  const examples = model.examples.length < 2 ? [] : [make("p", "examples buttons", make("span", "quiet", "try "), ...model.examples.map((text) => button([...text].slice(0, 40).join("") + ([...text].length > 40 ? "…" : ""), () => first.setText(text))))];
+  place.replaceChildren(...examples, ...parts);
+  const use = (word) => { first.setText(`${first.box.value.trimEnd()} ${word}`.trimStart()); first.box.focus(); };
+  // after the first picture: lists of a large vocabulary take longer
+  setTimeout(() => place.append(topWords(model, use), modelCard(model)));
+}
+
+/** Read the model of this page and show it; what stood in its place was for browsers without scripts. */
+export function startPage(stemmer) {
+  mount(document.getElementById("explainer"), readModel(JSON.parse(document.getElementById("model").textContent), stemmer));
+}

@@ -1,0 +1,381 @@
+"""A text model as one HTML file that explains itself: the page holds the model and computes as the library does.
+
+What the page cannot compute exactly is refused. What is left out of it, because it is rare, private or too much, is left out of
+the model first; the report says how many decisions that changes, and the page decides as that smaller model does.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from itertools import chain
+from os.path import commonprefix
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whichtoken.checks import check_count
+from whichtoken.datasets.text_pipeline import APOSTROPHES, UNKNOWN, TextPipeline, text_chunks
+from whichtoken.display.html import asset, policy
+from whichtoken.display.shown import Shown
+from whichtoken.display.text import counted
+from whichtoken.errors import UsageError
+from whichtoken.estimators.text.counting import Vocabulary
+from whichtoken.estimators.text.learning import decide
+from whichtoken.files import write_text
+
+if TYPE_CHECKING:
+    from whichtoken.estimators.text.model import TextModel
+
+MIN_DF = 5  # documents: what stands in fewer may be about one person
+LARGEST = 8_000_000  # bytes of a page that still opens at once on a phone
+SNOWBALL = "3.1"  # version of the stemmers in `assets/explainer/snowball`, which other versions may contradict
+SCRIPTS = ("tokenize.js", "model.js", "decide.js", "page.js")
+STYLES = ("style.css", "decision.css", "explainer/explainer.css")
+HANGUL = range(0xAC00, 0xD7A4)
+LONGEST_WORD = 100  # characters that WordPiece spells
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True)
+class SavedExplainer(Shown):
+    """What `save_explainer` wrote and left out.
+
+    Attributes
+    ----------
+    path : Path
+        The page.
+    size : int
+        Its bytes.
+    words : int
+        Tokens that it holds.
+    left_out : dict
+        Tokens that it does not hold, by the reason.
+    compared, changed : int
+        Texts on which the page was compared with the whole model, and those that it decides otherwise.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from whichtoken import TextClassifier
+    >>> texts = ["a good film", "a bad film"] * 10
+    >>> model = TextClassifier(random_state=0).fit(texts, ["praise", "blame"] * 10)
+    >>> with TemporaryDirectory() as folder:
+    ...     saved = model.save_explainer(f"{folder}/page.html", examples=["a good film"], redact=["film"])
+    >>> saved.words, saved.left_out, saved.changed
+    (3, {'redacted': ('film',)}, 0)
+    """
+
+    path: Path
+    size: int
+    words: int
+    left_out: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    compared: int = 0
+    changed: int = 0
+
+    def sentences(self) -> list[str]:
+        """What a person who publishes the page should know."""
+        said = [
+            f"{counted(len(names), 'token')} left out ({reason}): {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
+            for reason, names in self.left_out.items()
+        ]
+        if self.left_out and self.compared:
+            said.append(f"without them the page decides {self.changed} of {counted(self.compared, 'text')} otherwise")
+        return [*said, f"the page has {self.size / 1e6:.2f} MB and holds {counted(self.words, 'token')}"]
+
+
+def save_explainer(
+    model: TextModel,
+    path: str | Path,
+    examples: Sequence[str] = (),
+    *,
+    title: str | None = None,
+    min_df: int = MIN_DF,
+    redact: Iterable[str] = (),
+    most_words: int | None = None,
+    compare_on: Iterable[str] | None = None,
+    card: Mapping[str, Any] | None = None,
+) -> SavedExplainer:
+    """Write the page; see `TextClassifier.save_explainer`."""
+    examples = list(chain.from_iterable(text_chunks(examples)))
+    check_exportable(model)
+    left_out = _left_out(model, min_df, list(redact), most_words)
+    gone = set(chain.from_iterable(left_out.values()))
+    kept = np.array([name not in gone for name in model.vocabulary_], dtype=bool)
+    if not kept.any():
+        raise UsageError(f"the page would hold no word: all {counted(len(kept), 'token')} are left out; lower min_df")
+    smaller = reduced(model, kept)
+    compared, changed = _compare(model, smaller, kept, examples if compare_on is None else compare_on)
+    notes = _notes(left_out, compared, changed)
+    text = explainer_page(smaller, examples, title=title, card=card, notes=notes)
+    size = len(text.encode())
+    if size > LARGEST:
+        fits = int(len(smaller.vocabulary_) * LARGEST / size * 0.9)
+        raise UsageError(
+            f"the page would have {size / 1e6:.1f} MB for {len(smaller.vocabulary_)} tokens and {len(model.classes_)} classes, "
+            f"more than {LARGEST / 1e6:g} MB; leave some out with most_words={fits}"
+        )
+    write_text(path, text)
+    return SavedExplainer(Path(path), size, int(kept.sum()), left_out, compared, changed)
+
+
+def check_exportable(model: TextModel) -> None:
+    """Refuse a model that a page could only approximate."""
+    if not hasattr(model, "_vocabulary"):
+        raise UsageError("the model was fitted on counts; a page reads texts, so fit it on texts")
+    if model.selection_.shape[1] > 1:
+        raise UsageError(
+            "{n_queries}: the page shows models with one query, whose smallest deletions and certificates are exact",
+            n_queries=model.n_queries,
+        )
+    tokenizer = model._vocabulary.tokenizer
+    if not isinstance(tokenizer, TextPipeline):
+        raise UsageError(
+            f"the model splits texts by a {'function' if callable(model.analyzer) else 'tokenizers file'}, which does not run "
+            "in a page; fit it with analyzer=None"
+        )
+    if tokenizer.stemmer is None:
+        return
+    import Stemmer
+
+    ported = ported_stemmers()
+    if tokenizer.stemmer not in ported:
+        raise UsageError(f"{{stemmer}} does not run in a page; those that do: {', '.join(ported)}", stemmer=tokenizer.stemmer)
+    if not Stemmer.version().startswith(f"{SNOWBALL}."):
+        raise UsageError(
+            f"the page has the stemmers of Snowball {SNOWBALL}, and PyStemmer {Stemmer.version()} may stem otherwise; "
+            f"install PyStemmer {SNOWBALL}"
+        )
+
+
+def ported_stemmers() -> list[str]:
+    """Languages whose stemmer runs in a page."""
+    return sorted(file.name.removesuffix("-stemmer.js") for file in _assets().joinpath("snowball").iterdir()
+                  if file.name.endswith("-stemmer.js") and file.name != "base-stemmer.js")  # fmt: skip
+
+
+def _assets() -> Any:
+    return files("whichtoken.display") / "assets" / "explainer"
+
+
+def _left_out(
+    model: TextModel, min_df: int, redact: Sequence[str], most_words: int | None
+) -> dict[str, tuple[str, ...]]:
+    """Names that the page must not hold, by the reason; each once."""
+    check_count("min_df", min_df, 1)
+    names, found = np.array(model.vocabulary_, dtype=object), {}
+    left = np.ones(len(names), dtype=bool)
+
+    def leave_out(reason: str, mask: NDArray[np.bool_]) -> None:
+        if (mask & left).any():
+            found[reason] = tuple(names[mask & left].tolist())
+            left[mask] = False
+
+    if redact:
+        tokens = set(model._vocabulary.tokenizer.tokens(redact).names)
+        leave_out("redacted", np.array([not tokens.isdisjoint(name.split(" ")) for name in names]))
+    if len(model._statistics) > 3:
+        leave_out(f"in fewer than {counted(min_df, 'document')}", model._statistics[3] < min_df)
+    elif min_df > model.min_df:
+        raise UsageError(
+            f"{{min_df}}: the model was saved before documents were counted, and only min_df={model.min_df} is known of its "
+            "tokens; fit it again",
+            min_df=min_df,
+        )
+    if most_words is not None:
+        check_count("most_words", most_words, 1)
+        # what a token says in all training documents together
+        weight = np.exp(model.selection_[:, 0] - model.selection_.max()) * np.abs(model.values_).max(axis=(1, 2))
+        weight *= model._statistics[0].sum(axis=1)
+        mask = np.ones(len(names), dtype=bool)
+        mask[np.argsort(np.where(left, -weight, np.inf), kind="stable")[:most_words]] = False
+        leave_out(f"beyond the {most_words} that say most", mask)
+    return found
+
+
+def reduced(model: TextModel, kept: NDArray[np.bool_]) -> TextModel:
+    """The model with some of its tokens only; that of many classes has values in single precision, as its page has."""
+    smaller = copy(model)
+    names = tuple(name for name, keep in zip(model.vocabulary_, kept.tolist(), strict=True) if keep)
+    smaller._vocabulary, smaller.vocabulary_ = Vocabulary(model._vocabulary.tokenizer, names), names
+    values = model.values_[kept]
+    smaller.selection_, smaller.values_ = model.selection_[kept], values.astype(_precision(model)).astype(np.float64)
+    return smaller
+
+
+def _precision(model: TextModel) -> type[np.floating[Any]]:
+    return np.float64 if len(model.classes_) == 2 else np.float32
+
+
+def _compare(
+    model: TextModel, smaller: TextModel, kept: NDArray[np.bool_], texts: Iterable[str]
+) -> tuple[int, int]:
+    """How many texts there are, and how many the smaller model decides otherwise."""
+    compared = changed = 0
+    for chunk in text_chunks(texts):
+        counts = model._vocabulary.table.count(model._vocabulary.tokenizer.tokens(chunk))
+        compared += len(chunk)
+        changed += int((decide(model._outputs(counts)) != decide(smaller._outputs(counts[:, kept]))).sum())
+    return compared, changed
+
+
+def _notes(left_out: Mapping[str, Sequence[str]], compared: int, changed: int) -> list[str]:
+    """What the page says of what it does not hold, without naming any of it."""
+    said = [f"{counted(len(names), 'token')} of the model left out: {reason}." for reason, names in left_out.items()]
+    if left_out and compared:
+        said.append(f"The page decides {changed} of {counted(compared, 'text')} otherwise than the whole model.")
+    return said
+
+
+def explainer_page(
+    model: TextModel,
+    examples: Sequence[str] = (),
+    *,
+    title: str | None = None,
+    card: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
+) -> str:
+    """The HTML of a page with a model that `check_exportable` accepts."""
+    from whichtoken.display.templates import template_engine
+
+    packed = pack_model(model, examples, title=title, card=card, notes=notes)
+    script = f'"use strict";\n{{\n{page_script(model.stemmer)}\nstartPage(makeStemmer());\n}}\n'
+    style = "\n".join(map(asset, STYLES))
+    data = json.dumps(packed, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    template = template_engine("whichtoken.display", "assets").get_template("explainer/page.html")
+    return template.render(
+        title=packed["title"], style=style, script=script, policy=policy(script, style),
+        # nothing in a text or a name can end the element
+        data=re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", data),
+    )  # fmt: skip
+
+
+def page_script(stemmer: str | None, names: Sequence[str] = SCRIPTS) -> str:
+    """Modules of the page as one script: imports are left out, since everything stands in one scope."""
+    parts = [asset(f"explainer/{name}") for name in names]
+    parts.insert(0, "const makeStemmer = () => null;")
+    if stemmer is not None:
+        base, own = (asset(f"explainer/snowball/{name}-stemmer.js") for name in ("base", stemmer))
+        own = own.replace("export default class extends", "return () => new class extends")
+        # in a function, as its tables have short names
+        parts[0] = f"const makeStemmer = (() => {{\n{base}\nconst B = BaseStemmer;\n{own}\n}})();"
+    return re.sub(r"^import .*\n|^export (default )?", "", "\n".join(parts), flags=re.MULTILINE)
+
+
+def pack_model(
+    model: TextModel,
+    examples: Sequence[str] = (),
+    *,
+    title: str | None = None,
+    card: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """What a page has to know: names, numbers and the way to split texts, as JSON can hold it."""
+    classes = [str(name) for name in model.classes_.tolist()]
+    tokenizer = model._vocabulary.tokenizer
+    assert isinstance(tokenizer, TextPipeline)
+    return {
+        "title": title or f"Which words decide: {_alternatives(classes)}",
+        "classes": classes,
+        "temperature": model.choice_.temperature,
+        "bias": model.intercept_.tolist(),
+        "logNull": model.log_null_ if np.isfinite(model.log_null_) else None,
+        "logCounts": model._log_counts,
+        "ngrams": model.ngram_range[1],
+        "names": _front_coded(model.vocabulary_),
+        "selection": _numbers(model.selection_[:, 0], np.float64),
+        "values": _numbers(model.values_[:, 0], _precision(model)),
+        "tokenizer": {
+            "stemmer": tokenizer.stemmer,
+            "stopped": sorted(tokenizer._stopped),
+            "characters": character_tables(),
+            "pieces": _pieces(tokenizer) if tokenizer.word_pieces is not None else None,
+        },
+        "examples": list(examples),
+        "card": card,
+        "notes": list(notes),
+    }
+
+
+def _alternatives(classes: Sequence[str]) -> str:
+    return " or ".join(classes) if len(classes) < 4 else f"{counted(len(classes), 'label')}"
+
+
+def _front_coded(names: Sequence[str]) -> str:
+    """One line per name: how many characters it shares with the one before, to base 36, then the rest."""
+    lines, last = [], ""
+    for name in names:
+        # characters beyond U+FFFF are two units in JavaScript
+        shared = commonprefix([last, name])[: len(DIGITS) - 1]
+        size = next((k for k, sign in enumerate(shared) if ord(sign) > 0xFFFF), len(shared))
+        lines.append(DIGITS[size] + name[size:])
+        last = name
+    return "\n".join(lines)
+
+
+def _numbers(array: NDArray[np.float64], kind: type[np.floating[Any]]) -> dict[str, Any]:
+    stored = np.ascontiguousarray(array, dtype=np.dtype(kind).newbyteorder("<"))
+    return {"bits": 8 * stored.itemsize, "base64": base64.b64encode(stored.tobytes()).decode()}
+
+
+@cache
+def character_tables() -> dict[str, Any]:
+    """Which characters make words, and what their lower case is, in this Python's version of Unicode."""
+    characters = [chr(code) for code in range(sys.maxunicode + 1)]
+    words = [character.isalnum() or unicodedata.category(character)[0] == "M" for character in characters]
+    edges = np.flatnonzero(np.diff(np.array(words), prepend=False, append=False))
+    lower = [(code, character.lower()) for code, character in enumerate(characters) if character.lower() != character]
+    return {
+        "words": " ".join(np.base_repr(step, 36).lower() for step in np.diff(edges, prepend=0).tolist()),
+        "apostrophes": APOSTROPHES,
+        "lower": {
+            "runs": _runs([(code, ord(text) - code) for code, text in lower if len(text) == 1]),
+            "others": [[code, text] for code, text in lower if len(text) > 1],
+        },
+    }
+
+
+def _runs(shifts: Sequence[tuple[int, int]], widest: int = 2) -> list[list[int]]:
+    """Runs [first, count, step, shift] of codes at equal distances, at most `widest`, with equal shifts."""
+    runs: list[list[int]] = []
+    for code, shift in shifts:
+        if runs:
+            first, count, step, same = runs[-1]
+            gap = code - first - (count - 1) * step
+            if shift == same and (gap == step or (count == 1 and gap <= widest)):
+                runs[-1] = [first, count + 1, gap, same]
+                continue
+        runs.append([code, 1, 1, shift])
+    return runs
+
+
+def _pieces(tokenizer: TextPipeline) -> dict[str, Any]:
+    """The vocabulary of word pieces, and what BERT's normalization makes of single characters."""
+    normalize = tokenizer._tokenizer.normalizer.normalize_str
+    edges = np.cumsum([int(step, 36) for step in character_tables()["words"].split(" ")]).reshape(-1, 2).tolist()
+    letters = [chr(code) for first, stop in edges for code in range(first, stop)]
+    changed = [(ord(sign), text) for sign in letters if (text := normalize(sign)) != sign]
+    spaced = np.array([code for code, text in changed if text == f" {chr(code)} "])
+    return {
+        "pieces": list(tokenizer.spelling),
+        "unknown": UNKNOWN,
+        "keepUnknown": tokenizer.unknown == "keep",
+        "longest": LONGEST_WORD,
+        # runs [first, count]: each of these characters is a word of its own
+        "spaced": [run[:2] for run in _runs([(code, 0) for code in spaced.tolist()], 1)],
+        # Korean syllables are taken apart by a rule that every browser has
+        "replaced": [
+            [code, text] for code, text in changed
+            if text != f" {chr(code)} " and not (code in HANGUL and text == unicodedata.normalize("NFD", chr(code)))
+        ],
+    }  # fmt: skip
