@@ -526,3 +526,9 @@ class TextRows:
             here = slice(*np.searchsorted(self.rows, [first, first + len(cells)]))
             yield from map(cells.__getitem__, (self.rows[here] - first).tolist())
             first += len(cells)
+
+
+def texts_of_table(path: Path, column: str, form: TableForm) -> Iterator[str]:
+    """All texts of a table, one after the other."""
+    for piece in stream_table(path, [column], **form):
+        yield from (cell for cell in piece[column].tolist() if isinstance(cell, str))

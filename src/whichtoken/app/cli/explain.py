@@ -34,6 +34,10 @@ def explain(
     rows: options.RowCount = None,
     html: Annotated[Path | None, options.new_output("Write an HTML page with colored words.")] = None,
     json_file: Annotated[Path | None, options.new_output("Write every number as JSON.", "--json")] = None,
+    explainer: options.ExplainerPage = None,
+    min_df: options.PageMinDf = None,
+    redact: options.PageRedact = None,
+    most_words: options.PageMostWords = None,
 ) -> None:
     """Show which tokens, instances or groups of columns decided, and what would change the label.
 
@@ -46,10 +50,22 @@ def explain(
       whichtoken explain cells-model --file cells.csv
 
       whichtoken explain molecules-model --file molecules.csv --column molecule
+
+      whichtoken explain reviews-model --explainer page.html
     """
+    from whichtoken.app.cli.models import page_options, write_explainer
+    from whichtoken.app.fitting import texts_of_table
     from whichtoken.app.pages.explanations import MOST_ON_A_PAGE, as_html
 
-    options.require_distinct_paths({"--file": file}, {"--html": html, "--json": json_file})
+    outputs = {"--html": html, "--json": json_file, "--explainer": explainer}
+    options.require_distinct_paths({"--file": file, "--redact": redact}, outputs)
+    page = page_options(explainer, min_df, redact, most_words)
+    if explainer is not None:
+        form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
+        texts = None if file is None else texts_of_table(file, column or "text", form)
+        write_explainer(model, explainer, [] if text is None else [text], texts, page)
+        if (text is None and file is None) or not (html or json_file):
+            return
     explanations = explain_data(model, text, file, column, separator=separator, encoding=encoding, rows=rows)
     count = counted(len(explanations), "explanation")
     if html is not None:

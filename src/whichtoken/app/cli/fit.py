@@ -127,6 +127,10 @@ def fit_text_file(
     stemmer: Annotated[
         str | None, typer.Option(metavar="LANGUAGE", help="Language of the Snowball stemmer, such as english.")
     ] = None,
+    explainer: options.ExplainerPage = None,
+    min_df: options.PageMinDf = None,
+    redact: options.PageRedact = None,
+    most_words: options.PageMostWords = None,
 ) -> Any:
     """Classify documents, and see which words decide.
 
@@ -134,13 +138,24 @@ def fit_text_file(
 
     Example: whichtoken fit text reviews.csv --text review --label sentiment --model reviews-model
     """
-    from whichtoken.app.fitting import TextRoles, fit_text
+    from whichtoken.app.cli.models import page_options, write_explainer
+    from whichtoken.app.fitting import TextRoles, fit_text, texts_of_table
 
     if ngrams not in (1, 2, 3):
         raise UsageError("{ngrams} must be 1, 2 or 3", ngrams=ngrams)
+    inputs = {"DATA": request.data, "--redact": redact}
+    options.require_distinct_paths(inputs, {"--json": request.json_file, "--explainer": explainer})
+    page = page_options(explainer, min_df, redact, most_words)
+    if explainer is not None:
+        from whichtoken.estimators.text.explainer import check_stemmer
+
+        check_stemmer(stemmer)
     settings: dict[str, Any] = {"ngram_range": (1, ngrams), "stemmer": stemmer, "verbose": int(sys.stderr.isatty())}
     settings["class_weight"] = request.class_weight
-    return request.run(fit_text, TextRoles(text, label, request.split_by), options=settings)
+    report = request.run(fit_text, TextRoles(text, label, request.split_by), options=settings)
+    if explainer is not None:
+        write_explainer(request.model, explainer, (), texts_of_table(request.data, text, request.form), page)
+    return report
 
 
 @fit.command("bags")

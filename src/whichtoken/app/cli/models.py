@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 from whichtoken.app.applying import Applied, apply_to_table
 from whichtoken.app.cli.options import check_form
+from whichtoken.display.terminal import say
+from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
-from whichtoken.estimators.model_folder import OpenedFolder, load_to_answer, read_folder
+from whichtoken.estimators.model_folder import CARD, OpenedFolder, load_to_answer, read_card, read_folder
+from whichtoken.reading import read_text
 from whichtoken.tables import TableForm
 
 WHOLE_TEXTS = (".txt", ".md", "")  # endings of files that hold one text
@@ -34,3 +38,26 @@ def check_options(opened: OpenedFolder, path: Path, column: str | None, form: Ta
         if form.get("encoding") or form.get("rows"):
             raise UsageError(f"{path} is read as one text, in UTF-8; leave out --encoding and --rows")
     check_form(path, form)
+
+
+def page_options(page: Path | None, min_df: int | None, redact: Path | None, most_words: int | None) -> dict[str, Any]:
+    """What `save_explainer` is told, of options that are refused without a page."""
+    given = {"--min-df": min_df, "--redact": redact, "--most-words": most_words}
+    if page is None and (unused := [flag for flag, value in given.items() if value is not None]):
+        raise UsageError(f"{unused[0]} says what a page holds; give the page as --explainer FILE")
+    lines = [] if redact is None else [line for line in read_text(redact).splitlines() if line.strip()]
+    return {"redact": lines, "most_words": most_words} | ({} if min_df is None else {"min_df": min_df})
+
+
+def write_explainer(
+    folder: Path, page: Path, examples: Sequence[str], compare_on: Iterable[str] | None, options: dict[str, Any]
+) -> None:
+    """Write the page of a saved model, and say what is left out of it."""
+    opened = read_folder(folder)
+    if opened.kind != "text-classifier":
+        raise UsageError(f"{folder} holds a {opened.kind}; a page of its own is written for classifiers of texts only")
+    card = read_card(folder) if (folder / CARD).is_file() else None
+    saved = load_to_answer(opened).save_explainer(page, examples, compare_on=compare_on, card=card, **options)
+    for sentence in saved.sentences():
+        say(visible(sentence))
+    say(f"explainer: {page}")

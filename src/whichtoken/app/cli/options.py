@@ -188,6 +188,15 @@ SpreadsheetSafe = Annotated[
     ),
 ]
 
+ExplainerPage = Annotated[
+    Path | None, new_output("Write one HTML file that holds the model and explains any text, offline.")
+]
+PageMinDf = Annotated[
+    int | None, whole("N", "Leave tokens of fewer than N training documents out of the page; default: 5.")
+]
+PageRedact = Annotated[Path | None, existing("Text file of words that must not be in the page, one or more a line.")]
+PageMostWords = Annotated[int | None, whole("N", "Keep the N tokens that say most in the page.")]
+
 
 # arguments of the library beside the parameters of commands that set them
 SET_BY = {"n_queries": "queries", "overrides": "set_", "ngram_range": "ngrams"}

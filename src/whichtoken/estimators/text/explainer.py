@@ -113,7 +113,7 @@ def save_explainer(
     gone = set(chain.from_iterable(left_out.values()))
     kept = np.array([name not in gone for name in model.vocabulary_], dtype=bool)
     if not kept.any():
-        raise UsageError(f"the page would hold no word: all {counted(len(kept), 'token')} are left out; lower min_df")
+        raise UsageError(f"the page would hold no word: all {counted(len(kept), 'token')} are left out; lower {{min_df}}", min_df=min_df)
     smaller = reduced(model, kept)
     compared, changed = _compare(model, smaller, kept, examples if compare_on is None else compare_on)
     notes = _notes(left_out, compared, changed)
@@ -123,7 +123,8 @@ def save_explainer(
         fits = int(len(smaller.vocabulary_) * LARGEST / size * 0.9)
         raise UsageError(
             f"the page would have {size / 1e6:.1f} MB for {len(smaller.vocabulary_)} tokens and {len(model.classes_)} classes, "
-            f"more than {LARGEST / 1e6:g} MB; leave some out with most_words={fits}"
+            f"more than {LARGEST / 1e6:g} MB; {{most_words}} would fit",
+            most_words=fits,
         )
     write_text(path, text)
     return SavedExplainer(Path(path), size, int(kept.sum()), left_out, compared, changed)
@@ -144,13 +145,17 @@ def check_exportable(model: TextModel) -> None:
             f"the model splits texts by a {'function' if callable(model.analyzer) else 'tokenizers file'}, which does not run "
             "in a page; fit it with analyzer=None"
         )
-    if tokenizer.stemmer is None:
+    check_stemmer(tokenizer.stemmer)
+
+
+def check_stemmer(stemmer: str | None) -> None:
+    """Refuse a stemmer that does not run in a page, or not as the installed one does."""
+    if stemmer is None:
         return
     import Stemmer
 
-    ported = ported_stemmers()
-    if tokenizer.stemmer not in ported:
-        raise UsageError(f"{{stemmer}} does not run in a page; those that do: {', '.join(ported)}", stemmer=tokenizer.stemmer)
+    if stemmer not in (ported := ported_stemmers()):
+        raise UsageError(f"{{stemmer}} does not run in a page; these do: {', '.join(ported)}", stemmer=stemmer)
     if not Stemmer.version().startswith(f"{SNOWBALL}."):
         raise UsageError(
             f"the page has the stemmers of Snowball {SNOWBALL}, and PyStemmer {Stemmer.version()} may stem otherwise; "
