@@ -37,7 +37,7 @@ SCRIPTS = {
     "marks": "e\u0301a\u0308o\u0323\u0302n\u0303\u20dd",
     "signs": " \t\n.,;:!?-–—/()'’`´\"«»&<>#@0123456789½²Ⅷ",
 }
-BREAKS = ("<br>", "<br />", "<BR/>", "<br\x1f>", "<br\ufeff>", "< br>", "&amp;", "&#39;", "’s", "l'", "\u200d", "\x85", "\ud83d")
+BREAKS = ("l'été", "qu’il", "dell'arte", "&notit;", "&#128;", "&#xd800;", "&#1;", "&eacute;", "&nosuch;", "<b>x</b>", "<div class='a'>", "<dıv>", "<İ>", "<ſ>", "<!-- x -->", "​", "ำ", "ｶﾞ", "ﬁ", "한", "<br>", "<br />", "<BR/>", "<br\x1f>", "<br\ufeff>", "< br>", "&amp;", "&#39;", "’s", "l'", "\u200d", "\x85", "\ud83d")
 
 
 def strange_texts(count: int, words: list[str]) -> list[str]:

@@ -7,6 +7,8 @@ the model first; the report says how many decisions that changes, and the page d
 from __future__ import annotations
 
 import base64
+import html
+import html.entities
 import json
 import re
 import sys
@@ -25,7 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.checks import check_count
-from whichtoken.datasets.text_pipeline import APOSTROPHES, UNKNOWN, TextPipeline, text_chunks
+from whichtoken.datasets import word_split
+from whichtoken.datasets.text_pipeline import UNKNOWN, TextPipeline
+from whichtoken.datasets.word_split import text_chunks
 from whichtoken.display.html import asset, policy
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted
@@ -42,6 +46,7 @@ LARGEST = 8_000_000  # bytes of a page that still opens at once on a phone
 SNOWBALL = "3.1"  # version of the stemmers in `assets/explainer/snowball`, which other versions may contradict
 SCRIPTS = ("tokenize.js", "model.js", "decide.js", "page.js")
 STYLES = ("style.css", "decision.css", "explainer/explainer.css")
+LIKE_LATIN = "ıİſ\u212a"  # that may be equal to i, s or k where case is ignored
 HANGUL = range(0xAC00, 0xD7A4)
 LONGEST_WORD = 100  # characters that WordPiece spells
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -296,14 +301,15 @@ def pack_model(
         "bias": model.intercept_.tolist(),
         "logNull": model.log_null_ if np.isfinite(model.log_null_) else None,
         "logCounts": model._log_counts,
-        "ngrams": model.ngram_range[1],
+        # characters of scripts without spaces count in pairs, whatever `ngram_range` says
+        "ngrams": 1 + max(name.count(" ") for name in model.vocabulary_),
         "names": _front_coded(model.vocabulary_),
         "selection": _numbers(model.selection_[:, 0], np.float64),
         "values": _numbers(model.values_[:, 0], _precision(model)),
         "tokenizer": {
             "stemmer": tokenizer.stemmer,
             "stopped": sorted(tokenizer._stopped),
-            "characters": character_tables(),
+            "words": word_rules(tokenizer.words),
             "pieces": _pieces(tokenizer) if tokenizer.word_pieces is not None else None,
         },
         "examples": list(examples),
@@ -334,20 +340,60 @@ def _numbers(array: NDArray[np.float64], kind: type[np.floating[Any]]) -> dict[s
 
 
 @cache
-def character_tables() -> dict[str, Any]:
-    """Which characters make words, and what their lower case is, in this Python's version of Unicode."""
-    characters = [chr(code) for code in range(sys.maxunicode + 1)]
-    words = [character.isalnum() or unicodedata.category(character)[0] == "M" for character in characters]
-    edges = np.flatnonzero(np.diff(np.array(words), prepend=False, append=False))
-    lower = [(code, character.lower()) for code, character in enumerate(characters) if character.lower() != character]
-    return {
-        "words": " ".join(np.base_repr(step, 36).lower() for step in np.diff(edges, prepend=0).tolist()),
-        "apostrophes": APOSTROPHES,
+def word_rules(version: int) -> dict[str, Any]:
+    """What `word_split` knows of characters and words, in this Python's version of Unicode."""
+    signs = [chr(code) for code in range(sys.maxunicode + 1)]
+    categories = [unicodedata.category(sign) for sign in signs]
+    lower = [(code, sign.lower()) for code, sign in enumerate(signs) if sign.lower() != sign]
+    rules = {
+        "version": version,
+        "letters": _ranges([sign.isalnum() or kind[0] == "M" for sign, kind in zip(signs, categories, strict=True)]),
+        "marks": _ranges([kind[0] == "M" for kind in categories]),
+        "formats": _ranges([kind == "Cf" for kind in categories]),
+        "apostrophes": word_split.APOSTROPHES[: 4 if version == 1 else None],
         "lower": {
             "runs": _runs([(code, ord(text) - code) for code, text in lower if len(text) == 1]),
             "others": [[code, text] for code, text in lower if len(text) > 1],
         },
+        "kept": word_split._KEPT.pattern,
+        "markup": _in_javascript(word_split.HTML_BREAK if version == 1 else word_split.MARKUP),
+        "word": "[^ ']+(?:'+[^ ']+)*" if version == 1 else word_split._WORD.pattern,
     }
+    if version == 1:
+        return rules
+    variations = "".join(map(chr, [0x640, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))
+    return rules | {
+        "dropped": variations,
+        "reference": word_split.REFERENCE.pattern,
+        "sequence": word_split.SEQUENCE.pattern,
+        "elision": word_split.ELISION.pattern,
+        "entities": {
+            "named": html.entities.html5,
+            "numbers": [[code, text] for code in range(256) if (text := html.unescape(f"&#{code};")) not in ("", chr(code))],
+            # beyond the first plane, the last two characters of each one
+            "invalid": [code for code in range(sys.maxunicode + 1)
+                        if (code < 0x10000 or code & 0xFFFE == 0xFFFE) and not html.unescape(f"&#{code};")],
+        },
+    }
+
+
+def _ranges(members: Sequence[bool]) -> str:
+    """Where runs of members begin and end, as differences to base 36."""
+    edges = np.flatnonzero(np.diff(np.array(members), prepend=False, append=False))
+    return " ".join(np.base_repr(step, 36).lower() for step in np.diff(edges, prepend=0).tolist())
+
+
+def _in_javascript(pattern: re.Pattern[str]) -> str:
+    """A pattern that ignores case, with Python's spaces and with the letters that Python holds for the same."""
+    spaces = "".join(sign for sign in map(chr, range(0x3001)) if re.match(r"\s", sign))
+
+    def written(found: re.Match[str]) -> str:
+        if found[0] == r"\s":
+            return f"[{spaces}]"
+        same = [sign for sign in found[0] + found[0].upper() + LIKE_LATIN if re.match(found[0], sign, re.IGNORECASE)]
+        return f"[{''.join(same)}]"
+
+    return re.sub(r"\\s|[a-z]", written, pattern.pattern)
 
 
 def _runs(shifts: Sequence[tuple[int, int]], widest: int = 2) -> list[list[int]]:
@@ -367,9 +413,9 @@ def _runs(shifts: Sequence[tuple[int, int]], widest: int = 2) -> list[list[int]]
 def _pieces(tokenizer: TextPipeline) -> dict[str, Any]:
     """The vocabulary of word pieces, and what BERT's normalization makes of single characters."""
     normalize = tokenizer._tokenizer.normalizer.normalize_str
-    edges = np.cumsum([int(step, 36) for step in character_tables()["words"].split(" ")]).reshape(-1, 2).tolist()
-    letters = [chr(code) for first, stop in edges for code in range(first, stop)]
-    changed = [(ord(sign), text) for sign in letters if (text := normalize(sign)) != sign]
+    signs = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    inside = [sign for sign in signs if word_split._is_letter(sign) or word_split._KEPT.match(sign)]
+    changed = [(ord(sign), text) for sign in [*inside, word_split.JOINER] if (text := normalize(sign)) != sign]
     spaced = np.array([code for code, text in changed if text == f" {chr(code)} "])
     return {
         "pieces": list(tokenizer.spelling),

@@ -1,56 +1,132 @@
-// Texts to tokens, as whichtoken.datasets.text_pipeline makes them: the tables of characters are those of the Python that wrote
-// the model, so that no browser's own version of Unicode enters.
+// Texts to tokens, as whichtoken.datasets.word_split and text_pipeline make them. Tables of characters and patterns are those of the
+// Python that wrote the page; of the browser's own Unicode only the normal forms enter, which no version changes.
 
-const SPACE = 0, WORD = 1, APOSTROPHE = 2;
-const SIGMA = 0x3a3, FINAL_SIGMA = "ς";
-// Python's \s, which is not JavaScript's
-const BREAK = /<br[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*\/?>/gi;
+const SIGMA = 0x3a3, FINAL_SIGMA = "ς", NOTHING = 0xfffd;
 
-/** Whole numbers from their differences, written to base 36: "0 1a 5" is 0, 46, 51. */
-function fromDifferences(text) {
-  let sum = 0;
-  return text === "" ? [] : text.split(" ").map((part) => (sum += parseInt(part, 36)));
+/** A test of characters from the ends of ranges, given by their differences to base 36: "0 1a 5" is 0, 46, 51. */
+function readSet(text) {
+  const members = new Uint8Array(0x110000), edges = [];
+  for (const part of text ? text.split(" ") : []) edges.push((edges.at(-1) ?? 0) + parseInt(part, 36));
+  for (let k = 0; k < edges.length; k += 2) members.fill(1, edges[k], edges[k + 1]);
+  return (character) => members[character.codePointAt(0)] === 1;
 }
 
-/** What each character is, and what its lower case is. */
-export function readCharacters({ words, apostrophes, lower }) {
-  const kinds = new Uint8Array(0x110000), edges = fromDifferences(words), lowered = new Map();
-  for (let k = 0; k < edges.length; k += 2) kinds.fill(WORD, edges[k], edges[k + 1]);
-  for (const character of apostrophes) kinds[character.codePointAt(0)] = APOSTROPHE;
-  for (const [first, count, step, shift] of lower.runs)
-    for (let k = 0; k < count; k++) lowered.set(first + k * step, String.fromCodePoint(first + k * step + shift));
-  for (const [code, text] of lower.others) lowered.set(code, text);
-  return { kinds, lowered };
-}
-
-const isIgnorable = (character) => /\p{Case_Ignorable}/u.test(character);
+const isIgnorable = (character) => /\p{Case_Ignorable}/u.test(character), isCased = (character) => /\p{Cased}/u.test(character);
 
 /** Whether the sigma at a place ends a word: a cased letter stands before it and none after it, ignorable ones aside. */
 function endsWord(characters, place) {
   let before = place - 1, after = place + 1;
   while (before >= 0 && isIgnorable(characters[before])) before--;
   while (after < characters.length && isIgnorable(characters[after])) after++;
-  return before >= 0 && /\p{Cased}/u.test(characters[before]) && !(after < characters.length && /\p{Cased}/u.test(characters[after]));
+  return before >= 0 && isCased(characters[before]) && !(after < characters.length && isCased(characters[after]));
 }
 
-/** Lower-case words with the places text.slice(start, stop) that they come from. */
-export function splitWords(text, { kinds, lowered }) {
-  const plain = text.includes("<") ? text.replace(BREAK, (tag) => " ".repeat(tag.length)) : text;
-  const characters = [...plain], words = [];
-  let word = "", start = 0, stop = 0, unit = 0;
-  const end = () => { if (word) words.push({ word, start, stop }); word = ""; };
-  characters.forEach((character, place) => {
-    const code = character.codePointAt(0);
-    const lower = code === SIGMA && endsWord(characters, place) ? FINAL_SIGMA : lowered.get(code) ?? character;
-    for (const part of lower) {
-      const kind = kinds[part.codePointAt(0)];
-      if (kind === SPACE) end();
-      else if (kind === WORD) { if (!word) start = unit; word += part; stop = unit + character.length; }
+/** Python's str.lower. */
+function lowerWith({ runs, others }) {
+  const lowered = new Map(others);
+  for (const [first, count, step, shift] of runs)
+    for (let k = 0; k < count; k++) lowered.set(first + k * step, String.fromCodePoint(first + k * step + shift));
+  return (text) => {
+    const characters = [...text];
+    return characters.map((character, place) => {
+      const code = character.codePointAt(0);
+      return code === SIGMA && endsWord(characters, place) ? FINAL_SIGMA : lowered.get(code) ?? character;
+    }).join("");
+  };
+}
+
+/** Python's html.unescape of one character reference. */
+function unescapeWith({ named, numbers, invalid }) {
+  const codes = new Map(numbers), gone = new Set(invalid);
+  return (reference) => {
+    const inside = reference.slice(1);
+    if (inside[0] === "#") {
+      const code = /[xX]/.test(inside[1]) ? parseInt(inside.slice(2), 16) : parseInt(inside.slice(1), 10);
+      if (codes.has(code)) return codes.get(code);
+      if ((code >= 0xd800 && code < 0xe000) || code > 0x10ffff) return String.fromCodePoint(NOTHING);
+      return gone.has(code) ? "" : String.fromCodePoint(code);
     }
-    unit += character.length;
-  });
-  end();
-  return words;
+    for (let size = inside.length; size > 1; size--)
+      if (Object.hasOwn(named, inside.slice(0, size))) return named[inside.slice(0, size)] + inside.slice(size);
+    return reference;
+  };
+}
+
+/** What each character becomes: letters in lower case, apostrophes, emoji, a space or nothing. */
+function letteringWith(rules, lower) {
+  const isLetter = readSet(rules.letters), isFormat = readSet(rules.formats), isKept = new RegExp(rules.kept, "u"), known = new Map();
+  const becomes = (sign) => {
+    if (rules.apostrophes.includes(sign)) return "'";
+    if (rules.version === 1) return isLetter(sign) ? sign : " ";
+    if (isKept.test(sign)) return sign;
+    if (rules.dropped.includes(sign)) return "";
+    if (isFormat(sign)) return sign === "\u200b" ? " " : "";
+    if (!isLetter(sign)) return " ";
+    const form = lower(sign.normalize("NFKC"));
+    return [...form].every(isLetter) ? form : sign;
+  };
+  return (text) => [...text].map((sign) => {
+    if (!known.has(sign)) known.set(sign, becomes(sign));
+    return known.get(sign);
+  }).join("");
+}
+
+/** Lower-case words, apostrophes, emoji and spaces: a function from a text to its line. */
+function lineWith(rules) {
+  const lower = lowerWith(rules.lower), letters = letteringWith(rules, lower), markup = new RegExp(rules.markup, "gu");
+  const blank = (text) => text.includes("<") ? text.replace(markup, (tag) => " ".repeat([...tag].length)) : text;
+  if (rules.version === 1) return (text) => letters(lower(blank(text)));
+  const unescape = unescapeWith(rules.entities), reference = new RegExp(rules.reference, "gu"), elision = new RegExp(rules.elision, "gu"), sequence = new RegExp(rules.sequence, "u");
+  return (text) => {
+    const plain = blank(text.includes("&") ? text.replace(reference, unescape) : text);
+    // every second piece is a sequence of joined emoji
+    const pieces = lower(plain.normalize("NFC").replaceAll("İ", "i")).split(sequence);
+    const line = pieces.map((piece, place) => place % 2 ? piece : letters(piece)).join("").replaceAll("\ufe0f", "").normalize("NFC");
+    return line.includes("'") ? line.replace(elision, " ") : line;
+  };
+}
+
+/** Where the source of each character of a line begins and ends in its text, in UTF-16 units. */
+function originsWith(rules, lineOf) {
+  const isMark = readSet(rules.marks), isFormat = readSet(rules.formats), sizes = new Map();
+  const follows = (sign) => sign !== "\u200b" && (isMark(sign) || isFormat(sign) || (sign >= "\u1160" && sign <= "\u11ff") || sign === "\uff9e" || sign === "\uff9f");
+  const groups = rules.version > 1 ? [rules.reference, rules.sequence].map((pattern) => new RegExp(pattern, "gu")) : [];
+  const sizeOf = (cluster) => {
+    if (!sizes.has(cluster)) sizes.set(cluster, [...lineOf(cluster)].length);
+    return sizes.get(cluster);
+  };
+  return (text, length) => {
+    const signs = [...text], units = [0], inside = new Set();
+    for (const sign of signs) units.push(units.at(-1) + sign.length);
+    for (const group of groups) for (const match of text.matchAll(group)) for (let unit = match.index + 1; unit < match.index + match[0].length; unit++) inside.add(unit);
+    const begins = signs.flatMap((sign, place) => !place || rules.version === 1 || !(inside.has(units[place]) || follows(sign)) ? [place] : []);
+    const first = [], after = [];
+    begins.forEach((begin, k) => {
+      const end = begins[k + 1] ?? signs.length;
+      for (let count = sizeOf(text.slice(units[begin], units[end])); count > 0; count--) { first.push(units[begin]); after.push(units[end]); }
+    });
+    if (first.length === length) return { first, after };
+    // characters that compose in a way of their own: the place is then a guess
+    const guess = (shift) => Array.from({ length }, (_, place) => units[Math.min(place + shift, signs.length)]);
+    return { first: guess(0), after: guess(1) };
+  };
+}
+
+/** A function from a text to its words, with the places text.slice(start, stop) that they come from. */
+export function splitterWith(rules) {
+  const lineOf = lineWith(rules), originsOf = originsWith(rules, lineOf), pattern = new RegExp(rules.word, "gu");
+  return (text) => {
+    const line = lineOf(text), { first, after } = originsOf(text, [...line].length), words = [];
+    let unit = 0, place = 0;
+    for (const match of line.matchAll(pattern)) {
+      place += [...line.slice(unit, match.index)].length;
+      const size = [...match[0]].length;
+      words.push({ word: match[0].replaceAll("'", ""), start: first[place], stop: after[place + size - 1] });
+      unit = match.index + match[0].length;
+      place += size;
+    }
+    return words;
+  };
 }
 
 /** A stemmer that counts characters, not UTF-16 units: those beyond U+FFFF are private ones while it runs. */
@@ -94,7 +170,7 @@ export function spellWith(settings) {
 
 /** A function from a text to its tokens with their places. */
 export function makeTokenizer(settings, stemmer) {
-  const characters = readCharacters(settings.characters), stopped = new Set(settings.stopped);
+  const split = splitterWith(settings.words), stopped = new Set(settings.stopped);
   const stem = stemmer ? stemWith(stemmer) : (word) => word;
   const spell = settings.pieces ? spellWith(settings.pieces) : (word) => [word];
   const known = new Map();  // tokens of the words so far
@@ -103,7 +179,7 @@ export function makeTokenizer(settings, stemmer) {
     return known.get(word);
   };
   return (text) => {
-    const words = splitWords(text, characters);
+    const words = split(text);
     return { words, tokens: words.flatMap(({ word, start, stop }) => tokensOf(word).map((name) => ({ name, start, stop }))) };
   };
 }
