@@ -209,12 +209,12 @@ def _overview(request: Request) -> Response:
 
 @lru_cache(maxsize=2)
 def _overview_text(out: Path, _: Stamp) -> str:
-    """The first page, made once for each state of the ledger."""
+    """The overview, made once for each state of the ledger."""
     stored = runs_of(out)
     cards = theory_cards(stored)
     counts = count_answers(each for card in cards if card.paper for each in card.paper.statements)
     return template_text(
-        "claims.html", current="/", pages=NAVIGATION, cards=cards, faults=faults(), counts=counts, stored=stored,
+        "claims.html", current="/claims", pages=NAVIGATION, cards=cards, faults=faults(), counts=counts, stored=stored,
         counts_of=counts_of, answer_class=ANSWER_CLASS,
     )  # fmt: skip
 
@@ -323,7 +323,7 @@ async def _start(request: Request) -> Response:
 
 
 routes = [
-    Route("/", _overview, name=LINKED),
+    Route("/claims", _overview, name=LINKED),
     Route("/reading", _reading, name=LINKED),
     Route("/papers/{theory}", _paper, name=LINKED),
     Route("/claims/{theory}/{claim}", _page, name=LINKED),

@@ -203,6 +203,27 @@ def prediction_table(store: ModelStore, id: str, path: Path) -> bytes:
         path.unlink(missing_ok=True)
 
 
+def _home(request: Request) -> Response:
+    """The first page: the explainer of the bundled model."""
+    return framed_page(request, "home.html", model=DEMO)
+
+
+async def _explainer_model(request: Request) -> Response:
+    """A text model as its page computes with it."""
+    card = await run_in_threadpool(_card, request)
+    if (stored := await run_in_threadpool(store_of(request).stored_explainer, card)) is None:
+        stored = await _ask(request, card.id, "explainer")
+    return Response(stored, media_type="application/json")
+
+
+async def _explainer_page(request: Request) -> Response:
+    """One file that holds the model, without the words of few documents."""
+    card, folder = _card(request), await run_in_threadpool(uploads_of(request).folder)
+    asked = (store_of(request), card.id, "explainer_page", folder / f"{secrets.token_hex(8)}.html")
+    content = await slow_worker_of(request).answer(request, f"{STORE}:ModelStore.ask", *asked)
+    return Response(content, media_type="text/html", headers=_download(f"{card.id}-explainer.html"))
+
+
 async def _explanation_page(request: Request) -> Response:
     """The explanations of the first documents as one page without other files."""
     card = _card(request)
@@ -231,6 +252,7 @@ def _download(name: str) -> dict[str, str]:
 
 
 routes = [
+    Route("/", _home, name=LINKED),
     Route("/data", _page, name=LINKED),
     Route("/data/upload", _upload, methods=["POST"]),
     Route("/data/new", _choose, name=LINKED),
@@ -241,4 +263,6 @@ routes = [
     Route("/data/models/{id}/model.zip", _archive),
     Route("/data/models/{id}/predictions.csv", _predictions),
     Route("/data/models/{id}/page.html", _explanation_page),
+    Route("/data/models/{id}/explainer.json", _explainer_model),
+    Route("/data/models/{id}/explainer.html", _explainer_page),
 ]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from whichtoken.errors import UsageError
 from whichtoken.files import cannot_write, write_text
@@ -28,6 +31,8 @@ MOST_DOCUMENTS = 500  # of the training file that are listed and predicted
 MOST_TOKENS = 1000  # in the importance table
 MOST_CHARACTERS = 20_000  # of a text to explain
 DEMO = "demo"  # the bundled model
+EXPLAINER = "explainer.json"  # a model as the browser has it, beside the model
+EXAMPLES = 4  # texts that the explainer offers
 
 
 @dataclass(frozen=True)
@@ -119,15 +124,27 @@ class ModelStore:
 
     def add_movie_model(self) -> None:
         """Add the bundled classifier of movie reviews, if it is not there yet."""
-        from whichtoken.app.movie_reviews import DATA, EXAMPLES, FOLDER
+        from whichtoken.app.movie_reviews import DATA, FOLDER, REVIEW
+        from whichtoken.app.movie_reviews import EXAMPLES as REVIEWS
+        from whichtoken.estimators.model_folder import load_to_answer
 
         if DEMO in {card.id for card in self.cards()}:
             return
         judged = read_json(FOLDER / "model-card.json")
         shutil.copytree(FOLDER, self.new_folder(DEMO) / "model", dirs_exist_ok=True)
-        shutil.copyfile(EXAMPLES, self.folder(DEMO) / "data.csv")
+        shutil.copyfile(REVIEWS, self.folder(DEMO) / "data.csv")
         report = {**judged["evaluation"], "notes": [f"trained on {DATA}", *judged["evaluation"]["notes"]]}
         self.put(ModelCard(DEMO, "movie reviews", "text", "label", "text", "data.csv", judged["written"], report))
+        # with what needs no scikit-learn, so that the first page is ready at once
+        reviews = [REVIEW, *(line["text"] for line in csv.DictReader(io.StringIO(REVIEWS.read_text(encoding="utf-8"))))]
+        StoredModel(self.card(DEMO), self.folder(DEMO)).store_explainer(load_to_answer(FOLDER), reviews)
+
+    def stored_explainer(self, card: ModelCard) -> str | None:
+        """What `StoredModel.explainer` wrote for this very model: it is sent without loading the model."""
+        with suppress(OSError, ValueError):
+            first, _, packed = (self.folder(card.id) / EXPLAINER).read_text(encoding="utf-8").partition("\n")
+            return packed if first == card.created else None
+        return None
 
     def put(self, card: ModelCard) -> None:
         """Write the card, after everything else is written: it marks a finished model."""
@@ -245,6 +262,42 @@ class StoredModel:
             whole = [name for name in table.columns if table[name].dtype.kind in "iu"]
             certificate = {str(name): int(table[name].iloc[0]) for name in whole}
         return {**explanation.as_json(), "classes": _plain(model.classes_), "certificate": certificate}
+
+    def _text_model(self) -> Any:
+        if not hasattr(self.estimator, "vocabulary_"):
+            raise UsageError("this model does not read texts; choose one of its rows instead")
+        return self.estimator
+
+    def explainer(self) -> str:
+        """The model as JSON, for the explainer in the browser."""
+        return self.store_explainer(self._text_model(), [document["text"] for document in self.documents])
+
+    def store_explainer(self, model: Any, texts: Sequence[str]) -> str:
+        """Write the JSON of the explainer beside the model, with the date of its card, and return it."""
+        from whichtoken.estimators.text.explainer import check_exportable, pack_model, reduced
+
+        check_exportable(model)
+        # the owner's own model, on the owner's machine: nothing is left out
+        whole = reduced(model, np.ones(len(model.vocabulary_), dtype=bool))
+        packed = pack_model(whole, texts[:EXAMPLES], title=self.card.title, card={"evaluation": self.card.report})
+        text = json.dumps(packed, ensure_ascii=False, allow_nan=False)
+        # if it cannot be written, it is computed again
+        with suppress(UsageError):
+            write_text(self.folder / EXPLAINER, f"{self.card.created}\n{text}")
+        return text
+
+    def explainer_page(self, path: Path) -> bytes:
+        """One file that holds the model; `path` is a temporary file."""
+        from whichtoken.estimators.model_folder import CARD, read_card
+
+        folder = self.folder / "model"
+        card = read_card(folder) if (folder / CARD).is_file() else None
+        texts = [document["text"] for document in self.documents]
+        try:
+            self._text_model().save_explainer(path, title=self.card.title, compare_on=texts, card=card)
+            return path.read_bytes()
+        finally:
+            path.unlink(missing_ok=True)
 
     def archive(self) -> bytes:
         """The model folder as a zip file."""

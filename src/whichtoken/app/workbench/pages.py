@@ -20,8 +20,8 @@ from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.verdicts import in_words
 
 NAVIGATION = {
-    "/": "Claims", "/planner": "Planner", "/data": "Your data", "/dynamics": "Dynamics", "/inspect": "Inspect",
-    "/jobs": "Jobs",
+    "/": "Explain", "/data": "Your data", "/claims": "Claims", "/planner": "Planner", "/dynamics": "Dynamics",
+    "/inspect": "Inspect", "/jobs": "Jobs",
 }  # fmt: skip
 SENTENCES = {
     404: "there is nothing at this address; it may have been removed, or the link is incomplete",
@@ -38,7 +38,8 @@ def framed_page(
     request: Request, template: str, *, drawn: bool = False, status: int = 200, **values: Any
 ) -> HTMLResponse:
     """A page in the frame; `drawn` for pages with figures, which have their own style."""
-    current = next((path for path in NAVIGATION if path != "/" and request.url.path.startswith(path)), "/")
+    asked = request.url.path
+    current = next((path for path in NAVIGATION if asked == path or (path != "/" and asked.startswith(path))), "/claims")
     text = template_text(template, current=current, pages=NAVIGATION, **values)
     return HTMLResponse(text, status, DRAWN if drawn else None)
 
