@@ -300,11 +300,12 @@ class NGramTable(Shown):
     def _tables(self) -> dict[int, NDArray[np.int64]]:
         """For each n the keys, ascending, and their columns: (2, n-grams)."""
         grams: dict[int, list[tuple[int, int]]] = {}
+        tokens, base = self.tokens, self.base
         for column, gram in enumerate(self.vocabulary):
             key = 0
             parts = gram.split(" ")
             for token in parts:
-                key = key * self.base + self.tokens[token]
+                key = key * base + tokens[token]
             grams.setdefault(len(parts), []).append((key, column))
         return {n: np.array(sorted(pairs), dtype=np.int64).T for n, pairs in grams.items()}
 

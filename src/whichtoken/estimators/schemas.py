@@ -119,6 +119,7 @@ class TextChoice(StoredPart):
     loss: Literal["logistic", "squared_hinge"]
     null: NonNegativeFloat
     attention_step: bool
+    vectors: Annotated[float, Field(ge=0, lt=1)] = 0.0
     temperature: PositiveFloat
     losses: dict[str, NonNegativeFloat]
 
@@ -146,6 +147,13 @@ class FunctionTokenizer(StoredPart):
     kind: Literal["callable"]
 
 
+class TextVectors(StoredPart):
+    """The vectors of words that a text model was fitted with."""
+
+    name: str
+    sha256: str
+
+
 class TextParameters(StoredPart):
     """`TextClassifier`."""
 
@@ -154,6 +162,7 @@ class TextParameters(StoredPart):
     choice: TextChoice
     log_null: Written
     tokens: list[str]
+    vectors: TextVectors | None = None
     tokenizer: Annotated[WordTokenizer | JsonTokenizer | FunctionTokenizer, Field(discriminator="kind")] | None
 
 

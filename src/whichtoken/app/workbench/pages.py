@@ -39,7 +39,9 @@ def framed_page(
 ) -> HTMLResponse:
     """A page in the frame; `drawn` for pages with figures, which have their own style."""
     asked = request.url.path
-    current = next((path for path in NAVIGATION if asked == path or (path != "/" and asked.startswith(path))), "/claims")
+    current = next(
+        (path for path in NAVIGATION if asked == path or (path != "/" and asked.startswith(path))), "/claims"
+    )
     text = template_text(template, current=current, pages=NAVIGATION, **values)
     return HTMLResponse(text, status, DRAWN if drawn else None)
 

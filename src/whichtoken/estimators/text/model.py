@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -27,8 +27,11 @@ from whichtoken.estimators.text.counting import (
     Vocabulary,
     check_fitted,
     count_documents,
+    token_vectors,
+    vectors_of_tokens,
+    with_words,
 )
-from whichtoken.estimators.text.learning import Choice, Memory, decide
+from whichtoken.estimators.text.learning import Choice, Memory, SpelledScores, decide
 from whichtoken.reading import shown
 from whichtoken.theory.trained_embeddings.decisions import OUT_OF_REACH, Certificate, certify, minimal_deletions
 from whichtoken.theory.trained_embeddings.score_descent import Scores
@@ -36,6 +39,7 @@ from whichtoken.theory.trained_embeddings.score_descent import Scores
 if TYPE_CHECKING:
     import pandas as pd
 
+    from whichtoken.datasets.word_vectors import WordVectors
     from whichtoken.estimators.text.explainer import SavedExplainer
     from whichtoken.estimators.text.explanation import TextExplanation
 
@@ -43,10 +47,30 @@ Array = NDArray[np.float64]
 
 KIND = "text-classifier"
 # parameters that a saved model does not keep: they are part of its tokenizer, or belong to the fit
-NOT_STORED = ("analyzer", "stop_words", "word_pieces", "cv", "class_weight", "n_jobs", "verbose", "random_state")
+NOT_STORED = (
+    "analyzer",
+    "vectors",
+    "stop_words",
+    "word_pieces",
+    "cv",
+    "class_weight",
+    "n_jobs",
+    "verbose",
+    "random_state",
+)
 STATISTICS = ("counts", "shares", "sizes", "documents")  # the last one is not in folders of version 0.2
 # names of settings in folders of version 0.2
 RENAMED = {"ngrams": "ngram_range", "least_count": "min_df", "sublinear": "sublinear_tf", "idf": "use_idf"}
+
+
+@dataclass(frozen=True, eq=False)
+class FittedVectors:
+    """The vectors of the tokens, and the direction v that makes values out of them."""
+
+    name: str
+    sha256: str
+    embedding: NDArray[np.float32]  # E, (|S|, dim)
+    direction: Array  # v, (dim, outputs)
 
 
 class FittedText:
@@ -64,6 +88,7 @@ class FittedText:
     vocabulary_: tuple[str, ...]
     _statistics: tuple[Array, ...]  # by token and class: counts, shares of documents; by class, by token: documents
     _memory: Memory | None  # for partial_fit; None with several queries or embeddings
+    _vectors: FittedVectors | None = None  # None also where the validation preferred words alone
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -73,6 +98,7 @@ class TextModel(FittedText):
     analyzer: Callable[[str], Sequence[str]] | str | Path | None = None
     ngram_range: tuple[int, int] = (1, 1)
     min_df: int = 2
+    vectors: str | Path | tuple[Any, Sequence[str]] | None = None
     stop_words: Sequence[str] = ()
     stemmer: str | None = None
     word_pieces: str | Path | Sequence[str] | None = None
@@ -208,19 +234,36 @@ class TextModel(FittedText):
             "choice": {**asdict(self.choice_), "C": str(self.choice_.C)},
             # may be -inf, which JSON cannot say
             "log_null": str(self.log_null_),
-            "tokens": list(self.token_names_),
             "tokenizer": _describe(self._vocabulary.tokenizer) if hasattr(self, "_vocabulary") else None,
         }
         arrays = {"selection": self.selection_, "values": self.values_, "bias": self.intercept_}
         arrays |= zip(STATISTICS, self._statistics, strict=False)
         if self._memory is not None:
             arrays |= {"precision": self._memory.precision, "mean_attention": self._memory.mean}
-        stored.save_model(folder, KIND, parameters, arrays)
+        names = self.token_names_
+        if self._vectors is not None:
+            # words that were never counted are alike but for their vectors, so one row stands for all of them
+            seen, kept = self._statistics[0].any(axis=1), self._vectors
+            names = [name for name, counted in zip(names, seen, strict=True) if counted]
+            rows = np.append(np.flatnonzero(seen), np.argmin(seen))
+            arrays = {name: array[_rows_of(name, array, rows, len(seen))] for name, array in arrays.items()}
+            arrays["direction"] = kept.direction
+            parameters["vectors"] = {"name": kept.name, "sha256": kept.sha256}
+        stored.save_model(folder, KIND, {**parameters, "tokens": list(names)}, arrays)
 
     @classmethod
-    def load(cls, folder: str | Path | OpenedFolder, analyzer: Callable[[str], Sequence[str]] | None = None) -> Self:
-        """Read a model folder; runs no code from it. A model with an `analyzer` function needs it again."""
+    def load(
+        cls,
+        folder: str | Path | OpenedFolder,
+        analyzer: Callable[[str], Sequence[str]] | None = None,
+        vectors: Any = None,
+    ) -> Self:
+        """Read a model folder; runs no code from it. A model with an `analyzer` function or an array of vectors needs them again.
+
+        Vectors are not part of the folder: they are read where they were, or from `vectors`, and must be the same.
+        """
         _, parameters, tensors = stored.load_model(folder, KIND)
+        source = None if parameters.get("vectors") is None else _same_vectors(folder, parameters["vectors"], vectors)
         if analyzer is None and parameters.get("tokenizer") == {"kind": "callable"}:
             raise UsageError(
                 f"{shown(str(folder))} was fitted with an analyzer function, which cannot be saved; load it with analyzer="
@@ -237,7 +280,8 @@ class TextModel(FittedText):
             if np.isnan(model.log_null_) or model.log_null_ == np.inf:
                 raise UsageError(f"'log_null' is {model.log_null_}, not a finite number or -inf")
             names = tuple(parts.tokens)
-            _set_arrays(model, len(names), tensors)
+            dim = 0 if source is None else source.dim
+            _set_arrays(model, len(names) + (source is not None), tensors, dim)
             if parts.tokenizer is None:
                 model.n_features_in_ = len(names)
                 if names != tuple(map(str, range(len(names)))):
@@ -247,6 +291,8 @@ class TextModel(FittedText):
             tokenizer = _rebuild(parts.tokenizer, analyzer, model)
             if not isinstance(tokenizer, FileTokenizer) and names != _sorted_names(names, max(3, model.ngram_range[1])):
                 raise UsageError("'tokens' are not in their order")
+            if source is not None:
+                names = _add_words(model, tokenizer, names, source)
             model._vocabulary, model.vocabulary_ = Vocabulary(tokenizer, names), names
             return model
 
@@ -260,6 +306,9 @@ class TextModel(FittedText):
     @property
     def scores_(self) -> Scores:
         """The trained model."""
+        if self._vectors is not None:
+            parts = self.selection_, self.values_, self.intercept_, self.log_null_, self._vectors.direction
+            return SpelledScores(*parts)
         return Scores(self.selection_, self.values_, self.intercept_, self.log_null_)
 
     def _check_parameters(self) -> None:
@@ -270,6 +319,8 @@ class TextModel(FittedText):
             raise UsageError("{ngram_range} must be (1, 1), (1, 2) or (1, 3)", ngram_range=self.ngram_range)
         if isinstance(self.cv, float | int):
             check_count("cv", self.cv, 2)
+        if self.vectors is not None and (self.n_queries > 1 or self.dim is not None):
+            raise UsageError(f"vectors are for one query and dim=None, not n_queries={self.n_queries}, dim={self.dim}")
         check_choice("loss", self.loss, ("auto", "logistic", "squared_hinge"))
         check_range("attention_C", self.attention_C, 0.0, np.inf, include_low=True)
         for name in ("C", "null"):
@@ -308,7 +359,60 @@ def _renamed_settings(settings: Any) -> Any:
     return found | ({"ngram_range": (1, settings["ngrams"])} if "ngrams" in settings else {})
 
 
-def _set_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]]) -> None:
+def source_vectors(source: Any) -> WordVectors:
+    """Read the vectors that a parameter names; what reads them is only loaded where there are some."""
+    from whichtoken.datasets.word_vectors import read_vectors
+
+    return read_vectors(source)
+
+
+def _same_vectors(folder: Any, described: Any, given: Any) -> WordVectors:
+    """The vectors that a model was fitted with; refuses others."""
+    name, wanted = (str(described.get(key)) for key in ("name", "sha256")) if isinstance(described, dict) else ("", "")
+    place = shown(str(folder))
+    try:
+        found = source_vectors(name if given is None else given)
+    except UsageError as error:
+        raise UsageError(
+            f"{place} was fitted with vectors of {shown(name)}, which are not found ({error}); load it with vectors="
+        ) from error
+    if found.sha256 != wanted:
+        raise UsageError(
+            f"{place} was fitted with other vectors than those of {shown(found.name)}: their sha256 is {found.sha256[:12]}...,"
+            f" not {shown(wanted[:12])}...; load it with vectors= of {shown(name)}"
+        )
+    return found
+
+
+def _rows_of(name: str, array: Array, rows: NDArray[np.int64], tokens: int) -> NDArray[np.int64]:
+    """Rows of an array that belong to some tokens, and those after the tokens."""
+    if name in ("bias", "sizes"):
+        return np.arange(len(array))
+    return np.concatenate([rows, np.arange(tokens, len(array))])
+
+
+def _add_words(model: TextModel, tokenizer: Tokenizer, names: tuple[str, ...], source: WordVectors) -> tuple[str, ...]:
+    """Give the words that have vectors but were never counted what the last row has, and the values of their vectors."""
+    assert model._vectors is not None
+    every = with_words(names, set(token_vectors(tokenizer, source)[0]))
+    places = {name: row for row, name in enumerate(names)}
+    rows = np.array([places.get(name, len(names)) for name in every])
+    embedding = vectors_of_tokens(tokenizer, every, source)
+    model._vectors = replace(model._vectors, name=source.name, sha256=source.sha256, embedding=embedding)
+    model.selection_, model.values_ = model.selection_[rows], model.values_[rows]
+    unseen = rows == len(names)
+    model.values_[unseen, 0] = embedding[unseen] @ model._vectors.direction
+    counts, shares, sizes = model._statistics
+    model._statistics = counts[rows] * ~unseen[:, None], shares[rows] * ~unseen[:, None], sizes
+    if model._memory is not None:
+        precision, mean = model._memory.precision, model._memory.mean
+        tail = slice(len(names) + 1, None)
+        precision = np.concatenate([precision[rows], precision[tail]])
+        model._memory = Memory(precision, np.concatenate([mean[rows] * ~unseen, mean[tail]]))
+    return every
+
+
+def _set_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]], dim: int = 0) -> None:
     classes, queries = len(model.classes_), model.n_queries
     outputs = stored.scores(model.classes_)
     shapes = {
@@ -323,10 +427,16 @@ def _set_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]])
         shapes["documents"] = (tokens,)
     known = len(shapes) - 3
     if queries == 1 and model.dim is None:
-        shapes |= {"precision": (tokens + 1, outputs), "mean_attention": (tokens,)}
+        shapes |= {"precision": (tokens + dim + 1, outputs), "mean_attention": (tokens + dim,)}
+    if dim:
+        direction = tensors.pop("direction", np.empty(0))
+        (direction,) = stored.arrays({"direction": direction}, {"direction": (dim, outputs)})
+        model._vectors = FittedVectors("", "", np.empty((0, dim), np.float32), direction)
     model.selection_, model.values_, model.intercept_, *statistics = stored.arrays(tensors, shapes)
-    if any((array < 0).any() for array in statistics):
-        raise UsageError("arrays 'counts', 'shares', 'sizes', 'documents', 'precision' and 'mean_attention' hold numbers below 0")
+    if any((array[:tokens] < 0).any() for array in statistics):
+        raise UsageError(
+            "arrays 'counts', 'shares', 'sizes', 'documents', 'precision' and 'mean_attention' hold numbers below 0"
+        )
     model._statistics = tuple(statistics[:known])
     model._memory = Memory(*statistics[known:]) if len(statistics) > known else None
     if model._memory is not None and not model._memory.precision.all():
