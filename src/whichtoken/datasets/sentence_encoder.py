@@ -53,9 +53,7 @@ class SentenceEncoder:
         self.folder = place if place.is_dir() else packaged_file(str(folder), FILES[0]).parent
         for name in FILES:
             if not (self.folder / name).is_file():
-                raise UsageError(
-                    f"{shown(self.folder)} has no {name}; a sentence encoder is a folder with {', '.join(FILES)}"
-                )
+                raise UsageError(f"{shown(self.folder)} has no {name}; a sentence encoder is a folder with {', '.join(FILES)}")
 
     @cached_property
     def sha256(self) -> str:
@@ -80,19 +78,11 @@ class SentenceEncoder:
         import torch
 
         tokenizer, model = self._parts
-        order = np.argsort([len(text) for text in texts], kind="stable")  # texts of one batch are of about one length
-        found = np.zeros((len(texts), model.config.hidden_size), np.float32)
-        with torch.inference_mode(), terminal_bar(len(texts), "encode", "texts") as update:
-            for first in range(0, len(texts), BATCH):
-                rows = order[first : first + BATCH]
-                batch = tokenizer(
-                    [texts[row] for row in rows], padding=True, truncation=True, max_length=LONGEST, return_tensors="pt"
-                )
-                states, mask = model(**batch).last_hidden_state, batch["attention_mask"][..., None]
-                means = (states * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
-                found[rows] = torch.nn.functional.normalize(means).numpy()
-                update(advance=len(rows))
-        return found
+        batch = tokenizer(list(texts), padding=True, truncation=True, max_length=LONGEST, return_tensors="pt")
+        with torch.inference_mode():
+            states, mask = model(**batch).last_hidden_state, batch["attention_mask"][..., None]
+            means = (states * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+            return np.asarray(torch.nn.functional.normalize(means).numpy())
 
 
 @contextmanager
@@ -113,16 +103,23 @@ def _quiet(package: Any) -> Iterator[None]:
 Encoder = Callable[[Sequence[str]], Any]
 
 
-def encode_checked(encode: Encoder, texts: Sequence[str]) -> NDArray[np.float64]:
-    """What an encoder gives for texts, (n, d); refuses what is not that many rows of finite numbers."""
-    found = np.asarray(encode(list(texts)))
-    if found.ndim != 2 or len(found) != len(texts) or not found.shape[1]:
-        raise UsageError(
-            f"the encoder returned an array of shape {found.shape} for {len(texts)} texts; ({len(texts)}, d) is needed"
-        )
-    if found.dtype.kind not in "fiu" or not np.isfinite(found).all():
-        place = 0 if found.dtype.kind not in "fiu" else int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
-        raise UsageError(
-            f"the encoder returned {found[place].ravel()[:1].tolist()[0]!r}-like values for text {place}; finite numbers are needed"
-        )
-    return found.astype(np.float64)
+def encode_all(encode: Encoder, texts: Sequence[str]) -> NDArray[np.float64]:
+    """What an encoder gives for texts, (n, d), some at a time; refuses what is not one row of finite numbers for each."""
+    order = np.argsort([len(text) for text in texts], kind="stable")  # texts of one batch are of about one length
+    parts: list[NDArray[np.float64]] = []
+    with terminal_bar(len(texts), "encode", "texts") as update:
+        for first in range(0, len(texts), BATCH):
+            batch = [texts[row] for row in order[first : first + BATCH]]
+            found = np.asarray(encode(batch))
+            dim = parts[0].shape[1] if parts else found.shape[-1] if found.ndim == 2 and found.size else "d"
+            if found.shape != (len(batch), dim) or found.dtype.kind not in "fiu":
+                raise UsageError(
+                    f"the encoder returned {found.dtype} of shape {found.shape} for {len(batch)} texts; numbers of shape"
+                    f" ({len(batch)}, {dim}) are needed"
+                )
+            if not np.isfinite(found).all():
+                text = batch[int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])]
+                raise UsageError(f"the encoder returned numbers that are not finite for the text {shown(text[:40])!r}")
+            parts.append(found.astype(np.float64))
+            update(advance=len(batch))
+    return np.concatenate(parts)[np.argsort(order)]

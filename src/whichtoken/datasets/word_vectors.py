@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whichtoken.datasets.corpora import packaged_file
-from whichtoken.datasets.sentence_encoder import FILES, SentenceEncoder, encode_checked, file_hash
+from whichtoken.datasets.sentence_encoder import FILES, SentenceEncoder, encode_all, file_hash
 from whichtoken.datasets.tokenizer_process import encode_texts
 from whichtoken.errors import UsageError
 from whichtoken.files import replacing
@@ -137,9 +137,7 @@ def _of_file(path: Path, _changed: int) -> WordVectors:
         if beside[0].is_file():
             return _of_pieces(str(path), path, beside[0], _changed)
         if not beside[1].is_file():
-            raise UsageError(
-                f"{shown(path)} has no words: put tokenizer.json, or vocab.txt with one word a line, beside it"
-            )
+            raise UsageError(f"{shown(path)} has no words: put tokenizer.json, or vocab.txt with one word a line, beside it")
         names, rows = read_text(beside[1]).rstrip("\n").split("\n"), _table(path)
         if len(names) != len(rows):
             raise UsageError(f"{shown(path)} has {len(rows)} vectors, {shown(beside[1])} has {len(names)} words")
@@ -220,7 +218,7 @@ def _of_encoder(name: str) -> WordVectors:
     def spell(others: Sequence[str]) -> Array:
         new = [word for word in dict.fromkeys(others) if word not in known]
         if new:
-            known.update(zip(new, np.asarray((encode_checked(encoder, new) - mean) @ axes, np.float32), strict=True))
+            known.update(zip(new, np.asarray((encode_all(encoder, new) - mean) @ axes, np.float32), strict=True))
         return np.stack([known[word] for word in others])
 
     return WordVectors(name, encoder.sha256, words, rows, spell)
@@ -228,7 +226,7 @@ def _of_encoder(name: str) -> WordVectors:
 
 def _distill(encoder: SentenceEncoder, words: Sequence[str]) -> tuple[Array, Array, Array]:
     """Mean (D,), principal axes (D, d) and coordinates (words, d) of the embeddings of single words."""
-    found = encode_checked(encoder, words)
+    found = encode_all(encoder, words)
     mean = found.mean(axis=0)
     _, axes = np.linalg.eigh((found - mean).T @ (found - mean))
     kept = axes[:, ::-1][:, :DISTILLED]
