@@ -217,7 +217,9 @@ def test_the_command_writes_a_page_and_numbers(folder, tmp_path, texts, capsys):
     (tmp_path / "t.csv").write_text("text,label\n" + "\n".join(f"{text},{'good' in text}" for text in texts))
     inspect_model(folder, tmp_path / "t.csv", label="label", html=tmp_path / "p.html", json_file=tmp_path / "n.json")
     shown = capsys.readouterr().out
-    assert shown.startswith("BertForSequenceClassification: 8 heads over 50 texts")
+    # the map first: it is known before anything about one head
+    assert shown.startswith("layer   0  1  2  3 ")
+    assert "\n\nBertForSequenceClassification: 8 heads over 50 texts" in shown
     assert json.loads((tmp_path / "n.json").read_text())["texts"] == 50
     assert "Which token does each head pick?" in (tmp_path / "p.html").read_text()
 
