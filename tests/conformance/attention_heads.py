@@ -20,7 +20,6 @@ from whichtoken.flows.attention_kernels import weight_gradient
 from whichtoken.flows.cls import token_pull
 from whichtoken.flows.regularization_path import Sphere, _Alternation
 from whichtoken.theory.mirror_descent.key_query_attention import KeyQueryAttention
-from whichtoken.theory.sparse_tokens.models import AttentionPooling, pool
 from whichtoken.theory.sparse_tokens.two_step import attention_features
 from whichtoken.theory.trained_embeddings import attend
 from whichtoken.theory.trained_embeddings.cls_model import ClsAttention
@@ -115,14 +114,6 @@ def several_queries(case):
     return Found(outputs[:, 1, 1], slopes.scores[:, 1], slopes.values[:, 1])
 
 
-def torch_function(case):
-    scores, values = (torch.tensor(part, requires_grad=True) for part in (case.scores, case.values))
-    amounts = None if case.amounts is None else torch.tensor(case.amounts)
-    outputs = pool(scores, values, torch.tensor(case.starts), amounts)
-    (outputs.double() * torch.tensor(case.upstream)).sum().backward()
-    return Found(outputs.detach().numpy(), scores.grad.numpy(), values.grad.numpy())
-
-
 def theory(case):
     attended = attend(case.scores, case.values, case.counts, case.labels)
     along_value, along_cls = attended.gradients()
@@ -202,15 +193,6 @@ def joint_path(case):
     return Found(np.array(outputs))
 
 
-def attention_pooling(case):
-    module = AttentionPooling(2 + len(case.scores), dtype=torch.tensor(case.scores).dtype)
-    with torch.no_grad():
-        module.query[0] = module.readout[1] = 1.0
-    outputs = module(torch.tensor(case.padded))
-    torch.nn.functional.softplus(-torch.tensor(case.labels) * outputs.double()).mean().backward()
-    return Found(outputs.detach().numpy(), module.query.grad[2:].numpy(), module.readout.grad[2:].numpy())
-
-
 def _key_query(case, loss):
     module = KeyQueryAttention(2 + len(case.scores), dtype=torch.float64, loss=loss)
     with torch.no_grad():
@@ -252,7 +234,6 @@ HEADS = (
     Head("core: log-weights", core_log_weights, single=True),
     Head("core: vocabulary", core_on_a_vocabulary, single=True),
     Head("core: several queries and values", several_queries, single=True),
-    Head("torch function", torch_function, single=True),
     Head("theory.attend", theory, loss="logistic"),
     Head("ClsAttention", cls_attention, loss="logistic", single=True),
     Head("ClsAttentionModule", cls_module, loss="logistic", fails={"test_saturated": TEXTBOOK}),
@@ -263,7 +244,6 @@ HEADS = (
     Head("bags: weights", bag_weights, amounts=False, empty=False),
     Head("two-step query", two_step_query, amounts=False, ragged=False, empty=False),
     Head("joint regularization path", joint_path, amounts=False, ragged=False, empty=False),
-    Head("AttentionPooling", attention_pooling, loss="logistic", amounts=False, ragged=False, single=True),
     Head("KeyQueryAttention", key_query, loss="logistic", amounts=False, ragged=False, empty=False),
     Head("KeyQueryAttention: log-gradient", key_query_logs, loss="linear", amounts=False, ragged=False, empty=False),
     Head("attention descent", attention_kernels, loss="linear", amounts=False, ragged=False, empty=False),

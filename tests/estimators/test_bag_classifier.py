@@ -21,7 +21,6 @@ from whichtoken.estimators.bags.explanation import smallest_deletion
 from whichtoken.estimators.bags.training import Queries, loss_and_gradient, pooled_features, split_weights
 from whichtoken.estimators.bags.validation import validation_splits
 from whichtoken.theory.sparse_tokens import bayes_floor, exact_error
-from whichtoken.theory.sparse_tokens.models import AttentionPooling
 from whichtoken.theory.sparse_tokens.two_step import fit_attention, two_step_query
 
 classifier = partial(BagClassifier, random_state=0)
@@ -60,15 +59,9 @@ def test_mean_pooling_is_chosen_where_attention_does_not_help():
     np.testing.assert_allclose(model.decision_function(X), X.mean(axis=1) @ model.readouts_[0, 0] + model.intercept_[0])
 
 
-def test_scores_are_those_of_the_attention_pooling_module(model, sample):
-    import torch
-
-    module = AttentionPooling(8, dtype=torch.float64)
-    with torch.no_grad():
-        module.query.copy_(torch.from_numpy(model.queries_[0, 0]))
-        module.readout.copy_(torch.from_numpy(model.readouts_[0, 0]))
-        module.bias.fill_(model.intercept_[0])
-        wanted = module(torch.from_numpy(sample[0])).numpy()
+def test_scores_are_those_of_softmax_attention(model, sample):
+    attention = softmax(sample[0] @ model.queries_[0, 0], axis=1)
+    wanted = np.sum(attention * (sample[0] @ model.readouts_[0, 0]), axis=1) + model.intercept_[0]
     np.testing.assert_allclose(model.decision_function(sample[0]), wanted, rtol=1e-10)
 
 

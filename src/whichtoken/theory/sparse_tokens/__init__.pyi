@@ -12,9 +12,6 @@ from .limits import attention_oracle as attention_oracle
 from .limits import bayes_floor as bayes_floor
 from .limits import bayes_oracle as bayes_oracle
 from .limits import linear_oracle as linear_oracle
-from .models import AttentionPooling as AttentionPooling
-from .models import PooledLinear as PooledLinear
-from .models import VectorizedLinear as VectorizedLinear
 from .pilot import PilotEstimate as PilotEstimate
 from .pilot import estimate_task as estimate_task
 from .planner import Plan as Plan

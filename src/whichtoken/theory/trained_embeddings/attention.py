@@ -22,8 +22,8 @@ from whichtoken.display.shown import Shown
 
 # what the package does not export itself
 __all__ = [
-    "Attended", "TokenClasses", "dominant_share", "local_optimality", "posterior_difference", "remaining_sets",
-    "secondary_sets", "selection_margin",
+    "Attended", "TokenClasses", "dominant_share", "local_optimality", "posterior_difference", "secondary_sets",
+    "selection_margin",
 ]  # fmt: skip
 
 Vector = NDArray[np.float64]
@@ -314,34 +314,6 @@ def secondary_sets(scores: ArrayLike, counts: Any, tie: float = TIE) -> sparse.c
     """
     counts, a = as_counts(counts), np.asarray(scores, dtype=np.float64)
     return _top(a, counts, ~_stored_flags(selection_sets(a, counts, tie), counts), tie)
-
-
-def remaining_sets(scores: ArrayLike, counts: Any, tie: float = TIE) -> sparse.csr_array:
-    """S^<_X(p), equation (21): the tokens of each sequence that are neither first nor second, (n, |S|) of bool.
-
-    Parameters
-    ----------
-    scores : array_like of shape (|S|,)
-        a_s of every token.
-    counts : sparse or dense, shape (n, |S|)
-        How often each token occurs in each sequence.
-    tie : float, default=2.302585092994046
-        Difference in score up to which a token still counts as tied; log 10 by default.
-
-    Returns
-    -------
-    sparse.csr_array of shape (n, |S|)
-        True where a token comes third or later.
-
-    Examples
-    --------
-    >>> from whichtoken.theory.trained_embeddings.attention import remaining_sets
-    >>> remaining_sets(scores=[9.0, 5.0, 0.0], counts=[[1, 1, 1]]).toarray().astype(int).tolist()
-    [[0, 0, 1]]
-    """
-    counts = as_counts(counts)
-    first, second = (_stored_flags(sets(scores, counts, tie), counts) for sets in (selection_sets, secondary_sets))
-    return token_sets(counts, ~(first | second))
 
 
 def _top(scores: Vector, counts: sparse.csr_array, eligible: NDArray[np.bool_], tie: float) -> sparse.csr_array:
