@@ -124,7 +124,7 @@ def _preset_values(experiment: Experiment[Any], name: str) -> dict[str, str]:
 def _field_comments(point: type) -> dict[str, str]:
     """The comment of each field, on its line or on the lines before it."""
     try:
-        lines = inspect.getsource(point).splitlines()
+        lines = [line for kind in reversed(point.__mro__[:-1]) for line in inspect.getsource(kind).splitlines()]
     except (OSError, TypeError):
         return {}
     comments: dict[str, str] = {}

@@ -24,6 +24,14 @@ RATES = {4: 0.4, 6: 0.18, 8: 0.1}  # by the number of groups: half the stability
 
 
 @dataclass(frozen=True)
+class GroupSizes:
+    """Groups of variables: fields that several points begin with."""
+
+    groups: int = 8
+    group_dim: int = 4
+
+
+@dataclass(frozen=True)
 class LateState:
     """The quantities of the late-phase laws, on a sample of `LATE_SAMPLES`."""
 

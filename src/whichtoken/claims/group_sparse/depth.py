@@ -17,7 +17,7 @@ from whichtoken.checks import check_choice
 from whichtoken.claims._checks import Above, AtLeast, AtMost, Checks, pool_parts
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import group_by, pairs, rows_where, share_of_runs
-from whichtoken.claims.group_sparse._training import TEST_SAMPLES, random_problem
+from whichtoken.claims.group_sparse._training import TEST_SAMPLES, GroupSizes, random_problem
 from whichtoken.display.figures import quantity_bars
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
@@ -54,9 +54,7 @@ BYPASSED = AtMost(
 
 
 @dataclass(frozen=True)
-class Point:
-    groups: int = 8
-    group_dim: int = 4
+class Point(GroupSizes):
     parts: str = "theory"
     lr: float = 0.01  # of Adam
     steps: int = 400

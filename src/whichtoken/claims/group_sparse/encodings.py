@@ -17,7 +17,13 @@ import numpy as np
 from whichtoken.claims._checks import Above, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import Array, group_by, rows_where
-from whichtoken.claims.group_sparse._training import TEST_SAMPLES, first_point, random_problem, train_and_measure
+from whichtoken.claims.group_sparse._training import (
+    TEST_SAMPLES,
+    GroupSizes,
+    first_point,
+    random_problem,
+    train_and_measure,
+)
 from whichtoken.display.figures import quantity_bars
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
@@ -48,9 +54,7 @@ UNIFORM_ACCURACY = Equals(
 
 
 @dataclass(frozen=True)
-class Point:
-    groups: int = 8
-    group_dim: int = 4
+class Point(GroupSizes):
     encoding: str = "sine"  # a family; one-hot-scaled has the norm of the sines; learned-F trains F along
     lr: float = 0.05
     steps: int = 500

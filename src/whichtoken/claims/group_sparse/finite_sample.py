@@ -16,7 +16,7 @@ import numpy as np
 from whichtoken.claims._checks import Above, Below, Checks, pool_parts
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import group_by
-from whichtoken.claims.group_sparse._training import random_problem, train_and_measure
+from whichtoken.claims.group_sparse._training import GroupSizes, random_problem, train_and_measure
 from whichtoken.display.figures import points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
@@ -42,9 +42,7 @@ XAVIER = Below(
 
 
 @dataclass(frozen=True)
-class Point:
-    groups: int = 8
-    group_dim: int = 4
+class Point(GroupSizes):
     samples_per_variable: float = 4.0  # n / (d D)
     lr: float = 0.05
     steps: int = 500

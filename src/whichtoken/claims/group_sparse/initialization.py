@@ -16,7 +16,7 @@ import numpy as np
 from whichtoken.claims._checks import Above, AtMost, Below, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import Array, each_point, pairs, rows_where
-from whichtoken.claims.group_sparse._training import random_problem, train_and_measure
+from whichtoken.claims.group_sparse._training import GroupSizes, random_problem, train_and_measure
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 HALF = 0.5  # |v_2| over |v| up to which the value counts as read from the variables
@@ -45,9 +45,7 @@ MANY_GROUPS = AtMost(
 
 
 @dataclass(frozen=True)
-class Point:
-    groups: int = 8
-    group_dim: int = 4
+class Point(GroupSizes):
     scale: float = 0.0  # of the Xavier numbers; 0 is the start of the theory
     lr: float = 0.05
     steps: int = 500

@@ -19,7 +19,7 @@ from whichtoken.checks import check_choice
 from whichtoken.claims._checks import Above, AtLeast, Below, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import group_by, rows_where
-from whichtoken.claims.group_sparse._training import TEST_SAMPLES, measure_selection, train_on_fresh_batches
+from whichtoken.claims.group_sparse._training import TEST_SAMPLES, GroupSizes, measure_selection, train_on_fresh_batches
 from whichtoken.display.figures import quantity_bars
 from whichtoken.lab import Experiment, Grid, Measured, Rows, Share
 
@@ -56,9 +56,7 @@ TWO_DIRECTIONS = AtLeast(
 
 
 @dataclass(frozen=True)
-class Point:
-    groups: int = 8
-    group_dim: int = 4
+class Point(GroupSizes):
     case: str = "one group"
     correlation: float = 0.0  # of the same variable in two groups
     shared: int = 0  # variables that a group has in common with the next

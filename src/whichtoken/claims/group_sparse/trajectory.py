@@ -20,6 +20,7 @@ from whichtoken.claims._checks import Above, Below, Checks, Equals, PaperAtMost,
 from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.group_sparse import _training as training
+from whichtoken.claims.group_sparse._training import GroupSizes
 from whichtoken.display.figures import band, legend
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Predicted, Rows, log_slope
 
@@ -64,9 +65,7 @@ GROUPS_POWER = Equals(
 
 
 @dataclass(frozen=True)
-class Point:
-    groups: int = 8
-    group_dim: int = 4
+class Point(GroupSizes):
     sigma: float = 1.0
     lr: float = 0.02
     steps: int = 400

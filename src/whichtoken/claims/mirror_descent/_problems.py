@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
     from whichtoken.margin import MarginCertificate
 
 Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ProblemSize:
+    """Size of a random attention problem, that of the synthetic study of the source."""
+
+    sequences: int = 6
+    length: int = 8
+    dim: int = 10
 
 
 def draw_problem(point: Any, rng: np.random.Generator, start: float) -> tuple[AttentionProblem, Vector]:

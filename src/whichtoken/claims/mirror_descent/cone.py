@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from whichtoken.claims._checks import Above, Below, Checks, PaperAtLeast, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims._runs import group_by, resampled_runs
-from whichtoken.claims.mirror_descent._problems import key_query_limit, share_of_repeats
+from whichtoken.claims.mirror_descent._problems import ProblemSize, key_query_limit, share_of_repeats
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 # Divergence of the start from the direction, and its norm. The theorem has a cone that is narrow and far out enough, of a size
@@ -43,10 +43,7 @@ LIMIT = Below("cone.limit", 1e-4, "final divergence from the direction, runs fro
 
 
 @dataclass(frozen=True)
-class Point:
-    sequences: int = 6
-    length: int = 8
-    dim: int = 10
+class Point(ProblemSize):
     p: float = 2.0
     divergence: float = INSIDE  # of the start from the max-margin direction
     norm: float = FAR  # |W|_p of the start

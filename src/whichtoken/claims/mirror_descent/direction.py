@@ -15,7 +15,7 @@ import numpy as np
 from whichtoken.claims._checks import Above, AtLeast, Below, Checks, PaperAtMost, pool_parts
 from whichtoken.claims._figures import Axes, Figure, draw_table, label_axes, plot_medians
 from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs, worst_of_runs
-from whichtoken.claims.mirror_descent._problems import Vector, cosine, draw_problem, key_query_limit
+from whichtoken.claims.mirror_descent._problems import ProblemSize, Vector, cosine, draw_problem, key_query_limit
 from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
 
 EXPONENTS = (1.1, 1.75, 2.0, 3.0)  # the geometries whose limits are compared
@@ -33,10 +33,7 @@ SETTLED = Above("direction.settled", 0.9, "share of runs that settle on locally 
 
 
 @dataclass(frozen=True)
-class Point:
-    sequences: int = 6
-    length: int = 8
-    dim: int = 10
+class Point(ProblemSize):
     start: float = 1.0  # standard deviation of the entries of the initial matrix
     p: float = 2.0
     lr: float = 0.1

@@ -16,7 +16,7 @@ import numpy as np
 from whichtoken.claims._checks import Above, AtLeast, Checks, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import mean_of_runs, pairs, rows_where
-from whichtoken.claims.mirror_descent._problems import draw_problem
+from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem
 from whichtoken.display.figures import points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
@@ -28,10 +28,7 @@ LOCAL = Above("initialization.local", 0.85, "share of all runs whose tokens are 
 
 
 @dataclass(frozen=True)
-class Point:
-    sequences: int = 6
-    length: int = 8
-    dim: int = 10
+class Point(ProblemSize):
     p: float = 2.0
     start: float = 0.0  # standard deviation of the entries of the initial matrix
     lr: float = 0.1

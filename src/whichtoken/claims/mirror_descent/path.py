@@ -16,7 +16,7 @@ import numpy as np
 from whichtoken.claims._checks import Below, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
 from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs
-from whichtoken.claims.mirror_descent._problems import key_query_limit
+from whichtoken.claims.mirror_descent._problems import ProblemSize, key_query_limit
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 RADII = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0, 30000.0)
@@ -31,10 +31,7 @@ TOLERANCE_NEAR_ONE = 0.15
 
 
 @dataclass(frozen=True)
-class Point:
-    sequences: int = 6
-    length: int = 8
-    dim: int = 10
+class Point(ProblemSize):
     p: float = 2.0
 
 

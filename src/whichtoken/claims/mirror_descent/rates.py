@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from whichtoken.claims._checks import Above, Below, Checks, Equals, PaperAtMost, PaperEquals, pool_parts
 from whichtoken.claims._figures import Axes, Figure, label_axes
 from whichtoken.claims._runs import group_by, resampled_runs, rows_where
-from whichtoken.claims.mirror_descent._problems import draw_problem, key_query_limit
+from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem, key_query_limit
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Resampled, Rows
 
 WINDOW = 20  # the divergence jitters near the limit: the end of a decade is a mean over this many steps
@@ -58,10 +58,7 @@ LOSS = Below(
 
 
 @dataclass(frozen=True)
-class Point:
-    sequences: int = 6
-    length: int = 8
-    dim: int = 10
+class Point(ProblemSize):
     p: float = 2.0
     rule: Literal["normalized", "geometric", "flow"] = "normalized"  # flow: plain steps, to times like exp(600)
     lr: float = 1.0

@@ -16,7 +16,7 @@ import numpy as np
 from whichtoken.claims._checks import Above, Below, Checks
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims._runs import pairs, rows_where
-from whichtoken.claims.mirror_descent._problems import Vector, draw_problem, key_query_limit
+from whichtoken.claims.mirror_descent._problems import ProblemSize, Vector, draw_problem, key_query_limit
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 SMALL = 0.01  # entries below this fraction of the largest count as zero
@@ -33,10 +33,7 @@ TRAINED = Below("sparsity.trained", 0.01, "relative difference of effective entr
 
 
 @dataclass(frozen=True)
-class Point:
-    sequences: int = 6
-    length: int = 8
-    dim: int = 10
+class Point(ProblemSize):
     p: float = 2.0
     steps: int = 3000
 

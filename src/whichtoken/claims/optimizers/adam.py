@@ -21,7 +21,7 @@ import numpy as np
 from whichtoken.claims._checks import AtLeast, AtMost, Checks, Equals, PaperAtLeast, Part, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import each_point, group_by, mean_of_runs, resampled_runs
-from whichtoken.claims.mirror_descent._problems import draw_problem
+from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, train_with
 from whichtoken.lab import Experiment, Grid, Mean, Measured, Row, Rows
 
@@ -54,10 +54,7 @@ EPS = PaperAtLeast(
 
 
 @dataclass(frozen=True)
-class Point:
-    sequences: int = 6
-    length: int = 8
-    dim: int = 10
+class Point(ProblemSize):
     beta2: float = 0.99
     lr: float = 0.02
     lr_power: float = 0.0  # step k has size lr * k**-lr_power

@@ -18,7 +18,7 @@ import numpy as np
 from whichtoken.claims._checks import Above, AtLeast, Below, Checks, PaperAtLeast, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import group_by, mean_of_runs, pairs, resampled_runs
-from whichtoken.claims.mirror_descent._problems import draw_problem
+from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, printed_norm, train_with
 from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
 
@@ -45,10 +45,7 @@ RANK = AtLeast("keys-queries.rank", 0.0, "gradient descent: effective rank that 
 
 
 @dataclass(frozen=True)
-class Point:
-    sequences: int = 6
-    length: int = 8
-    dim: int = 10
+class Point(ProblemSize):
     method: Literal["gd", "muon", "sign", "adam"] = "gd"
     depth: int = 2  # number of factors of W
     steps: int = 8000

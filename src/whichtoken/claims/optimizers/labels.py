@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from whichtoken.claims._checks import Above, AtMost, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Figure, label_axes
 from whichtoken.claims._runs import group_by, mean_of_runs, resampled_runs, rows_where
-from whichtoken.claims.mirror_descent._problems import draw_problem
+from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, START, Method, margin_shares, printed_norm, train_with
 from whichtoken.lab import Experiment, Grid, Measured, Row, Rows
 from whichtoken.lab.samples import FEWEST_SEEDS_TO_RESAMPLE
@@ -48,10 +48,7 @@ SPLIT = Above(
 
 
 @dataclass(frozen=True)
-class Point:
-    sequences: int = 6
-    length: int = 8
-    dim: int = 10
+class Point(ProblemSize):
     method: Literal["normalized-gd", "sign", "muon"] = "sign"
     classes: int = 2
     noise: float = 0.0  # share of wrong labels, a multiple of 1/10

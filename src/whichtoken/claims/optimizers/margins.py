@@ -19,7 +19,7 @@ import numpy as np
 from whichtoken.claims._checks import Above, AtLeast, Checks, Equals, pool_parts
 from whichtoken.claims._figures import Axes, Figure, draw_table, label_axes
 from whichtoken.claims._runs import group_by, resampled_runs
-from whichtoken.claims.mirror_descent._problems import draw_problem
+from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, OWN_NORMS, START, margin_shares, printed_norm, train_with
 from whichtoken.lab import Experiment, Grid, Measured, Resampled, Row, Rows
 from whichtoken.lab.verdicts import Kind, Regime
@@ -65,10 +65,7 @@ SLOWER = Above("margins.slower", -0.95, "greedy coordinates: exponent of steps i
 
 
 @dataclass(frozen=True)
-class Point:
-    sequences: int = 6
-    length: int = 8
-    dim: int = 10
+class Point(ProblemSize):
     method: MethodName = "sign"
     steps: int = 8000
 

@@ -15,7 +15,7 @@ import numpy as np
 from whichtoken.claims._checks import Above, Below, Checks, PaperAtLeast, pool_parts
 from whichtoken.claims._figures import Figure, draw_table
 from whichtoken.claims._runs import group_by, resampled_runs
-from whichtoken.claims.mirror_descent._problems import draw_problem
+from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, train_with
 from whichtoken.claims.optimizers.margins import MethodName
 from whichtoken.lab import Experiment, Grid, Measured, Rows, Share
@@ -30,10 +30,7 @@ LOCAL = PaperAtLeast(
 
 
 @dataclass(frozen=True)
-class Point:
-    sequences: int = 6
-    length: int = 8
-    dim: int = 10
+class Point(ProblemSize):
     start: float = 1e-3  # standard deviation of the entries of the initial matrix
     method: MethodName = "sign"
     steps: int = 4000

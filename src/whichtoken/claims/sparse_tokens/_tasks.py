@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -20,6 +21,16 @@ PointT = TypeVar("PointT")
 
 LEARNING_RATE = 0.5  # of the two steps
 OTHER_TASK: dict[str, Any] = {"length": 5, "signal_tokens": 2, "strength": 3.0, "prevalence": 0.3}
+
+
+@dataclass(frozen=True)
+class OneSignalToken:
+    """A task with one clear signal token among ten: fields that several points begin with."""
+
+    length: int = 10
+    signal_tokens: int = 1
+    strength: float = 5.0
+    prevalence: float = 0.5
 
 
 def task_of(point: Any) -> dict[str, Any]:

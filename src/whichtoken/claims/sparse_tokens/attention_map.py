@@ -32,6 +32,7 @@ from whichtoken.claims._runs import Array, each_point
 from whichtoken.claims.sparse_tokens._tasks import (
     LEARNING_RATE,
     OTHER_TASK,
+    OneSignalToken,
     query_theory,
     task_code,
     task_of,
@@ -64,11 +65,7 @@ KNOWN_PLACES = AtMost(
 
 
 @dataclass(frozen=True)
-class Point:
-    length: int = 10
-    signal_tokens: int = 1
-    strength: float = 5.0
-    prevalence: float = 0.5
+class Point(OneSignalToken):
     dim: int = 300
     samples_per_dim: float = 2.0  # of the query, and again of the readout
     inverse_temperature: float = 1.0

@@ -31,6 +31,7 @@ from whichtoken.claims._checks import (
 from whichtoken.claims._figures import Figure
 from whichtoken.claims._runs import Array, group_by, pairs, rows_where
 from whichtoken.claims.sparse_tokens import _tasks as tasks
+from whichtoken.claims.sparse_tokens._tasks import OneSignalToken
 from whichtoken.display.figures import legend, level_ticks, points_on_theory
 from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows
 
@@ -71,11 +72,7 @@ RATE = PaperEquals(
 
 
 @dataclass(frozen=True)
-class Point:
-    length: int = 10
-    signal_tokens: int = 1
-    strength: float = 5.0
-    prevalence: float = 0.5
+class Point(OneSignalToken):
     dim: int = 500
     samples_per_dim: float = 2.0  # of the readout
     model: Literal["attention", "pooled", "vectorized"] = "attention"

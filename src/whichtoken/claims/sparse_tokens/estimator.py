@@ -15,7 +15,7 @@ import numpy as np
 
 from whichtoken.claims._checks import Checks, Equals, Predictions, as_predicted, pool_parts
 from whichtoken.claims._figures import Figure
-from whichtoken.claims.sparse_tokens._tasks import OTHER_TASK, sequences_of, split_tasks, task_of
+from whichtoken.claims.sparse_tokens._tasks import OTHER_TASK, OneSignalToken, sequences_of, split_tasks, task_of
 from whichtoken.display.figures import legend, points_on_theory
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
@@ -27,11 +27,7 @@ ALIGNMENT = Equals(
 
 
 @dataclass(frozen=True)
-class Point:
-    length: int = 10
-    signal_tokens: int = 1
-    strength: float = 5.0
-    prevalence: float = 0.5
+class Point(OneSignalToken):
     dim: int = 200
     samples_per_dim: float = 4.0  # of query and readout together
     query_share: float = 0.5

@@ -18,7 +18,7 @@ import numpy as np
 from whichtoken.claims._checks import Checks, Equals, PaperAtLeast, PaperAtMost, Predictions, pool_parts
 from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims._runs import Array, pairs, rows_where
-from whichtoken.claims.sparse_tokens._tasks import fit_given_query, split_tasks, task_of
+from whichtoken.claims.sparse_tokens._tasks import OneSignalToken, fit_given_query, split_tasks, task_of
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
 ALIGNMENTS = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.6, 0.8, 1.0]
@@ -32,11 +32,7 @@ AXES = {"inverse_temperature": ("temperature", "tau"), "samples_per_dim": ("samp
 
 
 @dataclass(frozen=True)
-class Point:
-    length: int = 10
-    signal_tokens: int = 1
-    strength: float = 5.0
-    prevalence: float = 0.5
+class Point(OneSignalToken):
     dim: int = 200
     alignment: float = 0.5
     inverse_temperature: float = 1.0  # times the norm of the query

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,20 @@ if TYPE_CHECKING:
 
 Vector = NDArray[np.float64]
 STEPS = ("actual", "ideal", "flat", "limit")
+
+
+@dataclass(frozen=True)
+class FlowPoint:
+    """Data with one relevant token per sequence and its first step, far below the sizes of the theorem."""
+
+    pairs: int = 32
+    length: int = 8
+    relevant: int = 4  # of each label
+    irrelevant: int = 24
+    equal: bool = True  # frequencies of the relevant tokens
+    dim: int = 1024
+    lr: float = 2000.0  # of the first step
+    step: Literal["actual", "ideal", "flat"] = "actual"
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,14 +10,14 @@ Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Prova
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from whichtoken.claims._checks import AtLeast, AtMost, Checks, pool_parts
 from whichtoken.claims._figures import Figure, label_axes, plot_medians
 from whichtoken.claims._runs import in_every_run, rows_where, share_of_runs
-from whichtoken.claims.trained_embeddings._starts import draw_start, measure_flow
+from whichtoken.claims.trained_embeddings._starts import FlowPoint, draw_start, measure_flow
 from whichtoken.lab import Check, Every, Experiment, Grid, Mean, Measured, Row, Rows, Worst, pooled
 
 THIN = 6  # sums over pairs of tokens are computed at every sixth recorded position
@@ -75,15 +75,7 @@ LEMMA_17 = AtMost(
 
 
 @dataclass(frozen=True)
-class Point:
-    pairs: int = 32
-    length: int = 8
-    relevant: int = 4  # of each label
-    irrelevant: int = 24
-    equal: bool = True  # frequencies of the relevant tokens
-    dim: int = 1024
-    lr: float = 2000.0  # of the first step
-    step: Literal["actual", "ideal", "flat"] = "actual"
+class Point(FlowPoint):
     arc_length: float = 300.0
 
 

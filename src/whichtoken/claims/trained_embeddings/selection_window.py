@@ -10,14 +10,14 @@ Source  Wu, Shevchenko, Oymak, Mondelli, Attention with Trained Embeddings Prova
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from whichtoken.claims._checks import AtLeast, AtMost, Checks
 from whichtoken.claims._figures import Figure, label_axes, plot_means
 from whichtoken.claims._runs import share_of_runs
-from whichtoken.claims.trained_embeddings._starts import draw_start, selected_share
+from whichtoken.claims.trained_embeddings._starts import FlowPoint, draw_start, selected_share
 from whichtoken.lab import Every, Experiment, Grid, Measured, Rows, Share, pooled
 
 SMALL, MIDDLE, LARGE, SAFE = 100.0, 300.0, 2000.0, 8000.0
@@ -50,15 +50,7 @@ LOSS_SAFE = AtLeast(
 
 
 @dataclass(frozen=True)
-class Point:
-    pairs: int = 32
-    length: int = 8
-    relevant: int = 4
-    irrelevant: int = 24
-    equal: bool = True
-    dim: int = 1024
-    lr: float = 2000.0
-    step: Literal["actual", "ideal", "flat"] = "actual"
+class Point(FlowPoint):
     arc_length: float = 100.0
 
 
