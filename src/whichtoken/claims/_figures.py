@@ -1,4 +1,4 @@
-"""Drawing that several claims share."""
+"""How claims draw: the verbs of `display.figures`, and those that only claims share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whichtoken.display.figures import (
+    band,
+    grouped_bars,
+    legend,
+    level_ticks,
+    points_on_theory,
+    points_with_errors,
+    printed,
+    quantity_bars,
+)  # fmt: skip
 from whichtoken.lab import Rows
 
 if TYPE_CHECKING:
@@ -17,7 +27,10 @@ else:
     # only annotations name them: matplotlib is not imported before something is drawn
     Axes = Figure = Any
 
-__all__ = ["Axes", "Figure", "draw_table", "label_axes", "plot_means", "plot_medians"]
+__all__ = [
+    "Axes", "Figure", "band", "draw_table", "grouped_bars", "label_axes", "legend", "level_ticks", "plot_means",
+    "plot_medians", "points_on_theory", "points_with_errors", "printed", "quantity_bars",
+]  # fmt: skip
 
 
 def label_axes(

@@ -407,7 +407,21 @@ def agreement(
     'disagrees'
     """
     points = None if on is None else points_of(on)
-    return Check(code, claim, theory, measured, "equal", tolerance, theory_error, "", material, kind, regime, points)
+    return Check(
+        code,
+        claim,
+        theory,
+        measured,
+        "equal",
+        tolerance,
+        theory_error,
+        "",
+        material,
+        kind,
+        regime,
+        points,
+        counts_failed,
+    )
 
 
 def at_least(

@@ -16,10 +16,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from whichtoken.claims._checks import Above, Below, Checks, Equals, PaperAtLeast, PaperEquals, pool_parts
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, legend
 from whichtoken.claims._runs import Array, group_by, pairs, rows_where
 from whichtoken.claims.attention_regression._training import GRIDS, TrainingSet, sample_problem
-from whichtoken.display.figures import legend
 from whichtoken.lab import Experiment, Grid, Measured, Resampled, Rows, Share, log_slope
 from whichtoken.theory.attention_regression import imbalance
 

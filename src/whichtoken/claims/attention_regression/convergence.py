@@ -17,10 +17,9 @@ from typing import Literal
 import numpy as np
 
 from whichtoken.claims._checks import Above, Below, Checks, Equals, PaperAtMost, pool_parts
-from whichtoken.claims._figures import Axes, Figure
+from whichtoken.claims._figures import Axes, Figure, legend
 from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.attention_regression._training import GRIDS, WORDS, run_population, run_rate, run_tokens
-from whichtoken.display.figures import legend
 from whichtoken.lab import Experiment, Grid, Measured, Resampled, Row, Rows, log_slope
 from whichtoken.theory.attention_regression import gram_rate
 

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from whichtoken.claims._checks import Checks, Equals, pool_parts
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, level_ticks, points_with_errors
 from whichtoken.claims._runs import rows_where
 from whichtoken.claims.attention_regression._training import exponents, sample_problem
-from whichtoken.display.figures import level_ticks, points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 QUERIES = 400

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from whichtoken.claims._checks import Above, AtLeast, Below, Checks, Equals, PaperEquals, pool_parts
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, level_ticks, points_with_errors
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.attention_regression._training import TrainingSet, exponents, sample_problem
-from whichtoken.display.figures import level_ticks, points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Resampled, Rows
 
 MANY = 800  # tokens from which on the constant is read off

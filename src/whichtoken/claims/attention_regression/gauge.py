@@ -15,10 +15,9 @@ from typing import Literal
 import numpy as np
 
 from whichtoken.claims._checks import Above, Checks, Equals, Predictions, pool_parts
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, legend
 from whichtoken.claims._runs import Array, group_by, pairs
 from whichtoken.claims.attention_regression._training import distance_to_limit
-from whichtoken.display.figures import legend
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 from whichtoken.theory.attention_regression import balanced_factors, finite_context_error, gauge_floor
 

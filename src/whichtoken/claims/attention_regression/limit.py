@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from whichtoken.claims._checks import AtLeast, Checks, Equals, PaperEquals, Predictions, as_predicted, pool_parts
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, legend, points_with_errors
 from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.attention_regression._training import distance_to_limit
-from whichtoken.display.figures import legend, points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Row, Rows, log_slope
 from whichtoken.theory.attention_regression import balanced_factors, finite_context_error
 from whichtoken.theory.attention_regression.predictions import LOGIT_BOUND

@@ -17,10 +17,9 @@ import numpy as np
 
 from whichtoken.checks import check_choice
 from whichtoken.claims._checks import Below, Checks, pool_parts
-from whichtoken.claims._figures import Axes, Figure
+from whichtoken.claims._figures import Axes, Figure, legend, points_with_errors
 from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.attention_regression._training import sample_problem
-from whichtoken.display.figures import legend, points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 from whichtoken.theory.attention_regression.predictions import LOGIT_BOUND
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whichtoken.claims._figures import Axes
-from whichtoken.display.figures import legend
+from whichtoken.claims._figures import Axes, legend
 from whichtoken.lab import Exact, Rows
 from whichtoken.lab.samples import Sample
 

@@ -15,10 +15,9 @@ import numpy as np
 
 from whichtoken.checks import check_choice
 from whichtoken.claims._checks import Above, AtLeast, AtMost, Checks, pool_parts
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, quantity_bars
 from whichtoken.claims._runs import group_by, pairs, rows_where, share_of_runs
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, GroupSizes, random_problem
-from whichtoken.display.figures import quantity_bars
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 PARTS: dict[str, dict[str, Any]] = {

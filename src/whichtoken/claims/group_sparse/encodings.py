@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from whichtoken.claims._checks import Above, Checks, Equals, pool_parts
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, quantity_bars
 from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.group_sparse._training import (
     TEST_SAMPLES,
@@ -24,7 +24,6 @@ from whichtoken.claims.group_sparse._training import (
     random_problem,
     train_and_measure,
 )
-from whichtoken.display.figures import quantity_bars
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 FAMILIES = ["sine", "one-hot-scaled", "random", "random-unit", "sin-cos", "none"]

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from whichtoken.claims._checks import Above, AtMost, Checks, Equals, Predictions
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, points_with_errors
 from whichtoken.claims._runs import group_by, rows_where, share_of_runs
 from whichtoken.claims.group_sparse._training import random_problem
-from whichtoken.display.figures import points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
 MANY = 128  # samples per variable at which the law of infinitely many is compared

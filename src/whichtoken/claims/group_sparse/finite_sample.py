@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from whichtoken.claims._checks import Above, Below, Checks, pool_parts
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, points_with_errors
 from whichtoken.claims._runs import group_by
 from whichtoken.claims.group_sparse._training import GroupSizes, random_problem, train_and_measure
-from whichtoken.display.figures import points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 MEMORIZES = Above("finite-sample.memorizes", 0.1, "training accuracy minus test accuracy")

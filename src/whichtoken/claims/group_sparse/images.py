@@ -14,10 +14,9 @@ from typing import Any, Literal
 import numpy as np
 
 from whichtoken.claims._checks import Above, AtLeast, AtMost, Checks, pool_parts
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, quantity_bars
 from whichtoken.claims._runs import Array, group_by, pairs
 from whichtoken.claims.group_sparse._training import first_point
-from whichtoken.display.figures import quantity_bars
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 TRAINING = 200  # pictures of digits to train on

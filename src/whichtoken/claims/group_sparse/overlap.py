@@ -17,10 +17,9 @@ import numpy as np
 
 from whichtoken.checks import check_choice
 from whichtoken.claims._checks import Above, AtLeast, Below, Checks, Equals, pool_parts
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, quantity_bars
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, GroupSizes, measure_selection, train_on_fresh_batches
-from whichtoken.display.figures import quantity_bars
 from whichtoken.lab import Experiment, Grid, Measured, Rows, Share
 
 if TYPE_CHECKING:

@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from whichtoken.claims._checks import Above, Below, Checks, Equals, PaperAtMost, Predictions, as_predicted, pool_parts
-from whichtoken.claims._figures import Axes, Figure
+from whichtoken.claims._figures import Axes, Figure, band, legend
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.group_sparse import _training as training
 from whichtoken.claims.group_sparse._training import GroupSizes
-from whichtoken.display.figures import band, legend
 from whichtoken.lab import Exact, Experiment, Grid, Measured, Predicted, Rows, log_slope
 
 TARGET_LOSS = 0.01

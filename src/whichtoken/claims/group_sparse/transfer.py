@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whichtoken.claims._checks import Above, AtLeast, Below, Checks, PaperAtMost, pool_parts
-from whichtoken.claims._figures import Axes, Figure
+from whichtoken.claims._figures import Axes, Figure, band, level_ticks
 from whichtoken.claims._runs import Array, group_by, rows_where
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, random_problem
-from whichtoken.display.figures import band, level_ticks
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._figures import Figure, grouped_bars, label_axes, points_with_errors
 from whichtoken.errors import UsageError, unknown
 from whichtoken.lab import Check, Grid, Measured, Rows
 
@@ -259,8 +259,6 @@ def effective_share(measured: Measured) -> float:
 
 def draw(runs: dict[str, Rows[Any]], quantities: dict[str, Callable[[Measured], float]], figure: Figure) -> None:
     """Choice of the step size, quantities at the chosen one, and how many entries of each projection are large."""
-    from whichtoken.display.figures import grouped_bars, points_with_errors
-
     panels = figure.subplot_mosaic([["rates", "bars", "bars"], list(PROJECTIONS)])
     for method, tried in runs.items():
         points_with_errors(panels["rates"], tried, "lr", "validation", METHODS[method], ls="-", lw=1, ms=4)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from whichtoken.claims._checks import Above, AtLeast, Below, Checks, PaperAtLeast, pool_parts
-from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._figures import Figure, label_axes, printed
 from whichtoken.claims._runs import group_by, mean_of_runs, pairs, resampled_runs
 from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem
 from whichtoken.claims.optimizers._methods import START, Method, margin_shares, printed_norm, train_with
@@ -99,8 +99,6 @@ class KeysQueries(Experiment[Point]):
             yield RANK.part(f"{shallow}to{deep}", f"from {shallow} to {deep} factors", lost, on=trained)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
-        from whichtoken.display.figures import printed
-
         left, right = figure.subplots(1, 2)
         for name in rows.where(depth=2).levels("method"):
             shares = [row.measured["shares"] for row in rows.where(depth=2, method=name)]

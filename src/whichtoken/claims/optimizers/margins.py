@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from whichtoken.claims._checks import Above, AtLeast, Checks, Equals, pool_parts
-from whichtoken.claims._figures import Axes, Figure, draw_table, label_axes
+from whichtoken.claims._figures import Axes, Figure, draw_table, label_axes, printed
 from whichtoken.claims._runs import group_by, resampled_runs
 from whichtoken.claims.mirror_descent._problems import ProblemSize, draw_problem
 from whichtoken.claims.optimizers._methods import METHODS, OWN_NORMS, START, margin_shares, printed_norm, train_with
@@ -166,7 +166,6 @@ def missing_exponent(row: Row[Point]) -> float:
 
 def draw_map(rows: Rows[Point], axes: Axes) -> None:
     """Methods over norms: mean share of the best margin."""
-    from whichtoken.display.figures import printed
     from whichtoken.flows.margin_norms import NORMS
 
     names = rows.levels("method")

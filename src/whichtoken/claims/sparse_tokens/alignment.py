@@ -27,10 +27,9 @@ from whichtoken.claims._checks import (
     as_predicted,
     pool_parts,
 )
-from whichtoken.claims._figures import Axes, Figure
+from whichtoken.claims._figures import Axes, Figure, legend, points_with_errors
 from whichtoken.claims._runs import each_point, rows_where, share_of_runs
 from whichtoken.claims.sparse_tokens import _tasks as tasks
-from whichtoken.display.figures import legend, points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows, log_slope
 
 if TYPE_CHECKING:

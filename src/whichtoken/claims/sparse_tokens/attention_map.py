@@ -27,7 +27,7 @@ from whichtoken.claims._checks import (
     as_predicted,
     pool_parts,
 )
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, legend
 from whichtoken.claims._runs import Array, each_point
 from whichtoken.claims.sparse_tokens._tasks import (
     LEARNING_RATE,
@@ -38,7 +38,6 @@ from whichtoken.claims.sparse_tokens._tasks import (
     task_of,
     task_words,
 )
-from whichtoken.display.figures import legend
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
 RIDGE = 1e-2

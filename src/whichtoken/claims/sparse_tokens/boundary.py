@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from whichtoken.claims._checks import Above, AtLeast, AtMost, Below, Checks, pool_parts
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, legend, points_with_errors
 from whichtoken.claims._runs import Array, each_point, group_by, pairs, rows_where
 from whichtoken.claims.sparse_tokens._tasks import (
     Statistic,
@@ -26,7 +26,6 @@ from whichtoken.claims.sparse_tokens._tasks import (
     error_at,
     mean_token,
 )
-from whichtoken.display.figures import legend, points_with_errors
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
 DETECTORS = {

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from whichtoken.claims._checks import Checks, Equals, PaperAtLeast, PaperEquals, Predictions, pool_parts
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, legend
 from whichtoken.claims._runs import Array, pairs, rows_where
 from whichtoken.claims.sparse_tokens._tasks import (
     attended_features,
@@ -30,7 +30,6 @@ from whichtoken.claims.sparse_tokens._tasks import (
     split_tasks,
     task_of,
 )
-from whichtoken.display.figures import legend
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
 LARGE = 100  # parameters from which the limit is held to 4 %; below, finite size shows, as one over the parameters

@@ -29,10 +29,9 @@ from whichtoken.claims._checks import (
     as_predicted,
     pool_parts,
 )
-from whichtoken.claims._figures import Axes, Figure
+from whichtoken.claims._figures import Axes, Figure, legend, points_on_theory
 from whichtoken.claims._runs import Array, rows_where
 from whichtoken.claims.sparse_tokens._tasks import attention, best_threshold, draw_scores, error_at, mean_token
-from whichtoken.display.figures import legend, points_on_theory
 from whichtoken.lab import Experiment, Grid, Mean, Measured, Predicted, Rows, Share
 from whichtoken.lab.samples import Interval
 from whichtoken.lab.verdicts import points_of

@@ -28,11 +28,10 @@ from whichtoken.claims._checks import (
     as_predicted,
     pool_parts,
 )
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, legend, level_ticks, points_on_theory
 from whichtoken.claims._runs import Array, group_by, pairs, rows_where
 from whichtoken.claims.sparse_tokens import _tasks as tasks
 from whichtoken.claims.sparse_tokens._tasks import OneSignalToken
-from whichtoken.display.figures import legend, level_ticks, points_on_theory
 from whichtoken.lab import Check, Experiment, Grid, Measured, Predicted, Rows
 
 MODELS = {"attention": "attention", "pooled": "mean pooling", "vectorized": "linear on all tokens"}

@@ -14,9 +14,8 @@ from typing import Literal
 import numpy as np
 
 from whichtoken.claims._checks import Checks, Equals, Predictions, as_predicted, pool_parts
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, legend, points_on_theory
 from whichtoken.claims.sparse_tokens._tasks import OTHER_TASK, OneSignalToken, sequences_of, split_tasks, task_of
-from whichtoken.display.figures import legend, points_on_theory
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
 TOLERANCE = {"test_error": 0.06, "alignment": 0.02}  # relative; fixed before the run

@@ -17,10 +17,9 @@ from typing import Any, Literal
 import numpy as np
 
 from whichtoken.claims._checks import AtLeast, AtMost, Below, Checks, Equals, Predictions, as_predicted, pool_parts
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, legend
 from whichtoken.claims._runs import each_point, pairs, rows_where
 from whichtoken.claims.sparse_tokens._tasks import OTHER_TASK, sequences_of, task_code, task_of, task_words
-from whichtoken.display.figures import legend
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
 # relative; the planner asks for a percent, d = 100 costs a few, and BagClassifier, whose part is measured, has more room

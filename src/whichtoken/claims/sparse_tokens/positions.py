@@ -22,12 +22,11 @@ from typing import Any, Literal
 import numpy as np
 
 from whichtoken.claims._checks import Checks, Equals, PaperEquals, Predictions, as_predicted, pool_parts
-from whichtoken.claims._figures import Figure
+from whichtoken.claims._figures import Figure, legend
 from whichtoken.claims._runs import Array
 from whichtoken.claims.sparse_tokens import _tasks as tasks
 from whichtoken.claims.sparse_tokens.capacity import LARGE, separable_samples
 from whichtoken.claims.sparse_tokens.errors import MODELS, TEST_ERROR, TRAIN_LOSS
-from whichtoken.display.figures import legend
 from whichtoken.lab import Experiment, Grid, Measured, Predicted, Rows
 
 RIDGE = 1e-2

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from whichtoken.claims._checks import Above, Checks, Equals
-from whichtoken.claims._figures import Figure, label_axes
+from whichtoken.claims._figures import Figure, label_axes, points_with_errors
 from whichtoken.claims._runs import share_of_runs
 from whichtoken.lab import Experiment, Grid, Measured, Rows
 
@@ -76,8 +76,6 @@ class TextClassifierFrequencies(Experiment[Point]):
         yield CLEAR_TOKENS(share_of_runs(rows, lambda row: row.measured["clear"] > 0))
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
-        from whichtoken.display.figures import points_with_errors
-
         axes = figure.subplots()
         points_with_errors(axes, rows, "sequences", "cosine", f"cosine, C = {STRONG:g}")
         with_tokens = Rows(row for row in rows if row.measured["clear"])
