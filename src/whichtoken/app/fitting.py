@@ -464,7 +464,8 @@ class _TextWork(Workload):
         return Trained(model, model.classes_, probabilities)
 
     def baseline(self, kind: str, rows: Rows) -> Trained:
-        model = text_baseline(kind, self.options.get("ngram_range", (1, 1)), self.options.get("class_weight"))
+        counted = self.options.get("ngram_range", (1, 1))
+        model = text_baseline(kind, (1, 2) if counted == "auto" else counted, self.options.get("class_weight"))
         model.fit(self.texts(rows), self.labels[rows])
         return Trained(model, model.classes_, lambda others: np.asarray(model.predict_proba(self.texts(others))))
 

@@ -123,7 +123,12 @@ def fit_text_file(
     request: FitRequest,
     text: Annotated[str, options.column_name("Column with the texts.")] = "text",
     label: Annotated[str, options.column_name("Column with the labels.")] = "label",
-    ngrams: Annotated[int, options.whole("1|2|3", "Tokens: 1 for words, 2 also pairs of words, 3 also triples.")] = 1,
+    ngrams: Annotated[
+        str,
+        typer.Option(
+            metavar="1|2|3|auto", help="1 for words, 2 also pairs of words, 3 also triples; auto: pairs if they help."
+        ),
+    ] = "1",
     stemmer: Annotated[
         str | None, typer.Option(metavar="LANGUAGE", help="Language of the Snowball stemmer, such as english.")
     ] = None,
@@ -141,8 +146,8 @@ def fit_text_file(
     from whichtoken.app.cli.models import page_options, write_explainer
     from whichtoken.app.fitting import TextRoles, fit_text, texts_of_table
 
-    if ngrams not in (1, 2, 3):
-        raise UsageError("{ngrams} must be 1, 2 or 3", ngrams=ngrams)
+    if ngrams not in ("1", "2", "3", "auto"):
+        raise UsageError("{ngrams} must be 1, 2, 3 or auto", ngrams=ngrams)
     inputs = {"DATA": request.data, "--redact": redact}
     options.require_distinct_paths(inputs, {"--json": request.json_file, "--explainer": explainer})
     page = page_options(explainer, min_df, redact, most_words)
@@ -150,7 +155,8 @@ def fit_text_file(
         from whichtoken.estimators.text.explainer import check_stemmer
 
         check_stemmer(stemmer)
-    settings: dict[str, Any] = {"ngram_range": (1, ngrams), "stemmer": stemmer, "verbose": int(sys.stderr.isatty())}
+    counted = "auto" if ngrams == "auto" else (1, int(ngrams))
+    settings: dict[str, Any] = {"ngram_range": counted, "stemmer": stemmer, "verbose": int(sys.stderr.isatty())}
     settings["class_weight"] = request.class_weight
     report = request.run(fit_text, TextRoles(text, label, request.split_by), options=settings)
     if explainer is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -84,8 +85,8 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
     analyzer : callable, path or None, optional
         *What is counted.* Splits a document: None for the built-in words, a function from a text to a list of tokens, or a
         Hugging Face `tokenizers` JSON file.
-    ngram_range : (1, 1), (1, 2) or (1, 3), default=(1, 1)
-        Single tokens; also pairs; also triples of neighboring tokens.
+    ngram_range : (1, 1), (1, 2), (1, 3) or "auto", default=(1, 1)
+        Single tokens; also pairs; also triples of neighboring tokens. "auto" takes pairs too where held-out documents get better.
     min_df : int, default=2
         Tokens that stand in fewer training documents are left out, as in scikit-learn.
     vectors : (array, words), path, str or None, optional
@@ -188,9 +189,30 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         if self.dim is not None:
             self._fit_embeddings(counts, codes, sample_weight, together, rng)
         else:
-            counts = self._fit_tokens(counts, codes, weights, together, copies, rng, vectors, frequent)
+            counts = self._fit_words_or_pairs(counts, codes, weights, together, copies, rng, vectors, frequent)
         self._statistics = token_statistics(counts, codes, len(self.classes_))
         return self
+
+    def _fit_words_or_pairs(
+        self, counts: sparse.csr_array, codes: NDArray[np.int64], weights: Array, groups: Any,
+        copies: NDArray[np.intp], rng: np.random.Generator, vectors: WordVectors | None, frequent: NDArray[np.int64],
+    ) -> sparse.csr_array:  # fmt: skip
+        """Fit; with `ngram_range="auto"` without pairs too, which stay only where held-out documents get better."""
+        if self.ngram_range != "auto" or not hasattr(self, "_vocabulary"):
+            return self._fit_tokens(counts, codes, weights, groups, copies, rng, vectors, frequent)
+        # each way of counting sees the same folds
+        every, stream = self._vocabulary, deepcopy(rng)
+        columns = every.without_pairs()
+        with_pairs = self._fit_tokens(counts, codes, weights, groups, copies, rng, vectors, frequent)
+        fitted = dict(vars(self))
+        self._vocabulary = Vocabulary(every.tokenizer, tuple(every.names[k] for k in columns))
+        self.vocabulary_ = self._vocabulary.names
+        known = np.flatnonzero(np.isin(columns, frequent))
+        words = self._fit_tokens(counts[:, columns], codes, weights, groups, copies, stream, vectors, known)
+        if not self.choice_.losses or self.choice_.held_out <= fitted["choice_"].held_out:
+            return words
+        vars(self).update(fitted)
+        return with_pairs
 
     def _fit_tokens(
         self, counts: sparse.csr_array, codes: NDArray[np.int64], weights: Array, groups: Any,

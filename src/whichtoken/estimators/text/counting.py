@@ -211,6 +211,12 @@ class Vocabulary:
         vocabulary = cls(tokenizer, names)
         return vocabulary, vocabulary.table.count(sequences), copies
 
+    def without_pairs(self) -> NDArray[np.intp]:
+        """Columns of single tokens, and of neighbors that count together whatever is asked for."""
+        reach = getattr(self.tokenizer, "reach", None) or (lambda token: 1)
+        grams = [name.split(" ") for name in self.names]
+        return np.array([k for k, gram in enumerate(grams) if len(gram) <= min(map(reach, gram))], np.intp)
+
     def count(self, texts: Iterable[str]) -> sparse.csr_array:
         """Counts (n, |S|)."""
         return _warn_of_empty(self.table.count(self.tokenizer.tokens(texts)))
@@ -306,7 +312,8 @@ def learn_counts(
     else:
         if y is None:
             raise ValueError("y=None: requires y to be passed, one label per document")
-        learned = Vocabulary.learn(tokenizer_of(model), texts, model.ngram_range[1], model.min_df, vectors)
+        ngrams = 2 if isinstance(model.ngram_range, str) else model.ngram_range[1]
+        learned = Vocabulary.learn(tokenizer_of(model), texts, ngrams, model.min_df, vectors)
         model._vocabulary, counts, copies = learned
         model.vocabulary_ = model._vocabulary.names
     labels = check_labels(y, counts.shape[0])

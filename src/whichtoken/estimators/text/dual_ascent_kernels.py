@@ -15,11 +15,12 @@ KERNEL: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"r
 @njit(cache=True, **KERNEL)
 def ascend(
     indptr: Any, indices: Any, data: Any, dense: Any, rows: Any, signs: Any, bounds: Any, spread: Any, mean: Any, values: Any,
-    bias: float, hinge: Any, tolerance: float, most: int,
+    bias: float, hinge: Any, tolerance: float, most: int, duals: Any,
 ) -> tuple[float, float]:  # fmt: skip
     """Move the values to the minimizer, in at most so many passes over all documents; return the bias and the relative gap.
 
-    `hinge` is None for the logistic loss, which a compiler knows: it leaves out what the other loss needs.
+    `hinge` is None for the logistic loss, which a compiler knows: it leaves out what the other loss needs. `duals` is where the
+    dual variables start; those of the logistic loss lie strictly between 0 and the bound.
 
     The last columns, which every document has, stand in `dense`.
 
@@ -28,7 +29,7 @@ def ascend(
     """
     np.random.seed(0)  # noqa: NPY002 (the generator of compiled code, of this thread alone)
     start, start_bias, common = values.copy(), bias, 0.0
-    curvatures, duals, meets = np.empty(len(signs)), np.zeros(len(signs)), np.zeros(len(signs))
+    curvatures, meets = np.empty(len(signs)), np.zeros(len(signs))
     of_mean, first = spread[len(mean)], len(mean) - dense.shape[1]
     for s in range(len(mean)):
         of_mean += spread[s] * mean[s] * mean[s]
@@ -43,8 +44,7 @@ def ascend(
             square += spread[s] * dense[i, k] * dense[i, k]
             meets[i] += spread[s] * dense[i, k] * mean[s]
         curvatures[i] = square - 2.0 * meets[i] + of_mean
-        if hinge is None:  # its dual variables lie strictly between 0 and the bound
-            duals[i] = bounds[i] / 2
+        if duals[i] > 0.0:
             step = signs[i] * duals[i]
             _add(indptr, indices, data, dense, i, step, spread, values)
             common += step

@@ -79,8 +79,10 @@ class SolvedValues:
     gap: float  # to the minimum, at most, relative to the objective
 
 
-def solve_values(problem: RidgeProblem, tolerance: float = TOLERANCE) -> SolvedValues:
-    """The minimizer, up to `tolerance` times the objective."""
+def solve_values(
+    problem: RidgeProblem, tolerance: float = TOLERANCE, near: tuple[Array, float] | None = None
+) -> SolvedValues:
+    """The minimizer, up to `tolerance` times the objective; `near` has values and bias that are close to it, if any are known."""
     from whichtoken.estimators.text.dual_ascent_kernels import ascend
 
     shares, dense = problem.shares, np.empty((problem.shares.shape[0], 0)) if problem.dense is None else problem.dense
@@ -89,11 +91,15 @@ def solve_values(problem: RidgeProblem, tolerance: float = TOLERANCE) -> SolvedV
     mean = np.zeros(tokens) if problem.mean is None else problem.mean
     start = np.zeros(tokens) if problem.values is None else problem.values
     rows = problem.rows[problem.bounds[problem.rows] > 0]
-    values = start.copy()
+    values, logistic = start.copy(), problem.loss == "logistic"
+    duals = problem.bounds / 2 if logistic else np.zeros(len(problem.bounds))
+    if near is not None:
+        slopes = -loss_slopes(problem.signs * (shares @ near[0] + near[1]), problem.loss)[0]
+        duals = problem.bounds * (slopes.clip(1e-9, 1 - 1e-9) if logistic else slopes)
     bias, gap = ascend(
         shares.indptr.astype(np.int64), shares.indices.astype(np.int32, copy=False), shares.data, dense, rows.copy(),
-        problem.signs, problem.bounds, spread, mean, values, problem.bias, None if problem.loss == "logistic" else True,
-        tolerance, MOST_PASSES,
+        problem.signs, problem.bounds, spread, mean, values, problem.bias, None if logistic else True,
+        tolerance, MOST_PASSES, duals,
     )  # fmt: skip
     if gap > tolerance:
         return _newton(problem, rows, spread, mean, start, tolerance)
@@ -262,9 +268,12 @@ def fit_values(
     recipe: TextRecipe,
     jobs: int | None = None,
     tolerance: float = TOLERANCE,
+    near: Scores | None = None,
 ) -> Scores:
-    """The model with the best values for documents `rows`."""
-    calls = [partial(solve_values, problem, tolerance=tolerance) for problem in attended.problems(rows, recipe)]
+    """The model with the best values for documents `rows`; `near` is one with similar values, of one query, to start from."""
+    known = [None] * attended.documents.outputs if near is None else zip(near.values[:, 0].T, near.bias, strict=True)
+    pairs = zip(attended.problems(rows, recipe), known, strict=True)
+    calls = [partial(solve_values, problem, tolerance=tolerance, near=start) for problem, start in pairs]
     return attended.scores(run_in_threads(calls, jobs))
 
 
@@ -275,15 +284,16 @@ def fit_values_and_attention(
     ridge: float,
     jobs: int | None = None,
     tolerance: float = TOLERANCE,
+    near: Scores | None = None,
 ) -> list[Scores]:
     """The model with the attention of the start, and, if the recipe says so, the one after a step of the attention."""
-    scores = fit_values(attended, rows, recipe, jobs, tolerance)
+    scores = fit_values(attended, rows, recipe, jobs, tolerance, near)
     if not recipe.attention_step:
         return [scores]
     documents, selection = attended.documents, step_attention(attended, rows, scores, recipe.loss, ridge)
     del attended  # its shares are most of the memory of a fit: free them, where nobody else needs them, before the next
     moved = AttendedDocuments.of(documents, selection, scores.log_null)
-    return [scores, fit_values(moved, rows, recipe, jobs, tolerance)]
+    return [scores, fit_values(moved, rows, recipe, jobs, tolerance, scores if selection.shape[1] == 1 else None)]
 
 
 def step_attention(
@@ -338,7 +348,7 @@ VECTOR_GRID, USUAL_SHARE = (0.2, 0.5, 0.8, 0.95), 0.5
 DEFAULT = TextRecipe(C=3.0, loss="logistic", null=0.3, attention_step=False)  # where nothing can be held out
 TRIED = 1e-3  # gap of the values in a trial: far below what held-out documents can distinguish
 ENOUGH = 4000  # documents from which on one fold is enough on the way to a choice
-PLENTY = 20_000  # and from which on it is enough in the end
+HELD = 2500  # held-out documents that are enough in the end: so many folds, or all of them
 
 
 @dataclass(frozen=True)
@@ -347,6 +357,11 @@ class Choice(TextRecipe):
 
     temperature: float = 1.0  # the factor of the outputs that makes probabilities out of them
     losses: dict[str, float] = field(default_factory=dict)  # held-out log loss of everything that was tried
+
+    @property
+    def held_out(self) -> float:
+        """Held-out log loss of the choice itself; infinite if nothing was held out."""
+        return self.losses.get(_describe(self), math.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -393,6 +408,7 @@ class Trials:
         self.found: dict[tuple[TextRecipe, int], Trial] = {}  # by recipe and number of splits
         self._outputs: dict[tuple[TextRecipe, int], Array] = {}  # by recipe and split
         self._attended: dict[tuple[float, int], AttendedDocuments] = {}
+        self._last: dict[tuple[str, int], Scores] = {}  # by loss and split, of one query
 
     def run(self, recipes: Sequence[TextRecipe], thorough: bool = True) -> list[Trial]:
         """Try what was not tried yet: on all splits, or on one where there are many documents."""
@@ -402,8 +418,13 @@ class Trials:
         ]
         for recipe, place in missing:
             self._attend(recipe.null, place)
-        outputs = run_in_threads([partial(self._held_out, *pair) for pair in missing], self.jobs)
-        self._outputs.update(zip(missing, outputs, strict=True))
+        # another C or null token moves the values a little only; of several threads none starts from what another one just found
+        near = [self._last.get((recipe.loss, place)) for recipe, place in missing]
+        calls = [partial(self._held_out, *pair, start) for pair, start in zip(missing, near, strict=True)]
+        for (recipe, place), (outputs, scores) in zip(missing, run_in_threads(calls, self.jobs), strict=True):
+            self._outputs[recipe, place] = outputs
+            if scores is not None and scores.selection.shape[1] == 1:
+                self._last[recipe.loss, place] = scores
         held = np.concatenate([held for _, held in self.splits[:number]])
         labels, weights = self.documents.labels[held], self.documents.weights[held]
         for recipe in recipes:
@@ -440,16 +461,15 @@ class Trials:
             self._attended[key] = AttendedDocuments.of(self.documents, self.starts[place], log_null)
         return self._attended[key]
 
-    def _held_out(self, recipe: TextRecipe, place: int) -> Array:
+    def _held_out(self, recipe: TextRecipe, place: int, near: Scores | None) -> tuple[Array, Scores | None]:
         (fit, held), attended = self.splits[place], self._attend(recipe.null, place)
         if attended.dense is not None:  # values of all words would take longer than the fit
             solved = [solve_values(problem, TRIED) for problem in attended.problems(fit, recipe)]
             shares, dense, tokens = attended.shares[held], attended.dense[held], attended.shares.shape[1]
             parts = [shares @ one.values[:tokens] + dense @ one.values[tokens:] + one.bias for one in solved]
-            return np.stack(parts, axis=1)
-        return fit_values_and_attention(attended, fit, recipe, self.ridge, tolerance=TRIED)[-1].outputs(
-            self.documents.amounts[held]
-        )
+            return np.stack(parts, axis=1), None
+        stages = fit_values_and_attention(attended, fit, recipe, self.ridge, tolerance=TRIED, near=near)
+        return stages[-1].outputs(self.documents.amounts[held]), stages[0]
 
 
 def _describe(recipe: TextRecipe) -> str:
@@ -562,7 +582,7 @@ def held_out_splits(labels: NDArray[np.int64], groups: Any, cv: Any, seed: int, 
         ]
     first = seed % folds
     turned = [*parts[first:], *parts[:first]]
-    return _testable(turned if len(labels) < PLENTY else turned[:1], labels, copies)
+    return _testable(turned[: math.ceil(HELD * folds / len(labels))], labels, copies)
 
 
 def _testable(splits: Splits, labels: NDArray[np.int64], copies: Any) -> Splits:

@@ -96,7 +96,7 @@ class TextModel(FittedText):
     """The half of `TextClassifier` that needs no scikit-learn, which takes longer to load than a sentence to explain."""
 
     analyzer: Callable[[str], Sequence[str]] | str | Path | None = None
-    ngram_range: tuple[int, int] = (1, 1)
+    ngram_range: tuple[int, int] | Literal["auto"] = (1, 1)
     min_df: int = 2
     vectors: str | Path | tuple[Any, Sequence[str]] | None = None
     stop_words: Sequence[str] = ()
@@ -289,7 +289,7 @@ class TextModel(FittedText):
                 return model
             check_names("tokens", parts.tokens, len(names))
             tokenizer = _rebuild(parts.tokenizer, analyzer, model)
-            if not isinstance(tokenizer, FileTokenizer) and names != _sorted_names(names, max(3, model.ngram_range[1])):
+            if not isinstance(tokenizer, FileTokenizer) and names != _sorted_names(names):
                 raise UsageError("'tokens' are not in their order")
             if source is not None:
                 names = _add_words(model, tokenizer, names, source)
@@ -315,8 +315,8 @@ class TextModel(FittedText):
         optional = () if self.dim is None else ("dim",)
         for name in ("min_df", "n_queries", "max_epochs", "batch_size", "min_class", *optional):
             check_count(name, getattr(self, name), 1)
-        if self.ngram_range not in ((1, 1), (1, 2), (1, 3)):
-            raise UsageError("{ngram_range} must be (1, 1), (1, 2) or (1, 3)", ngram_range=self.ngram_range)
+        if self.ngram_range not in ((1, 1), (1, 2), (1, 3), "auto"):
+            raise UsageError("{ngram_range} must be (1, 1), (1, 2), (1, 3) or 'auto'", ngram_range=self.ngram_range)
         if isinstance(self.cv, float | int):
             check_count("cv", self.cv, 2)
         if self.vectors is not None and (self.n_queries > 1 or self.dim is not None):
@@ -443,9 +443,9 @@ def _set_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]],
         raise UsageError("array 'precision' holds 0")
 
 
-def _sorted_names(names: Sequence[str], ngrams: int) -> tuple[str, ...]:
-    """As a fit leaves them: shorter n-grams first, then by the alphabet."""
-    return tuple(sorted((name for name in names if name.count(" ") < ngrams), key=lambda name: (name.count(" "), name)))
+def _sorted_names(names: Sequence[str]) -> tuple[str, ...]:
+    """As a fit leaves them: shorter n-grams first, of at most three tokens, then by the alphabet."""
+    return tuple(sorted((name for name in names if name.count(" ") < 3), key=lambda name: (name.count(" "), name)))
 
 
 def _describe(tokenizer: Tokenizer) -> dict[str, Any]:
