@@ -46,6 +46,7 @@ class Applied:
     explain: Callable[[], Sequence[Explanation]]
     mixed: Mapping[str, str] = field(default_factory=dict)  # columns that differ inside a bag, and the bag
     empty: NDArray[np.bool_] | None = None  # rows without a text, which get no label, (n,)
+    weights: Array | float = 1.0  # of the probabilities, (classes,): the label is that of the largest product
     label: str = "label"  # column of the labels, as the fit of a table named it
 
     def labeled_rows(self, column: str, drop_missing: bool = False) -> NDArray[np.intp]:
@@ -70,7 +71,7 @@ class Applied:
         from whichtoken.app.evaluation import Trained
 
         found = self.probabilities()[chosen]
-        return Trained(None, self.classes, lambda rows: found[rows])
+        return Trained(None, self.classes, lambda rows: found[rows], np.broadcast_to(self.weights, found.shape[1:]))
 
 
 def as_classes(names: Sequence[str], classes: NDArray[Any]) -> NDArray[Any]:
@@ -145,7 +146,9 @@ def _apply_to_texts(opened: OpenedFolder, model: Any, path: Path, column: str, f
         found[~empty] = model.predict_proba([text for text, gap in zip(texts, empty, strict=True) if not gap])
         return found
 
-    return Applied(path, table, model.classes_, probabilities, lambda: model.explain(texts), empty=empty)
+    return Applied(
+        path, table, model.classes_, probabilities, lambda: model.explain(texts), {}, empty, model.decision_weights_
+    )
 
 
 def check_reads_texts(opened: OpenedFolder, model: Any) -> None:

@@ -394,6 +394,9 @@ def fit_text(
         kept.model.save(folder)
         describe_table(folder, {"roles": roles.special})
     notes += [*_flip_note(work.flips.get(held.tobytes(), [])), *_copy_note(same, copies), *work.leaks.values()]
+    if kept.model.choice_.threshold is not None:
+        second = visible(str(kept.model.classes_[1]))
+        notes.append(f"a text is '{second}' if the probability of that is above {kept.model.choice_.threshold:.3g}")
     if empty:
         notes.append(f"{counted(empty, 'row')} without a text {'was' if empty == 1 else 'were'} left out")
     if marked:
@@ -461,7 +464,7 @@ class _TextWork(Workload):
             self.leaks.update(_leaks(counts, self.labels[others], model.token_names_))
             return model._probabilities(model._outputs(counts))
 
-        return Trained(model, model.classes_, probabilities)
+        return Trained(model, model.classes_, probabilities, model.decision_weights_)
 
     def baseline(self, kind: str, rows: Rows) -> Trained:
         counted = self.options.get("ngram_range", (1, 1))

@@ -86,12 +86,19 @@ class HeldOut:
     probabilities: list[Array]  # (n, classes) each
     clusters: NDArray[Any] | None = None  # (n,), what belongs together
     folds: list[NDArray[np.intp]] | None = None  # (n,) for each repeat: samples of one fold have one model
+    weights: list[Array] | None = None  # (n, classes) for each repeat: the label is that of the largest product
+
+    @property
+    def labels(self) -> list[NDArray[np.intp]]:
+        """Number of the label that the model gives to each sample, for each repeat."""
+        products = self.probabilities if self.weights is None else map(np.multiply, self.probabilities, self.weights)
+        return [found.argmax(axis=1) for found in products]
 
 
 def metrics_of(name: str, held: HeldOut, seconds: float) -> Metrics:
     """Accuracy, log loss and area under the curve, with intervals."""
     codes = held.codes
-    right = np.mean([found.argmax(axis=1) == codes for found in held.probabilities], axis=0)
+    right = np.mean([labels == codes for labels in held.labels], axis=0)
     rows = np.arange(len(codes))
     losses = np.mean([-np.log(np.maximum(p[rows, codes], LEAST_PROBABILITY)) for p in held.probabilities], axis=0)
     folds = held.folds or [np.zeros(len(codes), np.intp)] * len(held.probabilities)
@@ -117,8 +124,8 @@ def details_of(held: HeldOut, classes: NDArray[Any]) -> Details:
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
     codes, probabilities = held.codes, held.probabilities[0]
-    predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
-    every, hit = np.arange(len(classes)), predicted == codes
+    predicted, confidence = held.labels[0], probabilities.max(axis=1)
+    every, hit = np.arange(len(classes)), probabilities.argmax(axis=1) == codes
     of_class, said = np.eye(len(classes))[codes], np.eye(len(classes))[predicted]
 
     def f1(weights: Array) -> Array:

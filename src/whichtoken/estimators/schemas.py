@@ -122,6 +122,8 @@ class TextChoice(StoredPart):
     vectors: Annotated[float, Field(ge=0, lt=1)] = 0.0
     temperature: PositiveFloat
     losses: dict[str, NonNegativeFloat]
+    threshold: Annotated[float, Field(gt=0, lt=1)] | None = None
+    log_weights: tuple[float, ...] = ()
 
 
 class WordTokenizer(StoredPart):

@@ -129,6 +129,13 @@ def fit_text_file(
             metavar="1|2|3|auto", help="1 for words, 2 also pairs of words, 3 also triples; auto: pairs if they help."
         ),
     ] = "1",
+    threshold: Annotated[
+        str | None,
+        typer.Option(
+            metavar="P|f1|A:B",
+            help="Threshold of the second class: a probability, best F1, or by costs of the two errors.",
+        ),
+    ] = None,
     stemmer: Annotated[
         str | None, typer.Option(metavar="LANGUAGE", help="Language of the Snowball stemmer, such as english.")
     ] = None,
@@ -158,10 +165,22 @@ def fit_text_file(
     counted = "auto" if ngrams == "auto" else (1, int(ngrams))
     settings: dict[str, Any] = {"ngram_range": counted, "stemmer": stemmer, "verbose": int(sys.stderr.isatty())}
     settings["class_weight"] = request.class_weight
+    settings["threshold"] = _threshold(threshold)
     report = request.run(fit_text, TextRoles(text, label, request.split_by), options=settings)
     if explainer is not None:
         write_explainer(request.model, explainer, (), texts_of_table(request.data, text, request.form), page)
     return report
+
+
+def _threshold(given: str | None) -> Any:
+    """What the option says: nothing, f1, a probability or a pair of costs; the model refuses others."""
+    if given is None or given == "f1":
+        return given
+    try:
+        found = tuple(map(float, given.split(":")))
+    except ValueError:
+        return given
+    return found[0] if len(found) == 1 else found
 
 
 @fit.command("bags")

@@ -39,7 +39,7 @@ def predict(
 
     options.require_distinct_paths({"DATA": data}, {"--to": to})
     found = apply_model(model, data, column, separator=separator, encoding=encoding, rows=rows)
-    predicted = add_predictions(found.table, found.classes, found.probabilities(), abstain_below)
+    predicted = add_predictions(found.table, found.classes, found.probabilities(), abstain_below, found.weights)
     if to is None:
         print(predicted.to_csv(index=False), end="")
     else:

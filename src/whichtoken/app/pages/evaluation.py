@@ -66,7 +66,13 @@ def _confidence(report: FitReport) -> Iterator[str]:
     """How far the probabilities can be trusted, and the accuracy without uncertain labels, if there are some."""
     error = f"{report.details.calibration.error:.3f}"
     far = "no more than chance explains" if error == "0.000" else f"by about {error} more than chance explains"
-    yield f"calibration error {error}: the probabilities differ from the observed frequencies {far}"
+    bins = report.details.calibration
+    squares = [n * q * (1 - q) / max(1, n - 1) for n, q in zip(bins.rows, bins.right, strict=True)]
+    chance = (sum(squares) / sum(bins.rows)) ** 0.5
+    yield (
+        f"calibration error {error}: the probabilities differ from the observed frequencies {far}; with"
+        f" {counted(report.test, 'row')} chance explains {chance:.3f}"
+    )
     sure = [(least, share, right) for least, share, right in report.details.coverage if share < 1]
     if sure:
         least, share, right = min(sure, key=lambda entry: abs(entry[1] - 0.8))

@@ -196,7 +196,9 @@ def prediction_table(store: ModelStore, id: str, path: Path) -> bytes:
     found = store.open(id).applied
     try:
         write_table(
-            add_predictions(found.table, found.classes, found.probabilities()), path, spreadsheet_safe=True
+            add_predictions(found.table, found.classes, found.probabilities(), weights=found.weights),
+            path,
+            spreadsheet_safe=True,
         )  # fmt: skip
         return path.read_bytes()
     finally:

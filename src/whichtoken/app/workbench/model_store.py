@@ -210,7 +210,7 @@ class StoredModel:
             empty = np.isnan(probabilities).any(axis=1)
             names = [
                 "" if gap else str(self.applied.classes[k])
-                for k, gap in zip(probabilities.argmax(axis=1), empty, strict=True)
+                for k, gap in zip((probabilities * self.applied.weights).argmax(axis=1), empty, strict=True)
             ]
             column, label, rows = self.card.column, self.card.label, range(len(table))
             texts = [f"row {row + 1}" for row in rows] if column is None else map(str, table[column])

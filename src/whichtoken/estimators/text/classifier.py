@@ -120,7 +120,11 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         Classes with fewer documents are left out, with a warning. Those that have fewer than `cv` are learned, but never
         held out.
     class_weight : dict, "balanced" or None, optional
-        Weights of the classes; 1 for all by default.
+        Weights of the classes; 1 for all by default. Labels follow the weights; probabilities are corrected for them.
+    threshold : float, "f1", pair of float or None, optional
+        For two classes: the probability of the second one above which it is predicted, or how to find it on held-out documents:
+        by the F1 of the rarer class, or by the costs of taking the first for the second and the second for the first. Labels,
+        reasons, counterfactuals and certificates are those of this threshold.
     n_jobs : int, optional
         *How it runs.* Threads of the fit.
     verbose : int, default=0
@@ -185,6 +189,10 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
             counts, labels, weights, copies = counts[kept], labels[kept], weights[kept], copies[kept]
             together = None if together is None else together[kept]
         codes = encode_classes(labels, counts.shape[0], self.classes_)
+        if self.threshold is not None and (len(self.classes_) > 2 or self.dim is not None):
+            raise ValueError(
+                f"threshold={self.threshold!r} is for two classes and dim=None; y has {len(self.classes_)} classes"
+            )
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         if self.dim is not None:
             self._fit_embeddings(counts, codes, sample_weight, together, rng)

@@ -307,6 +307,7 @@ def learn_counts(
             del model._vocabulary, model.vocabulary_
         counts, y = validate_data(model, X, y, accept_sparse="csr", dtype=np.float64)
         counts = _non_negative(counts)
+        _refuse_tfidf(model, counts)
         # rows with the same counts; others have the same sum with a chance of one in 2**50
         copies = np.unique(counts @ np.random.default_rng(0).random(counts.shape[1]), return_inverse=True)[1]
     else:
@@ -416,6 +417,18 @@ def texts_of(X: Any) -> Iterable[str] | None:
     if not isinstance(first, str):
         raise ValueError(f"X of type {type(X).__name__} gives {first!r} first; a stream must hold texts")
     return chain([first], source)
+
+
+def _refuse_tfidf(model: TextClassifier, counts: sparse.csr_array) -> None:
+    """Refuse rows of length 1 that hold fractions, as TF-IDF has them, where counts would be weighted once more."""
+    if not (model.sublinear_tf or model.use_idf) or counts.nnz < 2 or (counts.data == np.floor(counts.data)).all():
+        return
+    lengths = np.sqrt(np.asarray(counts.power(2).sum(axis=1)))
+    if np.allclose(lengths[lengths > 0], 1.0, atol=1e-6):
+        raise ValueError(
+            "X holds rows of length 1, as TfidfVectorizer gives them; give counts (CountVectorizer), which are weighted here, or"
+            " set sublinear_tf=False and use_idf=False to take the numbers as they are"
+        )
 
 
 def _non_negative(counts: Any) -> sparse.csr_array:

@@ -12,20 +12,24 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from whichtoken.attention import pool_weights
+from whichtoken.datasets.text_pipeline import ENGLISH_STOP_WORDS, TextPipeline
 from whichtoken.datasets.word_split import Places, text_chunks
 from whichtoken.display.decision import Change, Decision, Piece, Reason
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted
 from whichtoken.estimators._common import plain_label
 from whichtoken.estimators._explanation import Explanation, named_probabilities, outcome_json, ranked
-from whichtoken.estimators.text.counting import count_documents, texts_of
+from whichtoken.estimators.text.counting import count_documents, encode_classes, texts_of
 from whichtoken.estimators.text.learning import decide
 from whichtoken.estimators.text.model import flipping_sets
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from whichtoken.estimators.text.model import TextModel
 
 FIRST = 10  # reasons that a notebook shows
+WINDOW = 40  # characters on both sides of an example
 
 
 @dataclass(slots=True)
@@ -166,7 +170,8 @@ def explain(model: TextModel, X: Any) -> list[TextExplanation]:
         counts, places = count_documents(model, X if texts is None else texts), None
     else:
         counts, places = model._vocabulary.place(texts)
-    outputs = model._outputs(counts)
+    raw = model._outputs(counts)
+    outputs = raw - model._offset
     chosen = decide(outputs)
     column = chosen if outputs.shape[1] > 1 else np.zeros(len(chosen), dtype=np.int64)
     attention, contributions = _attention(model, counts, column)
@@ -180,7 +185,7 @@ def explain(model: TextModel, X: Any) -> list[TextExplanation]:
         part[order] for part in (counts.indices, counts.data, attention, contributions)
     )
     starts, stops, ends = _reordered(counts, places, order)
-    shares = model._probabilities(outputs)
+    shares = model._probabilities(raw)
     probabilities = shares[np.arange(len(chosen)), chosen].tolist()
     linear = model.selection_.shape[1] == 1
     flips = flipping_sets(model, counts) if linear else [np.empty(0, np.int64)] * len(chosen)
@@ -210,6 +215,79 @@ def explain(model: TextModel, X: Any) -> list[TextExplanation]:
     return explanations
 
 
+def top_words(model: TextModel, n: int, X: Any, language: str | None) -> pd.DataFrame:
+    """See `TextModel.top_words`."""
+    import pandas as pd
+
+    names, totals = model.token_names_, model._statistics[0].sum(axis=1)
+    stems = names
+    if language is not None:
+        stems = [" ".join(part) for part in TextPipeline(None, (), language, 1).pieces(names)]
+    stopped = set(ENGLISH_STOP_WORDS) | {word.replace("'", "") for word in ENGLISH_STOP_WORDS}
+    scale = np.exp(model.selection_ - model.selection_.max())  # (|S|, queries)
+    effects = (scale[:, :, None] * model.values_).sum(axis=1)  # (|S|, outputs)
+    effects /= np.abs(effects).max() or 1.0
+    texts = [] if X is None else list(texts_of(X) or ())
+    held = None if X is None else count_documents(model, texts or X).tocsc()
+    rows = []
+    for k, name in enumerate(model.classes_):
+        effect = effects[:, k] if effects.shape[1] > 1 else (effects[:, 0] if k else -effects[:, 0])
+        grouped: dict[str, list[int]] = {}
+        # of rare words the value is what chance gives: a word that occurs often speaks more often
+        for s in np.argsort(-effect * np.sqrt(totals), kind="stable").tolist():
+            if effect[s] > 0 and not (language == "english" and names[s] in stopped):
+                grouped.setdefault(stems[s], []).append(s)
+        size = {stem: sum(effect[s] * np.sqrt(totals[s]) for s in forms) for stem, forms in grouped.items()}
+        for stem in sorted(grouped, key=lambda stem: -size[stem])[:n]:
+            forms = grouped[stem]
+            row = {"class": name, "word": names[forms[0]], "forms": ", ".join(names[s] for s in forms)}
+            row |= {"count": float(totals[forms].sum()), "effect": float(effect[forms].sum())}
+            rows.append(row if held is None else {**row, "example": _example(model, forms, held, texts)})
+    return pd.DataFrame(rows)
+
+
+def _example(model: TextModel, forms: list[int], held: sparse.csc_array, texts: list[str]) -> str:
+    """A few words around one of these tokens in the shortest text that holds it; the number of the document without texts."""
+    for s in forms:
+        documents = held.indices[held.indptr[s] : held.indptr[s + 1]]
+        if len(documents) and texts:
+            text = min((texts[i] for i in documents), key=len)
+            place = next(
+                reason.places[0]
+                for reason in explain(model, [text])[0].reasons
+                if reason.token == model.token_names_[s]
+            )
+            start, stop = max(0, place[0] - WINDOW), min(len(text), place[1] + WINDOW)
+            return ("..." if start else "") + " ".join(text[start:stop].split()) + ("..." if stop < len(text) else "")
+        if len(documents):
+            return f"document {documents[0]}"
+    return ""
+
+
+def mistakes(model: TextModel, X: Any, y: Any, n: int) -> pd.DataFrame:
+    """See `TextModel.mistakes`."""
+    import pandas as pd
+
+    found = explain(model, X)
+    true = model.classes_[encode_classes(y, len(found), model.classes_)]
+    wrong: dict[tuple[Any, Any], list[TextExplanation]] = {}
+    for label, item in zip(true.tolist(), found, strict=True):
+        if item.label != label:
+            wrong.setdefault((label, item.label), []).append(item)
+    rows = []
+    for (label, said), items in sorted(wrong.items(), key=lambda pair: -len(pair[1])):
+        columns = np.concatenate([item.columns for item in items])
+        sums = np.bincount(
+            columns, np.concatenate([item.contributions for item in items]), minlength=len(model.token_names_)
+        )
+        holding = np.bincount(columns, minlength=len(sums)) / len(items)
+        for s in np.argsort(-sums, kind="stable")[:n]:
+            if sums[s] > 0:
+                row = {"true": label, "predicted": said, "documents": len(items), "token": model.token_names_[s]}
+                rows.append({**row, "holding": float(holding[s]), "contribution": float(sums[s] / len(items))})
+    return pd.DataFrame(rows, columns=["true", "predicted", "documents", "token", "holding", "contribution"])
+
+
 def _reordered(
     counts: sparse.csr_array, places: Places | None, order: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -231,7 +309,7 @@ def _without(model: TextModel, counts: sparse.csr_array, flips: Sequence[NDArray
     if deleted:
         rest.data[np.isin(rows * width + counts.indices, np.concatenate(deleted))] = 0
         rest.eliminate_zeros()
-    return decide(model._outputs(rest))
+    return decide(model._outputs(rest) - model._offset)
 
 
 def _attention(
@@ -247,7 +325,7 @@ def _attention(
         share = pool_weights(selection, counts.indptr, amounts.data, model.log_null_, tokens=counts.indices)
         attention += share / queries
         contributions += share * (
-            model.values_[counts.indices, h, column[rows]] + model.intercept_[column[rows]] / queries
+            model.values_[counts.indices, h, column[rows]] + model._decision_bias[column[rows]] / queries
         )
     return attention, contributions
 

@@ -357,6 +357,8 @@ class Choice(TextRecipe):
 
     temperature: float = 1.0  # the factor of the outputs that makes probabilities out of them
     losses: dict[str, float] = field(default_factory=dict)  # held-out log loss of everything that was tried
+    threshold: float | None = None  # probability of the second class above which it is chosen; None: as it was fitted
+    log_weights: tuple[float, ...] = ()  # of the classes in the fit: what the probabilities must not believe
 
     @property
     def held_out(self) -> float:
@@ -440,6 +442,13 @@ class Trials:
                         f" ({number} of {len(self.splits)} folds)"
                     )
         return [self.found[recipe, number] for recipe in recipes]
+
+    def held_out(self, recipe: TextRecipe) -> tuple[Array, NDArray[np.int64], Array]:
+        """Outputs, labels and weights of the held-out documents of all splits."""
+        self.run([recipe])
+        held = np.concatenate([held for _, held in self.splits])
+        outputs = np.concatenate([self._outputs[recipe, place] for place in range(len(self.splits))])
+        return outputs, self.documents.labels[held], self.documents.weights[held]
 
     def best(self, recipes: Sequence[TextRecipe], thorough: bool = True) -> TextRecipe:
         """The one with the smallest held-out loss."""
@@ -545,6 +554,48 @@ def _descend_grid(
             high = min(high + 2, len(grid) - 1)
         else:
             return best
+
+
+def without_class_weights(
+    choice: Choice, outputs: Array, labels: NDArray[np.int64], weights: Array, log_weights: tuple[float, ...]
+) -> Choice:
+    """The choice with the temperature, and the share of the class weights to take back, that fit the documents as they are."""
+    from scipy.optimize import minimize
+
+    shifts = np.array(log_weights)
+    own = weights / np.exp(shifts)[labels]
+    side = shifts[None, 1:] - shifts[0] if outputs.shape[1] == 1 else shifts[None]
+
+    def loss(at: Array) -> float:
+        return log_loss(np.exp(at[0]) * outputs - at[1] * side, labels, own)
+
+    log_temperature, share = minimize(loss, [np.log(choice.temperature), 1.0], method="Nelder-Mead").x
+    return replace(choice, temperature=float(np.exp(log_temperature)), log_weights=tuple((share * shifts).tolist()))
+
+
+def best_threshold(probabilities: Array, second: NDArray[np.bool_], asked: Any) -> float:
+    """Between which two probabilities of the second class the cut is best: by the F1 of the rarer class, or by two costs.
+
+    `asked` is "f1", or what it costs to take a document of the first class for one of the second, and the reverse.
+    """
+    order = np.argsort(probabilities, kind="stable")
+    p, hit = probabilities[order], second[order]
+    # cut k: the first k documents get the first class
+    misses = np.concatenate([[0], np.cumsum(hit)])
+    alarms = np.concatenate([[0], np.cumsum(~hit)])
+    alarms = alarms[-1] - alarms
+    if asked == "f1":
+        found, wrong = (
+            (misses[-1] - misses, misses + alarms)
+            if 2 * misses[-1] <= len(hit)
+            else (alarms[0] - alarms, misses + alarms)
+        )
+        value = 2 * found / np.maximum(2 * found + wrong, 1)
+    else:
+        value = -(asked[0] * alarms + asked[1] * misses)
+    edges = np.concatenate([[0.0], (p[1:] + p[:-1]) / 2, [1.0]])
+    possible = np.concatenate([[True], p[1:] > p[:-1], [True]])  # equal probabilities cannot be told apart
+    return float(np.clip(edges[np.argmax(np.where(possible, value, -np.inf))], 1e-6, 1 - 1e-6))
 
 
 def held_out_splits(labels: NDArray[np.int64], groups: Any, cv: Any, seed: int, copies: Any = None) -> Splits:
@@ -686,6 +737,7 @@ def fit_documents(
             AttendedDocuments.of(documents, start(rows), log_null), rows, recipe, ridge, model.n_jobs
         )
 
+    asked, shifts = model.threshold, model._log_weights(documents)
     trials = trials_of(documents)
     if not splits:  # too few documents to hold any out
         choice = Choice(
@@ -693,6 +745,7 @@ def fit_documents(
             losses[0],
             DEFAULT.null if model.null == "auto" else nulls[0],
             attention_step=False,
+            log_weights=shifts,
         )
         (scores,) = final(choice)
     else:
@@ -711,6 +764,14 @@ def fit_documents(
         )
         choice = trials.choice(moved if helps else recipe)
         scores = stages[-1 if helps else 0]
+    if trials.splits and shifts:
+        choice = without_class_weights(choice, *trials.held_out(moved if helps else recipe), shifts)
+    threshold = asked if asked is None or isinstance(asked, float | int) else None
+    if asked is not None and threshold is None and trials.splits:
+        outputs, labels, _ = trials.held_out(moved if helps else recipe)
+        shift = choice.log_weights[1] - choice.log_weights[0] if choice.log_weights else 0.0
+        threshold = best_threshold(expit(choice.temperature * outputs[:, 0] - shift), labels == 1, asked)
+    choice = replace(choice, threshold=threshold)
     return scores, choice, None if model.n_queries > 1 else Memory.of(documents, scores, choice)
 
 

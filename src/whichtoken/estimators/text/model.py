@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import expit, softmax
+from scipy.special import expit, logit, softmax
 
 from whichtoken.checks import check_choice, check_count, check_range
 from whichtoken.datasets.text_pipeline import TextPipeline
@@ -86,6 +86,7 @@ class FittedText:
     feature_names_in_: NDArray[Any]
     _vocabulary: Vocabulary  # this and `vocabulary_` only after a fit on texts
     vocabulary_: tuple[str, ...]
+    _token_names: list[str]  # of the columns of a count matrix, where they were given
     _statistics: tuple[Array, ...]  # by token and class: counts, shares of documents; by class, by token: documents
     _memory: Memory | None  # for partial_fit; None with several queries or embeddings
     _vectors: FittedVectors | None = None  # None also where the validation preferred words alone
@@ -115,18 +116,19 @@ class TextModel(FittedText):
     cv: Any = 5
     min_class: int = 1
     class_weight: dict[Any, float] | str | None = None
+    threshold: float | Literal["f1"] | tuple[float, float] | None = None
     n_jobs: int | None = None
     verbose: int = 0
     random_state: Any = None
 
     def decision_function(self, X: Any) -> Array:
-        """f + b: (n,) for two classes, positive for the second; otherwise (n, n_classes)."""
-        outputs = self._outputs(count_documents(self, X))
+        """f + b less the threshold: (n,) for two classes, positive for the second; otherwise (n, n_classes)."""
+        outputs = self._outputs(count_documents(self, X)) - self._offset
         return outputs[:, 0] if len(self.classes_) == 2 else outputs
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Labels, (n,)."""
-        chosen = decide(self._outputs(count_documents(self, X)))
+        chosen = decide(self._outputs(count_documents(self, X)) - self._offset)
         return np.asarray(self.classes_[chosen])
 
     def predict_proba(self, X: Any) -> Array:
@@ -166,6 +168,43 @@ class TextModel(FittedText):
             numbers = np.stack([getattr(duel, kind) for kind in kinds], axis=1)
             fewest[rows] = np.minimum(fewest[rows], np.where(numbers == OUT_OF_REACH, most, numbers))
         return pd.DataFrame(np.where(fewest == most, OUT_OF_REACH, fewest), columns=kinds)
+
+    def top_words(self, n: int = 10, X: Any = None, language: str | None = "english") -> pd.DataFrame:
+        """The words that speak most for each class, with their inflections, counts and, of documents X, an example.
+
+        A summary to read; the exact list is `token_importance`. A row is one stem: `forms` has its tokens, the strongest first,
+        `count` how often they occurred in training, `effect` their value times selection weight, in the unit of the strongest
+        token. Words of a language are merged by its Snowball stemmer, and English stop words are left out; None merges
+        and leaves out none.
+        """
+        from whichtoken.estimators.text.explanation import top_words
+
+        check_fitted(self)
+        check_count("n", n, 1)
+        return top_words(self, n, X, language)
+
+    def mistakes(self, X: Any, y: Any, n: int = 5) -> pd.DataFrame:
+        """Why documents get wrong labels: of each pair of true and predicted label the tokens that speak most for the latter.
+
+        `documents` is how many got this label, `holding` the share of them that hold the token, `contribution` what it adds to
+        the wrong decision on average over all of them.
+        """
+        from whichtoken.estimators.text.explanation import mistakes
+
+        check_fitted(self)
+        check_count("n", n, 1)
+        return mistakes(self, X, y, n)
+
+    def name_tokens(self, names: Any) -> Self:
+        """Name the columns of a count matrix: by a list, or by the fitted vectorizer (`CountVectorizer`) that made it."""
+        check_fitted(self)
+        found = names.get_feature_names_out() if hasattr(names, "get_feature_names_out") else names
+        if hasattr(self, "vocabulary_") or len(found) != len(self.selection_):
+            raise ValueError(
+                f"{len(found)} names are given; a model of a count matrix takes one for each of its columns"
+            )
+        self._token_names = [str(name) for name in found]
+        return self
 
     def export(self, kind: Literal["json", "sql"] = "json") -> str:
         """The scorer as JSON, or as a SQL query on a table `token_counts(document, token, count)`."""
@@ -301,6 +340,8 @@ class TextModel(FittedText):
         """Names of the columns: the vocabulary, the names of a DataFrame, or numbers."""
         if hasattr(self, "vocabulary_"):
             return self.vocabulary_
+        if hasattr(self, "_token_names"):
+            return self._token_names
         return list(getattr(self, "feature_names_in_", map(str, range(len(self.selection_)))))
 
     @property
@@ -311,7 +352,52 @@ class TextModel(FittedText):
             return SpelledScores(*parts)
         return Scores(self.selection_, self.values_, self.intercept_, self.log_null_)
 
+    @property
+    def decision_weights_(self) -> Array:
+        """Factors of the probabilities, (n_classes,): the label is that of the largest product, 1 for all by default."""
+        if self.choice_.threshold is not None:
+            return np.array([self.choice_.threshold, 1 - self.choice_.threshold])
+        return np.exp(self.choice_.log_weights) if self.choice_.log_weights else np.ones(len(self.classes_))
+
+    @property
+    def _shifts(self) -> Array:
+        """What the weights of the classes add to the outputs, (n_classes,)."""
+        return np.array(self.choice_.log_weights or [0.0] * len(self.classes_))
+
+    @property
+    def _offset(self) -> float:
+        """The output of two classes above which the second is chosen."""
+        if self.choice_.threshold is None:
+            return 0.0
+        return float((logit(self.choice_.threshold) + self._shifts[1] - self._shifts[0]) / self.choice_.temperature)
+
+    @property
+    def _decision_bias(self) -> Array:
+        return self.intercept_ - self._offset
+
+    def _log_weights(self, documents: Any) -> tuple[float, ...]:
+        """Logarithms of the weights of the classes, for which the probabilities are corrected."""
+        if self.class_weight is None:
+            return ()
+        sizes = np.maximum(np.bincount(documents.labels, minlength=len(self.classes_)), 1)
+        given = self.class_weight if isinstance(self.class_weight, dict) else {}
+        weights = np.array([given.get(name, 1.0) for name in self.classes_.tolist()])
+        return tuple(np.log(np.maximum(weights if given else 1 / sizes, 1e-300)).tolist())
+
+    def _check_threshold(self) -> None:
+        given = self.threshold
+        costs = (
+            isinstance(given, list | tuple)
+            and len(given) == 2
+            and all(isinstance(c, float | int) and 0 < c < np.inf for c in given)
+        )
+        share = isinstance(given, float | int) and not isinstance(given, bool) and 0 < given < 1
+        if not (given is None or given == "f1" or costs or share):
+            wanted = "a probability between 0 and 1, 'f1', or the two costs of an error, such as (1, 5)"
+            raise UsageError(f"{{threshold}} must be {wanted}", threshold=given)
+
     def _check_parameters(self) -> None:
+        self._check_threshold()
         optional = () if self.dim is None else ("dim",)
         for name in ("min_df", "n_queries", "max_epochs", "batch_size", "min_class", *optional):
             check_count(name, getattr(self, name), 1)
@@ -346,9 +432,11 @@ class TextModel(FittedText):
         return self.scores_.outputs(self._amounts(counts))
 
     def _probabilities(self, outputs: Array) -> Array:
-        scaled = self.choice_.temperature * outputs
-        two = len(self.classes_) == 2
-        return np.hstack([expit(-scaled), expit(scaled)]) if two else np.asarray(softmax(scaled, axis=1))
+        scaled, shifts = self.choice_.temperature * outputs, self._shifts
+        if len(self.classes_) == 2:
+            scaled = scaled - (shifts[1] - shifts[0])
+            return np.hstack([expit(-scaled), expit(scaled)])
+        return np.asarray(softmax(scaled - shifts, axis=1))
 
 
 def _renamed_settings(settings: Any) -> Any:
@@ -488,8 +576,15 @@ def _as_json(model: TextModel) -> str:
             "for each query: sum(amount * weight * value) / (null + sum(amount * weight)) over the tokens of a document, or 0 "
             "without any; add the queries and the bias; two classes: the second if positive, otherwise the class of the "
             "largest output"
+            + (
+                f"; positive here means above {model._offset!r}, where the probability is the threshold"
+                if model._offset
+                else ""
+            )
         ),
         "temperature": model.choice_.temperature,
+        "class_shifts": model._shifts.tolist(),
+        "offset": model._offset,
         "null": np.exp(model.log_null_ - highest).tolist(),
         "bias": model.intercept_.tolist(),
         "tokens": {
@@ -522,7 +617,7 @@ def _as_sql(model: TextModel) -> str:
     return (
         f"WITH scores(token, weight, value) AS (VALUES\n{rows}\n),\n"
         f"shares AS (SELECT document, {amount} * weight AS share, value FROM token_counts JOIN scores USING (token))\n"
-        f"SELECT document, SUM(share * value) / ({null!r} + SUM(share)) + ({float(model.intercept_[0])!r}) AS decision\n"
+        f"SELECT document, SUM(share * value) / ({null!r} + SUM(share)) + ({float(model._decision_bias[0])!r}) AS decision\n"
         "FROM shares GROUP BY document"
     )
 
@@ -546,7 +641,7 @@ def _duels(model: TextModel, counts: sparse.csr_array) -> list[tuple[Any, float,
     """Values and bias of the winner against each rival, and the documents that the duel is about, some at a time."""
     if model.selection_.shape[1] > 1:
         raise ValueError(f"n_queries={model.n_queries}: counterfactuals are exact for one query only")
-    values, bias = model.values_[:, 0], model.intercept_
+    values, bias = model.values_[:, 0], model._decision_bias
     duels = []
     if values.shape[1] == 1:
         duels.append((values[:, 0], float(bias[0]), np.arange(counts.shape[0])))
