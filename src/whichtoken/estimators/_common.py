@@ -122,7 +122,8 @@ SHOWN = {
     "n_features_in_": "features",
     "pooling_": "pooling",
     "selected_groups_": "selected groups",
-    "comparison_": "why these groups",
+    "path_": "why these groups",
+    "tests_": "tests of groups",
     "n_iter_": "steps",
     "choice_": "choice",
 }

@@ -191,18 +191,30 @@ class BagFitted(Fitted):
 class KeptGroups(StoredPart):
     """`GroupChoice`."""
 
-    attention: Literal["kept", "shared", "separate", "full"]
-    count: Count
+    attention: Literal["kept", "tested", "separate", "full"]
+    group_map: Literal["linear", "splines", "fourier"]
+    count: Whole
     C: PositiveFloat
 
 
-class GroupComparison(StoredPart):
-    """`Comparison`."""
+class CountPath(StoredPart):
+    """`GroupPath`."""
 
-    count: Count
-    fewer: NonNegativeFloat
-    whole: NonNegativeFloat
-    error: NonNegativeFloat
+    counts: tuple[Whole, ...]
+    losses: tuple[NonNegativeFloat, ...]
+    errors: tuple[NonNegativeFloat, ...]
+    chosen: Whole
+    maps: dict[str, NonNegativeFloat]
+
+
+class TestedGroups(StoredPart):
+    """`GroupTests`."""
+
+    p_values: list[NonNegativeFloat]
+    adjusted: list[NonNegativeFloat]
+    shares: list[NonNegativeFloat] | None
+    alpha: PositiveFloat
+    control: Literal["fwer", "fdr"]
 
 
 class GroupFitted(Fitted):
@@ -212,7 +224,8 @@ class GroupFitted(Fitted):
     group_names: list[str | int | float | bool]
     selected_groups: list[str | int | float | bool]
     choice: KeptGroups
-    comparison: GroupComparison | None
+    path: CountPath | None
+    tests: TestedGroups | None
 
 
 class LogitChoice(StoredPart):

@@ -1,19 +1,20 @@
-"""Classify rows whose columns come in groups: attention finds the groups that matter, a linear readout uses them."""
+"""Classify rows whose columns come in groups: attention finds the groups that matter, an additive readout uses them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from scipy.sparse import csc_array
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from whichtoken.checks import check_choice, check_features, check_integer, check_range
 from whichtoken.errors import UsageError
@@ -29,10 +30,12 @@ from whichtoken.estimators._common import (
 )
 from whichtoken.estimators.groups.selection import (
     ATTENTIONS,
+    MAPS,
     RIDGES,
     Candidates,
-    Comparison,
     GroupChoice,
+    GroupMap,
+    GroupPath,
     Layout,
     Samples,
     Standardization,
@@ -41,6 +44,7 @@ from whichtoken.estimators.groups.selection import (
     parse_groups,
     validation_folds,
 )
+from whichtoken.estimators.groups.significance import CONTROLS, GroupTests, TransferTest, adjust, p_values
 from whichtoken.theory.sparse_tokens.convex_head import logistic_heads
 from whichtoken.threads import one_thread
 
@@ -55,8 +59,9 @@ Array = NDArray[np.float64]
 Splits = list[tuple[NDArray[np.intp], NDArray[np.intp]]]
 
 KIND = "group-classifier"
+STORED = ("coef", "intercept", "attention", "column_means", "fills")
 NAMED = ("groups", "covariates", "keep", "class_weight")  # settings that may be mappings, whose names may be numbers
-COUNTS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
+COUNTS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 
 
 @dataclass(eq=False, repr=False)
@@ -67,8 +72,10 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     want to know which groups are needed. Once found, they can be kept for a new task with far fewer samples (`transfer`).
 
     Attention over positions ranks the groups, after the one-layer transformer of Zhang, Meng, Cao (arXiv 2504.08638). A
-    cross-validation says how many are kept (all of them, unless fewer predict as well), and a ridge-penalized logistic readout,
-    with a direction for each kept group, decides. As a scikit-learn selector it keeps the columns of these groups.
+    cross-validation says how many are kept (`path_`), and a ridge-penalized logistic readout, with a direction for each kept
+    group, decides. Where groups act nonlinearly, their columns are bent first, and scores stay sums over groups.
+    `selection="controlled"` keeps the groups that pass a test with a bounded error rate, which may be none.
+    As a scikit-learn selector it keeps the columns of the selected groups.
 
     Parameters
     ----------
@@ -77,10 +84,20 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         itself.
     covariates : list of columns, optional
         Columns outside the groups, which are always kept.
-    attention : {"auto", "shared", "separate", "full"}, default="auto"
-        "shared": one value vector read through all groups, d + D numbers, for groups of equal size. "separate": a value
-        vector for each group. "full": the transformer, whose attention also looks at the variables. "auto" validates
-        "separate", and "shared" where sizes are equal and above one.
+    selection : {"validated", "controlled"}, default="validated"
+        "validated" keeps the fewest groups that predict as well as any number does, up to one standard error. "controlled"
+        keeps the groups whose p-values (`group_tests`) pass at the level `alpha`, in whatever number; if there is none,
+        predictions are the base rate.
+    alpha : float, default=0.05
+        Error level of the controlled selection.
+    control : {"fwer", "fdr"}, default="fwer"
+        What `alpha` bounds: the chance of any wrong group, or the expected share of wrong groups among those selected.
+    group_map : {"auto", "linear", "splines", "fourier"}, default="auto"
+        How a group acts. "splines": each column by a line with bends. "fourier": the columns of a group together, by random
+        cosines; not for groups that overlap. "auto" takes one of them only if it predicts better than "linear" by more than
+        a standard error. The controlled selection tests linear effects unless a map is named.
+    attention : {"separate", "full"}, default="separate"
+        "separate": a value vector for each group. "full": the transformer, whose attention also looks at the variables.
     n_groups : int, optional
         How many groups to keep; chosen by validation by default.
     keep : list of group names, optional
@@ -92,13 +109,13 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         Folds of the validation; fewer are used where a class has fewer members. Few folds favor few groups, which can be
         learned from fewer samples.
     class_weight : dict, "balanced" or None
-        Weights of the classes in training and validation; `attention="full"` takes none.
+        Weights of the classes in training, validation and tests, times those of the samples; `attention="full"` takes none.
     n_jobs : int, optional
         Threads of the validation.
     verbose : int
         1: a line for each number of groups that is tried, on standard error.
     random_state : int, RandomState or None
-        Seed for the folds.
+        Seed for the folds, cosines and permutations.
 
     Attributes
     ----------
@@ -108,19 +125,26 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         Sums to one.
     selected_groups_ : list of group names, in descending order of attention
     choice_ : GroupChoice
-        Kind of attention, number of groups, C.
-    comparison_ : Comparison or None
-        Why: held-out log losses of fewer groups and of all. None where the number of groups was not chosen here.
-    coef_ : (n_scores, n_features)
-        Zero outside the selection; there is one score for two classes, and one per class for more.
+        Kind of attention, map, number of groups, C.
+    path_ : GroupPath or None
+        Why: held-out log losses for numbers of groups and for maps. None where nothing was compared.
+    tests_ : GroupTests or None
+        p-values of all groups, where the selection is controlled.
+    coef_ : (n_scores, n_features + bends)
+        Of the columns, then of the bends of `map_`. Zero outside the selection; there is one score for two classes, and one
+        per class for more.
     intercept_ : (n_scores,)
+    map_ : GroupMap
+        From columns to the features that the readout weights.
+    fills_ : (n_features,)
+        Training medians, which replace gaps.
     column_means_ : (n_features,)
         The average training row, to which `explain` compares.
 
     Notes
     -----
-    Once fitted, a DataFrame needs only the columns of the selected groups and the covariates. Gaps and text are refused,
-    as by scikit-learn; fill and encode them in a pipeline.
+    Gaps (nan) are filled with the median of the training rows, as on the command line. Once fitted, a DataFrame needs only the
+    columns of the selected groups and the covariates. Text is refused; encode it in a pipeline.
 
     Examples
     --------
@@ -135,7 +159,11 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     groups: Any = None
     _: KW_ONLY
     covariates: Any = None
-    attention: str = "auto"
+    selection: str = "validated"
+    alpha: float = 0.05
+    control: str = "fwer"
+    group_map: str = "auto"
+    attention: str = "separate"
     n_groups: int | None = None
     keep: Any = None
     C: float | Literal["auto"] = "auto"
@@ -145,13 +173,17 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     verbose: int = 0
     random_state: Any = None
 
-    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Self:
         """Select groups and train the readout.
 
         Parameters
         ----------
         X : (n, features)
         y : (n,)
+        sample_weight : (n,), optional
+            Weights of the rows; a row of weight 0 is left out.
         groups : (n,), optional
             Rows that stay together: those of one group (the visits of a patient) are never on both sides of a validation. The
             groups of the constructor are groups of columns.
@@ -160,21 +192,39 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         self.classes_, codes = encode_labels(y, len(table))
         layout = self._layout()
         self._check_parameters(layout)
-        weights = compute_sample_weight(self.class_weight, self.classes_[codes])
-        samples = Samples(table, codes, signs_of(codes, len(self.classes_)), weights / weights.mean())
-        seed = self.random_state
-        if not isinstance(seed, int | np.integer):
-            seed = int(check_random_state(seed).randint(2**31))
-        splits = validation_folds(codes, self.cv, checked_clusters(groups, len(table)), seed)
+        clusters = checked_clusters(groups, len(table))
+        if clusters is not None and self.selection == "controlled" and self.keep is None:
+            raise ValueError(
+                "groups: selection='controlled' permutes rows, which must be independent; take one row of each group, or"
+                " selection='validated'"
+            )
+        samples, used = self._samples(table, codes, sample_weight)
+        seed = self._seed = _seed_of(self.random_state)
+        splits = validation_folds(samples.codes, self.cv, None if clusters is None else clusters[used], seed)
         # the matrices are small: more threads than one wait for each other, for minutes where others use the cores too
         with one_thread():
-            if self.keep is None:
-                self._select(samples, layout, splits)
+            self.group_names_, self.path_, self.tests_ = layout.names, None, None
+            if self.keep is not None:
+                self._keep(samples, layout, splits, self._kept())
+            elif self.selection == "controlled":
+                self._test(samples, layout, splits)
             else:
-                self._keep(samples, layout, splits)
-            self._columns = layout.columns([layout.names.index(name) for name in self.selected_groups_])
-            self._read_out(samples)
+                self._select(samples, layout, splits)
+            self._read_out(samples, layout)
         return self
+
+    def _samples(self, table: Array, codes: NDArray[np.intp], sample_weight: Any) -> tuple[Samples, NDArray[np.bool_]]:
+        """The rows of positive weight with their gaps filled, and which ones they are."""
+        weights: Array = _check_sample_weight(sample_weight, table, dtype=np.float64, ensure_non_negative=True)
+        used = weights > 0
+        lost = np.setdiff1d(np.arange(len(self.classes_)), codes[used])
+        if lost.size:
+            raise ValueError(f"sample_weight is 0 for all rows of class {self.classes_[lost].tolist()[0]!r}")
+        weights = (weights * compute_sample_weight(self.class_weight, self.classes_[codes]))[used]
+        table, codes = table[used], codes[used]
+        self.fills_ = _medians(table, getattr(self, "feature_names_in_", None))
+        filled = np.where(np.isnan(table), self.fills_, table)
+        return Samples(filled, codes, signs_of(codes, len(self.classes_)), weights / weights.mean()), used
 
     def fit_downstream(self, X: ArrayLike, y: ArrayLike) -> Self:
         """A classifier for a new task with the selection of this one kept: needs far fewer samples. Leaves this one alone."""
@@ -183,13 +233,53 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     def transfer(self) -> Self:
         """An unfitted classifier that keeps the groups selected here and learns only its readout."""
         check_is_fitted(self)
+        if not self.selected_groups_:
+            raise ValueError("no group was selected here, so there is none to keep for a new task")
         return type(self)(**{**self.get_params(), "keep": list(self.selected_groups_), "n_groups": None})
+
+    def transfer_test(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TransferTest:
+        """Test on new data whether the selected groups still carry the signal, and whether others add to them.
+
+        Parameters
+        ----------
+        X : (n, features)
+            Rows that were not used to select.
+        y : (n,)
+            Their labels, which may be those of another task.
+        sample_weight : (n,), optional
+
+        Returns
+        -------
+        TransferTest
+            `signal`: a small p-value says that the labels depend on the selected groups, given the covariates. `others`: a small
+            one says that some other group adds to them, so that the selection is too small for these data.
+        """
+        check_is_fitted(self)
+        if not self.selected_groups_:
+            raise ValueError("no group was selected, so there is no selection to test")
+        table, fresh = self._rows(X), clone(self)
+        fresh.classes_, codes = encode_labels(y, len(table))
+        samples, _ = fresh._samples(table, codes, sample_weight)
+        layout, rng = self._layout(), np.random.default_rng(_seed_of(self.random_state))
+        mine = [layout.names.index(name) for name in self.selected_groups_]
+        kept = layout.columns(mine)
+        whole = Layout(("selected",), (np.setdiff1d(kept, layout.covariates),), layout.covariates)
+        # a column that is also selected tells nothing new
+        free = {name: np.setdiff1d(part, kept) for name, part in zip(layout.names, layout.members, strict=True)}
+        others = {name: part for name, part in free.items() if part.size}
+        with one_thread():
+            signal = float(p_values(samples, whole, self.alpha, rng)[0])
+            found = np.empty(0)
+            if others:
+                found = adjust(
+                    p_values(samples, Layout(tuple(others), tuple(others.values()), kept), self.alpha, rng), "fwer"
+                )
+        adding = [name for name, p in zip(others, found, strict=True) if p <= self.alpha]
+        return TransferTest(signal, float(found.min(initial=1.0)), adding, self.alpha)
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Scores (n,) for two classes, (n, n_classes) for more."""
-        table = self._rows(X)
-        # only the selected columns: an infinite rounding error of the others must not enter through a zero
-        scores = table[:, self._columns] @ self.coef_[:, self._columns].T + self.intercept_
+        scores = self._scores(self._rows(X))
         return np.asarray(scores[:, 0] if len(self.classes_) == 2 else scores)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -210,7 +300,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         check_is_fitted(self)
         if len(self.classes_) != 2:
             raise ValueError(f"contributions are those of two classes; this model has {len(self.classes_)}")
-        terms = (self._rows(X) - self.column_means_) * self.coef_[0]
+        terms = self._terms(self._rows(X))[:, 0]
         return np.stack([terms[:, columns].sum(axis=1) for columns in self._parts()], axis=1)
 
     def explain(self, X: ArrayLike) -> list[RowExplanation]:
@@ -241,9 +331,11 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
             "group_names": list(self.group_names_),
             "selected_groups": list(self.selected_groups_),
             "choice": vars(self.choice_),
-            "comparison": None if self.comparison_ is None else vars(self.comparison_),
+            "path": None if self.path_ is None else vars(self.path_),
+            "tests": None if self.tests_ is None else self.tests_.as_json(),
         }
-        tensors = {name: getattr(self, f"{name}_") for name in ("coef", "intercept", "attention", "column_means")}
+        tensors = {name: getattr(self, f"{name}_") for name in STORED}
+        tensors |= {"directions": self.map_.directions.toarray(), "offsets": self.map_.offsets}
         named = {name: _as_json(settings[name]) for name in NAMED}
         stored.save_model(folder, KIND, {"settings": settings | named, "fitted": fitted}, tensors)
 
@@ -260,9 +352,17 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
                 if isinstance(pairs, list) and isinstance(pairs[0], list):
                     setattr(model, name, dict(pairs))
             model.choice_ = GroupChoice(**dict(fitted.choice))
-            model.comparison_ = None if fitted.comparison is None else Comparison(**dict(fitted.comparison))
+            model.path_ = None if fitted.path is None else GroupPath(**dict(fitted.path))
+            model.tests_ = (
+                None if fitted.tests is None else GroupTests.from_json(fitted.group_names, dict(fitted.tests))
+            )
             _take_selection(model, fitted.group_names, fitted.selected_groups, tensors)
         return model  # type: ignore[no-any-return]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self)
@@ -279,13 +379,32 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
             taken[columns] = True
         return [*parts, layout.covariates]
 
+    def _scores(self, table: Array) -> Array:
+        """Scores (n, n_scores) of rows without gaps."""
+        # only the selected columns: an infinite rounding error of the others must not enter through a zero
+        features = self.map_(table)[:, self._features]
+        return np.asarray(features @ self.coef_[:, self._features].T + self.intercept_)
+
+    def _terms(self, table: Array) -> Array:
+        """What each column adds to the scores of the average row, (n, n_scores, n_features)."""
+        slopes = self.map_.slopes(self.coef_, table, self.column_means_)
+        return np.asarray((table - self.column_means_)[:, None] * slopes)
+
     def _layout(self) -> Layout:
         return parse_groups(self.groups, self.covariates, self.n_features_in_, getattr(self, "feature_names_in_", None))
 
     def _check_parameters(self, layout: Layout) -> None:
-        check_choice("attention", self.attention, ("auto", *ATTENTIONS))
-        if self.attention == "shared" and not layout.equal:
-            raise ValueError("attention='shared' needs groups of equal size; use 'separate', or 'auto'")
+        check_choice("attention", self.attention, ATTENTIONS)
+        check_choice("selection", self.selection, ("validated", "controlled"))
+        check_choice("control", self.control, CONTROLS)
+        check_choice("group_map", self.group_map, ("auto", *MAPS))
+        check_range("alpha", self.alpha, 0.0, 1.0)
+        if self.group_map == "fourier" and layout.overlaps:
+            raise ValueError("group_map='fourier' needs groups that do not overlap; use 'splines', or 'auto'")
+        if self.selection == "controlled" and self.n_groups is not None:
+            raise ValueError(
+                f"n_groups={self.n_groups} cannot be asked for where selection='controlled' finds the number"
+            )
         if self.n_groups is not None:
             check_integer("n_groups", self.n_groups, 1)
             if self.n_groups > len(layout.names):
@@ -296,7 +415,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         else:
             check_range("C", self.C, 0.0, np.inf)
         if self.class_weight is not None and self.attention == "full":
-            raise ValueError("attention='full' takes no class_weight; use 'separate', or 'auto'")
+            raise ValueError("attention='full' takes no class_weight; use 'separate'")
         check_integer("cv", self.cv, 2)
         kept = None if self.keep is None else self._kept()
         if kept == []:
@@ -326,50 +445,73 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         if isinstance(X, list | tuple) and not X:
             raise ValueError("X is empty; there must be at least one row")
         table: Array = validate_data(self, X, dtype=np.float64, reset=reset, ensure_all_finite=False)
-        check_features(table, "features")
-        return table
+        check_features(np.where(np.isnan(table), 0.0, table), "features")
+        return table if reset else np.where(np.isnan(table), self.fills_, table)
 
     def _ridges(self, samples: int) -> tuple[float, ...]:
         return RIDGES if isinstance(self.C, str) else (1 / (self.C * samples),)
 
+    def _maps(self, layout: Layout) -> tuple[str, ...]:
+        if self.group_map != "auto":
+            return (self.group_map,)
+        return MAPS[:2] if layout.overlaps else MAPS
+
+    def _ranked(self, samples: Samples, layout: Layout, kind: str) -> tuple[Array, NDArray[np.intp]]:
+        """Attention over the groups, with this map, and their order by it."""
+        maps = GroupMap.of(kind, samples.X, layout, self._seed)
+        features = maps(samples.X)
+        Z = Standardization.of(features, samples.weights)(features) * maps.boosts
+        attention = group_attention(Z, samples, maps.layout(layout), self.attention)
+        return attention, np.argsort(-attention, kind="stable")
+
     def _select(self, samples: Samples, layout: Layout, splits: Splits) -> None:
         total = len(layout.names)
         counts = (self.n_groups,) if self.n_groups else (*(c for c in COUNTS if c < total), total)
-        kinds: tuple[str, ...] = (self.attention,)
-        if self.attention == "auto":
-            # with one variable a shared value is a sign: groups of opposite effect could not both be attended to
-            kinds = ("shared", "separate") if layout.equal and len(layout.members[0]) > 1 else ("separate",)
-        among = Candidates(layout, kinds, counts, self._ridges(len(samples.X)))
-        self.choice_, self.comparison_ = choose_groups(samples, among, splits, self.n_jobs, bool(self.verbose))
-        Z = Standardization.of(samples.X)(samples.X)
-        self.attention_ = group_attention(Z, samples, layout, self.choice_.attention)
-        best = np.argsort(-self.attention_, kind="stable")[: self.choice_.count]
-        self.group_names_ = layout.names
-        self.selected_groups_ = [layout.names[g] for g in best]
+        ridges = self._ridges(len(samples.X))
+        among = Candidates(layout, self.attention, self._maps(layout), counts, ridges, self._seed)
+        self.choice_, self.path_ = choose_groups(samples, among, splits, self.n_jobs, bool(self.verbose))
+        self.attention_, order = self._ranked(samples, layout, self.choice_.group_map)
+        self.selected_groups_ = [layout.names[g] for g in order[: self.choice_.count]]
 
-    def _keep(self, samples: Samples, layout: Layout, splits: Splits) -> None:
-        """The readout alone: a layout in which the kept groups are one, so that only the ridge is left to choose."""
-        names = self._kept()
+    def _test(self, samples: Samples, layout: Layout, splits: Splits) -> None:
+        kind, rng = "linear" if self.group_map == "auto" else self.group_map, np.random.default_rng(self._seed)
+        maps = GroupMap.of(kind, samples.X, layout, self._seed)
+        mapped = replace(samples, X=maps(samples.X))
+        found = p_values(mapped, maps.layout(layout), self.alpha, rng)
+        self.tests_ = GroupTests(layout.names, found, adjust(found, self.control), self.alpha, self.control)
+        attention, order = self._ranked(samples, layout, kind)
+        self._keep(samples, layout, splits, [n for n in (layout.names[g] for g in order) if n in self.tests_.selected])
+        self.attention_, self.choice_ = attention, replace(self.choice_, attention="tested")
+
+    def _keep(self, samples: Samples, layout: Layout, splits: Splits, names: list[Any]) -> None:
+        """The readout alone: a layout in which the kept groups are one, so that only map and ridge are left to choose."""
         kept = [layout.names.index(name) for name in names]
-        columns = np.setdiff1d(layout.columns(kept), layout.covariates)
-        whole = Layout(("kept",), (columns,), layout.covariates)
-        among = Candidates(whole, ("separate",), (1,), self._ridges(len(samples.X)))
-        choice, self.comparison_ = choose_groups(samples, among, splits, self.n_jobs, bool(self.verbose))
-        self.choice_ = GroupChoice("kept", len(kept), choice.C)
-        self.group_names_, self.selected_groups_ = layout.names, names
-        self.attention_ = np.zeros(len(layout.names))
-        self.attention_[kept] = 1 / len(kept)
+        part, ridges = layout.part(kept), self._ridges(len(samples.X))
+        maps = self._maps(layout) if kept else ("linear",)
+        among = Candidates(part, self.attention, maps, (len(kept),), ridges, self._seed)
+        choice, self.path_ = choose_groups(samples, among, splits, self.n_jobs, bool(self.verbose))
+        self.choice_ = replace(choice, attention="kept")
+        self.selected_groups_, self.attention_ = names, np.zeros(len(layout.names))
+        self.attention_[kept] = 1 / max(1, len(kept))
 
-    def _read_out(self, samples: Samples) -> None:
-        self.column_means_ = samples.X.mean(axis=0)
-        part = samples.X[:, self._columns]
-        standardize = Standardization.of(part)
-        Z, ridge = standardize(part), 1 / (self.choice_.C * len(part))
+    def _read_out(self, samples: Samples, layout: Layout) -> None:
+        part = layout.part([layout.names.index(name) for name in self.selected_groups_])
+        self.column_means_ = np.average(samples.X, axis=0, weights=samples.weights)
+        self.map_ = GroupMap.of(self.choice_.group_map, samples.X, part, self._seed)
+        self._use(part)
+        features = self.map_(samples.X)[:, self._features]
+        standardize, boosts = Standardization.of(features, samples.weights), self.map_.boosts[self._features]
+        Z, ridge = standardize(features) * boosts, 1 / (self.choice_.C * len(features))
         heads = [logistic_heads(Z, signs, (ridge,), samples.weights)[0] for signs in samples.targets]
-        readouts = np.stack([head.readout for head in heads]) / standardize.scale
-        self.coef_ = np.zeros((len(heads), samples.X.shape[1]))
-        self.coef_[:, self._columns] = readouts
+        readouts = np.stack([head.readout for head in heads]) * boosts / standardize.scale
+        self.coef_ = np.zeros((len(heads), len(self.map_.boosts)))
+        self.coef_[:, self._features] = readouts
         self.intercept_ = np.array([head.bias for head in heads]) - readouts @ standardize.mean
+
+    def _use(self, part: Layout) -> None:
+        """Which columns and features count, given the layout of the selected groups."""
+        groups = range(len(part.names))
+        self._columns, self._features = part.columns(groups), self.map_.layout(part).columns(groups)
 
 
 def _take_selection(
@@ -382,19 +524,43 @@ def _take_selection(
     if model.group_names_ != layout.names:
         raise UsageError("'group_names' are not those of 'groups'")
     places = [layout.names.index(name) for name in selected]
+    bends = tensors["offsets"].shape if "offsets" in tensors else ()
+    if len(bends) != 1:
+        raise UsageError("array 'offsets' is not a list of numbers")
     shapes = {
-        "coef": (scores, model.n_features_in_),
+        "coef": (scores, model.n_features_in_ + bends[0]),
         "intercept": (scores,),
         "attention": (len(names),),
         "column_means": (model.n_features_in_,),
+        "fills": (model.n_features_in_,),
+        "directions": (model.n_features_in_, *bends),
+        "offsets": bends,
     }
-    model.coef_, model.intercept_, model.attention_, model.column_means_ = stored.arrays(tensors, shapes)
+    *fitted, directions, offsets = stored.arrays(tensors, shapes)
+    for name, array in zip(STORED, fitted, strict=True):
+        setattr(model, f"{name}_", array)
+    model.map_ = GroupMap(model.choice_.group_map, csc_array(directions), offsets)
     falling = model.attention_[places]
     if len(set(places)) != model.choice_.count or (np.diff(falling) > 0).any():
         raise UsageError("'selected_groups' are not as many as were chosen, in the order of their attention")
-    model._columns = layout.columns(places)
-    if (np.delete(model.coef_, model._columns, axis=1) != 0).any():
+    model._use(layout.part(places))
+    if (np.delete(model.coef_, model._features, axis=1) != 0).any():
         raise UsageError("array 'coef' is not 0 outside the selected groups")
+
+
+def _seed_of(random_state: Any) -> int:
+    return int(
+        random_state if isinstance(random_state, int | np.integer) else check_random_state(random_state).randint(2**31)
+    )
+
+
+def _medians(table: Array, names: Sequence[str] | None) -> Array:
+    """Medians of the columns without their gaps; a column of gaps alone is refused."""
+    empty = np.isnan(table).all(axis=0)
+    if empty.any():
+        place = int(empty.argmax())
+        raise ValueError(f"X: column {place if names is None else names[place]!r} is NaN in every row; leave it out")
+    return np.asarray(np.nanmedian(table, axis=0))
 
 
 def _as_json(value: Any) -> Any:

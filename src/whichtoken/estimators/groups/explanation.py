@@ -122,11 +122,10 @@ def explain_rows(model: GroupClassifier, X: Any) -> list[RowExplanation]:
     ]
     if len(covariates):
         parts.append(("covariates", None, covariates))
-    used = np.concatenate([columns for _, _, columns in parts])
-    biases = model.intercept_ + model.coef_[:, used] @ means[used]
-    # (n, scores, columns) of each part
-    terms = [(table[:, columns] - means[columns])[:, None] * model.coef_[:, columns] for _, _, columns in parts]
-    added = np.stack([part.sum(axis=2) for part in terms], axis=2)  # (n, scores, parts)
+    [biases] = model._scores(means[None])
+    every = model._terms(table)
+    terms = [every[:, :, columns] for _, _, columns in parts]  # (n, scores, columns) each
+    added = np.stack([np.zeros(every.shape[:2]), *(part.sum(axis=2) for part in terms)], axis=2)[:, :, 1:]
     names = getattr(model, "feature_names_in_", np.arange(table.shape[1])).astype(str)
 
     def reason(row: int, score: int, side: int, place: int) -> GroupReason:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import expit, softmax
+from scipy.sparse import csc_array, hstack
+from scipy.special import softmax
 from sklearn.utils.parallel import Parallel, delayed
 
 from whichtoken.display.shown import Shown
@@ -27,53 +27,7 @@ Array = NDArray[np.float64]
 PRUNED = 1e-3  # attention below which a group is out
 ROUNDS = 8
 STEPS = 200
-
-
-def shared_attention(groups: list[Array], fixed: Array, signs: Array, shares: Array, ridge: float) -> Array:
-    """One value vector v for all groups: score = sum_j s_j <v, x_j> + <u, c> + b with s a softmax of free scores.
-
-    The position-only form of the transformer of Zhang, Meng, Cao (arXiv 2504.08638), d + D numbers. The start is the best
-    rank-one approximation of the correlations of groups and label, where gradient descent from zero goes first.
-    """
-    X = np.stack(groups, axis=1)  # (n, D, d)
-    count = X.shape[1]
-    covariance = np.tensordot(shares * (signs - shares @ signs), X, axes=1)  # (D, d)
-    left, _, right = np.linalg.svd(covariance, full_matrices=False)
-    value = right[0] * np.sign(left[:, 0].sum() or 1.0)
-    side = np.abs(left[:, 0])
-    starts = [np.zeros(count), np.log(side + 0.1 * side.max())]
-    found = [_descend(X, fixed, signs, shares, ridge, (logits, value)) for logits in starts]
-    return min(found, key=lambda pair: pair[0])[1]
-
-
-def _descend(
-    X: Array, fixed: Array, signs: Array, shares: Array, ridge: float, start: tuple[Array, Array]
-) -> tuple[float, Array]:
-    """Objective and attention after L-BFGS on scores, value vector, covariates and bias together."""
-    (logits, value), (_, count, width) = start, X.shape
-    ends = np.cumsum([count, width, fixed.shape[1]])
-
-    def objective(packed: Array) -> tuple[float, Array]:
-        scores, v, u, (bias,) = np.split(packed, ends)
-        attention = softmax(scores)
-        values = X @ v  # (n, D)
-        mean = values @ attention
-        margins = signs * (mean + fixed @ u + bias)
-        slopes = -signs * expit(-margins) * shares
-        received = slopes @ values  # (D,)
-        gradient = np.concatenate(
-            [
-                attention * (received - slopes @ mean),
-                np.tensordot(slopes, np.tensordot(X, attention, axes=(1, 0)), axes=1) + ridge * v,
-                fixed.T @ slopes + ridge * u,
-                [slopes.sum()],
-            ]
-        )
-        return float(shares @ np.logaddexp(0, -margins) + ridge / 2 * (v @ v + u @ u)), gradient
-
-    first = np.concatenate([logits, 0.1 * value, np.zeros(fixed.shape[1] + 1)])
-    found = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
-    return float(found.fun), softmax(found.x[:count])
+COARSE = 1e-3  # tolerance of readouts that only rank or validate
 
 
 def separate_attention(groups: list[Array], fixed: Array, signs: Array, shares: Array, ridge: float) -> Array:
@@ -87,7 +41,7 @@ def separate_attention(groups: list[Array], fixed: Array, signs: Array, shares: 
     for _ in range(ROUNDS):
         alive = np.flatnonzero(attention > PRUNED * attention.max())
         features = np.hstack([*(attention[j] * len(groups) * groups[j] for j in alive), fixed])
-        readout = logistic_heads(features, signs, (ridge,), shares)[0].readout
+        readout = logistic_heads(features, signs, (ridge,), shares, COARSE)[0].readout
         parts = np.split(readout, np.cumsum([groups[j].shape[1] for j in alive]))
         lengths = np.zeros(len(groups))
         for j, part in zip(alive, parts, strict=False):  # the last part belongs to the covariates
@@ -131,9 +85,14 @@ class Layout:
     covariates: NDArray[np.intp]
 
     @property
-    def equal(self) -> bool:
-        """Whether all groups have the same size, so that one value vector can read them all."""
-        return len({len(columns) for columns in self.members}) == 1
+    def overlaps(self) -> bool:
+        """Whether a column is in several groups."""
+        members = np.concatenate(self.members)
+        return len(np.unique(members)) < len(members)
+
+    def part(self, groups: Sequence[int] | NDArray[np.intp]) -> Layout:
+        """Some of the groups."""
+        return Layout(tuple(self.names[g] for g in groups), tuple(self.members[g] for g in groups), self.covariates)
 
     def columns(self, groups: Sequence[int] | NDArray[np.intp]) -> NDArray[np.intp]:
         """Columns of some groups, once each and in ascending order, with the covariates."""
@@ -203,39 +162,42 @@ def _indices(where: str, wanted: Any, features: int, columns: Sequence[str] | No
 Rows = NDArray[np.intp]
 Attention = Callable[[list[Array], Array, Array, Array, float], Array]
 
-ATTENTIONS: dict[str, Attention] = {"shared": shared_attention, "separate": separate_attention, "full": full_attention}
+ATTENTIONS: dict[str, Attention] = {"separate": separate_attention, "full": full_attention}
 RIDGES = tuple(np.logspace(-4, 0, 9).tolist())  # a coarser grid would handicap many groups, which need it, beside few
 RANKING_RIDGE = 1e-2
+# features of a column in splines, of a group in waves
+BENDS = {"splines": 8, "fourier": 32}
+MAPS = ("linear", *BENDS)
 
 
 @dataclass(frozen=True)
 class GroupChoice(Shown):
-    """Kind of attention, number of groups and inverse ridge of the readout."""
+    """Kind of attention, map of the groups, number of groups and inverse ridge of the readout."""
 
     attention: str
+    group_map: str
     count: int
     C: float  # the ridge is 1 / (C n) beside the mean loss, as in scikit-learn
 
 
 @dataclass(frozen=True)
-class Comparison(Shown):
-    """What the validation saw of fewer groups beside all of them; held-out log losses of the same samples."""
+class GroupPath(Shown):
+    """Held-out log losses for numbers of groups, of the same rows, and how many groups are kept.
 
-    count: int  # of the fewer groups
-    fewer: float
-    whole: float
-    error: float  # standard error of the difference, paired over samples
+    Kept are the fewest whose loss is above the least by at most one standard error of the difference, paired over rows.
+    """
 
-    @classmethod
-    def of(cls, count: int, fewer: Array, whole: Array) -> Comparison:
-        error = (fewer - whole).std() / np.sqrt(len(whole))
-        return cls(count, float(fewer.mean()), float(whole.mean()), float(error))
+    counts: tuple[int, ...]
+    losses: tuple[float, ...]
+    errors: tuple[float, ...]  # standard errors of the differences to the least loss
+    chosen: int
+    maps: dict[str, float]  # least loss on the path of each map
 
     def __str__(self) -> str:
-        return (
-            f"held-out log loss {self.fewer:.4f} with {self.count}, {self.whole:.4f} with all,"
-            f" standard error of the difference {self.error:.4f}"
-        )
+        at = dict(zip(self.counts, self.losses, strict=True))
+        others = dict.fromkeys((min(self.counts, key=lambda count: at[count]), self.counts[-1]))
+        beside = [f"{at[count]:.4f} with {count}" for count in others if count != self.chosen]
+        return ", ".join([f"held-out log loss {at[self.chosen]:.4f} with {counted(self.chosen, 'group')}", *beside])
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,12 +208,91 @@ class Standardization:
     scale: Array
 
     @classmethod
-    def of(cls, X: Array) -> Standardization:
-        mean, scale = X.mean(axis=0), X.std(axis=0)
+    def of(cls, X: Array, weights: Array | None = None) -> Standardization:
+        mean = np.average(X, axis=0, weights=weights)
+        scale = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weights))
         return cls(mean, np.where(scale <= 1e-12 * np.maximum(np.abs(mean), 1e-300), 1.0, scale))
 
     def __call__(self, X: Array) -> Array:
         return (X - self.mean) / self.scale
+
+
+@dataclass(frozen=True, eq=False)
+class GroupMap:
+    """Features in which the readout is linear: the columns themselves, then bends of them, each of one group's columns.
+
+    "splines": the parts of a column above some of its quantiles, so that its effect is a line with bends. "fourier": cosines
+    of random sums of a group's columns, so that these act together in any smooth way. Scores stay sums over groups.
+    """
+
+    kind: str
+    directions: csc_array  # (columns, bends)
+    offsets: Array  # (bends,)
+
+    @classmethod
+    def of(cls, kind: str, X: Array, layout: Layout, seed: int) -> GroupMap:
+        """Learned from the training rows X (n, columns), for the groups of the layout."""
+        if kind == "splines":
+            levels = np.arange(1, BENDS[kind] + 1) / (BENDS[kind] + 1)
+            used = layout.columns(range(len(layout.names)))
+            # the least value makes no bend; a column of two values has none
+            knots = [np.setdiff1d(np.quantile(X[:, c], levels), X[:, c].min()) for c in used]
+            knots = [part if len(np.unique(X[:, c])) > 2 else part[:0] for c, part in zip(used, knots, strict=True)]
+            columns = np.repeat(used, [len(part) for part in knots])
+            entries = (np.ones(len(columns)), (columns, np.arange(len(columns))))
+            return cls(kind, csc_array(entries, shape=(X.shape[1], len(columns))), -np.concatenate([*knots, []]))
+        rng, standardize, blocks = np.random.default_rng(seed), Standardization.of(X), []
+        for part in layout.members if kind == "fourier" else ():
+            # three scales, as groups may act slowly or quickly
+            waves = rng.standard_normal((len(part), BENDS[kind])) * np.resize([0.5, 1.0, 2.0], BENDS[kind])
+            block = np.zeros((X.shape[1], BENDS[kind]))
+            block[part] = waves / (standardize.scale[part, None] * np.sqrt(len(part)))
+            blocks.append(csc_array(block))
+        directions = hstack([csc_array((X.shape[1], 0)), *blocks], format="csc")
+        offsets = rng.uniform(0, 2 * np.pi, directions.shape[1]) - standardize.mean @ directions
+        return cls(kind, directions, np.asarray(offsets))
+
+    def bent(self, sums: Array) -> Array:
+        """Bends of sums of columns, (n, bends)."""
+        return np.maximum(sums, 0) if self.kind == "splines" else np.cos(sums)
+
+    def __call__(self, X: Array) -> Array:
+        """Features (n, columns + bends)."""
+        return np.hstack([X, self.bent(X @ self.directions + self.offsets)]) if len(self.offsets) else X
+
+    @property
+    def boosts(self) -> Array:
+        """By how much standardized features are multiplied, so that bends have as much variance as their columns."""
+        sizes = np.diff(self.directions.indptr)
+        return np.concatenate([np.ones(self.directions.shape[0]), np.sqrt(sizes / BENDS.get(self.kind, 1))])
+
+    def layout(self, of: Layout) -> Layout:
+        """The same groups of features: a bend belongs where all of its columns do."""
+        if not len(self.offsets):
+            return of
+        width, pattern = self.directions.shape[0], (self.directions != 0).astype(float)
+        sizes = np.diff(self.directions.indptr)
+
+        def with_bends(columns: Rows) -> Rows:
+            inside = pattern.T @ np.isin(np.arange(width), columns).astype(float) == sizes
+            return np.concatenate([columns, width + np.flatnonzero(inside)])
+
+        return Layout(of.names, tuple(with_bends(part) for part in of.members), with_bends(of.covariates))
+
+    def slopes(self, coef: Array, X: Array, center: Array) -> Array:
+        """Slopes (n, scores, columns) whose products with X - center sum to the difference of the scores of X and center.
+
+        The gradients of the scores, averaged over the straight way from center to X: one column's share in a bend is its
+        share in the sum that is bent.
+        """
+        width = X.shape[1]
+        if not len(self.offsets):
+            return np.broadcast_to(coef, (len(X), *coef.shape))
+        start, end = center @ self.directions + self.offsets, X @ self.directions + self.offsets
+        change = end - start
+        steep = np.divide(self.bent(end) - self.bent(start), change, out=np.zeros_like(change), where=change != 0)
+        bends = (steep[:, None] * coef[:, width:]).reshape(-1, len(self.offsets)) @ self.directions.T
+        return np.asarray(coef[:, :width] + bends.reshape(len(X), len(coef), width))
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,12 +316,14 @@ class Samples:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What is compared: kinds of attention, numbers of groups and ridges, in one layout."""
+    """What is compared: maps, numbers of groups and ridges, in one layout with one kind of attention."""
 
     layout: Layout
-    kinds: Sequence[str]
+    attention: str
+    maps: Sequence[str]
     counts: Sequence[int]
     ridges: Sequence[float]
+    seed: int
 
 
 def group_attention(Z: Array, samples: Samples, layout: Layout, kind: str) -> Array:
@@ -303,95 +346,101 @@ def validation_folds(codes: Rows, folds: int, groups: NDArray[Any] | None, seed:
 
 def choose_groups(
     samples: Samples, among: Candidates, splits: Sequence[tuple[Rows, Rows]], jobs: int | None = None, say: bool = False
-) -> tuple[GroupChoice, Comparison | None]:
+) -> tuple[GroupChoice, GroupPath | None]:
     """The choice by log loss in a stratified cross-validation, which ranks the groups anew in every fold.
 
-    The fewest groups are sought whose loss is not above the least by more than a standard error of the paired difference.
-    They are taken only if they predict at least as well as all groups do: a standard error is much where many groups carry
-    a little, so a selection that costs anything is none. The comparison is None where there is nothing to compare.
+    For each map the path of ascending numbers of groups is followed. A map that bends is taken only if its least loss is
+    below that of the linear one by more than a standard error of the paired difference. The path is None where nothing was
+    compared.
     """
-    kinds, counts, ridges, n = among.kinds, among.counts, among.ridges, len(samples.X)
-    if not splits or len(kinds) == len(counts) == len(ridges) == 1:
-        return GroupChoice(kinds[0], counts[0], 1 / (ridges[len(ridges) // 2] * n)), None
+    counts, ridges, n = among.counts, among.ridges, len(samples.X)
+    if not splits or len(among.maps) == len(counts) == len(ridges) == 1:
+        return GroupChoice(among.attention, among.maps[0], counts[-1], 1 / (ridges[len(ridges) // 2] * n)), None
     run = Parallel(n_jobs=jobs, prefer="threads")
-    parts = run(delayed(_Fold)(samples, among, *rows) for rows in splits)
-    validated = np.sort(np.concatenate([part.outside for part in parts]))
+    paths: dict[str, dict[GroupChoice, Array]] = {}
+    for kind in among.maps:
+        parts = run(delayed(_Fold)(samples, among, kind, *rows) for rows in splits)
+        validated = np.sort(np.concatenate([part.outside for part in parts]))
 
-    def tried(kind: str, count: int) -> tuple[GroupChoice, Array]:
-        """The ridge of least loss, and the losses of the held-out samples."""
-        losses = np.full((len(ridges), n), np.nan)
-        for part, found in zip(parts, run(delayed(part.losses)(kind, count) for part in parts), strict=True):
-            losses[:, part.outside] = found
-        losses = losses[:, validated]
-        least = int(losses.mean(axis=1).argmin())
-        if say:
-            print(f"{kind}, {counted(count, 'group')}: held-out log loss {losses[least].mean():.4f}", file=sys.stderr)
-        return GroupChoice(kind, count, 1 / (ridges[least] * n)), losses[least]
+        def tried(count: int, kind: str = kind, parts: list[_Fold] = parts, validated: Rows = validated) -> Tried:
+            """The ridge of least loss, and the losses of the held-out samples."""
+            losses = np.full((len(ridges), n), np.nan)
+            for part, found in zip(parts, run(delayed(part.losses)(count) for part in parts), strict=True):
+                losses[:, part.outside] = found
+            losses = losses[:, validated]
+            least = int(losses.mean(axis=1).argmin())
+            if say:
+                mean = losses[least].mean()
+                print(f"{kind}, {counted(count, 'group')}: held-out log loss {mean:.4f}", file=sys.stderr)
+            return GroupChoice(among.attention, kind, count, 1 / (ridges[least] * n)), losses[least]
 
-    total = len(among.layout.names)
-    fewer: dict[GroupChoice, Array] = {}
-    for kind in kinds:
-        fewer |= _path(kind, [count for count in counts if count < total], tried)
-    if total not in counts:
-        return _fewest(fewer), None
-    # all groups are the same candidate whatever ranks them; a value for each suits them best
-    whole, whole_losses = tried(kinds[-1], total)
-    if not fewer:
-        return whole, None
-    taken = _fewest(fewer)
-    comparison = Comparison.of(taken.count, fewer[taken], whole_losses)
-    return (taken if comparison.fewer <= comparison.whole else whole), comparison
+        paths[kind] = _path(counts, tried)
+    best = {kind: min(path.values(), key=np.mean) for kind, path in paths.items()}
+    first, *others = sorted(best, key=lambda kind: best[kind].mean())
+    if "linear" in others and _excess(best["linear"], best[first]) <= 1:
+        first = "linear"
+    path = dict(sorted(paths[first].items(), key=lambda pair: pair[0].count))
+    taken = next(choice for choice, losses in path.items() if _excess(losses, best[first]) <= 1)
+    found = GroupPath(
+        tuple(choice.count for choice in path),
+        tuple(float(losses.mean()) for losses in path.values()),
+        tuple(_error(losses, best[first]) for losses in path.values()),
+        taken.count,
+        {kind: float(losses.mean()) for kind, losses in best.items()},
+    )
+    return taken, found
 
 
-def _path(
-    kind: str, counts: Sequence[int], tried: Callable[[str, int], tuple[GroupChoice, Array]]
-) -> dict[GroupChoice, Array]:
-    """Losses for ascending counts, not followed further once two are worse than the best by two standard errors."""
-    found: dict[GroupChoice, Array] = {}
+Tried = tuple[GroupChoice, Array]
+
+
+def _path(counts: Sequence[int], tried: Callable[[int], Tried]) -> dict[GroupChoice, Array]:
+    """Losses of all groups and of ascending counts, not followed further once two are worse than the best by two errors."""
+    found = dict([tried(counts[-1])])
     behind = 0
-    for count in counts:
-        choice, losses = tried(kind, count)
+    for count in counts[:-1]:
+        choice, losses = tried(count)
         found[choice] = losses
         best = min(found.values(), key=np.mean)
-        behind = behind + 1 if _excess(losses, best) > 2 else 0
+        least = min(found, key=lambda choice: found[choice].mean()).count
+        behind = behind + 1 if least < count and _excess(losses, best) > 2 else 0
         if behind == 2:
             break
     return found
 
 
-def _fewest(losses: dict[GroupChoice, Array]) -> GroupChoice:
-    """The fewest groups whose loss is not above the least by more than a standard error of the difference."""
-    least = min(losses.values(), key=np.mean)
-    fewest = min(choice.count for choice in losses if _excess(losses[choice], least) <= 1)
-    return min((choice for choice in losses if choice.count == fewest), key=lambda choice: losses[choice].mean())
-
-
 class _Fold:
-    """Standardized training and held-out parts with the groups ranked on the training part."""
+    """Standardized features of the training and held-out parts, with the groups ranked on the training part."""
 
-    def __init__(self, samples: Samples, among: Candidates, inside: Rows, outside: Rows) -> None:
+    def __init__(self, samples: Samples, among: Candidates, kind: str, inside: Rows, outside: Rows) -> None:
         training, held = samples.part(inside), samples.part(outside)
-        standardize = Standardization.of(training.X)
-        self.outside, self.among, self.training, self.held = outside, among, training, held
-        self.train, self.test = standardize(training.X), standardize(held.X)
-        self.ranks = {
-            kind: np.argsort(-group_attention(self.train, training, among.layout, kind), kind="stable")
-            for kind in among.kinds
-        }
+        maps = GroupMap.of(kind, training.X, among.layout, among.seed)
+        features, boosts, self.layout = maps(training.X), maps.boosts, maps.layout(among.layout)
+        standardize = Standardization.of(features, training.weights)
+        self.outside, self.ridges, self.training, self.held = outside, among.ridges, training, held
+        self.train, self.test = standardize(features) * boosts, standardize(maps(held.X)) * boosts
+        self.order = np.arange(1)
+        if len(among.layout.names) > 1:
+            attention = group_attention(self.train, training, self.layout, among.attention)
+            self.order = np.argsort(-attention, kind="stable")
 
-    def losses(self, kind: str, count: int) -> Array:
+    def losses(self, count: int) -> Array:
         """Weighted log losses of the held-out samples for each ridge, (ridges, held-out), summed over the scores."""
-        columns = self.among.layout.columns(self.ranks[kind][:count])
-        total = np.zeros((len(self.among.ridges), len(self.test)))
+        columns = self.layout.columns(self.order[:count])
+        total = np.zeros((len(self.ridges), len(self.test)))
         for signs, held in zip(self.training.targets, self.held.targets, strict=True):
-            heads = logistic_heads(self.train[:, columns], signs, self.among.ridges, self.training.shares)
+            heads = logistic_heads(self.train[:, columns], signs, self.ridges, self.training.shares, COARSE)
             scores = np.stack([self.test[:, columns] @ head.readout + head.bias for head in heads])
             total += np.logaddexp(0, -held * scores)
         return total * self.held.weights
 
 
+def _error(losses: Array, reference: Array) -> float:
+    """Standard error of the difference of losses of the same samples."""
+    return float((losses - reference).std() / np.sqrt(len(losses)))
+
+
 def _excess(losses: Array, reference: Array) -> float:
     """How much higher losses are than others of the same samples, in standard errors of the difference."""
-    difference = losses - reference
-    error = difference.std() / np.sqrt(len(difference))
-    return float(difference.mean() / error) if error else 0.0
+    error = _error(losses, reference)
+    return float((losses - reference).mean() / error) if error else 0.0

@@ -1,0 +1,110 @@
+"""Tests of groups hold their level, find what matters given the rest, and say nothing where nothing is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from whichtoken import GroupClassifier
+from whichtoken.datasets import GroupSparse
+from whichtoken.estimators import group_tests
+from whichtoken.estimators.groups.significance import adjust
+
+
+def table(seed, rho=0.0, strength=0.0, n=80, groups=6):
+    """Groups of two columns, correlated with each other, of which the first matters."""
+    rng = np.random.default_rng(seed)
+    common = rng.standard_normal((n, 1, 2))
+    X = np.sqrt(rho) * common + np.sqrt(1 - rho) * rng.standard_normal((n, groups, 2))
+    y = rng.random(n) < 1 / (1 + np.exp(-strength * X[:, 0].sum(axis=1)))
+    return X.reshape(n, -1), y
+
+
+IDS = np.repeat(np.arange(6), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rho", "strength"), [(0.0, 0.0), (0.0, 2.0), (0.9, 2.0)], ids=["null", "one", "correlated"])
+def test_the_family_wise_error_is_at_most_the_level(rho, strength):
+    first = 1 if strength else 0
+    wrong = sum(
+        any(
+            name >= first
+            for name in group_tests(*table(seed, rho, strength), IDS, alpha=0.2, random_state=seed).selected
+        )
+        for seed in range(100)
+    )
+    assert binomtest(wrong, 100).proportion_ci().low <= 0.2
+    # the tests must not be empty: Holm is nearly sharp where groups are independent
+    assert rho or wrong >= 8
+
+
+def test_a_group_that_resembles_the_one_that_matters_is_not_selected():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 6))
+    X[:, 2:4] = 0.8 * X[:, :2] + 0.6 * X[:, 2:4]
+    y = X[:, 0] - X[:, 1] + 0.5 * rng.standard_normal(300) > 0
+    found = group_tests(X, y, [0, 0, 1, 1, 2, 2], resamples=4, random_state=0)
+    assert found.selected == [0]
+    # by itself the second is far from chance
+    assert group_tests(X[:, 2:4], y, [1, 1], random_state=0).p_values[0] < 0.001
+    assert found.shares[0] == 1
+    assert found.shares[1:].max() < 1
+
+
+def test_adjusted_p_values():
+    found = np.array([0.04, 0.001, 0.02, 0.5])
+    np.testing.assert_allclose(adjust(found, "fwer"), [0.08, 0.004, 0.06, 0.5])
+    np.testing.assert_allclose(adjust(found, "fdr"), [0.04 * 4 / 3, 0.004, 0.04, 0.5])
+
+
+def test_constant_groups_have_p_value_one():
+    X, y = table(0, strength=3.0)
+    X[:, 4:6] = 1.0
+    assert group_tests(X, y, IDS, random_state=0).p_values[2] == 1
+
+
+def test_covariates_explain_away_what_they_explain():
+    rng = np.random.default_rng(1)
+    age = rng.standard_normal(300)
+    X = np.stack([age + 0.3 * rng.standard_normal(300), rng.standard_normal(300), age], axis=1)
+    y = age + 0.5 * rng.standard_normal(300) > 0
+    assert group_tests(X[:, :2], y, random_state=0).selected == [0]
+    assert group_tests(X, y, covariates=[2], random_state=0).selected == []
+
+
+def test_a_transferred_selection_is_tested_on_new_data():
+    old = GroupSparse(8, 4, relevant=5, direction=[1, -2, 0, 1])
+
+    def sample(task, seed):
+        X, y = task.sample(200, np.random.default_rng(seed))
+        return X.reshape(200, -1), y
+
+    model = GroupClassifier(np.repeat(range(8), 4), group_map="linear", random_state=0).fit(*sample(old, 0))
+    same = model.transfer_test(*sample(GroupSparse(8, 4, relevant=5, direction=[0, 1, 1, 1]), 1))
+    assert same.holds
+    assert same.adding == []
+    moved = model.transfer_test(*sample(GroupSparse(8, 4, relevant=2, direction=[0, 1, 1, 1]), 2))
+    assert not moved.holds
+    assert moved.signal > 0.05
+    assert moved.adding == [2]
+    assert "2 adds to it" in str(moved)
+    more = GroupSparse(8, 4, relevant=[5, 1], direction=[[1, -2, 0, 1], [1, 1, 1, 1]])
+    wider = model.transfer_test(*sample(more, 3))
+    assert wider.signal < 0.05
+    assert wider.adding == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": 0}, r"alpha=0 must lie in \(0, 1\)"),
+        ({"control": "none"}, "control='none' must be one of fwer, fdr"),
+        ({"resamples": -1}, "resamples=-1 must be a whole number of at least 0"),
+        ({"groups": [1, 2]}, "groups must name a group for each of the 12 columns"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        group_tests(*table(0), **options)
