@@ -72,7 +72,7 @@ def _selection(n: int) -> Iterator[Measure]:
         X, y = _flat(task, n, rng)
         model = GroupClassifier(IDS, random_state=0).fit(X, y)
         ours[seed] = 1 - _error(task, model.coef_[0], model.intercept_[0])
-        peer[seed] = 1 - _error(task, *_group_lasso(X, y))
+        peer[seed] = 1 - _error(task, *group_lasso(X, y))
         right += model.selected_groups_ == [task.relevant[0]]
     low, high = _interval(ours - peer)
     detail = f"{ours.mean():.4f} against {peer.mean():.4f}, difference {low:.4f} .. {high:.4f}"
@@ -82,7 +82,7 @@ def _selection(n: int) -> Iterator[Measure]:
     yield Measure(case, what, (ours - peer).mean(), least, detail=detail, beside=beside)
     yield Measure(case, "share of seeds with exactly the right group", right / SEEDS, 0.98)
     X, y = _flat(_task(0)[0], n, np.random.default_rng(0))
-    times = cpu_seconds(lambda: GroupClassifier(IDS, random_state=0).fit(X, y)), cpu_seconds(lambda: _group_lasso(X, y))
+    times = cpu_seconds(lambda: GroupClassifier(IDS, random_state=0).fit(X, y)), cpu_seconds(lambda: group_lasso(X, y))
     yield Measure(
         case,
         "fit time over skglm's, both tuned",
@@ -105,7 +105,7 @@ def _transfer() -> Iterator[Measure]:
         model = source.fit_downstream(X, y)
         ours[seed] = _error(target, model.coef_[0], model.intercept_[0])
         all_columns[seed] = _error(target, *_logistic(X, y))
-        lasso[seed] = _error(target, *_group_lasso(X, y))
+        lasso[seed] = _error(target, *group_lasso(X, y))
     detail = f"errors {ours.mean():.4f}, {all_columns.mean():.4f} (all variables), {lasso.mean():.4f} (skglm)"
     beside = Beside(LOGISTIC, ours.mean(), all_columns.mean(), "error", interval=_interval(ours - all_columns))
     ratio = ours.mean() / all_columns.mean()
@@ -194,29 +194,29 @@ def _logistic(X: Array, y: Array) -> tuple[Array, float]:
     return model.coef_[0], float(model.intercept_[0])
 
 
-def _group_lasso(X: Array, y: Array) -> tuple[Array, float]:
+def group_lasso(X: Array, y: Array, width: int = WIDTH) -> tuple[Array, float]:
     """Readout and bias of skglm's group logistic regression, its strength chosen by cross-validated log-loss."""
     from sklearn.model_selection import StratifiedKFold
 
-    strongest = max(np.linalg.norm(X[:, j == IDS].T @ y) for j in range(GROUPS)) / (2 * len(y))
+    strongest = np.linalg.norm((y @ X).reshape(-1, width), axis=1).max() / (2 * len(y))
     alphas = strongest * np.logspace(-0.1, -2.5, ALPHAS)
     losses = np.zeros(ALPHAS)
     for inside, outside in StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(X, y):
         for place, alpha in enumerate(alphas):
-            readout, bias = _skglm(X[inside], y[inside], alpha)
+            readout, bias = _skglm(X[inside], y[inside], alpha, width)
             losses[place] += np.logaddexp(0, -y[outside] * (X[outside] @ readout + bias)).sum()
-    return _skglm(X, y, alphas[losses.argmin()])
+    return _skglm(X, y, alphas[losses.argmin()], width)
 
 
-def _skglm(X: Array, y: Array, alpha: float) -> tuple[Array, float]:
+def _skglm(X: Array, y: Array, alpha: float, width: int) -> tuple[Array, float]:
     from skglm.datafits import LogisticGroup
     from skglm.penalties import WeightedGroupL2
     from skglm.solvers import GroupProxNewton
     from skglm.utils.data import grp_converter
     from skglm.utils.jit_compilation import compiled_clone
 
-    indices, pointers = grp_converter(WIDTH, X.shape[1])
-    penalty = compiled_clone(WeightedGroupL2(alpha, np.ones(GROUPS), pointers, indices))
+    indices, pointers = grp_converter(width, X.shape[1])
+    penalty = compiled_clone(WeightedGroupL2(alpha, np.ones(X.shape[1] // width), pointers, indices))
     datafit = compiled_clone(LogisticGroup(pointers, indices))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # weak penalties of the path do not all converge

@@ -295,15 +295,18 @@ def _encoded_names(encoding: ColumnEncoding, columns: Sequence[str]) -> list[str
 
 
 def _selection_notes(model: GroupClassifier) -> Iterator[str]:
-    """Which groups are used, and what the validation saw."""
-    kept, total = len(model.selected_groups_), len(model.group_names_)
-    names = ", ".join(map(str, model.selected_groups_))
-    if kept < total or model.comparison_ is None:
+    """Which groups are used, and what the tests or the validation saw."""
+    kept, total, names = len(model.selected_groups_), len(model.group_names_), ", ".join(map(str, model.selected_groups_))
+    if kept:
         yield f"selected {kept} of {total} groups: {names}"
     else:
-        yield f"kept all {total} groups, as the selection found predicts less well; by attention: {names}"
-    if model.comparison_ is not None:
-        yield str(model.comparison_)
+        yield f"selected none of {total} groups: nothing is seen to matter, and the base rate is predicted"
+    if model.tests_ is not None:
+        yield str(model.tests_)
+    if model.choice_.group_map != "linear":
+        yield f"groups act nonlinearly here: {model.choice_.group_map} predict better than lines on held-out rows"
+    if model.path_ is not None and kept:
+        yield str(model.path_)
 
 
 def read_mapping(path: Path) -> dict[str, list[str]]:

@@ -232,6 +232,12 @@ def fit_groups_file(
     ] = None,
     label: Annotated[str, options.column_name("Column with the labels.")] = "label",
     covariate: Annotated[list[str] | None, options.column_name("Column that is always kept (repeatable).")] = None,
+    selection: Annotated[
+        str, typer.Option(help="validated, or controlled: keep the groups that pass a test, which may be none.")
+    ] = "validated",
+    alpha: Annotated[float, typer.Option(help="Error level of the controlled selection.")] = 0.05,
+    control: Annotated[str, typer.Option(help="What the level bounds: fwer, any wrong group; fdr, their share.")] = "fwer",
+    group_map: Annotated[str, typer.Option(help="How groups act: auto, linear, splines or fourier.")] = "auto",
 ) -> Any:
     """Classify rows whose columns come in groups, and see which groups matter.
 
@@ -247,4 +253,5 @@ def fit_groups_file(
         raise UsageError("give either --groups FILE.json or --prefix CHARACTER")
     options.require_distinct_paths({"--groups": groups}, {"--json": request.json_file})
     roles = GroupRoles(read_mapping(groups) if groups else str(prefix), label, covariate or (), request.split_by)
-    return request.run(fit_groups, roles, options={"class_weight": request.class_weight})
+    settings = {"selection": selection, "alpha": alpha, "control": control, "group_map": group_map}
+    return request.run(fit_groups, roles, options={"class_weight": request.class_weight, **settings})

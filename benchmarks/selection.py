@@ -1,0 +1,143 @@
+"""Error control of the selection of groups, beside knockoffs (hidimstat), stability selection and a tuned group lasso (skglm).
+
+Groups of three Gaussian columns share a correlation with all others; labels follow a logistic law of one group, or of none. A
+wrong group is one that adds nothing given the others. Knockoffs are those of hidimstat at its defaults, with a false
+discovery rate of 0.05; they select columns, and a group counts where one of its columns does. Stability selection takes the
+group that enters the group lasso first in 50 halves of the rows, and the share that bounds the expected number of wrong
+groups by 0.05 (Meinshausen and Buehlmann 2010). skglm's penalty is tuned by cross-validated log loss, and bounds nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binomtest
+
+from whichtoken.estimators import group_tests
+from whichtoken.extras import installed
+from whichtoken.lab.benchmark import Beside, Measure, cpu_seconds
+
+from .groups import group_lasso
+
+PART = "Tables"
+QUESTION = "How often does it find the group of columns that matters, and how often one that does not?"
+SKGLM, STABILITY, KNOCKOFFS = "skglm's group logistic regression", "stability selection", "hidimstat's knockoffs"
+WHY = {
+    SKGLM: {
+        "win": "A penalty that is tuned for prediction bounds no error.",
+        "loss": "It bounds no error: it keeps the right group with several wrong ones.",
+        "even": "It finds the right group too, with several wrong ones, as it bounds no error.",
+    },
+    STABILITY: {
+        "win": "Halves of the rows have half the information.",
+        "loss": "It asks which group is strongest, not whether a group adds to all others.",
+        "even": "One strong group is found by both.",
+    },
+    KNOCKOFFS: {
+        "win": "Knockoffs need about one over the false discovery rate discoveries, here twenty, before they select any.",
+        "even": "Nothing is found by either.",
+    },
+}
+
+Array = NDArray[np.float64]
+Select = Callable[[Array, NDArray[np.bool_], int], set[int]]
+
+ALPHA, WIDTH, STRENGTH = 0.05, 3, 1.5
+NULL_TABLES, TABLES, PEER_TABLES, HALVES = 1000, 100, 10, 50
+# rows, groups, correlation between groups
+CELLS = (
+    (100, 20, 0.0),
+    (200, 20, 0.0),
+    (400, 20, 0.0),
+    (200, 50, 0.0),
+    (400, 200, 0.0),
+    (200, 20, 0.5),
+    (200, 20, 0.9),
+)
+
+
+def measure() -> Iterator[Measure]:
+    """Yield the level without any signal, the time, then power and wrong groups where one group matters."""
+    wrong = sum(bool(_ours(*_table(seed, 200, 20, 0.0, 0.0), seed)) for seed in range(NULL_TABLES))
+    case = f"nothing matters, n=200, 20 groups of {WIDTH}, {NULL_TABLES} tables"
+    yield _level(case, wrong, NULL_TABLES)
+    X, y = _table(0, 200, 20, 0.0, STRENGTH)
+    seconds = cpu_seconds(lambda: group_tests(X, y, np.repeat(range(20), WIDTH), resamples=20, random_state=0))
+    yield Measure("n=200, 60 columns", "s of CPU time, with shares of 20 halves", seconds, 5.0, at_least=False)
+    for cell in CELLS:
+        yield from _cell(*cell)
+
+
+def _cell(n: int, groups: int, correlation: float) -> Iterator[Measure]:
+    tables = TABLES if groups < 200 else TABLES // 4
+    case = f"one of {groups} groups matters, n={n}, correlation {correlation:g}"
+    drawn = [_table(seed, n, groups, correlation, STRENGTH) for seed in range(tables)]
+    found = [_ours(X, y, seed) for seed, (X, y) in enumerate(drawn)]
+    right = [0 in one for one in found]
+    yield Measure(f"{case}, {tables} tables", "share of tables in which it is found", float(np.mean(right)), 0.0)
+    yield _level(f"{case}, {tables} tables", sum(bool(one - {0}) for one in found), tables)
+    for peer, select in PEERS.items():
+        if peer == KNOCKOFFS and not installed("hidimstat"):
+            continue
+        theirs = [select(X, y, seed) for seed, (X, y) in enumerate(drawn[:PEER_TABLES])]
+        power, mine = np.mean([0 in one for one in theirs]), np.mean(right[:PEER_TABLES])
+        wrong = np.mean([len(one - {0}) for one in theirs])
+        detail = f"{mine:.2f} against {power:.2f}, which has {wrong:.1f} wrong groups on average"
+        beside = Beside(peer, float(mine), float(power), "share found", True)
+        what = f"found more often than by {peer}"
+        yield Measure(f"{case}, {PEER_TABLES} tables", what, float(mine - power), 0.0, detail=detail, beside=beside)
+
+
+def _level(case: str, wrong: int, tables: int) -> Measure:
+    interval = binomtest(wrong, tables).proportion_ci()
+    detail = f"{wrong} of {tables}, {wrong / tables:.3f}, exact 95 % interval {interval.low:.3f} to {interval.high:.3f}"
+    return Measure(case, "tables with a wrong group, lower end of the interval", interval.low, ALPHA, False, detail)
+
+
+def _table(seed: int, n: int, groups: int, correlation: float, strength: float) -> tuple[Array, NDArray[np.bool_]]:
+    rng = np.random.default_rng([seed, n, groups])
+    own, common = rng.standard_normal((n, groups, WIDTH)), rng.standard_normal((n, 1, WIDTH))
+    X = np.sqrt(correlation) * common + np.sqrt(1 - correlation) * own
+    direction = rng.standard_normal(WIDTH)
+    score = strength * X[:, 0] @ direction / np.linalg.norm(direction)
+    return X.reshape(n, -1), rng.random(n) < 1 / (1 + np.exp(-score))
+
+
+def _ours(X: Array, y: NDArray[np.bool_], seed: int) -> set[int]:
+    return set(group_tests(X, y, np.arange(X.shape[1]) // WIDTH, alpha=ALPHA, random_state=seed).selected)
+
+
+def _lasso(X: Array, y: NDArray[np.bool_], seed: int) -> set[int]:
+    readout, _ = group_lasso(X, np.where(y, 1.0, -1.0), WIDTH)
+    return set(np.flatnonzero(readout.reshape(-1, WIDTH).any(axis=1)).tolist())
+
+
+def _stability(X: Array, y: NDArray[np.bool_], seed: int) -> set[int]:
+    rng, groups = np.random.default_rng(seed), X.shape[1] // WIDTH
+    counts = np.zeros(groups)
+    for _ in range(HALVES):
+        rows = rng.permutation(len(y))[: len(y) // 2]
+        # the group whose slope at zero is steepest enters first
+        slopes = (y[rows] - y[rows].mean()) @ X[rows]
+        counts[np.linalg.norm(slopes.reshape(groups, WIDTH), axis=1).argmax()] += 1
+    least = min(1.0, (1 + 1 / (groups * ALPHA)) / 2)
+    return set(np.flatnonzero(counts >= least * HALVES).tolist())
+
+
+def _knockoffs(X: Array, y: NDArray[np.bool_], seed: int) -> set[int]:
+    # an optional peer, which is no part of an extra
+    hidimstat: Any = importlib.import_module("hidimstat")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = hidimstat.ModelXKnockoff(random_state=seed)
+        model.fit_importance(X, np.where(y, 1.0, -1.0))
+        columns = np.flatnonzero(model.fdr_selection(fdr=ALPHA))
+    return set((columns // WIDTH).tolist())
+
+
+PEERS: dict[str, Select] = {SKGLM: _lasso, STABILITY: _stability, KNOCKOFFS: _knockoffs}
