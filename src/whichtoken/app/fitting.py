@@ -296,7 +296,11 @@ def _encoded_names(encoding: ColumnEncoding, columns: Sequence[str]) -> list[str
 
 def _selection_notes(model: GroupClassifier) -> Iterator[str]:
     """Which groups are used, and what the tests or the validation saw."""
-    kept, total, names = len(model.selected_groups_), len(model.group_names_), ", ".join(map(str, model.selected_groups_))
+    kept, total, names = (
+        len(model.selected_groups_),
+        len(model.group_names_),
+        ", ".join(map(str, model.selected_groups_)),
+    )
     if kept:
         yield f"selected {kept} of {total} groups: {names}"
     else:

@@ -236,7 +236,9 @@ def fit_groups_file(
         str, typer.Option(help="validated, or controlled: keep the groups that pass a test, which may be none.")
     ] = "validated",
     alpha: Annotated[float, typer.Option(help="Error level of the controlled selection.")] = 0.05,
-    control: Annotated[str, typer.Option(help="What the level bounds: fwer, any wrong group; fdr, their share.")] = "fwer",
+    control: Annotated[
+        str, typer.Option(help="What the level bounds: fwer, any wrong group; fdr, their share.")
+    ] = "fwer",
     group_map: Annotated[str, typer.Option(help="How groups act: auto, linear, splines or fourier.")] = "auto",
 ) -> Any:
     """Classify rows whose columns come in groups, and see which groups matter.

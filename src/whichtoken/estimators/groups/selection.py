@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -349,9 +350,9 @@ def choose_groups(
 ) -> tuple[GroupChoice, GroupPath | None]:
     """The choice by log loss in a stratified cross-validation, which ranks the groups anew in every fold.
 
-    For each map the path of ascending numbers of groups is followed. A map that bends is taken only if its least loss is
-    below that of the linear one by more than a standard error of the paired difference. The path is None where nothing was
-    compared.
+    The path of ascending numbers of groups is followed for the linear map. A map that bends is taken only if its least loss
+    is below the linear one's by more than a standard error of the paired difference; its path is followed if that is so with
+    all groups, or with as many as the linear one needs. The path is None where nothing was compared.
     """
     counts, ridges, n = among.counts, among.ridges, len(samples.X)
     if not splits or len(among.maps) == len(counts) == len(ridges) == 1:
@@ -364,6 +365,7 @@ def choose_groups(
 
         def tried(count: int, kind: str = kind, parts: list[_Fold] = parts, validated: Rows = validated) -> Tried:
             """The ridge of least loss, and the losses of the held-out samples."""
+            ridges = parts[0].ridges
             losses = np.full((len(ridges), n), np.nan)
             for part, found in zip(parts, run(delayed(part.losses)(count) for part in parts), strict=True):
                 losses[:, part.outside] = found
@@ -374,13 +376,13 @@ def choose_groups(
                 print(f"{kind}, {counted(count, 'group')}: held-out log loss {mean:.4f}", file=sys.stderr)
             return GroupChoice(among.attention, kind, count, 1 / (ridges[least] * n)), losses[least]
 
-        paths[kind] = _path(counts, tried)
+        rival = _shortest(paths["linear"]) if "linear" in paths else None
+        paths[kind] = _path(counts, tried, rival)
     best = {kind: min(path.values(), key=np.mean) for kind, path in paths.items()}
     first, *others = sorted(best, key=lambda kind: best[kind].mean())
     if "linear" in others and _excess(best["linear"], best[first]) <= 1:
         first = "linear"
-    path = dict(sorted(paths[first].items(), key=lambda pair: pair[0].count))
-    taken = next(choice for choice, losses in path.items() if _excess(losses, best[first]) <= 1)
+    path, (taken, _) = paths[first], _shortest(paths[first])
     found = GroupPath(
         tuple(choice.count for choice in path),
         tuple(float(losses.mean()) for losses in path.values()),
@@ -394,19 +396,32 @@ def choose_groups(
 Tried = tuple[GroupChoice, Array]
 
 
-def _path(counts: Sequence[int], tried: Callable[[int], Tried]) -> dict[GroupChoice, Array]:
-    """Losses of all groups and of ascending counts, not followed further once two are worse than the best by two errors."""
+def _path(counts: Sequence[int], tried: Callable[[int], Tried], rival: Tried | None) -> dict[GroupChoice, Array]:
+    """Losses of ascending counts and of all groups, not followed further once two are worse than the best by two errors.
+
+    With the choice of a rival and its least losses, followed only if these are beaten by more than an error.
+    """
     found = dict([tried(counts[-1])])
+    if rival is not None:
+        first = min(max(rival[0].count, 1), counts[-1])
+        found |= dict([tried(first)]) if first < counts[-1] else {}
+        if all(_excess(rival[1], losses) <= 1 for losses in found.values()):
+            counts = ()
     behind = 0
     for count in counts[:-1]:
         choice, losses = tried(count)
         found[choice] = losses
-        best = min(found.values(), key=np.mean)
-        least = min(found, key=lambda choice: found[choice].mean()).count
-        behind = behind + 1 if least < count and _excess(losses, best) > 2 else 0
+        least, best = min(found.items(), key=lambda pair: pair[1].mean())
+        behind = behind + 1 if least.count < count and _excess(losses, best) > 2 else 0
         if behind == 2:
             break
-    return found
+    return dict(sorted(found.items(), key=lambda pair: pair[0].count))
+
+
+def _shortest(path: dict[GroupChoice, Array]) -> Tried:
+    """The fewest groups within a standard error of the least loss, and the losses that are least."""
+    best = min(path.values(), key=np.mean)
+    return next(choice for choice, losses in path.items() if _excess(losses, best) <= 1), best
 
 
 class _Fold:
@@ -417,16 +432,20 @@ class _Fold:
         maps = GroupMap.of(kind, training.X, among.layout, among.seed)
         features, boosts, self.layout = maps(training.X), maps.boosts, maps.layout(among.layout)
         standardize = Standardization.of(features, training.weights)
-        self.outside, self.ridges, self.training, self.held = outside, among.ridges, training, held
+        # bends cost more, and need less precision
+        self.ridges = among.ridges[:: 1 if kind == "linear" else 2]
+        self.outside, self.training, self.held = outside, training, held
         self.train, self.test = standardize(features) * boosts, standardize(maps(held.X)) * boosts
-        self.order = np.arange(1)
-        if len(among.layout.names) > 1:
-            attention = group_attention(self.train, training, self.layout, among.attention)
-            self.order = np.argsort(-attention, kind="stable")
+        self.attention = among.attention
+
+    @cached_property
+    def order(self) -> Rows:
+        """The groups by attention."""
+        return np.argsort(-group_attention(self.train, self.training, self.layout, self.attention), kind="stable")
 
     def losses(self, count: int) -> Array:
         """Weighted log losses of the held-out samples for each ridge, (ridges, held-out), summed over the scores."""
-        columns = self.layout.columns(self.order[:count])
+        columns = self.layout.columns(self.order[:count] if 0 < count < len(self.layout.names) else range(count))
         total = np.zeros((len(self.ridges), len(self.test)))
         for signs, held in zip(self.training.targets, self.held.targets, strict=True):
             heads = logistic_heads(self.train[:, columns], signs, self.ridges, self.training.shares, COARSE)
