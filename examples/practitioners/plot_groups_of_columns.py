@@ -23,7 +23,7 @@ model = GroupClassifier(names, random_state=0).fit(X, y)
 print(
     f"keeps {len(model.selected_groups_)} of {len(set(names))} groups, {model.score(X_test, y_test):.1%} of the test rows right"
 )
-print(model.comparison_)
+print(model.path_)
 
 # %%
 # The test row about which it is least sure, and what would change its decision.

@@ -85,7 +85,7 @@ def test_groups_are_fitted_saved_and_predicted(tmp_path: Path) -> None:
     path = write(group_frame(), tmp_path / "t.csv")
     report = fit_groups(path, tmp_path / "model", GroupRoles("_", covariates=["age"]))
     model = GroupClassifier.load(tmp_path / "model")
-    assert report.notes == ("selected 1 of 3 groups: b", str(model.comparison_))
+    assert report.notes == ("selected 1 of 3 groups: b", str(model.path_))
     assert report.ours.accuracy > 0.9
     predicted = predictions(tmp_path / "model", path)
     assert np.mean(predicted["predicted"] == group_frame()["label"]) > 0.9
@@ -96,10 +96,20 @@ def test_groups_that_all_matter_are_said_to_be_kept(tmp_path: Path) -> None:
     table = group_frame().drop(columns="age")
     table["label"] = (table[["a_1", "b_2", "c_1"]].sum(axis=1) > 0).astype(int)
     report = fit_groups(write(table, tmp_path / "t.csv"), tmp_path / "model", GroupRoles("_"))
-    assert report.notes[0].startswith("kept all 3 groups, as the selection found predicts less well; by attention: ")
-    found = GroupClassifier.load(tmp_path / "model").comparison_
+    assert report.notes[0].startswith("selected 3 of 3 groups: ")
+    found = GroupClassifier.load(tmp_path / "model").path_
     assert report.notes[1] == str(found)
-    assert found.fewer > found.whole
+    assert found.chosen == 3
+
+
+def test_a_controlled_fit_says_that_nothing_matters(tmp_path: Path) -> None:
+    table = group_frame()
+    table["label"] = np.arange(len(table)) % 2
+    path, options = write(table, tmp_path / "t.csv"), {"selection": "controlled", "alpha": 0.01}
+    report = fit_groups(path, tmp_path / "model", GroupRoles("_", covariates=["age"]), options=options)
+    assert report.notes[0] == "selected none of 3 groups: nothing is seen to matter, and the base rate is predicted"
+    assert report.notes[1].startswith("no group at family-wise error 0.01; least adjusted p-value ")
+    assert len(predictions(tmp_path / "model", path)) == len(table)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
 from .displays import AttentionDisplay as AttentionDisplay
+from .displays import GroupCurveDisplay as GroupCurveDisplay
+from .displays import GroupPathDisplay as GroupPathDisplay
 from .displays import ImportanceDisplay as ImportanceDisplay
 from .displays import LearningCurvePlanDisplay as LearningCurvePlanDisplay
 from .displays import MarginDisplay as MarginDisplay
