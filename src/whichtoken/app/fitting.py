@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.class_weight import compute_sample_weight
 
 from whichtoken.app.evaluation import (
     TABLES,
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
     from whichtoken.estimators.groups.classifier import GroupClassifier
 
 Rows = NDArray[np.intp]
-LEAST_TO_COMPARE = 10  # bags of each class, below which maps of the instances are not compared
 
 
 def fit_bags(
@@ -82,8 +80,7 @@ def fit_bags(
     work = _BagWork(table, {**(options or {}), "random_state": scheme.seed}, class_weight)
     report, kept, _ = evaluate_with_baselines(path, work, scheme, roles.split_by)
     encoding = kept.model.encoding
-    bags = RaggedArray(table.starts, encoding.encode(table.columns))
-    notes = [*encoding.notes(table.columns), *dropped_note(table.dropped), *_bag_notes(kept.model.model, bags, work)]
+    notes = [*encoding.notes(table.columns), *dropped_note(table.dropped), *_bag_notes(kept.model.model)]
     if len(table.columns.values) == len(table.ids):
         notes.append(f"every bag has one row only; is '{roles.bag}' the column that says which rows belong together?")
     kept.model.save(folder, roles.special)
@@ -99,14 +96,14 @@ def _write_card(
     return report
 
 
-def _bag_notes(model: BagClassifier, bags: RaggedArray, work: _BagWork) -> Iterator[str]:
-    """Sentences where the mean pools, and where another map of the instances would have done better."""
+def _bag_notes(model: BagClassifier) -> Iterator[str]:
+    """Sentences on where the mean pools, and on why the instances are mapped as they are."""
     if model.pooling_ != "attention":
         yield "attention did not lower the validated loss: bags are pooled by the mean"
-    if min(np.unique(work.labels, return_counts=True)[1]) >= LEAST_TO_COMPARE:
-        compared = model.compare_maps(bags, work.labels, work.clusters)
-        if compared.better:
-            yield f"{compared}; try --instance-map {compared.better}"
+    if model.choice_.reason:
+        yield model.choice_.reason
+    if model.queries_.shape[1] > 1 and model.n_queries == "auto":
+        yield "two queries lower the validated log loss clearly; --queries 1 keeps decisions certified"
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,10 +142,8 @@ class _BagWork(Workload):
         from whichtoken.estimators.bags.classifier import BagClassifier
 
         encoding, bags = self._encoded(rows)
-        model, y = BagClassifier(**self.options), self.labels[rows]
-        weights = None if self.class_weight is None else compute_sample_weight(self.class_weight, y)
-        together = None if self.clusters is None else self.clusters[rows]
-        model.fit(bags[rows], y, sample_weight=weights, groups=together)
+        model = BagClassifier(class_weight=self.class_weight, **self.options)
+        model.fit(bags[rows], self.labels[rows], groups=None if self.clusters is None else self.clusters[rows])
         model.feature_names_in_ = np.array(encoding.names, dtype=object)
         return Trained(_Encoded(model, encoding), model.classes_, lambda others: model.predict_proba(bags[others]))
 

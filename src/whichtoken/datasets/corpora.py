@@ -24,7 +24,9 @@ from whichtoken.reading import readable
 
 MODELS_VARIABLE = "WHICHTOKEN_MODELS"
 MOVIE_SOURCES = ("imdb", "rotten_tomatoes")
-BAG_SETS = ("musk1", "musk2", "elephant", "birds_brown_creeper", "protein", "ucsb_breast_cancer", "corel_dogs")
+BAG_SETS = (
+    "musk1", "musk2", "elephant", "birds_brown_creeper", "protein", "ucsb_breast_cancer", "corel_dogs", "web_recommendation_1",
+)  # fmt: skip
 
 
 def packaged_file(package: str, name: str) -> Path:

@@ -176,7 +176,9 @@ class BagScore(StoredPart):
     temperature: NonNegativeFloat | None
     anchor: NonNegativeFloat | None
     bandwidth: PositiveFloat | None
-    steps: Count | None
+    scaling: Literal["feature", "shared"] | None
+    queries: Count
+    factor: PositiveFloat
     mean_loss: NonNegativeFloat | None
     attention_loss: NonNegativeFloat | None
 
@@ -186,6 +188,8 @@ class BagFitted(Fitted):
 
     classes: Classes
     choices: list[BagScore]
+    log_losses: dict[str, NonNegativeFloat]
+    gains: dict[str, tuple[float, NonNegativeFloat]]
 
 
 class KeptGroups(StoredPart):

@@ -192,13 +192,20 @@ def fit_bags_file(
     feature: Annotated[
         list[str] | None, options.column_name("Feature column (repeatable); default: all other columns.")
     ] = None,
-    queries: Annotated[int, options.whole("N", "Number of queries per class; with one, decisions are certified.")] = 1,
+    queries: Annotated[
+        int | None,
+        options.whole(
+            "N", "Number of queries per class; with one, decisions are certified. Default: 1 or 2, by validation."
+        ),
+    ] = None,
     instance_map: Annotated[
         str,
         typer.Option(
-            metavar="linear|fourier|network", help="Map of the instances before attention; linear is the fastest."
+            metavar="auto|linear|fourier|network",
+            help="Map of the instances before attention; auto chooses by validation, linear is the fastest.",
         ),
-    ] = "linear",
+    ] = "auto",
+    gate: Annotated[bool, typer.Option("--gate", help="Gate the last layer of a network.")] = False,
 ) -> Any:
     """Classify bags of instances (one instance per row), and see which instances decide.
 
@@ -212,7 +219,7 @@ def fit_bags_file(
     from whichtoken.app.readers import BagRoles
 
     roles = BagRoles(bag, label, feature or None, request.split_by)
-    settings = {"n_queries": queries, "instance_map": instance_map}
+    settings = {"n_queries": "auto" if queries is None else queries, "instance_map": instance_map, "gate": gate}
     return request.run(fit_bags, roles, options=settings, class_weight=request.class_weight)
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -27,15 +30,30 @@ from whichtoken.estimators._common import (
     probabilities,
     signs_of,
 )
-from whichtoken.estimators.bags.data import MAPS, InstanceMap, LabeledBags, Scaling, as_bags, is_ragged, linear_map
+from whichtoken.estimators.bags.data import (
+    MAPS,
+    InstanceMap,
+    LabeledBags,
+    Scaling,
+    as_bags,
+    bags_of_rows,
+    first_of_bags,
+    is_ragged,
+    linear_map,
+    medians,
+    without_gaps,
+)
 from whichtoken.estimators.bags.explanation import smallest_deletion
 from whichtoken.estimators.bags.training import Pooling, Score, split_weights
 from whichtoken.estimators.bags.validation import (
+    COMPARED_FLOATS,
     TEMPERATURES,
     BagChoice,
     ScoreChoice,
     Search,
-    fit_score,
+    Selected,
+    choose_map,
+    select_score,
     validation_splits,
 )
 from whichtoken.threads import one_thread
@@ -45,13 +63,13 @@ if TYPE_CHECKING:
 
     from whichtoken.estimators.bags.explanation import BagExplanation
     from whichtoken.estimators.bags.planning import Diagnosis, Localization
-    from whichtoken.estimators.bags.validation import MapComparison
     from whichtoken.estimators.model_folder import OpenedFolder
 
 Array = NDArray[np.float64]
 
 KIND = "bag-classifier"
 TRAININGS = ("joint", "two-step")
+LONGEST = 5000  # instances of a bag above which networks are only tried by name
 RUN_ONLY = ("n_jobs", "verbose")  # how it was run belongs to the run, not to the model
 
 
@@ -69,19 +87,23 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
     not lower the log loss, the bag is pooled by the mean, and `pooling_` says so. More than two classes are learned one against
     the rest, each with queries of its own.
 
-    X is a 3-D array (n, L, d), a list of n arrays (L_i, d), a 2-D array (n, L * token_dim) or a `RaggedArray`. Nothing is
-    padded.
+    X is a 3-D array (n, L, d), a list or an object array of n arrays (L_i, d), a 2-D array (n, L * token_dim), a
+    `RaggedArray`, or a table with one instance per row and the ids of their bags as `bag`. Nothing is padded. A gap (NaN)
+    is filled with the median of its feature over the training instances; `drop_missing` leaves its instance out instead.
 
     Parameters
     ----------
-    n_queries : int
-        Queries of a class. With one, decisions are certified (`counterfactuals`).
+    n_queries : int or "auto"
+        Queries of a class. With one, decisions are certified (`counterfactuals`). "auto" is one or, above a network and where
+        the validated log loss is clearly lower, two.
     token_dim : int, optional
         Width of an instance in 2-D input; by default all columns, so that a row is a bag of one.
-    instance_map : {"linear", "fourier", "network"}
-        What attention sees of an instance: the instance itself, 256 random Fourier features of it, or the 64 units of a hidden
-        layer that is trained with the rest. The last two find signals that are not linear in an instance, and lose
-        where it is; `compare_maps` says which does best on given bags.
+    instance_map : {"auto", "linear", "fourier", "network"}
+        What attention sees of an instance: the instance itself, 256 random Fourier features of it, or the last layer of three
+        merged networks of 128 and 64 units that are trained with the rest. "auto" takes the linear one unless the validated
+        log loss of another is lower by more than its standard error; `choice_` has the evidence.
+    gate : bool
+        Whether the last layer of a network is multiplied by a gate, as in gated attention.
     training : {"joint", "two-step"}
         "two-step" leaves the queries where their two steps took them, which is what the theory of sparse tokens is about.
     query_share : float, optional
@@ -94,6 +116,10 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         "auto" chooses by validation.
     refine_steps : int
         Steps of the joint training.
+    class_weight : "balanced", dict or None
+        Weights of the classes, which multiply those of the bags.
+    drop_missing : bool
+        Leave out instances with a gap, in training and later.
     cv : int, splitter or list of splits
         Folds of the validation; of a number, fewer are used where a class has fewer members.
     random_state : int, RandomState or None
@@ -117,7 +143,9 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
     pooling_ : str
         "attention", or "mean" where attention did not help.
     choice_ : BagChoice
-        How each of its `scores` was trained, with the validated log losses of both kinds of pooling.
+        How each of its `scores` was trained, with the validated log losses of both kinds of pooling, and why with this map.
+    bag_ids_ : (n,)
+        After a fit with `bag`, the ids in the order of their first appearance.
 
     Examples
     --------
@@ -132,21 +160,29 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
     [[2]]
     """
 
-    n_queries: int = 1
+    n_queries: int | Literal["auto"] = "auto"
     token_dim: int | None = None
-    instance_map: Literal["linear", "fourier", "network"] = "linear"
+    instance_map: Literal["auto", "linear", "fourier", "network"] = "auto"
+    gate: bool = False
     training: Literal["joint", "two-step"] = "joint"
     query_share: float | None = None
     inverse_temperature: float | None = None
     C: float | Literal["auto"] = "auto"
     refine_steps: int = 40
+    class_weight: Any = None
+    drop_missing: bool = False
     cv: Any = 3
     random_state: Any = None
     n_jobs: int | None = None
     verbose: int = 0
 
     def fit(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        bag: ArrayLike | None = None,
     ) -> Self:
         """Train on bags X and their labels y (n,).
 
@@ -154,43 +190,64 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         ----------
         X : bags
         y : (n,)
+            With `bag`, in the order in which the bags first appear, or one for each row.
         sample_weight : (n,), optional
             Weights of the bags; a weight of 2 is the bag twice.
         groups : (n,), optional
             Bags of one group (the slides of a patient) are never on both sides of a validation.
+        bag : (rows,), optional
+            The bag of each row of X, where X is a table with one instance per row.
         """
         self._check_parameters()
-        bags = self._bags(X, reset=True)
+        bags = self._bags(X, bag, reset=True)
+        self.__dict__.pop("bag_ids_", None)
+        if bag is not None:
+            self.bag_ids_, y = first_of_bags(bag, y)
         self.classes_, codes = encode_labels(y, len(bags))
         weights: Array = _check_sample_weight(sample_weight, codes, dtype=np.float64, ensure_non_negative=True)
+        if self.class_weight is not None:
+            weights = weights * compute_sample_weight(self.class_weight, self.classes_[codes])
         empty = np.flatnonzero(np.bincount(codes, weights) == 0)
         if empty.size:
-            raise ValueError(f"sample_weight is 0 for all bags of class {self.classes_[empty].tolist()[0]!r}")
+            what = "sample_weight" if self.class_weight is None else "sample_weight times class_weight"
+            raise ValueError(f"{what} is 0 for all bags of class {self.classes_[empty].tolist()[0]!r}")
         together = checked_clusters(groups, len(bags))
         seed = int(check_random_state(self.random_state).randint(2**31))
         parts = (weights, None) if self.query_share is None else split_weights(weights, codes, self.query_share, seed)
-        targets = signs_of(codes, len(self.classes_))
+        targets = [LabeledBags(bags, signs, *parts) for signs in signs_of(codes, len(self.classes_))]
+        splits = [validation_splits(data, self.cv, together, seed) for data in targets]
+        kinds = self._maps_to_try(bags, all(splits))
         outer, inner = (self.n_jobs, None) if len(targets) > 1 else (None, self.n_jobs)
 
-        def fitted(signs: Array) -> tuple[ScoreChoice, Score]:
-            data = LabeledBags(bags, signs, *parts)
+        def selected(kind: str, data: LabeledBags, parts: list[Any]) -> Selected:
             search = Search(
                 temperatures=TEMPERATURES if self.inverse_temperature is None else (self.inverse_temperature,),
                 ridges=None if self.C == "auto" else (float(1 / (float(self.C) * data.weights.sum())),),
-                queries=self.n_queries,
+                queries=None if self.n_queries == "auto" else self.n_queries,
                 steps=self.refine_steps if self.training == "joint" else 0,
                 seed=seed,
+                gate=self.gate,
+                compared=len(kinds) > 1,
                 jobs=inner,
             )
-            return fit_score(self.instance_map, data, validation_splits(data, self.cv, together, seed), search)
+            return select_score(kind, data, parts, search)
 
         # products with few columns gain nothing from more threads, and lose where others use the cores too
         with one_thread():
-            found = Parallel(n_jobs=outer, prefer="threads")(delayed(fitted)(signs) for signs in targets)
-        self.choice_ = BagChoice(tuple(choice for choice, _ in found))
+            run = Parallel(n_jobs=outer, prefer="threads")
+            tried = {
+                kind: list(run(delayed(selected)(kind, *pair) for pair in zip(targets, splits, strict=True)))
+                for kind in kinds
+            }
+            kind, *evidence = choose_map(tried) if len(kinds) > 1 else (kinds[0], {}, {})
+            trained = run(delayed(part.train)() for part in tried[kind])
+        self.choice_ = BagChoice(tuple(part.choice for part in tried[kind]), *evidence)
+        found = list(zip(self.choice_.scores, trained, strict=True))
         if self.verbose:
             for name, choice in zip(self.classes_[-len(found) :], self.choice_.scores, strict=True):
                 print(f"class {name}: {choice}", file=sys.stderr)
+            if self.choice_.reason:
+                print(self.choice_.reason, file=sys.stderr)
         self.maps_ = [score.map for _, score in found]
         most = max(len(score.pooling.queries) for _, score in found)
         shape = (len(found), most, found[0][1].pooling.queries.shape[1])
@@ -202,19 +259,39 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
             self.query_intercepts_[k, own] = score.pooling.biases
         return self
 
-    def decision_function(self, X: Any) -> Array:
+    def _maps_to_try(self, bags: RaggedArray, validated: bool) -> tuple[str, ...]:
+        """The maps among which the validation chooses; the linear one alone where it cannot, or where all depends on it."""
+        if self.instance_map != "auto":
+            return (self.instance_map,)
+        fixed = self.training == "two-step" or self.inverse_temperature is not None
+        large = bags.vectors.size > COMPARED_FLOATS or bags.lengths.max() > LONGEST
+        return ("linear",) if fixed or large or not validated else MAPS
+
+    def decision_function(self, X: Any, bag: ArrayLike | None = None) -> Array:
         """Scores (n,) for two classes, (n, n_classes) for more."""
-        bags = self._bags(X)
+        bags = self._bags(X, bag)
         scores = np.stack([score(bags) for score in self._scores()], axis=1)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Labels (n,)."""
-        return predicted(self.decision_function(X), self.classes_)
+    def predict(self, X: Any, bag: ArrayLike | None = None) -> NDArray[Any]:
+        """Labels (n,); with `bag`, of the bags in the order of their first appearance."""
+        return predicted(self.decision_function(X, bag), self.classes_)
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any, bag: ArrayLike | None = None) -> Array:
         """Probabilities (n, n_classes)."""
-        return probabilities(self.decision_function(X))
+        return probabilities(self.decision_function(X, bag))
+
+    def score(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, bag: ArrayLike | None = None
+    ) -> float:
+        """Share of the bags with the right label."""
+        labels = y if bag is None else first_of_bags(bag, y)[1]
+        return float(accuracy_score(labels, self.predict(X, bag), sample_weight=sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     @property
     def pooling_(self) -> str:
@@ -267,11 +344,13 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
 
         return pd.DataFrame({"instances": [len(deleted) or -1 for deleted in self.counterfactuals(X)]})
 
-    def explain(self, X: Any, names: Sequence[Any] | None = None) -> list[BagExplanation]:
+    def explain(self, X: Any, names: Sequence[Any] | None = None, bag: ArrayLike | None = None) -> list[BagExplanation]:
         """Why each bag gets its label: attention and contributions of its instances, and the deletion that changes it."""
         from whichtoken.estimators.bags.explanation import bag_explanations
 
-        return bag_explanations(self, self._bags(X), names)
+        if bag is not None and names is None:
+            names = list(first_of_bags(bag)[0])
+        return bag_explanations(self, self._bags(X, bag), names)
 
     def diagnose(self, X: Any, y: ArrayLike) -> Diagnosis:
         """Signal strength, share of informative instances, alignment, and predicted beside cross-validated errors."""
@@ -279,13 +358,6 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
 
         bags = clone(self)._bags(X, reset=True)  # the fitted model, if any, is left alone
         return diagnose(self, bags, y)
-
-    def compare_maps(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> MapComparison:
-        """Cross-validated error and log loss with each `instance_map`, and whether another than this one does better."""
-        from whichtoken.estimators.bags.validation import compare_maps
-
-        bags = clone(self)._bags(X, reset=True)
-        return compare_maps(self, bags, y, checked_clusters(groups, len(bags)))
 
     def localization(self, X: Any, instance_labels: list[ArrayLike]) -> Localization:
         """How well attention and contributions find the instances that are labeled True."""
@@ -305,15 +377,17 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
                 {name: None if value != value else value for name, value in asdict(choice).items()}
                 for choice in self.choice_.scores
             ],
+            "log_losses": self.choice_.log_losses,
+            "gains": {kind: list(pair) for kind, pair in self.choice_.gains.items()},
         }
         tensors = {"queries": self.queries_, "readouts": self.readouts_, "intercepts": self.query_intercepts_}
-        if self.instance_map != "linear":
-            tensors |= {
-                "instance_mean": self.maps_[0].scaling.mean,
-                "instance_scale": self.maps_[0].scaling.scale,
-                "map_weights": np.stack([seen.weights for seen in self.maps_]),
-                "map_offsets": np.stack([seen.offsets for seen in self.maps_]),
-            }
+        tensors["fills"] = self.fills_
+        if self.maps_[0].layers:
+            tensors["instance_mean"] = self.maps_[0].scaling.mean
+            tensors["instance_scale"] = np.stack([seen.scaling.scale for seen in self.maps_])
+            for place, layers in enumerate(zip(*(seen.layers for seen in self.maps_), strict=True), 1):
+                for name, arrays in zip(("weights", "offsets"), zip(*layers, strict=True), strict=True):
+                    tensors[f"layer_{place}_{name}"] = np.stack(arrays)
         # splits belong to the training bags, not to the model
         left_out = RUN_ONLY if isinstance(self.cv, int | np.integer) else (*RUN_ONLY, "cv")
         settings = {name: value for name, value in stored.storable(self.get_params()).items() if name not in left_out}
@@ -331,25 +405,29 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
             nan = float("nan")
             choices = []
             for part in fitted.choices:
-                if part.instance_map != model.instance_map:
+                if part.instance_map not in (MAPS if model.instance_map == "auto" else (model.instance_map,)):
                     raise UsageError(f"'choices' is for another instance_map than '{model.instance_map}'")
                 unknown = {name: nan for name in ("mean_loss", "attention_loss") if getattr(part, name) is None}
                 choices.append(ScoreChoice(**{**dict(part), **unknown}))
             if len(choices) != stored.scores(model.classes_):
                 raise UsageError(f"'choices' has {len(choices)} entries for {len(model.classes_)} classes")
-            model.choice_ = BagChoice(tuple(choices))
+            if len({choice.instance_map for choice in choices}) > 1:
+                raise UsageError("'choices' has several instance maps; all scores share one")
+            model.choice_ = BagChoice(tuple(choices), fitted.log_losses, dict(fitted.gains))
             _set_tensors(model, tensors)
         return model  # type: ignore[no-any-return]
 
     def _check_parameters(self) -> None:
-        least_values = [("n_queries", 1), ("refine_steps", 0)]
+        least_values = [("refine_steps", 0)]
+        if self.n_queries != "auto":
+            least_values.append(("n_queries", 1))
         if not (hasattr(self.cv, "split") or isinstance(self.cv, Iterable)):
             least_values.append(("cv", 2))
         if self.token_dim is not None:
             least_values.append(("token_dim", 1))
         for name, least in least_values:
             check_integer(name, getattr(self, name), least)
-        check_choice("instance_map", self.instance_map, MAPS)
+        check_choice("instance_map", self.instance_map, ("auto", *MAPS))
         check_choice("training", self.training, TRAININGS)
         if self.inverse_temperature is not None and not 0 <= self.inverse_temperature < np.inf:
             raise ValueError(f"inverse_temperature={self.inverse_temperature} must be 0 or more, or None")
@@ -365,26 +443,31 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
                 "instance_map='network' trains its queries with the rest; leave training and inverse_temperature out"
             )
 
-    def _bags(self, X: Any, reset: bool = False) -> RaggedArray:
-        """X as bags, with scikit-learn's own checks for 2-D input."""
+    def _bags(self, X: Any, bag: ArrayLike | None = None, reset: bool = False) -> RaggedArray:
+        """X as bags without gaps, with scikit-learn's own checks for 2-D input."""
         if not reset:
             check_is_fitted(self)
-        if (
+        if bag is not None:
+            table = validate_data(self, X, dtype=[np.float64, np.float32], reset=reset, ensure_all_finite=False)
+            bags = bags_of_rows(table, bag)
+        elif (
             isinstance(X, RaggedArray)
             or is_ragged(X)
             or getattr(X, "ndim", 2) == 3
             or (isinstance(X, list | tuple) and not X)
         ):
-            bags = as_bags(X, self.token_dim)
+            bags = as_bags(X, self.token_dim, gaps=True)
             if reset:
                 self.n_features_in_ = bags.dim
                 self.__dict__.pop("feature_names_in_", None)
         else:
             table = validate_data(self, X, dtype=[np.float64, np.float32], reset=reset, ensure_all_finite=False)
-            bags = as_bags(table, self.token_dim)
+            bags = as_bags(table, self.token_dim, gaps=True)
         if not reset and bags.dim != self.maps_[0].dim:
             raise ValueError(f"X has instances of width {bags.dim}; the model was trained on width {self.maps_[0].dim}")
-        return bags
+        if reset:
+            self.fills_ = medians(bags)
+        return without_gaps(bags, self.fills_, self.drop_missing)
 
     def _scores(self) -> list[Score]:
         parts = zip(self.maps_, self.queries_, self.readouts_, self.query_intercepts_, strict=True)
@@ -396,27 +479,43 @@ def _squeezed(columns: Array) -> Array:
 
 
 def _set_tensors(model: BagClassifier, tensors: dict[str, Any]) -> None:
-    scores = len(model.choice_.scores)
+    scores, kind = len(model.choice_.scores), model.choice_.instance_map
     dim = model.n_features_in_ if model.token_dim is None else model.token_dim
-    mapped = model.instance_map != "linear"
-    width = tensors["map_offsets"].shape[-1] if mapped else dim
-    queries = min(model.n_queries, tensors["queries"].shape[1])
+    layers = [
+        tensors[name].shape for name in sorted(tensors) if name.startswith("layer_") and name.endswith("_offsets")
+    ]
+    if (kind == "linear") != (not layers) or any(len(shape) != 3 for shape in layers):
+        raise UsageError(f"arrays of layers do not fit the instance map '{kind}'")
+    gate = model.gate and kind == "network"
+    copies = layers[0][1] if layers else 1
+    widths = [dim, *(shape[2] for shape in layers)]
+    width = copies * widths[-1] // (2 if gate else 1) if layers else dim
+    queries = tensors["queries"].shape[1] if tensors["queries"].ndim == 3 else 1
     shapes: dict[str, tuple[int, ...]] = {
         "queries": (scores, queries, width),
         "readouts": (scores, queries, width),
         "intercepts": (scores, queries),
+        "fills": (dim,),
     }
-    if mapped:
-        shapes |= {"instance_mean": (dim,), "instance_scale": (dim,)}
-        shapes |= {"map_weights": (scores, dim, width), "map_offsets": (scores, width)}
-    model.queries_, model.readouts_, model.query_intercepts_, *rest = stored.arrays(tensors, shapes)
+    if layers:
+        shapes |= {"instance_mean": (dim,), "instance_scale": (scores, dim)}
+    for place, (wide, narrow) in enumerate(pairwise(widths), 1):
+        shapes[f"layer_{place}_weights"] = (scores, copies, wide, narrow)
+        shapes[f"layer_{place}_offsets"] = (scores, copies, narrow)
+    model.queries_, model.readouts_, model.query_intercepts_, model.fills_, *rest = stored.arrays(tensors, shapes)
     model.maps_ = [linear_map(dim)] * scores
-    if mapped:
-        mean, scale, weights, offsets = rest
-        if not (scale > 0).all():
+    if layers:
+        mean, scales, *parts = rest
+        if not (scales > 0).all():
             raise UsageError("array 'instance_scale' holds numbers that are not above 0")
         model.maps_ = [
-            InstanceMap(model.instance_map, Scaling(mean, scale), *pair) for pair in zip(weights, offsets, strict=True)
+            InstanceMap(
+                kind,
+                Scaling(mean, scales[k]),
+                tuple((weights[k], offsets[k]) for weights, offsets in zip(parts[::2], parts[1::2], strict=True)),
+                gate,
+            )
+            for k in range(scores)
         ]
     for choice, part in zip(model.choice_.scores, model.queries_, strict=True):
         if choice.pooling == "mean" and part.any():

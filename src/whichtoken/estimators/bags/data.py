@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.special import expit
 
 from whichtoken.attention import RaggedArray
 from whichtoken.attention.ragged import starts_of
@@ -24,8 +25,12 @@ Array = NDArray[np.float64]
 Floats = NDArray[np.floating[Any]]
 
 MAPS = ("linear", "fourier", "network")
+Layer = tuple[
+    NDArray[np.float64], NDArray[np.float64]
+]  # weights (k, wide, narrow) and offsets (k, narrow) of k networks
 CHUNK_FLOATS = 1 << 22  # 32 MB in double precision
 FREQUENCIES = 256
+MEDIAN_ROWS = 200_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +68,7 @@ class LabeledBags:
         return LabeledBags(self.bags[rows], self.signs[rows], self.weights[rows], query)
 
 
-def as_bags(X: Any, token_dim: int | None = None) -> RaggedArray:
+def as_bags(X: Any, token_dim: int | None = None, *, gaps: bool = False) -> RaggedArray:
     """Bags from any container that `BagClassifier` takes.
 
     The floating type of the input is kept: half a million float32 instances stay float32.
@@ -72,10 +77,12 @@ def as_bags(X: Any, token_dim: int | None = None) -> RaggedArray:
     ----------
     X
         A 3-D array (n, L, d), which is not copied and of which a masked array leaves out the masked instances; a sequence
-        of n arrays (L_i, d); a 2-D array (n, L * token_dim) whose rows are the instances of a bag one after the other,
-        `token_dim` being all columns by default (a bag of one); or a RaggedArray.
+        or an object array of n arrays (L_i, d); a 2-D array (n, L * token_dim) whose rows are the instances of a bag one
+        after the other, `token_dim` being all columns by default (a bag of one); or a RaggedArray.
     token_dim : int, optional
         Width of an instance, for 2-D input; checked for the others.
+    gaps : bool
+        Whether a number may be missing (NaN).
     """
     if isinstance(X, RaggedArray):
         _check_width(X.dim, token_dim)
@@ -86,7 +93,7 @@ def as_bags(X: Any, token_dim: int | None = None) -> RaggedArray:
     if not X if isinstance(X, list | tuple) else getattr(X, "shape", ())[:1] == (0,):
         raise ValueError("X is empty; there must be at least one bag")
     if is_ragged(X):
-        return _concatenate(X, token_dim)
+        return _concatenate(list(X), token_dim, gaps)
     table = np.asarray(X)
     if table.ndim == 2:
         columns = table.shape[1]
@@ -105,16 +112,95 @@ def as_bags(X: Any, token_dim: int | None = None) -> RaggedArray:
             " or a 2-D array with token_dim"
         )
     instances = np.ascontiguousarray(_floating(table)).reshape(n * length, width)
-    check_features(instances, "instances")
+    _check_instances(instances, gaps)
     return RaggedArray.unchecked(np.arange(0, n * length + 1, length), instances)
 
 
 def is_ragged(X: Any) -> bool:
     """Whether X is a sequence of arrays and not one array."""
-    return isinstance(X, list | tuple) and any(getattr(bag, "ndim", np.ndim(bag)) == 2 for bag in X)
+    several = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
+    return several and any(getattr(bag, "ndim", np.ndim(bag)) == 2 for bag in X)
 
 
-def _concatenate(bags: Sequence[Any], token_dim: int | None) -> RaggedArray:
+def bags_of_rows(table: NDArray[Any], bag: Any) -> RaggedArray:
+    """Bags of a table with one instance per row, in the order in which their ids first appear."""
+    codes, ids = _bag_codes(bag, len(table))
+    instances = _floating(table[np.argsort(codes, kind="stable")])
+    _check_instances(instances, gaps=True)
+    return RaggedArray.unchecked(starts_of(np.bincount(codes, minlength=len(ids))), instances)
+
+
+def first_of_bags(bag: Any, y: Any = None) -> tuple[NDArray[Any], Any]:
+    """Ids of bags in the order of their first appearance, and a label of each, if labels (bags,) or (rows,) are given."""
+    codes, ids = _bag_codes(bag, None)
+    if y is None or len(labels := np.asarray(y)) == len(ids):
+        return ids, y
+    if labels.shape != codes.shape:
+        raise ValueError(
+            f"y has {len(labels)} labels for {len(ids)} bags in {len(codes)} rows; give one for each bag or row"
+        )
+    first = labels[np.unique(codes, return_index=True)[1]]
+    mixed = np.flatnonzero(labels != first[codes])
+    if mixed.size:
+        raise ValueError(f"bag {ids[codes[mixed[0]]]!r} has several labels in y; a bag must have one")
+    return ids, first
+
+
+def _bag_codes(bag: Any, rows: int | None) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    """The number of the bag of each row (rows,), and the ids."""
+    import pandas as pd
+
+    names = np.asarray(bag)
+    if names.ndim != 1 or (rows is not None and len(names) != rows):
+        raise ValueError(f"bag of shape {names.shape} must have one id for each of the {rows} rows of X")
+    codes, ids = pd.factorize(names)
+    if (codes < 0).any():
+        raise ValueError(f"bag has no id in row {int(np.argmax(codes < 0))}; every row needs one")
+    return codes, np.asarray(ids)
+
+
+def _has_gaps(instances: Floats) -> bool:
+    """Whether a number is missing, found without a copy of the instances."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isnan(instances.sum()) and np.isnan(instances).any())
+
+
+def _check_instances(instances: Floats, gaps: bool) -> None:
+    known = np.where(np.isnan(instances), 0, instances) if gaps and _has_gaps(instances) else instances
+    check_features(known, "instances")
+
+
+def medians(bags: RaggedArray) -> Array:
+    """Medians (d,) of what is known of each feature, which fill its gaps; of many instances, of an evenly spaced part."""
+    found = np.empty(bags.dim)
+    step = max(1, len(bags.vectors) // MEDIAN_ROWS)
+    for place, column in enumerate(bags.vectors.T):
+        known = column[::step][~np.isnan(column[::step])]
+        known = known if known.size else column[~np.isnan(column)]
+        if not known.size:
+            raise ValueError(f"feature {place} is missing in every instance; leave it out")
+        found[place] = np.median(known)
+    return found
+
+
+def without_gaps(bags: RaggedArray, fills: Array, drop: bool) -> RaggedArray:
+    """The same bags with their gaps filled, or without the instances that have one."""
+    if not _has_gaps(bags.vectors):
+        return bags
+    gaps = np.isnan(bags.vectors)
+    if not drop:
+        filled = np.where(gaps, fills.astype(bags.vectors.dtype), bags.vectors)
+        return RaggedArray.unchecked(bags.starts, filled)
+    kept = ~gaps.any(axis=1)
+    lengths = np.add.reduceat(kept.astype(np.int64), bags.starts[:-1])
+    if not lengths.all():
+        raise ValueError(
+            f"bag {int(lengths.argmin())} has a gap in every instance; with drop_missing=True nothing is left"
+        )
+    return RaggedArray.unchecked(starts_of(lengths), bags.vectors[kept])
+
+
+def _concatenate(bags: Sequence[Any], token_dim: int | None, gaps: bool) -> RaggedArray:
     for i, bag in enumerate(bags):
         if sparse.issparse(bag):
             check_sparse(f"bag {i}", bag)
@@ -127,7 +213,7 @@ def _concatenate(bags: Sequence[Any], token_dim: int | None) -> RaggedArray:
             raise ValueError(f"bag {i} is empty; every bag must have at least one instance")
     _check_width(width, token_dim)
     instances = _floating(np.concatenate(arrays))
-    check_features(instances, "instances")
+    _check_instances(instances, gaps)
     return RaggedArray.unchecked(starts_of([len(bag) for bag in arrays]), instances)
 
 
@@ -157,12 +243,16 @@ class Scaling(Shown):
 
 @dataclass(frozen=True, eq=False)
 class InstanceMap(Shown):
-    """phi(x) = cos or relu of `weights`^T z + `offsets`, z the standardized instance; without weights, phi(x) = x."""
+    """phi(x): the instance itself, the cosine of one layer, or what several networks side by side make of it.
+
+    A network passes the standardized instance through its layers, each followed by a ReLU. With a gate the last layer has
+    twice the units, and the second half of them, between 0 and 1, multiplies the first.
+    """
 
     kind: str  # one of MAPS
     scaling: Scaling
-    weights: Array  # (d, m); (d, 0) where phi(x) = x
-    offsets: Array  # (m,)
+    layers: tuple[Layer, ...] = ()
+    gate: bool = False
 
     @property
     def dim(self) -> int:
@@ -172,27 +262,36 @@ class InstanceMap(Shown):
     @property
     def width(self) -> int:
         """Features of a mapped instance."""
-        return self.dim if self.kind == "linear" else len(self.offsets)
+        return self.layers[-1][1].size // (2 if self.gate else 1) if self.layers else self.dim
 
     def features(self, tokens: Floats) -> Floats:
-        """Mapped instances (k, m) of instances (k, d), in their precision."""
-        if self.kind == "linear":
+        """Mapped instances (n, m) of instances (n, d), in their precision."""
+        if not self.layers:
             return tokens
-        scaled = (tokens - self.scaling.mean.astype(tokens.dtype)) / self.scaling.scale.astype(tokens.dtype)
-        hidden = scaled @ self.weights.astype(tokens.dtype) + self.offsets.astype(tokens.dtype)
-        return np.asarray(np.cos(hidden) if self.kind == "fourier" else np.maximum(hidden, 0))
+        kind = tokens.dtype
+        hidden = ((tokens - self.scaling.mean.astype(kind)) / self.scaling.scale.astype(kind))[None]
+        for place, (weights, offsets) in enumerate(self.layers, 1):
+            hidden = hidden @ weights.astype(kind) + offsets.astype(kind)[:, None]  # (k, n, narrow)
+            if self.kind == "fourier":
+                hidden = np.cos(hidden)
+            elif self.gate and place == len(self.layers):
+                half = hidden.shape[2] // 2
+                hidden = np.maximum(hidden[:, :, :half], 0) * expit(hidden[:, :, half:])
+            else:
+                hidden = np.maximum(hidden, 0)
+        return np.asarray(hidden.transpose(1, 0, 2).reshape(len(tokens), -1))
 
     def products(self, bags: RaggedArray, directions: Array) -> Array:
         """Mapped instances times directions (k, m), (total, k); the mapped instances are never all in memory."""
         columns = directions.T.astype(bags.vectors.dtype)
-        if self.kind == "linear":
+        if not self.layers:
             return np.asarray(bags.vectors @ columns, dtype=np.float64)
         parts = [self.features(bags.vectors[rows]) @ columns for rows in row_chunks(bags, self.width)]
         return np.concatenate(parts).astype(np.float64, copy=False)
 
     def bags(self, bags: RaggedArray) -> RaggedArray:
         """All mapped instances at once, for training."""
-        if self.kind == "linear":
+        if not self.layers:
             return bags
         needed = len(bags.vectors) * self.width * bags.vectors.itemsize
         require_memory(needed, f"instance_map='{self.kind}'", "use instance_map='linear' or fewer instances")
@@ -204,7 +303,7 @@ class InstanceMap(Shown):
 
 def linear_map(dim: int) -> InstanceMap:
     """Instances as they are."""
-    return InstanceMap("linear", no_scaling(dim), np.empty((dim, 0)), np.empty(0))
+    return InstanceMap("linear", no_scaling(dim))
 
 
 def fourier_map(scaling: Scaling, bandwidth: float, seed: int) -> InstanceMap:
@@ -214,7 +313,7 @@ def fourier_map(scaling: Scaling, bandwidth: float, seed: int) -> InstanceMap:
     """
     rng, dim = np.random.default_rng(seed), len(scaling.mean)
     frequencies = rng.standard_normal((dim, FREQUENCIES)) / (bandwidth * np.sqrt(dim))
-    return InstanceMap("fourier", scaling, frequencies, rng.uniform(0, 2 * np.pi, FREQUENCIES))
+    return InstanceMap("fourier", scaling, ((frequencies[None], rng.uniform(0, 2 * np.pi, (1, FREQUENCIES))),))
 
 
 def instance_scaling(bags: RaggedArray, weights: Array | None = None) -> Scaling:
@@ -227,6 +326,11 @@ def instance_scaling(bags: RaggedArray, weights: Array | None = None) -> Scaling
     scale = np.sqrt(np.sum([shares[rows] @ (bags.vectors[rows] - mean) ** 2 for rows in chunks], axis=0))
     constant = scale <= 1e-12 * np.maximum(np.abs(mean), 1e-300)
     return Scaling(mean, np.where(constant, 1.0, scale))
+
+
+def shared_scaling(scaling: Scaling) -> Scaling:
+    """The same with one scale for all features, which leaves a feature small that varies little."""
+    return Scaling(scaling.mean, np.full_like(scaling.scale, np.sqrt(np.mean(scaling.scale**2))))
 
 
 def no_scaling(dim: int) -> Scaling:

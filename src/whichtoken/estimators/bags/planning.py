@@ -633,7 +633,7 @@ def diagnose(model: BagClassifier, bags: RaggedArray, y: ArrayLike) -> Diagnosis
     data, scaling = LabeledBags(bags, signs, np.ones(len(bags))), instance_scaling(bags)
     first, second = (Queries(data[half], scaling, 1).first for half in halves)
     # a network trains its queries and cannot pool by the mean, so the mean is then that of the instances themselves
-    own = {"instance_map": "linear"} if model.instance_map == "network" else {}
+    own = {"instance_map": "linear"} if model.instance_map in ("auto", "network") else {}
     candidates = (model, clone(model).set_params(inverse_temperature=0.0, **own))
     splitter = StratifiedKFold(min(FOLDS, fewest), shuffle=True, random_state=0)
     measured, pooled = (

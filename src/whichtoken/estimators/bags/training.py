@@ -8,6 +8,7 @@ attention weights sum to one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,8 @@ from scipy.special import expit
 from whichtoken.attention import RaggedArray, pool_gradient, pool_outputs, pool_weights
 from whichtoken.attention.kernels import NO_NULL, lead, shortfall_of, weigh
 from whichtoken.attention.losses import logistic_with_slope
-from whichtoken.estimators.bags.data import InstanceMap, LabeledBags, Scaling, instance_scaling
+from whichtoken.attention.ragged import starts_of
+from whichtoken.estimators.bags.data import InstanceMap, LabeledBags, Scaling, instance_scaling, shared_scaling
 from whichtoken.machine import require_memory
 from whichtoken.theory.sparse_tokens.alignment import constant_score
 from whichtoken.theory.sparse_tokens.convex_head import logistic_heads
@@ -33,8 +35,10 @@ Floats = NDArray[np.floating[Any]]
 READOUT_STEP = 0.5
 HEAD_TOLERANCE = 1e-5  # its square is the error that is left
 MEMORY, HALVINGS = 20, 20  # of the quasi-Newton steps
-HIDDEN = 64  # units of the network
-NETWORK_TOLERANCE = 1e-6
+SCALINGS = ("feature", "shared")  # of what a network sees: each feature has a scale of its own, or all have one
+LAYERS = (128, 64)  # units
+DROPOUT, RATE, BATCH = 0.3, 3e-3, 10
+STEPS = (300, 3000)  # at least and at most so many in 40 epochs
 SMALL = 0.1  # scale of the queries and readouts of a network at the start
 
 
@@ -55,6 +59,10 @@ class Pooling:
     def shared(cls, queries: Array, readouts: Array, bias: float) -> Pooling:
         """With the same part of the bias for every query."""
         return cls(queries, readouts, np.full(len(queries), bias / max(1, len(queries))))
+
+    def times(self, factor: float) -> Pooling:
+        """The score multiplied by a factor."""
+        return Pooling(self.queries, factor * self.readouts, factor * self.biases)
 
     def unscaled(self, scaling: Scaling) -> Pooling:
         """The same score for instances that were not standardized, each query with its own part of the shift."""
@@ -277,73 +285,150 @@ def split_weights(weights: Array, codes: NDArray[np.intp], share: float, seed: i
     return np.where(for_query, 0.0, weights), np.where(for_query, weights, 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class _Layers:
-    """Parts of one long vector of parameters, all of them views."""
+@dataclass(frozen=True)
+class NetworkRecipe:
+    """How to train networks of instances: what they see, and what reads them."""
 
-    weights: Array  # (d, m)
-    offsets: Array  # (m,)
-    both: Array  # (2h, m): queries, then readouts
-    bias: Array  # (1,)
-
-    @classmethod
-    def of(cls, packed: Array, dim: int, queries: int) -> _Layers:
-        ends = np.cumsum([dim * HIDDEN, HIDDEN, 2 * queries * HIDDEN])
-        weights, offsets, both, bias = np.split(packed, ends)
-        return cls(weights.reshape(dim, HIDDEN), offsets, both.reshape(2 * queries, HIDDEN), bias)
+    scaling: str  # one of SCALINGS
+    queries: int
+    ridge: float
+    gate: bool = False
+    networks: int = 3  # how many are merged
+    epochs: int = 40
 
 
-class Network:
-    """One network on one training set, trained step by step."""
+def train_networks(data: LabeledBags, recipe: NetworkRecipe, seed: int) -> Score:
+    """Networks with attention above them, trained by Adam on small batches of bags with dropout, and merged into one.
 
-    def __init__(self, data: LabeledBags, queries: int, ridge: float, seed: int) -> None:
-        self.data, self.queries, self.ridge, self.taken = data, queries, ridge, 0
-        self.scaling = instance_scaling(data.bags, data.weights)
-        self.scaled = _scaled(data.bags, self.scaling)
-        dim, rng = data.bags.dim, np.random.default_rng(seed)
-        self.packed = np.zeros(dim * HIDDEN + HIDDEN + 2 * queries * HIDDEN + 1)
-        start = _Layers.of(self.packed, dim, queries)
-        start.weights[:] = rng.standard_normal(start.weights.shape) * np.sqrt(2 / dim)
-        start.offsets[:] = rng.standard_normal(HIDDEN) / 2
-        start.both[:] = SMALL * rng.standard_normal(start.both.shape)
-
-    def after(self, steps: int) -> Score:
-        """The score after so many steps in all; never fewer than before."""
-        self.packed = quasi_newton(self._objective, self.packed, steps - self.taken, NETWORK_TOLERANCE)
-        self.taken = steps
-        layers = _Layers.of(self.packed, self.data.bags.dim, self.queries)
-        seen = InstanceMap("network", self.scaling, layers.weights.copy(), layers.offsets.copy())
-        queries, readouts = layers.both[: self.queries].copy(), layers.both[self.queries :].copy()
-        return Score(seen, Pooling.shared(queries, readouts, float(layers.bias[0])))
-
-    def _objective(self, packed: Array) -> tuple[float, Array]:
-        layers = _Layers.of(packed, self.data.bags.dim, self.queries)
-        starts, signs, shares = self.data.bags.starts, self.data.signs, self.data.shares
-        both = layers.both.astype(np.float32)
-        hidden = self.scaled @ layers.weights.astype(np.float32)  # (total, m)
-        hidden += layers.offsets.astype(np.float32)
-        np.maximum(hidden, 0, out=hidden)
-        columns = np.asarray(both @ hidden.T, dtype=np.float64)  # (2h, total)
-        pairs = [(columns[h], columns[self.queries + h]) for h in range(self.queries)]
-        margins = signs * (np.sum([pool_outputs(*pair, starts) for pair in pairs], axis=0) + layers.bias)
-        upstream = -signs * shares * expit(-margins)
-        pulled = [pool_gradient(upstream, *pair, starts) for pair in pairs]
-        slopes = np.stack([*(part.scores for part in pulled), *(part.values for part in pulled)])  # (2h, total)
-        slopes = slopes.astype(np.float32)
-        below = slopes.T @ both
-        below *= hidden > 0
-        gradient = np.concatenate(
-            [(self.scaled.T @ below).ravel(), below.sum(axis=0), (slopes @ hidden).ravel(), [upstream.sum()]]
-        )
-        gradient[:-1] += self.ridge * packed[:-1]
-        loss = shares @ np.logaddexp(0, -margins) + self.ridge / 2 * packed[:-1] @ packed[:-1]
-        return float(loss), gradient
+    All networks see the same batches, and differ in their start and in what is dropped. With one query, the merged network
+    has the mean of their attention scores and the mean of their values, so that it has one query again. Queries of several
+    have no common order; then the merged network has all of them, and its score is the mean of the scores.
+    """
+    scaling = instance_scaling(data.bags, data.weights)
+    if recipe.scaling == "shared":
+        scaling = shared_scaling(scaling)
+    dim, rng = data.bags.dim, np.random.default_rng(seed)
+    require_memory(
+        (data.bags.vectors.size + 6 * recipe.networks * max(LAYERS) * int(data.bags.lengths.max()) * BATCH) * 4,
+        "instance_map='network'",
+        "use instance_map='linear' or fewer instances",
+    )
+    net = _Networks(dim, recipe, rng)
+    scaled = RaggedArray.unchecked(
+        data.bags.starts, np.asarray((data.bags.vectors - scaling.mean) / scaling.scale, dtype=np.float32)
+    )
+    rows = np.flatnonzero(data.weights > 0)
+    batches = -(-len(rows) // BATCH)
+    epochs = -(-min(max(recipe.epochs * batches, STEPS[0] * recipe.epochs // 40), STEPS[1]) // batches)
+    moments, taken = np.zeros((2, net.packed.size), dtype=np.float32), 0
+    for _ in range(epochs):
+        for some in np.array_split(rng.permutation(rows), batches):
+            gradient = net.gradient(scaled[some], data.signs[some], data.shares[some] * len(rows) / len(some), rng)
+            taken += 1
+            # the rate falls to zero as a cosine
+            rate = RATE * (1 + np.cos(np.pi * taken / (epochs * batches))) / 2
+            _adam(net.packed, gradient, moments, rate, recipe.ridge, taken)
+    return net.merged(scaling)
 
 
-def _scaled(bags: RaggedArray, scaling: Scaling) -> NDArray[np.float32]:
-    """Standardized instances; the products with them take most of the time, and half as long in single precision."""
-    require_memory(5 * bags.vectors.size * 4, "instance_map='network'", "use instance_map='linear' or fewer instances")
-    return np.asarray((bags.vectors - scaling.mean) / scaling.scale, dtype=np.float32)
+class _Networks:
+    """Parameters of the networks in one long vector, of which the layers are views, and the slopes of their losses."""
+
+    def __init__(self, dim: int, recipe: NetworkRecipe, rng: np.random.Generator) -> None:
+        self.recipe = recipe
+        narrow = [*LAYERS[:-1], LAYERS[-1] * (2 if recipe.gate else 1)]
+        copies, shapes = recipe.networks, list[tuple[int, ...]]()
+        for wide, units in zip((dim, *LAYERS), narrow, strict=False):
+            shapes += [(copies, wide, units), (copies, 1, units)]
+        shapes += [(copies, 2 * recipe.queries, LAYERS[-1]), (copies, 1)]
+        self.packed = np.zeros(sum(map(math.prod, shapes)), dtype=np.float32)
+        self.shapes, self.parts = shapes, _views(self.packed, shapes)
+        for weights in self.parts[:-2:2]:
+            weights[:] = rng.standard_normal(weights.shape) * np.sqrt(2 / weights.shape[1])
+        self.parts[-2][:] = SMALL * rng.standard_normal(self.parts[-2].shape)
+
+    def gradient(self, bags: RaggedArray, signs: Array, shares: Array, rng: np.random.Generator) -> NDArray[np.float32]:
+        """Slopes of the mean logistic loss of every network, with units dropped at random, in all parameters."""
+        *layers, both, bias = self.parts
+        copies, count, tokens = self.recipe.networks, self.recipe.queries, len(bags.vectors)
+        hidden: list[Any] = [bags.vectors[None]]
+        drops, gates = [], []
+        for place, (weights, offsets) in enumerate(zip(layers[::2], layers[1::2], strict=True), 1):
+            units = hidden[-1] @ weights
+            units += offsets
+            if self.recipe.gate and 2 * place == len(layers):
+                units, opened = units[:, :, : LAYERS[-1]], expit(units[:, :, LAYERS[-1] :])
+                gates.append(opened)
+            np.maximum(units, 0, out=units)
+            keep = rng.random(units.shape, dtype=np.float32) >= DROPOUT
+            drops.append(keep * np.float32(1 / (1 - DROPOUT)))
+            hidden.append(units * drops[-1])
+        pooled = hidden[-1] * gates[0] if gates else hidden[-1]
+        columns = (both @ pooled.transpose(0, 2, 1)).astype(np.float64)  # (k, 2h, total)
+        pair = columns[:, :count].ravel(), columns[:, count:].ravel()
+        # every query of every network sees the bags as sequences of its own
+        starts = starts_of(np.tile(bags.lengths, copies * count))
+        outputs = pool_outputs(*pair, starts).reshape(copies, count, -1).sum(axis=1) + bias  # (k, n)
+        upstream = -signs * shares * expit(-signs * outputs)
+        pulled = pool_gradient(np.repeat(upstream[:, None], count, axis=1).ravel(), *pair, starts)
+        slopes = np.stack([pulled.scores, pulled.values]).reshape(2, copies, count, tokens)
+        slopes = slopes.transpose(1, 0, 2, 3).reshape(copies, 2 * count, tokens).astype(np.float32)
+        gradient = np.empty_like(self.packed)
+        found = _views(gradient, self.shapes)
+        found[-1][:, 0], found[-2][:] = upstream.sum(axis=1), slopes @ pooled
+        below = slopes.transpose(0, 2, 1) @ both
+        for place in range(len(layers) - 2, -1, -2):
+            own = place // 2
+            if gates and own == len(drops) - 1:
+                opened = gates[0]
+                closing = below * hidden[own + 1] * opened * (1 - opened)
+                below = np.concatenate([below * opened * drops[own] * (hidden[own + 1] > 0), closing], axis=2)
+            else:
+                below = below * drops[own] * (hidden[own + 1] > 0)
+            found[place][:] = hidden[own].transpose(0, 2, 1) @ below
+            found[place + 1][:] = below.sum(axis=1, keepdims=True)
+            if place:
+                below = below @ layers[place].transpose(0, 2, 1)
+        return gradient
+
+    def merged(self, scaling: Scaling) -> Score:
+        """One network with one query, or with the queries of all."""
+        *layers, both, bias = (part.astype(np.float64) for part in self.parts)
+        pairs = tuple((weights, offsets[:, 0]) for weights, offsets in zip(layers[::2], layers[1::2], strict=True))
+        seen = InstanceMap("network", scaling, pairs, self.recipe.gate)
+        copies, count, width = self.recipe.networks, self.recipe.queries, both.shape[2]
+        if count == 1:
+            queries, readouts = (both[:, place].reshape(1, -1) / copies for place in (0, 1))
+            return Score(seen, Pooling.shared(queries, readouts, float(bias.mean())))
+        blocks = np.zeros((2, copies, count, copies, width))
+        for k in range(copies):
+            blocks[0, k, :, k], blocks[1, k, :, k] = both[k, :count], both[k, count:] / copies
+        queries, readouts = blocks.reshape(2, copies * count, copies * width)
+        return Score(seen, Pooling.shared(queries, readouts, float(bias.mean())))
+
+
+def _views(packed: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+    """Parts of a long vector, one after the other."""
+    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+    return [part.reshape(shape) for part, shape in zip(np.split(packed, ends), shapes, strict=True)]
+
+
+@njit(cache=True, nogil=True)
+def _adam(
+    packed: NDArray[np.float32],
+    gradient: NDArray[np.float32],
+    moments: NDArray[np.float32],
+    rate: float,
+    decay: float,
+    taken: int,
+) -> None:
+    """One step of Adam (Kingma, Ba 2015) with decoupled weight decay (Loshchilov, Hutter 2019), in place."""
+    first, second = 1 - 0.9**taken, 1 - 0.999**taken
+    for i in range(len(packed)):
+        moments[0, i] += np.float32(0.1) * (gradient[i] - moments[0, i])
+        moments[1, i] += np.float32(0.001) * (gradient[i] ** 2 - moments[1, i])
+        move = moments[0, i] / first / (np.sqrt(moments[1, i] / second) + 1e-8) + decay * packed[i]
+        packed[i] -= np.float32(rate * move)
 
 
 def quasi_newton(

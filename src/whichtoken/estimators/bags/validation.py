@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
-from whichtoken.attention import RaggedArray
 from whichtoken.display.shown import Shown
-from whichtoken.estimators._common import encode_labels, stratified_folds
-from whichtoken.estimators.bags.data import MAPS, InstanceMap, LabeledBags, fourier_map, instance_scaling, linear_map
-from whichtoken.estimators.bags.training import Network, Pooling, Queries, Recipe, Score, refine, train
-
-if TYPE_CHECKING:
-    from whichtoken.estimators.bags.classifier import BagClassifier
+from whichtoken.estimators._common import stratified_folds
+from whichtoken.estimators.bags.data import InstanceMap, LabeledBags, fourier_map, instance_scaling, linear_map
+from whichtoken.estimators.bags.training import (
+    RATE,
+    SCALINGS,
+    NetworkRecipe,
+    Pooling,
+    Queries,
+    Recipe,
+    Score,
+    refine,
+    train,
+    train_networks,
+)
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -32,11 +39,12 @@ TEMPERATURES = (0.0, 1.0, 2.0, 4.0)  # 0 is mean pooling
 RIDGES = (1e-3, 1e-2, 1e-1)
 ANCHORS = (1e-1, 1e-2)
 BANDWIDTHS = (0.5, 1.0, 2.0)
-NETWORK_RIDGES = (3e-2, 1e-2, 3e-3)  # from the strongest on, until one does no better
-NETWORK_STEPS = (20, 40, 80, 160)  # the same
-COMPARED_FOLDS = 3
-COMPARED_FLOATS = 1_000_000  # of larger data a part of the bags is compared
-CLEARLY = 2.0  # standard errors by which another map must lower the log loss to be called better
+NETWORK_RIDGE = 1e-3
+CLEARLY = (
+    1.0  # standard errors by which the log loss must be lower for another map than the linear one, or another query
+)
+COMPARED_FLOATS = 5_000_000  # larger data are fitted with the linear map, unless another is asked for
+FACTORS = (0.05, 3.0)  # least and largest factor that calibrates
 VALIDATION_FLOATS = 30_000_000  # larger data are validated on a part of their bags
 
 
@@ -46,9 +54,11 @@ class Search:
 
     temperatures: Sequence[float]
     ridges: Sequence[float] | None  # None: those that suit the map
-    queries: int
+    queries: int | None  # None: one or, above a network and where it is clearly better, two
     steps: int  # of the refinement; 0 leaves the two-step queries as they are
     seed: int
+    gate: bool = False  # of networks
+    compared: bool = False  # whether losses of single bags are wanted
     jobs: int | None = None
 
 
@@ -61,7 +71,9 @@ class ScoreChoice(Shown):
     temperature: float | None  # norm of the two-step queries; 0 is mean pooling; None: a network finds its own
     anchor: float | None  # how firmly queries are held to their two steps while all is trained; None: they stay there
     bandwidth: float | None  # of Fourier features
-    steps: int | None  # of a network
+    scaling: str | None  # of what a network sees: "feature", each has its own scale, or "shared", all have one
+    queries: int  # of a network that is merged from several, those of one of them
+    factor: float  # by which a network's score is multiplied, so that its probabilities are calibrated
     mean_loss: float
     attention_loss: float
 
@@ -72,31 +84,81 @@ class ScoreChoice(Shown):
 
     def __str__(self) -> str:
         """One line for people."""
-        losses = f"validated log loss {self.attention_loss:.4f} (mean pooling {self.mean_loss:.4f})"
-        return f"{self.instance_map} map, {self.pooling} pooling, C={self.C:.3g}, {losses}"
+        mean = "" if math.isnan(self.mean_loss) else f" (mean pooling {self.mean_loss:.4f})"
+        loss = "" if math.isnan(self.attention_loss) else f", validated log loss {self.attention_loss:.4f}{mean}"
+        queries = "" if self.queries == 1 else f", {self.queries} queries"
+        return f"{self.instance_map} map, {self.pooling} pooling{queries}, C={self.C:.3g}{loss}"
 
 
 @dataclass(frozen=True)
 class BagChoice(Shown):
-    """How a classifier was trained: one choice per score, which is one for two classes and one per class for more."""
+    """How a classifier was trained: one choice per score, which is one for two classes and one per class for more.
+
+    Where the map was chosen too, `log_losses` has the validated log loss with each map, and `gains` how much lower than with
+    the linear one it is, with the standard error of that.
+    """
 
     scores: tuple[ScoreChoice, ...]
+    log_losses: dict[str, float] = field(default_factory=dict)
+    gains: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def pooling(self) -> str:
         """What pools: "attention", or "mean" where attention did not help any of the scores."""
         return "attention" if any(score.pooling == "attention" for score in self.scores) else "mean"
 
+    @property
+    def instance_map(self) -> str:
+        """The map of the instances, which all scores share."""
+        return self.scores[0].instance_map
+
+    @property
+    def reason(self) -> str:
+        """Why this map, in one sentence; empty where it was not chosen."""
+        if not self.gains:
+            return ""
+        others = ", ".join(
+            f"{kind} {self.log_losses[kind]:.4f} (lower by {gain:.4f}, standard error {error:.4f})"
+            for kind, (gain, error) in self.gains.items()
+        )
+        if self.instance_map == "linear":
+            start = "the instances are taken as they are, as no map lowers the validated log loss clearly"
+        else:
+            start = f"the map '{self.instance_map}' of the instances lowers the validated log loss clearly"
+        return f"{start}: linear {self.log_losses['linear']:.4f}, {others}"
+
     def __str__(self) -> str:
-        return "; ".join(map(str, self.scores))
+        return "; ".join([*map(str, self.scores), *([self.reason] if self.gains else [])])
 
 
-def fit_score(
-    kind: str, data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Search
-) -> tuple[ScoreChoice, Score]:
-    """Choose a recipe for instances mapped in this way, and train it on all bags."""
+@dataclass(frozen=True, eq=False)
+class Selected:
+    """A recipe that a validation chose: its log losses on bags held out, and the training on all."""
+
+    choice: ScoreChoice
+    losses: Array  # (n,), weighted; 0 for a bag that was never held out
+    train: Callable[[], Score]
+
+
+def choose_map(selected: dict[str, list[Selected]]) -> tuple[str, dict[str, float], dict[str, tuple[float, float]]]:
+    """The map of the least log loss, if it is clearly less than the linear one's; log losses, and gains with their errors."""
+    losses = {kind: np.sum([part.losses for part in parts], axis=0) for kind, parts in selected.items()}
+    gains = {kind: _gain(losses["linear"], part) for kind, part in losses.items() if kind != "linear"}
+    better = [kind for kind, (gain, error) in gains.items() if gain > CLEARLY * error]
+    best = max(better, key=lambda kind: gains[kind][0], default="linear")
+    return best, {kind: float(part.sum()) for kind, part in losses.items()}, gains
+
+
+def _gain(before: Array, after: Array) -> tuple[float, float]:
+    """By how much the sum of weighted losses (n,) is lower, and the standard error of that."""
+    gained = before - after
+    return float(gained.sum()), float(np.sqrt(len(gained)) * gained.std())
+
+
+def select_score(kind: str, data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Search) -> Selected:
+    """Choose a recipe for instances mapped in this way."""
     if kind == "network":
-        return _fit_network(data, splits, search)
+        return _select_networks(data, splits, search)
     if kind == "linear":
         maps: dict[float | None, InstanceMap] = {None: linear_map(data.bags.dim)}
     else:
@@ -108,12 +170,87 @@ def fit_score(
     }
     bandwidth = min(tried, key=lambda bandwidth: tried[bandwidth].loss)
     found, seen = tried[bandwidth], maps[bandwidth]
-    pooling = train(replace(data, bags=seen.bags(data.bags)), found.recipe, search.queries, search.steps)
+
+    def trained(some: LabeledBags) -> Score:
+        mapped = replace(some, bags=seen.bags(some.bags))
+        return Score(seen, train(mapped, found.recipe, search.queries or 1, search.steps))
+
+    losses = np.zeros(len(data.signs))
+    if search.compared:
+        losses = _losses(data, splits, _held_out(data, splits, search, trained))
     choice = ScoreChoice(
         kind, _inverse(found.recipe.ridge, data), found.recipe.temperature, found.recipe.anchor, bandwidth, None,
-        found.mean_loss, found.attention_loss,
+        search.queries or 1, 1.0, found.mean_loss, found.attention_loss,
     )  # fmt: skip
-    return choice, Score(seen, pooling)
+    return Selected(choice, losses, lambda: trained(data))
+
+
+def _held_out(
+    data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Search, trained: Callable[[LabeledBags], Score]
+) -> list[Array]:
+    """Scores of the bags outside of each split, of a model that was trained inside."""
+    return _each(search, lambda split: trained(data[split[0]])(data.bags[split[1]]), splits)
+
+
+def _losses(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], scores: Sequence[Array]) -> Array:
+    """Log losses (n,), which are weighted so that they add up to the mean over the bags held out."""
+    total = np.zeros(len(data.signs))
+    for (_, outside), part in zip(splits, scores, strict=True):
+        total[outside] += data.weights[outside] * np.logaddexp(0, -data.signs[outside] * part)
+    return np.asarray(total / sum(data.weights[outside].sum() for _, outside in splits))
+
+
+def _factor(signs: Array, weights: Array, scores: Array) -> float:
+    """The factor (an inverse temperature) with which the scores have the least log loss."""
+    found = minimize_scalar(
+        lambda log: weights @ np.logaddexp(0, -signs * np.exp(log) * scores), bounds=np.log(FACTORS), method="bounded"
+    )
+    return float(np.exp(found.x))
+
+
+def _select_networks(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Search) -> Selected:
+    """Scaling and number of queries by single networks and short trainings; the factor by what is trained in the end."""
+    ridge = min((search.ridges or (NETWORK_RIDGE,))[0], 1 / (2 * RATE))  # more would overshoot
+    recipe = NetworkRecipe("feature", search.queries or 1, ridge, search.gate)
+    losses, factor, least = np.zeros(len(data.signs)), 1.0, float("nan")
+
+    def held_out(recipe: NetworkRecipe) -> list[Array]:
+        return _held_out(data, splits, search, lambda some: train_networks(some, recipe, search.seed))
+
+    if splits:
+        short = [replace(recipe, scaling=scaling, networks=1, epochs=20) for scaling in SCALINGS]
+        tried = {one: _calibrated(data, splits, held_out(one))[1] for one in short}
+        best = min(short, key=lambda one: float(tried[one].sum()))
+        if search.queries is None and data.bags.lengths.max() > 1:
+            two = replace(best, queries=2)
+            gain, error = _gain(tried[best], _calibrated(data, splits, held_out(two))[1])
+            best = two if gain > CLEARLY * error else best
+        recipe = replace(recipe, scaling=best.scaling, queries=best.queries)
+        factor, losses = _calibrated(data, splits, held_out(recipe))
+        least = float(losses.sum())
+
+    def trained() -> Score:
+        score = train_networks(data, recipe, search.seed)
+        return Score(score.map, score.pooling.times(factor))
+
+    choice = ScoreChoice(
+        "network", _inverse(ridge, data), None, None, None, recipe.scaling, recipe.queries, factor, float("nan"), least
+    )
+    return Selected(choice, losses, trained)
+
+
+def _calibrated(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], scores: Sequence[Array]) -> tuple[float, Array]:
+    """The factor that suits all scores, and losses (n,) in which the scores of a split have the factor of the others."""
+    parts = [
+        (data.signs[outside], data.weights[outside], part) for (_, outside), part in zip(splits, scores, strict=True)
+    ]
+
+    def factor_of(some: Sequence[tuple[Array, Array, Array]]) -> float:
+        return _factor(*(np.concatenate(column) for column in zip(*some, strict=True)))
+
+    others = [parts[:k] + parts[k + 1 :] or parts for k in range(len(parts))]
+    crossed = [factor_of(some) * part for some, part in zip(others, scores, strict=True)]
+    return factor_of(parts), _losses(data, splits, crossed)
 
 
 def validation_splits(data: LabeledBags, cv: Any, groups: NDArray[Any] | None, seed: int) -> list[tuple[Rows, Rows]]:
@@ -171,7 +308,7 @@ def _select(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Sear
     tried = temperatures if data.bags.lengths.max() > 1 else (0.0,)  # a bag of one has nothing to attend to
     if len(tried) == len(ridges) == 1 and not (tried[0] and search.steps):  # nothing to choose from
         return _Selection(Recipe(tried[0], ridges[0]), float("nan"), float("nan"))
-    folds = _each(search, lambda split: _Fold(data, split[0], split[1], tried, ridges, search.queries), splits)
+    folds = _each(search, lambda split: _Fold(data, split[0], split[1], tried, ridges, search.queries or 1), splits)
     losses = {recipe: fmean(fold.losses[recipe] for fold in folds) for recipe in folds[0].losses}
     best = _best(losses, attends=True)
     if best and search.steps:
@@ -186,38 +323,6 @@ def _select(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Sear
     kinds = _best(losses, attends=False), _best(losses, attends=True)
     least = [losses[recipe] if recipe else float("nan") for recipe in kinds]
     return _Selection(min((recipe for recipe in kinds if recipe), key=losses.__getitem__), *least)
-
-
-def _fit_network(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Search) -> tuple[ScoreChoice, Score]:
-    """A network with the ridge and the number of steps of the least log loss in a cross-validation."""
-    ridges = search.ridges or NETWORK_RIDGES
-    ridge, steps, least = ridges[len(ridges) // 2], NETWORK_STEPS[len(NETWORK_STEPS) // 2], float("nan")
-    if splits:
-        parts = [(data[inside], data[outside]) for inside, outside in splits]
-        least = np.inf
-        for tried in ridges:
-            loss, count = _network_path(parts, tried, search)
-            if loss >= least:
-                break
-            ridge, steps, least = tried, count, loss
-    score = Network(data, search.queries, ridge, search.seed).after(steps)
-    return ScoreChoice("network", _inverse(ridge, data), None, None, None, steps, float("nan"), least), score
-
-
-def _network_path(parts: Sequence[tuple[LabeledBags, LabeledBags]], ridge: float, search: Search) -> tuple[float, int]:
-    """Least validated log loss along the training, and the number of steps at which it was met."""
-    networks = [(Network(training, search.queries, ridge, search.seed), test) for training, test in parts]
-
-    def loss_after(steps: int, pair: tuple[Network, LabeledBags]) -> float:
-        return _log_loss(pair[1], pair[0].after(steps))
-
-    least, best = np.inf, NETWORK_STEPS[0]
-    for steps in NETWORK_STEPS:
-        loss = fmean(_each(search, partial(loss_after, steps), networks))
-        if loss >= least:
-            break
-        least, best = loss, steps
-    return float(least), best
 
 
 def _inverse(ridge: float, data: LabeledBags) -> float:
@@ -275,63 +380,3 @@ class _Fold:
 
     def _loss(self, test: LabeledBags, pooling: Pooling) -> float:
         return _log_loss(test, Score(linear_map(test.bags.dim), pooling.unscaled(self.scaling)))
-
-
-@dataclass(frozen=True)
-class MapComparison(Shown):
-    """Cross-validated errors and log losses with each map of the instances."""
-
-    chosen: str
-    bags: int  # that were compared
-    errors: dict[str, float]
-    log_losses: dict[str, float]
-    better: str | None  # a map with a clearly lower log loss than the chosen one, and fewer errors
-
-    def __str__(self) -> str:
-        """One sentence, which says so where another map is better."""
-        if self.better is None:
-            return f"in cross-validation no other map of the instances is clearly better than '{self.chosen}'"
-        return (
-            f"in cross-validation instance_map='{self.better}' does better: error {self.errors[self.better]:.3f} instead of"
-            f" {self.errors[self.chosen]:.3f}, log loss {self.log_losses[self.better]:.3f} instead of"
-            f" {self.log_losses[self.chosen]:.3f}"
-        )
-
-
-def compare_maps(
-    model: BagClassifier, bags: RaggedArray, y: ArrayLike, groups: NDArray[Any] | None = None
-) -> MapComparison:
-    """Errors of the same classifier with each map, on the same folds."""
-    classes, codes = encode_labels(y, len(bags))
-    share = COMPARED_FLOATS / bags.vectors.size
-    if share < 1:
-        rng = np.random.default_rng(0)
-        members = [rng.permutation(np.flatnonzero(codes == code)) for code in np.unique(codes)]
-        rows = np.concatenate([some[: max(COMPARED_FOLDS, round(share * len(some)))] for some in members])
-        bags, codes, groups = bags[rows], codes[rows], None if groups is None else groups[rows]
-    folds = min(COMPARED_FOLDS, int(np.bincount(codes, minlength=len(classes)).min()))
-    if folds < 2:
-        raise ValueError("compare_maps needs at least two bags of each class")
-    splits = list(stratified_folds(codes, folds, groups, seed=0))
-    wrong: dict[str, Array] = {}
-    losses: dict[str, Array] = {}
-    for kind in MAPS:
-        wrong[kind], losses[kind] = np.empty((2, len(codes)))
-        # a network trains its queries with the rest, whatever the others do
-        own = {"training": "joint", "query_share": None, "inverse_temperature": None} if kind == "network" else {}
-        candidate: Any = clone(model).set_params(instance_map=kind, cv=COMPARED_FOLDS, **own)
-        for inside, outside in splits:
-            fitted = clone(candidate).fit(bags[inside], codes[inside])
-            shares = fitted.predict_proba(bags[outside])
-            wrong[kind][outside] = fitted.predict(bags[outside]) != codes[outside]
-            truth = np.searchsorted(fitted.classes_, codes[outside])
-            losses[kind][outside] = -np.log(np.maximum(shares[np.arange(len(outside)), truth], 1e-15))
-    errors = {kind: float(part.mean()) for kind, part in wrong.items()}
-    means = {kind: float(part.mean()) for kind, part in losses.items()}
-    chosen, better = model.instance_map, []
-    for kind in MAPS:
-        gained = losses[kind] - losses[chosen]
-        clearly = gained.mean() < -CLEARLY * gained.std() / math.sqrt(len(gained))
-        if kind != chosen and errors[kind] < errors[chosen] and clearly:
-            better.append(kind)
-    return MapComparison(chosen, len(codes), errors, means, min(better, key=means.__getitem__, default=None))
