@@ -118,7 +118,7 @@ def _synthetic(seed: int) -> Case:
     dim, pilot = int(rng.choice([20, 40, 60])), int(rng.choice([100, 150, 200]))
     data = SparseTokens(**task, dim=dim, signal=rng.standard_normal(dim))
     curve = StudyCurve.of(*data.sample(pilot, rng), given=dict.fromkeys(GIVEN), seed=seed)
-    model = BagClassifier(random_state=seed).fit(*data.sample(TIMES * pilot, rng))
+    model = BagClassifier(instance_map="linear", random_state=seed).fit(*data.sample(TIMES * pilot, rng))
     score = model.readouts_[0, 0], float(model.intercept_[0])
     truth = exact_error(*score, data.direction, query=model.queries_[0, 0], **task)
     return _case(f"task {seed}", curve, TIMES * pilot, truth)
@@ -129,7 +129,7 @@ def _real(name: str) -> Iterator[Case]:
     folds = list(RepeatedStratifiedKFold(n_splits=WHOLE, n_repeats=2, random_state=0).split(y, y))
     errors = []
     for inside, outside in folds:
-        model = BagClassifier(random_state=0).fit([X[i] for i in inside], y[inside])
+        model = BagClassifier(instance_map="linear", random_state=0).fit([X[i] for i in inside], y[inside])
         errors.append(1 - model.score([X[i] for i in outside], y[outside]))
     for seed in range(PILOTS):
         rows, _ = train_test_split(np.arange(len(y)), train_size=SHARE, random_state=seed, stratify=y)

@@ -24,7 +24,7 @@ except ValueError as absent:
 order = np.random.default_rng(0).permutation(len(present))
 inside, outside = order[:350], order[350:]
 training, test = ([recordings[i] for i in rows] for rows in (inside, outside))
-model = BagClassifier(random_state=0).fit(training, present[inside])
+model = BagClassifier(n_queries=1, random_state=0).fit(training, present[inside])
 means = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
 means.fit([bag.mean(axis=0) for bag in training], present[inside])
 print(f"attention: {model.score(test, present[outside]):.1%} of {len(test)} new recordings right")

@@ -23,7 +23,7 @@ from whichtoken.estimators.bags.validation import validation_splits
 from whichtoken.theory.sparse_tokens import bayes_floor, exact_error
 from whichtoken.theory.sparse_tokens.two_step import fit_attention, two_step_query
 
-classifier = partial(BagClassifier, random_state=0)
+classifier = partial(BagClassifier, instance_map="linear", random_state=0)
 TASK = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5}
 
 
@@ -360,7 +360,7 @@ def test_diagnosis_of_too_few_bags(sample):
         ({"token_dim": 2.5}, r"token_dim=2\.5 must be a whole number of at least 1"),
         ({"C": 0.0}, r"C=0\.0 must be 'auto' or a number above 0"),
         ({"C": "best"}, "C='best' must be 'auto' or a number above 0"),
-        ({"instance_map": "deep"}, "instance_map='deep' must be one of linear, fourier, network"),
+        ({"instance_map": "deep"}, "instance_map='deep' must be one of auto, linear, fourier, network"),
         ({"training": "fast"}, "training='fast' must be one of joint, two-step"),
         ({"query_share": 0.5}, "query_share=0.5 must be between 0 and 1, with training='two-step'"),
         ({"instance_map": "network", "inverse_temperature": 1.0}, "instance_map='network' trains its queries"),

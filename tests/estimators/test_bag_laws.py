@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from whichtoken import BagClassifier
+from whichtoken.attention import RaggedArray
+from whichtoken.estimators.bags import training
+from whichtoken.estimators.bags.data import InstanceMap, as_bags, no_scaling
 
 MAPS = ["linear", "fourier", "network"]
 CASES = [("linear", 1, 2), ("linear", 2, 2), ("linear", 1, 3), ("fourier", 1, 2), ("network", 1, 2), ("network", 2, 2)]
@@ -141,29 +144,112 @@ def test_models_with_a_map_are_stored(kind, tmp_path):
     assert again.get_params() == model.get_params()
 
 
-def test_the_comparison_names_a_better_map():
-    found = BagClassifier(random_state=0).compare_maps(*rings(120, 0, height=0.0))
-    assert found.better in ("fourier", "network")
-    assert f"instance_map='{found.better}' does better: error {found.errors[found.better]:.3f} instead of" in str(found)
+def test_the_default_takes_another_map_where_it_is_clearly_better_and_says_so():
+    X, y = rings(150, 0, height=0.0)
+    model = BagClassifier(random_state=0).fit(X, y)
+    chosen = model.choice_.instance_map
+    gain, error = model.choice_.gains[chosen]
+    assert chosen in ("fourier", "network")
+    assert gain > error
+    assert gain == pytest.approx(model.choice_.log_losses["linear"] - model.choice_.log_losses[chosen])
+    assert f"the map '{chosen}' of the instances lowers the validated log loss clearly" in model.choice_.reason
+
+
+def test_the_default_keeps_the_linear_map_where_no_other_is_clearly_better():
     rng = np.random.default_rng(0)
-    flat = rng.standard_normal((90, 4, 3))
-    flat[::2] += 0.6
-    two_step = BagClassifier(random_state=0, training="two-step", inverse_temperature=1.0)
-    kept = two_step.compare_maps(flat, np.arange(90) % 2)
-    assert kept.better is None
+    X, y = rng.standard_normal((60, 4, 3)), np.arange(60) % 2
+    X[y == 1, 0] += [2.0, 0.0, 0.0]
+    choice = BagClassifier(random_state=0).fit(X, y).choice_
+    assert choice.instance_map == "linear"
+    assert set(choice.gains) == {"fourier", "network"}
+    assert "no map lowers the validated log loss clearly" in str(choice)
 
 
-def test_large_bags_are_compared_in_part_with_every_class(monkeypatch):
-    X, _ = rings(90, 0)
-    monkeypatch.setattr("whichtoken.estimators.bags.validation.COMPARED_FLOATS", 300)
-    rare = np.where(np.arange(90) < 4, 1, 0)
-    assert BagClassifier(random_state=0, refine_steps=0).compare_maps(X, rare).bags < 40
+def test_slopes_of_networks_are_those_of_their_losses():
+    """Against central differences of the losses of each network by itself, computed by the map that predicts."""
+    rng, dim = np.random.default_rng(0), 3
+    drawn = as_bags([rng.standard_normal((k, dim)) for k in (1, 3, 4)])
+    bags = RaggedArray(drawn.starts, drawn.vectors.astype(np.float32))
+    signs, shares = np.array([1.0, -1.0, 1.0]), np.array([0.2, 0.5, 0.3])
+    for gate, queries in ((False, 1), (True, 2)):
+        net = training._Networks(dim, training.NetworkRecipe("feature", queries, 0.0, gate), rng)
+        net.packed += 0.05 * rng.standard_normal(net.packed.size).astype(np.float32)
+
+        def loss(packed, net=net, gate=gate, queries=queries):
+            *layers, both, bias = training._views(packed, net.shapes)
+            total = 0.0
+            for k in range(net.recipe.networks):
+                own = tuple((w[k : k + 1], o[k : k + 1, 0]) for w, o in zip(layers[::2], layers[1::2], strict=True))
+                pooling = training.Pooling.shared(both[k, :queries], both[k, queries:], float(bias[k, 0]))
+                score = training.Score(InstanceMap("network", no_scaling(dim), own, gate), pooling)
+                total += shares @ np.logaddexp(0, -signs * score(drawn))
+            return total
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(training, "DROPOUT", 0.0)
+            slope = net.gradient(bags, signs, shares, rng)
+        center = net.packed.astype(np.float64)
+        for _ in range(3):
+            step = 1e-6 * rng.standard_normal(center.size)
+            wanted = (loss(center + step) - loss(center - step)) / 2
+            assert slope @ step == pytest.approx(wanted, rel=1e-3)
 
 
-def test_no_map_is_advised_that_makes_as_many_mistakes():
-    X, y = np.random.default_rng(0).standard_normal((60, 4, 2)), np.arange(60) % 2
-    X[y == 1] += 3
-    found = BagClassifier(random_state=0, C=1e-3).compare_maps(X, y)
-    assert found.errors["linear"] == min(found.errors.values()) == 0
-    assert found.better is None
-    assert "no other map" in str(found)
+@pytest.mark.parametrize("queries", [1, 2])
+def test_merged_networks_are_the_mean_of_theirs(queries):
+    """Of attention scores and values with one query, of whole scores with more."""
+    rng = np.random.default_rng(0)
+    net = training._Networks(3, training.NetworkRecipe("feature", queries, 0.0), rng)
+    net.packed += 0.1 * rng.standard_normal(net.packed.size).astype(np.float32)
+    merged = net.merged(no_scaling(3))
+    bags = as_bags([rng.standard_normal((5, 3)) for _ in range(4)])
+    *layers, both, bias = (part.astype(np.float64) for part in net.parts)
+    singles = []
+    for k in range(net.recipe.networks):
+        own = tuple((w[k : k + 1], o[k : k + 1, 0]) for w, o in zip(layers[::2], layers[1::2], strict=True))
+        pooling = training.Pooling.shared(both[k, :queries], both[k, queries:], float(bias[k, 0]))
+        singles.append(training.Score(InstanceMap("network", no_scaling(3), own), pooling))
+    if queries == 1:
+        for part, wanted in zip(
+            merged.columns(bags), zip(*(one.columns(bags) for one in singles), strict=True), strict=True
+        ):
+            np.testing.assert_allclose(part, np.mean(wanted, axis=0), rtol=1e-10, atol=1e-12)
+    else:
+        np.testing.assert_allclose(merged(bags), np.mean([one(bags) for one in singles], axis=0), rtol=1e-10)
+
+
+def test_long_tables_give_the_labels_of_bags_in_the_order_of_their_first_appearance():
+    X, y = rings(40, 0)
+    order = np.random.default_rng(0).permutation(sum(map(len, X)))
+    ids = np.repeat([f"bag {i}" for i in range(40)], [len(bag) for bag in X])[order]
+    table, first = np.concatenate(X)[order], {name: i for i, name in reversed(list(enumerate(ids)))}
+    names = sorted(first, key=first.get)
+    labels = np.array([y[int(name[4:])] for name in names])
+    model = BagClassifier(instance_map="linear", random_state=0).fit(table, labels, bag=ids)
+    assert model.bag_ids_.tolist() == names
+    by_row = BagClassifier(instance_map="linear", random_state=0).fit(table, y[[int(n[4:]) for n in ids]], bag=ids)
+    grouped = [table[ids == name] for name in names]
+    np.testing.assert_allclose(model.predict_proba(table, bag=ids), model.predict_proba(grouped))
+    np.testing.assert_array_equal(by_row.predict(table, bag=ids), model.predict(grouped))
+    assert model.score(table, labels, bag=ids) == model.score(grouped, labels)
+    assert [item.bag for item in model.explain(table, bag=ids)] == names
+    with pytest.raises(ValueError, match="has several labels in y; a bag must have one"):
+        model.fit(table, np.arange(len(ids)) % 2, bag=ids)
+
+
+def test_object_arrays_weights_of_classes_and_dropped_instances():
+    X, y = rings(40, 0)
+    boxed = np.empty(40, dtype=object)
+    boxed[:] = X
+    plain = BagClassifier(instance_map="linear", random_state=0)
+    np.testing.assert_array_equal(plain.fit(boxed, y).decision_function(boxed), plain.fit(X, y).decision_function(X))
+    weights = np.where(y == 1, 3.0, 1.0)
+    twice = BagClassifier(instance_map="linear", class_weight={1: 3.0}, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(
+        twice.decision_function(X), plain.fit(X, y, sample_weight=weights).decision_function(X)
+    )
+    holes = [np.vstack([bag, [np.nan, 0, 0]]) for bag in X]
+    dropping = BagClassifier(instance_map="linear", drop_missing=True, random_state=0).fit(holes, y)
+    np.testing.assert_array_equal(dropping.decision_function(holes), plain.fit(X, y).decision_function(X))
+    with pytest.raises(ValueError, match="bag 1 has a gap in every instance; with drop_missing=True nothing is left"):
+        dropping.predict([X[0], np.full((2, 3), np.nan)])

@@ -188,6 +188,7 @@ class BagFitted(Fitted):
 
     classes: Classes
     choices: list[BagScore]
+    constant_loss: NonNegativeFloat
     log_losses: dict[str, NonNegativeFloat]
     gains: dict[str, tuple[float, NonNegativeFloat]]
 

@@ -124,7 +124,17 @@ def study_lines(study: StudyPlan) -> list[str]:
         f" {pilot.trained_on} bags: {pilot.error:.3g} (90 % interval {low:.3g} to {high:.3g}); a constant answer:"
         f" {pilot.constant_error:.3g}."
     )
-    lines.append("Forecast for BagClassifier on more data like this pilot:")
+    if len(study.maps) > 1:
+        lines.append("By map of the instances:")
+        for one in study.maps:
+            needed = (
+                "" if study.target_error is None else f"; bags for the target: {one.samples_needed or 'not in sight'}"
+            )
+            lines.append(
+                f"  {one.instance_map}: cross-validated error {one.pilot_error:.3g}, with {one.limit.samples} bags"
+                f" {one.limit.error:.3g} ({one.limit.low:.3g} to {one.limit.high:.3g}){needed}"
+            )
+    lines.append(f"Forecast for BagClassifier(instance_map='{study.instance_map}') on more data like this pilot:")
     lines += [
         f"  with {point.samples} bags, an error of {point.error:.3g} (90 % interval {point.low:.3g} to {point.high:.3g})"
         for point in dict.fromkeys([study.forecast, *study.learning_curve])

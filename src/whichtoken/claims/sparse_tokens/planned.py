@@ -79,7 +79,7 @@ class Planned(Experiment[Point]):
         if point.way == "BagClassifier":
             from whichtoken.estimators import BagClassifier
 
-            model = BagClassifier(random_state=int(rng.integers(2**31))).fit(tokens, labels)
+            model = BagClassifier(instance_map="linear", random_state=int(rng.integers(2**31))).fit(tokens, labels)
             query, readout, bias = model.queries_[0, 0], model.readouts_[0, 0], float(model.intercept_[0])
         else:
             query, readout, bias = _two_step(point, tokens, labels)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import entr
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
@@ -101,7 +102,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
     instance_map : {"auto", "linear", "fourier", "network"}
         What attention sees of an instance: the instance itself, 256 random Fourier features of it, or the last layer of three
         merged networks of 128 and 64 units that are trained with the rest. "auto" takes the linear one unless the validated
-        log loss of another is lower by more than its standard error; `choice_` has the evidence.
+        log loss of another is lower by 0.02 and 1.5 standard errors at least; `choice_` has the evidence.
     gate : bool
         Whether the last layer of a network is multiplied by a gate, as in gated attention.
     training : {"joint", "two-step"}
@@ -241,7 +242,8 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
             }
             kind, *evidence = choose_map(tried) if len(kinds) > 1 else (kinds[0], {}, {})
             trained = run(delayed(part.train)() for part in tried[kind])
-        self.choice_ = BagChoice(tuple(part.choice for part in tried[kind]), *evidence)
+        constant = sum(float(entr([data.prevalence, 1 - data.prevalence]).sum()) for data in targets)
+        self.choice_ = BagChoice(tuple(part.choice for part in tried[kind]), constant, *evidence)
         found = list(zip(self.choice_.scores, trained, strict=True))
         if self.verbose:
             for name, choice in zip(self.classes_[-len(found) :], self.choice_.scores, strict=True):
@@ -333,7 +335,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
             queries = self.queries_.shape[1]
             raise ValueError(
                 f"counterfactuals need one query and two classes; this model has {queries}"
-                f" {'query' if queries == 1 else 'queries'} and {len(self.classes_)} classes"
+                f" {'query' if queries == 1 else 'queries'} and {len(self.classes_)} classes; fit with n_queries=1"
             )
         scores, values = (bags.split(part[:, 0]) for part in self._scores()[0].columns(bags))
         return [smallest_deletion(s, v) for s, v in zip(scores, values, strict=True)]
@@ -377,6 +379,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
                 {name: None if value != value else value for name, value in asdict(choice).items()}
                 for choice in self.choice_.scores
             ],
+            "constant_loss": self.choice_.constant_loss,
             "log_losses": self.choice_.log_losses,
             "gains": {kind: list(pair) for kind, pair in self.choice_.gains.items()},
         }
@@ -413,7 +416,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
                 raise UsageError(f"'choices' has {len(choices)} entries for {len(model.classes_)} classes")
             if len({choice.instance_map for choice in choices}) > 1:
                 raise UsageError("'choices' has several instance maps; all scores share one")
-            model.choice_ = BagChoice(tuple(choices), fitted.log_losses, dict(fitted.gains))
+            model.choice_ = BagChoice(tuple(choices), fitted.constant_loss, fitted.log_losses, dict(fitted.gains))
             _set_tensors(model, tensors)
         return model  # type: ignore[no-any-return]
 
@@ -438,6 +441,9 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"query_share={self.query_share!r} must be between 0 and 1, with training='two-step', or None"
             )
+        weights: Any = self.class_weight
+        if not (weights is None or weights == "balanced" or isinstance(weights, dict)):
+            raise ValueError(f"class_weight={weights!r} must be 'balanced', a dict of weights by class, or None")
         if self.instance_map == "network" and (self.training == "two-step" or self.inverse_temperature is not None):
             raise ValueError(
                 "instance_map='network' trains its queries with the rest; leave training and inverse_temperature out"

@@ -29,7 +29,7 @@ from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.estimators._common import encode_labels, signs_of
 from whichtoken.estimators.bags.classifier import BagClassifier
-from whichtoken.estimators.bags.data import LabeledBags, as_bags, instance_scaling
+from whichtoken.estimators.bags.data import MAPS, LabeledBags, as_bags, instance_scaling
 from whichtoken.estimators.bags.training import Queries
 from whichtoken.theory.sparse_tokens import PilotEstimate, Plan, estimate_task, plan
 from whichtoken.theory.sparse_tokens.design import LEAST, best_shared_design
@@ -269,10 +269,23 @@ class PilotCheck(Shown):
 
 
 @dataclass(frozen=True)
+class MapForecast(Shown):
+    """What `BagClassifier` with one map of the instances has and may reach."""
+
+    instance_map: str
+    pilot_error: float  # cross-validated
+    forecast: CurvePoint  # with the planned samples
+    limit: CurvePoint  # with ten times the pilot
+    samples_needed: int | None  # for the target; None: none are known to suffice
+
+
+@dataclass(frozen=True)
 class StudyPlan(Shown):
     """A forecast of `BagClassifier` from a pilot, with the theory's plan beside it where the pilot allows one."""
 
     pilot: PilotCheck
+    instance_map: str  # the recommended one, which `pilot`, forecast and learning curve are about
+    maps: tuple[MapForecast, ...]  # where the theory holds, the linear one alone, as that is its model
     contradictions: tuple[str, ...]  # what the pilot shows that the theory does not have; empty: it fits
     theory: Plan | None  # None: the task could not be estimated, and `notes` says why
     estimate: PilotEstimate | None
@@ -362,10 +375,23 @@ def plan_study(
     curve = StudyCurve.of(*pilot, given=given, features=features, seed=random_state)
     planned = samples or curve.check.bags
     theory, doubts = curve.theory_plan(planned, target_error)
-    now, *later = curve.points([planned, *(multiple * curve.check.bags for multiple in MULTIPLES)])
-    needed, sure = curve.sizes_for(target_error)
+    sizes = [planned, *(multiple * curve.check.bags for multiple in MULTIPLES)]
+    curves = {"linear": curve}
+    # the theory's own model is the linear one; too small a pilot cannot tell maps apart
+    if not curve.fits and not curve.check.too_few:
+        curves |= {kind: curve.with_map(kind) for kind in MAPS if kind != "linear"}
+    points = {kind: part.points(sizes) for kind, part in curves.items()}
+    reached = {kind: part.sizes_for(target_error) for kind, part in curves.items()}
+    # the fewest bags for the target, then the least error in the end; the linear map wins ties
+    best = min(curves, key=lambda kind: (reached[kind][0] or math.inf, points[kind][-1].error))
+    chosen, (now, *later), (needed, sure) = curves[best], points[best], reached[best]
     study = StudyPlan(
-        pilot=curve.check,
+        pilot=chosen.check,
+        instance_map=best,
+        maps=tuple(
+            MapForecast(kind, part.check.error, points[kind][0], points[kind][-1], reached[kind][0])
+            for kind, part in curves.items()
+        ),
         contradictions=curve.contradictions,
         theory=theory,
         estimate=curve.estimate,
@@ -375,7 +401,7 @@ def plan_study(
         learning_curve=tuple(later),
         samples_needed=needed,
         samples_sure=sure,
-        recommendation=_recommendation(curve, target_error, needed, sure, later),
+        recommendation=_recommendation(chosen, best, target_error, needed, sure, later),
         notes=(),
     )
     notes = [*curve.notes, *([] if study.beats_floor else doubts)]
@@ -410,6 +436,8 @@ class StudyCurve:
     known_prevalence: bool
     seed: int
     notes: tuple[str, ...]
+    bags: RaggedArray
+    codes: NDArray[np.intp]
 
     @classmethod
     def of(
@@ -421,7 +449,7 @@ class StudyCurve:
         if len(classes) != 2:
             some = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
             raise UsageError(f"planning is for two classes; this pilot has {len(classes)}: {some}")
-        measured = cross_validated(BagClassifier(random_state=seed), bags, codes, seed=seed)
+        measured = cross_validated(_model("linear", seed), bags, codes, seed=seed)
         notes: list[str] = []
         estimate = _estimated(bags, codes, given, features, notes)
         task = None
@@ -429,7 +457,13 @@ class StudyCurve:
             known = {name: getattr(estimate, name) if given[name] is None else given[name] for name in GIVEN[:4]}
             task = Task(**known)
         check = _pilot_check(bags, (str(classes[0]), str(classes[1])), codes, measured)
-        return cls(measured, check, estimate, task, given["prevalence"] is not None, seed, tuple(notes))
+        return cls(measured, check, estimate, task, given["prevalence"] is not None, seed, tuple(notes), bags, codes)
+
+    def with_map(self, kind: str) -> StudyCurve:
+        """The same for another map of the instances, about which the theory says nothing."""
+        measured = cross_validated(_model(kind, self.seed), self.bags, self.codes, seed=self.seed)
+        check = _pilot_check(self.bags, self.check.classes, self.codes, measured)
+        return replace(self, measured=measured, check=check, estimate=None, task=None)
 
     @cached_property
     def contradictions(self) -> tuple[str, ...]:
@@ -502,6 +536,12 @@ class StudyCurve:
         return theory_curves(self.task, self.estimate, sizes, self.known_prevalence, rng)
 
 
+def _model(kind: str, seed: int) -> BagClassifier:
+    """The classifier that is tried; a network is trained thirty times, so nothing of it is validated each time."""
+    options: dict[str, Any] = {"cv": []} if kind == "network" else {}
+    return BagClassifier(instance_map=kind, n_queries=1, random_state=seed, **options)  # type: ignore[arg-type]
+
+
 def _pilot_check(
     bags: RaggedArray, classes: tuple[str, str], codes: NDArray[np.intp], measured: CrossValidated
 ) -> PilotCheck:
@@ -551,10 +591,15 @@ def _estimated(
 
 
 def _recommendation(
-    curve: StudyCurve, target: float | None, needed: int | None, sure: int | None, later: Sequence[CurvePoint]
+    curve: StudyCurve,
+    kind: str,
+    target: float | None,
+    needed: int | None,
+    sure: int | None,
+    later: Sequence[CurvePoint],
 ) -> str:
     """What to do, in one or two sentences."""
-    bags = curve.check.bags
+    bags, name = curve.check.bags, f"BagClassifier(instance_map='{kind}')"
     if curve.check.too_few:
         return f"Collect at least {FEWEST} bags of each class, better many more, and plan again."
     basis = (
@@ -569,13 +614,14 @@ def _recommendation(
             if math.isfinite(first.error) and later[-1].high < first.high
             else "more bags may help little"
         )
-        return f"Train BagClassifier on all bags, split nothing; by {basis}, {gain}."
+        return f"Train {name} on all bags, split nothing; by {basis}, {gain}."
     if needed is None:
-        return f"By {basis}, an error of {target:g} is not in sight with up to {int(SEARCHED[-1] * bags)} bags."
+        which = "" if curve.fits else " with any map of the instances"
+        return f"By {basis}, an error of {target:g} is not in sight{which} with up to {int(SEARCHED[-1] * bags)} bags."
     firm = (
         f"; {sure} for 95 % confidence" if sure else ", and no number up to 100 times the pilot gives 95 % confidence"
     )
-    return f"Plan for about {needed} bags to reach an error of {target:g} with BagClassifier, by {basis}{firm}."
+    return f"Plan for about {needed} bags to reach an error of {target:g} with {name}, by {basis}{firm}."
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ HEAD_TOLERANCE = 1e-5  # its square is the error that is left
 MEMORY, HALVINGS = 20, 20  # of the quasi-Newton steps
 SCALINGS = ("feature", "shared")  # of what a network sees: each feature has a scale of its own, or all have one
 LAYERS = (128, 64)  # units
-DROPOUT, RATE, BATCH = 0.3, 3e-3, 10
+DROPOUT, BATCH = 0.3, 10
+RATES = (1.5e-3, 6e-3)  # least and largest; between them, the fewer the steps, the larger
 STEPS = (300, 3000)  # at least and at most so many in 40 epochs
 SMALL = 0.1  # scale of the queries and readouts of a network at the start
 
@@ -309,7 +310,11 @@ def train_networks(data: LabeledBags, recipe: NetworkRecipe, seed: int) -> Score
         scaling = shared_scaling(scaling)
     dim, rng = data.bags.dim, np.random.default_rng(seed)
     require_memory(
-        (data.bags.vectors.size + 6 * recipe.networks * max(LAYERS) * int(data.bags.lengths.max()) * BATCH) * 4,
+        (
+            data.bags.vectors.size
+            + 6 * recipe.networks * max(LAYERS) * min(int(data.bags.lengths.max()) * BATCH, len(data.bags.vectors))
+        )
+        * 4,
         "instance_map='network'",
         "use instance_map='linear' or fewer instances",
     )
@@ -320,13 +325,15 @@ def train_networks(data: LabeledBags, recipe: NetworkRecipe, seed: int) -> Score
     rows = np.flatnonzero(data.weights > 0)
     batches = -(-len(rows) // BATCH)
     epochs = -(-min(max(recipe.epochs * batches, STEPS[0] * recipe.epochs // 40), STEPS[1]) // batches)
+    steps = epochs * batches
+    largest = min(max(3.6 / steps, RATES[0]), RATES[1])
     moments, taken = np.zeros((2, net.packed.size), dtype=np.float32), 0
     for _ in range(epochs):
         for some in np.array_split(rng.permutation(rows), batches):
             gradient = net.gradient(scaled[some], data.signs[some], data.shares[some] * len(rows) / len(some), rng)
             taken += 1
             # the rate falls to zero as a cosine
-            rate = RATE * (1 + np.cos(np.pi * taken / (epochs * batches))) / 2
+            rate = largest * (1 + np.cos(np.pi * taken / steps)) / 2
             _adam(net.packed, gradient, moments, rate, recipe.ridge, taken)
     return net.merged(scaling)
 

@@ -19,7 +19,7 @@ from whichtoken.display.shown import Shown
 from whichtoken.estimators._common import stratified_folds
 from whichtoken.estimators.bags.data import InstanceMap, LabeledBags, fourier_map, instance_scaling, linear_map
 from whichtoken.estimators.bags.training import (
-    RATE,
+    RATES,
     SCALINGS,
     NetworkRecipe,
     Pooling,
@@ -40,9 +40,8 @@ RIDGES = (1e-3, 1e-2, 1e-1)
 ANCHORS = (1e-1, 1e-2)
 BANDWIDTHS = (0.5, 1.0, 2.0)
 NETWORK_RIDGE = 1e-3
-CLEARLY = (
-    1.0  # standard errors by which the log loss must be lower for another map than the linear one, or another query
-)
+# by how many standard errors, and by how much, the log loss must be lower for another map than the linear one, or a 2nd query
+CLEARLY, LEAST_GAIN = 1.5, 0.02
 COMPARED_FLOATS = 5_000_000  # larger data are fitted with the linear map, unless another is asked for
 FACTORS = (0.05, 3.0)  # least and largest factor that calibrates
 VALIDATION_FLOATS = 30_000_000  # larger data are validated on a part of their bags
@@ -95,10 +94,12 @@ class BagChoice(Shown):
     """How a classifier was trained: one choice per score, which is one for two classes and one per class for more.
 
     Where the map was chosen too, `log_losses` has the validated log loss with each map, and `gains` how much lower than with
-    the linear one it is, with the standard error of that.
+    the linear one it is, with the standard error of that; both are sums over the scores. `constant_loss` is the log loss of
+    the same answer for every bag.
     """
 
     scores: tuple[ScoreChoice, ...]
+    constant_loss: float
     log_losses: dict[str, float] = field(default_factory=dict)
     gains: dict[str, tuple[float, float]] = field(default_factory=dict)
 
@@ -125,7 +126,13 @@ class BagChoice(Shown):
             start = "the instances are taken as they are, as no map lowers the validated log loss clearly"
         else:
             start = f"the map '{self.instance_map}' of the instances lowers the validated log loss clearly"
-        return f"{start}: linear {self.log_losses['linear']:.4f}, {others}"
+        loss = self.log_losses[self.instance_map]
+        end = (
+            ""
+            if loss < self.constant_loss
+            else "; the same answer for every bag is as good, so nothing here predicts the label"
+        )
+        return f"{start}: linear {self.log_losses['linear']:.4f}, {others}{end}"
 
     def __str__(self) -> str:
         return "; ".join([*map(str, self.scores), *([self.reason] if self.gains else [])])
@@ -144,7 +151,7 @@ def choose_map(selected: dict[str, list[Selected]]) -> tuple[str, dict[str, floa
     """The map of the least log loss, if it is clearly less than the linear one's; log losses, and gains with their errors."""
     losses = {kind: np.sum([part.losses for part in parts], axis=0) for kind, parts in selected.items()}
     gains = {kind: _gain(losses["linear"], part) for kind, part in losses.items() if kind != "linear"}
-    better = [kind for kind, (gain, error) in gains.items() if gain > CLEARLY * error]
+    better = [kind for kind, pair in gains.items() if _clear(*pair)]
     best = max(better, key=lambda kind: gains[kind][0], default="linear")
     return best, {kind: float(part.sum()) for kind, part in losses.items()}, gains
 
@@ -153,6 +160,10 @@ def _gain(before: Array, after: Array) -> tuple[float, float]:
     """By how much the sum of weighted losses (n,) is lower, and the standard error of that."""
     gained = before - after
     return float(gained.sum()), float(np.sqrt(len(gained)) * gained.std())
+
+
+def _clear(gain: float, error: float) -> bool:
+    return gain > max(CLEARLY * error, LEAST_GAIN)
 
 
 def select_score(kind: str, data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Search) -> Selected:
@@ -210,7 +221,7 @@ def _factor(signs: Array, weights: Array, scores: Array) -> float:
 
 def _select_networks(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], search: Search) -> Selected:
     """Scaling and number of queries by single networks and short trainings; the factor by what is trained in the end."""
-    ridge = min((search.ridges or (NETWORK_RIDGE,))[0], 1 / (2 * RATE))  # more would overshoot
+    ridge = min((search.ridges or (NETWORK_RIDGE,))[0], 1 / (2 * RATES[1]))  # more would overshoot
     recipe = NetworkRecipe("feature", search.queries or 1, ridge, search.gate)
     losses, factor, least = np.zeros(len(data.signs)), 1.0, float("nan")
 
@@ -224,7 +235,7 @@ def _select_networks(data: LabeledBags, splits: Sequence[tuple[Rows, Rows]], sea
         if search.queries is None and data.bags.lengths.max() > 1:
             two = replace(best, queries=2)
             gain, error = _gain(tried[best], _calibrated(data, splits, held_out(two))[1])
-            best = two if gain > CLEARLY * error else best
+            best = two if _clear(gain, error) else best
         recipe = replace(recipe, scaling=best.scaling, queries=best.queries)
         factor, losses = _calibrated(data, splits, held_out(recipe))
         least = float(losses.sum())
