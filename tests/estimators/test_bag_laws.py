@@ -11,7 +11,7 @@ import pytest
 from whichtoken import BagClassifier
 from whichtoken.attention import RaggedArray
 from whichtoken.estimators.bags import training
-from whichtoken.estimators.bags.data import InstanceMap, as_bags, no_scaling
+from whichtoken.estimators.bags.data import InstanceMap, LabeledBags, as_bags, no_scaling
 
 MAPS = ["linear", "fourier", "network"]
 CASES = [("linear", 1, 2), ("linear", 2, 2), ("linear", 1, 3), ("fourier", 1, 2), ("network", 1, 2), ("network", 2, 2)]
@@ -129,7 +129,7 @@ def test_maps_find_what_a_linear_score_cannot():
     train, test = rings(150, 0, height=0.0), rings(300, 1, height=0.0)
     scores = {kind: BagClassifier(instance_map=kind, random_state=0).fit(*train).score(*test) for kind in MAPS}
     assert scores["linear"] < 0.65
-    assert min(scores["fourier"], scores["network"]) > 0.85, scores
+    assert min(scores["fourier"], scores["network"]) > 0.8, scores
 
 
 @pytest.mark.parametrize("kind", ["fourier", "network"])
@@ -196,12 +196,14 @@ def test_slopes_of_networks_are_those_of_their_losses():
 
 
 @pytest.mark.parametrize("queries", [1, 2])
-def test_merged_networks_are_the_mean_of_theirs(queries):
+def test_merged_networks_are_the_mean_of_theirs(queries, monkeypatch):
     """Of attention scores and values with one query, of whole scores with more."""
     rng = np.random.default_rng(0)
     net = training._Networks(3, training.NetworkRecipe("feature", queries, 0.0), rng)
     net.packed += 0.1 * rng.standard_normal(net.packed.size).astype(np.float32)
-    merged = net.merged(no_scaling(3))
+    data = LabeledBags(as_bags([rng.standard_normal((2, 3)) for _ in range(2)]), np.array([1.0, -1.0]), np.ones(2))
+    monkeypatch.setattr(training, "ALIKE", np.inf)  # so that all are kept
+    merged = net.merged(no_scaling(3), data)
     bags = as_bags([rng.standard_normal((5, 3)) for _ in range(4)])
     *layers, both, bias = (part.astype(np.float64) for part in net.parts)
     singles = []

@@ -40,6 +40,7 @@ LAYERS = (128, 64)  # units
 DROPOUT, BATCH = 0.3, 10
 RATES = (1.5e-3, 6e-3)  # least and largest; between them, the fewer the steps, the larger
 STEPS = (300, 3000)  # at least and at most so many in 40 epochs
+ALIKE = 0.01  # loss by which a merged network may be worse than its parts are on average
 SMALL = 0.1  # scale of the queries and readouts of a network at the start
 
 
@@ -335,7 +336,7 @@ def train_networks(data: LabeledBags, recipe: NetworkRecipe, seed: int) -> Score
             # the rate falls to zero as a cosine
             rate = largest * (1 + np.cos(np.pi * taken / steps)) / 2
             _adam(net.packed, gradient, moments, rate, recipe.ridge, taken)
-    return net.merged(scaling)
+    return net.merged(scaling, data)
 
 
 class _Networks:
@@ -398,20 +399,37 @@ class _Networks:
                 below = below @ layers[place].transpose(0, 2, 1)
         return gradient
 
-    def merged(self, scaling: Scaling) -> Score:
+    def merged(self, scaling: Scaling, data: LabeledBags) -> Score:
         """One network with one query, or with the queries of all."""
         *layers, both, bias = (part.astype(np.float64) for part in self.parts)
         pairs = tuple((weights, offsets[:, 0]) for weights, offsets in zip(layers[::2], layers[1::2], strict=True))
         seen = InstanceMap("network", scaling, pairs, self.recipe.gate)
         copies, count, width = self.recipe.networks, self.recipe.queries, both.shape[2]
-        if count == 1:
-            queries, readouts = (both[:, place].reshape(1, -1) / copies for place in (0, 1))
-            return Score(seen, Pooling.shared(queries, readouts, float(bias.mean())))
         blocks = np.zeros((2, copies, count, copies, width))
         for k in range(copies):
-            blocks[0, k, :, k], blocks[1, k, :, k] = both[k, :count], both[k, count:] / copies
-        queries, readouts = blocks.reshape(2, copies * count, copies * width)
-        return Score(seen, Pooling.shared(queries, readouts, float(bias.mean())))
+            blocks[0, k, :, k], blocks[1, k, :, k] = both[k, :count], both[k, count:]
+        every, readouts = blocks.reshape(2, copies * count, copies * width)
+        if count > 1:
+            return Score(seen, Pooling.shared(every, readouts / copies, float(bias.mean())))
+
+        def mean_of(kept: list[int]) -> Pooling:
+            return Pooling(*(part[kept].mean(axis=0)[None] for part in (every, readouts)), bias[kept].mean(axis=0))
+
+        def loss(kept: list[int]) -> float:
+            pool = mean_of(kept)
+            columns = [mapped @ part[0] for part in (pool.queries, pool.readouts)]
+            outputs = pool_outputs(*columns, data.bags.starts) + pool.bias
+            return float(data.shares @ np.logaddexp(0, -data.signs * outputs))
+
+        mapped = seen.bags(data.bags).vectors
+        own = [loss([k]) for k in range(copies)]
+        first, *others = np.argsort(own).tolist()
+        kept = [first]
+        # networks that attend to opposite evidence have no common query: such a one is left out
+        for k in others:
+            if loss([*kept, k]) <= np.mean([own[i] for i in [*kept, k]]) + ALIKE:
+                kept.append(k)
+        return Score(seen, mean_of(kept))
 
 
 def _views(packed: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
