@@ -7,7 +7,7 @@
 #   make record    run every claim at its full and paper size and keep verdicts and rows in record/; hours, and resumable
 #   make test-all  every test, and the documentation site
 #   make release-check  build sdist and wheel, and try both in empty environments; before a release
-#   make sweep     read every text architecture of transformers; minutes
+#   make sweep     read every text architecture of transformers, and compare the explainer with Python on 50 000 reviews; minutes
 #   make torture   kill, fill, truncate and lie to everything, for minutes; ends with a table of what survived
 PYTHON ?= python3
 BIN := .venv/bin
@@ -76,6 +76,7 @@ torture: .venv/installed-dev
 # it writes the table of docs/inspect.md.
 sweep: .venv/installed-dev
 	$(BIN)/python tests/inspection/sweep.py --write
+	test -z "$(WHICHTOKEN_DATA)" || $(BIN)/python tests/estimators/explainer_sweep.py
 
 # The last table of each benchmark, with machine and date. BENCHMARKS="prompt-svm text" renews two of them; one
 # whose data are not there says so (exit code 2), and the others go on.

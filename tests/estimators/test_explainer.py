@@ -6,7 +6,9 @@ import json
 import random
 import re
 import warnings
+from copy import copy
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from whichtoken import TextClassifier
 from whichtoken.app.movie_reviews import EXAMPLES, REVIEW, bundled_movie_model
 from whichtoken.datasets.text_pipeline import ENGLISH_STOP_WORDS
 from whichtoken.errors import UsageError
-from whichtoken.estimators.text.explainer import explainer_page, pack_model, ported_stemmers
+from whichtoken.estimators.text.explainer import explainer_page, pack_model, page_script, ported_stemmers, reduced
 
 # alphabets of several scripts, marks that join their letters, emoji with and without joiners, digits, spaces and apostrophes
 SCRIPTS = {
@@ -124,3 +126,133 @@ def test_labels_of_ten_thousand_texts_of_other_scripts_are_those_of_python() -> 
         warnings.simplefilter("ignore")
         expected = model.predict(texts)
     assert [model.classes_[k] for k in PageEngine(model).labels(texts)] == expected.tolist()
+
+
+@pytest.mark.parametrize("language", ported_stemmers())
+def test_stems_are_those_of_pystemmer(language: str) -> None:
+    """Words of the examples, and random ones that end as the language's words do."""
+    import Stemmer
+
+    draw = random.Random(language)
+    table = (files("whichtoken.display") / f"assets/explainer/snowball/{language}-stemmer.js").read_text(encoding="utf-8")
+    parts = sorted(set(re.findall(r'\["([^"]+)"', table)))
+    letters = sorted(set("".join(parts)) | set("aeiouyst")) + ["𝒜", "é"]
+    words = ["".join(draw.choices(letters, k=draw.randint(0, 6))) + draw.choice(parts) + draw.choice(("", draw.choice(parts))) for _ in range(4000)]
+    script = page_script(language, ("tokenize.js",))
+    racer = pytest.importorskip("py_mini_racer").MiniRacer()
+    racer.eval(f"{script}\nconst stem = stemWith(makeStemmer());0")
+    found = json.loads(str(racer.eval(f"JSON.stringify({json.dumps(words)}.map(stem))")))
+    wrong = [(word, ours, theirs) for word, ours, theirs in zip(words, found, Stemmer.Stemmer(language).stemWords(words), strict=True) if ours != theirs]
+    assert wrong == []
+
+
+@cache
+def movie_model() -> TextClassifier:
+    return bundled_movie_model().classifier
+
+
+@pytest.mark.slow
+def test_movie_reviews_are_explained_as_python_does(real_data: Path) -> None:
+    """2000 labels, and everything else of 1000 reviews; `make sweep` compares all 50 000 labels."""
+    import pandas as pd
+
+    texts = pd.read_parquet(real_data / "imdb_reviews_50k.parquet", columns=["text"])["text"].iloc[::25].tolist()
+    engine = PageEngine(movie_model())
+    assert [movie_model().classes_[k] for k in engine.labels(texts)] == movie_model().predict(texts).tolist()
+    compare(movie_model(), texts[::2], engine)
+
+
+def test_a_page_of_thirty_thousand_words_has_at_most_three_megabytes(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(3, 12))) for _ in range(30_500)]
+    texts = [" ".join(words[k : k + 500] * 2) for k in range(0, len(words), 500) for _ in range(5)]
+    model = TextClassifier(C=1.0, null=0.3, loss="logistic", attention_C=0.0).fit(texts, [k % 2 for k in range(len(texts))])
+    saved = model.save_explainer(tmp_path / "page.html")
+    assert saved.words >= 30_000
+    assert saved.size <= 3_000_000
+
+
+def test_what_is_left_out_is_in_no_page_and_is_counted(tmp_path: Path) -> None:
+    texts = [f"good film by smith secret{k}" for k in range(20)] * 2 + [f"bad film by jones veiled{k}" for k in range(20)] * 2
+    model = TextClassifier(random_state=0, min_df=1, ngram_range=(1, 2)).fit(texts, [1] * 40 + [0] * 40)
+    saved = model.save_explainer(tmp_path / "page.html", redact=["Smith", "Jones"], compare_on=["smith", "good film", "bad film"])
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert not re.search("smith|jones|secret|veiled", page)
+    assert set(saved.left_out) == {"redacted", "in fewer than 5 documents"}
+    assert "by smith" in saved.left_out["redacted"]
+    assert (saved.compared, saved.changed) == (3, int(model.predict(["smith"])[0] != 0))
+    few = model.save_explainer(tmp_path / "few.html", most_words=2, min_df=1)
+    assert set(few.left_out["beyond the 2 that say most"]).isdisjoint({"good", "bad"})
+
+
+def test_the_smaller_model_is_what_the_page_computes_with() -> None:
+    model = fitted("words")
+    kept = np.arange(len(model.vocabulary_)) % 3 > 0
+    smaller = reduced(model, kept)
+    compare(smaller, strange_texts(60, list(model.vocabulary_)[:200]), PageEngine(smaller))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"analyzer": str.split}, "splits texts by a function, which does not run in a page; fit it with analyzer=None"),
+        ({"stemmer": "greek"}, "stemmer='greek' does not run in a page; these do: danish, dutch, english"),
+    ],
+)
+def test_what_a_page_could_only_approximate_is_refused(tmp_path: Path, options: dict[str, Any], sentence: str) -> None:
+    model = TextClassifier(random_state=0, **options).fit(["good film", "bad film"] * 10, [1, 0] * 10)
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        model.save_explainer(tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_counts_and_empty_pages_and_large_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "page.html"
+    with pytest.raises(UsageError, match="fitted on counts"):
+        TextClassifier().fit(np.eye(4), [0, 1, 0, 1]).save_explainer(path)
+    model = TextClassifier(random_state=0).fit(["good film", "bad film"] * 3, [1, 0] * 3)
+    several = copy(model).set_params(n_queries=2)
+    several.selection_ = np.repeat(model.selection_, 2, axis=1)
+    with pytest.raises(UsageError, match="n_queries=2: the page shows models with one query"):
+        several.save_explainer(path)
+    with pytest.raises(UsageError, match=r"hold no word: all 3 tokens are left out; lower min_df=99"):
+        model.save_explainer(path, min_df=99)
+    monkeypatch.setattr("whichtoken.estimators.text.explainer.LARGEST", 1000)
+    with pytest.raises(UsageError, match=r"MB for 3 tokens and 2 classes, more than 0.001 MB; most_words=\d+ would fit"):
+        model.save_explainer(path, min_df=1)
+    with pytest.raises(UsageError, match="PyStemmer 3.0.1 may stem otherwise"):
+        monkeypatch.setattr("Stemmer.version", lambda: "3.0.1")
+        TextClassifier(stemmer="english").fit(["good film", "bad film"] * 3, [1, 0] * 3).save_explainer(path)
+    assert not path.exists()
+
+
+def test_an_old_folder_says_that_documents_were_not_counted(tmp_path: Path) -> None:
+    assert movie_model().save_explainer(tmp_path / "page.html", min_df=100).left_out == {}
+    with pytest.raises(UsageError, match="min_df=101: the model was saved before documents were counted, and only min_df=100"):
+        movie_model().save_explainer(tmp_path / "page.html", min_df=101)
+
+
+def test_documents_of_a_token_are_saved_and_updated(tmp_path: Path) -> None:
+    model = TextClassifier(random_state=0).fit(["good good film", "bad film"] * 5, [1, 0] * 5)
+    model.partial_fit(["good bad"], [1])
+    model.save(tmp_path / "model")
+    assert dict(zip(model.vocabulary_, TextClassifier.load(tmp_path / "model")._statistics[3], strict=True)) == {
+        "bad": 6, "film": 10, "good": 6,
+    }  # fmt: skip
+
+
+def test_nothing_in_a_text_or_a_name_can_end_its_element() -> None:
+    texts = ["</script><script>alert(1)</script>", "<!--", "]]>", "\u2028"]
+    model = TextClassifier(random_state=0).fit(["good film", "bad film"] * 5, ["</script><img src=x onerror=alert(1)>", "b"] * 5)
+    page = explainer_page(model, texts, title="</title><script>alert(1)</script>", notes=["</script>"])
+    inside = page.split('id="model">')[1].split("</script>")[0]
+    assert json.loads(inside)["examples"] == texts
+    assert page.count("<script") == 2
+    assert "<img" not in page
+    assert "unsafe" not in page.split("Content-Security-Policy")[1].split(">")[0]
+
+
+def test_packed_numbers_are_exact_for_two_classes() -> None:
+    packed = pack_model(movie_model(), [REVIEW])
+    assert packed["selection"]["bits"] == packed["values"]["bits"] == 64
+    assert packed["logNull"] == movie_model().log_null_

@@ -209,11 +209,11 @@ def test_an_odd_verdict_of_the_results_is_said_and_breaks_no_page(client, settin
         answer = client.get(f"/claims/{id}", headers=HTML)
         assert answer.status_code == 200, (odd, answer.text)
         assert "the.good.one" in answer.text
-        overview = client.get("/", headers=HTML)
+        overview = client.get("/claims", headers=HTML)
         assert overview.status_code == 200, odd
     with Ledger.writing(settings.out / LEDGER_NAME) as ledger:
         put_odd_verdicts(ledger, run, [{**verdict, "state": "proven"}])
-    for path in ("/", f"/claims/{id}"):
+    for path in ("/claims", f"/claims/{id}"):
         assert "1 of its verdicts cannot be read; run it again" in client.get(path).text
 
 

@@ -143,27 +143,37 @@ def test_text_of_a_user_is_text(visit, bench):
     assert made.page.inner_text("h1") == "<img src=x onerror=alert(1)>"
     made.page.wait_for_load_state("networkidle")  # the rows answer once the script is there
     made.page.click("[data-row='1']")
-    made.page.wait_for_selector(".words button")
-    assert "<script>" in made.page.inner_text(".words")
+    made.page.wait_for_selector(".word")
+    assert "<script>" in made.page.inner_text(".text")
     assert made.page.locator("main img, main script").count() == 0
 
 
-def test_a_word_is_struck_with_the_keyboard_and_the_decision_moves(visit, bench):
-    made = visit(bench.address + "/data/models/demo")
-    made.page.fill("#text", "A wonderful \u202e film with a superb cast")
-    made.page.keyboard.press("Tab")
-    made.page.keyboard.press("Enter")
-    made.page.wait_for_selector(".words button:text-is('wonderful')")
+@pytest.mark.parametrize(("path", "width", "theme"), [("/", 360, "dark"), ("/data/models/demo", 1400, "light")])
+def test_a_word_is_struck_with_the_keyboard_and_the_decision_moves(visit, bench, path, width, theme):
+    made = visit(bench.address + path, width=width, theme=theme)
+    made.page.fill("textarea", "A wonderful \u202e film with a superb cast")
     # nothing turns the reading round
-    assert made.page.inner_text(".words") == "A wonderful \\u202e film with a superb cast"
-    before = made.page.inner_text("#answer .lead")
-    made.page.focus(".words button:text-is('wonderful')")
+    assert made.page.inner_text(".text") == "A wonderful \\u202e film with a superb cast"
+    before = made.page.inner_text(".answer .lead")
+    made.page.focus(".text .word:text-is('wonderful')")
     made.page.keyboard.press("Space")
-    made.page.wait_for_selector("#answer :text('before:')")
-    assert made.page.inner_text("#answer .lead") != before
+    assert made.page.inner_text(".answer .lead") != before
     assert made.page.evaluate("document.activeElement.textContent") == "wonderful"  # the focus stays where it was
-    made.page.fill("input[type=search]", "wonderful")  # and wonderfully
-    assert made.page.locator("table[data-filter] tbody tr:visible").count() == 2
+    made.page.get_by_role("button", name="Put all words back").click()
+    assert made.page.inner_text(".answer .lead") == before
+
+
+def test_the_first_page_leads_everywhere(visit, bench):
+    made = settled(visit(bench.address + "/"))
+    links = made.page.eval_on_selector_all("main .claims a", "links => links.map((link) => new URL(link.href).pathname)")
+    assert set(links) == {"/data", "/claims", "/planner", "/dynamics", "/inspect"}
+
+
+def test_two_models_explain_one_text(visit, bench):
+    made = visit(bench.address + "/data/compare?a=demo&b=demo")
+    made.page.wait_for_selector("section + section .word")
+    made.page.fill("#text", "an awful mess")
+    assert made.page.eval_on_selector_all(".lead b", "all => all.map((one) => one.textContent)") == ["blame", "blame"]
 
 
 def test_a_training_is_watched_to_its_end_and_played_again(visit, bench):

@@ -157,17 +157,13 @@ async def _ask(request: Request, id: str, what: str, *arguments: Any) -> Any:
 
 
 async def _explain(request: Request) -> Response:
-    """The explanation of a text, or of a row of the data."""
+    """The explanation of a row of the data."""
     card = _card(request)
     try:
         asked: Any = await request.json()
-        text, row = asked.get("text"), asked.get("row")
-        # an unpaired surrogate is not a text
-        str(text).encode()
+        row = asked.get("row")
     except (ValueError, AttributeError, RecursionError):
-        raise UsageError('send JSON with a text or a row, such as {"text": "a wonderful film"}') from None
-    if isinstance(text, str):
-        return JSONResponse(await _ask(request, card.id, "explain_text", text))
+        raise UsageError('send JSON with a row, such as {"row": 0}') from None
     documents = await _ask(request, card.id, "documents")
     if not isinstance(row, int) or not 0 <= row < len(documents):
         raise UsageError(f"row {str(row)[:20]} does not exist; the model has {len(documents)} rows to show")

@@ -29,7 +29,6 @@ NAME = re.compile(r"[a-z0-9-]{1,40}")
 FILE = re.compile(r"data\.[a-z]+")  # of the rows, beside the model
 MOST_DOCUMENTS = 500  # of the training file that are listed and predicted
 MOST_TOKENS = 1000  # in the importance table
-MOST_CHARACTERS = 20_000  # of a text to explain
 DEMO = "demo"  # the bundled model
 EXPLAINER = "explainer.json"  # a model as the browser has it, beside the model
 EXAMPLES = 4  # texts that the explainer offers
@@ -242,26 +241,7 @@ class StoredModel:
 
     def explanation(self, place: int) -> dict[str, Any]:
         """Why a row of the data gets its label."""
-        text = self.card.kind == "text"
-        return self.explain_text(self.documents[place]["text"]) if text else self._explanations[place]
-
-    def explain_text(self, text: str) -> dict[str, Any]:
-        """Why a text gets its label, and how many changes of words cannot change it."""
-        model = self.estimator
-        if not hasattr(model, "vocabulary_"):
-            raise UsageError("this model does not read texts; choose one of its rows instead")
-        if len(text) > MOST_CHARACTERS:
-            raise UsageError(f"the text has {len(text)} characters; give one of at most {MOST_CHARACTERS}")
-        if not text.strip():
-            raise UsageError("the text is empty; write one with words in it")
-        [explanation] = model.explain([text])
-        certificate: dict[str, int] = {}
-        # a model with several queries has no certificates
-        with suppress(ValueError, NotImplementedError):
-            table = model.certificates([text])
-            whole = [name for name in table.columns if table[name].dtype.kind in "iu"]
-            certificate = {str(name): int(table[name].iloc[0]) for name in whole}
-        return {**explanation.as_json(), "classes": _plain(model.classes_), "certificate": certificate}
+        return self._explanations[place]
 
     def _text_model(self) -> Any:
         if not hasattr(self.estimator, "vocabulary_"):

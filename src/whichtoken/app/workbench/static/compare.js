@@ -1,13 +1,17 @@
+// Two models, one text: both explain it while it is typed.
+import { openModel } from "./explainer_model.js";
 import { say } from "./frame.js";
-import { explain, showExplanation } from "./explanation.js";
+import { panel } from "./explainer/page.js";
 
-const sides = [...document.querySelectorAll("[data-side]")], text = document.getElementById("text");
-async function compare() {
-  await Promise.all(sides.map(async (side) => {
-    say(side, "Explaining …");
-    try { showExplanation(side, side.dataset.side, await explain(side.dataset.side, { text: text.value })); }
-    catch (error) { say(side, error.message, true); }
-  }));
+const text = document.getElementById("text"), panels = [];
+for (const side of document.querySelectorAll("[data-side]")) {
+  try {
+    const made = panel(await openModel(side.dataset.side), "");
+    made.box.parentNode.remove();  // one box for both
+    side.replaceChildren(made.root);
+    panels.push(made);
+  } catch (error) { say(side, error.message, true); }
 }
-document.getElementById("own").addEventListener("submit", (event) => { event.preventDefault(); compare(); });
-compare();
+const show = () => panels.forEach(({ setText }) => setText(text.value));
+text.addEventListener("input", show);
+show();

@@ -1,14 +1,23 @@
-// A document or a text of one's own, explained.
-import { say } from "./frame.js";
-import { explain, showExplanation } from "./explanation.js";
+// A row of the data, explained: texts in the browser, while they are typed; bags and rows by the server.
+import { openModel } from "./explainer_model.js";
+import { ask, say } from "./frame.js";
+import { mount } from "./explainer/page.js";
+import { showExplanation } from "./explanation.js";
 
-const why = document.getElementById("why"), answer = document.getElementById("answer"), model = why.dataset.model;
-let turn = 0;
-async function show(asked) {
+const why = document.getElementById("why"), place = document.getElementById("answer"), id = why.dataset.model;
+let turn = 0, show = async (row) => {
   const mine = ++turn;
-  say(answer, "Explaining …");
-  try { const found = await explain(model, asked); if (mine === turn) showExplanation(answer, model, found); }
-  catch (error) { if (mine === turn) say(answer, error.message, true); }
+  say(place, "Explaining …");
+  try {
+    const found = await ask(`/data/models/${id}/explain`, { method: "POST", headers: { "content-type": "application/json", accept: "application/json" }, body: JSON.stringify({ row }) });
+    if (mine === turn) showExplanation(place, found);
+  } catch (error) { if (mine === turn) say(place, error.message, true); }
+};
+if (why.dataset.kind === "text") {
+  try {
+    const { setText } = mount(place, await openModel(id)), texts = JSON.parse(document.getElementById("texts").textContent);
+    show = (row) => setText(texts[row]);
+  } catch (error) { say(place, error.message, true); show = () => {}; }
 }
 why.addEventListener("click", (event) => {
   const button = event.target.closest("[data-row]");
@@ -16,8 +25,7 @@ why.addEventListener("click", (event) => {
   why.querySelector("[data-row][aria-current]")?.removeAttribute("aria-current");
   button.setAttribute("aria-current", "true");
   history.replaceState(null, "", `?row=${button.dataset.row}`);
-  show({ row: +button.dataset.row });
+  show(+button.dataset.row);
 });
-document.getElementById("own")?.addEventListener("submit", (event) => { event.preventDefault(); show({ text: document.getElementById("text").value }); });
 const asked = new URLSearchParams(location.search).get("row");
 if (asked !== null) why.querySelector(`[data-row="${CSS.escape(asked)}"]`)?.click();

@@ -255,14 +255,22 @@ function modelCard(model) {
   return root;
 }
 
-/** The whole explainer in an element of a page. */
+/** A part that unfolds below its heading. */
+function folded(part) {
+  const heading = part.querySelector("h2");
+  heading.remove();
+  return make("details", "", make("summary", "", heading.textContent), part);
+}
+
+/** The whole explainer in an element of a page; with `data-brief`, what is not about the text is folded. */
 export function mount(place, model) {
   const { first, parts } = comparison(model, model.examples[0] ?? strongestWords(model));
   const examples = model.examples.length < 2 ? [] : [make("p", "examples buttons", make("span", "quiet", "try "), ...model.examples.map((text) => button([...text].slice(0, 40).join("") + ([...text].length > 40 ? "…" : ""), () => first.setText(text))))];
   place.replaceChildren(...examples, ...parts);
   const use = (word) => { first.setText(`${first.box.value.trimEnd()} ${word}`.trimStart()); first.box.focus(); };
   // after the first picture: lists of a large vocabulary take longer
-  setTimeout(() => place.append(topWords(model, use), modelCard(model)));
+  setTimeout(() => place.append(...[topWords(model, use), modelCard(model)].map((part) => "brief" in place.dataset ? folded(part) : part)));
+  return { setText: first.setText };
 }
 
 /** Read the model of this page and show it; what stood in its place was for browsers without scripts. */
