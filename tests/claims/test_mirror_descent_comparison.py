@@ -20,7 +20,7 @@ def part(seed, size=60):
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(size, 3, generator=generator)
     noise = torch.randn(size, generator=generator)
-    return comparison.Part(inputs, (inputs[:, 0] + noise > 0).float())
+    return comparison.Examples(inputs, (inputs[:, 0] + noise > 0).float())
 
 
 def task():

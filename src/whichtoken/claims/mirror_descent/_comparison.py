@@ -32,7 +32,7 @@ FITTED = 0.995  # training accuracy at which training ends, as in the source
 
 
 @dataclass(frozen=True)
-class Part:
+class Examples:
     """Examples of one split, as tensors on the device of the model."""
 
     inputs: Tensor
@@ -46,9 +46,9 @@ class Part:
 class TrainingTask:
     """What is learned: three splits, a loss of (outputs, labels), and which outputs are right."""
 
-    train: Part
-    validation: Part
-    test: Part
+    train: Examples
+    validation: Examples
+    test: Examples
     loss: Callable[[Tensor, Tensor], Tensor]
     right: Callable[[Tensor, Tensor], Tensor]
     augment: Callable[[Tensor], Tensor] = lambda inputs: inputs
@@ -177,7 +177,7 @@ def _epoch(
     return hits / len(task.train)
 
 
-def accuracy(model: nn.Module, part: Part, right: Callable[[Tensor, Tensor], Tensor], batch: int = 200) -> float:
+def accuracy(model: nn.Module, part: Examples, right: Callable[[Tensor, Tensor], Tensor], batch: int = 200) -> float:
     """Share of right answers, without dropout."""
     import torch
 

@@ -209,7 +209,7 @@ def _task(point: Point, rng: np.random.Generator) -> tuple[TokenCodes, compariso
     codes = TokenCodes(point.length, texts=splits[0][0], words=point.words or Point.words, vocabulary=vocabulary)
     device = comparison.device()
     parts = [
-        comparison.Part(
+        comparison.Examples(
             torch.from_numpy(codes.encode(texts)).to(device), torch.tensor(labels > 0, dtype=torch.float32).to(device)
         )
         for texts, labels in splits

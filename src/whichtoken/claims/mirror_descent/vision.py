@@ -156,11 +156,11 @@ def _task(point: Point, rng: np.random.Generator) -> comparison.TrainingTask:
     for (pictures, labels), wanted in zip(halves, sizes, strict=True):
         for chosen in comparison.split_indices(len(labels), wanted, "pictures", point.pictures, rng):
             scaled = interpolate(torch.from_numpy(pictures[chosen]), (point.side, point.side), mode="bilinear")
-            parts.append(comparison.Part(scaled.to(comparison.device()), torch.from_numpy(labels[chosen])))
+            parts.append(comparison.Examples(scaled.to(comparison.device()), torch.from_numpy(labels[chosen])))
     axes = (0, 2, 3)
     mean, spread = parts[0].inputs.mean(axes, keepdim=True), parts[0].inputs.std(axes, keepdim=True)
     train, validation, test = (
-        comparison.Part((part.inputs - mean) / spread, part.labels.to(comparison.device())) for part in parts
+        comparison.Examples((part.inputs - mean) / spread, part.labels.to(comparison.device())) for part in parts
     )
     task = comparison.TrainingTask(
         train, validation, test, cross_entropy, lambda outputs, labels: outputs.argmax(dim=1) == labels
