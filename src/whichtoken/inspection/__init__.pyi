@@ -7,7 +7,6 @@ from .confidence import PickConfidence as PickConfidence
 from .effects import PickEffects as PickEffects
 from .effects import direct_contributions as direct_contributions
 from .effects import pick_effects as pick_effects
-from .fine_tuning import fine_tune as fine_tune
 from .head_report import HeadReport as HeadReport
 from .head_report import head_reports as head_reports
 from .inspecting import Inspection as Inspection
