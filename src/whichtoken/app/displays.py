@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from whichtoken.display.figures import COLORS, QUIET
+from whichtoken.display.text import visible
 from whichtoken.theory.sparse_tokens import Plan, Task, erm
 from whichtoken.theory.sparse_tokens.design import LOSS
 
@@ -79,6 +80,12 @@ SHARED = "attention, all samples for both"
 CURVE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 CURVE_POINTS = 1 << 12
 MARKERS = "os^D"
+
+
+def named(name: object) -> str:
+    """A name from data as a label: short, hidden characters visible, and no dollar sign that would start a formula."""
+    words = visible(str(name), keep="")
+    return (words if len(words) <= LONGEST_NAME else f"{words[: LONGEST_NAME - 1]}…").replace("$", r"\$")
 
 
 class GroupPathDisplay(Display):
