@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from whichtoken.errors import UsageError
 
@@ -85,3 +87,8 @@ def _flush(path: Path) -> None:
             raise
     finally:
         os.close(handle)
+
+
+def finite(value: Any) -> Any:
+    """A value as JSON has it: null for infinity and NaN, lists for arrays."""
+    return json.loads(json.dumps(value, default=lambda array: array.tolist()), parse_constant=lambda _: None)

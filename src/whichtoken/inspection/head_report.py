@@ -156,18 +156,6 @@ def _standard(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(ranks / norm if norm > 0 else ranks)
 
 
-@dataclass(frozen=True)
-class WeightShape(Shown):
-    """Shape of W = scale * W_key^T W_query, (width, width), of rank at most the dimension of the head."""
-
-    frobenius: float
-    spectral: float  # largest singular value
-    stable_rank: float  # frobenius^2 / spectral^2: 1 for one direction
-    effective_rank: float  # exponential of the entropy of the squared singular values
-    spread: float  # l_1 / (width l_2) of the entries: 1 if all are equally large, 1 / width for a single one
-    imbalance: float  # |W_key W_key^T - W_query W_query^T| over the sum of both norms: 0 where the factors are balanced
-
-
 def _factors(model: nn.Module, layer: int, head: int, heads: int) -> tuple[NDArray[np.float64], ...] | None:
     """Key and query factors of a head with their biases, (dim, width + 1) each; None where they are not modules."""
     try:
@@ -186,25 +174,6 @@ def _factors(model: nn.Module, layer: int, head: int, heads: int) -> tuple[NDArr
         own = head if len(whole) == heads * dim else head * (len(whole) // dim) // heads
         factors.append(whole[own * dim : (own + 1) * dim])
     return tuple(factors)
-
-
-def _weight_shape(key: NDArray[np.float64], query: NDArray[np.float64], scale: float) -> WeightShape:
-    """Shape of the matrix of a head, from its factors (dim, width + 1); biases are left out."""
-    key, query = key[:, :-1], query[:, :-1]
-    matrix = scale * key.T @ query
-    values = np.linalg.svd(scale * np.linalg.qr(key.T)[1] @ np.linalg.qr(query.T)[1].T, compute_uv=False)
-    energy = values**2 / (values**2).sum()
-    entropy = -(energy[energy > 0] * np.log(energy[energy > 0])).sum()
-    grams = key @ key.T, query @ query.T
-    frobenius = float(np.linalg.norm(matrix))
-    return WeightShape(
-        frobenius=frobenius,
-        spectral=float(values[0]),
-        stable_rank=float((values**2).sum() / values[0] ** 2),
-        effective_rank=float(np.exp(entropy)),
-        spread=float(np.abs(matrix).sum() / (matrix.shape[0] * frobenius)),
-        imbalance=float(np.linalg.norm(grams[0] - grams[1]) / (np.linalg.norm(grams[0]) + np.linalg.norm(grams[1]))),
-    )
 
 
 @dataclass(frozen=True)
@@ -312,8 +281,6 @@ class HeadReport(Shown):
         Rank correlation of pick rate with how often a token occurs.
     survival : float
         Median chance that its pick survives a change of one other word.
-    shape : WeightShape
-        The key-query matrix of the head by itself: rank, spread, balance.
     rule : BilinearRule
         Whether the head is one bilinear max-margin rule.
 
@@ -346,7 +313,6 @@ class HeadReport(Shown):
     signed_frequency: float = math.nan
     frequency: float = math.nan
     survival: float = math.nan
-    shape: WeightShape | None = None
     rule: BilinearRule | None = None
 
     @property
@@ -471,20 +437,16 @@ def _report(
     return report, related.p_value
 
 
-def with_shape_and_rule(
+def with_rule(
     report: HeadReport, model: nn.Module, tokenizer: Any, texts: Sequence[str], queries: str, picks: CorpusPicks
 ) -> HeadReport:
-    """The report of a head with the shape of its matrix and, where there are texts enough, its bilinear rule."""
+    """The report of a head with its bilinear rule, where there are texts enough and its projections are found."""
     layer, head = report.layer, report.head
     factors = _factors(model, layer, head, picks.token.shape[2])
-    if factors is None:
+    rows = np.flatnonzero(picks.token[:, layer, head] >= 0)[:MOST_RULE_TEXTS]
+    if factors is None or len(rows) < LEAST_RULE_TEXTS:
         return report
     key, query = factors
-    scale = len(key) ** -0.5
-    report = replace(report, shape=_weight_shape(key, query, scale))
-    rows = np.flatnonzero(picks.token[:, layer, head] >= 0)[:MOST_RULE_TEXTS]
-    if len(rows) < LEAST_RULE_TEXTS:
-        return report
     # what the layer is given, for the tokens that are not special
     hidden, asked, chosen, ids = [], [], [], []
     encoded, _ = encode(tokenizer, [texts[i] for i in rows], longest_text(model, tokenizer))
@@ -499,4 +461,4 @@ def with_shape_and_rule(
             asked.append(vectors[0 if queries == "cls" else -1])
             chosen.append(int(np.flatnonzero(keep == picks.token[row, layer, head])[0]))
             ids.append(np.asarray(text, dtype=np.int32)[keep])
-    return replace(report, rule=_bilinear_rule(hidden, np.stack(asked), chosen, ids, scale * key.T @ query))
+    return replace(report, rule=_bilinear_rule(hidden, np.stack(asked), chosen, ids, len(key) ** -0.5 * key.T @ query))

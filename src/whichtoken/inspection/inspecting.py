@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,11 +16,11 @@ from torch import Tensor, nn
 
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
-from whichtoken.files import write_text
+from whichtoken.files import finite, write_text
 from whichtoken.inspection.attribution import curves, rounding_error, token_shares
 from whichtoken.inspection.corpus import CorpusPicks, corpus_picks, pad, shuffle_weights
 from whichtoken.inspection.effects import PickEffects, decision, direct_contributions, embedding, pick_effects
-from whichtoken.inspection.head_report import BilinearRule, HeadReport, head_reports, with_shape_and_rule
+from whichtoken.inspection.head_report import BilinearRule, HeadReport, head_reports, with_rule
 from whichtoken.inspection.page import HeadFigure, inspection_body, inspection_page
 from whichtoken.inspection.sites import find_sites
 from whichtoken.inspection.survival import PickSurvival, survival_of
@@ -203,7 +202,7 @@ class Inspection(Shown):
     def rule(self, layer: int, head: int) -> BilinearRule | None:
         """The max-margin rule of a head, solved on half of the texts and tried on the others; None below 40 texts."""
         source = self._source
-        report = with_shape_and_rule(
+        report = with_rule(
             self.report(layer, head), source.model, source.tokenizer, source.texts, self.queries, self.picks
         )
         self.reports[layer * self.picks.token.shape[2] + head] = report
@@ -303,19 +302,12 @@ class Inspection(Shown):
         for text in self._first(shown):
             view, effects, why = self.view(text), self.effects(text), self.why(layer, head, text)
             views.append({
-                "text": text, "tokens": list(view.tokens), "words": list(view.words), "decision": view.decision,
-                "unit": view.unit,
-                "picked": view.picked.tolist(), "runner_up": view.runner_up.tolist(), "gap": view.gap.tolist(),
-                "survival": view.survival.tolist(), "shares": None if view.shares is None else view.shares.tolist(),
-                "deletion_areas": view.areas, "direct": None if view.direct is None else {"heads": view.direct.tolist()},
-                "effects": {
-                    "layer": effects.layer, "score": effects.score, "removed": effects.removed.tolist(),
-                    "masked": effects.masked.tolist(), "deleted": effects.deleted.tolist(),
-                },
-                "why": None if why is None else {
-                    "sentence": why.sentence, "state": why.state, "gap": why.gap, "parts": why.parts, "any_query": why.any_query,
-                    "this_query": why.this_query, "cancellation": why.cancellation, "flips": why.flips,
-                },
+                "text": text, "deletion_areas": view.areas, "direct": None if view.direct is None else {"heads": view.direct},
+                **_fields(view, "tokens words decision unit picked runner_up gap survival shares"),
+                "effects": _fields(effects, "layer score removed masked deleted"),
+                "why": None if why is None else _fields(
+                    why, "sentence state gap parts any_query this_query cancellation flips"
+                ),
             })  # fmt: skip
         reliability = self.survival.reliability()
         whole = {
@@ -325,7 +317,7 @@ class Inspection(Shown):
                 "cases": len(self.survival.gap), "auroc": self.survival.auroc, "reliability": reliability.to_dict("list"),
             },
         }  # fmt: skip
-        return finite(whole)  # type: ignore[no-any-return]
+        return finite(whole)
 
     def to_html(self, path: str | Path, shown: int = SHOWN) -> None:
         """Write the page; an old file is replaced when the new one is complete. `shown`: texts that are looked at closely."""
@@ -508,12 +500,5 @@ def _check_number(name: str, value: int | None, count: int) -> None:
         raise UsageError(f"{{{name}}} does not exist; this model has {name}s 0 to {count - 1}", **{name: value})
 
 
-def finite(value: Any) -> Any:
-    """The value with null for infinity and NaN, which JSON does not have."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    return int(value) if isinstance(value, np.integer) else value
+def _fields(found: Any, names: str) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in names.split()}

@@ -10,6 +10,7 @@ from typing import Any
 from whichtoken.app.displays import MODELS, predicted_error
 from whichtoken.app.pages.planning import WAYS, forecast_headings, forecast_rows, planning_errors, protocol
 from whichtoken.app.workbench.planner import DEFAULT_DESIGNS, Designs, StudyNumbers
+from whichtoken.files import finite
 from whichtoken.theory.sparse_tokens import Task, capacity, erm, plan
 from whichtoken.theory.sparse_tokens.design import LOSS, RIDGE, Design, SharedDesign, query_steps
 from whichtoken.theory.sparse_tokens.planner import bag_error
@@ -38,8 +39,8 @@ def quick_forecast(numbers: StudyNumbers, designs: Designs = DEFAULT_DESIGNS) ->
     middle = QUICK_CURVE.index(1.0)
     steps = query_steps(numbers.task, numbers.samples / numbers.dim, shared.bias_correction)
     return {
-        "approximate": True, "samples": sizes, "curves": _finite(curves), "names": NAMES,
-        "errors": _finite({name: curve[middle] for name, curve in curves.items()}),
+        "approximate": True, "samples": sizes, "curves": finite(curves), "names": NAMES,
+        "errors": finite({name: curve[middle] for name, curve in curves.items()}),
         "alignment": steps.alignment, "trivial": numbers.task.trivial_error,
         "capacities": _quick_capacities(numbers, split),
     }  # fmt: skip
@@ -55,10 +56,10 @@ def exact_forecast(numbers: StudyNumbers) -> tuple[dict[str, Any], Designs]:
     curves = {name: [predicted_error(made, name, n) for n in sizes] for name in MODELS}
     curves["reuse"] = [predicted_error(made, "shared", n) for n in sizes]
     forecast = {
-        "approximate": False, "samples": sizes, "curves": _finite(_with_bags(numbers.task, curves)), "names": NAMES,
-        "errors": _finite({name: getattr(made, name).error for name in NAMES}),
+        "approximate": False, "samples": sizes, "curves": finite(_with_bags(numbers.task, curves)), "names": NAMES,
+        "errors": finite({name: getattr(made, name).error for name in NAMES}),
         "alignment": made.shared_design.alignment, "trivial": numbers.task.trivial_error, "floor": made.bayes_floor,
-        "capacities": _finite({name: getattr(made, name).capacity for name in MODELS}),
+        "capacities": finite({name: getattr(made, name).capacity for name in MODELS}),
         "headings": forecast_headings(made), "rows": forecast_rows(made), "protocol": protocol(made),
         "warnings": list(made.warnings),
     }  # fmt: skip
@@ -93,12 +94,3 @@ def _quick_capacities(numbers: StudyNumbers, split: Design) -> dict[str, float |
         "attention": attention * numbers.dim / (1 - split.query_share) if attention < TRUSTED_CAPACITY else None,
         "pooled": pooled * numbers.dim, "vectorized": pooled * numbers.length * numbers.dim,
     }  # fmt: skip
-
-
-def _finite(values: Any) -> Any:
-    """None in place of NaN and infinity, which JSON does not have."""
-    if isinstance(values, dict):
-        return {name: _finite(value) for name, value in values.items()}
-    if isinstance(values, list | tuple):
-        return [_finite(value) for value in values]
-    return None if isinstance(values, float) and not math.isfinite(values) else values
