@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import ArrayLike
@@ -17,29 +19,7 @@ from whichtoken.margin import MarginCertificate, key_query_svm
 if TYPE_CHECKING:
     import torch
 
-_ATTENTION = "Tarzanagh, Li, Thrampoulidis, Oymak, Transformers as Support Vector Machines, arXiv 2308.16898"
-_NUCLEAR = f"{_ATTENTION}; Sheen, Chen, Wang, Zhou, arXiv 2403.08699"
-_HOMOGENEOUS = "Gronich, Vardi, arXiv 2602.16340, for homogeneous networks; measured on attention in optimizers/margins"
-_EPSILON = (
-    "Wang, Meng, Chen, Liu, arXiv 2012.06244, RMSProp on homogeneous networks; measured on attention in optimizers/adam"
-)
-_MIRROR = "Julistiono, Tarzanagh, Azizan, arXiv 2410.14581"
-_CONSTRAINED = {
-    "AdamW": "Xie, Li, arXiv 2404.04454: to a stationary point among matrices with entries up to 1 / weight_decay",
-    "Muon": "Chen, Li, Liu, arXiv 2506.15054: to a stationary point among matrices of spectral norm up to 1 / weight_decay",
-}
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """A norm whose margin an optimizer maximizes, and who says so; or, with norm None, why none is known."""
-
-    norm: Literal["entrywise", "schatten"] | None
-    p: float
-    statement: str
-    source: str = ""
-    # by how much an average of gradients falls a step, in logarithms, once gradients are gone
-    forgets: float = math.inf
+CASES: dict[str, Any] = tomllib.loads((files(__package__) / "limits.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +102,9 @@ def limit_problem(
     rates = [float(group["lr"]) for group in optimizer.param_groups]
     if not min(rates) > 0:
         raise UsageError(f"lr={min(rates):g} of this optimizer must be positive: without steps there is no limit")
-    found = _geometry(type(optimizer).__name__, _options(optimizer), factored)
+    found, forgets = _limit_of(type(optimizer).__name__, _options(optimizer), factored)
     if found.norm is None:
-        return LimitProblem(None, math.nan, None, found.statement, found.source, math.nan)
+        return found
     certificate = key_query_svm(tokens, queries, selected, p=found.p, norm=found.norm)
     direction = certificate.direction
     if matrices and not factored and direction is not None and sorted(matrices[0]) != sorted(direction.shape):
@@ -132,8 +112,7 @@ def limit_problem(
             f"the optimizer trains a matrix of shape {matrices[0]}, but these tokens and queries are scored by one of shape "
             f"{direction.shape}"
         )
-    pace = max(rates) * certificate.margin / found.forgets
-    return LimitProblem(found.norm, found.p, certificate, found.statement, found.source, pace)
+    return replace(found, certificate=certificate, pace=max(rates) * certificate.margin / forgets)
 
 
 def _options(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -148,89 +127,43 @@ def _options(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     return groups[0]
 
 
-def _geometry(name: str, options: dict[str, Any], factored: bool) -> Geometry:
+def _limit_of(name: str, options: dict[str, Any], factored: bool) -> tuple[LimitProblem, float]:
+    """What is known of an optimizer, and by how much its averages fall a step, in logarithms, once gradients are gone."""
+    words = {**options, "name": name}
     if options.get("maximize"):
-        return _unknown(
-            f"{name} with maximize=True ascends: attention then learns to avoid the best tokens, which no theory covers"
-        )
-    decay = float(options.get("weight_decay", 0.0))
-    if decay > 0.0:
-        decoupled = name in _CONSTRAINED or bool(options.get("decoupled_weight_decay"))
-        return _unknown(
-            f"{name} with weight_decay={decay:g} keeps W bounded, so that it converges to a matrix and not in direction to a "
-            "largest margin; set weight_decay=0 for a limit problem",
-            _CONSTRAINED.get(name, "") if decoupled else "",
-        )
-    if factored and name != "SGD":
-        return _unknown(
-            f"for {name} on keys and queries apart no limit is known; that of SGD is, and for W itself those of others"
-        )
+        return _case("ascent", words), math.inf
+    if float(options.get("weight_decay", 0.0)) > 0.0:
+        source = CASES["decay"]["sources"].get(name, "")
+        return _case("decay", words, source=source), math.inf
     if factored:
-        statement = "SGD on keys and queries apart takes W = K Q^T to the largest margin in the nuclear norm"
-        return Geometry("schatten", 1.0, statement, _NUCLEAR)
-    known = {"SGD": _sgd, "Adam": _adam, "AdamW": _adam, "RMSprop": _rmsprop, "Muon": _muon, "MirrorDescent": _mirror}
-    if name not in known:
-        return _unknown(f"for {name} no limit is known; known are those of {', '.join(known)}")
-    return known[name](name, options)
+        return _case("keys_and_queries" if name == "SGD" else "factors", words), math.inf
+    match name:
+        case "SGD":
+            return _case("sgd", words), math.inf
+        case "Adam" | "AdamW" if options.get("amsgrad"):
+            return _case("amsgrad", words), math.inf
+        case "RMSprop" if options["momentum"] or options["centered"]:
+            return _case("rmsprop", words), math.inf
+        case "Adam" | "AdamW" | "RMSprop" if options["eps"] > 0.0:
+            return _case("epsilon", words), math.inf
+        case "Adam" | "AdamW" | "RMSprop":
+            first, second = options.get("betas") or (0.0, options["alpha"])
+            return _case("adaptive", words), min(_forgetting(first), _forgetting(second) / 2.0)
+        case "Muon":
+            return _case("muon", words), _forgetting(options["momentum"])
+        case "MirrorDescent" if options.get("heads", 1) > 1:
+            return _case("heads", words), math.inf
+        case "MirrorDescent":
+            kind = "Schatten" if options["norm"] == "schatten" else "entrywise"
+            return _case("mirror", {**words, "kind": kind}, norm=options["norm"], p=float(options["p"])), math.inf
+    return _case("other", words), math.inf
 
 
-def _unknown(statement: str, source: str = "") -> Geometry:
-    return Geometry(None, math.nan, statement, source)
-
-
-def _sgd(name: str, options: dict[str, Any]) -> Geometry:
-    return Geometry("entrywise", 2.0, "SGD takes W to the largest margin in the Frobenius norm", _ATTENTION)
-
-
-def _adam(name: str, options: dict[str, Any]) -> Geometry:
-    if options.get("amsgrad"):
-        return _unknown(
-            f"{name} with amsgrad=True never forgets its first gradients, and its limit depends on them: none is known"
-        )
-    return _adaptive(name, options, *options["betas"])
-
-
-def _rmsprop(name: str, options: dict[str, Any]) -> Geometry:
-    if options["momentum"] or options["centered"]:
-        return _unknown(
-            "for RMSprop with momentum or centered=True no limit is known; without them it is Adam with betas=(0, alpha)"
-        )
-    return _adaptive(name, options, 0.0, options["alpha"])
-
-
-def _adaptive(name: str, options: dict[str, Any], beta1: float, beta2: float) -> Geometry:
-    eps, forgets = float(options["eps"]), min(_forgetting(beta1), _forgetting(beta2) / 2.0)
-    if eps > 0.0:
-        statement = (
-            f"{name} with eps={eps:g} takes W to the largest margin in the Frobenius norm once gradients are far below eps, and "
-            "towards that of the largest entry until then"
-        )
-        return Geometry("entrywise", 2.0, statement, _EPSILON)
-    statement = (
-        f"{name} with eps=0 takes W to the largest margin of the largest entry if the step size decays, or is small enough for "
-        "its averages (`pace` below 1)"
-    )
-    return Geometry("entrywise", math.inf, statement, _HOMOGENEOUS, forgets)
-
-
-def _muon(name: str, options: dict[str, Any]) -> Geometry:
-    statement = (
-        "Muon with exact polar factors takes W to the largest margin in the spectral norm; the uneven singular values of its "
-        f"{options['ns_steps']} iterations, and gradients below eps={options['eps']:g}, keep it short of that"
-    )
-    return Geometry("schatten", math.inf, statement, _HOMOGENEOUS, _forgetting(options["momentum"]))
+def _case(case: str, words: dict[str, Any], **more: Any) -> LimitProblem:
+    known = {"norm": None, "p": math.nan, "source": "", **CASES[case], **more}
+    statement = known["statement"].format(**words)
+    return LimitProblem(known["norm"], known["p"], None, statement, known["source"], math.nan)
 
 
 def _forgetting(share: float) -> float:
     return math.log(1.0 / share) if share > 0.0 else math.inf
-
-
-def _mirror(name: str, options: dict[str, Any]) -> Geometry:
-    p, norm = float(options["p"]), options.get("norm", "entrywise")
-    if options.get("heads", 1) > 1:
-        return _unknown(
-            f"MirrorDescent with heads={options['heads']} trains a matrix for each head, and each has a limit of its own; ask "
-            "for one head with an optimizer of its matrix alone"
-        )
-    kind = "Schatten norm" if norm == "schatten" else "entrywise norm"
-    return Geometry(norm, p, f"MirrorDescent takes W to the largest margin in the {kind} with p={p:g}", _MIRROR)

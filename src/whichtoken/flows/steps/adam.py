@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from whichtoken.flows.steps.settings import Settings, blend, blend_squares, check_betas, check_not_negative
+from whichtoken.flows.steps.settings import Settings, blend, blend_squares
 
 
 @njit(cache=True, nogil=True)
@@ -89,14 +89,6 @@ class Adam(Settings):
 
     step = staticmethod(adam_step)
 
-    def __post_init__(self) -> None:
-        check_betas(self.betas)
-        check_not_negative("eps", self.eps)
-        check_not_negative("weight_decay", self.weight_decay)
-
-    def numbers(self) -> tuple[float, ...]:
-        return *self.betas, self.eps, self.weight_decay, float(self.bias_correction)
-
     def memory(self, rows: int, columns: int) -> int:
         return 2 * rows * columns
 
@@ -121,13 +113,6 @@ class Lion(Settings):
     weight_decay: float = 0.0
 
     step = staticmethod(lion_step)
-
-    def __post_init__(self) -> None:
-        check_betas(self.betas)
-        check_not_negative("weight_decay", self.weight_decay)
-
-    def numbers(self) -> tuple[float, ...]:
-        return *self.betas, self.weight_decay
 
     def memory(self, rows: int, columns: int) -> int:
         return rows * columns

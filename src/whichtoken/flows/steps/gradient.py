@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from whichtoken.flows.mirror_steps import largest_magnitude
-from whichtoken.flows.steps.settings import Settings, blend, check_not_negative, check_share, momentum
+from whichtoken.flows.steps.settings import Settings, blend, momentum
 
 
 @njit(cache=True, nogil=True)
@@ -77,17 +77,6 @@ class GradientDescent(Settings):
 
     step = staticmethod(gradient_step)
 
-    def __post_init__(self) -> None:
-        check_share("momentum", self.momentum)
-        check_not_negative("dampening", self.dampening)
-        check_not_negative("weight_decay", self.weight_decay)
-
-    def numbers(self) -> tuple[float, ...]:
-        return self.momentum, self.dampening, float(self.nesterov), self.weight_decay
-
-    def memory(self, rows: int, columns: int) -> int:
-        return rows * columns if self.momentum else 0
-
 
 @dataclass(frozen=True)
 class _Steepest(Settings):
@@ -96,16 +85,6 @@ class _Steepest(Settings):
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_share("momentum", self.momentum)
-        check_not_negative("weight_decay", self.weight_decay)
-
-    def numbers(self) -> tuple[float, ...]:
-        return self.momentum, float(self.nesterov), self.weight_decay
-
-    def memory(self, rows: int, columns: int) -> int:
-        return rows * columns if self.momentum else 0
 
 
 @dataclass(frozen=True)

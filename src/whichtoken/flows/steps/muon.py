@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numba import njit
 
-from whichtoken.checks import check_choice, check_count
+from whichtoken.checks import check_choice
 from whichtoken.flows.mirror_steps import largest_magnitude
-from whichtoken.flows.steps.settings import Settings, check_not_negative, check_share, momentum
+from whichtoken.flows.steps.settings import Settings, momentum
 
 RANK = 1e-14  # singular values below this share of the largest are rounding: the polar factor leaves them out
 NEGLIGIBLE = 1e-16  # rows below this share of the longest are not even looked at
@@ -62,18 +62,12 @@ class Muon(Settings):
     step = staticmethod(muon_step)
 
     def __post_init__(self) -> None:
-        check_share("momentum", self.momentum)
-        check_not_negative("weight_decay", self.weight_decay)
+        super().__post_init__()
         check_choice("method", self.method, ("polar", "newton-schulz"))
-        check_count("iterations", self.iterations, 1)
-        check_not_negative("eps", self.eps)
 
     def numbers(self) -> tuple[float, ...]:
         iterations = self.iterations if self.method == "newton-schulz" else 0
         return self.momentum, float(self.nesterov), self.weight_decay, iterations, self.eps
-
-    def memory(self, rows: int, columns: int) -> int:
-        return rows * columns if self.momentum else 0
 
 
 @njit(cache=True, nogil=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 from numba import njit, types
 
-from whichtoken.checks import check_range
+from whichtoken.checks import check_count, check_range
 from whichtoken.flows.mirror_steps import largest_magnitude
 
 _FLOATS, _FLOAT, _INT = types.float64[::1], types.float64, types.int64
@@ -28,23 +29,6 @@ def read_parameters(parameters: Any, logs: Any, options: Any, rows: int, columns
     return 0.0
 
 
-@dataclass(frozen=True)
-class Settings(ABC):
-    """Options of one optimizer. A subclass adds fields, which become keyword arguments of `attention_descent`."""
-
-    # compiled: the step, of type STEP, and how the weights are read off the parameters, of type READ
-    step: ClassVar[Any]
-    read: ClassVar[Any] = staticmethod(read_parameters)
-
-    @abstractmethod
-    def numbers(self) -> tuple[float, ...]:
-        """The options in the order in which the compiled step reads them."""
-
-    def memory(self, rows: int, columns: int) -> int:
-        """How many floats the step remembers of a matrix of this shape."""
-        return 0
-
-
 def check_share(name: str, value: float) -> None:
     """Refuse a decay of an average outside [0, 1)."""
     check_range(name, value, 0.0, 1.0, include_low=True)
@@ -55,12 +39,43 @@ def check_not_negative(name: str, value: float) -> None:
     check_range(name, value, 0.0, float("inf"), include_low=True)
 
 
-def check_betas(betas: tuple[float, float]) -> None:
+def check_betas(name: str, betas: tuple[float, float]) -> None:
     """Refuse anything but two shares."""
     if not isinstance(betas, tuple | list) or len(betas) != 2:
-        raise ValueError(f"betas={betas} must be two numbers in [0, 1)")
+        raise ValueError(f"{name}={betas} must be two numbers in [0, 1)")
     for place, beta in enumerate(betas):
-        check_share(f"betas[{place}]", beta)
+        check_share(f"{name}[{place}]", beta)
+
+
+# of the options that have one meaning in every optimizer
+CHECKS: dict[str, Callable[[str, Any], object]] = {
+    "betas": check_betas,
+    **dict.fromkeys(("momentum", "shampoo_beta"), check_share),
+    **dict.fromkeys(("dampening", "eps", "weight_decay"), check_not_negative),
+    **dict.fromkeys(("every", "iterations"), lambda name, value: check_count(name, value, 1)),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of one optimizer. A subclass adds fields, which become keyword arguments of `attention_descent`."""
+
+    # compiled: the step, of type STEP, and how the weights are read off the parameters, of type READ
+    step: ClassVar[Any]
+    read: ClassVar[Any] = staticmethod(read_parameters)
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name in CHECKS:
+                CHECKS[name](name, value)
+
+    def numbers(self) -> tuple[float, ...]:
+        """The options in the order in which the compiled step reads them."""
+        return tuple(float(number) for value in vars(self).values() for number in np.atleast_1d(value))
+
+    def memory(self, rows: int, columns: int) -> int:
+        """How many floats the step remembers of a matrix of this shape: those of its momentum, where it has one."""
+        return rows * columns if getattr(self, "momentum", 0.0) else 0
 
 
 @njit(cache=True, nogil=True)

@@ -9,16 +9,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from whichtoken.checks import check_count, check_range
+from whichtoken.checks import check_range
 from whichtoken.flows.mirror_steps import largest_magnitude
 from whichtoken.flows.steps.adam import quotient
 from whichtoken.flows.steps.settings import (
     Settings,
     blend,
     blend_squares,
-    check_betas,
-    check_not_negative,
-    check_share,
     momentum,
 )
 
@@ -119,13 +116,8 @@ class Shampoo(Settings):
     step = staticmethod(shampoo_step)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_range("beta", self.beta, 0.0, 1.0, include_low=True, include_high=True)
-        check_share("momentum", self.momentum)
-        check_not_negative("eps", self.eps)
-        check_not_negative("weight_decay", self.weight_decay)
-
-    def numbers(self) -> tuple[float, ...]:
-        return self.beta, self.momentum, self.eps, self.weight_decay
 
     def memory(self, rows: int, columns: int) -> int:
         return rows**2 + columns**2 + rows * columns
@@ -145,16 +137,6 @@ class Soap(Settings):
     every: int = 1
 
     step = staticmethod(soap_step)
-
-    def __post_init__(self) -> None:
-        check_betas(self.betas)
-        check_share("shampoo_beta", self.shampoo_beta)
-        check_not_negative("eps", self.eps)
-        check_not_negative("weight_decay", self.weight_decay)
-        check_count("every", self.every, 1)
-
-    def numbers(self) -> tuple[float, ...]:
-        return *self.betas, self.shampoo_beta, self.eps, self.weight_decay, self.every
 
     def memory(self, rows: int, columns: int) -> int:
         return 2 * (rows**2 + columns**2 + rows * columns)
