@@ -186,7 +186,7 @@ def test_a_monitor_in_training_reads_what_dropout_hides():
     monitor = AttentionMonitor(model, every=1)
     with monitor:
         model(**inputs)
-    assert monitor.history[0].to_frame().shape == (8, 7)
+    assert monitor.history[0].gap.shape == (2, 4)
 
 
 def test_wrong_settings_are_one_sentence():

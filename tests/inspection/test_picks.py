@@ -67,18 +67,6 @@ def test_the_radius_is_exactly_where_the_pick_flips(probe):
             assert bool((winners != chosen).any()) == flips
 
 
-def test_the_key_radius_is_where_moving_one_key_flips_the_pick(probe):
-    reading, picks = probe.reading(1), probe.picks(1)
-    scores = reading.logits(precise=True, capped=False)
-    for b, h, q in (picks.valid[:, None] & (picks.runner_up >= 0)).nonzero().tolist()[::37]:
-        query, radius = reading.query[b, h, q].double(), float(picks.key_radius[b, h, q])
-        chosen, rival = int(picks.token[b, h, q]), int(picks.runner_up[b, h, q])
-        for share, flips in ((0.999, False), (1.001, True)):
-            moved = scores[b, h, q].clone()
-            moved[rival] += reading.scale * share * radius * query.norm()  # the rival's key moved along the query
-            assert (int(moved.argmax()) != chosen) == flips
-
-
 def reading_of(scores):
     """A reading whose scores for one query are given."""
     from whichtoken.inspection.reading import Mask, Reading

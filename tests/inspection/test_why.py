@@ -160,7 +160,7 @@ def test_a_writer_that_was_not_found_is_refused():
         probed(model).why(1, 0, 3)
 
 
-def test_parts_are_a_table():
-    frame = probed(families.FAMILIES["bert"]()).why(2, 0, 1).to_frame()
-    assert {"word", "position", "attention 0", "MLP 1"} <= set(frame["part"])
-    assert np.isfinite(frame["nats"]).all()
+def test_parts_are_told_by_layer():
+    detail = dict(probed(families.FAMILIES["bert"]()).why(2, 0, 1).detail)
+    assert {"word", "position", "attention 0", "MLP 1"} <= set(detail)
+    assert np.isfinite(list(detail.values())).all()

@@ -237,7 +237,6 @@ def joint_ratio(
     p: float,
     lr: float,
     lr_decoder: float,
-    small_steps: bool | None = None,
 ) -> float:
     """The ratio |v|_p / |W|_p that normalized joint steps tend to, from the selected tokens and the step sizes alone.
 
@@ -257,8 +256,6 @@ def joint_ratio(
         Exponent of the geometry, above 1.
     lr, lr_decoder : float
         Step sizes of W and v.
-    small_steps : bool, optional
-        Whether a step changes the scores by less than one; by default where p is at least 2.
 
     Returns
     -------
@@ -277,7 +274,7 @@ def joint_ratio(
     >>> joint_ratio(problem, best, p=1.5, lr=1.0, lr_decoder=0.3) > 2 * 0.3**2
     True
     """
-    if p >= 2.0 if small_steps is None else small_steps:
+    if p >= 2.0:
         return math.pow(lr_decoder / lr, 1.0 / (p - 1.0))
     tokens = np.asarray(selected, dtype=np.int64)
     chosen = problem.labels[:, None] * problem.tokens[np.arange(len(tokens)), tokens]  # (n, d)

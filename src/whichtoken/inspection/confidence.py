@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -108,17 +107,15 @@ class PickConfidence:
     def probabilities(self, folds: int = FOLDS) -> NDArray[np.float64]:
         """Probability that each pick is right: isotonic in the score, fitted on other documents."""
         from sklearn.isotonic import IsotonicRegression
-        from sklearn.model_selection import GroupKFold
+        from sklearn.model_selection import GroupKFold, cross_val_predict
 
         documents = len(np.unique(self.groups))
         if documents < 2:
             raise UsageError("calibration needs at least two documents: it is fitted on some and used on others")
-        result = np.empty(len(self.score))
-        for train, test in GroupKFold(min(folds, documents)).split(self.score, groups=self.groups):
-            fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-            finite = np.nan_to_num(self.score, posinf=1e30, neginf=-1e30)
-            result[test] = fitted.fit(finite[train], self.right[train].astype(float)).predict(finite[test])
-        return result
+        fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+        finite = np.nan_to_num(self.score, posinf=1e30, neginf=-1e30)[:, None]
+        parts = GroupKFold(min(folds, documents))
+        return np.asarray(cross_val_predict(fitted, finite, self.right.astype(float), groups=self.groups, cv=parts))
 
     def calibration_error(self, bins: int = 10) -> float:
         """Mean distance between calibrated probability and share of right picks, in bins of equal size."""
@@ -127,15 +124,6 @@ class PickConfidence:
         sizes = [len(part) / len(probability) for part in parts if len(part)]
         errors = [abs(probability[part].mean() - self.right[part].mean()) for part in parts if len(part)]
         return float(np.dot(sizes, errors))
-
-    def as_json(self) -> dict[str, Any]:
-        """Every number, for `json.dumps`."""
-        low, high = self.auroc_interval()
-        return {
-            "picks": len(self.score), "documents": len(np.unique(self.groups)), "error": float(np.mean(~self.right)),
-            "auroc": self.auroc, "auroc_low": low, "auroc_high": high, "risk_at_80": self.risk(0.8),
-            "calibration_error": self.calibration_error(),
-        }  # fmt: skip
 
     def _resamples(self, seed: int) -> list[NDArray[np.int64]]:
         rng = np.random.default_rng(seed)

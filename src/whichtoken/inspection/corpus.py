@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from whichtoken.display.shown import Shown
 from whichtoken.display.text import visible
@@ -195,12 +196,9 @@ def _padding_id(tokenizer: Any) -> int:
 
 def pad(tokenizer: Any, encoded: Sequence[Sequence[int]]) -> dict[str, Tensor]:
     """A batch: ids and mask, padded on the right."""
-    longest = max(map(len, encoded))
-    ids = torch.full((len(encoded), longest), _padding_id(tokenizer))
-    mask = torch.zeros_like(ids)
-    for row, text in enumerate(encoded):
-        ids[row, : len(text)] = torch.tensor(text)
-        mask[row, : len(text)] = 1
+    texts = [torch.tensor(text) for text in encoded]
+    ids = pad_sequence(texts, batch_first=True, padding_value=_padding_id(tokenizer))
+    mask = pad_sequence([torch.ones_like(text) for text in texts], batch_first=True)
     return {"input_ids": ids, "attention_mask": mask}
 
 

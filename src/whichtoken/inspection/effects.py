@@ -46,7 +46,7 @@ class TextDecision(Shown):
     strength: Score
 
 
-def decision(output: Any, mask: Tensor | None = None, reference: Tensor | None = None) -> TextDecision:
+def decision(output: Any, reference: Tensor | None = None) -> TextDecision:
     """What a model decided for one text.
 
     A classifier: log odds of the class that it predicted. A language model: log odds of the next token. Any other encoder: the
@@ -55,7 +55,7 @@ def decision(output: Any, mask: Tensor | None = None, reference: Tensor | None =
     """
     logits = getattr(output, "logits", None)
     if logits is None:
-        towards = (embedding(output, mask)[:1] if reference is None else reference[None]).detach()
+        towards = (embedding(output)[:1] if reference is None else reference[None]).detach()
         unit = functional.normalize(towards, dim=-1)
         return TextDecision(
             "embedding" if reference is None else "similarity", "length of the embedding",

@@ -121,17 +121,8 @@ class Picks(Shown):
         precision. Rotary positions do not change it. Where scores have a bias that depends on the query (DeBERTa), the
         bias is held.
         """
-        return self._radii[0]
-
-    @cached_property
-    def key_radius(self) -> Tensor:
-        """Certified: no change of any one key vector of smaller Euclidean norm changes the pick: gap / (scale |query|)."""
-        return self._radii[1]
-
-    @cached_property
-    def _radii(self) -> tuple[Tensor, Tensor]:
-        parts = [_radii(block, self.token[:, :, rows], self._alike) for rows, block in self._reading.blocks()]
-        return torch.cat([part[0] for part in parts], 2), torch.cat([part[1] for part in parts], 2)
+        blocks = self._reading.blocks()
+        return torch.cat([_radius(block, self.token[:, :, rows], self._alike) for rows, block in blocks], 2)
 
 
 def pick(
@@ -191,8 +182,8 @@ def _pick(reading: Reading, is_special: Tensor | None, alike: Tensor | None) -> 
     )
 
 
-def _radii(reading: Reading, token: Tensor, alike: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Radius of the query and of one key for each pick, in double precision."""
+def _radius(reading: Reading, token: Tensor, alike: Tensor | None) -> Tensor:
+    """Radius of the query for each pick, in double precision."""
     # without the cap, which keeps the order where no bias is added after it
     scores = reading.logits(precise=True, capped=False)
     index = token.clamp_min(0)[..., None]
@@ -207,9 +198,4 @@ def _radii(reading: Reading, token: Tensor, alike: Tensor | None) -> tuple[Tenso
     distance = torch.cdist(picked, keys, compute_mode="donot_use_mm_for_euclid_dist")
     # a token with the same key as the pick is the same choice
     ratio = torch.where(distance > 0, gaps / (abs(reading.scale) * distance), torch.inf)
-    rivals = ratio.scatter(-1, index, torch.inf)
-    nearest = gaps.scatter(-1, index, torch.inf).amin(-1)
-    length = torch.linalg.vector_norm(reading.query.double(), dim=-1)
-    of_keys = torch.where(length > 0, nearest / (abs(reading.scale) * length), torch.inf)
-    nothing = token < 0
-    return rivals.amin(-1).masked_fill(nothing, 0.0), of_keys.masked_fill(nothing, 0.0)
+    return ratio.scatter(-1, index, torch.inf).amin(-1).masked_fill(token < 0, 0.0)
