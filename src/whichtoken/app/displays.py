@@ -82,6 +82,9 @@ CURVE_POINTS = 1 << 12
 MARKERS = "os^D"
 
 
+LONGEST_NAME = 28
+
+
 def named(name: object) -> str:
     """A name from data as a label: short, hidden characters visible, and no dollar sign that would start a formula."""
     words = visible(str(name), keep="")
