@@ -460,6 +460,8 @@ class _TextWork(Workload):
         model.fit(self.texts(rows), self.labels[rows], groups=None if self.clusters is None else self.clusters[rows])
 
         def probabilities(others: Rows) -> NDArray[np.float64]:
+            if model._encoder is not None:
+                return model.predict_proba(list(self.texts(others)))
             counts = count_documents(model, list(self.texts(others)))
             if model.selection_.shape[1] == 1:
                 self.flips[others.tobytes()] = [tokens.tolist() for tokens in flipping_sets(model, counts)]

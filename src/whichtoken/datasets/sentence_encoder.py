@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from contextlib import redirect_stderr
 from functools import cached_property
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,6 @@ from whichtoken.errors import UsageError
 from whichtoken.extras import require
 from whichtoken.progress import terminal_bar
 from whichtoken.reading import reason, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Array = NDArray[np.float32]
 
@@ -53,7 +51,9 @@ class SentenceEncoder:
         self.folder = place if place.is_dir() else packaged_file(str(folder), FILES[0]).parent
         for name in FILES:
             if not (self.folder / name).is_file():
-                raise UsageError(f"{shown(self.folder)} has no {name}; a sentence encoder is a folder with {', '.join(FILES)}")
+                raise UsageError(
+                    f"{shown(self.folder)} has no {name}; a sentence encoder is a folder with {', '.join(FILES)}"
+                )
 
     @cached_property
     def sha256(self) -> str:
@@ -63,10 +63,11 @@ class SentenceEncoder:
     @cached_property
     def _parts(self) -> tuple[Any, Any]:
         """Tokenizer and model."""
-        for package in ("transformers", "torch"):
-            require(package, "a sentence encoder")
-        package, options = import_module("transformers"), {"local_files_only": True, "trust_remote_code": False}
-        with _quiet(package):
+        for needed in ("transformers", "torch"):
+            require(needed, "a sentence encoder")
+        package: Any = import_module("transformers")
+        options = {"local_files_only": True, "trust_remote_code": False}
+        with redirect_stderr(StringIO()):  # its bars and reports are not for the reader of a result
             try:
                 tokenizer = package.AutoTokenizer.from_pretrained(self.folder, **options)
                 return tokenizer, package.AutoModel.from_pretrained(self.folder, use_safetensors=True, **options).eval()
@@ -83,21 +84,6 @@ class SentenceEncoder:
             states, mask = model(**batch).last_hidden_state, batch["attention_mask"][..., None]
             means = (states * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
             return np.asarray(torch.nn.functional.normalize(means).numpy())
-
-
-@contextmanager
-def _quiet(package: Any) -> Iterator[None]:
-    """A context without transformers' bars and reports."""
-    logging = package.utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
 
 
 Encoder = Callable[[Sequence[str]], Any]

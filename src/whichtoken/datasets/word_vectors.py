@@ -43,8 +43,10 @@ class WordVectors:
     spell: Callable[[Sequence[str]], Array] | None = None  # raw vectors of other words
 
     def __post_init__(self) -> None:
+        if not self.words:
+            raise UsageError(f"vectors of {self.name or 'the array'} name no word")
         if not np.isfinite(self.raw).all():
-            raise UsageError(f"vectors of {self.name} hold numbers that are not finite")
+            raise UsageError(f"vectors of {self.name or 'the array'} hold numbers that are not finite")
 
     @property
     def dim(self) -> int:
@@ -61,7 +63,7 @@ class WordVectors:
         rows = np.array([self.places.get(word, -1) for word in words], dtype=np.int64)
         found = np.where((rows >= 0)[:, None], self.raw[rows] - self._mean, np.float32(0))
         # a space joins the words of an n-gram, which has no vector
-        others = [place for place in np.flatnonzero(rows < 0) if " " not in words[place]] if self.spell else []
+        others = [place for place in np.flatnonzero(rows < 0).tolist() if " " not in words[place]]
         if others and self.spell is not None:
             found[others] = self.spell([words[place] for place in others]) - self._mean
         lengths = np.linalg.norm(found, axis=1, keepdims=True)
@@ -72,15 +74,15 @@ class WordVectors:
         return np.asarray(self.raw.mean(axis=0), dtype=np.float32)
 
 
-Source = str | Path | tuple[Any, Sequence[str]]
-
-
-def read_vectors(source: Source) -> WordVectors:
+def read_vectors(source: Any) -> WordVectors:
     """The vectors that a `vectors=` of `TextClassifier` names."""
-    if isinstance(source, tuple):
-        return _of_array(*source) if len(source) == 2 else _refuse(source)
+    if isinstance(source, tuple) and len(source) == 2:
+        return _of_array(*source)
     if not isinstance(source, str | Path):
-        _refuse(source)
+        raise UsageError(
+            f"vectors of type {type(source).__name__} are not known; give (array, words), a .safetensors, GloVe or word2vec"
+            f" text file, '{WORDLLAMA[0]}', an encoder's folder or package such as '{ENCODER}', or 'auto'"
+        )
     name, path = str(source), Path(source)
     if name == "auto":
         return _first_installed()
@@ -91,13 +93,6 @@ def read_vectors(source: Source) -> WordVectors:
         weights, tokenizer = (packaged_file(WORDLLAMA[0], file) for file in WORDLLAMA[1:])
         return _of_pieces(name, weights, tokenizer, weights.stat().st_mtime_ns)
     return _of_encoder(name)
-
-
-def _refuse(source: object) -> Any:
-    raise UsageError(
-        f"vectors of type {type(source).__name__} are not known; give (array, words), a .safetensors, GloVe or word2vec text"
-        f" file, '{WORDLLAMA[0]}', an encoder's folder or package such as '{ENCODER}', or 'auto'"
-    )
 
 
 def _first_installed() -> WordVectors:
@@ -118,7 +113,7 @@ def _of_array(array: Any, words: Sequence[str]) -> WordVectors:
         )
     total = hashlib.sha256(np.ascontiguousarray(rows).tobytes())
     total.update("\n".join(names).encode())
-    return _first_of_each("the array", total.hexdigest(), names, rows)
+    return _first_of_each("", total.hexdigest(), names, rows)
 
 
 def _first_of_each(name: str, sha256: str, names: Sequence[str], rows: NDArray[Any]) -> WordVectors:
@@ -137,7 +132,9 @@ def _of_file(path: Path, _changed: int) -> WordVectors:
         if beside[0].is_file():
             return _of_pieces(str(path), path, beside[0], _changed)
         if not beside[1].is_file():
-            raise UsageError(f"{shown(path)} has no words: put tokenizer.json, or vocab.txt with one word a line, beside it")
+            raise UsageError(
+                f"{shown(path)} has no words: put tokenizer.json, or vocab.txt with one word a line, beside it"
+            )
         names, rows = read_text(beside[1]).rstrip("\n").split("\n"), _table(path)
         if len(names) != len(rows):
             raise UsageError(f"{shown(path)} has {len(rows)} vectors, {shown(beside[1])} has {len(names)} words")
@@ -185,11 +182,11 @@ def _of_pieces(name: str, weights: Path, tokenizer: Path, _changed: int) -> Word
         np.add.at(total, owners, table[encoded.ids])
         return np.asarray(total / np.maximum(encoded.lengths, 1)[:, None], dtype=np.float32)
 
-    words = whole_words(tokenizer)
+    words = words_of_pieces(tokenizer)
     return WordVectors(name, file_hash(weights, tokenizer), words, spell(words), spell)
 
 
-def whole_words(tokenizer: Path) -> tuple[str, ...]:
+def words_of_pieces(tokenizer: Path) -> tuple[str, ...]:
     """The pieces of a tokenizer that are words: they begin with the sign for a space, or with no sign for going on."""
     vocabulary = parse_json(read_text(tokenizer, "JSON"))["model"]["vocab"]
     pieces = list(vocabulary) if isinstance(vocabulary, dict) else [piece for piece, _ in vocabulary]
@@ -203,7 +200,7 @@ def _of_encoder(name: str) -> WordVectors:
     encoder = SentenceEncoder(name)
     place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "whichtoken"
     file = place / f"vectors-{CACHE_VERSION}-{encoder.sha256[:16]}.npz"
-    words = whole_words(encoder.folder / FILES[2])
+    words = words_of_pieces(encoder.folder / FILES[2])
     try:
         with np.load(file, allow_pickle=False) as kept:
             mean, axes, rows = kept["mean"], kept["axes"], kept["rows"]

@@ -41,13 +41,17 @@ class Change(Shown):
     verb: str = "deleting"
     after: str = ""  # words after the parts
     none: str = ""
+    proven: bool = True  # that nothing smaller does
 
     def sentence(self, part: Callable[[str], str], label: Callable[[str], str]) -> str:
         """The change as a sentence; the two functions escape and mark texts from data."""
         if not self.parts:
             return self.none
         parts = ", ".join(map(part, self.parts))
-        return f"{self.verb} {parts}{self.after} changes the label to {label(self.to)}, and nothing smaller changes it"
+        proof = (
+            "nothing smaller changes it" if self.proven else "this was confirmed by encoding again, not proven smallest"
+        )
+        return f"{self.verb} {parts}{self.after} changes the label to {label(self.to)}, and {proof}"
 
 
 @dataclass(frozen=True)

@@ -156,6 +156,15 @@ class TextVectors(StoredPart):
     sha256: str
 
 
+class TextEncoder(StoredPart):
+    """The encoder that a text model was fitted with; without a name for a function."""
+
+    name: str
+    sha256: str
+    share: PositiveFloat
+    dim: Count
+
+
 class TextParameters(StoredPart):
     """`TextClassifier`."""
 
@@ -165,6 +174,7 @@ class TextParameters(StoredPart):
     log_null: Written
     tokens: list[str]
     vectors: TextVectors | None = None
+    encoder: TextEncoder | None = None
     tokenizer: Annotated[WordTokenizer | JsonTokenizer | FunctionTokenizer, Field(discriminator="kind")] | None
 
 

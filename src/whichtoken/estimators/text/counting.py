@@ -200,13 +200,12 @@ class Vocabulary:
             )
         if vectors is not None:
             words = sequences.names
-            known = {
-                word
-                for word, vector in zip(words, vectors_of_tokens(tokenizer, words, vectors), strict=True)
-                if vector.any()
-            }
+            rows = vectors_of_tokens(tokenizer, words, vectors)
+            known = {words[place] for place in np.flatnonzero(rows.any(axis=1))}
             if not known:
-                raise UsageError(f"vectors of {vectors.name} have none of the {len(words)} words of the documents")
+                raise UsageError(
+                    f"vectors of {vectors.name or 'the array'} have none of the {len(words)} words of the documents"
+                )
             names = with_words(names, known | set(token_vectors(tokenizer, vectors)[0]))
         vocabulary = cls(tokenizer, names)
         return vocabulary, vocabulary.table.count(sequences), copies
@@ -238,7 +237,7 @@ def with_words(names: Iterable[str], words: set[str]) -> tuple[str, ...]:
 def token_vectors(tokenizer: Tokenizer, vectors: WordVectors) -> tuple[dict[str, int], NDArray[np.float32]]:
     """Tokens that a word with a vector becomes alone, by row, and their vectors: the mean over such words, as for a stem."""
     try:
-        return _token_vectors(tokenizer, vectors)
+        return _token_vectors(tokenizer, vectors)  # type: ignore[arg-type]
     except TypeError:  # word pieces in a list cannot be the key of a cache
         return _token_vectors.__wrapped__(tokenizer, vectors)
 
@@ -258,8 +257,8 @@ def vectors_of_tokens(tokenizer: Tokenizer, names: Sequence[str], vectors: WordV
     places, means = token_vectors(tokenizer, vectors)
     rows = np.array([places.get(name, -1) for name in names])
     found, others = means[rows], np.flatnonzero(rows < 0)
-    found[others] = vectors.of([names[place] for place in others])
-    return found
+    found[others] = vectors.of([names[place] for place in others.tolist()])
+    return np.asarray(found)
 
 
 def _warn_of_empty(counts: sparse.csr_array) -> sparse.csr_array:
@@ -429,6 +428,16 @@ def _refuse_tfidf(model: TextClassifier, counts: sparse.csr_array) -> None:
             "X holds rows of length 1, as TfidfVectorizer gives them; give counts (CountVectorizer), which are weighted here, or"
             " set sublinear_tf=False and use_idf=False to take the numbers as they are"
         )
+
+
+def listed_texts(X: Any) -> list[str]:
+    """The texts of X in a list, for what reads them more than once."""
+    texts = texts_of(X)
+    if texts is None:
+        raise UsageError(
+            f"an encoder is for texts, and X of type {type(X).__name__} holds counts; give a list of texts"
+        )
+    return list(chain.from_iterable(text_chunks(texts)))
 
 
 def _non_negative(counts: Any) -> sparse.csr_array:

@@ -118,7 +118,10 @@ def save_explainer(
     gone = set(chain.from_iterable(left_out.values()))
     kept = np.array([name not in gone for name in model.vocabulary_], dtype=bool)
     if not kept.any():
-        raise UsageError(f"the page would hold no word: all {counted(len(kept), 'token')} are left out; lower {{min_df}}", min_df=min_df)
+        raise UsageError(
+            f"the page would hold no word: all {counted(len(kept), 'token')} are left out; lower {{min_df}}",
+            min_df=min_df,
+        )
     smaller = reduced(model, kept)
     compared, changed = _compare(model, smaller, kept, examples if compare_on is None else compare_on)
     notes = _notes(left_out, compared, changed)
@@ -227,9 +230,7 @@ def _precision(model: TextModel) -> type[np.floating[Any]]:
     return np.float64 if len(model.classes_) == 2 else np.float32
 
 
-def _compare(
-    model: TextModel, smaller: TextModel, kept: NDArray[np.bool_], texts: Iterable[str]
-) -> tuple[int, int]:
+def _compare(model: TextModel, smaller: TextModel, kept: NDArray[np.bool_], texts: Iterable[str]) -> tuple[int, int]:
     """How many texts there are, and how many the smaller model decides otherwise."""
     compared = changed = 0
     for chunk in text_chunks(texts):
@@ -369,10 +370,15 @@ def word_rules(version: int) -> dict[str, Any]:
         "elision": word_split.ELISION.pattern,
         "entities": {
             "named": html.entities.html5,
-            "numbers": [[code, text] for code in range(256) if (text := html.unescape(f"&#{code};")) not in ("", chr(code))],
+            "numbers": [
+                [code, text] for code in range(256) if (text := html.unescape(f"&#{code};")) not in ("", chr(code))
+            ],
             # beyond the first plane, the last two characters of each one
-            "invalid": [code for code in range(sys.maxunicode + 1)
-                        if (code < 0x10000 or code & 0xFFFE == 0xFFFE) and not html.unescape(f"&#{code};")],
+            "invalid": [
+                code
+                for code in range(sys.maxunicode + 1)
+                if (code < 0x10000 or code & 0xFFFE == 0xFFFE) and not html.unescape(f"&#{code};")
+            ],
         },
     }
 

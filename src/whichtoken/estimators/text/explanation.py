@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, overload
 
@@ -19,7 +20,8 @@ from whichtoken.display.shown import Shown
 from whichtoken.display.text import counted
 from whichtoken.estimators._common import plain_label
 from whichtoken.estimators._explanation import Explanation, named_probabilities, outcome_json, ranked
-from whichtoken.estimators.text.counting import count_documents, encode_classes, texts_of
+from whichtoken.estimators.text.counting import count_documents, encode_classes, listed_texts, texts_of
+from whichtoken.estimators.text.encoder import text_parts
 from whichtoken.estimators.text.learning import decide
 from whichtoken.estimators.text.model import flipping_sets
 
@@ -41,6 +43,18 @@ class TokenReason(Shown):
     attention: float  # share of the attention, all occurrences together; the mean over queries
     contribution: float  # attention x (value + bias): what it adds to the decision
     places: list[tuple[int, int]]  # text[start:stop] of the words it came from
+    encoded: float | None = (
+        None  # what an encoder's part loses without the token: measured by encoding again, adds up to nothing
+    )
+
+
+@dataclass(frozen=True)
+class TextPart(Shown):
+    """What an encoder adds by one part of a text, exactly."""
+
+    start: int  # text[start:stop]
+    stop: int
+    contribution: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +81,8 @@ class TextExplanation(Explanation):
     flips: NDArray[np.int64] = field(repr=False)
     class_probabilities: NDArray[Any] = field(repr=False)  # (n_classes,), in the order of `model.classes_`
     flips_to: Any = None  # the label without the tokens of the counterfactual
+    parts: tuple[TextPart, ...] = ()  # what an encoder adds by each part of the text: `decision` holds their sum too
+    encoded: NDArray[Any] | None = field(default=None, repr=False)  # of each token, see `TokenReason`
 
     @property
     def probabilities(self) -> dict[Any, float]:
@@ -97,7 +113,8 @@ class TextExplanation(Explanation):
             change=_change(self),
             pieces=tuple(_pieces(self.text, reasons, struck)),
             headings=("token", "count", "attention", f"adds to {self.label}"),
-            reasons=tuple(
+            reasons=tuple(_part_reasons(self))
+            + tuple(
                 Reason(
                     (reason.token, f"{reason.count:g}", f"{reason.attention:.3f}", f"{reason.contribution:+.3f}"),
                     reason.contribution,
@@ -119,6 +136,7 @@ class TextExplanation(Explanation):
             "reasons": [asdict(reason) for reason in self.reasons],
             "counterfactual": self.counterfactual,
             "flips_to": plain_label(self.flips_to),
+            **({"parts": [asdict(part) for part in self.parts]} if self.parts else {}),
         }
 
 
@@ -147,7 +165,8 @@ class Reasons(Shown, Sequence[TokenReason]):
         counts, attention, contributions = (part.tolist() for part in numbers)
         spans = zip(*(part.tolist() for part in self.of.places), strict=True)
         places = [list(islice(spans, int(count))) for count in counts]
-        return map(TokenReason, names, counts, attention, contributions, places)
+        encoded = [None] * len(counts) if self.of.encoded is None else self.of.encoded.tolist()
+        return map(TokenReason, names, counts, attention, contributions, places, encoded)
 
     @overload
     def __getitem__(self, place: int) -> TokenReason: ...
@@ -170,7 +189,11 @@ def explain(model: TextModel, X: Any) -> list[TextExplanation]:
         counts, places = count_documents(model, X if texts is None else texts), None
     else:
         counts, places = model._vocabulary.place(texts)
-    raw = model._outputs(counts)
+    raw, encoder = model._outputs(counts), model._encoder
+    if encoder is not None:
+        texts = listed_texts(X) if texts is None else texts
+        owners, added = encoder.of_parts(texts)
+        np.add.at(raw, owners, added)
     outputs = raw - model._offset
     chosen = decide(outputs)
     column = chosen if outputs.shape[1] > 1 else np.zeros(len(chosen), dtype=np.int64)
@@ -188,7 +211,7 @@ def explain(model: TextModel, X: Any) -> list[TextExplanation]:
     shares = model._probabilities(raw)
     probabilities = shares[np.arange(len(chosen)), chosen].tolist()
     linear = model.selection_.shape[1] == 1
-    flips = flipping_sets(model, counts) if linear else [np.empty(0, np.int64)] * len(chosen)
+    flips = flipping_sets(model, counts) if linear and encoder is None else [np.empty(0, np.int64)] * len(chosen)
     others = _without(model, counts, flips)
     explanations = []
     for i in range(counts.shape[0]):
@@ -212,7 +235,63 @@ def explain(model: TextModel, X: Any) -> list[TextExplanation]:
                 model.classes_[others[i]] if len(flips[i]) else None,
             )
         )
-    return explanations
+    if encoder is None or texts is None:
+        return explanations
+    places_of_parts = [span for text in texts for span in text_parts(text)]
+    lists: list[list[TextPart]] = [[] for _ in texts]
+    for (start, stop), owner, row in zip(places_of_parts, owners, added, strict=True):
+        lists[owner].append(TextPart(start, stop, float(side[owner] * row[column[owner]])))
+    return [_confirmed(why, tuple(parts)) for why, parts in zip(explanations, lists, strict=True)]
+
+
+def _confirmed(why: TextExplanation, parts: tuple[TextPart, ...]) -> TextExplanation:
+    """An explanation with what an encoder does: what it adds by each part, and all that is found by encoding again."""
+    model, text, reasons = why.model, why.text or "", list(why.reasons)
+    why = replace(why, parts=parts, bias=why.bias - sum(part.contribution for part in parts))
+
+    def support(deleted: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+        """Class, score for the label, and the encoder's part of it, without some of the reasons."""
+        shorter = [_delete(text, [span for k in some for span in reasons[k].places]) for some in deleted]
+        assert model._encoder is not None
+        own = model._encoder.outputs(shorter)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a text may lose all its words
+            outputs = model._outputs(count_documents(model, shorter)) + own
+        label = int(np.flatnonzero(model.classes_ == why.label)[0])
+        place, sign = (label, 1.0) if own.shape[1] > 1 else (0, 1.0 if label else -1.0)
+        return decide(outputs), sign * outputs[:, place], sign * own[:, place]
+
+    if not reasons:
+        return why
+    _, scores, own = support([[], *([k] for k in range(len(reasons)))])
+    why = replace(why, encoded=own[0] - own[1:])
+    order = np.argsort(scores[1:], kind="stable").tolist()  # what hurts the label most when it is gone comes first
+    classes, _, _ = support([order[: k + 1] for k in range(len(order))])
+    label = int(np.flatnonzero(model.classes_ == why.label)[0])
+    changed = np.flatnonzero(classes != label)
+    if not changed.size:
+        return why
+    found = order[: int(changed[0]) + 1]
+    for k in list(found):  # what need not go stays
+        rest = [other for other in found if other != k]
+        if rest and support([rest])[0][0] != label:
+            found = rest
+    return replace(why, flips=why.columns[found], flips_to=model.classes_[support([found])[0][0]])
+
+
+def _delete(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """The text without some places."""
+    keep = np.ones(len(text), dtype=bool)
+    for start, stop in spans:
+        keep[start:stop] = False
+    return "".join(letter for letter, stays in zip(text, keep, strict=True) if stays)
+
+
+def _part_reasons(why: TextExplanation) -> Iterator[Reason]:
+    for part in why.parts:
+        said = (why.text or "")[part.start : part.stop].strip()
+        name = f"encoder: {said if len(said) <= 60 else said[:57] + '...'}"
+        yield Reason((name, "", "", f"{part.contribution:+.3f}"), part.contribution)
 
 
 def top_words(model: TextModel, n: int, X: Any, language: str | None) -> pd.DataFrame:
@@ -331,6 +410,10 @@ def _attention(
 
 
 def _change(explanation: TextExplanation) -> Change:
+    if explanation.counterfactual and explanation.parts:
+        return Change(tuple(explanation.counterfactual), str(explanation.flips_to), proven=False)
+    if explanation.parts:
+        return Change((), none="no deletion that was tried by encoding again changes the label")
     if explanation.counterfactual:
         return Change(tuple(explanation.counterfactual), str(explanation.flips_to))
     if explanation.model.selection_.shape[1] > 1:
@@ -340,7 +423,11 @@ def _change(explanation: TextExplanation) -> Change:
 
 def _pieces(text: str | None, reasons: list[TokenReason], struck: set[str]) -> Iterator[Piece]:
     """The text cut where its strongest reason changes; of counts, the tokens alone."""
-    notes = (f"{r.token}: attention {r.attention:.3f}, adds {r.contribution:+.3f}" for r in reasons)
+    notes = (
+        f"{r.token}: attention {r.attention:.3f}, adds {r.contribution:+.3f}"
+        + ("" if r.encoded is None else f"; by encoding again {r.encoded:+.3f}")
+        for r in reasons
+    )
     numbers = [(r.contribution, note, r.token in struck) for r, note in zip(reasons, notes, strict=True)]
     if text is None:
         yield from (Piece(reason.token, *marked) for reason, marked in zip(reasons, numbers, strict=True))

@@ -705,11 +705,12 @@ def fit_documents(
     model: TextModel,
     rng: np.random.Generator,
     spelled: Documents | None = None,
-) -> tuple[Scores, Choice, Memory | None]:
+) -> tuple[Scores, Choice, Memory | None, tuple[Splits, Array]]:
     """The fit that the parameters of a model ask for.
 
     `spelled` are the same documents with the vectors of more tokens: the model is one of those if they do better on what is
-    held out. Returns the scores, what the validation found, and, for one query, what more documents are weighed against.
+    held out. Returns the scores, what the validation found, for one query what more documents are weighed against, and the
+    splits with the outputs of the documents that they hold out.
     """
     seed, ridge = int(rng.integers(2**31)), SELECTION_RIDGE / model.attention_C if model.attention_C else np.inf
     Cs = C_GRID if model.C == "auto" else (float(model.C),)
@@ -748,6 +749,7 @@ def fit_documents(
             log_weights=shifts,
         )
         (scores,) = final(choice)
+        outside = np.empty((0, documents.outputs))
     else:
         recipe = choose_recipe(trials, losses, Cs, nulls)
         if spelled is not None:
@@ -764,15 +766,18 @@ def fit_documents(
         )
         choice = trials.choice(moved if helps else recipe)
         scores = stages[-1 if helps else 0]
-    if trials.splits and shifts:
-        choice = without_class_weights(choice, *trials.held_out(moved if helps else recipe), shifts)
+        outside, labels, weights = trials.held_out(moved if helps else recipe)
+        if shifts:
+            choice = without_class_weights(choice, outside, labels, weights, shifts)
     threshold = asked if asked is None or isinstance(asked, float | int) else None
-    if asked is not None and threshold is None and trials.splits:
-        outputs, labels, _ = trials.held_out(moved if helps else recipe)
+    if asked is not None and threshold is None and splits:
         shift = choice.log_weights[1] - choice.log_weights[0] if choice.log_weights else 0.0
-        threshold = best_threshold(expit(choice.temperature * outputs[:, 0] - shift), labels == 1, asked)
+        threshold = best_threshold(expit(choice.temperature * outside[:, 0] - shift), labels == 1, asked)
     choice = replace(choice, threshold=threshold)
-    return scores, choice, None if model.n_queries > 1 else Memory.of(documents, scores, choice)
+    if chosen is not None:
+        splits = [(chosen[fit], chosen[held]) for fit, held in splits]
+    memory = None if model.n_queries > 1 else Memory.of(documents, scores, choice)
+    return scores, choice, memory, (splits, outside)
 
 
 def _start(documents: Documents, model: TextModel, ridge: float, seed: int, rows: Rows) -> Array:

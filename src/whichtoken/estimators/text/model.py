@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -27,6 +27,7 @@ from whichtoken.estimators.text.counting import (
     Vocabulary,
     check_fitted,
     count_documents,
+    listed_texts,
     token_vectors,
     vectors_of_tokens,
     with_words,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from whichtoken.datasets.word_vectors import WordVectors
+    from whichtoken.estimators.text.encoder import Embeddings, EncoderPart
     from whichtoken.estimators.text.explainer import SavedExplainer
     from whichtoken.estimators.text.explanation import TextExplanation
 
@@ -48,16 +50,9 @@ Array = NDArray[np.float64]
 KIND = "text-classifier"
 # parameters that a saved model does not keep: they are part of its tokenizer, or belong to the fit
 NOT_STORED = (
-    "analyzer",
-    "vectors",
-    "stop_words",
-    "word_pieces",
-    "cv",
-    "class_weight",
-    "n_jobs",
-    "verbose",
+    "analyzer", "vectors", "encoder", "stop_words", "word_pieces", "cv", "class_weight", "n_jobs", "verbose",
     "random_state",
-)
+)  # fmt: skip
 STATISTICS = ("counts", "shares", "sizes", "documents")  # the last one is not in folders of version 0.2
 # names of settings in folders of version 0.2
 RENAMED = {"ngrams": "ngram_range", "least_count": "min_df", "sublinear": "sublinear_tf", "idf": "use_idf"}
@@ -70,6 +65,7 @@ class FittedVectors:
     name: str
     sha256: str
     embedding: NDArray[np.float32]  # E, (|S|, dim)
+    listed: NDArray[np.bool_]  # whether the vectors themselves name a token, so that a folder need not, (|S|,)
     direction: Array  # v, (dim, outputs)
 
 
@@ -89,6 +85,7 @@ class FittedText:
     _token_names: list[str]  # of the columns of a count matrix, where they were given
     _statistics: tuple[Array, ...]  # by token and class: counts, shares of documents; by class, by token: documents
     _memory: Memory | None  # for partial_fit; None with several queries or embeddings
+    _encoder: EncoderPart | None = None  # None also where the validation preferred words alone
     _vectors: FittedVectors | None = None  # None also where the validation preferred words alone
 
 
@@ -100,6 +97,7 @@ class TextModel(FittedText):
     ngram_range: tuple[int, int] | Literal["auto"] = (1, 1)
     min_df: int = 2
     vectors: str | Path | tuple[Any, Sequence[str]] | None = None
+    encoder: Callable[[Sequence[str]], Any] | str | Path | None = None
     stop_words: Sequence[str] = ()
     stemmer: str | None = None
     word_pieces: str | Path | Sequence[str] | None = None
@@ -123,27 +121,36 @@ class TextModel(FittedText):
 
     def decision_function(self, X: Any) -> Array:
         """f + b less the threshold: (n,) for two classes, positive for the second; otherwise (n, n_classes)."""
-        outputs = self._outputs(count_documents(self, X)) - self._offset
+        outputs = self._decisions(X) - self._offset
         return outputs[:, 0] if len(self.classes_) == 2 else outputs
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Labels, (n,)."""
-        chosen = decide(self._outputs(count_documents(self, X)) - self._offset)
+        chosen = decide(self._decisions(X) - self._offset)
         return np.asarray(self.classes_[chosen])
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the classes, (n, n_classes), calibrated on the held-out documents of the fit."""
-        return self._probabilities(self._outputs(count_documents(self, X)))
+        return self._probabilities(self._decisions(X))
 
     def explain(self, X: Any) -> list[TextExplanation]:
-        """Why each document gets its label, and what would change it; exact, without sampling."""
+        """Why each document gets its label, and what would change it; exact, without sampling.
+
+        With an encoder, what its parts add is exact, what a word does there was found by encoding again without it, and the
+        deletion is one that was confirmed so, not proven to be the smallest.
+        """
         from whichtoken.estimators.text.explanation import explain
 
         check_fitted(self)
         return explain(self, X)
 
     def counterfactuals(self, X: Any) -> list[list[str]]:
-        """For each document the smallest set of tokens whose deletion changes its label; empty if none does."""
+        """For each document the smallest set of tokens whose deletion changes its label; empty if none does.
+
+        With an encoder, a set that was confirmed by encoding again; a smaller one is not excluded.
+        """
+        if self._encoder is not None:
+            return [why.counterfactual or [] for why in self.explain(X)]
         found, names = flipping_sets(self, count_documents(self, X)), self.token_names_
         return [[names[token] for token in tokens] for tokens in found]
 
@@ -155,6 +162,7 @@ class TextModel(FittedText):
         """
         import pandas as pd
 
+        self._refuse_encoder("certificates")
         counts = count_documents(self, X)
         if (counts.data != np.floor(counts.data)).any():
             raise ValueError(
@@ -210,6 +218,7 @@ class TextModel(FittedText):
         """The scorer as JSON, or as a SQL query on a table `token_counts(document, token, count)`."""
         check_fitted(self)
         check_choice("kind", kind, ("json", "sql"))
+        self._refuse_encoder("export")
         return _as_json(self) if kind == "json" else _as_sql(self)
 
     def save_explainer(
@@ -282,27 +291,32 @@ class TextModel(FittedText):
         names = self.token_names_
         if self._vectors is not None:
             # words that were never counted are alike but for their vectors, so one row stands for all of them
-            seen, kept = self._statistics[0].any(axis=1), self._vectors
-            names = [name for name, counted in zip(names, seen, strict=True) if counted]
+            kept, counted = self._vectors, self._statistics[0].any(axis=1)
+            seen = np.atleast_1d(counted | ~kept.listed)
+            names = [name for name, stays in zip(names, seen, strict=True) if stays]
             rows = np.append(np.flatnonzero(seen), np.argmin(seen))
             arrays = {name: array[_rows_of(name, array, rows, len(seen))] for name, array in arrays.items()}
             arrays["direction"] = kept.direction
             parameters["vectors"] = {"name": kept.name, "sha256": kept.sha256}
+        if self._encoder is not None:
+            part = self._encoder
+            arrays |= {"encoder_weights": part.weights, "encoder_bias": part.bias}
+            described = {"name": part.embeddings.name, "sha256": part.embeddings.sha256, "share": part.share}
+            parameters["encoder"] = {**described, "dim": len(part.weights)}
         stored.save_model(folder, KIND, {**parameters, "tokens": list(names)}, arrays)
 
     @classmethod
     def load(
-        cls,
-        folder: str | Path | OpenedFolder,
-        analyzer: Callable[[str], Sequence[str]] | None = None,
-        vectors: Any = None,
-    ) -> Self:
-        """Read a model folder; runs no code from it. A model with an `analyzer` function or an array of vectors needs them again.
+        cls, folder: str | Path | OpenedFolder, analyzer: Callable[[str], Sequence[str]] | None = None, vectors: Any = None,
+        encoder: Any = None,
+    ) -> Self:  # fmt: skip
+        """Read a model folder; runs no code from it. Functions (`analyzer`, `encoder`) and arrays of vectors are needed again.
 
-        Vectors are not part of the folder: they are read where they were, or from `vectors`, and must be the same.
+        Vectors and encoders are not part of the folder: they are read where they were, or from these, and must be the same.
         """
         _, parameters, tensors = stored.load_model(folder, KIND)
-        source = None if parameters.get("vectors") is None else _same_vectors(folder, parameters["vectors"], vectors)
+        embeddings = _same_source(source_encoder, "encoder", folder, parameters.get("encoder"), encoder)
+        source = _same_source(source_vectors, "vectors", folder, parameters.get("vectors"), vectors)
         if analyzer is None and parameters.get("tokenizer") == {"kind": "callable"}:
             raise UsageError(
                 f"{shown(str(folder))} was fitted with an analyzer function, which cannot be saved; load it with analyzer="
@@ -320,6 +334,8 @@ class TextModel(FittedText):
                 raise UsageError(f"'log_null' is {model.log_null_}, not a finite number or -inf")
             names = tuple(parts.tokens)
             dim = 0 if source is None else source.dim
+            if parts.encoder is not None and embeddings is not None:
+                model._encoder = _stored_encoder(model, parts.encoder, embeddings, tensors)
             _set_arrays(model, len(names) + (source is not None), tensors, dim)
             if parts.tokenizer is None:
                 model.n_features_in_ = len(names)
@@ -428,6 +444,19 @@ class TextModel(FittedText):
             np.log2(data, out=data)
         return sparse.csr_array((data, counts.indices, counts.indptr), shape=counts.shape)
 
+    def _refuse_encoder(self, what: str) -> None:
+        if self._encoder is not None:
+            raise UsageError(
+                f"{what} is for words alone, and this model has an encoder (share {self._encoder.share:g})"
+            )
+
+    def _decisions(self, X: Any) -> Array:
+        """Outputs of documents, the part of an encoder included, (n, outputs)."""
+        if self._encoder is None:
+            return self._outputs(count_documents(self, X))
+        texts = listed_texts(X)
+        return self._outputs(count_documents(self, texts)) + self._encoder.outputs(texts)
+
     def _outputs(self, counts: sparse.csr_array) -> Array:
         return self.scores_.outputs(self._amounts(counts))
 
@@ -454,22 +483,42 @@ def source_vectors(source: Any) -> WordVectors:
     return read_vectors(source)
 
 
-def _same_vectors(folder: Any, described: Any, given: Any) -> WordVectors:
-    """The vectors that a model was fitted with; refuses others."""
+def source_encoder(source: Any) -> Embeddings:
+    """The encoder that a parameter names, likewise."""
+    from whichtoken.estimators.text.encoder import Embeddings
+
+    return Embeddings.of(source)
+
+
+def _same_source(read: Callable[[Any], Any], what: str, folder: Any, described: Any, given: Any) -> Any:
+    """The vectors or the encoder that a model was fitted with, if it was; refuses others."""
+    if described is None:
+        return None
     name, wanted = (str(described.get(key)) for key in ("name", "sha256")) if isinstance(described, dict) else ("", "")
-    place = shown(str(folder))
+    place, known = shown(str(folder)), shown(name) or ("an array" if what == "vectors" else "a function")
+    if given is None and not name:
+        raise UsageError(f"{place} was fitted with {what} of {known}, which cannot be saved; load it with {what}=")
     try:
-        found = source_vectors(name if given is None else given)
+        found = read(name if given is None else given)
     except UsageError as error:
         raise UsageError(
-            f"{place} was fitted with vectors of {shown(name)}, which are not found ({error}); load it with vectors="
+            f"{place} was fitted with {what} of {known}, not found now ({error}); load it with {what}="
         ) from error
     if found.sha256 != wanted:
         raise UsageError(
-            f"{place} was fitted with other vectors than those of {shown(found.name)}: their sha256 is {found.sha256[:12]}...,"
-            f" not {shown(wanted[:12])}...; load it with vectors= of {shown(name)}"
+            f"{place} was fitted with {what} of {known} that have since changed, or with others: sha256"
+            f" {shown(wanted[:12]) or 'of no file'}, now {found.sha256[:12] or 'of no file'}"
         )
     return found
+
+
+def _stored_encoder(model: TextModel, described: Any, embeddings: Embeddings, tensors: dict[str, Any]) -> EncoderPart:
+    from whichtoken.estimators.text.encoder import EncoderPart
+
+    outputs = stored.scores(model.classes_)
+    shapes = {"encoder_weights": (described.dim, outputs), "encoder_bias": (outputs,)}
+    weights, bias = stored.arrays({name: tensors.pop(name) for name in shapes}, shapes)
+    return EncoderPart(embeddings, weights, bias, described.share)
 
 
 def _rows_of(name: str, array: Array, rows: NDArray[np.int64], tokens: int) -> NDArray[np.int64]:
@@ -482,14 +531,17 @@ def _rows_of(name: str, array: Array, rows: NDArray[np.int64], tokens: int) -> N
 def _add_words(model: TextModel, tokenizer: Tokenizer, names: tuple[str, ...], source: WordVectors) -> tuple[str, ...]:
     """Give the words that have vectors but were never counted what the last row has, and the values of their vectors."""
     assert model._vectors is not None
-    every = with_words(names, set(token_vectors(tokenizer, source)[0]))
+    own = token_vectors(tokenizer, source)[0]
+    every = with_words(names, set(own))
     places = {name: row for row, name in enumerate(names)}
     rows = np.array([places.get(name, len(names)) for name in every])
     embedding = vectors_of_tokens(tokenizer, every, source)
-    model._vectors = replace(model._vectors, name=source.name, sha256=source.sha256, embedding=embedding)
+    listed = np.array([name in own for name in every])
+    direction = model._vectors.direction
+    model._vectors = FittedVectors(source.name, source.sha256, embedding, listed, direction)
     model.selection_, model.values_ = model.selection_[rows], model.values_[rows]
     unseen = rows == len(names)
-    model.values_[unseen, 0] = embedding[unseen] @ model._vectors.direction
+    model.values_[unseen, 0] = embedding[unseen] @ direction
     counts, shares, sizes = model._statistics
     model._statistics = counts[rows] * ~unseen[:, None], shares[rows] * ~unseen[:, None], sizes
     if model._memory is not None:
@@ -519,7 +571,7 @@ def _set_arrays(model: TextModel, tokens: int, tensors: dict[str, NDArray[Any]],
     if dim:
         direction = tensors.pop("direction", np.empty(0))
         (direction,) = stored.arrays({"direction": direction}, {"direction": (dim, outputs)})
-        model._vectors = FittedVectors("", "", np.empty((0, dim), np.float32), direction)
+        model._vectors = FittedVectors("", "", np.empty((0, dim), np.float32), np.empty(0, bool), direction)
     model.selection_, model.values_, model.intercept_, *statistics = stored.arrays(tensors, shapes)
     if any((array[:tokens] < 0).any() for array in statistics):
         raise UsageError(
