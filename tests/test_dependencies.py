@@ -16,6 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 DISTRIBUTION = {
     "importlinter": "import-linter",
+    "py_mini_racer": "mini-racer",
     "sklearn": "scikit-learn",
     "PIL": "pillow",
     "Stemmer": "pystemmer",

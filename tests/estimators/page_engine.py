@@ -11,14 +11,13 @@ import pytest
 from whichtoken.estimators.text.explainer import pack_model, page_script
 
 REPORT = """
+// Python counts characters, JavaScript UTF-16 units
+const characterAt = (text, unit) => [...text.slice(0, unit)].length;
 const answer = (text) => {
-  const found = explain(model, text), units = [];
-  // Python counts characters, JavaScript UTF-16 units
-  for (const character of text) for (let k = 0; k < character.length; k++) units.push(units.length && k ? units[units.length - 1] : (units.at(-1) ?? -1) + 1);
-  units.push((units.at(-1) ?? -1) + 1);
+  const found = explain(model, text), placed = (places) => places.map(([a, b]) => [characterAt(text, a), characterAt(text, b)]);
   return {
     label: found.winner, decision: found.decision, bias: found.bias, probabilities: found.probabilities,
-    reasons: found.reasons.map(({ name, count, attention, contribution, places }) => [name, count, attention, contribution, places.map(([a, b]) => [units[a], units[b]])]),
+    reasons: found.reasons.map((one) => [one.name, one.count, one.attention, one.contribution, placed(one.places)]),
     deletion: found.change ? found.change.names : [], to: found.change ? found.change.to : null, certificate: found.certificate,
   };
 };
@@ -33,7 +32,9 @@ class PageEngine:
         self._context = racer.MiniRacer()
         scripts = page_script(model.stemmer, ("tokenize.js", "model.js", "decide.js"))
         packed = json.dumps(pack_model(model))
-        self._context.eval(f"{scripts}\nconst model = readModel(JSON.parse({json.dumps(packed)}), makeStemmer());{REPORT}0")
+        self._context.eval(
+            f"{scripts}\nconst model = readModel(JSON.parse({json.dumps(packed)}), makeStemmer());{REPORT}0"
+        )
 
     def explain(self, texts: Sequence[str]) -> list[dict[str, Any]]:
         """What the page says of each text."""
@@ -44,7 +45,9 @@ class PageEngine:
         return [
             label
             for k in range(0, len(texts), 500)
-            for label in self._call("((text) => decide(outputsOf(model, findTokens(model, text).entries)))", texts[k : k + 500])
+            for label in self._call(
+                "((text) => decide(outputsOf(model, findTokens(model, text).entries)))", texts[k : k + 500]
+            )
         ]
 
     def _call(self, function: str, texts: Sequence[str]) -> Any:

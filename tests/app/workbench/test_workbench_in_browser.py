@@ -165,7 +165,9 @@ def test_a_word_is_struck_with_the_keyboard_and_the_decision_moves(visit, bench,
 
 def test_the_first_page_leads_everywhere(visit, bench):
     made = settled(visit(bench.address + "/"))
-    links = made.page.eval_on_selector_all("main .claims a", "links => links.map((link) => new URL(link.href).pathname)")
+    links = made.page.eval_on_selector_all(
+        "main .claims a", "links => links.map((link) => new URL(link.href).pathname)"
+    )
     assert set(links) == {"/data", "/claims", "/planner", "/dynamics", "/inspect"}
 
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from itertools import chain
-from os.path import commonprefix
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -328,8 +327,11 @@ def _front_coded(names: Sequence[str]) -> str:
     lines, last = [], ""
     for name in names:
         # characters beyond U+FFFF are two units in JavaScript
-        shared = commonprefix([last, name])[: len(DIGITS) - 1]
-        size = next((k for k, sign in enumerate(shared) if ord(sign) > 0xFFFF), len(shared))
+        pairs = zip(last[: len(DIGITS) - 1], name, strict=False)
+        size = next(
+            (k for k, (a, b) in enumerate(pairs) if a != b or ord(a) > 0xFFFF),
+            min(len(last), len(name), len(DIGITS) - 1),
+        )
         lines.append(DIGITS[size] + name[size:])
         last = name
     return "\n".join(lines)

@@ -235,9 +235,9 @@ class TextModel(FittedText):
     ) -> SavedExplainer:
         """Write one HTML file that holds the model and explains any text, without a server or a network.
 
-        Reach for it to show a model to somebody who installs nothing: the page decides, colors words, finds smallest deletions and
-        certifies them at every key stroke, with the arithmetic of this library. A model that a page could only approximate is
-        refused.
+        Reach for it to show a model to somebody who installs nothing: the page decides, colors words, finds smallest
+        deletions and certifies them at every key stroke, with the arithmetic of this library. A model that a page could
+        only approximate is refused.
 
         Parameters
         ----------

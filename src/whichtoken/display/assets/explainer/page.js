@@ -65,9 +65,14 @@ function bars(model, found) {
   return make("table", "bars", body);
 }
 
-/** The strongest reason at each word: its place in `reasons`, or -1. */
+/** The strongest reason at each word: its place in `reasons`, or undefined. */
 function ownersOf(found, words) {
-  return words.map(({ start, stop }) => found.reasons.findIndex(({ places }) => places.some(([first, last]) => first < stop && start < last)));
+  const at = new Map(words.map(({ start }, place) => [start, place])), owners = new Array(words.length);
+  found.reasons.forEach(({ places }, owner) => {
+    for (const [first, last] of places)
+      for (let place = at.get(first); place < words.length && words[place].start < last; place++) owners[place] ??= owner;
+  });
+  return owners;
 }
 
 function paint(word, share) {
@@ -160,7 +165,7 @@ export function panel(model, name, changed = () => {}) {
   const setText = (text) => {
     if (box.value !== text) box.value = text;
     struck = new Set();
-    ({ words } = explain(model, text));
+    ({ words } = model.tokenize(text));
     draw();
   };
   box.addEventListener("input", () => setText(box.value));

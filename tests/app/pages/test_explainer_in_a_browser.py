@@ -1,0 +1,123 @@
+"""The page that explains itself, in a real browser: from a file, by keyboard, on a phone, in the dark, on paper, under attack."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from whichtoken import TextClassifier
+from whichtoken.app.movie_reviews import FOLDER, REVIEW, bundled_movie_model
+from whichtoken.estimators.model_folder import read_card
+from whichtoken.estimators.text.explainer import explainer_page
+
+pytestmark = pytest.mark.browser
+HOSTILE = "<img src=x onerror=alert(1)> </script><script>alert(2)</script> \u202e wonderful {{7*7}} javascript:alert(3)"
+# one explanation is computed and drawn as after a key stroke; the least of many, in milliseconds, as others may use the machine
+KEY_STROKES = """(text) => {
+  const box = document.querySelector("textarea"), times = [];
+  for (let k = 0; k < 41; k++) {
+    box.value = text + "x".repeat(k % 2);
+    const began = performance.now();
+    box.dispatchEvent(new Event("input"));
+    document.body.offsetHeight;
+    times.push(performance.now() - began);
+  }
+  return Math.min(...times);
+}"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    bundled_movie_model().classifier.save_explainer(path, [REVIEW, HOSTILE], min_df=100, card=read_card(FOLDER))
+    return path
+
+
+@pytest.mark.parametrize(("width", "theme"), [(360, "dark"), (1400, "light"), (800, "dark")])
+def test_page_fits_and_hinders_nobody(visit, page, width, theme):
+    made = visit(page, width=width, theme=theme)
+    made.page.wait_for_selector("text=The model")
+    made.page.get_by_role("button", name="Compare with a second text").click()
+    assert made.overflow() == 0
+    assert made.violations() == []
+    assert made.page.locator("textarea").count() == 2
+
+
+def test_words_are_struck_by_keyboard_and_the_smallest_deletion_flips_the_label(visit, page):
+    made = visit(page)
+    assert made.page.inner_text(".lead b") == "praise"
+    made.page.focus(".text .word:text-is('wonderful')")
+    made.page.keyboard.press("Enter")
+    assert made.page.inner_text(".lead b") == "blame"
+    assert made.page.evaluate("document.activeElement.textContent") == "wonderful"
+    made.page.get_by_role("button", name="Put all words back").click()
+    made.page.get_by_role("button", name="Strike it out").click()
+    assert made.page.inner_text(".lead b") == "blame"
+
+
+def test_browser_says_what_python_says_of_texts_of_any_script(visit, page):
+    model, draw = bundled_movie_model().classifier, random.Random(1)
+    words = [*model.vocabulary_, "中文電影", "فيلم", "😀", "e\u0301te\u0301", "l'été", "&amp;", "<br />"]
+    made = visit(page)
+    for text in [" ".join(draw.choices(words, k=draw.randint(1, 60))) for _ in range(60)]:
+        made.page.fill("textarea", text)
+        [why] = model.explain([text])
+        assert made.page.inner_text(".lead") == f"{why.label} with probability {why.probability:.3f}", text
+        deleted = made.page.eval_on_selector_all(".change del", "all => all.map((one) => one.textContent)")
+        assert deleted == (why.counterfactual or []), text
+
+
+def test_a_hostile_text_and_a_hostile_model_stay_text(visit, page, tmp_path):
+    made = visit(page)
+    made.page.fill("textarea", HOSTILE)
+    assert "<img src=x" in made.page.inner_text(".text")
+    assert "\\u202e" in made.page.inner_text(".text")
+    assert made.page.locator("img").count() == 0
+    model = TextClassifier(random_state=0).fit(["good film", "bad film"] * 5, [HOSTILE, "b"] * 5)
+    card = {"data": {"rows": 3, "file": HOSTILE}, "limits": [HOSTILE]}
+    (tmp_path / "hostile.html").write_text(explainer_page(model, [HOSTILE], title=HOSTILE, card=card, notes=[HOSTILE]))
+    made = visit(tmp_path / "hostile.html")
+    made.page.wait_for_selector("text=The model")
+    assert made.page.locator("img").count() == 0
+    assert made.page.locator("script").count() == 2
+    assert made.page.evaluate("document.querySelector('h1').textContent").startswith("<img")
+
+
+def test_search_finds_words_and_a_click_adds_them(visit, page):
+    made = visit(page)
+    made.page.fill("input[type=search]", "wonder")
+    names = made.page.eval_on_selector_all(".strengths .word", "all => all.map((one) => one.textContent)")
+    assert "wonderful" in names
+    assert all("wonder" in name for name in names)
+    made.page.fill("textarea", "a mess")
+    made.page.click(".strengths .word:text-is('wonderful')")
+    assert made.page.input_value("textarea") == "a mess wonderful"
+
+
+def test_two_texts_stand_side_by_side_with_what_differs(visit, page):
+    made = visit(page)
+    made.page.get_by_role("button", name="Compare with a second text").click()
+    made.page.locator("textarea").nth(1).fill(REVIEW.replace("wonderful", "awful"))
+    assert made.page.eval_on_selector_all(".lead b", "all => all.map((one) => one.textContent)") == ["praise", "blame"]
+    assert made.page.eval_on_selector_all(".between tbody th", "all => all.slice(0, 2).map((one) => one.textContent)") == [
+        "awful", "wonderful",
+    ]  # fmt: skip
+
+
+def test_without_scripts_there_is_a_sentence_and_on_paper_the_answer(visit, page):
+    made = visit(page, java_script_enabled=False)
+    assert "the browser is too old or runs no scripts" in made.page.inner_text("main")
+    made = visit(page)
+    made.page.emulate_media(media="print")
+    assert made.page.is_visible(".lead")
+    assert not made.page.is_visible("textarea")
+
+
+def test_a_key_stroke_in_three_hundred_words_takes_less_than_twenty_milliseconds(visit, page):
+    draw = random.Random(0)
+    made = visit(page)
+    made.page.wait_for_selector("text=The model")
+    assert (
+        made.page.evaluate(KEY_STROKES, " ".join(draw.choices(bundled_movie_model().classifier.vocabulary_, k=300)))
+        < 20
+    )
