@@ -3,7 +3,6 @@
 import numpy as np
 
 from whichtoken.datasets.duplicates import duplicate_groups, text_signatures
-from whichtoken.datasets.review_sentences import synthetic_reviews
 from whichtoken.datasets.word_split import split_words
 
 RNG = np.random.default_rng(0)

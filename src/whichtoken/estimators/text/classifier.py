@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 
 BATCH = 128  # of the paper
+PAIRS_EARN = 0.99  # of the held-out loss of words: pairs must do better, as they make reasons longer and fits slower
 
 
 def embedding_scores(counts: Any, labels: NDArray[np.int64], dim: int, epochs: int, rng: np.random.Generator) -> Scores:
@@ -239,7 +240,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         self.vocabulary_ = self._vocabulary.names
         known = np.flatnonzero(np.isin(columns, frequent))
         words = self._fit_tokens(counts[:, columns], codes, weights, groups, copies, stream, vectors, known)
-        if not self.choice_.losses or self.choice_.held_out <= fitted["choice_"].held_out:
+        if not self.choice_.losses or PAIRS_EARN * self.choice_.held_out <= fitted["choice_"].held_out:
             return words
         self.__dict__.update(fitted)
         return with_pairs
