@@ -270,8 +270,8 @@ def _splits(path: Path, work: Workload, scheme: Scheme, used: Rows) -> list[list
             always = np.isin(clusters, clusters[always])
         common = np.flatnonzero(~always)
         if len(np.unique(labels[common])) < 2:
-            copies = "; copies of one text count once" if work.copies is not None else ""
-            raise UsageError(f"{shown(path)}: {_too_few(clusters is not None, scheme)}{copies}")
+            once = "; copies of one text count once" if work.copies is not None else ""
+            raise UsageError(f"{shown(path)}: {_too_few(clusters is not None, scheme)}{once}")
         inner = None if clusters is None else clusters[common]
         kept = np.flatnonzero(always)
         repeats = [
