@@ -163,9 +163,6 @@ TRUNCATED_GZIP = gzip.compress(b'{"text": "a", "label": 1}\n' * 99, mtime=0)[:-1
     ("name", "content", "sentence"),
     [
         ("a.csv", b"review,label\na,1\nb,0\n", "has no column 'text'; columns: review, label"),
-        ("a.csv", b"text;label\na;1\n", "has no column 'text'; columns: text;label; is ';' the separator?"),
-        ("a.csv", b"text\tlabel\na\t1\n", "is a tab the separator?"),
-        ("a.tsv", b"text,label\na,1\n", "is ',' the separator?"),
         ("a.csv", "text,label\nschön,1\n".encode("latin-1"), "is not UTF-8 (byte 0xf6 does not fit)"),
         ("a.jsonl", '{"text": "schön"}'.encode("latin-1"), "is not UTF-8"),
         ("a.csv", b"text,label\na,1\nb,0,3,4\n", "line 3 has 4 cells, the header names 2"),
