@@ -159,9 +159,9 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
     Examples
     --------
     >>> from whichtoken import TextClassifier
-    >>> texts = ["a good film", "a bad film", "good fun", "bad acting"] * 5
-    >>> model = TextClassifier(random_state=0).fit(texts, ["+", "-", "+", "-"] * 5)
-    >>> model.predict(["a good story"]).tolist(), model.counterfactuals(["a good film"])
+    >>> texts = [f"a {word} {thing}" for thing in ("film", "story", "plot", "cast", "song") for word in ("good", "bad")]
+    >>> model = TextClassifier(random_state=0).fit(texts, ["+", "-"] * 5)
+    >>> model.predict(["a good scene"]).tolist(), model.counterfactuals(["a good film"])
     (['+'], [['good']])
     """
 
