@@ -447,6 +447,7 @@ def test_no_group_passes_and_the_base_rate_is_predicted(tmp_path):
     assert model.choice_.count == 0
     np.testing.assert_allclose(model.predict_proba(X)[:, 1], 1 / 3, rtol=1e-6)
     assert model.contributions(X).tolist() == [[0.0]] * 150
+    assert model.transform(X).shape == (150, 0)
     assert model.explain(X[:1])[0].reasons == []
     assert model.explain(X[:1])[0].counterfactual is None
     assert "no group at family-wise error 0.05" in str(model.tests_)
