@@ -204,7 +204,9 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         splits = validation_folds(samples.codes, self.cv, None if clusters is None else clusters[used], seed)
         # the matrices are small: more threads than one wait for each other, for minutes where others use the cores too
         with one_thread():
-            self.group_names_, self.path_, self.tests_ = layout.names, None, None
+            self.group_names_ = layout.names
+            self.path_: GroupPath | None = None
+            self.tests_: GroupTests | None = None
             if self.keep is not None:
                 self._keep(samples, layout, splits, self._kept())
             elif self.selection == "controlled":
@@ -485,9 +487,9 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         maps = GroupMap.of(kind, samples.X, layout, self._seed)
         mapped = replace(samples, X=maps(samples.X))
         found = p_values(mapped, maps.layout(layout), self.alpha, rng)
-        self.tests_ = GroupTests(layout.names, found, adjust(found, self.control), self.alpha, self.control)
+        tests = self.tests_ = GroupTests(layout.names, found, adjust(found, self.control), self.alpha, self.control)
         attention, order = self._ranked(samples, layout, kind)
-        self._keep(samples, layout, splits, [n for n in (layout.names[g] for g in order) if n in self.tests_.selected])
+        self._keep(samples, layout, splits, [n for n in (layout.names[g] for g in order) if n in tests.selected])
         self.attention_, self.choice_ = attention, replace(self.choice_, attention="tested")
 
     def _keep(self, samples: Samples, layout: Layout, splits: Splits, names: list[Any]) -> None:

@@ -307,7 +307,7 @@ def _inflation(residuals: Array, left: Array, values: Array, penalty: float) -> 
     n = residuals.shape[1]
     lost = 1 - (penalty / (values**2 + penalty)) ** 2
     kept = 1 - float(((residuals @ left) ** 2 @ lost).sum() / (residuals**2).sum())
-    return max(1.0, kept * (n - 1) / max(1.0, n - 1 - float(lost.sum())))
+    return float(max(1.0, kept * (n - 1) / max(1.0, n - 1 - float(lost.sum()))))
 
 
 def _permutation_test(basis: Array, residuals: Array, factor: float, most: int, rng: np.random.Generator) -> float:
