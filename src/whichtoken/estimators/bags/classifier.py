@@ -31,32 +31,12 @@ from whichtoken.estimators._common import (
     probabilities,
     signs_of,
 )
-from whichtoken.estimators.bags.data import (
-    MAPS,
-    InstanceMap,
-    LabeledBags,
-    Scaling,
-    as_bags,
-    bags_of_rows,
-    first_of_bags,
-    is_ragged,
-    linear_map,
-    medians,
-    without_gaps,
-)
+from whichtoken.estimators.bags import data as read
+from whichtoken.estimators.bags import validation
+from whichtoken.estimators.bags.data import MAPS, InstanceMap, LabeledBags, Scaling, as_bags, is_ragged, linear_map
 from whichtoken.estimators.bags.explanation import smallest_deletion
 from whichtoken.estimators.bags.training import Pooling, Score, split_weights
-from whichtoken.estimators.bags.validation import (
-    COMPARED_FLOATS,
-    TEMPERATURES,
-    BagChoice,
-    ScoreChoice,
-    Search,
-    Selected,
-    choose_map,
-    select_score,
-    validation_splits,
-)
+from whichtoken.estimators.bags.validation import BagChoice, ScoreChoice, Search, Selected, choose_map, select_score
 from whichtoken.threads import one_thread
 
 if TYPE_CHECKING:
@@ -203,7 +183,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         bags = self._bags(X, bag, reset=True)
         self.__dict__.pop("bag_ids_", None)
         if bag is not None:
-            self.bag_ids_, y = first_of_bags(bag, y)
+            self.bag_ids_, y = read.first_of_bags(bag, y)
         self.classes_, codes = encode_labels(y, len(bags))
         weights: Array = _check_sample_weight(sample_weight, codes, dtype=np.float64, ensure_non_negative=True)
         if self.class_weight is not None:
@@ -216,13 +196,15 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31))
         parts = (weights, None) if self.query_share is None else split_weights(weights, codes, self.query_share, seed)
         targets = [LabeledBags(bags, signs, *parts) for signs in signs_of(codes, len(self.classes_))]
-        splits = [validation_splits(data, self.cv, together, seed) for data in targets]
+        splits = [validation.validation_splits(data, self.cv, together, seed) for data in targets]
         kinds = self._maps_to_try(bags, all(splits))
         outer, inner = (self.n_jobs, None) if len(targets) > 1 else (None, self.n_jobs)
 
         def selected(kind: str, data: LabeledBags, parts: list[Any]) -> Selected:
             search = Search(
-                temperatures=TEMPERATURES if self.inverse_temperature is None else (self.inverse_temperature,),
+                temperatures=validation.TEMPERATURES
+                if self.inverse_temperature is None
+                else (self.inverse_temperature,),
                 ridges=None if self.C == "auto" else (float(1 / (float(self.C) * data.weights.sum())),),
                 queries=None if self.n_queries == "auto" else self.n_queries,
                 steps=self.refine_steps if self.training == "joint" else 0,
@@ -240,10 +222,10 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
                 kind: list(run(delayed(selected)(kind, *pair) for pair in zip(targets, splits, strict=True)))
                 for kind in kinds
             }
-            kind, *evidence = choose_map(tried) if len(kinds) > 1 else (kinds[0], {}, {})
+            kind, log_losses, gains = choose_map(tried) if len(kinds) > 1 else (kinds[0], {}, {})
             trained = run(delayed(part.train)() for part in tried[kind])
         constant = sum(float(entr([data.prevalence, 1 - data.prevalence]).sum()) for data in targets)
-        self.choice_ = BagChoice(tuple(part.choice for part in tried[kind]), constant, *evidence)
+        self.choice_ = BagChoice(tuple(part.choice for part in tried[kind]), constant, log_losses, gains)
         found = list(zip(self.choice_.scores, trained, strict=True))
         if self.verbose:
             for name, choice in zip(self.classes_[-len(found) :], self.choice_.scores, strict=True):
@@ -266,7 +248,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         if self.instance_map != "auto":
             return (self.instance_map,)
         fixed = self.training == "two-step" or self.inverse_temperature is not None
-        large = bags.vectors.size > COMPARED_FLOATS or bags.lengths.max() > LONGEST
+        large = bags.vectors.size > validation.COMPARED_FLOATS or bags.lengths.max() > LONGEST
         return ("linear",) if fixed or large or not validated else MAPS
 
     def decision_function(self, X: Any, bag: ArrayLike | None = None) -> Array:
@@ -287,7 +269,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, bag: ArrayLike | None = None
     ) -> float:
         """Share of the bags with the right label."""
-        labels = y if bag is None else first_of_bags(bag, y)[1]
+        labels = y if bag is None else read.first_of_bags(bag, y)[1]
         return float(accuracy_score(labels, self.predict(X, bag), sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Any:
@@ -351,7 +333,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         from whichtoken.estimators.bags.explanation import bag_explanations
 
         if bag is not None and names is None:
-            names = list(first_of_bags(bag)[0])
+            names = list(read.first_of_bags(bag)[0])
         return bag_explanations(self, self._bags(X, bag), names)
 
     def diagnose(self, X: Any, y: ArrayLike) -> Diagnosis:
@@ -455,7 +437,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
             check_is_fitted(self)
         if bag is not None:
             table = validate_data(self, X, dtype=[np.float64, np.float32], reset=reset, ensure_all_finite=False)
-            bags = bags_of_rows(table, bag)
+            bags = read.bags_of_rows(table, bag)
         elif (
             isinstance(X, RaggedArray)
             or is_ragged(X)
@@ -472,8 +454,8 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         if not reset and bags.dim != self.maps_[0].dim:
             raise ValueError(f"X has instances of width {bags.dim}; the model was trained on width {self.maps_[0].dim}")
         if reset:
-            self.fills_ = medians(bags)
-        return without_gaps(bags, self.fills_, self.drop_missing)
+            self.fills_ = read.medians(bags)
+        return read.without_gaps(bags, self.fills_, self.drop_missing)
 
     def _scores(self) -> list[Score]:
         parts = zip(self.maps_, self.queries_, self.readouts_, self.query_intercepts_, strict=True)

@@ -401,7 +401,7 @@ def plan_study(
         learning_curve=tuple(later),
         samples_needed=needed,
         samples_sure=sure,
-        recommendation=_recommendation(chosen, best, target_error, needed, sure, later),
+        recommendation=_recommendation(chosen, best, target_error, (needed, sure), later),
         notes=(),
     )
     notes = [*curve.notes, *([] if study.beats_floor else doubts)]
@@ -594,12 +594,11 @@ def _recommendation(
     curve: StudyCurve,
     kind: str,
     target: float | None,
-    needed: int | None,
-    sure: int | None,
+    sizes: tuple[int | None, int | None],
     later: Sequence[CurvePoint],
 ) -> str:
     """What to do, in one or two sentences."""
-    bags, name = curve.check.bags, f"BagClassifier(instance_map='{kind}')"
+    (needed, sure), bags, name = sizes, curve.check.bags, f"BagClassifier(instance_map='{kind}')"
     if curve.check.too_few:
         return f"Collect at least {FEWEST} bags of each class, better many more, and plan again."
     basis = (

@@ -31,6 +31,7 @@ from whichtoken.theory.sparse_tokens.two_step import query_slope, readout_slope
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.floating[Any]]
+Singles = NDArray[np.float32]
 
 READOUT_STEP = 0.5
 HEAD_TOLERANCE = 1e-5  # its square is the error that is left
@@ -355,7 +356,7 @@ class _Networks:
             weights[:] = rng.standard_normal(weights.shape) * np.sqrt(2 / weights.shape[1])
         self.parts[-2][:] = SMALL * rng.standard_normal(self.parts[-2].shape)
 
-    def gradient(self, bags: RaggedArray, signs: Array, shares: Array, rng: np.random.Generator) -> NDArray[np.float32]:
+    def gradient(self, bags: RaggedArray, signs: Array, shares: Array, rng: np.random.Generator) -> Singles:
         """Slopes of the mean logistic loss of every network, with units dropped at random, in all parameters."""
         *layers, both, bias = self.parts
         copies, count, tokens = self.recipe.networks, self.recipe.queries, len(bags.vectors)
@@ -379,8 +380,8 @@ class _Networks:
         outputs = pool_outputs(*pair, starts).reshape(copies, count, -1).sum(axis=1) + bias  # (k, n)
         upstream = -signs * shares * expit(-signs * outputs)
         pulled = pool_gradient(np.repeat(upstream[:, None], count, axis=1).ravel(), *pair, starts)
-        slopes = np.stack([pulled.scores, pulled.values]).reshape(2, copies, count, tokens)
-        slopes = slopes.transpose(1, 0, 2, 3).reshape(copies, 2 * count, tokens).astype(np.float32)
+        stacked = np.stack([pulled.scores, pulled.values]).reshape(2, copies, count, tokens).transpose(1, 0, 2, 3)
+        slopes = stacked.reshape(copies, 2 * count, tokens).astype(np.float32)
         gradient = np.empty_like(self.packed)
         found = _views(gradient, self.shapes)
         found[-1][:, 0], found[-2][:] = upstream.sum(axis=1), slopes @ pooled
@@ -413,12 +414,12 @@ class _Networks:
             return Score(seen, Pooling.shared(every, readouts / copies, float(bias.mean())))
 
         def mean_of(kept: list[int]) -> Pooling:
-            return Pooling(*(part[kept].mean(axis=0)[None] for part in (every, readouts)), bias[kept].mean(axis=0))
+            query, readout = (part[kept].mean(axis=0)[None] for part in (every, readouts))
+            return Pooling(query, readout, bias[kept].mean(axis=0))
 
         def loss(kept: list[int]) -> float:
             pool = mean_of(kept)
-            columns = [mapped @ part[0] for part in (pool.queries, pool.readouts)]
-            outputs = pool_outputs(*columns, data.bags.starts) + pool.bias
+            outputs = pool_outputs(mapped @ pool.queries[0], mapped @ pool.readouts[0], data.bags.starts) + pool.bias
             return float(data.shares @ np.logaddexp(0, -data.signs * outputs))
 
         mapped = seen.bags(data.bags).vectors
@@ -439,14 +440,7 @@ def _views(packed: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
 
 
 @njit(cache=True, nogil=True)
-def _adam(
-    packed: NDArray[np.float32],
-    gradient: NDArray[np.float32],
-    moments: NDArray[np.float32],
-    rate: float,
-    decay: float,
-    taken: int,
-) -> None:
+def _adam(packed: Singles, gradient: Singles, moments: Singles, rate: float, decay: float, taken: int) -> None:
     """One step of Adam (Kingma, Ba 2015) with decoupled weight decay (Loshchilov, Hutter 2019), in place."""
     first, second = 1 - 0.9**taken, 1 - 0.999**taken
     for i in range(len(packed)):
