@@ -211,7 +211,7 @@ ABMIL, SUMMARIES, FOREST, LINEAR = (
     "ours, linear map",
 )
 WHY = {
-    ABMIL: {
+    "ABMIL as published": {
         "win": (
             "Merged networks, small batches and a rate that falls to zero make more of few bags than a network that sees bag by "
             "bag; where no network is needed, the linear map has far fewer parameters."
@@ -219,12 +219,12 @@ WHY = {
         "even": "Five repeats do not tell the two apart.",
         "loss": "Its network of three layers, trained bag by bag, finds more here than what we chose.",
     },
-    SUMMARIES: {
+    "logistic regression on mean, min, max": {
         "win": "A summary of each feature by itself does not see which instance its values come from.",
         "even": "The extremes of a feature say nearly as much as the instance that has them.",
         "loss": "Every instance says a little here, so that three summaries of every feature lose nothing.",
     },
-    FOREST: {
+    "random forest on statistics": {
         "win": "Trees see summaries of a bag and not which instance its values come from.",
         "even": "Trees on summaries of a bag say as much here as the instances themselves.",
         "loss": "What decides here are summaries of the whole bag, in steps and interactions, which trees are made for.",
