@@ -24,7 +24,9 @@ def expected_failures(estimator):
     return {"check_sample_weight_equivalence_on_dense_data": "the number of groups depends on the number of rows"}
 
 
-@parametrize_with_checks([BagClassifier(instance_map="linear"), GroupClassifier()], expected_failed_checks=expected_failures)
+@parametrize_with_checks(
+    [BagClassifier(instance_map="linear"), GroupClassifier()], expected_failed_checks=expected_failures
+)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
