@@ -126,7 +126,8 @@ def _transfer() -> Iterator[Measure]:
 
 def _real(name: str) -> Iterator[Measure]:
     """One table: the same splits for all, the first of them for the boosting machine."""
-    table, scores = read_table(name), {}
+    table = read_table(name)
+    scores: dict[str, list[tuple[float, ...]]] = {}
     for split, (inside, outside) in enumerate(table.splits()):
         fits: dict[str, Callable[[], Array]] = {
             OURS: lambda: _probabilities(GroupClassifier(table.groups, random_state=0), table, inside, outside),  # noqa: B023

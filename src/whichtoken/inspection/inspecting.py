@@ -317,7 +317,8 @@ class Inspection(Shown):
                 "cases": len(self.survival.gap), "auroc": self.survival.auroc, "reliability": reliability.to_dict("list"),
             },
         }  # fmt: skip
-        return finite(whole)
+        found: dict[str, Any] = finite(whole)
+        return found
 
     def to_html(self, path: str | Path, shown: int = SHOWN) -> None:
         """Write the page; an old file is replaced when the new one is complete. `shown`: texts that are looked at closely."""

@@ -206,7 +206,7 @@ class StoredModel:
             import numpy as np
 
             table, probabilities = self.applied.table, self.applied.probabilities()
-            empty = np.isnan(probabilities).any(axis=1).tolist()
+            empty = np.asarray(np.isnan(probabilities).any(axis=1))
             names = [
                 "" if gap else str(self.applied.classes[k])
                 for k, gap in zip((probabilities * self.applied.weights).argmax(axis=1), empty, strict=True)

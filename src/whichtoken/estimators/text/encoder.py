@@ -20,6 +20,7 @@ from scipy import sparse
 from whichtoken.datasets.sentence_encoder import Encoder, SentenceEncoder, encode_all
 from whichtoken.errors import UsageError
 from whichtoken.estimators.text.learning import (
+    TOLERANCE,
     TRIED,
     RidgeProblem,
     Splits,
@@ -142,10 +143,10 @@ def fit_encoder(
     spread = np.append(np.full(means.shape[1], 1 / size), 1.0)
     nothing = sparse.csr_array((len(means), 0))
 
-    def solve(rows: NDArray[np.int64], C: float, **tolerance: float) -> tuple[Array, Array]:
+    def solve(rows: NDArray[np.int64], C: float, tolerance: float = TOLERANCE) -> tuple[Array, Array]:
         bounds = C * documents.weights
         found = [
-            solve_values(RidgeProblem(nothing, rows, signs, bounds, spread=spread, mean=mean, dense=means), **tolerance)
+            solve_values(RidgeProblem(nothing, rows, signs, bounds, spread=spread, mean=mean, dense=means), tolerance)
             for signs in output_signs(documents)
         ]
         return np.stack([one.values for one in found], axis=1), np.array([one.bias for one in found])
