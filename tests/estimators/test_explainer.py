@@ -104,7 +104,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "triples, plain counts, no null token": {"ngram_range": (1, 3), "sublinear_tf": False, "null": 0.0},
     "pieces": {"word_pieces": ["[UNK]", *ascii_lowercase, *(f"##{letter}" for letter in ascii_lowercase),
                                "good", "film", "##ing", "##s", "中", "ᄒ", "##ᅡ", "##ᆫ", "α", "##β", "е"]},
-    "three classes": {"classes": 3},
+    "three classes": {"classes": 3, "class_weight": "balanced"},
+    "threshold and weights": {"threshold": 0.3, "class_weight": {"label 0": 2.0, "label 1": 1.0}},
     "five classes, pairs": {"classes": 5, "ngram_range": (1, 2), "sublinear_tf": False},
 }  # fmt: skip
 
@@ -122,6 +123,10 @@ def fitted(kind: str) -> TextClassifier:
     )
     texts = [" ".join(draw.choices(words, k=draw.randint(3, 30))) for _ in range(240)] + strange_texts(120, words)
     labels = [f"label {draw.randrange(classes)}" for _ in texts]
+    if (
+        "threshold" in options
+    ):  # without any signal the probabilities are all equal, and the threshold is far from every output
+        labels = [f"label {int('acting' in text)}" for text in texts]
     model = TextClassifier(random_state=0, min_df=2, C=3.0, loss="logistic", **options).fit(texts, labels)
     if classes > 2:
         model.values_ = model.values_.astype(np.float32).astype(np.float64)
@@ -281,6 +286,10 @@ def test_counts_and_empty_pages_and_large_ones_are_refused(tmp_path: Path, monke
     several.selection_ = np.repeat(model.selection_, 2, axis=1)
     with pytest.raises(UsageError, match="n_queries=2: the page shows models with one query"):
         several.save_explainer(path)
+    blended = copy(model)
+    blended._encoder = object()
+    with pytest.raises(UsageError, match="has an encoder, which does not run in a page"):
+        blended.save_explainer(path)
     with pytest.raises(UsageError, match=r"hold no word: all 3 tokens are left out; lower min_df=99"):
         model.save_explainer(path, min_df=99)
     monkeypatch.setattr("whichtoken.estimators.text.explainer.LARGEST", 1000)

@@ -146,6 +146,8 @@ def check_exportable(model: TextModel) -> None:
             "{n_queries}: the page shows models with one query, whose smallest deletions and certificates are exact",
             n_queries=model.n_queries,
         )
+    if model._encoder is not None:
+        raise UsageError("the model has an encoder, which does not run in a page; fit it without encoder=")
     tokenizer = model._vocabulary.tokenizer
     if not isinstance(tokenizer, TextPipeline):
         raise UsageError(
@@ -235,7 +237,8 @@ def _compare(model: TextModel, smaller: TextModel, kept: NDArray[np.bool_], text
     for chunk in text_chunks(texts):
         counts = model._vocabulary.table.count(model._vocabulary.tokenizer.tokens(chunk))
         compared += len(chunk)
-        changed += int((decide(model._outputs(counts)) != decide(smaller._outputs(counts[:, kept]))).sum())
+        whole, reduced = model._outputs(counts), smaller._outputs(counts[:, kept])
+        changed += int((decide(whole - model._offset) != decide(reduced - model._offset)).sum())
     return compared, changed
 
 
@@ -292,13 +295,17 @@ def pack_model(
 ) -> dict[str, Any]:
     """What a page has to know: names, numbers and the way to split texts, as JSON can hold it."""
     classes = [str(name) for name in model.classes_.tolist()]
+    # a threshold moves decisions and weights of classes move outputs; probabilities undo both
+    shifts = -model._shifts if len(classes) > 2 else np.array([model._shifts[0] - model._shifts[1]])
+    shifts = shifts + model.choice_.temperature * model._offset
     tokenizer = model._vocabulary.tokenizer
     assert isinstance(tokenizer, TextPipeline)
     return {
         "title": title or f"Which words decide: {_alternatives(classes)}",
         "classes": classes,
         "temperature": model.choice_.temperature,
-        "bias": model.intercept_.tolist(),
+        "bias": model._decision_bias.tolist(),
+        "shifts": shifts.tolist(),
         "logNull": model.log_null_ if np.isfinite(model.log_null_) else None,
         "logCounts": model._log_counts,
         # characters of scripts without spaces count in pairs, whatever `ngram_range` says

@@ -76,7 +76,7 @@ export const decide = (outputs) => outputs.length === 1 ? Number(outputs[0] > 0)
 
 /** Probabilities of the classes. */
 export function probabilitiesOf(model, outputs) {
-  const scaled = outputs.map((output) => model.temperature * output);
+  const scaled = outputs.map((output, k) => model.temperature * output + model.shifts[k]);
   if (scaled.length === 1) return [1 / (1 + Math.exp(scaled[0])), 1 / (1 + Math.exp(-scaled[0]))];
   const top = Math.max(...scaled), masses = scaled.map((output) => Math.exp(output - top)), total = masses.reduce((a, b) => a + b);
   return masses.map((mass) => mass / total);
