@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from whichtoken.app.pages import html
 from whichtoken.app.pages.drawn import FIGURES, MOST_BYTES, out_of_date, recorded_views
 from whichtoken.app.pages.experiment_page import view_of
 from whichtoken.app.pages.html import write_pages
@@ -158,19 +157,6 @@ def test_damaged_figure_beside_a_report_is_drawn_again(tmp_path, drawn, harm):
     write_pages(tmp_path)
     assert len(drawn) == 2
     assert pages(tmp_path / "report") == before
-
-
-def test_processes_write_the_pages_that_one_process_writes(tmp_path, drawn, monkeypatch):
-    (tmp_path / LEDGER_NAME).write_bytes(lzma.decompress(rows_file(CLAIM).read_bytes()))
-    write_pages(tmp_path)
-    alone = pages(tmp_path / "report")
-    assert drawn == [f"{CLAIM} 0"]
-    shutil.rmtree(tmp_path / "report")
-    monkeypatch.setattr(html, "LEAST_FOR_PROCESSES", 1)
-    monkeypatch.setattr("loky.cpu_count", lambda: 2)
-    write_pages(tmp_path)
-    assert len(drawn) == 1, "the other process has drawn it"
-    assert pages(tmp_path / "report") == alone
 
 
 def test_claims_run_on_this_machine_are_marked_on_the_pages_of_the_record(small_record, tmp_path):

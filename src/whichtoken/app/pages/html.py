@@ -18,11 +18,9 @@ from whichtoken.lab.ledger import Ledger
 from whichtoken.lab.record import RunSummary, recorded_ledger, recorded_runs, rows_file
 from whichtoken.lab.results import Result, stored_results
 from whichtoken.lab.statements import judge_papers, sources
-from whichtoken.processes import safe_children
 
 LOCAL = "Made from the results in this folder. Quick runs leave some claims undecided; full runs decide most of them."
 RECORD = "Made from the record of this version of whichtoken; the page of each claim has its other sizes."
-LEAST_FOR_PROCESSES = 8  # claims: for fewer, starting processes takes longer than drawing
 
 
 def write_report(out: Path, record: bool = False) -> Path:
@@ -97,17 +95,12 @@ def stored_one_by_one(ledger: Ledger, runs: Iterable[RunSummary]) -> Iterator[Re
 
 @dataclass(frozen=True)
 class _Claim:
-    """A claim with a page, small enough to be sent to another process."""
+    """A claim with a page."""
 
     id: str
     folder: Path  # of the pages
     out: Path  # of the ledger, as commands name it
     runs: tuple[RunSummary, ...] | None = None  # None: what is on record
-
-    @property
-    def is_own(self) -> bool:
-        """Whether it is a claim of this package, which a new process can import."""
-        return type(experiments()[self.id]).__module__.startswith("whichtoken.")
 
     def views(self) -> list[RunSection]:
         """The views of its page, the leading run first; the files beside the page are written."""
@@ -116,18 +109,6 @@ class _Claim:
         with Ledger.reading(self.out / LEDGER_NAME) as ledger:
             results = stored_one_by_one(ledger, self.runs)
             return [self._view(result, number) for number, result in enumerate(results)]
-
-    def views_or_fault(self) -> list[RunSection] | Fault:
-        """The same, or a fault: an error in the file of a claim must not prevent the other pages."""
-        try:
-            return self.views()
-        except (KeyboardInterrupt, UsageError):
-            raise
-        except BaseException as error:
-            return self.fault(error)
-
-    def fault(self, error: BaseException) -> Fault:
-        return Fault(self.id, f"its page cannot be created: {in_one_line(error)}")
 
     def _views_of_record(self) -> list[RunSection]:
         claim = experiments()[self.id]
@@ -177,19 +158,18 @@ class _Writer:
         except OSError as error:
             raise cannot_write(self.folder, error) from error
         check_place(self.folder / "index.html")
-        for claim, views in _all_views(claims):
-            if isinstance(views, Fault):
-                self.wrong.append(views)
-                continue
-            self._remember(claim.id, views)
+        for claim in claims:
+            # an error in the file of a claim must not prevent the other pages
             try:
+                views = claim.views()
+                self._remember(claim.id, views)
                 text = experiment_page(experiments()[claim.id], views, self.checked.get(claim.id))
             except (KeyboardInterrupt, UsageError):
                 raise
             except BaseException as error:
-                self.wrong.append(claim.fault(error))
-                continue
-            write_text(self.folder / page_name(claim.id), text)
+                self.wrong.append(Fault(claim.id, f"its page cannot be created: {in_one_line(error)}"))
+            else:
+                write_text(self.folder / page_name(claim.id), text)
         for paper in judge_papers(self.studies):
             write_text(self.folder / paper_file(paper), paper_page(paper))
         write_text(self.folder / "failures.html", failures_page(self.studies))
@@ -205,37 +185,6 @@ class _Writer:
             for view in views if claim == id else ():
                 if view.figure is not None and panel < len(view.figure.svgs):
                     self.panels.setdefault(source.figure, view.figure.svgs[panel])
-
-
-def _all_views(claims: Sequence[_Claim]) -> Iterator[tuple[_Claim, list[RunSection] | Fault]]:
-    """The views of all claims, in their order; in several processes if there is enough to draw."""
-    from loky import ProcessPoolExecutor, cpu_count
-    from loky.process_executor import BrokenProcessPool
-
-    own = [claim for claim in claims if claim.is_own and not _is_drawn(claim)]
-    if len(own) < LEAST_FOR_PROCESSES or cpu_count() == 1:
-        yield from ((claim, claim.views_or_fault()) for claim in claims)
-        return
-    with safe_children():
-        pool = ProcessPoolExecutor(max_workers=min(int(cpu_count()), len(own)))
-        running = {claim.id: pool.submit(claim.views_or_fault) for claim in own}
-    try:
-        for claim in claims:
-            try:
-                yield claim, running[claim.id].result() if claim.id in running else claim.views_or_fault()
-            except BrokenProcessPool:
-                # a process was killed, perhaps for lack of memory
-                yield claim, claim.views_or_fault()
-    finally:
-        pool.shutdown(wait=True, kill_workers=True)
-
-
-def _is_drawn(claim: _Claim) -> bool:
-    """Whether its recorded figures are up to date."""
-    runs = {preset: run for (name, preset), run in recorded_runs().items() if name == claim.id}
-    return claim.runs is None and (
-        not rows_file(claim.id).is_file() or recorded_views(experiments()[claim.id], runs) is not None
-    )
 
 
 def _runs_by_experiment(ledger: Ledger) -> dict[str, list[RunSummary]]:

@@ -48,10 +48,15 @@ def sentence(verdict: Verdict) -> str:
     return f"Measured {_measured(verdict)}{points}; {_theory(verdict)}{_noticed(verdict)}."
 
 
+def state_counts(states: Iterable[str]) -> dict[str, int]:
+    """How often each state occurs, in the order in which they are always shown."""
+    found = Counter(states)
+    return {state: found[state] for state in STATES if found[state]}
+
+
 def counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
     """How many verdicts there are of each state."""
-    found = Counter[str](verdict.state for verdict in verdicts)
-    return {state: found[state] for state in STATES if found[state]}
+    return state_counts(verdict.state for verdict in verdicts)
 
 
 def counted_states(found: dict[str, int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from whichtoken.app.pages.sentences import STATES, counted_states, counts
+from whichtoken.app.pages.sentences import counted_states, counts, state_counts
 from whichtoken.lab.record import RunSummary
 from whichtoken.lab.verdicts import Verdict, in_words
 
@@ -36,7 +36,7 @@ class Checked:
     @property
     def told(self) -> str:
         """One word where all verdicts are alike, otherwise their numbers."""
-        found = {state: list(self.states.values()).count(state) for state in STATES if state in self.states.values()}
+        found = state_counts(self.states.values())
         return in_words(self.state, 1) if len(found) == 1 else counted_states(found)
 
 

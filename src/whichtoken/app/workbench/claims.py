@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -20,21 +20,13 @@ from starlette.routing import Route
 from whichtoken.app.pages.frame import render
 from whichtoken.app.pages.papers import ANSWER_CLASS, paper_body
 from whichtoken.app.pages.sentences import counts as counts_of
+from whichtoken.app.pages.sentences import state_counts
 from whichtoken.app.workbench.job_pages import jobs_of
 from whichtoken.app.workbench.jobs import JobRequest
 from whichtoken.app.workbench.middleware import DRAWN, LINKED
 from whichtoken.app.workbench.pages import NAVIGATION, framed_page, template_text
 from whichtoken.app.workbench.settings import ServerSettings
-from whichtoken.app.workbench.stored_claims import (
-    DrawnRun,
-    Stamp,
-    address_of,
-    beside_record,
-    on_record,
-    runs_of,
-    stamp,
-    state_counts,
-)
+from whichtoken.app.workbench.stored_claims import DrawnRun, Stamp, address_of, beside_record, runs_of, stamp
 from whichtoken.app.workbench.workers import slow_worker_of, worker_of
 from whichtoken.errors import UsageError
 from whichtoken.lab.discovery import experiments, faults
@@ -258,9 +250,9 @@ def _recorded(claim: Experiment[Any], runs: list[RunSummary]) -> dict[str, dict[
     """What is on record at the sizes that were not judged here; where they were, it stands in the tables."""
     judged = {run.preset for run in runs if not run.stale}
     return {
-        preset: {"verdicts": verdicts, "counts": state_counts(verdict["state"] for verdict in verdicts)}
-        for preset, verdicts in on_record(claim.id).items()
-        if preset not in judged
+        preset: {"verdicts": [asdict(verdict) for verdict in run.verdicts], "counts": counts_of(run.verdicts)}
+        for (id, preset), run in recorded_runs().items()
+        if id == claim.id and preset not in judged
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -10,7 +9,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whichtoken.app.pages.sentences import STATES
 from whichtoken.errors import UsageError
 from whichtoken.files import LEDGER_NAME
 from whichtoken.lab.discovery import experiments
@@ -34,18 +32,6 @@ def beside_record(experiment: str, preset: str, verdicts: Iterable[Verdict]) -> 
     run = recorded_runs().get((experiment, preset))
     recorded = {verdict.code: asdict(verdict) for verdict in run.verdicts} if run else {}
     return [{**asdict(verdict), "recorded": recorded.get(verdict.code)} for verdict in verdicts]
-
-
-def on_record(experiment: str) -> dict[str, list[dict[str, Any]]]:
-    """The verdicts on record of a claim, by preset."""
-    runs = {preset: run for (id, preset), run in recorded_runs().items() if id == experiment}
-    return {preset: [asdict(verdict) for verdict in run.verdicts] for preset, run in runs.items()}
-
-
-def state_counts(states: Any) -> dict[str, int]:
-    """How often each state occurs, in the order in which they are always shown."""
-    counts = Counter(states)
-    return {state: counts[state] for state in STATES if counts[state]}
 
 
 def runs_of(out: Path) -> Mapping[str, list[RunSummary]]:
