@@ -10,7 +10,6 @@ attends to.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,10 +26,10 @@ from whichtoken.errors import UsageError
 from whichtoken.inspection.picks import Picks, excluding
 from whichtoken.inspection.probe import AttentionProbe
 from whichtoken.inspection.reading import Reading
-from whichtoken.inspection.sites import Anatomy, anatomy, freeze_norms, hook
+from whichtoken.inspection.sites import Anatomy, anatomy, hook
+from whichtoken.inspection.why import Call, RecomputedPass
 
 Score = Callable[..., Tensor]  # output of the model, and the mask of its tokens -> (batch,)
-Call = tuple[int, int]  # id of a module, and the number of its call in a forward pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,8 +307,11 @@ def direct_contributions(
         raise UsageError(
             "direct contributions need an output projection that is called as a module; torch's attention does not"
         )
-    written, gradients = _gradients(model, inputs, parts, score)
-    base = float(score(output)[0])
+    held, base = RecomputedPass(probe.model, inputs), float(score(output)[0])
+    calls = [_output_call(parts, layer) for layer in range(len(parts))]
+    with torch.enable_grad():
+        strength, ends = score(held.output).sum(), [held.written[call] for call in calls]
+    gradients = torch.autograd.grad(strength, ends, materialize_grads=True)
     values, worst = [], 0.0 if check else math.nan
     for layer, part in enumerate(parts):
         reading = probe.reading(layer)
@@ -321,17 +323,11 @@ def direct_contributions(
         if not check:
             continue
         removed = torch.einsum("htd,hdw->htw", reading.output()[0], matrix)
-        call = _output_call(parts, layer)
-        with _hooked(parts, _replay(written | {call: written[call] - removed})), torch.no_grad():
-            drops = base - score(model(**repeat_text(inputs, len(removed)))).double().numpy()
+        with torch.no_grad():
+            repeated = _replay(held.written | {calls[layer]: ends[layer] - removed})
+            drops = base - score(held.run(repeated, {}, len(removed))).double().numpy()
         worst = max(worst, float(np.abs(drops - values[layer].sum(1)).max()))
     return DirectContributions(decided.name, base, values, worst)
-
-
-def _writers(parts: list[Anatomy]) -> list[nn.Module]:
-    """Everything that adds to the residual stream, each once."""
-    found = [module for part in parts for module in (part.output, part.feed_forward) if module is not None]
-    return list(dict.fromkeys(found))
 
 
 def _output_call(parts: list[Anatomy], layer: int) -> Call:
@@ -340,42 +336,6 @@ def _output_call(parts: list[Anatomy], layer: int) -> Call:
     return id(output), sum(parts[i].output is output for i in range(layer))
 
 
-@contextmanager
-def _hooked(parts: list[Anatomy], answer: Callable[[Call, Tensor], Tensor]) -> Iterator[None]:
-    """Let `answer(call, output)` replace what the writers write."""
-    calls: Counter[int] = Counter()
-
-    def after(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        calls[id(module)] += 1
-        return answer((id(module), calls[id(module)] - 1), output)
-
-    with ExitStack() as stack:
-        for module in _writers(parts):
-            hook(stack, module, after)
-        yield
-
-
 def _replay(written: dict[Call, Tensor]) -> Callable[[Call, Tensor], Tensor]:
     # OPT writes (copies * tokens, width), and some models add to it in place
     return lambda call, output: written[call].repeat(len(output) // len(written[call]), *[1] * (output.dim() - 1))
-
-
-def _gradients(
-    model: nn.Module, inputs: Mapping[str, Tensor], parts: list[Anatomy], score: Score
-) -> tuple[dict[Call, Tensor], list[Tensor]]:
-    """What every writer wrote, by call, and the gradient of the decision at each attention layer's output."""
-    leaves: dict[Call, Tensor] = {}
-
-    def leaf(call: Call, output: Tensor) -> Tensor:
-        leaves[call] = output.detach().requires_grad_()
-        return leaves[call].clone()  # some models add to it in place
-
-    with ExitStack() as stack:
-        stack.enter_context(torch.enable_grad())
-        stack.enter_context(_hooked(parts, leaf))
-        freeze_norms(model, stack)
-        strength = score(model(**inputs)).sum()
-        ends = [leaves[_output_call(parts, layer)] for layer in range(len(parts))]
-        gradients = torch.autograd.grad(strength, ends, allow_unused=True)
-    filled = [torch.zeros_like(end) if g is None else g for end, g in zip(ends, gradients, strict=True)]
-    return {call: value.detach() for call, value in leaves.items()}, filled

@@ -94,7 +94,6 @@ class Relations:
     # with the posterior difference of the token, in standard errors; frequency held fixed
     label_correlation: float = math.nan
     # with |signed frequency|, the size of its first gradient step; frequency not held fixed
-    signed_frequency: float = math.nan
     p_value: float = math.nan  # of label_correlation
 
 
@@ -114,7 +113,6 @@ class TokenRelations:
         if classes is not None and self._labeled:
             onehot = np.eye(int(classes.max()) + 1)[classes]  # (texts, classes)
             self._posterior = self._without_frequency(self._label_difference(onehot))
-            self._signed = _standard(self._label_difference(onehot) * np.sqrt(self.counts))
             rng = np.random.default_rng(seed)
             orders = (rng.permutation(len(ids)) for _ in range(PERMUTATIONS))
             self._null = np.stack([self._without_frequency(self._label_difference(onehot[order])) for order in orders])
@@ -131,7 +129,7 @@ class TokenRelations:
         held = self._without_frequency(rate)
         observed = float(np.dot(held, self._posterior))
         p_value = (1 + int((np.dot(self._null, held) >= observed - 1e-12).sum())) / (1 + PERMUTATIONS)
-        return Relations(frequency, observed, float(np.dot(ranks, self._signed)), p_value)
+        return Relations(frequency, observed, p_value)
 
     def _label_difference(self, onehot: NDArray[np.float64]) -> NDArray[np.float64]:
         """Largest difference, over classes, between their share among the texts with a token and among all: (tokens,).
@@ -275,8 +273,6 @@ class HeadReport(Shown):
         Rank correlation of pick rate with what a token says about the label, frequency held fixed.
     label_q : float
         Its false discovery rate over all heads, against labels in random order.
-    signed_frequency : float
-        Rank correlation of pick rate with |signed frequency|.
     frequency : float
         Rank correlation of pick rate with how often a token occurs.
     survival : float
@@ -310,7 +306,6 @@ class HeadReport(Shown):
     chance: float
     label_correlation: float = math.nan
     label_q: float = math.nan
-    signed_frequency: float = math.nan
     frequency: float = math.nan
     survival: float = math.nan
     rule: BilinearRule | None = None
@@ -432,7 +427,7 @@ def _report(
         effective_tokens=float(np.exp(picks.entropy[:, layer, head]).mean()), largest_logit=float(own["largest_logit"].max()),
         contribution=float((added[:, head] / np.maximum(added.sum(1), 1e-30)).mean()),
         position=position, token=word, chance=chance, label_correlation=related.label_correlation,
-        signed_frequency=related.signed_frequency, frequency=related.frequency,
+        frequency=related.frequency,
     )  # fmt: skip
     return report, related.p_value
 

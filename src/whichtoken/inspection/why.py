@@ -183,7 +183,7 @@ class RecomputedPass:
             stack.enter_context(torch.enable_grad())
             freeze_norms(model, stack)
             stack.enter_context(self._bias_gradients())
-            self._run(self._hold, self.heads)
+            self.output = self.run(self._hold, self.heads)
 
     @contextmanager
     def _bias_gradients(self) -> Iterator[None]:
@@ -201,8 +201,8 @@ class RecomputedPass:
         self.written[call] = output.detach().requires_grad_()
         return self.written[call].clone()  # some models add to it in place
 
-    def _run(self, answer: Any, heads: dict[int, Heads], copies: int = 1) -> None:
-        """A forward pass up to the last layer that is needed; `answer(call, output)` replaces what is written."""
+    def run(self, answer: Any, heads: dict[int, Heads], copies: int = 1) -> Any:
+        """The output of a pass, None if it ends at the last layer needed; `answer(call, output)` replaces what is written."""
         calls: Counter[int] = Counter()
         read: Counter[str] = Counter()
 
@@ -228,7 +228,8 @@ class RecomputedPass:
                 name: value.expand(copies, *value.shape[1:]) if isinstance(value, Tensor) and len(value) == 1 else value
                 for name, value in self.inputs.items()
             }
-            self.model(**repeated)
+            return self.model(**repeated)
+        return None
 
     def why(
         self, layer: int, head: int, query: int, picked: int, runner_up: int, words: tuple[str, str] | None = None
@@ -313,7 +314,7 @@ class RecomputedPass:
 
         found: dict[int, Heads] = {}
         try:
-            self._run(answer, found, len(kinds))
+            self.run(answer, found, len(kinds))
         finally:
             self.until = before
         asked, heads = self.heads[layer], found[layer]

@@ -96,15 +96,12 @@ def recorded_views(claim: Experiment[Any], runs: dict[str, RunSummary]) -> Recor
 
 def renew() -> list[str]:
     """Draw the figures that are out of date, and return their claims."""
-    drawn = []
-    kept = {id for id, _ in recorded_runs() if rows_file(id).is_file()}
-    for id in sorted(kept):
-        stored, claim = _read(id), experiments()[id]
-        if stored is None or not _is_current(claim, stored):
-            _write(id, {**_checksums(claim), "runs": dict(_drawn_runs(claim))})
-            drawn.append(id)
+    drawn = out_of_date()
+    for id in drawn:
+        claim = experiments()[id]
+        _write(id, {**_checksums(claim), "runs": dict(_drawn_runs(claim))})
     for path in (record_folder() / FIGURES).rglob("*.json.xz"):
-        if path not in map(figures_file, kept):
+        if path not in map(figures_file, _kept()):
             path.unlink()
     size = sum(path.stat().st_size for path in (record_folder() / FIGURES).rglob("*.json.xz"))
     if size > MOST_BYTES:
@@ -114,8 +111,12 @@ def renew() -> list[str]:
 
 def out_of_date() -> list[str]:
     """Claims whose rows or drawing code have changed since their recorded figures were drawn."""
-    kept = {id for id, _ in recorded_runs() if rows_file(id).is_file()}
-    return [id for id in sorted(kept) if (stored := _read(id)) is None or not _is_current(experiments()[id], stored)]
+    return [id for id in _kept() if (stored := _read(id)) is None or not _is_current(experiments()[id], stored)]
+
+
+def _kept() -> list[str]:
+    """Claims whose rows are on record."""
+    return sorted({id for id, _ in recorded_runs() if rows_file(id).is_file()})
 
 
 def figures_file(id: str) -> Path:

@@ -68,16 +68,6 @@ def numbers_of(result: Result) -> Numbers:
     return Numbers(columns[:MOST_COLUMNS], lines, hidden)
 
 
-def fixed_fields(result: Result) -> dict[str, Any]:
-    """The fields with the same value at every point."""
-    return {name: next(iter(levels)) for name, levels in _levels(result).items() if len(levels) == 1}
-
-
-def varied_fields(result: Result) -> dict[str, str]:
-    """The values of the other fields."""
-    return {name: ", ".join(map(str, levels)) for name, levels in _levels(result).items() if len(levels) > 1}
-
-
 def _levels(result: Result) -> dict[str, dict[Any, None]]:
     """The values of each field, in the order of the plan."""
     points = list(result.plan.points.values())
@@ -145,7 +135,7 @@ def view_of(
     out : folder of its ledger.
     drawn : its figure and why there is none, if that has been found before.
     """
-    figure, fault = drawn or draw_figure(result, number)
+    (figure, fault), levels = drawn or draw_figure(result, number), _levels(result)
     return RunSection(
         study=result.summary,
         heading=_heading(result),
@@ -154,8 +144,8 @@ def view_of(
         highlights=highlights(result.verdicts, MOST_HIGHLIGHTS),
         recorded={v.code: was for v in result.verdicts if (was := result.expected(v)) and was != v.state},
         numbers=numbers_of(result),
-        fixed=fixed_fields(result),
-        varied=varied_fields(result),
+        fixed={name: next(iter(values)) for name, values in levels.items() if len(values) == 1},
+        varied={name: ", ".join(map(str, values)) for name, values in levels.items() if len(values) > 1},
         failed=[
             FailedRow(row.message, {name: str(value) for name, value in vars(row.point).items()}, row.seed)
             for row in result.rows.failed[:MOST_FAILED]
