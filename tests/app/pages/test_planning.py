@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from whichtoken.app.displays import predicted_error
-from whichtoken.app.pages.planning import forecast_rows, protocol, write_figure
+from whichtoken.app.pages.planning import forecast_rows, predicted_error, protocol, write_figure
 from whichtoken.theory import sparse_tokens
 
 TASK = {"length": 10, "signal_tokens": 1, "strength": 5.0, "prevalence": 0.5, "dim": 200}

@@ -5,20 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whichtoken.app.displays import MODELS, SHARED, LearningCurvePlanDisplay
+from whichtoken.display.figures import COLORS, QUIET
 from whichtoken.display.templates import template_engine
 from whichtoken.errors import UsageError
 from whichtoken.files import replacing
-from whichtoken.theory.sparse_tokens import Plan
+from whichtoken.theory.sparse_tokens import Plan, Task, erm
 from whichtoken.theory.sparse_tokens.design import LEARNING_RATE, LOSS
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from whichtoken.estimators.bags.planning import StudyPlan
 
+MODELS = {
+    "attention": "attention, samples split",
+    "pooled": "mean pooling + linear",
+    "vectorized": "linear on all tokens",
+}
+SHARED = "attention, all samples for both"
+CURVE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+CURVE_POINTS = 1 << 12
+MARKERS = "os^D"
 WAYS = {"reuse": SHARED, "bag_classifier": "BagClassifier"}
 
 
@@ -87,9 +99,63 @@ def write_figure(plan: Plan | StudyPlan, path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
-    LearningCurvePlanDisplay.from_plan(plan, ax=figure.subplots())
+    if isinstance(plan, Plan):
+        _draw_plan(figure.subplots(), plan)
+    else:
+        _draw_study(figure.subplots(), plan)
     with replacing(path) as fresh:
         try:
             figure.savefig(fresh)
         except ValueError as error:
             raise UsageError(f"--figure {path} cannot be written: {error}") from error
+
+
+def _draw_plan(ax: Axes, plan: Plan) -> None:
+    sizes = [max(4, round(multiple * plan.samples)) for multiple in CURVE_MULTIPLES]
+    for place, (name, label) in enumerate({"shared": SHARED, **MODELS}.items()):
+        errors = [predicted_error(plan, name, n) for n in sizes]
+        ax.plot(sizes, errors, color=COLORS[place], marker=MARKERS[place], label=label)
+    _finish(ax, sizes, plan, plan.bayes_floor)
+
+
+def _draw_study(ax: Axes, study: StudyPlan) -> None:
+    """The forecast with its interval, and what the pilot itself reached."""
+    points = sorted({study.forecast, *study.learning_curve}, key=lambda point: point.samples)
+    sizes, low, high = ([getattr(point, name) for point in points] for name in ("samples", "low", "high"))
+    errors = [point.error for point in points]
+    ax.plot(sizes, errors, color=COLORS[0], marker=MARKERS[0], label="BagClassifier, 90 % interval")
+    ax.fill_between(sizes, low, high, color=COLORS[0], alpha=0.2, linewidth=0)
+    error, (least, most) = study.pilot.error, study.pilot.error_interval
+    reach = [[error - least], [most - error]]
+    ax.errorbar(
+        [study.pilot.trained_on], [error], reach, fmt="s", capsize=4, color=COLORS[1], label="cross-validated pilot"
+    )
+    holds = study.fits and not study.beats_floor
+    _finish(ax, sizes, study, study.theory.bayes_floor if holds and study.theory is not None else None)
+
+
+def _finish(ax: Axes, sizes: list[int], plan: Plan | StudyPlan, floor: float | None) -> None:
+    """Add what the curves are compared with, the axes and a legend above, which never covers the data."""
+    if floor is not None:
+        ax.axhline(floor, ls=":", color=QUIET, label="no classifier is better")
+    if plan.target_error is not None:
+        ax.axhline(plan.target_error, ls="--", color=COLORS[4], label="target")
+    ax.axvline(plan.samples, ls=":", lw=1, color=QUIET)
+    ax.set(xscale="log", xlabel="labeled sequences", ylabel="predicted test error", ylim=(0, None))
+    ax.set_xticks(sizes, [f"{size}" for size in sizes])
+    ax.minorticks_off()
+    ax.grid(visible=True, alpha=0.2)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.3, fontsize="small")
+
+
+def predicted_error(plan: Plan, model: str, samples: int) -> float:
+    """Predicted test error of a model with more or fewer samples; attention keeps the plan's design."""
+    task = Task(plan.length, plan.signal_tokens, plan.strength, plan.prevalence)
+    if model in ("attention", "shared"):
+        design = plan.design if model == "attention" else plan.shared_design
+        return design.error(task, samples / plan.dim, points=CURVE_POINTS)
+    ridge = getattr(plan, model).ridge
+    return erm(
+        model=model, **asdict(task), samples_per_dim=samples / plan.dim, ridge=ridge, loss=LOSS, accuracy=1e-2
+    ).test_error

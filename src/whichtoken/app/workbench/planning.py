@@ -7,8 +7,15 @@ from dataclasses import asdict, astuple
 from functools import lru_cache
 from typing import Any
 
-from whichtoken.app.displays import MODELS, predicted_error
-from whichtoken.app.pages.planning import WAYS, forecast_headings, forecast_rows, planning_errors, protocol
+from whichtoken.app.pages.planning import (
+    MODELS,
+    WAYS,
+    forecast_headings,
+    forecast_rows,
+    planning_errors,
+    predicted_error,
+    protocol,
+)
 from whichtoken.app.workbench.planner import DEFAULT_DESIGNS, Designs, StudyNumbers
 from whichtoken.files import finite
 from whichtoken.theory.sparse_tokens import Task, capacity, erm, plan
