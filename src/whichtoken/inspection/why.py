@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -223,13 +223,14 @@ class RecomputedPass:
                 hook(stack, module, after)
             for site in self.sites:
                 stack.callback(listen(site.module, site.adapter, partial(keep, site), lambda why: None, gradient=True))
-            stack.enter_context(suppress(_ReachedError))
             repeated = {
                 name: value.expand(copies, *value.shape[1:]) if isinstance(value, Tensor) and len(value) == 1 else value
                 for name, value in self.inputs.items()
             }
-            return self.model(**repeated)
-        return None
+            try:
+                return self.model(**repeated)
+            except _ReachedError:
+                return None
 
     def why(
         self, layer: int, head: int, query: int, picked: int, runner_up: int, words: tuple[str, str] | None = None
