@@ -86,7 +86,7 @@ WHY = {
 }
 
 TRAINING, TESTED = 6000, 100
-FROZEN, BATCH, LONGEST = 3, 32, 64  # of the fine-tuning: layers, texts at a time, tokens of a text
+FROZEN, TUNED_TOGETHER, LONGEST = 3, 32, 64  # of the fine-tuning: layers that stay, texts at a time, tokens of a text
 LENGTH, BATCH = 128, 8
 CAPTUM, ABLATION, LRP = "captum's integrated gradients", "captum's feature ablation", "AttnLRP (lxt's rules)"
 PEERS = (CAPTUM, ABLATION, LRP, "gradient x input", "attention rollout", "random order")
@@ -148,7 +148,7 @@ def classifier(folder: Any, texts: list[str], labels: list[int]) -> tuple[Any, A
             part.requires_grad_(False)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=1e-4, weight_decay=0.01)
-        batches = torch.split(torch.randperm(TRAINING), BATCH)
+        batches = torch.split(torch.randperm(TRAINING), TUNED_TOGETHER)
         steps = len(batches)
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: min(10 * (step + 1) / steps, (steps - step) / steps / 0.9, 1.0)
