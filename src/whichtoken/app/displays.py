@@ -137,7 +137,7 @@ class GroupPathDisplay(Display):
         ax.plot(place, losses[path.chosen], "D", ms=10, mfc="none", mew=2, color=COLORS[1], label=label)
         ax.set_xticks(places, [str(count) for count in path.counts])
         ax.set(xlabel="number of groups (bars: standard error of the difference to the least)", ylabel="log loss")
-        legend_above(ax)
+        ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.3, fontsize="small")
 
 
 class GroupCurveDisplay(Display):
@@ -221,4 +221,4 @@ class GroupCurveDisplay(Display):
             xlabel=f"columns of {named(self.group)}, from their 1st to their 99th percentile",
             ylabel="adds to the score",
         )
-        legend_above(ax)
+        ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.3, fontsize="small")
