@@ -246,7 +246,7 @@ class AttentionProbe:
         if self.tokens is not None and hasattr(self._special, "convert_ids_to_tokens"):
             names, _ = whole_words(self._special, self.tokens[text].tolist())
             words = names[picked], names[runner_up]
-        return RecomputedPass(self.model, inputs, number).why(number, head, query, picked, runner_up, words)
+        return RecomputedPass(self.model, inputs, number, self.sites).why(number, head, query, picked, runner_up, words)
 
     def sample(self, layer: int, texts: Tensor, queries: Tensor) -> Picks:
         """The picks of some texts of the batch and some queries, without computing those of the others."""

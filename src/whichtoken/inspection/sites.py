@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from whichtoken.inspection.adapters import ADAPTERS, Adapter, uses_interface
 QUERY_KEY = (("query", "key"), ("q_proj", "k_proj"), ("q_lin", "k_lin"), ("query_proj", "key_proj"), ("q", "k"))
 OUTPUT = ("o_proj", "out_proj", "out_lin", "dense", "c_proj", "wo", "Wo", "o")
 ACTIVATIONS = ("gelu", "relu", "silu", "tanh", "sigmoid", "activation", "swish")
+_forms: WeakKeyDictionary[nn.Module, tuple[bool, int]] = WeakKeyDictionary()  # of the norms that were tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +65,8 @@ def find_sites(model: nn.Module, adapters: Sequence[Adapter] = ()) -> list[Site]
 
 def _is_innermost_attention(module: nn.Module) -> bool:
     """A module that is called attention and has none inside: it is traced."""
+    if "atten" not in type(module).__name__.lower():
+        return False
     inside = [part for part in module.modules() if "atten" in type(part).__name__.lower()]
     return inside == [module]
 
@@ -159,26 +163,62 @@ def freeze_norms(model: nn.Module, stack: ExitStack) -> None:
 
 
 def _frozen_norm(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    """The same output, as a linear map of the input: the scale is held at this point.
+    """The same output, as a linear map of the input: the scale is held at this point."""
+    x = args[0]
+    if module not in _forms:
+        _forms[module] = _norm_form(module, x, output)
+    centered, shift = _forms[module]
+    weight = 1 + module.weight if shift else module.weight
+    held: Tensor = _HeldNorm.apply(
+        output, x, weight, getattr(module, "bias", None), _scale(module, x, centered), centered
+    )  # type: ignore[no-untyped-call]
+    return held
 
-    Names say little (T5's layer norm does not subtract the mean, and some RMS norms multiply by 1 + weight), so that the form is
-    the one that gives the module's own output.
-    """
-    x, name = args[0], type(module).__name__
+
+def _scale(module: Any, x: Tensor, centered: bool) -> Tensor:
+    """What a norm multiplies each row with, in single precision at least."""
+    wide = x.detach().to(torch.promote_types(x.dtype, torch.float32))
     epsilon = getattr(module, "eps", getattr(module, "variance_epsilon", 1e-6))
+    if centered:  # a kernel of its own; torch's variance takes several times as long
+        return torch.native_layer_norm(wide, wide.shape[-1:], None, None, epsilon)[2]
+    return (wide.square().mean(-1, keepdim=True) + epsilon).rsqrt()
+
+
+@torch.no_grad()
+def _norm_form(module: Any, x: Tensor, output: Tensor) -> tuple[bool, int]:
+    """Whether a norm subtracts the mean, and what it adds to its weight: the form that gives the module's own output.
+
+    Names say little: T5's layer norm does not subtract the mean, and some RMS norms multiply by 1 + weight.
+    """
+    name, precision = type(module).__name__, max(1e-5, 4 * torch.finfo(output.dtype).eps)
     likely = ("RMS" not in name, int("Gemma" in name))
-    largest, precision = output.detach().abs().max(), max(1e-5, 4 * torch.finfo(output.dtype).eps)
-    for form in sorted(product((True, False), (0, 1)), key=lambda form: form != likely):
-        centered, shift = form
+    for centered, shift in sorted(product((True, False), (0, 1)), key=lambda form: form != likely):
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         wide = wide - wide.mean(-1, keepdim=True) if centered else wide
-        scale = (wide.detach().square().mean(-1, keepdim=True) + epsilon).rsqrt()
-        linear: Tensor = (wide * scale).to(x.dtype) * (1 + module.weight if shift else module.weight)
-        if getattr(module, "bias", None) is not None:
-            linear = linear + module.bias
-        rest = (output - linear).detach()
-        if rest.abs().max() <= precision * largest:
-            return linear + rest  # the value stays the module's own, to the last bit
+        linear = (wide * _scale(module, x, centered)).to(x.dtype) * (module.weight + shift)
+        linear = linear if getattr(module, "bias", None) is None else linear + module.bias
+        if (output - linear).abs().max() <= precision * output.abs().max():
+            return centered, shift
     raise UsageError(
         f"{name} is not a layer norm or RMS norm of a known form; shares and reasons have to hold its scale"
     )
+
+
+class _HeldNorm(torch.autograd.Function):
+    """The output of a norm, with the gradient of `x * scale * weight + bias`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, output: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, scale: Tensor, centered: bool
+    ) -> Tensor:
+        ctx.save_for_backward(weight, scale)
+        ctx.centered = centered
+        return output.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        weight, scale = ctx.saved_tensors
+        flow = gradients[0] * weight * scale
+        flow = flow - flow.mean(-1, keepdim=True) if ctx.centered else flow
+        bias = gradients[0].flatten(0, -2).sum(0) if ctx.needs_input_grad[3] else None
+        return None, flow.to(gradients[0].dtype), None, bias, None, None

@@ -166,11 +166,14 @@ class RecomputedPass:
     model : a transformers model.
     inputs : one text, as the model takes it.
     until : the last attention layer that is needed; all by default.
+    sites : the attention modules of the model, where they are known.
     """
 
-    def __init__(self, model: nn.Module, inputs: Mapping[str, Any], until: int | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, inputs: Mapping[str, Any], until: int | None = None, sites: list[Site] | None = None
+    ) -> None:
         self.model, self.inputs, self.until = model, inputs, until
-        self.sites = find_sites(model)
+        self.sites = find_sites(model) if sites is None else sites
         parts = [anatomy(model, site) for site in self.sites]
         if any(part.functional for part in parts):
             raise UsageError("reasons need an output projection that is called as a module; torch's attention does not")
