@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from whichtoken.inspection import AttentionProbe, PickSurvival, pick_survival
+from whichtoken.inspection.loading import transformers_package
 from whichtoken.inspection.survival import confidence_word
-from whichtoken.inspection.words import whole_words, word_offsets
+from whichtoken.inspection.words import token_name, whole_words, word_offsets
 
 TEXTS = ["the very good film", "a bad plot very good", "good film the plot", "very bad the good film a plot"]
 
@@ -81,6 +82,34 @@ def test_pieces_are_joined_to_whole_words_with_their_place_in_the_text(names):
 
 @pytest.mark.transformers
 @torch.no_grad()
+def byte_level_tokenizer(**options):
+    tokenizers, transformers = pytest.importorskip("tokenizers"), transformers_package()
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    inner.post_processor = tokenizers.processors.ByteLevel(trim_offsets=False)
+    letters = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=280, special_tokens=["<pad>"], initial_alphabet=letters, show_progress=False
+    )
+    inner.train_from_iterator(["the café of the naïve cook"] * 3, trainer)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", **options)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_words_in_bytes_are_decoded_and_found_in_a_padded_text(side):
+    """GPT-2 and its heirs spell é in two bytes, count the space before a word, and are often padded on the left."""
+    tokenizer, texts = byte_level_tokenizer(padding_side=side), ["the naïve 🙂 isn’t 你好", "café"]
+    for text, ids in zip(texts, tokenizer(texts, padding=True)["input_ids"], strict=True):
+        words, numbers = whole_words(tokenizer, ids)
+        spans = word_offsets(tokenizer, text, numbers)
+        real = [(word, text[slice(*span)]) for word, span in zip(words, spans, strict=True) if word != "<pad>"]
+        assert all(word == cut for word, cut in real)
+        assert list(dict.fromkeys(word for word, _ in real)) == text.split()
+        assert all(span == (0, 0) for word, span in zip(words, spans, strict=True) if word == "<pad>")
+    assert "".join(token_name(tokenizer, token) for token in tokenizer("the café")["input_ids"]) == "the café"
+
+
 def test_picks_are_a_table_of_words():
     model, tokenizer = families.tiny_classifier(), families.tiny_tokenizer()
     inputs = tokenizer(TEXTS[:2], padding=True, return_tensors="pt")
