@@ -11,7 +11,7 @@ import torch
 from whichtoken.app.cli.inspect import inspect as inspect_model
 from whichtoken.errors import UsageError
 from whichtoken.files import finite
-from whichtoken.inspection import Inspection, inspect, load_tokenizer, load_transformer
+from whichtoken.inspection import Inspection, direct_contributions, inspect, load_tokenizer, load_transformer
 from whichtoken.inspection.corpus import check_memory, corpus_picks, encode, shuffle_weights
 from whichtoken.inspection.head_report import TokenRelations, head_reports
 
@@ -311,3 +311,36 @@ def test_one_text_and_long_texts_are_fine(model, tokenizer):
 def test_memory_is_estimated_before_the_run(model):
     with pytest.raises(UsageError, match=r"needs about [0-9.]+ GiB; choose a smaller batch"):
         check_memory(model, 100_000, 64)
+
+
+def test_words_of_a_page_are_whole(model):
+    """Pieces of one word stand together and without the marks of the tokenizer; the most frequent picks are words too."""
+    tokenizers = pytest.importorskip("tokenizers")
+    pieces = [*WORDS[:6], "fi", "##lm", "##y", "very", "plot", "the"]
+    inner = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]")
+    )
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=24, **names)
+    found = inspect(model, ["very filmy plot", "the film very good"], tokenizer)
+    assert found.view(0).tokens == ("very", "fi", "##lm", "##y", "plot")
+    body = found._repr_html_()
+    assert "##" not in body
+    assert "very filmy plot" in re.sub(r"<[^>]*>", "", body)
+    picked = {name for report in found.reports for name, _ in report.top_picks}
+    assert picked <= {"very", "filmy", "plot", "the", "film", "good"}
+    assert picked & {"filmy", "film"}
+
+
+def test_everything_that_has_numbers_is_a_table(tokenizer, model, tmp_path):
+    found = inspect(model, ["a very good film", "the bad plot"], tokenizer)
+    view = found.view(0)
+    assert view.to_frame()["word"].tolist() == list(view.words)
+    effects = found.effects(0, layer=1)
+    assert effects.to_frame()["removed"].tolist() == effects.removed.tolist()
+    direct = direct_contributions(model, tokenizer("a very good film", return_tensors="pt"))
+    sums = direct.to_frame().groupby(["layer", "head"])["contribution"].sum().to_numpy()
+    assert sums == pytest.approx(direct.heads.ravel())
+    with pytest.raises(UsageError, match=r"head.png must end in .svg"):
+        found.figure().save(tmp_path / "head.png")

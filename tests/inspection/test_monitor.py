@@ -15,6 +15,7 @@ def test_state_is_that_of_the_probe_and_only_some_steps_have_hooks():
     monitor = AttentionMonitor(model, every=3, texts=3, queries=12)
     steps(monitor, model, inputs, 7)
     assert [state.step for state in monitor.history] == [0, 3, 6]
+    assert monitor.to_frame().groupby("step").size().to_dict() == dict.fromkeys((0, 3, 6), monitor.history[0].gap.size)
     with torch.no_grad(), AttentionProbe(model) as probe:
         model(**inputs)
     picks = probe.picks(1)

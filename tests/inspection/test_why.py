@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from whichtoken.errors import UsageError
-from whichtoken.inspection import AttentionProbe, Why
+from whichtoken.inspection import AttentionProbe, Why, sites
 from whichtoken.inspection.why import RecomputedPass
 
 pytestmark = pytest.mark.transformers
@@ -68,6 +68,24 @@ def test_other_ways_to_write_to_the_residual_stream_have_reasons_too(family):
         why = probe.why(layer, 1, 6)
         assert sum(why.parts.values()) == pytest.approx(why.gap, abs=1e-4)
         assert set(why.flips) >= {"word", "attention"} or layer == 0
+
+
+def test_the_form_of_a_norm_is_found_once(monkeypatch):
+    """T5's layer norm does not subtract the mean; finding that out takes several tries, which one pass has to pay alone."""
+    tried = []
+    find = sites._norm_form
+    monkeypatch.setattr(sites, "_norm_form", lambda module, *given: tried.append(module) or find(module, *given))
+    model = families._hugging_face("T5ForConditionalGeneration", "T5", **T5)()
+    probe = probed(model, TEXT | DECODED)
+    first = probe.why(1, 0, 6)
+    assert len(tried) == len(set(tried)) > 2
+    assert not any(sites._forms[module][0] for module in tried)
+    for parameter in model.parameters():
+        parameter.data *= 1.5
+    again = probed(model, TEXT | DECODED).why(1, 0, 6)
+    assert len(tried) == len(set(tried))
+    assert again.gap != pytest.approx(first.gap)
+    assert sum(again.parts.values()) == pytest.approx(again.gap, abs=1e-4)
 
 
 def test_the_average_query_is_the_mean_gap_of_the_queries_that_see_both():

@@ -134,6 +134,11 @@ class PickEffects(Shown):
     masked: NDArray[np.float64]
     deleted: NDArray[np.float64]
 
+    def to_frame(self) -> Any:
+        """A row per head: its pick and the effects of it."""
+        effects = {name: getattr(self, name) for name in ("removed", "masked", "deleted")}
+        return self.picks.to_frame().assign(layer=self.layer, **effects)
+
 
 @torch.no_grad()
 def pick_effects(
@@ -263,6 +268,13 @@ class DirectContributions(Shown):
     def heads(self) -> NDArray[np.float64]:
         """Contribution of each head: (layers, heads)."""
         return np.stack([layer.sum(1) for layer in self.values])
+
+    def to_frame(self) -> Any:
+        """A row per layer, head and token."""
+        import pandas as pd
+
+        rows = [(i, *place, value) for i, layer in enumerate(self.values) for place, value in np.ndenumerate(layer)]
+        return pd.DataFrame(rows, columns=["layer", "head", "token", "contribution"])
 
 
 def direct_contributions(

@@ -21,7 +21,7 @@ from whichtoken.inspection.corpus import CorpusPicks, encode, longest_text, pad
 from whichtoken.inspection.probe import AttentionProbe
 from whichtoken.inspection.sites import anatomy, find_sites, linear_weight
 from whichtoken.inspection.survival import PickSurvival, confidence_word
-from whichtoken.inspection.words import token_name
+from whichtoken.inspection.words import token_name, whole_words
 from whichtoken.margin import key_query_svm
 
 LEAST_RULE_TEXTS, MOST_RULE_TEXTS = 40, 500  # half of them to solve the rule of a head, half to test it
@@ -246,7 +246,7 @@ class HeadReport(Shown):
     layer, head, texts : int
         Which head, and over how many texts.
     top_picks : tuple of tuple[str, float]
-        Token and share of the texts.
+        Whole word and share of the texts.
     sinks : tuple of tuple[str, float]
         Token and share of the texts in which it is an attention sink.
     special_mass : float
@@ -377,10 +377,11 @@ def head_reports(
         if len(names) < 2:
             raise UsageError(f"every text has the label {names[0]}; two different labels are needed")
     relations = TokenRelations(picks.ids, classes, seed)
+    spelled = [whole_words(tokenizer, text.tolist())[0] for text in picks.ids]
     reports, p_values = [], []
     for layer in range(layers):
         for head in range(heads):
-            report, p_value = _report(picks, tokenizer, relations, layer, head, seed)
+            report, p_value = _report(picks, tokenizer, spelled, relations, layer, head, seed)
             if survival is not None:
                 chances = survival.probability(picks.gap[:, layer, head], layer)
                 report = replace(report, survival=float(np.median(chances)))
@@ -396,8 +397,8 @@ def head_reports(
 
 
 def _report(
-    picks: CorpusPicks, tokenizer: Any, relations: TokenRelations, layer: int, head: int, seed: int
-) -> tuple[HeadReport, float]:
+    picks: CorpusPicks, tokenizer: Any, spelled: list[list[str]], relations: TokenRelations, layer: int, head: int, seed: int
+) -> tuple[HeadReport, float]:  # fmt: skip
     """The report of one head, and the p-value of its label correlation."""
     token = picks.token[:, layer, head]
     rows = np.flatnonzero(token >= 0)
@@ -412,16 +413,15 @@ def _report(
     gap = picks.gap[:, layer, head]
     finite = gap[np.isfinite(gap)]
 
-    def named(counts: Counter[int], texts: int) -> tuple[tuple[str, float], ...]:
-        return tuple((token_name(tokenizer, token), count / texts) for token, count in counts.most_common(MOST_NAMES))
-
+    words = Counter(spelled[i][token[i]] for i in rows).most_common(MOST_NAMES)
+    sinks = picks.sink_names[layer][head].most_common(MOST_NAMES)
     own = {
         name: getattr(picks, name)[:, layer, head] for name in ("special_mass", "sink_share", "weight", "largest_logit")
     }
     report = HeadReport(
         layer, head, texts,
-        top_picks=named(Counter(int(text[place]) for text, place in zip(ids, chosen, strict=True)), max(texts, 1)),
-        sinks=named(picks.sink_names[layer][head], len(token)),
+        top_picks=tuple((name, count / texts) for name, count in words),
+        sinks=tuple((token_name(tokenizer, sink), count / len(token)) for sink, count in sinks),
         special_mass=float(own["special_mass"].mean()), sink_share=float(own["sink_share"].mean()),
         gap=float(np.median(finite)) if len(finite) else math.inf, weight=float(np.median(own["weight"])),
         effective_tokens=float(np.exp(picks.entropy[:, layer, head]).mean()), largest_logit=float(own["largest_logit"].max()),

@@ -74,6 +74,14 @@ class TextView(Shown):
     direct: NDArray[np.float64] | None
     areas: dict[str, float]
 
+    def to_frame(self) -> Any:
+        """A row per token: its word, how many heads picked it, and its share in the decision."""
+        import pandas as pd
+
+        heads = np.bincount(self.picked[self.picked >= 0].ravel(), minlength=len(self.tokens))
+        columns = {"token": self.tokens, "word": self.words, "is_special": self.is_special, "heads": heads}
+        return pd.DataFrame(columns | ({} if self.shares is None else {"share": self.shares}))
+
 
 @dataclass(frozen=True, eq=False)
 class _Source:

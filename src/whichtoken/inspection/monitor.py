@@ -163,6 +163,12 @@ class AttentionMonitor:
 
         return Callback()
 
+    def to_frame(self) -> Any:
+        """A row per watched step and head."""
+        import pandas as pd
+
+        return pd.concat([state.to_frame() for state in self.history], ignore_index=True)
+
     @torch.no_grad()
     def _record(self) -> None:
         layers = [self._state(layer) for layer in range(len(self._probe.names)) if layer in self._probe.readings]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 from whichtoken.display.html import asset, page
 from whichtoken.display.shown import Shown
 from whichtoken.display.templates import template_engine
+from whichtoken.errors import UsageError
 from whichtoken.files import write_text
+from whichtoken.inspection.words import whole_words
 
 if TYPE_CHECKING:
     from whichtoken.inspection.inspecting import Inspection, TextView
@@ -61,6 +64,7 @@ def _maps(inspection: Inspection, shown: int) -> list[tuple[str, NDArray[np.floa
 def _text(inspection: Inspection, number: int) -> dict[str, Any]:
     view = inspection.view(number)
     layer, head = inspection.focus
+    _, numbers = whole_words(inspection._source.tokenizer, inspection.picks.ids[number].tolist())
     pick, special = int(view.picked[layer, head]), np.array(view.is_special)
     strength = np.zeros(len(special))
     if view.shares is not None:
@@ -70,6 +74,7 @@ def _text(inspection: Inspection, number: int) -> dict[str, Any]:
         "view": view, "pick": pick, "rival": int(view.runner_up[layer, head]), "strength": strength,
         "pickers": [_pickers(inspection, view, k) for k in range(len(view.tokens))],
         "effects": inspection.effects(number) if pick >= 0 else None,
+        "joined": [one == two for one, two in pairwise([*numbers, -1])],
     }  # fmt: skip
 
 
@@ -136,6 +141,8 @@ class HeadFigure(Shown):
 
     def save(self, path: str | Path) -> None:
         """Write the picture; an old file is replaced when the new one is complete."""
+        if Path(path).suffix.lower() != ".svg":
+            raise UsageError(f"a picture is written as vector graphics: {path} must end in .svg")
         write_text(path, self.svg().replace("currentColor", "#1c2027"))
 
     def _repr_html_(self) -> str:

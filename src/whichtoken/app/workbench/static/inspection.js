@@ -45,7 +45,7 @@ function showHead(layer, number) {
       line.append(word, " ");
     });
     const gap = view.gap[layer][number];
-    let sentence = pick < 0 ? "This head picks no word in this text." : `Picks “${view.tokens[pick]}”${rival < 0 ? "" : ` ahead of “${view.tokens[rival]}”`} by a gap of ${shown(gap)}.`;
+    let sentence = pick < 0 ? "This head picks no word in this text." : `Picks “${view.words[pick]}”${rival < 0 ? "" : ` ahead of “${view.words[rival]}”`} by a gap of ${shown(gap)}.`;
     if (view.decision) sentence = `Decision: ${view.decision}. ${sentence}`;
     if (view.effects && view.effects.layer === layer) sentence += ` Does it matter? Removing its value weakens the decision by ${shown(view.effects.removed[number], 3)}, masking the token by ${shown(view.effects.masked[number], 3)}, deleting the token by ${shown(view.effects.deleted[number], 3)}.`;
     box.append(line, element("p", sentence, "quiet"));
