@@ -287,9 +287,28 @@ def test_an_attribution_that_ignores_the_weights_is_found_out():
     assert found.randomized[0] == pytest.approx(1.0)
 
 
-def test_an_attribution_of_another_length_is_one_sentence():
-    with pytest.raises(UsageError, match="attribution: text 1 has 5 tokens and 3 numbers; give one per token"):
-        faithfulness(families.tiny_classifier(), ["a good film"], [[1, 2, 3]], families.tiny_tokenizer())
+@pytest.mark.parametrize(
+    ("texts", "given", "sentence"),
+    [
+        (["a good film"], [[1, 2, 3]], "attribution: text 1 has 5 tokens and 3 finite numbers; give one per token"),
+        (["a good film"], [[1, 2, np.nan, 3, 4]], "text 1 has 5 tokens and 4 finite numbers"),
+        (["a good film", "plot"], [[1, 2, 3, 4, 5]], "attribution: 1 arrays for 2 texts; give one array per text"),
+        ("a good film", [[1, 2, 3, 4, 5]], "texts is one string"),
+    ],
+)
+def test_an_attribution_that_does_not_fit_is_one_sentence(texts, given, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        faithfulness(families.tiny_classifier(), texts, given, families.tiny_tokenizer())
+
+
+def test_an_attribution_may_be_a_tensor_with_a_gradient_and_say_nothing():
+    """Equal numbers have no rank correlation: nothing is said of it, and nothing is warned about."""
+    found = faithfulness(
+        families.tiny_classifier(), ["a good film very plot"],
+        lambda model, inputs: torch.ones(7, requires_grad=True), families.tiny_tokenizer(),
+    )  # fmt: skip
+    assert np.isnan(found.randomized).all()
+    assert np.isfinite(found.deletion).all()
 
 
 def test_shares_need_a_table_of_embeddings():

@@ -171,6 +171,8 @@ def test_an_encoder_is_asked_about_a_text_or_between_two(tokenizer):
     assert not np.allclose(towards.shares, between.shares)
     with pytest.raises(UsageError, match="must be a text or a pair of texts"):
         inspect(encoder, texts, tokenizer, reference=("a", "b", "c"))
+    with pytest.raises(UsageError, match="must be two texts that the model tells apart"):
+        inspect(encoder, texts, tokenizer, reference=("good", "good"))
 
 
 def test_a_classifier_needs_no_reference(model, tokenizer):

@@ -325,6 +325,9 @@ def faithfulness(
     """
     named = dict(attributions) if isinstance(attributions, Mapping) else {"attribution": attributions}
     encoded, _ = encode(tokenizer, texts, longest_text(model, tokenizer))
+    for name, method in named.items():
+        if not callable(method) and len(method) != len(texts):
+            raise UsageError(f"{name}: {len(method)} arrays for {len(texts)} texts; give one array per text")
     shuffled = shuffle_weights(model, seed) if any(map(callable, named.values())) else model
     rng = np.random.default_rng(seed)
     areas = np.empty((2, len(named) + 1, len(texts)))
@@ -334,8 +337,9 @@ def faithfulness(
         rankings = [_ranking(name, method, model, inputs, i, len(ids)) for name, method in named.items()]
         for j, method in enumerate(named.values()):
             if callable(method) and (~special).sum() > 2:
-                other = np.asarray(method(shuffled, inputs), dtype=float).ravel()
-                same[j, i] = stats.spearmanr(rankings[j][~special], other[~special]).statistic
+                other = _ranking("with shuffled weights", method, shuffled, inputs, i, len(ids))
+                if np.ptp(rankings[j][~special]) and np.ptp(other[~special]):
+                    same[j, i] = stats.spearmanr(rankings[j][~special], other[~special]).statistic
         for j, ranking in enumerate([*rankings, rng.permutation(len(ids))]):
             found = curves(model, inputs, ranking, special, steps=steps, reference=reference)
             areas[:, j, i] = found.deletion_area, found.insertion_area
@@ -347,7 +351,10 @@ def faithfulness(
 def _ranking(
     name: str, method: Attribution, model: Any, inputs: Mapping[str, Tensor], text: int, tokens: int
 ) -> NDArray[np.float64]:
-    found = np.asarray(method(model, inputs) if callable(method) else method[text], dtype=float).ravel()
-    if len(found) != tokens:
-        raise UsageError(f"{name}: text {text + 1} has {tokens} tokens and {len(found)} numbers; give one per token")
+    given: Any = method(model, inputs) if callable(method) else method[text]
+    found = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given, dtype=float).ravel()
+    if len(found) != tokens or not np.isfinite(found).all():
+        raise UsageError(
+            f"{name}: text {text + 1} has {tokens} tokens and {np.isfinite(found).sum()} finite numbers; give one per token"
+        )
     return found

@@ -140,6 +140,8 @@ def _added_norm(probe: AttentionProbe, layer: int, reading: Reading) -> Tensor:
 
 def encode(tokenizer: Any, texts: Sequence[str], longest: int) -> tuple[list[list[int]], int]:
     """Ids of the texts, cut to the length of the model, and how many were cut."""
+    if isinstance(texts, str):
+        raise UsageError("texts is one string; give a list of texts")
     if not len(texts):
         raise UsageError("no texts were given; give at least one")
     for i, text in enumerate(texts):

@@ -468,8 +468,6 @@ def inspect(
     """
     if tokenizer is None:
         raise UsageError("inspect needs the model's tokenizer: inspect(model, texts, tokenizer=tokenizer)")
-    if isinstance(texts, str):
-        raise UsageError("texts is one string; give a list of texts")
     _check_number("layer", layer, max(max(site.layers) for site in find_sites(model)) + 1)
     model.eval()
     queries = queries or ("last" if _generates(model) else "cls")
@@ -497,6 +495,8 @@ def _reference(model: Any, tokenizer: Any, reference: str | tuple[str, str] | No
     if getattr(outputs[0], "logits", None) is not None:
         raise UsageError(f"{type(model).__name__} has decisions of its own; reference= is for encoders without a head")
     first, *rest = (nn.functional.normalize(embedding(output)[0], dim=0) for output in outputs)
+    if rest and torch.allclose(first, rest[0]):
+        raise UsageError(f"reference={reference!r} must be two texts that the model tells apart")
     return first - rest[0] if rest else first
 
 
