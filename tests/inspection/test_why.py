@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from whichtoken.errors import UsageError
-from whichtoken.inspection import AttentionProbe, Why, sites
+from whichtoken.inspection import Adapter, AttentionProbe, Heads, Why, sites
 from whichtoken.inspection.why import RecomputedPass
 
 pytestmark = pytest.mark.transformers
@@ -86,6 +86,31 @@ def test_the_form_of_a_norm_is_found_once(monkeypatch):
     assert len(tried) == len(set(tried))
     assert again.gap != pytest.approx(first.gap)
     assert sum(again.parts.values()) == pytest.approx(again.gap, abs=1e-4)
+
+
+class BertByHand(Adapter):
+    """Reads BERT's attention, and counts how often."""
+
+    reads = 0
+
+    def matches(self, module):
+        return type(module).__name__ == "BertSelfAttention"
+
+    def read(self, module, args, kwargs, output):
+        self.reads += 1
+        parts = (getattr(module, name)(args[0]) for name in ("query", "key", "value"))
+        query, key, value = (part.unflatten(-1, (4, -1)).transpose(1, 2) for part in parts)
+        return Heads(query, key, value, context=output[0].unflatten(-1, (4, -1)))
+
+
+def test_reasons_are_read_by_the_adapters_of_the_probe():
+    model, adapter = families.FAMILIES["bert"](), BertByHand()
+    with torch.no_grad(), AttentionProbe(model, special_tokens=[0], adapters=[adapter]) as probe:
+        model(**TEXT)
+    before = adapter.reads
+    why, own = probe.why(1, 2, 6), probed(model).why(1, 2, 6)
+    assert adapter.reads > before
+    assert why.parts == pytest.approx(own.parts)
 
 
 def test_the_average_query_is_the_mean_gap_of_the_queries_that_see_both():

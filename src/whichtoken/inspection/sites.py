@@ -164,14 +164,11 @@ def freeze_norms(model: nn.Module, stack: ExitStack) -> None:
 
 def _frozen_norm(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
     """The same output, as a linear map of the input: the scale is held at this point."""
-    x = args[0]
     if module not in _forms:
-        _forms[module] = _norm_form(module, x, output)
+        _forms[module] = _norm_form(module, args[0], output)
     centered, shift = _forms[module]
-    weight = 1 + module.weight if shift else module.weight
-    held: Tensor = _HeldNorm.apply(
-        output, x, weight, getattr(module, "bias", None), _scale(module, x, centered), centered
-    )  # type: ignore[no-untyped-call]
+    weight, bias = module.weight + shift if shift else module.weight, getattr(module, "bias", None)
+    held: Tensor = _HeldNorm.apply(output, args[0], bias, weight, _scale(module, args[0], centered), centered)  # type: ignore[no-untyped-call]
     return held
 
 
@@ -190,14 +187,14 @@ def _norm_form(module: Any, x: Tensor, output: Tensor) -> tuple[bool, int]:
 
     Names say little: T5's layer norm does not subtract the mean, and some RMS norms multiply by 1 + weight.
     """
-    name, precision = type(module).__name__, max(1e-5, 4 * torch.finfo(output.dtype).eps)
+    name, bias = type(module).__name__, getattr(module, "bias", None)
     likely = ("RMS" not in name, int("Gemma" in name))
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
     for centered, shift in sorted(product((True, False), (0, 1)), key=lambda form: form != likely):
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        wide = wide - wide.mean(-1, keepdim=True) if centered else wide
-        linear = (wide * _scale(module, x, centered)).to(x.dtype) * (module.weight + shift)
-        linear = linear if getattr(module, "bias", None) is None else linear + module.bias
-        if (output - linear).abs().max() <= precision * output.abs().max():
+        middle = wide - wide.mean(-1, keepdim=True) if centered else wide
+        linear = (middle * _scale(module, x, centered)).to(x.dtype) * (module.weight + shift)
+        rest = output - (linear if bias is None else linear + bias)
+        if rest.abs().max() <= max(1e-5, 4 * torch.finfo(output.dtype).eps) * output.abs().max():
             return centered, shift
     raise UsageError(
         f"{name} is not a layer norm or RMS norm of a known form; shares and reasons have to hold its scale"
@@ -208,17 +205,15 @@ class _HeldNorm(torch.autograd.Function):
     """The output of a norm, with the gradient of `x * scale * weight + bias`."""
 
     @staticmethod
-    def forward(
-        ctx: Any, output: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, scale: Tensor, centered: bool
-    ) -> Tensor:
-        ctx.save_for_backward(weight, scale)
-        ctx.centered = centered
-        return output.clone()
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        output, _, _, *held, ctx.centered = given
+        ctx.save_for_backward(*held)
+        return output.clone()  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         weight, scale = ctx.saved_tensors
         flow = gradients[0] * weight * scale
         flow = flow - flow.mean(-1, keepdim=True) if ctx.centered else flow
-        bias = gradients[0].flatten(0, -2).sum(0) if ctx.needs_input_grad[3] else None
-        return None, flow.to(gradients[0].dtype), None, bias, None, None
+        bias = gradients[0].flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
+        return None, flow.to(gradients[0].dtype), bias, None, None, None
