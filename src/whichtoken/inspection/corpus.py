@@ -164,7 +164,9 @@ def _check_ids(model: Any, tokenizer: Any, encoded: Sequence[Sequence[int]]) -> 
     """Refuse tokens that the model has no embedding for."""
     if not hasattr(model, "get_input_embeddings") or not hasattr(model, "main_input_name"):
         return  # not a model of transformers
-    known = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    known = None
+    with suppress(NotImplementedError):  # models of texts and pictures have several
+        known = getattr(model.get_input_embeddings(), "num_embeddings", None)
     if known is None:
         return
     for i, ids in enumerate(encoded):
