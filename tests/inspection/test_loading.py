@@ -340,8 +340,9 @@ def test_a_model_that_needs_more_than_texts_is_one_sentence():
 
 def test_a_model_of_texts_and_pictures_is_one_sentence():
     small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    ends = {"vocab_size": 60, "bos_token_id": 1, "eos_token_id": 2}
-    config = transformers.CLIPConfig(small | ends, small | {"image_size": 8, "patch_size": 4}, projection_dim=8)
+    texts = small | {"vocab_size": 60, "bos_token_id": 1, "eos_token_id": 2}
+    pictures = small | {"image_size": 8, "patch_size": 4}
+    config = transformers.CLIPConfig(text_config=texts, vision_config=pictures, projection_dim=8)
     with pytest.raises(UsageError, match=r"CLIPModel cannot read texts alone: "):
         inspect(transformers.CLIPModel(config), ["good film"], families.tiny_tokenizer())
 

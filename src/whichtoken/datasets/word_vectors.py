@@ -141,18 +141,25 @@ def _of_file(path: Path, _changed: int) -> WordVectors:
         return _first_of_each(str(path), file_hash(path, beside[1]), names, rows)
     words: list[str] = []
     numbers: list[Array] = []
-    check_fits(path, 2 * path.stat().st_size)
+    declared: list[int] = []
     with open_text(path) as (file, _):
         for line, text in enumerate(file, 1):
             word, *rest = text.rstrip().split(" ")
-            if line == 1 and len(rest) == 1:  # word2vec says first how many words and dimensions there are
+            # word2vec says first how many words and dimensions there are
+            if line == 1 and len(rest) == 1 and (word + rest[0]).isdecimal():
+                declared = [int(word), int(rest[0])]
                 continue
+            if numbers and line % 1024 == 0:  # they are copied twice
+                check_fits(path, 2 * len(numbers) * numbers[0].nbytes)
             if numbers and len(rest) != len(numbers[0]):
                 raise UsageError(f"{shown(path)}, line {line}: {len(rest)} numbers instead of {len(numbers[0])}")
             words.append(word)
             numbers.append(np.array(rest, dtype=np.float32))
     if not numbers or not len(numbers[0]):
         raise UsageError(f"{shown(path)} holds no vectors; a line is a word and its numbers, with spaces between")
+    if declared and declared != (there := [len(words), len(numbers[0])]):
+        said, has = (f"{count} vectors of {size} numbers" for count, size in (declared, there))
+        raise UsageError(f"{shown(path)} has {has}, its first line says {said}; is a part of it missing?")
     return _first_of_each(str(path), file_hash(path), words, np.stack(numbers))
 
 
@@ -188,8 +195,9 @@ def _of_pieces(name: str, weights: Path, tokenizer: Path, _changed: int) -> Word
 
 def words_of_pieces(tokenizer: Path) -> tuple[str, ...]:
     """The pieces of a tokenizer that are words: they begin with the sign for a space, or with no sign for going on."""
-    vocabulary = parse_json(read_text(tokenizer, "JSON"))["model"]["vocab"]
-    pieces = list(vocabulary) if isinstance(vocabulary, dict) else [piece for piece, _ in vocabulary]
+    with readable(tokenizer, "a tokenizer"):
+        vocabulary = parse_json(read_text(tokenizer, "JSON"))["model"]["vocab"]
+        pieces = list(vocabulary) if isinstance(vocabulary, dict) else [str(piece) for piece, _ in vocabulary]
     marked = [piece[1:] for piece in pieces if piece[:1] in "▁Ġ" and len(piece) > 1]
     return tuple(dict.fromkeys(word.lower() for word in marked or pieces if word.isalpha() and len(word) > 1))
 
