@@ -472,7 +472,7 @@ def _renamed_settings(settings: Any) -> Any:
     """Settings under their names of today, of a folder that version 0.2 may have written."""
     if not isinstance(settings, dict):
         return settings
-    found = {RENAMED.get(name, name): value for name, value in settings.items()}
+    found = {"threshold": None} | {RENAMED.get(name, name): value for name, value in settings.items()}
     return found | ({"ngram_range": (1, settings["ngrams"])} if "ngrams" in settings else {})
 
 
@@ -542,8 +542,9 @@ def _add_words(model: TextModel, tokenizer: Tokenizer, names: tuple[str, ...], s
     model.selection_, model.values_ = model.selection_[rows], model.values_[rows]
     unseen = rows == len(names)
     model.values_[unseen, 0] = embedding[unseen] @ direction
-    counts, shares, sizes = model._statistics
-    model._statistics = counts[rows] * ~unseen[:, None], shares[rows] * ~unseen[:, None], sizes
+    counts, shares, sizes, *documents = model._statistics
+    kept = [table[rows] * ~unseen[:, None] for table in (counts, shares)]
+    model._statistics = (*kept, sizes, *(number[rows] * ~unseen for number in documents))
     if model._memory is not None:
         precision, mean = model._memory.precision, model._memory.mean
         tail = slice(len(names) + 1, None)
