@@ -40,9 +40,9 @@ function showHead(layer, number) {
     const box = element("article"), line = element("p", "", "words"), pick = view.picked[layer][number], rival = view.runner_up[layer][number];
     const most = Math.max(...(view.shares ?? [0]).map(Math.abs), 1e-12);
     view.tokens.forEach((token, k) => {
-      const word = element("span", token, k === pick ? "pick" : k === rival ? "rival" : "");
+      const word = element("span", token.replace(/^##/, ""), k === pick ? "pick" : k === rival ? "rival" : "");
       if (view.shares) { const share = view.shares[k]; word.style.background = `color-mix(in srgb, var(${share > 0 ? "--for" : "--against"}) ${Math.round(50 * Math.abs(share) / most)}%, transparent)`; word.title = `share in the decision ${shown(share)}`; }
-      line.append(word, " ");
+      line.append(word, (view.tokens[k + 1] ?? "").startsWith("##") ? "" : " ");
     });
     const gap = view.gap[layer][number];
     let sentence = pick < 0 ? "This head picks no word in this text." : `Picks “${view.words[pick]}”${rival < 0 ? "" : ` ahead of “${view.words[rival]}”`} by a gap of ${shown(gap)}.`;
