@@ -199,8 +199,9 @@ def test_heads_of_a_transformer_are_chosen_on_a_map(visit, bench):
         for layer in range(2) for head in range(3)
     ]  # fmt: skip
     view = {
-        "text": 0, "tokens": ["a", "<b>film", "good"], "decision": "praise", "picked": [[0, 1, 2], [2, 1, 0]],
-        "runner_up": [[1, 2, 0], [1, 0, 2]], "gap": [[0.5, 1.5, 2.5], [1, 2, 3]], "shares": [0.1, -0.2, 0.3],
+        "text": 0, "tokens": ["a", "<b>film", "good", "##ish"], "words": ["a", "<b>film", "goodish", "goodish"],
+        "decision": "praise", "picked": [[0, 1, 2], [2, 1, 0]],
+        "runner_up": [[1, 2, 0], [1, 0, 2]], "gap": [[0.5, 1.5, 2.5], [1, 2, 3]], "shares": [0.1, -0.2, 0.3, 0.0],
         "deletion_areas": {"shares": 0.4}, "effects": None, "direct": None,
     }  # fmt: skip
     job = JobFolder.new(bench.out / "workbench" / "jobs", JobRequest("inspect", "inspect tiny", {}))
@@ -221,6 +222,8 @@ def test_heads_of_a_transformer_are_chosen_on_a_map(visit, bench):
     made.page.focus("[aria-label^='layer 1, head 0']")
     made.page.keyboard.press("Enter")
     made.page.wait_for_selector(".words .pick:text-is('good')")
+    assert made.page.inner_text(".words") == "a <b>film goodish"
+    assert "Picks “goodish” ahead of “<b>film”" in made.page.inner_text("article")
     assert "layer=1&head=0" in made.page.url
     assert made.violations() == []
     assert made.overflow() == 0

@@ -44,8 +44,8 @@ function showHead(layer, number) {
       if (view.shares) { const share = view.shares[k]; word.style.background = `color-mix(in srgb, var(${share > 0 ? "--for" : "--against"}) ${Math.round(50 * Math.abs(share) / most)}%, transparent)`; word.title = `share in the decision ${shown(share)}`; }
       line.append(word, (view.tokens[k + 1] ?? "").startsWith("##") ? "" : " ");
     });
-    const gap = view.gap[layer][number];
-    let sentence = pick < 0 ? "This head picks no word in this text." : `Picks “${view.words[pick]}”${rival < 0 ? "" : ` ahead of “${view.words[rival]}”`} by a gap of ${shown(gap)}.`;
+    const gap = view.gap[layer][number], words = view.words ?? view.tokens;
+    let sentence = pick < 0 ? "This head picks no word in this text." : `Picks “${words[pick]}”${rival < 0 ? "" : ` ahead of “${words[rival]}”`} by a gap of ${shown(gap)}.`;
     if (view.decision) sentence = `Decision: ${view.decision}. ${sentence}`;
     if (view.effects && view.effects.layer === layer) sentence += ` Does it matter? Removing its value weakens the decision by ${shown(view.effects.removed[number], 3)}, masking the token by ${shown(view.effects.masked[number], 3)}, deleting the token by ${shown(view.effects.deleted[number], 3)}.`;
     box.append(line, element("p", sentence, "quiet"));
