@@ -100,7 +100,7 @@ def bare(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bare")
     (folder / "transformer").mkdir()
     (folder / "texts.parquet").write_bytes(b"PAR1")
-    (folder / "texts.csv").write_text("text,label\n" + "a good film,1\na bad film,0\n" * 20)
+    (folder / "texts.csv").write_text("text,label\n" + "".join(f"a {w} film number {k} of {k * k},{v}\n" for k in range(20) for w, v in (("good", 1), ("bad", 0))))
     request = {
         "refused": sorted(EXTRA_OF.keys() - WEB),
         "commands": [line.split() for line in [*WORKING, *REFUSED]],

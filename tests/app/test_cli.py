@@ -229,7 +229,7 @@ NOT_FOR_A_SENTENCE = {"sklearn", "numba", "pandas", "pyarrow", "torch", "matplot
 
 
 def test_a_sentence_is_explained_without_heavy_libraries(tmp_path):
-    texts = ["a good film", "a bad film", "good fun", "bad acting"] * 5
+    texts = [f"{text} {k}" for k in range(5) for text in ("a good film", "a bad film", "good fun", "bad acting")]
     TextClassifier(random_state=0).fit(texts, ["+", "-", "+", "-"] * 5).save(tmp_path / "model")
     code = (
         "import sys; from whichtoken.app.cli.main import main\n"

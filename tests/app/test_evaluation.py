@@ -113,7 +113,7 @@ class Toy:
 
     def __init__(self, n=60, clusters=None, labels=None, least=1):
         self.labels = np.arange(n) % 3 if labels is None else labels
-        self.clusters, self.least, self.seen = clusters, least, []
+        self.clusters, self.copies, self.least, self.seen = clusters, None, least, []
 
     def name_of(self, kind):
         return kind

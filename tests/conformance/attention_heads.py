@@ -157,6 +157,7 @@ def text_explanation(case):
         selection_=case.scores[:, None],
         values_=case.values[:, None, None],
         intercept_=np.zeros(1),
+        _decision_bias=np.zeros(1),
         log_null_=-np.inf,
     )
     attention, contributions = _attention(model, case.counts, np.zeros(len(case.labels), dtype=int))

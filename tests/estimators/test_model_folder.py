@@ -453,7 +453,8 @@ def test_strange_arrays_are_refused(models: Any, kind: str, change: str, tmp_pat
     model, _ = models[kind]
     model.save(tmp_path / "model")
     name, parameters, tensors = load_model(tmp_path / "model")
-    for which in list(tensors):
+    # folders of version 0.2 do not know in how many documents a token stands
+    for which in [which for which in tensors if (change, which) != ("missing", "documents")]:
         altered = dict(tensors)
         match change:
             case "nan":

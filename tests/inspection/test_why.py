@@ -203,6 +203,11 @@ def test_a_writer_that_was_not_found_is_refused():
         probed(model).why(1, 0, 3)
 
 
+def test_half_precision_is_refused_for_what_it_is():
+    with pytest.raises(UsageError, match=r"computes in bfloat16, which is too coarse for its parts; try model.float\(\)"):
+        probed(families.FAMILIES["bert"](dtype=torch.bfloat16)).why(1, 1, 6)
+
+
 def test_parts_are_told_by_layer():
     detail = dict(probed(families.FAMILIES["bert"]()).why(2, 0, 1).detail)
     assert {"word", "position", "attention 0", "MLP 1"} <= set(detail)

@@ -269,10 +269,11 @@ class RecomputedPass:
         whole = float(gap.detach()) + added
         error = abs(sum(parts.values()) - whole)
         if error > INEXACT * max(sum(map(abs, parts.values())), abs(whole), 0.1):
-            raise UsageError(
-                f"the parts of layer {layer} sum to {sum(parts.values()):.3f}, its gap is {whole:.3f}: "
-                f"{type(self.model).__name__} writes to its residual stream by other modules than those that were found"
-            )
+            cause = "writes to its residual stream by other modules than those that were found"
+            if keys.dtype in (torch.float16, torch.bfloat16):
+                cause = f"computes in {str(keys.dtype)[6:]}, which is too coarse for its parts; try model.float()"
+            sums = f"the parts of layer {layer} sum to {sum(parts.values()):.3f}, its gap is {whole:.3f}"
+            raise UsageError(f"{sums}: {type(self.model).__name__} {cause}")
         logits, received = self._scores(layer, head)
         both = logits[:, picked] - logits[:, runner_up]
         average = float(both[both.isfinite()].mean())
