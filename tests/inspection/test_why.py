@@ -204,7 +204,9 @@ def test_a_writer_that_was_not_found_is_refused():
 
 
 def test_half_precision_is_refused_for_what_it_is():
-    with pytest.raises(UsageError, match=r"computes in bfloat16, which is too coarse for its parts; try model.float\(\)"):
+    with pytest.raises(
+        UsageError, match=r"computes in bfloat16, which is too coarse for its parts; try model.float\(\)"
+    ):
         probed(families.FAMILIES["bert"](dtype=torch.bfloat16)).why(1, 1, 6)
 
 
