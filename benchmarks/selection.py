@@ -28,17 +28,17 @@ PART = "Tables"
 QUESTION = "How often does it find the group of columns that matters, and how often one that does not?"
 SKGLM, STABILITY, KNOCKOFFS = "skglm's group logistic regression", "stability selection", "hidimstat's knockoffs"
 WHY = {
-    SKGLM: {
+    "skglm's group logistic regression": {
         "win": "A penalty that is tuned for prediction bounds no error.",
         "loss": "It bounds no error: it keeps the right group with several wrong ones.",
         "even": "It finds the right group too, with several wrong ones, as it bounds no error.",
     },
-    STABILITY: {
+    "stability selection": {
         "win": "Halves of the rows have half the information.",
         "loss": "It asks which group is strongest, not whether a group adds to all others.",
         "even": "One strong group is found by both.",
     },
-    KNOCKOFFS: {
+    "hidimstat's knockoffs": {
         "win": "Knockoffs need about one over the false discovery rate discoveries, here twenty, before they select any.",
         "even": "Nothing is found by either.",
     },

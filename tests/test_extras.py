@@ -100,7 +100,9 @@ def bare(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bare")
     (folder / "transformer").mkdir()
     (folder / "texts.parquet").write_bytes(b"PAR1")
-    (folder / "texts.csv").write_text("text,label\n" + "".join(f"a {w} film number {k} of {k * k},{v}\n" for k in range(20) for w, v in (("good", 1), ("bad", 0))))
+    kinds = (("good", 1), ("bad", 0))
+    rows = [f"a {word} film number {k} of {k * k},{label}" for k in range(20) for word, label in kinds]
+    (folder / "texts.csv").write_text("\n".join(["text,label", *rows]))
     request = {
         "refused": sorted(EXTRA_OF.keys() - WEB),
         "commands": [line.split() for line in [*WORKING, *REFUSED]],

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.display.figures import COLORS, QUIET
 from whichtoken.display.html import page, text
 from whichtoken.display.shown import Shown
 from whichtoken.estimators._common import plain_label
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from matplotlib.axes import Axes
 
 Array = NDArray[np.float64]
 
@@ -242,26 +240,14 @@ def evaluation_html(report: Mapping[str, Any]) -> str:
     return templates().get_template("evaluation.html").render(report=report, scores=SCORES, picture=picture)
 
 
-def draw_calibration(axes: Axes, calibration: Calibration, name: str) -> None:
-    """How often predicted labels are right, with 95 % intervals, against their probability; on the diagonal both are alike."""
-    said, right = calibration.probability, calibration.right
-    low, high = _ends(calibration)
-    axes.plot([0, 1], [0, 1], ls="--", lw=1, color=QUIET, label="exactly right")
-    reach = [[share - end for share, end in zip(right, low, strict=True)],
-             [end - share for share, end in zip(right, high, strict=True)]]  # fmt: skip
-    axes.errorbar(said, right, np.abs(reach), fmt="o-", capsize=3, color=COLORS[0], label=name)
-    least = _least(calibration)
-    axes.set(
-        xlabel="probability of the predicted label", ylabel="share that is right", xlim=(least, 1.02), ylim=(least, 1.02)
-    )  # fmt: skip
-
-
 def calibration_svg(calibration: Calibration) -> str:
     """The same figure for a page, from a template: a library that draws anything takes longer to load than a fit."""
     least = _least(calibration)
     step = 0.1 if least > 0.4 else 0.2
     ticks = [number * step for number in range(math.ceil(least / step - 1e-9), round(1 / step) + 1)]
     points = list(zip(calibration.probability, calibration.right, *_ends(calibration), strict=True))
+    from whichtoken.display.figures import COLORS, QUIET
+
     drawn = {"least": least, "ticks": ticks, "points": points, "color": COLORS[0], "quiet": QUIET}
     return templates().get_template("calibration.svg").render(drawn)
 

@@ -46,6 +46,15 @@ class AttentionState:
             "attention/max_logit": float(self.max_logit.max()),
         }
 
+    def to_frame(self) -> Any:
+        """A row per head."""
+        import pandas as pd
+
+        layers, heads = np.indices(self.gap.shape)
+        names = ("gap", "effective_tokens", "sink_share", "max_logit")
+        columns = {name: getattr(self, name).ravel() for name in names}
+        return pd.DataFrame({"step": self.step, "layer": layers.ravel(), "head": heads.ravel()} | columns)
+
 
 class AttentionMonitor:
     """Watch attention while a model trains, to notice heads that collapse or whose scores blow up.

@@ -103,6 +103,12 @@ class PickSurvival(Shown):
         rows = [(self._predicted[part].mean(), self.survived[part].mean(), len(part)) for part in parts if len(part)]
         return pd.DataFrame(rows, columns=["predicted", "measured", "cases"])
 
+    def to_frame(self) -> Any:
+        """A row per case."""
+        import pandas as pd
+
+        return pd.DataFrame({"text": self.text, "layer": self.layer, "gap": self.gap, "survived": self.survived})
+
 
 def _calibrate(gap: NDArray[np.float64], survived: NDArray[np.bool_], layer: NDArray[np.int64]) -> dict[int, Any]:
     """Chance by gap, for every layer with cases enough and for all layers together; from bins, so that no case stands alone."""

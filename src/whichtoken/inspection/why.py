@@ -157,6 +157,12 @@ class Why(Shown):
         outcome = f"{other} wins" if self.flips.get(self.main) else f"{self.words[0]} wins all the same"
         return f"{text}; if the two exchange it, {outcome}"
 
+    def to_frame(self) -> Any:
+        """A row per part: its kind and layer, and its nats."""
+        import pandas as pd
+
+        return pd.DataFrame(self.detail, columns=["part", "nats"])
+
 
 class RecomputedPass:
     """One text through a model, with everything that writes to the residual stream held; the reasons of its picks.

@@ -53,7 +53,8 @@ def explain(
 
       whichtoken explain reviews-model --explainer page.html
     """
-    from whichtoken.app.cli.models import page_options, write_explainer
+    from whichtoken.app.cli.models import write_explainer
+    from whichtoken.app.cli.options import page_options
     from whichtoken.app.fitting import texts_of_table
     from whichtoken.app.pages.explanations import MOST_ON_A_PAGE, as_html
 

@@ -159,14 +159,13 @@ def fit_text_file(
 
     Example: whichtoken fit text reviews.csv --text review --label sentiment --model reviews-model
     """
-    from whichtoken.app.cli.models import page_options, write_explainer
     from whichtoken.app.fitting import TextRoles, fit_text, texts_of_table
 
     if ngrams not in ("1", "2", "3", "auto"):
         raise UsageError("{ngrams} must be 1, 2, 3 or auto", ngrams=ngrams)
     inputs = {"DATA": request.data, "--redact": redact}
     options.require_distinct_paths(inputs, {"--json": request.json_file, "--explainer": explainer})
-    page = page_options(explainer, min_df, redact, most_words)
+    page = options.page_options(explainer, min_df, redact, most_words)
     if explainer is not None:
         from whichtoken.estimators.text.explainer import check_stemmer
 
@@ -177,6 +176,8 @@ def fit_text_file(
     settings |= {"vectors": vectors, "encoder": encoder}
     report = request.run(fit_text, TextRoles(text, label, request.split_by), options=settings)
     if explainer is not None:
+        from whichtoken.app.cli.models import write_explainer
+
         write_explainer(request.model, explainer, (), texts_of_table(request.data, text, request.form), page)
     return report
 

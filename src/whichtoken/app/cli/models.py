@@ -12,7 +12,6 @@ from whichtoken.display.terminal import say
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.estimators.model_folder import CARD, OpenedFolder, load_to_answer, read_card, read_folder
-from whichtoken.reading import read_text
 from whichtoken.tables import TableForm
 
 WHOLE_TEXTS = (".txt", ".md", "")  # endings of files that hold one text
@@ -38,15 +37,6 @@ def check_options(opened: OpenedFolder, path: Path, column: str | None, form: Ta
         if form.get("encoding") or form.get("rows"):
             raise UsageError(f"{path} is read as one text, in UTF-8; leave out --encoding and --rows")
     check_form(path, form)
-
-
-def page_options(page: Path | None, min_df: int | None, redact: Path | None, most_words: int | None) -> dict[str, Any]:
-    """What `save_explainer` is told, of options that are refused without a page."""
-    given = {"--min-df": min_df, "--redact": redact, "--most-words": most_words}
-    if page is None and (unused := [flag for flag, value in given.items() if value is not None]):
-        raise UsageError(f"{unused[0]} says what a page holds; give the page as --explainer FILE")
-    lines = [] if redact is None else [line for line in read_text(redact).splitlines() if line.strip()]
-    return {"redact": lines, "most_words": most_words} | ({} if min_df is None else {"min_df": min_df})
 
 
 def write_explainer(

@@ -132,6 +132,17 @@ def check_form(path: Path, form: TableForm) -> None:
         raise UsageError(f"--encoding is for text files; leave it out for {path}")
 
 
+def page_options(page: Path | None, min_df: int | None, redact: Path | None, most_words: int | None) -> dict[str, Any]:
+    """What `save_explainer` is told, of options that are refused without a page."""
+    given = {"--min-df": min_df, "--redact": redact, "--most-words": most_words}
+    if page is None and (unused := [flag for flag, value in given.items() if value is not None]):
+        raise UsageError(f"{unused[0]} says what a page holds; give the page as --explainer FILE")
+    from whichtoken.reading import read_text
+
+    lines = [] if redact is None else [line for line in read_text(redact).splitlines() if line.strip()]
+    return {"redact": lines, "most_words": most_words} | ({} if min_df is None else {"min_df": min_df})
+
+
 def whole(metavar: str, help: str) -> Any:
     """An option for a whole number."""
     return typer.Option(metavar=metavar, parser=whole_number, help=help)

@@ -455,7 +455,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
             raise ValueError(f"X has instances of width {bags.dim}; the model was trained on width {self.maps_[0].dim}")
         if reset:
             self.fills_ = read.medians(bags)
-        return read.without_gaps(bags, self.fills_, self.drop_missing)
+        return read.fill_gaps(bags, self.fills_, self.drop_missing)
 
     def _scores(self) -> list[Score]:
         parts = zip(self.maps_, self.queries_, self.readouts_, self.query_intercepts_, strict=True)

@@ -183,7 +183,7 @@ def medians(bags: RaggedArray) -> Array:
     return found
 
 
-def without_gaps(bags: RaggedArray, fills: Array, drop: bool) -> RaggedArray:
+def fill_gaps(bags: RaggedArray, fills: Array, drop: bool) -> RaggedArray:
     """The same bags with their gaps filled, or without the instances that have one."""
     if not _has_gaps(bags.vectors):
         return bags

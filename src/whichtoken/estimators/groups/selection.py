@@ -77,8 +77,8 @@ def full_attention(groups: list[Array], fixed: Array, signs: Array, shares: Arra
     return np.asarray(weights.mean(axis=(0, 2)))
 
 
-@dataclass(frozen=True, eq=False)
-class Layout:
+@dataclass(frozen=True, eq=False, repr=False)
+class Layout(Shown):
     """Groups of columns, which may overlap, and columns that are always kept."""
 
     names: tuple[Any, ...]
@@ -218,8 +218,8 @@ class Standardization:
         return (X - self.mean) / self.scale
 
 
-@dataclass(frozen=True, eq=False)
-class GroupMap:
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupMap(Shown):
     """Features in which the readout is linear: the columns themselves, then bends of them, each of one group's columns.
 
     "splines": the parts of a column above some of its quantiles, so that its effect is a line with bends. "fourier": cosines

@@ -32,7 +32,6 @@ from whichtoken.estimators.text.counting import (
     token_vectors,
     vectors_of_tokens,
 )
-from whichtoken.estimators.text.encoder import Embeddings, fit_encoder
 from whichtoken.estimators.text.learning import (
     Choice,
     SpelledScores,
@@ -42,7 +41,7 @@ from whichtoken.estimators.text.learning import (
     held_out_splits,
     update_model,
 )
-from whichtoken.estimators.text.model import FittedVectors, TextModel, source_vectors
+from whichtoken.estimators.text.model import FittedVectors, TextModel, source_encoder, source_vectors
 from whichtoken.theory.trained_embeddings.score_descent import Scores
 
 if TYPE_CHECKING:
@@ -190,7 +189,7 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         texts: list[str] = []
         embeddings, self._encoder = None, None
         if self.encoder is not None:
-            embeddings, X = Embeddings.of(self.encoder), listed_texts(X)
+            embeddings, X = source_encoder(self.encoder), listed_texts(X)
             texts = X
         counts, labels, copies = learn_counts(self, X, y, classes, vectors)
         frequent = np.arange(counts.shape[1])
@@ -216,6 +215,8 @@ class TextClassifier(FittedSummary, TextModel, ClassifierMixin, BaseEstimator):
         else:
             counts, held = self._fit_words_or_pairs(counts, codes, weights, together, copies, rng, vectors, frequent)
             if embeddings is not None and held[0]:
+                from whichtoken.estimators.text.encoder import fit_encoder
+
                 documents = self._documents(counts, codes, weights)
                 self._encoder, factor, temperature = fit_encoder(embeddings, texts, documents, *held)
                 if self._encoder is not None:

@@ -21,7 +21,6 @@ from whichtoken.display.text import counted
 from whichtoken.estimators._common import plain_label
 from whichtoken.estimators._explanation import Explanation, named_probabilities, outcome_json, ranked
 from whichtoken.estimators.text.counting import count_documents, encode_classes, listed_texts, texts_of
-from whichtoken.estimators.text.encoder import text_parts
 from whichtoken.estimators.text.learning import decide
 from whichtoken.estimators.text.model import flipping_sets
 
@@ -237,6 +236,8 @@ def explain(model: TextModel, X: Any) -> list[TextExplanation]:
         )
     if encoder is None or texts is None:
         return explanations
+    from whichtoken.estimators.text.encoder import text_parts
+
     places_of_parts = [span for text in texts for span in text_parts(text)]
     lists: list[list[TextPart]] = [[] for _ in texts]
     for (start, stop), owner, row in zip(places_of_parts, owners, added, strict=True):

@@ -573,7 +573,7 @@ def without_class_weights(
     return replace(choice, temperature=float(np.exp(log_temperature)), log_weights=tuple((share * shifts).tolist()))
 
 
-def best_threshold(probabilities: Array, second: NDArray[np.bool_], asked: Any) -> float:
+def decision_threshold(probabilities: Array, second: NDArray[np.bool_], asked: Any) -> float:
     """Between which two probabilities of the second class the cut is best: by the F1 of the rarer class, or by two costs.
 
     `asked` is "f1", or what it costs to take a document of the first class for one of the second, and the reverse.
@@ -772,7 +772,7 @@ def fit_documents(
     threshold = asked if asked is None or isinstance(asked, float | int) else None
     if asked is not None and threshold is None and splits:
         shift = choice.log_weights[1] - choice.log_weights[0] if choice.log_weights else 0.0
-        threshold = best_threshold(expit(choice.temperature * outside[:, 0] - shift), labels == 1, asked)
+        threshold = decision_threshold(expit(choice.temperature * outside[:, 0] - shift), labels == 1, asked)
     choice = replace(choice, threshold=threshold)
     if chosen is not None:
         splits = [(chosen[fit], chosen[held]) for fit, held in splits]
