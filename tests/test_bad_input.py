@@ -301,7 +301,7 @@ PREDICT = [
     ("predict bag-model groups.csv --column a_1", "has no column 'x0'"),
     ("predict bag-model bags.csv --column x0", "column 'x0' is named as bag and feature"),
     ("predict bag-model nan.csv", "column 'x0' has a gap in row 1, and the model knows no number for it"),
-    ("predict group-model bags.csv", "has no column 'a"),
+    ("predict group-model bags.csv", "bags.csv has no column"),
     ("predict group-model groups.csv --column age", "finds its columns by name; leave out --column"),
 ]
 EXPLAIN = [
@@ -317,7 +317,7 @@ EXPLAIN = [
     ("explain text-model --file texts.csv --json texts.csv", "--file and --json name the same file"),
     ("explain strange-model superb", "holds a model of kind 'oracle', which this version cannot use"),
     ("explain group-model superb", "explains the rows of a table; give --file FILE and no TEXT"),
-    ("explain group-model --file bags.csv", "has no column 'a"),
+    ("explain group-model --file bags.csv", "bags.csv has no column"),
     ("explain group-model --file note.txt", "a table must be .csv"),
     ("explain bag-model --file huge.csv", "features must be below 1e+100 in size"),
 ]

@@ -53,15 +53,15 @@ def explain(
 
       whichtoken explain reviews-model --explainer page.html
     """
-    from whichtoken.app.cli.models import write_explainer
-    from whichtoken.app.cli.options import page_options
-    from whichtoken.app.fitting import texts_of_table
     from whichtoken.app.pages.explanations import MOST_ON_A_PAGE, as_html
 
     outputs = {"--html": html, "--json": json_file, "--explainer": explainer}
     options.require_distinct_paths({"--file": file, "--redact": redact}, outputs)
-    page = page_options(explainer, min_df, redact, most_words)
+    page = options.page_options(explainer, min_df, redact, most_words)
     if explainer is not None:
+        from whichtoken.app.cli.models import write_explainer
+        from whichtoken.app.fitting import texts_of_table
+
         form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
         texts = None if file is None else texts_of_table(file, column or "text", form)
         write_explainer(model, explainer, [] if text is None else [text], texts, page)
