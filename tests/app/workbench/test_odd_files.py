@@ -107,10 +107,10 @@ def test_what_is_no_file_in_a_folder_of_a_job_or_model_is_passed_over(open_clien
         (job.path / name).unlink(missing_ok=True)
         make(job.path / name)
         no_fault(client, f"/jobs/{job.id}", f"/jobs/{job.id}/state", f"/jobs/{job.id}/log", "/jobs", "/data")
-    for name in ("documents.json", "importance.json", "card.json"):
+    for name in ("documents.json", "importance.json", "explainer.json", "card.json"):
         (out / "workbench" / "models" / "demo" / name).unlink()
         make(out / "workbench" / "models" / "demo" / name)
-        no_fault(client, "/data/models/demo", "/data")
+        no_fault(client, "/data/models/demo", "/data/models/demo/explainer.json", "/data")
 
 
 @pytest.mark.parametrize(
@@ -182,6 +182,15 @@ def test_odd_results_beside_a_model_are_computed_again(open_client, out, name):
         assert client.get(f"/data/models/{folder.name}", headers=HTML).status_code == 200
         assert json.loads((folder / name).read_text())["found"] == good["found"]
         folder.rename(path.parent)
+
+
+@pytest.mark.parametrize("odd", ["", "3", "{", DEEP, '{"a": 1} x'], ids=["nothing", "number", "half", "deep", "more"])
+def test_an_odd_explainer_beside_a_model_is_packed_again(open_client, out, odd):
+    client = open_client(ServerSettings(out))
+    path = out / "workbench" / "models" / "demo" / "explainer.json"
+    created = path.read_text("utf-8").partition("\n")[0]
+    path.write_text(f"{created}\n{odd}", "utf-8")
+    assert client.get("/data/models/demo/explainer.json").json()["classes"] == ["blame", "praise"]
 
 
 def put_odd_verdicts(ledger, run, verdicts):

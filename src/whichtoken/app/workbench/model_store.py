@@ -19,7 +19,7 @@ import numpy as np
 
 from whichtoken.errors import UsageError
 from whichtoken.files import cannot_write, write_text
-from whichtoken.reading import read_json, readable
+from whichtoken.reading import parse_json, read_json, read_text, readable
 
 if TYPE_CHECKING:
     from whichtoken.app.applying import Applied
@@ -140,9 +140,9 @@ class ModelStore:
 
     def stored_explainer(self, card: ModelCard) -> str | None:
         """What `StoredModel.explainer` wrote for this very model: it is sent without loading the model."""
-        with suppress(OSError, ValueError):
-            first, _, packed = (self.folder(card.id) / EXPLAINER).read_text(encoding="utf-8").partition("\n")
-            return packed if first == card.created else None
+        with suppress(ValueError, RecursionError):
+            first, _, packed = read_text(self.folder(card.id) / EXPLAINER).partition("\n")
+            return packed if first == card.created and isinstance(parse_json(packed), dict) else None
         return None
 
     def put(self, card: ModelCard) -> None:
