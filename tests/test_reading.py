@@ -198,3 +198,10 @@ def test_a_copy_is_called_by_the_name_that_a_user_knows(tmp_path: Path) -> None:
     with shown_as(tmp_path / "copy.csv", "the file"):
         assert said_of(lambda: read_table(tmp_path / "copy.csv")) == "the file has no rows"
     assert said_of(lambda: read_table(tmp_path / "copy.csv")) == f"{tmp_path / 'copy.csv'} has no rows"
+
+
+def test_a_long_name_of_a_column_is_cut(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\na,1\n")
+    with pytest.raises(UsageError) as caught:
+        read_table(tmp_path / "a.csv", ["x" * 10**6])
+    assert len(str(caught.value)) < 400

@@ -126,7 +126,7 @@ def check_columns(path: Path, wanted: Sequence[str] | None, present: Sequence[An
     for column in counts if wanted is None else wanted:
         if column not in counts:
             raise ColumnError(
-                f"{shown(path)} has no column '{shown(column)}'; {_suggest(column, counts)}{hint}", column
+                f"{shown(path)} has no column '{shown(column[:100])}'; {_suggest(column[:100], counts)}{hint}", column
             )
         if counts[column] > 1:
             said = f"{shown(path)} has {counts[column]} columns named '{shown(column)}'; rename all but one"
