@@ -181,7 +181,7 @@ def _listening(asked, original):
         ({"hidden_size": 0}, "cannot be loaded"),
         ({"num_attention_heads": 0}, "cannot be loaded"),
         ({"num_attention_heads": 5}, "cannot be loaded"),
-        ({"hidden_act": "evil"}, "cannot be loaded"),
+        ({"hidden_act": "evil"}, "cannot be loaded: 'evil' is not known"),
         ({"nested": [[[]]] * 50_000}, "has more than 100000 values, too many for a model's settings"),
         ({"text": "x" * (1 << 22)}, "is larger than 4 MB, too large for a model's settings"),
     ],

@@ -408,7 +408,8 @@ def _one_line_errors(folder: Path, what: str) -> Iterator[None]:
             raise
         raise UsageError(f"{what}: {error}") from error
     except BaseException as error:
-        sentence = " ".join(visible(str(error)).split()).split(". ")[0][:200]
+        said = f"{error} is not known" if isinstance(error, KeyError) else str(error)
+        sentence = " ".join(visible(said).split()).split(". ")[0][:200]
         raise UsageError(f"{what}: {sentence or type(error).__name__}") from error
     finally:
         constants.HF_HUB_OFFLINE = before
