@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from whichtoken.datasets.sentence_encoder import SentenceEncoder
 from whichtoken.errors import UsageError
 from whichtoken.inspection import inspect, load_tokenizer, load_transformer
 from whichtoken.inspection.corpus import corpus_picks
@@ -378,3 +379,10 @@ def test_no_folder_makes_a_library_ask_the_network(kind, named, tmp_path, monkey
     with pytest.raises(UsageError):
         load_transformer(tmp_path)
     assert asked == []
+
+
+def test_an_encoder_with_weights_missing_embeds_nothing(folder):
+    arrays = load_file(folder / "model.safetensors")
+    save_file(dict(sorted(arrays.items())[::2]), folder / "model.safetensors")
+    with pytest.raises(UsageError, match="weights are missing"):
+        SentenceEncoder(folder)(["good film"])

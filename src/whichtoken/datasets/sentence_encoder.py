@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr
 from functools import cached_property
 from importlib import import_module
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ from numpy.typing import NDArray
 
 from whichtoken.datasets.corpora import packaged_file
 from whichtoken.errors import UsageError
-from whichtoken.extras import require
 from whichtoken.progress import terminal_bar
-from whichtoken.reading import reason, shown
+from whichtoken.reading import shown
 
 Array = NDArray[np.float32]
 
@@ -63,16 +61,11 @@ class SentenceEncoder:
     @cached_property
     def _parts(self) -> tuple[Any, Any]:
         """Tokenizer and model."""
-        for needed in ("transformers", "torch"):
-            require(needed, "a sentence encoder")
-        package: Any = import_module("transformers")
-        options = {"local_files_only": True, "trust_remote_code": False}
-        with redirect_stderr(StringIO()):  # its bars and reports are not for the reader of a result
-            try:
-                tokenizer = package.AutoTokenizer.from_pretrained(self.folder, **options)
-                return tokenizer, package.AutoModel.from_pretrained(self.folder, use_safetensors=True, **options).eval()
-            except Exception as error:
-                raise UsageError(f"the encoder in {shown(self.folder)} cannot be loaded: {reason(error)}") from error
+        # what is missing, hostile or too much in a folder is refused in one place
+        loading: Any = import_module("whichtoken.inspection.loading")
+        with loading.quiet(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # heads that an encoder does not use
+            return loading.load_tokenizer(self.folder), loading.load_transformer(self.folder, classifier=False)
 
     def __call__(self, texts: Sequence[str]) -> Array:
         """Embeddings of texts, (n, d)."""
