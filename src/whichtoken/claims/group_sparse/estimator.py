@@ -47,7 +47,7 @@ class Point:
 
 class GroupClassifierLaw(Experiment[Point]):
     id = "group-sparse/estimator"
-    version = 2
+    version = 3
     spot = Point(samples_per_variable=2.0)
     presets = {
         "quick": (Grid(samples_per_variable=float(MANY), seeds=6), Grid(samples_per_variable=4.0, seeds=5)),
@@ -60,7 +60,9 @@ class GroupClassifierLaw(Experiment[Point]):
         data = random_problem(point.groups, point.group_dim, rng)
         X, y = data.sample(round(point.samples_per_variable * point.groups * point.group_dim), rng)
         flat, ids = X.reshape(len(X), -1), np.repeat(np.arange(point.groups), point.group_dim)
-        full = GroupClassifier(ids, attention="full", n_groups=1, C=1.0, random_state=0).fit(flat, y)
+        full = GroupClassifier(ids, attention="full", group_map="linear", n_groups=1, C=1.0, random_state=0).fit(
+            flat, y
+        )
         default = GroupClassifier(ids, random_state=0).fit(flat, y)
         relevant = int(data.relevant[0])
         return {

@@ -37,7 +37,7 @@ class Point:
 
 class TextClassifierFrequencies(Experiment[Point]):
     id = "trained-embeddings/estimator"
-    version = 3
+    version = 4
     spot = Point(sequences=100, length=16)
     presets = {
         "quick": (Grid(seeds=8),),
