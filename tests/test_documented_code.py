@@ -60,12 +60,14 @@ adamw = torch.optim.AdamW(mha.parameters())
 X = [rng.standard_normal((length, 3)) for length in rng.integers(3, 7, 60)]
 instance_labels = [bag[:, 0] > 1 for bag in X]
 y = np.array([marks.any() for marks in instance_labels])
+table, ids = np.concatenate(X), np.repeat(np.arange(60), [len(bag) for bag in X])
 """,
     "engineer.md": TRANSFORMER,
     "group_classifier.md": """
 groups = np.repeat(np.arange(4), 2)
 X, X_new = rng.standard_normal((200, 8)), rng.standard_normal((40, 8))
 y, y_new = (X[:, 2] > 0).astype(int), (X_new[:, 3] > 0).astype(int)
+group = 1
 """,
     "inspect.md": TRANSFORMER
     + """

@@ -17,6 +17,8 @@ RUNNER = """
 import runpy, sys
 import matplotlib
 matplotlib.use("svg")
+import whichtoken.progress
+whichtoken.progress.quiet = True  # how often progress is told depends on the clock
 runpy.run_path(sys.argv[1], run_name="__main__")
 import matplotlib.pyplot as plt
 assert plt.get_fignums(), "no figure"

@@ -251,6 +251,6 @@ def test_a_link_with_a_token_opens_the_workbench(visit, out):
         link = made.link.replace("0.0.0.0", "127.0.0.1")
         page = visit(link).page
         assert "token" not in page.url
-        assert "What holds" in page.inner_text("h1")
+        assert "Strike out a word" in page.inner_text("h1")
     finally:
         made.stop()
