@@ -7,7 +7,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from whichtoken import TextClassifier
 from whichtoken.errors import UsageError
-from whichtoken.estimators.text.learning import best_threshold, held_out_splits
+from whichtoken.estimators.text.learning import decision_threshold, held_out_splits
 
 RNG = np.random.default_rng(0)
 
@@ -68,9 +68,9 @@ def test_the_best_cut_is_found_by_trying_all():
     shares, second = RNG.random(60).round(1).clip(0.1, 0.9), RNG.random(60) < 0.4
     cuts = np.linspace(-0.05, 1.05, 12)
     by_f1 = [f1(second, shares > cut) for cut in cuts]
-    assert f1(second, shares > best_threshold(shares, second, "f1")) == pytest.approx(max(by_f1))
+    assert f1(second, shares > decision_threshold(shares, second, "f1")) == pytest.approx(max(by_f1))
     costs = [((shares > cut) & ~second).sum() + 3 * ((shares <= cut) & second).sum() for cut in cuts]
-    cut = best_threshold(shares, second, (1, 3))
+    cut = decision_threshold(shares, second, (1, 3))
     assert ((shares > cut) & ~second).sum() + 3 * ((shares <= cut) & second).sum() == min(costs)
 
 
