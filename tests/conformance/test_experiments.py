@@ -69,8 +69,9 @@ def test_smallest_point_is_deterministic_and_can_be_judged_and_drawn(experiment)
     assert all(isinstance(item, Predicted) for item in row.predicted.values())
     result = judge(plan, {task: row})
     codes = [verdict.code for verdict in result.verdicts]
-    # one point may be too few for every check, but not for the judge
     assert not result.fault
+    # its smallest point has few tokens and one size of context: slopes and constants need more
+    assert codes or experiment.id == "attention-regression/limit"
     assert len(set(codes)) == len(codes)
     once = panels(lambda figure: experiment.draw(Rows([row]), figure), "a")
     assert once == panels(lambda figure: experiment.draw(Rows([row]), figure), "a")
