@@ -11,7 +11,7 @@ from torch import nn
 
 from whichtoken.errors import UsageError
 from whichtoken.inspection import AttentionProbe, faithfulness
-from whichtoken.inspection.attribution import curves, rounding_error, selections_held, token_shares
+from whichtoken.inspection.attribution import _gate, curves, rounding_error, selections_held, token_shares
 from whichtoken.inspection.effects import decision, direct_contributions, pick_effects
 from whichtoken.inspection.sites import anatomy, find_sites
 
@@ -222,6 +222,12 @@ def test_direct_contributions_without_norms_and_later_layers_are_exact():
 
 
 SPECIAL = np.array([True] + [False] * 5 + [True])
+
+
+def test_the_gate_of_an_activation_is_continuous_at_zero():
+    x = torch.tensor([-2e-6, -5e-7, 1e-9, 5e-7, 2e-6], requires_grad=True)
+    _gate(None, (x,), torch.nn.functional.gelu(x)).sum().backward()
+    assert x.grad.numpy() == pytest.approx(0.5, abs=1e-5)
 
 
 def test_curves_mask_the_token_that_ranks_first():

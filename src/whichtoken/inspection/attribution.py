@@ -30,7 +30,6 @@ from whichtoken.inspection.corpus import encode, longest_text, pad, shuffle_weig
 from whichtoken.inspection.effects import decision, repeat_text
 from whichtoken.inspection.sites import Site, anatomy, find_sites, freeze_norms, hook, input_embedding, is_activation
 
-TINY = 1e-6
 CURVED = 1e-2  # second derivative of a decision, relative to its largest share, above which the model is not linear
 FUNCTIONS = {"tanh", "gelu", "relu", "silu"}  # activations that models also call as functions
 _linear: WeakSet[nn.Module] = WeakSet()  # models that were tried
@@ -160,7 +159,8 @@ def _constant_queries_and_keys(module: nn.Module, args: Any, output: Tensor) -> 
 def _gate(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
     """The activation as a gate: output = input times a constant."""
     x = args[0]
-    gate = torch.where(x.abs() > TINY, output / torch.where(x.abs() > TINY, x, 1.0), 0.0).detach()
+    # also next to 0: what cancels there is large in each token, so that a gate set to 0 would move shares by 1e-3
+    gate = (output / torch.where(x == 0, 1.0, x)).detach()
     linear = x * gate
     return linear + (output - linear).detach()
 
