@@ -23,6 +23,8 @@ DISTRIBUTION = {
     "interpret": "interpret-core",
 }
 USED_OTHERWISE = {
+    "accelerate": "transformers' Trainer asks for it",
+    "lightning": "its Trainer calls the monitor where it is installed",
     "clarabel": "the solver that benchmarks and tests ask cvxpy for",
     "transformers": "inspection.loading loads it by its name",
     "mini-racer": "runs the script of a page in tests/estimators",
@@ -60,9 +62,9 @@ BASE = names(PROJECT["dependencies"])
 
 @cache
 def imported(folder):
-    """Packages that the files of a folder import, but for Python's, ours and those beside them."""
+    """Packages that the files of a folder import, except Python's, ours and those beside them."""
     files = sorted((ROOT / folder).rglob("*.py"))
-    own = {"whichtoken"} | ({file.stem for file in files} if folder != "src" else set())
+    own = {"whichtoken", "tools"} | ({file.stem for file in files} if folder != "src" else set())
     found = set()
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):
