@@ -27,10 +27,10 @@ demo: .venv/installed
 # Every preset of every claim; what is finished or on record is not computed again. PRESETS=full leaves the others as they are.
 PRESETS ?= quick full paper
 record: .venv/installed-dev
-	$(BIN)/python -m whichtoken.lab.recording $(OUT)-record --begin
+	$(BIN)/python tools/recording.py $(OUT)-record --begin
 	for preset in $(PRESETS); do $(BIN)/whichtoken reproduce --preset $$preset --out $(OUT)-record; test $$? -lt 2 || exit 2; done
-	$(BIN)/python -m whichtoken.lab.recording $(OUT)-record
-	$(BIN)/python -m whichtoken.app.pages.drawn
+	$(BIN)/python tools/recording.py $(OUT)-record
+	$(BIN)/python tools/draw_record.py
 
 # Kinds of tests that take long (CONTRIBUTING.md says what each is). A file goes to one worker, which builds its fixtures once.
 LONG := slow or process or browser or docs or transformers

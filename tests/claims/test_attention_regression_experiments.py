@@ -5,14 +5,11 @@ import pytest
 
 from whichtoken.claims.attention_regression._training import _damped_errors
 from whichtoken.claims.attention_regression.limit import Limit, Point
-from whichtoken.claims.attention_regression.tokens import MOMENTS, law_floor
-from whichtoken.claims.attention_regression.tokens import Point as TokenPoint
-from whichtoken.datasets.attention_regression import LAWS
 from whichtoken.errors import UsageError
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Row, Rows
 from whichtoken.lab.plan import make_plan
-from whichtoken.theory.attention_regression import excess_floor, gram_rate
+from whichtoken.theory.attention_regression import gram_rate
 
 
 @pytest.mark.parametrize(
@@ -23,7 +20,6 @@ from whichtoken.theory.attention_regression import excess_floor, gram_rate
         ("ablation", "variant", "'full', 'no-gram', .* or 'no-preconditioner'"),
         ("ablation", "start", "'spectral', 'random', 'saddle' or 'flipped'"),
         ("gauge", "gauge", "'balanced', 'orthogonal', 'skewed' or 'symmetric'"),
-        ("tokens", "law", "'gaussian', 'uniform', 'sign', 'laplace' or 'student'"),
         ("transformer", "task", "'characters' or 'head'"),
     ],
 )
@@ -56,18 +52,6 @@ def test_brute_force_measures_what_the_layer_does():
     point = Point(context=400, tokens=80_000)
     measured = Limit().run(point, np.random.default_rng(0))
     assert measured["brute_error"] == pytest.approx(measured["scaled_error"], rel=0.1)
-
-
-@pytest.mark.parametrize("law", ["gaussian", "uniform", "sign", "laplace"])
-def test_moments_of_a_law_are_those_of_its_tokens(law):
-    tokens = LAWS[law]((1000, 1000), np.random.default_rng(0))
-    np.testing.assert_allclose(MOMENTS[law], [np.mean(tokens**4), np.mean(tokens**6)], rtol=0.03)
-
-
-def test_floor_of_gaussian_tokens_is_that_of_the_theory():
-    point = TokenPoint(logit_norm=0.01)
-    theory = 2 * excess_floor("stored", np.eye(point.dim), point.noise, point.tokens, point.logit_norm) / point.dim
-    assert law_floor(point) == pytest.approx(theory, rel=1e-3)
 
 
 def test_damped_errors_shrink_at_the_slowest_direction_by_the_damped_rate():

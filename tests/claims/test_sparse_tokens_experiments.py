@@ -4,14 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
-from scipy.stats import norm
 
 from whichtoken.claims.sparse_tokens import alignment, attention_map, capacity, errors, positions, regimes, surrogate
 from whichtoken.claims.sparse_tokens._tasks import attention, best_threshold, draw_scores, error_at, mean_token
-from whichtoken.claims.sparse_tokens.boundary import higher_criticism, threshold
 from whichtoken.claims.sparse_tokens.capacity import separable
 from whichtoken.claims.sparse_tokens.detection import Detection
 from whichtoken.claims.sparse_tokens.detection import Point as DetectionPoint
@@ -34,27 +31,6 @@ def test_best_threshold_is_the_best_of_all_cuts(values, data):
     every = [error_at(positive, negative, value + 0.5) for value in [min(values) - 1, *values]]
     assert error == pytest.approx(min(every))
     assert error_at(positive, negative, cut) == pytest.approx(error)
-
-
-@settings(max_examples=30)
-@given(tokens=arrays(float, (3, 41), elements=st.floats(-3, 3)))
-def test_higher_criticism_follows_its_definition(tokens):
-    tokens = tokens + 1e-6 * np.arange(41)  # distinct
-    p = np.sort(norm.sf(tokens), axis=1)
-    for row, found in zip(p, higher_criticism(tokens), strict=True):
-        terms = [
-            np.sqrt(41) * ((i + 1) / 41 - value) / np.sqrt(value * (1 - value))
-            for i, value in enumerate(row[:20])
-            if value >= 1 / 41
-        ]
-        assert found == pytest.approx(max(terms, default=-np.inf))
-
-
-def test_boundary_joins_its_two_branches():
-    assert threshold(0.75) == pytest.approx(0.25)
-    assert threshold(0.75 + 1e-9) == pytest.approx(0.25)
-    with pytest.raises(ValueError, match="sparsity=1"):
-        threshold(1.0)
 
 
 def test_attention_interpolates_between_mean_and_largest_token():

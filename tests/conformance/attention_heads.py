@@ -12,13 +12,11 @@ from scipy import sparse
 
 from whichtoken.attention import RaggedArray, pool_gradient, softmax_pool
 from whichtoken.attention.losses import compiled_log_slope
-from whichtoken.datasets.mirror_descent import AttentionProblem
 from whichtoken.estimators.bags.data import LabeledBags, linear_map, no_scaling
 from whichtoken.estimators.bags.training import Pooling, Score, loss_and_gradient
 from whichtoken.estimators.text.explanation import _attention
 from whichtoken.flows.attention_kernels import weight_gradient
 from whichtoken.flows.cls import token_pull
-from whichtoken.flows.regularization_path import Sphere, _Alternation
 from whichtoken.theory.mirror_descent.key_query_attention import KeyQueryAttention
 from whichtoken.theory.sparse_tokens.two_step import attention_features
 from whichtoken.theory.trained_embeddings import attend
@@ -184,16 +182,6 @@ def two_step_query(case):
     return Found(features @ readout)
 
 
-def joint_path(case):
-    query, decoder = np.eye(2, 2 + len(case.scores))
-    outputs = []
-    for tokens, label in zip(case.padded, case.labels, strict=True):
-        problem = AttentionProblem(tokens[None], query[None], np.array([label]), decoder)
-        turns = _Alternation(problem, "exponential", Sphere(2.0, (len(query),) * 2), Sphere(2.0, (len(query),)))
-        outputs.append(-label * turns._decoder_objective(np.outer(query, query))(decoder)[0])
-    return Found(np.array(outputs))
-
-
 def _key_query(case, loss):
     module = KeyQueryAttention(2 + len(case.scores), dtype=torch.float64, loss=loss)
     with torch.no_grad():
@@ -244,7 +232,6 @@ HEADS = (
     Head("bags", bag_gradient, loss="logistic", amounts=False, empty=False, single=True),
     Head("bags: weights", bag_weights, amounts=False, empty=False),
     Head("two-step query", two_step_query, amounts=False, ragged=False, empty=False),
-    Head("joint regularization path", joint_path, amounts=False, ragged=False, empty=False),
     Head("KeyQueryAttention", key_query, loss="logistic", amounts=False, ragged=False, empty=False),
     Head("KeyQueryAttention: log-gradient", key_query_logs, loss="linear", amounts=False, ragged=False, empty=False),
     Head("attention descent", attention_kernels, loss="linear", amounts=False, ragged=False, empty=False),

@@ -3,7 +3,7 @@
 import pytest
 
 SMOKE = {
-    "attention-regression/tokens",
+    "attention-regression/gauge",
     "group-sparse/finite-sample",
     "mirror-descent/initialization",
     "optimizers/tokens",

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 from smoke_claims import by_claim
+from tools.recording import CHANGES, power
 
 from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.plan import RunTask, make_plan, read_point
 from whichtoken.lab.record import POWER, record_folder, recorded_ledger, recorded_runs, rows_file
-from whichtoken.lab.recording import CHANGES, power
 from whichtoken.lab.results import with_stored_repeats
 from whichtoken.lab.worker import work
 

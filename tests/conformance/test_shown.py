@@ -43,10 +43,6 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "accuracy 0.900 on 60 rows (majority 0.900), judged by 25% held out at random",
     ),
     "Inspection": ({"summary": lambda: ["12 heads", "layer 0"]}, "12 heads; layer 0"),
-    "JointRegularizationPath": (
-        {"radii": np.array([1.0, 8.0]), "p": 2.0, "ratio": 1.0},
-        "2 radii up to 8 in the l_2 norm, ratio 1",
-    ),
     "LimitProblem": ({"statement": "W tends to the best margin."}, "W tends to the best margin."),
     "LinearResult": ({"final": STATE}, "900 steps of l_2 mirror descent, norm e^3"),
     "MarginCertificate": (

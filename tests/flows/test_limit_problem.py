@@ -6,7 +6,7 @@ import torch
 
 from whichtoken.datasets import AttentionTokens
 from whichtoken.flows.limits import limit_problem
-from whichtoken.flows.margin_norms import NORMS, margin_scale, stacked_heads
+from whichtoken.flows.margin_norms import NORMS, margin_scale
 from whichtoken.margin import key_query_svm
 from whichtoken.optim import MirrorDescent
 
@@ -136,18 +136,6 @@ def test_tokens_that_cannot_be_separated_have_no_scale():
     tokens = np.array([[[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0]]])
     with pytest.raises(ValueError, match="cannot be separated"):
         margin_scale(tokens, np.array([[1.0, 0.0]]), [0])
-
-
-def test_stack_of_heads_scores_as_its_heads_do():
-    tokens, queries, selected = small_problem()
-    rng = np.random.default_rng(1)
-    heads, chosen = rng.standard_normal((2, 10, 10)), np.stack([selected, (selected + 1) % 8])
-    wide, padded, both = stacked_heads(tokens, queries, chosen)
-    matrix = np.zeros((20, 20))
-    matrix[:, :10] = heads.reshape(20, 10)
-    found = np.einsum("ntd,de,ne->nt", wide, matrix, padded).reshape(2, 6, 8)
-    np.testing.assert_allclose(found, np.einsum("ntd,hde,ne->hnt", tokens, heads, queries), rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(both, chosen.ravel())
 
 
 def test_names_of_the_room_are_functions_whatever_was_imported_before():

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from tools.recording import notices
 
 from whichtoken.lab import Exact, Mean, agreement, at_least, at_most
-from whichtoken.lab.recording import notices
 from whichtoken.lab.verdicts import settle
 
 SPREAD = np.array([-1.0, 1.0] * 10)

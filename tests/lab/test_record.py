@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from tools.recording import finish_recording, start_recording
 
 from whichtoken.errors import UsageError
 from whichtoken.lab import Grid, reproduce
 from whichtoken.lab.discovery import find
 from whichtoken.lab.record import recorded_ledger, recorded_runs, recorded_states
-from whichtoken.lab.recording import finish_recording, start_recording
 from whichtoken.lab.results import stored_results
 
 CLAIM = "attention-regression/limit"
@@ -19,8 +19,8 @@ def empty_record(tmp_path, monkeypatch):
     folder = tmp_path / "record"
     folder.mkdir()
     (folder / "verdicts.json").write_text("[]")
-    for module in ("record", "recording"):
-        monkeypatch.setattr(f"whichtoken.lab.{module}.record_folder", lambda: folder)
+    for module in ("whichtoken.lab.record", "tools.recording"):
+        monkeypatch.setattr(f"{module}.record_folder", lambda: folder)
     recorded_runs.cache_clear()
     yield folder
     recorded_runs.cache_clear()

@@ -6,5 +6,4 @@ from .descent import joint_ratio as joint_ratio
 from .limits import limit_problem as limit_problem
 from .linear import linear_descent as linear_descent
 from .margin_norms import margin_scale as margin_scale
-from .regularization_path import joint_regularization_path as joint_regularization_path
 from .regularization_path import regularization_path as regularization_path

@@ -93,20 +93,3 @@ def margin_scale(
             raise UsageError(f"selected={chosen.tolist()} cannot be separated from the other tokens: no margin exists")
         certificates[name] = certificate
     return MarginScale(x, z, chosen, dict(norms), certificates)
-
-
-def stacked_heads(
-    tokens: ArrayLike, queries: ArrayLike, selected: ArrayLike
-) -> tuple[Matrix, Matrix, NDArray[np.int64]]:
-    """The problem of all heads as one matrix, W_1 on top of W_2 ...: each head's tokens in rows of their own.
-
-    Takes (n, T, d), (n, d) and selected (h, n); gives (h n, T, h d), (h n, h d), of which the last columns are zero, and (h n,).
-    """
-    x, z, chosen = np.asarray(tokens, float), np.asarray(queries, float), np.asarray(selected, np.int64)
-    heads, (sequences, length, dim) = len(chosen), x.shape
-    wide = np.zeros((heads, sequences, length, heads * dim))
-    for head in range(heads):
-        wide[head, :, :, head * dim : (head + 1) * dim] = x
-    padded = np.zeros((heads * sequences, heads * dim))
-    padded[:, :dim] = np.tile(z, (heads, 1))
-    return wide.reshape(heads * sequences, length, heads * dim), padded, chosen.ravel()

@@ -1,7 +1,7 @@
 """The record: the verdicts of every preset and the rows of the long ones, kept in the repository.
 
 `verdicts.json` travels in the wheel. `rows/<theory>/<claim>.sqlite.xz` are ledgers of one claim each, packed; they stay in the
-repository. Both are written by `whichtoken.lab.recording`.
+repository. Both are written by `tools/recording.py`.
 """
 
 from __future__ import annotations

