@@ -1,16 +1,22 @@
 """Numbers of the pages come from the record: `python docs/make_numbers.py` writes them in, `--check` says which are stale.
 
-In a page, a number stands between two comments that do not show:
+A page is plain Markdown. Where its numbers come from stands beside it: `docs/numbers/mirror_descent.toml` for that
+page, `docs/numbers/README.toml` for the README. An entry quotes the text around some numbers, with `{}` for each, and
+names the sources:
 
-    <!--= mirror-descent/direction full direction.p2 measured .3f -->0.998<!--/-->
-    <!--= bench prompt-svm "n=100 T=20 d=1000" "times faster than cvxpy" .0f -->31<!--/-->
+    "limit, p = 2 | `direction` | below {} | {} |" = [
+        "mirror-descent/direction full direction.limit.p2 theory .3f",
+        "mirror-descent/direction full direction.limit.p2 measured .4f",
+    ]
+    "cvxpy needs {} times" = ['bench prompt-svm "n=100 T=20 d=1000" "times faster than cvxpy" .0f']
 
-The first names a claim, a preset, the code of a verdict or of one point of a pooled verdict, a field of `Verdict` and a format
-(the code `run` stands for the whole run: `points`, `seconds`); the second a benchmark, its case, what is measured, a field
-unless it is the value (`ours`, `theirs`, `interval` of the difference) and a format. Two fields are made of others: `interval` is
-`low` to `high`, and `off` is how far the measurement is from theory, as a share of it.
+The quoted text must occur exactly once; line breaks do not matter. The first kind of source names a claim, a preset,
+the code of a verdict or of one point of a pooled verdict, a field of `Verdict` and a format (the code `run` stands for
+the whole run: `points`, `seconds`); the second a benchmark, its case, what is measured, a field unless it is the value
+(`ours`, `theirs`, `interval` of the difference) and a format. Two fields are made of others: `interval` is `low` to
+`high`, and `off` is how far the measurement is from theory, as a share of it.
 
-What the record lacks is listed, all of it, and the page keeps the number that it has.
+The program lists everything that the record or a page lacks; the page keeps the number that it has.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ import json
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +35,7 @@ from whichtoken.lab.record import RunSummary, record_folder, recorded_runs
 from whichtoken.lab.verdicts import Verdict
 
 ROOT = Path(__file__).parent.parent
-MARKED = re.compile(r"(?P<mark><!--=(?P<what>.*?)-->)(?P<shown>.*?)<!--/-->", re.DOTALL)
+NUMBER = r"([^|\n]{1,40}?)"  # or an interval, or a verdict
 
 
 def pages() -> list[Path]:
@@ -36,36 +43,46 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def renewed(text: str) -> str:
-    """The page with its numbers as they are on record."""
-    return MARKED.sub(lambda found: f"{found['mark']}{_number_or(found['what'], found['shown'])}<!--/-->", text)
+def sources(page: Path) -> dict[str, list[str]]:
+    """The text around the numbers of a page, and where each is on record."""
+    file = ROOT / "docs" / "numbers" / f"{page.stem}.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
-def absent(text: str) -> list[str]:
-    """What a page asks for and the record lacks, a sentence each."""
-    missing = []
-    for found in MARKED.finditer(text):
-        try:
-            number(found["what"])
-        except LookupError as error:
-            missing.append(str(error.args[0]))
-    return list(dict.fromkeys(missing))
+def pattern(around: str) -> re.Pattern[str]:
+    """Finds the quoted text in a page, each number as a group."""
+    words = r"\s+".join(map(re.escape, around.split()))
+    return re.compile(words.replace(re.escape("{}"), NUMBER))
+
+
+def renew(text: str, wanted: dict[str, list[str]]) -> tuple[str, list[str]]:
+    """The page with its numbers as they are on record, and a sentence for each that is missing there or in the page."""
+    problems = []
+    for around, asked in wanted.items():
+        found = list(pattern(around).finditer(text))
+        if len(found) != 1 or len(found[0].groups()) != len(asked):
+            problems.append(
+                f"{around!r} occurs {len(found)} times, with {len(asked)} sources; it must occur once, with one for each {{}}"
+            )
+            continue
+        for group, what in reversed(
+            list(enumerate(asked, start=1))
+        ):  # from the end: what stands before keeps its place
+            start, end = found[0].span(group)
+            try:
+                text = text[:start] + number(what) + text[end:]
+            except LookupError as error:
+                problems.append(str(error.args[0]))
+    return text, list(dict.fromkeys(problems))
 
 
 def number(what: str) -> str:
-    """The number that a comment asks for."""
+    """The number that a source names."""
     words = shlex.split(what)
     try:
         return _of_benchmark(*words[1:]) if words[0] == "bench" else _of_verdict(*words)
     except (KeyError, StopIteration, TypeError, AttributeError, ValueError, IndexError, FileNotFoundError) as error:
         raise LookupError(f"not on record: {what.strip()}{_hint(words)}") from error
-
-
-def _number_or(what: str, shown: str) -> str:
-    try:
-        return number(what)
-    except LookupError:
-        return shown
 
 
 def _of_verdict(experiment: str, preset: str, code: str, field: str, form: str = "") -> str:
@@ -117,20 +134,21 @@ def _hint(words: list[str]) -> str:
 
 
 def main(check: bool) -> int:
-    stale, missing = [], 0
+    stale, missing = False, 0
     for page in pages():
         text, name = page.read_text(encoding="utf-8"), page.relative_to(ROOT)
-        if renewed(text) != text:
-            stale.append(page)
+        renewed, problems = renew(text, sources(page))
+        if renewed != text:
+            stale = True
             print(f"{name}: {'stale' if check else 'renewed'}")
             if not check:
-                page.write_text(renewed(text), encoding="utf-8")
-        for sentence in absent(text):
+                page.write_text(renewed, encoding="utf-8")
+        for sentence in problems:
             missing += 1
             print(f"{name}: {sentence}")
     if missing:
-        print(f"{missing} numbers are not on record; their pages keep what they show")
-    return int(bool(missing) or (check and bool(stale)))
+        print(f"{missing} numbers could not be renewed; their pages keep what they show")
+    return int(bool(missing) or (check and stale))
 
 
 if __name__ == "__main__":
