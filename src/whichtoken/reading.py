@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
+from whichtoken.extras import needed_by
 from whichtoken.machine import available_memory
 
 BLOCK = 1 << 16  # bytes
@@ -38,6 +39,7 @@ SIGNATURES = {
     b"\xd0\xcf\x11\xe0": "an old spreadsheet (.xls)",
     b"PAR1": "a Parquet file",
     b"\x1f\x8b": "compressed by gzip",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd",
     b"\x93NUMPY": "a numpy array",
     b"\xff\xfe": "UTF-16 text",
     b"\xfe\xff": "UTF-16 text",
@@ -138,16 +140,14 @@ def check_fits(path: str | Path, needed: int, what: str = "the content") -> None
 
 
 class TextBytes(io.RawIOBase):
-    """The bytes of a text file, unpacked if its name ends in .gz; refuses what no text is.
+    """The bytes of a text file, unpacked if its name ends in .gz or .zst; refuses what no text is.
 
     `rows_done` says that what was given out so far has become rows: between two such calls the memory must hold it all.
     """
 
     def __init__(self, path: Path, wide: bool = False) -> None:
-        import gzip
-
         self.path, self.wide = path, wide
-        self.source: IO[bytes] = gzip.GzipFile(path) if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[assignment]
+        self.source = unpacked(path)
         self.line = self.blank = self.piece = self.total = 0
         self.most = available_memory() // 4
 
@@ -191,6 +191,22 @@ class TextBytes(io.RawIOBase):
             raise UsageError(f"{name} has {LONGEST_BLANK >> 20} MB of empty lines in a row; is it damaged?")
         if self.piece > self.most:
             raise UsageError(f"{name}: no row ends in {self.piece / 1e9:.2g} GB; is a quote never closed?")
+
+
+def unpacked(path: Path) -> Any:
+    """The bytes of a file that may be compressed."""
+    match path.suffix.lower():
+        case ".gz":
+            import gzip
+
+            return gzip.GzipFile(path)
+        case ".zst":
+            with needed_by(shown(path)):
+                import pyarrow
+
+            return pyarrow.input_stream(str(path), compression="zstd")
+        case _:
+            return path.open("rb")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
+from glob import glob
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
@@ -34,7 +35,9 @@ from whichtoken.reading import (
 if TYPE_CHECKING:
     import pandas as pd
 
-KINDS = ".csv, .tsv, .parquet or .jsonl, the text forms also as .gz"
+KINDS = ".csv, .tsv, .parquet or .jsonl, the text forms also as .gz or .zst"
+TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".json")
+PACKED = (".gz", ".zst")
 CHUNK = 8192  # rows
 CELLS = 1 << 21  # of a piece, however wide the table
 TEXT_CELL = 64  # bytes that a short text takes
@@ -52,13 +55,67 @@ class TableForm(TypedDict, total=False):
     rows: int | None  # read only so many, the first ones
 
 
+def table_kind(path: Path) -> str:
+    """The ending that says how a table is written, without that of its compression; "" if it is none of ours."""
+    ending = path.suffix.lower()
+    packed = ending in PACKED
+    kind = Path(path.stem).suffix.lower() if packed else ending
+    return kind if kind in TABLES and not (packed and kind == ".parquet") else ""
+
+
+def is_several(path: Path) -> bool:
+    """Whether a path is a folder or a pattern instead of one file."""
+    return path.is_dir() or (bool(re.search(r"[*?[]", str(path))) and not path.exists())
+
+
+def table_files(path: Path) -> list[Path]:
+    """The tables that a path stands for: one file, those in a folder and below it, or those that fit a pattern; by name."""
+    if not is_several(path):
+        return [path]
+    if path.is_dir():
+        found = [file for file in path.rglob("*") if table_kind(file) and file.is_file()]
+        files = [file for file in found if not any(part[0] in "._" for part in file.relative_to(path).parts)]
+    else:
+        files = [file for file in map(Path, glob(str(path), recursive=True)) if file.is_file()]
+    if not files:
+        raise UsageError(f"{shown(path)} has no tables; {KINDS} are read")
+    return sorted(files)
+
+
 def stream_table(
     path: Path, columns: Sequence[str] | None = None, *, chunk: int = CHUNK, **form: Unpack[TableForm]
 ) -> Iterator[pd.DataFrame]:
     """Pieces of a table with the named columns (all by default), of at most `chunk` rows, which are numbered from 0.
 
-    The cells of text forms stay strings ("NA" is a word, not a gap); those of Parquet and JSON keep their type.
+    The cells of text forms stay strings ("NA" is a word, not a gap); those of Parquet and JSON keep their type. A folder or
+    a pattern is one table in several files with the same columns; `attrs` of a piece has its file and the rows before that.
     """
+    most, before = form.get("rows"), 0
+    files = table_files(path)
+    known: tuple[Path, set[Any]] | None = None
+    for file in files:
+        first = before
+        rest: TableForm = {**form, "rows": None if most is None else most - before}
+        for piece in _stream_file(file, columns, chunk, rest):
+            if columns is None and len(files) > 1 and table_kind(file) not in (".json", ".jsonl"):
+                known = known or (file, set(piece.columns))
+                _check_same_columns(file, set(piece.columns), *known)
+            piece.index = range(before, before + len(piece))  # type: ignore[assignment]
+            piece.attrs = {"file": str(file), "first": first}
+            before += len(piece)
+            yield piece
+        if before == most:
+            return
+
+
+def _check_same_columns(file: Path, names: set[Any], other: Path, wanted: set[Any]) -> None:
+    if names != wanted:
+        lacking, more = sorted(map(str, wanted - names)), sorted(map(str, names - wanted))
+        what = f"no column '{shown(lacking[0])}'" if lacking else f"a column '{shown(more[0])}'"
+        raise UsageError(f"{shown(file)} has {what}, unlike {shown(other)}; files of one table have the same columns")
+
+
+def _stream_file(path: Path, columns: Sequence[str] | None, chunk: int, form: TableForm) -> Iterator[pd.DataFrame]:
     separator, encoding, most = form.get("separator"), form.get("encoding"), form.get("rows")
     readers: dict[str, Callable[[], Iterator[pd.DataFrame]]] = {
         ".csv": lambda: _read_delimited(path, columns, separator, ",", chunk, encoding),
@@ -67,19 +124,17 @@ def stream_table(
         ".jsonl": lambda: _read_json_lines(path, columns, chunk, encoding),
         ".json": lambda: _read_json_lines(path, columns, chunk, encoding),
     }
-    ending = path.suffix.lower()
-    kind = Path(path.stem).suffix.lower() if ending == ".gz" else ending
+    kind = table_kind(path)
     if separator is not None and (len(separator) != 1 or not separator.isascii() or separator in '"\r\n\0'):
         raise UsageError(f"separator '{visible(separator, keep='')}' must be one character, such as ; or a tab")
     first = taken = 0
     with readable(path, kind[1:]):
-        if kind not in readers or (ending, kind) == (".gz", ".parquet"):
+        if not kind:
             raise UsageError(f"{shown(path)}: a table must be {KINDS}")
         for read in readers[kind]():
             taken += len(read) * _row_size(read)
             check_proportion(path, taken, "the table")
             piece = read if most is None else read[: most - first]
-            piece.index = range(first, first + len(piece))  # type: ignore[assignment]
             first += len(piece)
             yield piece
             if first == most:
@@ -98,7 +153,9 @@ def read_table(path: Path, columns: Sequence[str] | None = None, **form: Unpack[
         names |= dict.fromkeys(piece.columns)
         rows += len(piece)
         size += len(piece) * _row_size(piece)
-        check_fits(path, max(size, 8 * rows * len(names)), "the table")  # a row may have columns that no other has
+        check_fits(
+            Path(piece.attrs["file"]), max(size, 8 * rows * len(names)), "the table"
+        )  # a row may have columns that no other has
     if not pieces:
         raise UsageError(f"{shown(path)} has no rows")
     return pd.concat(pieces, ignore_index=True)
@@ -153,12 +210,21 @@ def numbers(path: Path, piece: pd.DataFrame, columns: Sequence[str]) -> NDArray[
         cell, huge = piece[columns[place]].iloc[row], np.isfinite(values[row, place])
         said = visible((repr(cell) if isinstance(cell, str) else str(cell))[:60])
         wanted = f"be below {LARGEST:g} in size; rescale the column" if huge else "be finite numbers"
+        source, first = piece.attrs.get("file", path), piece.attrs.get("first", 0)
         raise ColumnError(
-            f"{shown(path)}: column '{shown(columns[place])}' holds {said} in row"
-            f" {piece.index[row] + 1}; features must {wanted}",
+            f"{shown(source)}: column '{shown(columns[place])}' holds {said} in row"
+            f" {piece.index[row] + 1 - first}; features must {wanted}",
             columns[place],
         )
     return values
+
+
+def row_place(path: Path, values: Any, i: int, first: int = 0) -> str:
+    """File and row of the i-th of some values of a table, for a sentence; `first` rows came before, if they do not say so."""
+    found = getattr(values, "attrs", {})
+    if "file" not in found:
+        return f"{shown(path)}: row {first + i + 1}"
+    return f"{shown(found['file'])}: row {values.index[i] + 1 - found['first']}"
 
 
 def as_number(cell: Any) -> float:
@@ -186,7 +252,8 @@ def label_names(path: Path, values: Any, column: str, first: int) -> list[str]:
     names = []
     for i, value in enumerate(values):
         if not has_label(value):
-            raise ColumnError(f"{shown(path)}: row {first + i + 1} has no label in column '{shown(column)}'", column)
+            place = row_place(path, values, i, first)
+            raise ColumnError(f"{place} has no label in column '{shown(column)}'", column)
         whole = isinstance(value, float) and value.is_integer()
         names.append(str(int(value)) if whole else str(value).strip())
     return names
@@ -198,7 +265,7 @@ def text_values(path: Path, values: Any, column: str, first: int) -> list[str]:
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             cell = f"{visible(repr(text)[:60])} in column '{shown(column)}'"
-            raise ColumnError(f"{shown(path)}: row {first + i + 1} holds {cell}; texts are expected", column)
+            raise ColumnError(f"{row_place(path, values, i, first)} holds {cell}; texts are expected", column)
     return texts  # type: ignore[no-any-return]
 
 

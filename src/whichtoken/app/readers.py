@@ -21,7 +21,18 @@ from whichtoken.attention import RaggedArray
 from whichtoken.display.text import counted
 from whichtoken.errors import ColumnError, UsageError
 from whichtoken.reading import check_fits, read_arrays, readable, shown
-from whichtoken.tables import LARGEST, TableForm, as_number, column_names, label_names, numbers, stream_table
+from whichtoken.tables import (
+    LARGEST,
+    TableForm,
+    as_number,
+    column_names,
+    is_several,
+    label_names,
+    numbers,
+    row_place,
+    stream_table,
+    table_kind,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,11 +176,11 @@ def check_roles(roles: Iterable[tuple[str, str]]) -> None:
 def non_empty_names(path: Path, values: Iterable[Any], column: str, role: str, first: int = 0) -> list[str]:
     """Names of bags or groups as strings; a cell without one is refused. `first` rows came before."""
     names = []
-    for row, value in enumerate(values, first + 1):
+    for i, value in enumerate(values):
         name = "" if value is None else str(value).strip()
         if name in ("", "nan", "<NA>", "NaT"):
-            said = f"{shown(path)}: row {row} has no {role} in column '{shown(column)}'; every row needs one"
-            raise ColumnError(said, column)
+            place = row_place(path, values, i, first)
+            raise ColumnError(f"{place} has no {role} in column '{shown(column)}'; every row needs one", column)
         names.append(name)
     return names
 
@@ -404,8 +415,7 @@ def as_int_if_integral(labels: Iterable[str]) -> NDArray[Any]:
     return np.array(texts)
 
 
-TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".json", ".gz")
-KINDS = ".npz (arrays tokens and labels), .csv, .tsv, .parquet or .jsonl, also with .gz (one instance per row)"
+KINDS = ".npz (arrays tokens and labels), .csv, .tsv, .parquet or .jsonl, also with .gz or .zst (one instance per row)"
 
 
 def read_bags(
@@ -435,7 +445,7 @@ def read_bags(
     kind = path.suffix.lower()
     if kind == ".npz":
         return _read_bag_arrays(path)
-    if kind not in TABLES:
+    if not is_several(path) and not table_kind(path):
         raise UsageError(f"{shown(path)}: bags must be {KINDS}")
     found = read_bag_rows(path, BagRoles(bag, label, features), drop_missing=drop_missing, **form)
     encoding = ColumnEncoding.of(found.columns)

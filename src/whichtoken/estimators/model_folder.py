@@ -5,7 +5,7 @@ runs none, and no file is opened because the JSON names it. Saving again writes 
 model changes at one moment, when `model.json` is replaced: an interruption leaves the old model or the new one.
 
 The card says what the model is, what it was trained on, how good it is and what it is not for: `model-card.json` for programs,
-`model-card.html` for people. Neither is read when the model is loaded.
+`model-card.html` for people, and `README.md` with the front matter that model hubs read. None is read when the model is loaded.
 """
 
 from __future__ import annotations
@@ -33,11 +33,14 @@ from whichtoken.errors import UsageError
 from whichtoken.files import cannot_write, replacing, write_text
 from whichtoken.machine import part_versions
 from whichtoken.reading import JSON_VALUE, check_fits, parse_json, read_json, readable, reason, shown
+from whichtoken.tables import table_files
 
 FORMAT = "whichtoken-model"
 VERSION = 3  # raise it when an older program could not read what this one writes
 DESCRIPTION = "model.json"
-OURS = re.compile(r"\.?model[-\w]*\.(json|html|safetensors)")  # also what an interrupted save leaves
+OURS = re.compile(
+    r"\.?model[-\w]*\.(json|html|safetensors)|README\.md|\.README-\w*\.md"
+)  # also what an interrupted save leaves
 Tensors = dict[str, NDArray[Any]]
 
 
@@ -145,10 +148,12 @@ def check_writable(folder: str | Path) -> None:
         raise UsageError(f"{shown(folder)} is a file; a model needs a folder of its own")
     if not os.access(target, os.W_OK):
         raise UsageError(f"model folder {shown(folder)} cannot be written: permission denied")
-    others = sorted(path.name for path in target.iterdir() if not OURS.fullmatch(path.name))
+    ours = (target / DESCRIPTION).exists() or (target / DESCRIPTION).is_symlink()
+    names = sorted(path.name for path in target.iterdir())
+    others = [name for name in names if not OURS.fullmatch(name) or (name == README and not ours)]
     if others:
         raise UsageError(f"{shown(folder)} is not a model folder (it holds '{shown(others[0])}'); choose a new one")
-    if (target / DESCRIPTION).exists() or (target / DESCRIPTION).is_symlink():
+    if ours:
         _read_json(target)  # raises unless it is ours, of whatever version
 
 
@@ -268,7 +273,9 @@ def _plain(value: Any) -> Any:
     raise ValueError(f"parameters must be JSON; got {value!r} of type {type(value).__name__}")
 
 
-CARD, CARD_PAGE = "model-card.json", "model-card.html"
+CARD, CARD_PAGE, README = "model-card.json", "model-card.html", "README.md"
+# kinds of models by the names that hubs have for their tasks
+TASKS = {"text-classifier": "text-classification", "attention-regressor": "tabular-regression"}
 Array = NDArray[np.float64]
 LARGEST_LABELS = 1 << 28  # bytes of all together: each takes as much as the longest
 
@@ -424,7 +431,7 @@ class DataCard:
         """Of a table, its labels and the columns that were used."""
         names, counts = np.unique(labels, return_counts=True)
         classes = {str(name): int(count) for name, count in zip(names, counts, strict=True)}
-        return cls(path.name, _sha256(path), len(labels), classes, columns)
+        return cls(Path(shown(path)).name, _sha256(path), len(labels), classes, columns)
 
 
 def first_card(kind: str, parameters: Mapping[str, Any], tensors_sha256: str) -> dict[str, Any]:
@@ -443,9 +450,10 @@ def first_card(kind: str, parameters: Mapping[str, Any], tensors_sha256: str) ->
 
 
 def write_card(folder: Path, card: Mapping[str, Any]) -> None:
-    """Write both files."""
+    """Write its three files."""
     write_text(folder / CARD, json.dumps(card, indent=1, ensure_ascii=False))
     write_text(folder / CARD_PAGE, _card_page(card))
+    write_text(folder / README, _card_readme(folder.name, card))
 
 
 def add_to_card(folder: Path, data: DataCard, report: Mapping[str, Any]) -> None:
@@ -474,8 +482,39 @@ def training_note(folder: Path, path: Path) -> list[str]:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Of a file; of several, that of theirs."""
+    digests = []
+    for part in table_files(path):
+        with part.open("rb") as file:
+            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _card_readme(name: str, card: Mapping[str, Any]) -> str:
+    """The card as Markdown, with the front matter that model hubs read; JSON is YAML too."""
+    from whichtoken.display.text import visible
+    from whichtoken.estimators.metrics import templates
+
+    task, title = TASKS.get(card["kind"], "tabular-classification"), NAMES.get(card["kind"], card["kind"])
+    front: dict[str, Any] = {
+        "library_name": "whichtoken",
+        "pipeline_tag": task,
+        "tags": ["whichtoken", "attention", "interpretability"],
+    }
+    measured = card["evaluation"]
+    if measured is not None and card["data"] is not None:
+        data = visible(card["data"]["file"])
+        scores = [
+            {"type": kind, "value": measured["ours"][kind], "name": f"{words} ({visible(measured['judged_by'])})"}
+            for kind, words in (("accuracy", "accuracy"), ("log_loss", "log loss"))
+        ]
+        result = {"task": {"type": task}, "dataset": {"name": data, "type": data}, "metrics": scores}
+        front |= {"metrics": ["accuracy", "log_loss"], "model-index": [{"name": visible(name), "results": [result]}]}
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in front.items()]
+    environment = templates().overlay(autoescape=False)
+    environment.filters["code"] = lambda text: "`" + visible(str(text)).replace("`", "'").replace("|", "/") + "`"
+    body = environment.get_template("model_card.md").render(title=title, name=name, card=card)
+    return "---\n" + "\n".join(lines) + "\n---\n\n" + body
 
 
 def _card_page(card: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from whichtoken.files import write_text
 
 def evaluate(
     model: options.ModelFolder,
-    data: options.DataFile,
+    data: options.DataFiles,
     label: Annotated[
         str | None, options.column_name("Column with the true labels; default: that of the fit, or label.")
     ] = None,
@@ -38,17 +38,18 @@ def evaluate(
     from whichtoken.estimators.metrics import evaluation_page
     from whichtoken.estimators.model_folder import training_note
 
-    options.require_distinct_paths({"DATA": data}, {"--html": html, "--json": json_file})
-    found = apply_model(model, data, column, separator=separator, encoding=encoding, rows=rows)
+    (path,) = data
+    options.require_distinct_paths({"DATA": path}, {"--html": html, "--json": json_file})
+    found = apply_model(model, path, column, separator=separator, encoding=encoding, rows=rows)
     label = label or found.label
     labeled = found.labeled_rows(label, drop_missing)
-    notes = training_note(model, data)
+    notes = training_note(model, path)
     if left := len(found.table) - len(labeled):
         missing = "label" if found.empty is None or not found.empty.any() else "text or label"
         notes.append(f"{counted(left, 'row')} without a {missing} {'was' if left == 1 else 'were'} left out")
-    report = evaluate_saved(data, found.trained(labeled), found.labels(label, labeled), notes)
+    report = evaluate_saved(path, found.trained(labeled), found.labels(label, labeled), notes)
     if html is not None:
-        write_text(html, evaluation_page(f"{model.name} on {data.name}", asdict(report)))
+        write_text(html, evaluation_page(f"{model.name} on {path.name}", asdict(report)))
     if json_file is not None:
         write_text(json_file, json.dumps(asdict(report), indent=1))
     print_evaluation(report)

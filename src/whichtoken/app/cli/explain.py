@@ -27,7 +27,14 @@ MOST_CHARACTERS = 400  # of each of several explanations
 def explain(
     model: options.ModelFolder,
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to explain, in quotes.")] = None,
-    file: Annotated[Path | None, options.existing("Text file or table to explain.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            callback=options.read_table_or_text,
+            help="Text file to explain, or a table: a file, a folder or a pattern of files, or -.",
+        ),
+    ] = None,
     column: options.Column = None,
     separator: options.Separator = None,
     encoding: options.Encoding = None,

@@ -52,7 +52,7 @@ class FitRequest:
 
 
 def _request(
-    data: options.DataFile,
+    data: options.DataFiles,
     model: Annotated[
         Path, typer.Option("--model", metavar="DIR", callback=options.new_model, help="Folder to save the model in.")
     ],
@@ -86,12 +86,13 @@ def _request(
     from whichtoken.app.evaluation import Scheme
 
     form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
-    options.check_form(data, form)
-    options.require_distinct_paths({"DATA": data}, {"--json": json_file})
+    (path,) = data
+    options.check_form(path, form)
+    options.require_distinct_paths({"DATA": path}, {"--json": json_file})
     if baseline is not None and no_baseline:
         raise UsageError(f"--baseline {visible(baseline)} and --no-baseline contradict each other; leave one out")
     scheme = Scheme(test_share, folds, repeats, seed, None if no_baseline else baseline or "logistic", min_class)
-    return FitRequest(data, model, scheme, form, split_by, class_weight, drop_missing, json_file)
+    return FitRequest(path, model, scheme, form, split_by, class_weight, drop_missing, json_file)
 
 
 def _trains(function: Callable[..., Any]) -> Callable[..., None]:

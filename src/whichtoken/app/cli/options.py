@@ -71,6 +71,70 @@ def read_file(path: Path | None) -> Path | None:
     return path
 
 
+def read_tables(context: typer.Context, paths: list[Path]) -> list[Path]:
+    """One path that stands for all that were named: files, a folder, a pattern, or - for standard input."""
+    from whichtoken.reading import check_regular
+    from whichtoken.tables import table_files
+
+    if not paths:  # while a shell completes the command
+        return paths
+    if paths == [Path("-")]:
+        return [_standard_input(context)]
+    files = [file for path in paths for file in table_files(path)]
+    for file in files:
+        check_regular(file)
+    return paths if len(paths) == 1 else [_folder_of(context, files)]
+
+
+def read_table_or_text(context: typer.Context, path: Path | None) -> Path | None:
+    """As `read_tables`, for an option."""
+    return None if path is None else read_tables(context, [path])[0]
+
+
+def _folder_of(context: typer.Context, files: Sequence[Path]) -> Path:
+    """A folder of links to files, for as long as the command runs; messages call them by their own names."""
+    from tempfile import TemporaryDirectory
+
+    from whichtoken.reading import shown_as
+
+    folder = Path(context.with_resource(TemporaryDirectory(prefix="whichtoken-")))
+    context.with_resource(shown_as(folder, f"{files[0]} and {len(files) - 1} more"))
+    for place, file in enumerate(files):
+        link = folder / f"{place:06d}-{file.name}"
+        link.symlink_to(file.resolve())
+        context.with_resource(shown_as(link, str(file)))
+    return folder
+
+
+def _standard_input(context: typer.Context) -> Path:
+    """A copy of standard input, which is read more than once; its first bytes say what it is."""
+    import sys
+    from tempfile import TemporaryDirectory
+
+    from whichtoken.reading import shown_as
+
+    source = sys.stdin.buffer
+    first = source.read(1 << 16)
+    if not first:
+        raise UsageError("standard input is empty; pipe a table into the command, or name a file")
+    packed = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+    ending = next((ending for magic, ending in packed.items() if first.startswith(magic)), "")
+    folder = Path(context.with_resource(TemporaryDirectory(prefix="whichtoken-")))
+    copy = folder / f"input{ending}"
+    with copy.open("wb") as file:
+        while first:
+            file.write(first)
+            first = source.read(1 << 20)
+    from whichtoken.reading import unpacked
+
+    with unpacked(copy) as content:
+        start = content.read(1 << 12).lstrip()
+    kind = ".parquet" if start.startswith(b"PAR1") else ".jsonl" if start.startswith(b"{") else ".csv"
+    named = copy.rename(folder / f"input{kind}{ending}")
+    context.with_resource(shown_as(named, "standard input"))
+    return named
+
+
 def new_model(path: Path) -> Path:
     """A folder for a model, refused at the start if it cannot be created."""
     home = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
@@ -113,8 +177,11 @@ def help_if_no_command(context: typer.Context) -> None:
 
 def require_distinct_paths(read: Mapping[str, Path | None], written: Mapping[str, Path | None]) -> None:
     """Refuse to write two results into one file, or a result over a file that is read."""
+    from whichtoken.tables import table_files
+
+    inputs = [(role, file) for role, path in read.items() if path is not None for file in table_files(path)]
     taken: dict[Path, str] = {}
-    for role, path in [*read.items(), *written.items()]:
+    for role, path in [*inputs, *written.items()]:
         if path is None:
             continue
         other = taken.setdefault(path.resolve(), role)
@@ -124,8 +191,11 @@ def require_distinct_paths(read: Mapping[str, Path | None], written: Mapping[str
 
 def check_form(path: Path, form: TableForm) -> None:
     """Refuse a separator or an encoding for a file without one."""
-    name = Path(path.name.lower())
-    kind = Path(name.stem).suffix if name.suffix == ".gz" else name.suffix
+    from whichtoken.tables import is_several, table_kind
+
+    kind = table_kind(path)
+    if is_several(path):
+        return
     if form.get("separator") is not None and kind not in (".csv", ".tsv"):
         raise UsageError(f"--separator is for .csv and .tsv files; leave it out for {path}")
     if form.get("encoding") is not None and kind == ".parquet":
@@ -168,8 +238,13 @@ def existing(help: str, metavar: str = "FILE") -> Any:
     return typer.Option(metavar=metavar, callback=read_file, help=help)
 
 
-DataFile = Annotated[
-    Path, typer.Argument(metavar="DATA", callback=read_file, help="Table to read: .csv, .tsv, .parquet or .jsonl.")
+DataFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DATA...",
+        callback=read_tables,
+        help="Tables to read: .csv, .tsv, .parquet or .jsonl files, a folder or a pattern of them, or - for standard input.",
+    ),
 ]
 ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the saved model.")]
 Separator = Annotated[

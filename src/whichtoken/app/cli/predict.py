@@ -12,7 +12,7 @@ from whichtoken.app.cli import options
 
 def predict(
     model: options.ModelFolder,
-    data: options.DataFile,
+    data: options.DataFiles,
     column: options.Column = None,
     separator: options.Separator = None,
     to: Annotated[
@@ -37,8 +37,9 @@ def predict(
     from whichtoken.app.evaluation import add_predictions
     from whichtoken.tables import write_table
 
-    options.require_distinct_paths({"DATA": data}, {"--to": to})
-    found = apply_model(model, data, column, separator=separator, encoding=encoding, rows=rows)
+    (path,) = data
+    options.require_distinct_paths({"DATA": path}, {"--to": to})
+    found = apply_model(model, path, column, separator=separator, encoding=encoding, rows=rows)
     predicted = add_predictions(found.table, found.classes, found.probabilities(), abstain_below, found.weights)
     if to is None:
         print(predicted.to_csv(index=False), end="")

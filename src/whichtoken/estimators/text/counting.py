@@ -312,6 +312,7 @@ def learn_counts(
     else:
         if y is None:
             raise ValueError("y=None: requires y to be passed, one label per document")
+        model._text_column = text_column(X)[0]
         ngrams = 2 if isinstance(model.ngram_range, str) else model.ngram_range[1]
         learned = Vocabulary.learn(tokenizer_of(model), texts, ngrams, model.min_df, vectors)
         model._vocabulary, counts, copies = learned
@@ -338,6 +339,9 @@ def count_documents(model: TextModel, X: Any) -> sparse.csr_array:
     if hasattr(model, "_vocabulary"):
         if texts is None:
             raise ValueError(f"X of type {type(X).__name__} must be a list of str, like the documents of fit")
+        name = text_column(X)[0]
+        if None not in (name, model._text_column) and name != model._text_column:
+            raise ValueError(f"X has the column {name!r}; the model was fitted on {model._text_column!r}")
         return model._vocabulary.count(texts)
     if texts is not None:
         raise ValueError("X holds texts, but the model was fitted on a count matrix")
@@ -401,10 +405,53 @@ def tokenizer_of(model: TextModel) -> Tokenizer:
     return TextPipeline(model.word_pieces, model.stop_words, stemmer=model.stemmer, least_count=1, words=2)
 
 
+def text_column(X: Any) -> tuple[str | None, Any]:
+    """Name and cells of the one column of texts of a table: of pandas, polars, Arrow or `datasets`, or an array (n, 1).
+
+    Anything else comes back as it is, without a name.
+    """
+    if isinstance(X, list | tuple | str) or sparse.issparse(X):
+        return None, X
+    if isinstance(X, np.ndarray):
+        one = X.ndim == 1 or (X.ndim == 2 and X.shape[1] == 1)
+        return None, X.ravel().tolist() if one and any(isinstance(cell, str) for cell in X.flat) else X
+    import narwhals as nw
+
+    if hasattr(X, "with_format") and hasattr(X, "column_names"):  # a Hugging Face dataset
+        X = X.with_format("arrow")[:]
+    elif type(X).__module__.startswith("pyarrow") and hasattr(X, "__arrow_c_array__"):  # not yet in chunks
+        import pyarrow
+
+        X = pyarrow.table(X) if hasattr(X, "columns") else pyarrow.chunked_array([X])
+    table: Any = nw.from_native(X, pass_through=True, eager_only=True, allow_series=True)
+    if isinstance(table, nw.Series):
+        return None, table.to_list()
+    if not isinstance(table, nw.DataFrame):
+        return None, X
+    texts = [name for name in table.columns if _holds_texts(table[name])]
+    if not texts:
+        return None, X
+    if len(table.columns) > 1:
+        names = ", ".join(map(str, table.columns[:8]))
+        raise ValueError(
+            f"X has {len(table.columns)} columns ({names}); choose the one with the texts, such as X[[{texts[0]!r}]]"
+        )
+    return str(texts[0]), table[texts[0]].to_list()
+
+
+def _holds_texts(column: Any) -> bool:
+    import narwhals as nw
+
+    if column.dtype == nw.Object:
+        return any(isinstance(cell, str) for cell in column)
+    return column.dtype in (nw.String, nw.Categorical, nw.Enum)
+
+
 def texts_of(X: Any) -> Iterable[str] | None:
-    """The documents if X holds texts, in a list or a stream, None if it is something else."""
+    """The documents if X holds texts, in a list, a column or a stream, None if it is something else."""
     if isinstance(X, str):
         raise ValueError(f"X={X[:30]!r} is one text; a list of texts is expected")
+    X = text_column(X)[1]
     if sparse.issparse(X) or getattr(X, "ndim", 1) != 1 or not hasattr(X, "__iter__"):
         return None
     if hasattr(X, "__len__"):

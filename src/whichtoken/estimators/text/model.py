@@ -82,6 +82,7 @@ class FittedText:
     feature_names_in_: NDArray[Any]
     _vocabulary: Vocabulary  # this and `vocabulary_` only after a fit on texts
     vocabulary_: tuple[str, ...]
+    _text_column: str | None = None  # name of the column of texts, where a table was fitted
     _token_names: list[str]  # of the columns of a count matrix, where they were given
     _statistics: tuple[Array, ...]  # by token and class: counts, shares of documents; by class, by token: documents
     _memory: Memory | None  # for partial_fit; None with several queries or embeddings
