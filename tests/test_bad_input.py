@@ -184,7 +184,7 @@ FIT_TEXT = [
     (f"{TEXT} --separator '\"'", "cannot separate columns"),
     (f"{TEXT} --separator ';'", "is ',' the separator?"),
     ("fit text groups.parquet --model new --separator ';'", "--separator is for .csv and .tsv files"),
-    ("fit text . --model new", ". is a folder; name a file"),
+    ("fit text . --model new", "nothing.csv is empty"),
     ("fit text nosuch.csv --model new", "nosuch.csv does not exist"),
     ("fit text note.txt --model new", "a table must be .csv"),
     ("fit text nothing.csv --model new", "nothing.csv is empty"),

@@ -26,7 +26,7 @@ from whichtoken.estimators.model_folder import (
     tensors_name,
 )
 
-FILES = 4  # description, arrays, and the card in two forms
+FILES = 5  # description, arrays, and the card in three forms
 TENSORS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([1, 2], dtype=np.int32), "empty": np.zeros((0, 4))}
 
 
@@ -152,7 +152,7 @@ while not done:
     seen.append((kind, tensors["a"][0] == (steps if kind == "new" else 0)))
     if not done:
         save_model(place / "m", "old", {}, {"a": np.zeros(3)})
-        assert len(list((place / "m").iterdir())) == 4
+        assert len(list((place / "m").iterdir())) == 5
 print(steps, sum(kind == "old" for kind, _ in seen), all(right for _, right in seen), [p.name for p in place.iterdir()])
 """
 

@@ -149,12 +149,22 @@ def check_writable(folder: str | Path) -> None:
     if not os.access(target, os.W_OK):
         raise UsageError(f"model folder {shown(folder)} cannot be written: permission denied")
     ours = (target / DESCRIPTION).exists() or (target / DESCRIPTION).is_symlink()
-    names = sorted(path.name for path in target.iterdir())
-    others = [name for name in names if not OURS.fullmatch(name) or (name == README and not ours)]
+    files = sorted(target.iterdir())
+    others = [
+        file.name
+        for file in files
+        if not OURS.fullmatch(file.name) or (file.name == README and not (ours or _ours(file)))
+    ]
     if others:
         raise UsageError(f"{shown(folder)} is not a model folder (it holds '{shown(others[0])}'); choose a new one")
     if ours:
         _read_json(target)  # raises unless it is ours, of whatever version
+
+
+def _ours(readme: Path) -> bool:
+    """Whether a README is the card of a model of ours."""
+    with readme.open("rb") as file:
+        return file.read(len(FRONT)) == FRONT.encode()
 
 
 def description_checksum(description: Mapping[str, Any]) -> str:
@@ -274,6 +284,7 @@ def _plain(value: Any) -> Any:
 
 
 CARD, CARD_PAGE, README = "model-card.json", "model-card.html", "README.md"
+FRONT = '---\nlibrary_name: "whichtoken"\n'  # how the README starts
 # kinds of models by the names that hubs have for their tasks
 TASKS = {"text-classifier": "text-classification", "attention-regressor": "tabular-regression"}
 Array = NDArray[np.float64]
@@ -497,7 +508,6 @@ def _card_readme(name: str, card: Mapping[str, Any]) -> str:
 
     task, title = TASKS.get(card["kind"], "tabular-classification"), NAMES.get(card["kind"], card["kind"])
     front: dict[str, Any] = {
-        "library_name": "whichtoken",
         "pipeline_tag": task,
         "tags": ["whichtoken", "attention", "interpretability"],
     }
@@ -514,7 +524,7 @@ def _card_readme(name: str, card: Mapping[str, Any]) -> str:
     environment = templates().overlay(autoescape=False)
     environment.filters["code"] = lambda text: "`" + visible(str(text)).replace("`", "'").replace("|", "/") + "`"
     body = environment.get_template("model_card.md").render(title=title, name=name, card=card)
-    return "---\n" + "\n".join(lines) + "\n---\n\n" + body
+    return FRONT + "\n".join(lines) + "\n---\n\n" + body
 
 
 def _card_page(card: Mapping[str, Any]) -> str:
