@@ -124,13 +124,16 @@ def test_export_to_parquet_and_csv_agree(whichtoken, no_workers, tmp_path):
     assert (parquet["point.shift"] * parquet["point.factor"] == parquet["predicted.mean"]).all()
 
 
-def test_list_shows_fields_presets_and_states(whichtoken, no_workers):
+def test_list_shows_fields_presets_and_states(whichtoken, no_workers, tmp_path):
     assert "not run" in whichtoken("list").stdout
     whichtoken("reproduce", "toy/mean")
     assert "quick: 1 agrees" in whichtoken("list").stdout
     shown = whichtoken("list", "toy/mean").stdout
     for text in ("draws", "float", "full: 1 point, 2500 rows", "mean.shift: agrees", "law of large numbers"):
         assert text in shown
+    whichtoken("list", "toy/mean", "--json", str(tmp_path / "claims.json"))
+    [claim] = json.loads((tmp_path / "claims.json").read_text())["claims"]
+    assert (claim["id"], claim["presets"]) == ("toy/mean", ["quick", "full"])
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["--version"], ["--help"], ["predict", "--help"]])

@@ -82,7 +82,7 @@ def toy_benchmarks(tmp_path, monkeypatch):
 
 
 def test_all_benchmarks_make_one_table_each_and_absent_data_stop_no_other(toy_benchmarks, tmp_path, capsys):
-    bench(json_file=tmp_path / "all.json")
+    bench(all_of_them=True, json_file=tmp_path / "all.json")
     written = json.loads((tmp_path / "all.json").read_text())
     assert {"date", "machine", "load", "threads", "versions"} <= set(written)
     assert [(table["name"], table["finished"], table["not_run"]) for table in written["benchmarks"]] == [
@@ -96,6 +96,13 @@ def test_all_benchmarks_make_one_table_each_and_absent_data_stop_no_other(toy_be
     assert "toy-needs-data is not run: data.csv not found" in capsys.readouterr().out
 
 
+def test_without_a_name_benchmarks_are_listed_and_none_runs(toy_benchmarks, tmp_path, capsys):
+    bench(json_file=tmp_path / "all.json")
+    shown = capsys.readouterr().out
+    assert [name for name in toy_benchmarks if name in shown] == [*toy_benchmarks]
+    assert not (tmp_path / "all.json").exists()
+
+
 def test_one_that_is_asked_for_by_name_says_what_it_lacks(toy_benchmarks):
     with pytest.raises(UsageError, match=r"data\.csv not found"):
         bench(["toy-needs-data"])
@@ -104,7 +111,7 @@ def test_one_that_is_asked_for_by_name_says_what_it_lacks(toy_benchmarks):
 def test_a_run_that_is_stopped_keeps_what_it_has(toy_benchmarks, tmp_path):
     toy_benchmarks["toy-first"].write_text(TOY + "    raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
-        bench(["toy-first"], tmp_path / "one.json")
+        bench(["toy-first"], json_file=tmp_path / "one.json")
     (table,) = json.loads((tmp_path / "one.json").read_text())["benchmarks"]
     assert not table["finished"]
     assert len(table["measures"]) == 1

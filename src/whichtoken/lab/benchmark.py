@@ -9,6 +9,7 @@ sentence that explains a "win", a "loss" or a result that is "even".
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from typing import Any
 import whichtoken
 from whichtoken.errors import UsageError, unknown
 from whichtoken.extras import installed, needed_by
+from whichtoken.lab.record import record_folder
 from whichtoken.threads import one_thread
 
 PACKAGE = "whichtoken_benchmarks"
@@ -110,6 +112,14 @@ def benchmark_files() -> dict[str, Path]:
         if folder.is_dir():
             return {path.stem.replace("_", "-"): path for path in sorted(folder.glob("[a-z]*.py"))}
     raise UsageError("this installation has no benchmarks; install the wheel or run from a checkout")
+
+
+def recorded_benchmark(name: str) -> dict[str, Any] | None:
+    """The last table of a benchmark on record, if it has one."""
+    file = record_folder() / "benchmarks" / f"{name}.json"
+    if not file.exists():
+        return None
+    return next(table for table in json.loads(file.read_text(encoding="utf-8"))["benchmarks"] if table["name"] == name)
 
 
 def run_benchmark(name: str) -> Iterator[Measure]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whichtoken.app.cli.options import new_output
-from whichtoken.display.terminal import console, table
+from whichtoken.display.terminal import console, say, table
 from whichtoken.files import write_text
 
 if TYPE_CHECKING:
@@ -18,19 +18,35 @@ if TYPE_CHECKING:
 
 
 def bench(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks to run; default: all.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks to run; none: list them.")
+    ] = None,
+    all_of_them: Annotated[bool, typer.Option("--all", help="Run every benchmark; this takes hours.")] = False,
+    list_only: Annotated[
+        bool, typer.Option("--list", help="List the benchmarks and how long they took on record.")
+    ] = False,
     json_file: Annotated[
         Path | None,
         new_output("Write one table per benchmark as JSON, with machine, threads, versions and date.", "--json"),
     ] = None,
 ) -> None:
-    """Compare whichtoken with the usual alternatives: ratios, timed in one run."""
+    """Compare whichtoken with the usual alternatives: ratios, timed in one run.
+
+    Examples:
+
+      whichtoken bench
+
+      whichtoken bench prompt-svm --json margins.json
+    """
     from whichtoken.errors import UsageError, unknown
     from whichtoken.lab.benchmark import benchmark_files, run_benchmark, seconds
 
     for name in names or []:
         if name not in benchmark_files():
             raise unknown("benchmark", name, benchmark_files())
+    if list_only or not (names or all_of_them):
+        _print_list()
+        return
     out, tables = console(), []
     for name in names or benchmark_files():
         found: dict[str, Any] = {"name": name, "finished": False, "seconds": 0.0, "not_run": "", "measures": []}
@@ -56,6 +72,20 @@ def bench(
         _write(json_file, tables)
         if found["measures"]:
             out.print(rows)
+
+
+def _print_list() -> None:
+    import ast
+
+    from whichtoken.lab.benchmark import benchmark_files, recorded_benchmark
+
+    rows = table("name", "on record", "what it compares")
+    for name, file in benchmark_files().items():
+        first = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+        recorded = recorded_benchmark(name)
+        rows.add_row(name, f"{recorded['seconds'] / 60:.1f} min" if recorded else "not run", first)
+    console().print(rows)
+    say("whichtoken bench NAME runs one, --all runs all of them", "dim")
 
 
 def _add(measure: Measure, rows: Any, found: dict[str, Any]) -> None:

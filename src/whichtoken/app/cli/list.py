@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from whichtoken.app.cli.options import OutFolder
-from whichtoken.files import DEFAULT_FOLDER
+from whichtoken.app.cli.options import OutFolder, new_output
+from whichtoken.files import DEFAULT_FOLDER, write_text
 
 
 def list(
@@ -18,6 +20,9 @@ def list(
         ),
     ] = "",
     out: OutFolder = DEFAULT_FOLDER,
+    json_file: Annotated[
+        Path | None, new_output("Write the claims with their sources, presets and states on record as JSON.", "--json")
+    ] = None,
 ) -> None:
     """List the claims and their verdicts, in your folder and in the long runs on record.
 
@@ -32,7 +37,22 @@ def list(
     from whichtoken.app.pages.terminal import print_claim, print_claims
     from whichtoken.lab.discovery import experiments, find
 
-    if not id or id in {claim.theory for claim in experiments().values()}:
+    theories = {claim.theory for claim in experiments().values()}
+    chosen = [claim for claim in experiments().values() if id in ("", claim.theory)] or [find(id)]
+    if json_file is not None:
+        listed = [
+            {
+                "id": claim.id,
+                "title": claim.title,
+                "claim": claim.claim,
+                "source": claim.source,
+                "presets": [*claim.presets],
+                "states": claim.expected,
+            }
+            for claim in chosen
+        ]
+        write_text(json_file, json.dumps({"claims": listed}, indent=1) + "\n")
+    if not id or id in theories:
         print_claims(out, id)
     else:
-        print_claim(find(id), out)
+        print_claim(*chosen, out)
