@@ -28,12 +28,13 @@ PARTS = (
     "Texts", "Bags", "Tables", "Transformers", "Planning a study", "Max-margin problems", "Training", "The program itself",
 )  # fmt: skip
 WORDS = {"loss": "lost", "even": "even", "win": "won"}
-TITLE = """# Ours beside what you would take instead
+TITLE = """# How whichtoken compares with the alternatives
 
-Made by `python docs/make_comparison.py` from the last run of each benchmark. Both sides get the same data and one thread;
-compilation and other warm-up are apart; a peer has its own defaults or the recipe that its authors publish. Times are
-processor time unless a row says wall time; ratios come from one run. A result is *even* where the 95 % interval of the
-difference holds zero or, where there is no interval, where the two are within a tenth of each other.
+`python docs/make_comparison.py` writes this page from the last run of each benchmark. Both sides get the same data
+and one thread. A peer runs with its own defaults or with the recipe that its authors publish. Compilation and other
+warm-up do not count. Times are processor time unless a row says wall time, and both sides of a ratio come from the
+same run. A result is *even* if the 95 % interval of the difference contains zero or, without an interval, if the two
+numbers are within a tenth of each other.
 """
 
 
@@ -124,7 +125,7 @@ def render(tables: list[Table]) -> str:
     """The page."""
     run, missing = [table for table in tables if table.measures], [table for table in tables if not table.measures]
     coverage = f"{len(run)} of {len(tables)} benchmarks"
-    parts = [TITLE, _conditions(run), f"Run so far: {coverage}.\n", _summary(run), _losses(run, coverage)]
+    parts = [TITLE, _losses(run, coverage), _summary(run), f"{_conditions(run)}Run so far: {coverage}.\n"]
     for part in dict.fromkeys(table.part for table in run):
         parts.append(f"## {part}\n")
         parts += [_section(table) for table in run if table.part == part]
@@ -144,7 +145,7 @@ def _conditions(run: list[Table]) -> str:
     dates = sorted({record["date"] for record in records})
     machines = " and ".join(sorted({record["machine"] for record in records}))
     return (
-        f"Machine: {machines}; it was busy with other work (load {loads[0]:g} to {loads[-1]:g}). Dates: {dates[0]}"
+        f"Machine: {machines}, busy with other work (load {loads[0]:g} to {loads[-1]:g}). Dates: {dates[0]}"
         f"{f' to {dates[-1]}' if len(dates) > 1 else ''}. Versions: {listed}.\n"
     )
 
@@ -160,8 +161,8 @@ def _summary(run: list[Table]) -> str:
             cells = [f"[{table.part}: {table.name}](#bench-{table.name})", peer, words, "; ".join(_ranges(rows))]
             lines.append((not number["loss"], not number["even"], _line(cells)))
     lines.sort(key=lambda line: line[:2])
-    head = [_line(["capability", "beside", "results", "ours is"]), _line(["---"] * 4)]
-    return "## In short\n\n" + "\n".join([*head, *(line for *_, line in lines)]) + "\n"
+    head = [_line(["capability", "alternative", "results", "whichtoken is"]), _line(["---"] * 4)]
+    return "## All results in short\n\n" + "\n".join([*head, *(line for *_, line in lines)]) + "\n"
 
 
 def _ranges(rows: list[Row]) -> Iterator[str]:
@@ -193,12 +194,10 @@ def _losses(run: list[Table], coverage: str) -> str:
             lost = [row for row in table.rows if row.beside.peer == peer and row.beside.result == "loss"]
             if lost:
                 cases = "; ".join(f"{row.case}: {_phrase(row.beside)}" for row in lost)
-                lines.append(
-                    f"- **{peer}** beside [{table.name}](#bench-{table.name}). {table.reason(lost[0])} ({cases}.)"
-                )
+                lines.append(f"- **{peer}** in [{table.name}](#bench-{table.name}): {table.reason(lost[0])} ({cases}.)")
     return (
-        "## Where you should take the other\n\n"
-        + ("\n".join(lines) or f"No loss in the {coverage} that were run.")
+        "## When to take the alternative\n\n"
+        + ("\n".join(lines) or f"whichtoken lost none of the {coverage} that were run.")
         + "\n"
     )
 
@@ -209,7 +208,7 @@ def _section(table: Table) -> str:
     minutes = f"{table.measured['seconds']:.0f} s" if table.measured["finished"] else "stopped before its end"
     lines = [f"(bench-{table.name})=", f"### {table.question}\n"]
     if table.rows:
-        head = ["case", "beside", "measured", "ours", "theirs", "ours beside theirs", "result"]
+        head = ["case", "alternative", "measured", "whichtoken", "alternative's", "difference", "result"]
         lines += [_line(head), _line(["---"] * len(head)), *(_line(_cells(row)) for row in table.rows), ""]
     for peer, reasons in table.why.items():
         results = {row.beside.result for row in table.rows if row.beside.peer == peer}

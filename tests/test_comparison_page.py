@@ -46,8 +46,9 @@ def test_a_loss_without_a_sentence_is_named():
 def test_losses_stand_above_wins_with_their_reason():
     why = {"peer": {"loss": "It does more.", "win": "It does less."}}
     text = maker["render"]([table(1.0, 8.0, why, "winner"), table(3.0, 1.0, why, "loser")])
-    summary = text[text.index("## In short") : text.index("## Texts")]
-    assert summary.index("#bench-loser") < summary.index("#bench-winner")
+    summary = text[text.index("## When to take") : text.index("## Texts")]
+    assert summary.index("**peer** in [loser]") < summary.index("## All results in short")
+    assert summary.rindex("#bench-loser") < summary.index("#bench-winner")
     assert "| lost 1 | 3 times slower |" in summary
     assert "| won 1 | 8 times faster |" in summary
     assert "It does more. (n=1: 3 times slower.)" in summary
@@ -64,7 +65,7 @@ def test_two_zeros_are_even():
 def test_what_was_not_run_is_named_with_its_command(tmp_path):
     text = maker["render"]([table(1.0, 8.0), *maker["read_tables"](tmp_path)])
     assert "`whichtoken bench prompt-svm`" in text[text.index("## Not run") :]
-    assert f"No loss in the 1 of {1 + len(maker['benchmark_files']())} benchmarks that were run." in text
+    assert f"whichtoken lost none of the 1 of {1 + len(maker['benchmark_files']())} benchmarks that were run." in text
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -1,7 +1,8 @@
-"""Moving pictures of the README: `python docs/images/make_moving.py [strike] [limits]`. Needs the developers' tools and a chromium.
+"""Moving pictures of the README: `python docs/images/make_moving.py [strike] [limits]`.
 
-`strike_a_word.webp` is the offline page of the bundled model of movie reviews: a review is typed, then its words are struck out until
-the label changes. `optimizers.webp` is the page of the workbench on which four optimizers go to their certified limits.
+`strike_a_word.webp` is the offline page of the bundled model of movie reviews: a review is typed, then its words are struck
+out until the label changes. `optimizers.webp` is the page of the workbench on which four optimizers go to their certified
+limits. Needs the developers' tools and a chromium.
 """
 
 from __future__ import annotations
