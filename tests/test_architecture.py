@@ -40,7 +40,6 @@ def test_what_lies_beside_claims_and_is_none_starts_with_an_underscore():
 SOFTMAX = {"softmax", "log_softmax", "logsumexp", "scaled_dot_product_attention"}
 # who may say softmax outside of `attention/`, and why
 ALLOWED_SOFTMAX = {
-    "claims/attention_regression/transformer.py": "a dense attention layer, written out for comparison",
     "claims/group_sparse/_transformer_variants.py": "dense attention between groups",
     "claims/sparse_tokens/attention_map.py": "brute force, which is to share no code with what it judges",
     "claims/sparse_tokens/positions.py": "brute force, which is to share no code with what it judges",

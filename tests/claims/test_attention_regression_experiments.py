@@ -19,8 +19,6 @@ from whichtoken.theory.attention_regression import gram_rate
         ("convergence", "start", "'same' or 'own'"),
         ("ablation", "variant", "'full', 'no-gram', .* or 'no-preconditioner'"),
         ("ablation", "start", "'spectral', 'random', 'saddle' or 'flipped'"),
-        ("gauge", "gauge", "'balanced', 'orthogonal', 'skewed' or 'symmetric'"),
-        ("transformer", "task", "'characters' or 'head'"),
     ],
 )
 def test_unknown_choices_are_refused_before_anything_runs(name, field, accepted):

@@ -8,11 +8,9 @@ import pytest
 
 from whichtoken.claims._runs import values_with_failures
 from whichtoken.claims.optimizers._methods import METHODS, OWN_NORMS, Method, margin_shares, train_with
-from whichtoken.claims.optimizers.labels import add_wrong_labels, attention_weights, single_token_is_best
 from whichtoken.claims.optimizers.margins import Margins, Point
 from whichtoken.claims.optimizers.momentum import Point as MomentumPoint
 from whichtoken.claims.optimizers.momentum import linear_problem, three_tokens
-from whichtoken.datasets import AttentionTokens, MulticlassTokens
 from whichtoken.flows.margin_norms import NORMS
 from whichtoken.lab.experiment import Row, Rows
 
@@ -21,38 +19,6 @@ def test_every_method_can_be_asked_for_and_claims_a_norm_that_is_measured():
     asked = {point["method"] for grid in Margins.presets["full"] for point in grid.points({})}
     assert asked == set(METHODS)
     assert {method.norm for method in METHODS.values()} <= {*NORMS, *OWN_NORMS, ""}
-
-
-def cross_entropy(problem, i, weights):
-    outputs = (weights @ problem.tokens[i]) @ problem.decoders.T
-    return np.logaddexp.reduce(outputs) - outputs[problem.labels[i]]
-
-
-def test_a_single_token_is_best_where_no_mixture_of_two_is_better():
-    """The loss is convex in the weights: if some mixture is better than the best token, so is one of it and a second token."""
-    problem = MulticlassTokens(sequences=40, length=4, dim=4, classes=4).sample(np.random.default_rng(0))
-    single = single_token_is_best(problem)
-    assert 5 < single.sum() < 35
-    for i, expected in enumerate(single):
-        tokens = np.eye(4)
-        best = min(range(4), key=lambda k: cross_entropy(problem, i, tokens[k]))
-        mixed = [0.999 * tokens[best] + 0.001 * tokens[k] for k in range(4) if k != best]
-        least = min(cross_entropy(problem, i, mixture) for mixture in mixed)
-        assert (cross_entropy(problem, i, tokens[best]) <= least) == expected
-
-
-def test_wrong_labels_are_the_share_that_was_asked_for():
-    problem = AttentionTokens().sample(np.random.default_rng(0))
-    noisy = add_wrong_labels(problem, 0.3)
-    wrong = noisy.labels.reshape(6, 10) != problem.labels[:, None]
-    assert (wrong.sum(axis=1) == 3).all()
-
-
-def test_attention_is_a_distribution():
-    problem = AttentionTokens().sample(np.random.default_rng(0))
-    largest, attended = attention_weights(problem, np.random.default_rng(1).standard_normal((10, 10)))
-    np.testing.assert_allclose(attended.sum(axis=1), 1.0, rtol=1e-12)
-    np.testing.assert_array_equal(largest, attended.max(axis=1))
 
 
 def test_momentum_is_what_misses_the_margin_of_three_tokens():

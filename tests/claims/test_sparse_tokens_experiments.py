@@ -1,4 +1,4 @@
-"""The detectors and the potential that experiments on sparse tokens bring along."""
+"""The detectors that experiments on sparse tokens bring along."""
 
 import math
 
@@ -7,17 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtoken.claims.sparse_tokens import alignment, attention_map, capacity, errors, positions, regimes, surrogate
+from whichtoken.claims.sparse_tokens import alignment, attention_map, capacity, errors, positions, regimes
 from whichtoken.claims.sparse_tokens._tasks import attention, best_threshold, draw_scores, error_at, mean_token
 from whichtoken.claims.sparse_tokens.capacity import separable
 from whichtoken.claims.sparse_tokens.detection import Detection
 from whichtoken.claims.sparse_tokens.detection import Point as DetectionPoint
-from whichtoken.claims.sparse_tokens.surrogate import Point, potential, predicted_minimum
 from whichtoken.errors import UsageError
 from whichtoken.lab import Predicted, Row, Rows
 from whichtoken.lab.plan import make_plan
-from whichtoken.theory.sparse_tokens import Task, attention_law, erm, linear_oracle, two_step_query
 from whichtoken.theory.sparse_tokens import capacity as predicted_capacity
+from whichtoken.theory.sparse_tokens import erm, linear_oracle, two_step_query
 
 # whole numbers, apart: a cut between neighbors exists
 scores = st.lists(st.integers(-1000, 1000), min_size=2, max_size=14, unique=True)
@@ -49,18 +48,6 @@ def test_separability_of_known_sets():
     square = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
     assert not separable(square, np.array([1.0, 1.0, -1.0, -1.0]))  # exclusive or
     assert separable(square, np.array([-1.0, 1.0, 1.0, 1.0]))  # or, which needs the bias
-
-
-def test_potential_is_lowest_where_theory_puts_the_readout_and_equals_its_objective():
-    point = Point()
-    minimum = predicted_minimum(point)
-    task = Task(point.length, point.signal_tokens, point.strength, point.prevalence)
-    law = attention_law(task, point.alignment, point.inverse_temperature, points=1 << 13)
-    om, m = minimum.query_overlap, minimum.signal_overlap
-    centre = potential(law, point, (om, m), minimum)
-    assert centre == pytest.approx(minimum.objective, rel=2e-3)
-    for step in ((0.1, 0.0), (-0.1, 0.0), (0.0, 0.1), (0.0, -0.1)):
-        assert potential(law, point, (om + step[0], m + step[1]), minimum) > centre
 
 
 def parts(experiment, rows):
@@ -148,11 +135,9 @@ def test_advantage_stays_finite_where_errors_underflow():
 QUANTITIES = {
     **dict.fromkeys(("train_loss", "test_error", "advantage", "capacity", "alignment", "deficit"), 0.1),
     **dict.fromkeys(("adjusted_alignment", "adjusted_norm", "query_norm", "readout_alignment"), 0.1),
-    "surface": np.ones(25),
 }
 JUDGED = [
-    alignment.Alignment(), capacity.Capacity(), errors.Errors(), positions.Positions(), regimes.Regimes(),
-    surrogate.Surrogate(),
+    alignment.Alignment(), capacity.Capacity(), errors.Errors(), positions.Positions(), regimes.Regimes()
 ]  # fmt: skip
 
 

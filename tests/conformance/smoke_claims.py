@@ -3,7 +3,7 @@
 import pytest
 
 SMOKE = {
-    "attention-regression/gauge",
+    "attention-regression/limit",
     "group-sparse/finite-sample",
     "mirror-descent/initialization",
     "optimizers/tokens",

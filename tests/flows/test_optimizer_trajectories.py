@@ -6,29 +6,26 @@ import numpy as np
 import pytest
 import torch
 
-from whichtoken.datasets import AttentionProblem, AttentionTokens, MulticlassProblem, MulticlassTokens
+from whichtoken.datasets import AttentionTokens
 from whichtoken.flows.descent import attention_descent, balanced_chain
 from whichtoken.flows.steps import OPTIMIZERS
 
 STEPS = 40
 
 
-def problem_and_start(seed=1, std=0.3, heads=None, tokens=None):
+def problem_and_start(seed=1, std=0.3, sequences=6):
     rng = np.random.default_rng(seed)
-    problem = (tokens or AttentionTokens()).sample(rng)
-    return problem, std * rng.standard_normal((10, 10) if heads is None else (heads, 10, 10))
+    problem = AttentionTokens(sequences).sample(rng)
+    return problem, std * rng.standard_normal((10, 10))
 
 
-def mean_loss(problem, heads):
-    """The textbook model in torch, averaged over heads (h, d, d)."""
+def mean_loss(problem, weights):
+    """The textbook model in torch."""
     tokens, queries = torch.from_numpy(problem.tokens), torch.from_numpy(problem.queries)
-    attention = torch.softmax(torch.einsum("ntd,hde,ne->hnt", tokens, heads, queries), dim=-1)
-    pooled = torch.einsum("hnt,ntd->nd", attention, tokens) / len(heads)
-    if isinstance(problem, AttentionProblem):
-        margins = torch.from_numpy(problem.labels * 1.0) * (pooled @ torch.from_numpy(problem.decoder))
-        return torch.nn.functional.softplus(-margins).mean()
-    outputs = pooled @ torch.from_numpy(problem.decoders).T
-    return torch.nn.functional.cross_entropy(outputs, torch.from_numpy(problem.labels))
+    attention = torch.softmax(torch.einsum("ntd,de,ne->nt", tokens, weights, queries), dim=-1)
+    pooled = torch.einsum("nt,ntd->nd", attention, tokens)
+    margins = torch.from_numpy(problem.labels * 1.0) * (pooled @ torch.from_numpy(problem.decoder))
+    return torch.nn.functional.softplus(-margins).mean()
 
 
 def torch_run(problem, start, optimizer, lr_power=0.0, steps=STEPS):
@@ -43,7 +40,7 @@ def torch_run(problem, start, optimizer, lr_power=0.0, steps=STEPS):
         weights = parameters[0]
         for factor in parameters[1:]:
             weights = weights @ factor
-        mean_loss(problem, weights if weights.ndim == 3 else weights[None]).backward()
+        mean_loss(problem, weights).backward()
         for group, size in zip(stepper.param_groups, sizes, strict=True):
             group["lr"] = size * k**-lr_power
         with torch.no_grad():
@@ -250,7 +247,7 @@ COMPILE_LONG = {"shampoo", "shampoo on its range", "soap"}  # factorizations of 
 def test_follows_torch(case):
     name, options, peer = CASES[case]
     # a gradient of full rank, where the bases of soap are no matter of taste; of rank 6 of 10 for all others
-    problem, start = problem_and_start(tokens=AttentionTokens(sequences=14 if name == "soap" else 6))
+    problem, start = problem_and_start(sequences=14 if name == "soap" else 6)
     found = weights_of(problem, start, name, options).weights
     (expected,) = torch_run(problem, start, peer, options.get("lr_power", 0.0))
     assert np.abs(expected - start).max() > 0.05
@@ -289,38 +286,3 @@ def test_follows_torch_on_three_factors():
     found = weights_of(problem, factors, "gd", {"lr": 0.5}).factors
     for one, other in zip(found, torch_run(problem, factors, partial(SGD, lr=0.5)), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("heads", ["each", "whole"])
-def test_follows_torch_on_several_heads(heads):
-    problem, start = problem_and_start(heads=3)
-
-    def update(gradient):
-        return (
-            torch.stack([polar(one) for one in gradient])
-            if heads == "each"
-            else polar(gradient.view(30, 10)).view(3, 10, 10)
-        )
-
-    peer = partial(Plain, update=update, lr=0.1, momentum=0.9)
-    options = {"lr": 0.1, "momentum": 0.9, "nesterov": False, "heads": heads}
-    result = attention_descent(problem, start, "muon", steps=STEPS, **options)
-    (expected,) = torch_run(problem, start, peer)
-    np.testing.assert_allclose(result.final.weights, expected, rtol=0, atol=1e-9)
-    scores = np.einsum("ntd,hde,ne->hnt", problem.tokens, expected, problem.queries)
-    np.testing.assert_array_equal(result.selected, scores.argmax(axis=2))
-
-
-def test_follows_torch_on_several_classes():
-    problem, start = problem_and_start(tokens=MulticlassTokens(classes=4))
-    found = weights_of(problem, start, "adam", {"lr": 0.02}).weights
-    (expected,) = torch_run(problem, start, partial(ADAM, lr=0.02))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
-
-
-def test_two_opposite_decoders_are_one():
-    problem, start = problem_and_start()
-    decoders = np.array([-0.5, 0.5])[:, None] * problem.decoder
-    twofold = MulticlassProblem(problem.tokens, problem.queries, (problem.labels + 1) // 2, decoders)
-    one, two = (weights_of(case, start, "gd", {"lr": 1.0}, steps=300).weights for case in (problem, twofold))
-    np.testing.assert_allclose(two, one, rtol=0, atol=1e-11)

@@ -84,14 +84,6 @@ def margin(problem, weights, selected):
     return np.where(np.arange(8) == selected[:, None], math.inf, chosen - scores).min()
 
 
-def test_equal_heads_are_one_head():
-    problem, start = problem_and_start()
-    one = attention_descent(problem, start, "sign", lr=0.01, steps=200)
-    two = attention_descent(problem, np.stack([start, start]), "sign", lr=0.01, steps=200)
-    np.testing.assert_allclose(two.final.weights, np.stack([one.final.weights] * 2), rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(two.selected, np.stack([one.selected] * 2))
-
-
 @pytest.mark.slow
 def test_shampoo_without_memory_is_muon():
     problem, start = problem_and_start()
@@ -141,7 +133,6 @@ BAD = {
     "p=0.5 must lie in (1, inf)": {"p": 0.5, "norm": "schatten"},
     "norm='ky-fan' must be one of entrywise, schatten": {"norm": "ky-fan"},
     "mirror has no option 'momentum' in this norm": {"momentum": 0.9},
-    "heads='some' must be one of each, whole": {"optimizer": "muon", "heads": "some"},
     "lr_power=-1 must lie in [0, inf)": {"optimizer": "sign", "lr_power": -1},
     "start must hold finite numbers": {"optimizer": "sign", "start": np.full((10, 10), np.nan)},
     "start of shape (3, 3) must be a matrix of shape (10, 10)": {"optimizer": "sign", "start": np.zeros((3, 3))},

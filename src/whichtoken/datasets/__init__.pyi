@@ -6,8 +6,6 @@ from .corpora import read_movie_reviews as read_movie_reviews
 from .group_sparse import GroupSparse as GroupSparse
 from .mirror_descent import AttentionProblem as AttentionProblem
 from .mirror_descent import AttentionTokens as AttentionTokens
-from .mirror_descent import MulticlassProblem as MulticlassProblem
-from .mirror_descent import MulticlassTokens as MulticlassTokens
 from .review_files import Reviews as Reviews
 from .review_files import read_imdb as read_imdb
 from .review_sentences import synthetic_reviews as synthetic_reviews

@@ -42,7 +42,11 @@ class AttentionProblem(Shown):
     decoder: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        _finite_arrays(self, ("tokens", "queries", "decoder"))
+        for field in ("tokens", "queries", "decoder"):
+            array = np.asarray(getattr(self, field), dtype=np.float64)
+            if not np.isfinite(array).all():
+                raise ValueError(f"{field} must hold finite numbers")
+            object.__setattr__(self, field, array)
         object.__setattr__(self, "labels", np.asarray(self.labels))
         shapes = [x.shape for x in (self.tokens, self.queries, self.labels, self.decoder)]
         if len(shapes[0]) != 3 or shapes[1:] != [shapes[0][::2], shapes[0][:1], shapes[0][2:]]:
@@ -96,111 +100,6 @@ class AttentionTokens(Shown):
         tokens = _unit(rng.standard_normal((self.sequences, self.length, self.dim)))
         queries = _unit(rng.standard_normal((self.sequences, self.dim)))
         return AttentionProblem(tokens, queries, labels, decoder)
-
-
-@dataclass(frozen=True, eq=False)
-class MulticlassProblem(Shown):
-    """What attention heads are trained on with one decoder per class and cross-entropy.
-
-    Reach for it to train heads on tokens of your own with more than two classes; `MulticlassTokens` draws random ones.
-
-    Parameters
-    ----------
-    tokens : array of shape (n, T, d)
-        The sequences.
-    queries : array of shape (n, d)
-        One query for each.
-    labels : array of shape (n,)
-        Classes, 0 to C - 1.
-    decoders : array of shape (C, d)
-        One for each class.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from whichtoken.datasets import MulticlassTokens
-    >>> problem = MulticlassTokens(classes=4).sample(np.random.default_rng(0))
-    >>> problem.decoders.shape, problem.token_scores.shape
-    ((4, 10), (6, 8))
-    """
-
-    tokens: NDArray[np.float64]
-    queries: NDArray[np.float64]
-    labels: NDArray[np.int64]
-    decoders: NDArray[np.float64]
-
-    def __post_init__(self) -> None:
-        shapes = _finite_arrays(self, ("tokens", "queries", "decoders"))
-        classes, dim = self.decoders.shape if self.decoders.ndim == 2 else (0, 0)
-        if len(shapes[0]) != 3 or shapes[1] != shapes[0][::2] or dim != shapes[0][2]:
-            raise ValueError(f"shapes {shapes} must be those of tokens (n, T, d), queries (n, d), decoders (C, d)")
-        labels = np.asarray(self.labels)
-        if labels.shape != shapes[0][:1] or classes < 2 or not np.isin(labels, np.arange(classes)).all():
-            raise ValueError(
-                f"labels={np.unique(labels).tolist()} must be one class 0 to {classes - 1} for each sequence"
-            )
-        object.__setattr__(self, "labels", labels)
-
-    @property
-    def token_scores(self) -> NDArray[np.float64]:
-        """Logarithm of the probability of the label if one token gets all attention, (n, T)."""
-        outputs = self.tokens @ self.decoders.T  # (n, T, C)
-        own = np.take_along_axis(outputs, self.labels[:, None, None], axis=2)[:, :, 0]
-        return np.asarray(own - np.logaddexp.reduce(outputs, axis=2))
-
-
-@dataclass(frozen=True)
-class MulticlassTokens(Shown):
-    """As `AttentionTokens`, with a decoder on the unit sphere for each class and labels by a fair die.
-
-    Reach for it to see whether what holds for two classes holds for more.
-
-    Parameters
-    ----------
-    sequences : int, default=6
-        Number of sequences.
-    length : int, default=8
-        Tokens of each.
-    dim : int, default=10
-        Width of a token.
-    classes : int, default=3
-        Number of classes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from whichtoken.datasets import MulticlassTokens
-    >>> MulticlassTokens(sequences=2, length=3).sample(np.random.default_rng(0)).tokens.shape
-    (2, 3, 10)
-    """
-
-    sequences: int = 6
-    length: int = 8
-    dim: int = 10
-    classes: int = 3
-
-    def __post_init__(self) -> None:
-        AttentionTokens(self.sequences, self.length, self.dim)
-        if self.classes < 2:
-            raise ValueError(f"classes={self.classes} must be at least 2")
-
-    def sample(self, rng: np.random.Generator) -> MulticlassProblem:
-        """Draw decoders, labels, tokens and queries, in this order."""
-        decoders = _unit(rng.standard_normal((self.classes, self.dim)))
-        labels = rng.integers(self.classes, size=self.sequences)
-        tokens = _unit(rng.standard_normal((self.sequences, self.length, self.dim)))
-        queries = _unit(rng.standard_normal((self.sequences, self.dim)))
-        return MulticlassProblem(tokens, queries, labels, decoders)
-
-
-def _finite_arrays(problem: object, fields: tuple[str, ...]) -> list[tuple[int, ...]]:
-    """Turn the named fields into arrays of finite floats; return their shapes."""
-    for field in fields:
-        array = np.asarray(getattr(problem, field), dtype=np.float64)
-        if not np.isfinite(array).all():
-            raise ValueError(f"{field} must hold finite numbers")
-        object.__setattr__(problem, field, array)
-    return [getattr(problem, field).shape for field in fields]
 
 
 def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -154,42 +154,27 @@ def _attend(
     attention: Any,
 ) -> Any:  # fmt: skip
     """Write log of |l'(m)| s_t |gamma_t - m|, the sign of gamma_t - m and s_t; return winner and log |l'(m)|."""
-    winner, total = look(tokens, key, size, log_pulls, attention)
-    highest, shortfall = shortfall_of(gamma, None, attention, winner, 0.0, total)
-    slope = log_slope(gamma_size * (highest - shortfall))
-    attention /= total
-    pull(tokens, gamma, winner, highest, shortfall, slope - math.log(total), log_pulls, signs)
-    return winner, slope
-
-
-@njit(cache=True, nogil=True)
-def look(tokens: Any, key: Any, size: float, gaps: Any, shares: Any) -> Any:
-    """Write scores relative to the best one and shares of attention; return the winner and the total of the shares."""
     length, dim = tokens.shape
     for t in range(length):
         score = 0.0
         for j in range(dim):
             score += tokens[t, j] * key[j]
-        gaps[t] = score
-    best = gaps.max()
+        log_pulls[t] = score
+    best = log_pulls.max()
     for t in range(length):
-        gaps[t] = size * (gaps[t] - best)  # differences first: the size may be as large as e^650
-    winner, _, total = weigh(gaps, None, None, NO_NULL, shares)
-    return winner, total
-
-
-@njit(cache=True, nogil=True)
-def pull(
-    tokens: Any, gamma: Any, winner: int, highest: float, shortfall: float, factor: float, log_pulls: Any, signs: Any
-) -> None:
-    """Turn the gaps of `look` into logarithms of exp(factor) e^gap |gamma_t - m|, and write the signs of gamma_t - m."""
-    for t in range(len(tokens)):
+        log_pulls[t] = size * (log_pulls[t] - best)  # differences first: the size may be as large as e^650
+    winner, _, total = weigh(log_pulls, None, None, NO_NULL, attention)
+    highest, shortfall = shortfall_of(gamma, None, attention, winner, 0.0, total)
+    slope = log_slope(gamma_size * (highest - shortfall))
+    attention /= total
+    for t in range(length):
         advantage = lead(gamma[t], highest, shortfall)
         signs[t] = math.copysign(1.0, advantage)
         if advantage == 0.0 or _equal(tokens[t], tokens[winner]):
             log_pulls[t] = -math.inf
         else:
-            log_pulls[t] += factor + math.log(abs(advantage))
+            log_pulls[t] += (slope - math.log(total)) + math.log(abs(advantage))
+    return winner, slope
 
 
 @njit(cache=True, nogil=True)

@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 
 from whichtoken.attention.losses import Loss, compiled_log_slope
 from whichtoken.checks import check_choice, check_count
-from whichtoken.datasets.mirror_descent import AttentionProblem, MulticlassProblem
+from whichtoken.datasets.mirror_descent import AttentionProblem
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError
 from whichtoken.flows.attention_kernels import descend
@@ -67,7 +67,7 @@ class DescentResult(Shown, Generic[State]):
         The state after the last step.
     snapshots : tuple
         One state per recorded step, in ascending order.
-    selected : array of shape (n,) or (heads, n)
+    selected : array of shape (n,)
         The token of highest attention score in the final state.
     last_change : int
         The first step from which on the selected tokens stayed the same.
@@ -85,12 +85,12 @@ class DescentResult(Shown, Generic[State]):
 
     def _headline(self) -> str:
         since = "the same tokens selected since" if self.settled else "selection still changed at"
-        tokens = ", ".join(map(str, self.selected.ravel()[:8].tolist())) + (", ..." if self.selected.size > 8 else "")
+        tokens = ", ".join(map(str, self.selected[:8].tolist())) + (", ..." if self.selected.size > 8 else "")
         return f"{self.final.step} steps, {since} step {self.last_change}; selects {tokens}"
 
 
 def attention_descent(
-    problem: AttentionProblem | MulticlassProblem,
+    problem: AttentionProblem,
     start: ArrayLike | Sequence[ArrayLike],
     optimizer: str = "mirror",
     *,
@@ -105,11 +105,11 @@ def attention_descent(
 
     Parameters
     ----------
-    problem : AttentionProblem or MulticlassProblem
-        Tokens (n, T, d), queries (n, d), labels (n,) and decoder (d,), or one decoder per class.
-    start : array_like of shape (d, d) or (h, d, d), or a list of factors
-        Initial W, zero is allowed; one for each of h heads whose outputs are averaged; or matrices whose product is W, [K, Q.T],
-        which are then what is trained (`balanced_chain` makes them from W).
+    problem : AttentionProblem
+        Tokens (n, T, d), queries (n, d), labels (n,) and decoder (d,).
+    start : array_like of shape (d, d), or a list of factors
+        Initial W, zero is allowed; or matrices whose product is W, [K, Q.T], which are then what is trained (`balanced_chain`
+        makes them from W).
     optimizer : str, default="mirror"
         `mirror` or one of `whichtoken.flows.steps.OPTIMIZERS`: gd, normalized-gd, sign, coordinate, adam, adamw,
         lion, muon, shampoo, soap. Its options are keyword arguments, with the names and meanings of torch.optim where it has
@@ -129,7 +129,6 @@ def attention_descent(
         max(1, |U|_q) times that, a fast warm start whose error floors at O(lr). `flow` follows dU/dt = -G, to times like
         exp(400), in Euler steps along which attention scores change by about lr.
         lr_power : step k has size lr * k^-lr_power (not for entrywise `mirror`).
-        heads : "each" or "whole", whether optimizers of matrices see every head or all heads stacked.
 
     Returns
     -------
@@ -154,16 +153,12 @@ def attention_descent(
     """
     exponent = 2.0 if p is None else p
     if optimizer == "mirror" and options.get("norm", "entrywise") == "entrywise":
-        if not isinstance(problem, AttentionProblem):
-            raise ValueError(
-                "mirror descent of entries is for labels -1 and +1; choose norm='schatten' for several classes"
-            )
         options.pop("norm", None)
         rule = _check_mirror_options(options).get("rule", "normalized")
         found = run_mirror_descent(problem, start, exponent, lr, 0.0, steps, rule, loss, record)
         snapshots = tuple(state.weights for state in found.snapshots)
         return DescentResult(found.final.weights, snapshots, found.selected, found.last_change)
-    heads, lr_power = options.pop("heads", "each"), options.pop("lr_power", 0.0)
+    lr_power = options.pop("lr_power", 0.0)
     if optimizer == "mirror":
         check_choice("norm", options.pop("norm"), ("entrywise", "schatten"))
         settings: Settings = SchattenMirror(p=exponent, **_check_mirror_options(options))
@@ -171,7 +166,7 @@ def attention_descent(
         if p is not None:
             raise ValueError(f"p={p} is the geometry of optimizer='mirror', {optimizer} has its own")
         settings = optimizer_settings(optimizer, options)
-    return run_optimizer(problem, start, settings, lr, lr_power, steps, heads, loss, record)
+    return run_optimizer(problem, start, settings, lr, lr_power, steps, loss, record)
 
 
 def _check_mirror_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -336,20 +331,19 @@ def run_mirror_descent(
 
 
 def run_optimizer(
-    problem: AttentionProblem | MulticlassProblem, start: Any, settings: Settings, lr: float, lr_power: float, steps: int,
-    heads: str, loss: Loss, record: Iterable[int],
+    problem: AttentionProblem, start: Any, settings: Settings, lr: float, lr_power: float, steps: int, loss: Loss,
+    record: Iterable[int],
 ) -> DescentResult[DescentState]:  # fmt: skip
-    """Any optimizer but entrywise mirror descent, on one matrix, on heads or on factors."""
+    """Any optimizer but entrywise mirror descent, on one matrix or on its factors."""
     # the import compiles the loop
     from whichtoken.flows.trajectory_kernels import follow
 
     dim = problem.tokens.shape[2]
-    blocks, factored, shape = _blocks(start, dim, heads)
+    blocks = _blocks(start, dim)
+    factored = len(blocks) > 1
     if isinstance(settings, SchattenMirror):
-        if factored or len(blocks) > 1:
-            raise ValueError(
-                "mirror descent in a Schatten norm takes one matrix: start must be one, or heads must be 'whole'"
-            )
+        if factored:
+            raise ValueError("mirror descent in a Schatten norm takes one matrix: start must be one")
         left, values, right = np.linalg.svd(blocks[0], full_matrices=False)
         blocks = [(left * values ** (settings.p - 1.0)) @ right]
     check_not_negative("lr_power", lr_power)
@@ -357,17 +351,15 @@ def run_optimizer(
     shapes = np.array([block.shape for block in blocks], dtype=np.int64)
     parameters = np.concatenate([block.ravel() for block in blocks])
     memory_starts = _starts(settings.memory(rows, columns) for rows, columns in shapes.tolist())
-    count = 1 if len(shape) == 2 else shape[0]
-    kept, kept_logs = np.empty((recorded.size + 1, count * dim * dim)), np.empty(recorded.size + 1)
+    kept, kept_logs = np.empty((recorded.size + 1, dim * dim)), np.empty(recorded.size + 1)
     kept_parameters = np.empty((recorded.size + 1, parameters.size))
-    class_scores, labels = _class_scores(problem, loss)
     tokens, queries = (np.require(x, requirements=["C", "W"]) for x in (problem.tokens, problem.queries))
     starts = _starts(map(math.prod, shapes.tolist()))
     for function, signature in ((settings.step, STEP), (settings.read, READ)):
         function.compile(signature)
     selected, last_change = follow(
-        tokens, queries, class_scores, labels, compiled_log_slope(loss), parameters, starts, shapes,
-        np.zeros(memory_starts[-1]), memory_starts, count, factored, settings.step, settings.read,
+        tokens, queries, problem.token_scores, compiled_log_slope(loss), parameters, starts, shapes,
+        np.zeros(memory_starts[-1]), memory_starts, factored, settings.step, settings.read,
         np.array(settings.numbers(), dtype=np.float64), check_rate("lr", lr), float(lr_power), steps,
         recorded, kept, kept_logs, kept_parameters,
     )  # fmt: skip
@@ -378,7 +370,7 @@ def run_optimizer(
 
     def state(row: int, step: int) -> DescentState:
         norm = float(np.linalg.norm(kept[row]))
-        direction = (kept[row] / norm if norm else kept[row]).reshape(shape)
+        direction = (kept[row] / norm if norm else kept[row]).reshape(dim, dim)
         factors = tuple(
             kept_parameters[row, first:last].reshape(block.shape)
             for block, (first, last) in zip(blocks, pairwise(starts.tolist()), strict=True)
@@ -388,39 +380,23 @@ def run_optimizer(
         return DescentState(step, 2.0, direction, log_norm, math.nan, factors if factored else ())
 
     snapshots = tuple(state(row, step) for row, step in enumerate(recorded.tolist()))
-    return DescentResult(state(-1, steps), snapshots, selected[0] if len(shape) == 2 else selected, last_change)
+    return DescentResult(state(-1, steps), snapshots, selected, last_change)
 
 
-def _blocks(start: Any, dim: int, heads: str) -> tuple[list[Matrix], bool, tuple[int, ...]]:
-    """The matrices that are trained, whether they multiply to W, and the shape of the weights."""
-    check_choice("heads", heads, ("each", "whole"))
-    factored = isinstance(start, list | tuple) and all(np.ndim(part) == 2 for part in start)
-    parts = [np.array(part, dtype=np.float64) for part in (start if factored else [start])]
+def _blocks(start: Any, dim: int) -> list[Matrix]:
+    """The matrices that are trained: W, or factors that multiply to it."""
+    listed = isinstance(start, list | tuple) and all(np.ndim(part) == 2 for part in start)
+    parts = [np.array(part, dtype=np.float64) for part in (start if listed else [start])]
     shapes = [part.shape for part in parts]
     if not all(np.isfinite(part).all() for part in parts):
         raise ValueError("start must hold finite numbers")
-    if factored and len(parts) > 1:
-        outer, inner = (shapes[0][0], shapes[-1][1]), [one[1] == two[0] for one, two in pairwise(shapes)]
-        if outer != (dim, dim) or not all(inner):
-            raise ValueError(f"start: factors of shapes {shapes} must multiply to a matrix of shape {(dim, dim)}")
-        return parts, True, (dim, dim)
-    weights = np.asarray(parts[0])
-    if weights.shape == (dim, dim):
-        return [weights], False, (dim, dim)
-    if weights.ndim != 3 or weights.shape[1:] != (dim, dim) or not len(weights):
+    if len(parts) == 1 and shapes[0] != (dim, dim):
         raise ValueError(
-            f"start of shape {weights.shape} must be a matrix of shape {(dim, dim)}, one such matrix for each head, "
-            "or a list of factors that multiply to one"
+            f"start of shape {shapes[0]} must be a matrix of shape {(dim, dim)}, or a list of factors that multiply to one"
         )
-    return (list(weights) if heads == "each" else [weights.reshape(-1, dim)]), False, weights.shape
-
-
-def _class_scores(problem: AttentionProblem | MulticlassProblem, loss: Loss) -> tuple[Matrix, NDArray[np.int64]]:
-    if isinstance(problem, AttentionProblem):
-        return np.ascontiguousarray(problem.token_scores[:, :, None]), np.zeros(len(problem.labels), dtype=np.int64)
-    if loss != "logistic":
-        raise ValueError(f"loss={loss!r} is for two classes; with more it is the cross-entropy, loss='logistic'")
-    return np.ascontiguousarray(problem.tokens @ problem.decoders.T), problem.labels.astype(np.int64)
+    if (shapes[0][0], shapes[-1][1]) != (dim, dim) or any(one[1] != two[0] for one, two in pairwise(shapes)):
+        raise ValueError(f"start: factors of shapes {shapes} must multiply to a matrix of shape {(dim, dim)}")
+    return parts
 
 
 def _starts(sizes: Iterable[int]) -> NDArray[np.int64]:

@@ -37,9 +37,9 @@ class StructureAware(CheckedOptimizer):
     by (1 - k lr)^2 in every step, whatever the condition numbers: lr = 1/k is a full step.
 
     **Experimental.** The step is derived for one attention layer with squared loss and large batches (after Goel,
-    Soltanolkotabi, Bartlett, arXiv 2603.01514), where five steps do more than twenty of Adam. On a small character model
-    there is no reliable gain: none over SGD; with AdamW (`precondition_gradients`) five seeds do not settle it, and AdamW
-    alone with 1.5 times the steps ends lower (claim `attention-regression/transformer`).
+    Soltanolkotabi, Bartlett, arXiv 2603.01514), where five steps do more than ten of Adam. It is not for language
+    models: tried on a small character model, it brought no reliable gain over SGD, and AdamW alone with 1.5 times the steps
+    ended lower.
 
     Parameters
     ----------

@@ -36,7 +36,6 @@ from whichtoken.theory.trained_embeddings.lemmas import (
     smallest_rival,
     theorem_conditions,
     theorem_requirements,
-    unique_selection_requirements,
 )
 from whichtoken.theory.trained_embeddings.one_step import first_step, ideal_first_step, one_step_error
 
@@ -156,9 +155,6 @@ def test_bounds_at_the_sizes_of_an_example():
     assert needed.lr == 4 * 64**2 * 8**2
     assert needed.log10_dim == pytest.approx(8 * np.log10(88 * needed.lr**2 + 111 * needed.lr + 2))
     assert not needed.met(needed.lr, 10**9)
-    more = unique_selection_requirements(64, 8, 32, 0.1)
-    assert more.terms.items() >= needed.terms.items()
-    assert len(more.terms) == 6
 
 
 def test_loss_bound_is_the_loss_of_uniform_attention_on_the_law():
@@ -282,7 +278,6 @@ def test_rivals_are_the_two_families():
         (lambda: ideal_first_step(*problem(), lr=np.nan), r"lr=nan must lie in \[0, inf\)"),
         (lambda: one_step_bounds(np.nan, 10), "lr=nan"),
         (lambda: theorem_requirements(0, 1, 1), "sequences=0"),
-        (lambda: unique_selection_requirements(8, 4, 9, 0.0), "advantage=0.0"),
     ],
 )  # fmt: skip
 def test_refuses_what_makes_no_sense(call, message):

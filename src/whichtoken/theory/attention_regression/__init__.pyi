@@ -1,17 +1,13 @@
 from .diagnostics import attention_diagnostics as attention_diagnostics
 from .predictions import ContextDeviation as ContextDeviation
 from .predictions import balanced_factors as balanced_factors
-from .predictions import chain_rate as chain_rate
-from .predictions import covariance_rate as covariance_rate
 from .predictions import excess_floor as excess_floor
 from .predictions import finite_context_error as finite_context_error
 from .predictions import gauge_floor as gauge_floor
 from .predictions import gram_rate as gram_rate
 from .predictions import imbalance as imbalance
-from .predictions import iterations_to as iterations_to
 from .predictions import limit_map as limit_map
 from .predictions import population_loss as population_loss
-from .predictions import start_error as start_error
 from .predictions import start_floor as start_floor
 from .softmax_regression import SoftmaxRegression as SoftmaxRegression
 from .structure_aware_descent import StructureAwareDescent as StructureAwareDescent

@@ -476,43 +476,6 @@ def start_floor(target: ArrayLike, noise: float, samples: int, logit_norm: float
     return float(0.5 * (noise**2 * outputs * (dim + 1) / samples + own))
 
 
-def start_error(target: ArrayLike, noise: float, samples: int, moment: bool = False) -> float:
-    """Root mean square of |Yhat - Y|_F / |Y|_F of the spectral start from n pairs: least squares, or the raw moment.
-
-    Parameters
-    ----------
-    target : array_like of shape (outputs, d)
-        Y = M Sigma^(1/2).
-    noise : float
-        Standard deviation of the label noise.
-    samples : int
-        Training pairs n.
-    moment : bool, default=False
-        Whether the start is the raw moment instead of least squares.
-
-    Returns
-    -------
-    float
-        Relative error.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from whichtoken.theory.attention_regression import start_error
-    >>> least_squares, raw = (start_error(np.eye(4), noise=0.1, samples=200, moment=m) for m in (False, True))
-    >>> least_squares < raw
-    True
-    """
-    whitened_map = np.asarray(target, dtype=np.float64)
-    outputs, dim = whitened_map.shape
-    size = float(np.sum(whitened_map**2))
-    if moment:
-        return math.sqrt((dim + 1 + noise**2 * dim * outputs / size) / samples)
-    if samples <= dim + 1:
-        raise ValueError(f"samples={samples} must exceed dim + 1 = {dim + 1} for least squares to have a finite error")
-    return float(noise * math.sqrt(dim * outputs / size / (samples - dim - 1)))
-
-
 def gram_rate(
     singular_values: ArrayLike, step: float, damping: float = 0.0, dim: int | None = None, outputs: int | None = None
 ) -> float:
@@ -554,95 +517,6 @@ def gram_rate(
     weights = sizes / (sizes + damping * sizes.max())
     rows, columns = (np.append(weights, 0.0) if (size or 0) > len(sizes) else weights for size in (outputs, dim))
     return float(np.max(np.abs(1.0 - step * (rows[:, None] + columns[None, :]))) ** 2)
-
-
-def covariance_rate(condition: float, step: float, square: bool = True) -> float:
-    """Factor per iteration of the loss near a balanced solution, with the covariance as only preconditioner.
-
-    The step is eta / (|P|_op^2 + |Q|_op^2) = eta / (2 s_1), so entry (i, j) of the error shrinks by 1 - eta (s_i + s_j) /
-    (2 s_1). The slowest one gives (1 - eta / condition)^2: iterations in proportion to the condition number of Y. If Y is
-    not square, only one of the factors moves some of its directions, and it takes twice as long.
-
-    Parameters
-    ----------
-    condition : float
-        Condition number of Y, at least 1.
-    step : float
-        eta.
-    square : bool, default=True
-        Whether Y is square.
-
-    Returns
-    -------
-    float
-        Factor per iteration.
-
-    Examples
-    --------
-    >>> from whichtoken.theory.attention_regression import covariance_rate
-    >>> covariance_rate(condition=1.0, step=0.5) < covariance_rate(condition=100.0, step=0.5)
-    True
-    """
-    _check_step(step)
-    if not condition >= 1.0:
-        raise ValueError(f"condition={condition} must be at least 1")
-    slowest = step / condition if square else step / (2.0 * condition)
-    return max((1.0 - slowest) ** 2, (1.0 - step) ** 2)
-
-
-def chain_rate(factors: int, step: float) -> float:
-    """Factor per iteration of the loss of a product of k square factors, each preconditioned: (1 - k eta)^2.
-
-    Parameters
-    ----------
-    factors : int
-        k.
-    step : float
-        eta.
-
-    Returns
-    -------
-    float
-        Factor per iteration.
-
-    Examples
-    --------
-    >>> from whichtoken.theory.attention_regression import chain_rate
-    >>> chain_rate(factors=2, step=0.25)
-    0.25
-    """
-    _check_step(step)
-    if factors < 1:
-        raise ValueError(f"factors={factors} must be at least 1")
-    return (1.0 - factors * step) ** 2
-
-
-def iterations_to(reduction: float, rate: float) -> float:
-    """Iterations after which a loss that shrinks by `rate` each time is `reduction` times its first value.
-
-    Parameters
-    ----------
-    reduction : float
-        Between 0 and 1.
-    rate : float
-        Factor per iteration.
-
-    Returns
-    -------
-    float
-        Number of iterations; inf where the loss does not shrink.
-
-    Examples
-    --------
-    >>> from whichtoken.theory.attention_regression import iterations_to
-    >>> round(iterations_to(1e-6, rate=0.1), 6)
-    6.0
-    """
-    if not 0.0 < reduction <= 1.0:
-        raise ValueError(f"reduction={reduction} must lie in (0, 1]")
-    if not 0.0 <= rate < 1.0:
-        return math.inf
-    return math.log(reduction) / math.log(rate) if rate > 0.0 else 1.0
 
 
 def _check_step(step: float) -> None:

@@ -9,12 +9,10 @@ from .population import default_learning_rate as default_learning_rate
 from .population import first_two_updates as first_two_updates
 from .population import first_update as first_update
 from .population import late_phase as late_phase
-from .population import logistic_error_order as logistic_error_order
 from .population import population_map as population_map
 from .population import stability_bounds as stability_bounds
 from .population import steps_to_loss as steps_to_loss
 from .population import steps_to_select as steps_to_select
-from .population import transfer_error_order as transfer_error_order
 from .symmetric import SymmetricTrajectory as SymmetricTrajectory
 from .symmetric import symmetric_map as symmetric_map
 from .transformer import GroupTransformer as GroupTransformer

@@ -9,7 +9,6 @@ from .predictions import globally_optimal as globally_optimal
 from .predictions import inverse_mirror_map as inverse_mirror_map
 from .predictions import joint_flow_growth as joint_flow_growth
 from .predictions import locally_optimal as locally_optimal
-from .predictions import log_weight_norm as log_weight_norm
 from .predictions import mirror_map as mirror_map
 from .predictions import plain_divergence_rate as plain_divergence_rate
 from .predictions import proven_divergence_rate as proven_divergence_rate

@@ -305,40 +305,6 @@ def joint_flow_growth(weight_norm: ArrayLike, relaxed_margin: float, p: float) -
     return np.asarray(relaxed_margin * norm + (p - 2.0) * np.log(norm))
 
 
-def log_weight_norm(p: float, lr: float, step: float, growth: float = 1.0) -> float:
-    """Logarithm of |W|_p = (growth * eta k)^(1/(p-1)) after k normalized steps, each of which adds eta to |U|_q at most.
-
-    While a step changes the attention scores by less than one, the constraints share every gradient as they share the
-    limit, and growth = 1: p > 2, or p = 2 with a small eta. For p < 2 the steps of W grow with W, the constraints take
-    turns instead, and growth falls to `alternating_growth`.
-
-    Parameters
-    ----------
-    p : float
-        Exponent of the geometry, above 1.
-    lr : float
-        eta.
-    step : float
-        k.
-    growth : float, default=1.0
-        Share of eta that a step adds to |U|_q.
-
-    Returns
-    -------
-    float
-        log |W|_p.
-
-    Examples
-    --------
-    >>> import math
-    >>> from whichtoken.theory.mirror_descent import log_weight_norm
-    >>> round(math.exp(log_weight_norm(p=2.0, lr=0.1, step=1000)), 6)
-    100.0
-    """
-    _check_geometry(p)
-    return float(np.log(growth * lr * step)) / (p - 1.0)
-
-
 def alternating_growth(margin: float, multipliers: ArrayLike, constraint_norms: ArrayLike) -> float:
     """|U|_q / (eta k) when every normalized gradient comes from one constraint A_j: margin / sum_j mu_j |A_j|_q.
 

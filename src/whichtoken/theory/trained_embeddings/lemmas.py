@@ -50,7 +50,7 @@ __all__ = [
     "OneRelevantToken", "OneStepBounds", "Requirements", "Rival", "TheoremConditions", "TheoremExplanation",
     "UniqueSelection", "loss_bound", "loss_limit", "lost_label", "one_relevant_token", "one_step_bounds",
     "relevant_selection", "rival_selections", "smallest_rival", "theorem_conditions", "theorem_requirements",
-    "unique_selection", "unique_selection_requirements",
+    "unique_selection",
 ]  # fmt: skip
 
 Vector = NDArray[np.float64]
@@ -373,46 +373,6 @@ def theorem_requirements(
         "|S| + 3": math.log10(vocabulary + 3),
     }
     return Requirements(smallest, max(terms.values()), terms)
-
-
-def unique_selection_requirements(
-    sequences: int, length: int, vocabulary: int, advantage: float, *, lr: float | None = None, failure: float = 0.05
-) -> Requirements:
-    """Theorem 5's requirements and those of Lemma 19, for |p-hat| < (1 - advantage) |p-hat'|; its 44 n is taken as stated.
-
-    Parameters
-    ----------
-    sequences, length, vocabulary : int
-        n, T and |S|.
-    advantage : float
-        Between 0 and 1: the norm of the selection is below 1 - advantage times that of every rival.
-    lr : float, optional
-        The first step that the dimension is for; by default the smallest.
-    failure : float, default=0.05
-        delta, the probability with which the theorem may fail.
-
-    Returns
-    -------
-    Requirements
-        Least step size and dimension.
-
-    Examples
-    --------
-    >>> from whichtoken.theory.trained_embeddings.lemmas import theorem_requirements, unique_selection_requirements
-    >>> alone = theorem_requirements(100, 10, 50)
-    >>> both = unique_selection_requirements(100, 10, 50, advantage=0.1)
-    >>> both.log10_dim >= alone.log10_dim
-    True
-    """
-    base = theorem_requirements(sequences, length, vocabulary, lr=lr, failure=failure)
-    check_range("advantage", advantage, 0.0, 1.0)
-    step = base.lr if lr is None else lr
-    spread = math.sqrt(2 * math.log(vocabulary**2 / failure))
-    terms = base.terms | {
-        "(2816 T n^2 (1 + 2 lr) / mu)^4": 4 * math.log10(2816 * length * sequences**2 * (1 + 2 * step) / advantage),
-        "(2 lr (n sqrt(2 log(|S|^2/delta)) + 44 n))^4": 4 * math.log10(2 * step * sequences * (spread + 44)),
-    }
-    return Requirements(base.lr, max(terms.values()), terms)
 
 
 @dataclass(frozen=True, eq=False)
