@@ -15,7 +15,7 @@ from whichtoken import TextClassifier
 from whichtoken.app.cli import main as cli
 from whichtoken.app.fitting import fit_text
 from whichtoken.datasets.review_sentences import synthetic_reviews
-from whichtoken.display.notes import note_of, warnings_as_notes
+from whichtoken.display.terminal import note_of, warnings_as_notes
 
 UNKNOWN = "1 of 10 documents has no known word; it gets the most likely label"
 

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from whichtoken.display.figures import COLORS
+from whichtoken.display.html import COLORS
 
 PAPERS = ("#fdfdfb", "#14161a")  # of style.css
 # what people see who lack one kind of cone (Machado, Oliveira, Fernandes 2009, severity 1), on linear RGB

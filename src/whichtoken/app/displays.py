@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from whichtoken.display.figures import COLORS, QUIET
+from whichtoken.display.html import COLORS, QUIET
 from whichtoken.display.text import visible
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from whichtoken.app.readers import (
 from whichtoken.attention import RaggedArray
 from whichtoken.datasets.duplicates import duplicate_groups, text_signatures
 from whichtoken.datasets.word_split import has_markup, split_words
-from whichtoken.display.notes import each_warning_once
+from whichtoken.display.terminal import each_warning_once
 from whichtoken.display.text import counted, visible
 from whichtoken.errors import UsageError
 from whichtoken.estimators.model_folder import DataCard, add_to_card, check_writable, describe_table

@@ -7,7 +7,7 @@ depends on color alone. The colors are translucent: they are readable on white a
 from __future__ import annotations
 
 from whichtoken.display.decision import Decision
-from whichtoken.display.html import asset, text
+from whichtoken.display.html import asset, template_engine, text
 from whichtoken.display.text import counted
 
 TOP = 8  # reasons that are seen at once; the others unfold
@@ -19,8 +19,6 @@ FAINT = 0.02  # share of the strongest below which there is no color
 def decision_html(decision: Decision, heading: str = "") -> str:
     """What stands below the heading (HTML) of one decision."""
     from markupsafe import Markup
-
-    from whichtoken.display.templates import template_engine
 
     first, rest = decision.reasons[:TOP], decision.reasons[TOP:]
     others = decision.probabilities[MOST_BARS:]

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from whichtoken.display.html import COLORS
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -19,9 +21,6 @@ if TYPE_CHECKING:
 DOTS_PER_INCH = 110  # of marks that are a picture
 ALMOST_BLACK = "#000001"
 INK = "#010203"  # stands for the page's text color while matplotlib draws
-# distinct with every kind of color vision, and on light and dark pages (tests/display/test_colors.py)
-COLORS = ("#2f80ed", "#e06c00", "#00a37a", "#c05fa5", "#e50045", "#9326ff", "#117338")
-QUIET = "#808894"  # reference lines, visible on white and on black
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 

@@ -1,4 +1,4 @@
-"""HTML pages that load nothing from elsewhere: the skeleton, the security policy, and safe text."""
+"""HTML pages that load nothing from elsewhere: templates, the skeleton, the security policy, safe text and colors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ import hashlib
 import html
 from functools import cache
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from whichtoken.display.text import visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+# distinct with every kind of color vision, and on light and dark pages (tests/display/test_colors.py)
+COLORS = ("#2f80ed", "#e06c00", "#00a37a", "#c05fa5", "#e50045", "#9326ff", "#117338")
+QUIET = "#808894"  # reference lines, visible on white and on black
 
 
 def text(value: object) -> str:
@@ -32,8 +40,6 @@ def _digest(text: str) -> str:
 
 def page(title: str, body: str, style: str, script: str = "") -> str:
     """A complete page from its body (HTML), which must be readable without the script."""
-    from whichtoken.display.templates import template_engine
-
     template = template_engine("whichtoken.display", "assets").get_template("page.html")
     return template.render(title=title, body=body, style=style, script=script, policy=policy(script)) + "\n"
 
@@ -42,3 +48,17 @@ def page(title: str, body: str, style: str, script: str = "") -> str:
 def asset(name: str) -> str:
     """A style sheet or script of the folder `assets`, to be put into a page."""
     return (files("whichtoken.display") / "assets" / name).read_text(encoding="utf-8")
+
+
+@cache
+def template_engine(package: str, folder: str = "templates") -> Environment:
+    """The templates of a package. Every text put into them is escaped, but for plain ones, with hidden characters written out."""
+    # here, as a library that fills templates takes longer to load than a small fit
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader(package, folder), autoescape=lambda name: name is None or not name.endswith(".txt"),
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        # markup of our own stays as it is
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whichtoken.display.figures import as_svg, finish, in_page_style, marks_as_picture, page_settings
+from whichtoken.display.html import template_engine
 from whichtoken.display.text import visible
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ class Panels:
 
     def standalone(self) -> str:
         """The figure as one SVG file, in rows of `columns`."""
-        from whichtoken.display.templates import template_engine
-
         places, top, width = [], 0.0, 0.0
         for start in range(0, len(self.svgs), self.columns):
             left, row = 0.0, self.sizes[start : start + self.columns]

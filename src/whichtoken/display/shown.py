@@ -55,7 +55,7 @@ class Shown:
 
 def facts_html(title: str, facts: Mapping[str, object], headline: str = "") -> str:
     """Names and values as a table for a notebook, in its own colors, light or dark."""
-    from whichtoken.display.templates import template_engine
+    from whichtoken.display.html import template_engine
 
     template = template_engine("whichtoken.display", "assets").get_template("result.html")
     return template.render(title=title, headline=headline, facts=facts, brief=brief, unfold=_unfold).strip()

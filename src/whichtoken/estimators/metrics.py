@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whichtoken.display.html import page, text
+from whichtoken.display.html import COLORS, QUIET, page, template_engine, text
 from whichtoken.display.shown import Shown
 from whichtoken.estimators._common import plain_label
 
@@ -223,9 +223,6 @@ SCORES = ("accuracy", "log_loss", "auc")
 @cache
 def templates() -> Environment:
     """What fills the templates of the estimators."""
-    # here, as a library that fills templates takes longer to load than a small fit
-    from whichtoken.display.templates import template_engine
-
     return template_engine("whichtoken.estimators")
 
 
@@ -246,8 +243,6 @@ def calibration_svg(calibration: Calibration) -> str:
     step = 0.1 if least > 0.4 else 0.2
     ticks = [number * step for number in range(math.ceil(least / step - 1e-9), round(1 / step) + 1)]
     points = list(zip(calibration.probability, calibration.right, *_ends(calibration), strict=True))
-    from whichtoken.display.figures import COLORS, QUIET
-
     drawn = {"least": least, "ticks": ticks, "points": points, "color": COLORS[0], "quiet": QUIET}
     return templates().get_template("calibration.svg").render(drawn)
 

@@ -13,9 +13,8 @@ import numpy as np
 from jinja2 import Environment
 from numpy.typing import NDArray
 
-from whichtoken.display.html import asset, page
+from whichtoken.display.html import asset, page, template_engine
 from whichtoken.display.shown import Shown
-from whichtoken.display.templates import template_engine
 from whichtoken.errors import UsageError
 from whichtoken.files import write_text
 from whichtoken.inspection.words import whole_words

@@ -18,8 +18,8 @@ import typer
 
 from whichtoken import progress
 from whichtoken.app.cli.options import help_if_no_command, in_flags
-from whichtoken.display import notes
-from whichtoken.display.notes import warnings_as_notes
+from whichtoken.display import terminal
+from whichtoken.display.terminal import warnings_as_notes
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError, system_fault
 from whichtoken.extras import needed_by
@@ -83,7 +83,7 @@ def _with_quiet(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def run(*, quiet: bool, **options: Any) -> None:
-        progress.quiet = notes.quiet = quiet
+        progress.quiet = terminal.quiet = quiet
         try:
             function(**options)
         except UsageError as error:

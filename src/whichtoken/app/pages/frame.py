@@ -12,8 +12,7 @@ from markupsafe import Markup, escape
 
 from whichtoken import __version__
 from whichtoken.app.pages.sentences import number
-from whichtoken.display.html import asset, page
-from whichtoken.display.templates import template_engine
+from whichtoken.display.html import asset, page, template_engine
 from whichtoken.display.text import counted, visible
 from whichtoken.lab.verdicts import in_words
 

@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whichtoken.display.figures import COLORS, QUIET
-from whichtoken.display.templates import template_engine
+from whichtoken.display.html import COLORS, QUIET, template_engine
 from whichtoken.errors import UsageError
 from whichtoken.files import replacing
 from whichtoken.theory.sparse_tokens import Plan, Task, erm

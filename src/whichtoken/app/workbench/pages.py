@@ -14,7 +14,7 @@ from whichtoken import __version__
 from whichtoken.app.pages.frame import cut, maths
 from whichtoken.app.pages.sentences import number
 from whichtoken.app.workbench.middleware import DRAWN, HEADERS
-from whichtoken.display.templates import template_engine
+from whichtoken.display.html import template_engine
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.verdicts import in_words

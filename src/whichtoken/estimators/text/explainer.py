@@ -259,7 +259,7 @@ def explainer_page(
     notes: Sequence[str] = (),
 ) -> str:
     """The HTML of a page with a model that `check_exportable` accepts."""
-    from whichtoken.display.templates import template_engine
+    from whichtoken.display.html import template_engine
 
     packed = pack_model(model, examples, title=title, card=card, notes=notes)
     script = f'"use strict";\n{{\n{page_script(model.stemmer)}\nstartPage(makeStemmer());\n}}\n'
