@@ -171,3 +171,41 @@ def test_mappings_are_json_objects(tmp_path: Path) -> None:
         (tmp_path / "g.json").write_text(content)
         with pytest.raises(UsageError, match=r"g\.json"):
             read_mapping(tmp_path / "g.json")
+
+
+def test_pages_of_tables_are_written_and_offer_rows_only_when_asked(whichtoken, tmp_path: Path) -> None:
+    rows = write(group_frame().assign(color=["red", "blue"] * 100), tmp_path / "rows.csv")
+    model, page = tmp_path / "model", tmp_path / "page.html"
+    fit = ("fit", "groups", rows, "--prefix", "_", "--model", model, "--covariate", "color", "--group-map", "linear")
+    assert "explainer: " in whichtoken(*fit, "--explainer", page).stdout
+    cell = str(pd.read_csv(rows)["b_1"][1])
+    assert '"levels":["blue","red"]' in page.read_text()
+    assert cell not in page.read_text()
+    whichtoken("explain", model, "--file", rows, "--explainer", page)
+    assert cell in page.read_text()
+    bags, page = write(bag_frame(30), tmp_path / "bags.csv"), tmp_path / "bags.html"
+    fit = ("fit", "bags", bags, "--model", tmp_path / "bags", "--instance-map", "linear", "--explainer", page)
+    whichtoken(*fit, "--examples", "2")
+    assert str(bag_frame(30)["u"][0]) in page.read_text()
+    # the automatic number of queries is one where a page is to be exact
+    assert '"n_queries": 1' in (tmp_path / "bags" / "model.json").read_text()
+
+
+def test_pages_that_cannot_be_are_refused_before_the_training(whichtoken, tmp_path: Path) -> None:
+    bags, model = write(bag_frame(30), tmp_path / "bags.csv"), tmp_path / "model"
+    fit = ("fit", "bags", bags, "--model", model)
+    for more, said in {
+        ("--explainer", tmp_path / "page.html", "--queries", "2"): "--explainer shows models with one query",
+        ("--explainer", bags): "DATA and --explainer name the same file",
+        ("--examples", "2"): "give the page as --explainer FILE",
+    }.items():
+        found = whichtoken(*fit, *more)
+        assert found.returncode == 2
+        assert said in found.stderr
+        assert not model.exists()
+    whichtoken(*fit, "--instance-map", "linear")
+    found = whichtoken("explain", model, "--explainer", tmp_path / "page.html", "--most-words", "3")
+    assert "--most-words is about the words of a page" in found.stderr
+    found = whichtoken("explain", model, "a text", "--explainer", tmp_path / "page.html")
+    assert "does not read texts" in found.stderr
+    assert not (tmp_path / "page.html").exists()

@@ -292,10 +292,8 @@ def test_counts_and_empty_pages_and_large_ones_are_refused(tmp_path: Path, monke
         blended.save_explainer(path)
     with pytest.raises(UsageError, match=r"hold no word: all 3 tokens are left out; lower min_df=99"):
         model.save_explainer(path, min_df=99)
-    monkeypatch.setattr("whichtoken.estimators.text.explainer.LARGEST", 1000)
-    with pytest.raises(
-        UsageError, match=r"MB for 3 tokens and 2 classes, more than 0.001 MB; most_words=\d+ would fit"
-    ):
+    monkeypatch.setattr("whichtoken.estimators.explainer_page.LARGEST", 1000)
+    with pytest.raises(UsageError, match=r"0.001 MB, for 3 tokens and 2 classes; most_words=\d+ would fit"):
         model.save_explainer(path, min_df=1)
     stems = TextClassifier(stemmer="english").fit(["good film", "bad film"] * 3, [1, 0] * 3)
     monkeypatch.setattr("Stemmer.version", lambda: "3.0.1")

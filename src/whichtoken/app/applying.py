@@ -123,6 +123,14 @@ def remembered_roles(opened: OpenedFolder) -> dict[str, str]:
     return roles
 
 
+def page_settings(opened: OpenedFolder) -> dict[str, Any]:
+    """What `save_explainer` has to know of the table that a model of rows or bags was fitted on."""
+    if opened.kind == "text-classifier":
+        return {}
+    bag = {"bag": remembered_roles(opened).get("bag", "bag")} if opened.kind == "bag-classifier" else {}
+    return {"table": opened.table, **bag}
+
+
 def check_classifier(opened: OpenedFolder) -> None:
     """Refuse a model that gives no labels."""
     if not opened.kind.endswith("-classifier"):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from whichtoken.tables import TableForm
 
 MOST_PRINTED = 3  # explanations of a table
+EXAMPLES = 5  # rows or bags of a file that a page offers
 MOST_CHARACTERS = 400  # of each of several explanations
 
 
@@ -66,12 +67,22 @@ def explain(
     options.require_distinct_paths({"--file": file, "--redact": redact}, outputs)
     page = options.page_options(explainer, min_df, redact, most_words)
     if explainer is not None:
-        from whichtoken.app.cli.models import write_explainer
+        from whichtoken.app.cli.models import first_examples, write_explainer
         from whichtoken.app.fitting import texts_of_table
+        from whichtoken.estimators.model_folder import read_folder
 
         form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
-        texts = None if file is None else texts_of_table(file, column or "text", form)
-        write_explainer(model, explainer, [] if text is None else [text], texts, page)
+        examples: Any = () if text is None else [text]
+        texts = None
+        if read_folder(model).kind == "text-classifier":
+            texts = None if file is None else texts_of_table(file, column or "text", form)
+        elif given := [f"--{name.replace('_', '-')}" for name in page]:
+            raise UsageError(f"{given[0]} is about the words of a page; {model} does not read texts, so leave it out")
+        elif file is not None:
+            examples = first_examples(model, file, EXAMPLES, column, **form)
+        elif text is not None:
+            raise UsageError(f"{model} does not read texts; offer rows of a table in the page by --file FILE")
+        write_explainer(model, explainer, examples, texts, page)
         if (text is None and file is None) or not (html or json_file):
             return
     explanations = explain_data(model, text, file, column, separator=separator, encoding=encoding, rows=rows)

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whichtoken.app.cli import options
+from whichtoken.checks import check_count
 from whichtoken.display.terminal import say
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
@@ -206,7 +207,8 @@ def fit_bags_file(
     queries: Annotated[
         int | None,
         options.whole(
-            "N", "Number of queries per class; with one, decisions are certified. Default: 1 or 2, by validation."
+            "N",
+            "Number of queries per class; with one, decisions are certified. Default: 1 or 2, by validation; 1 for a page.",
         ),
     ] = None,
     instance_map: Annotated[
@@ -217,6 +219,8 @@ def fit_bags_file(
         ),
     ] = "auto",
     gate: Annotated[bool, typer.Option("--gate", help="Gate the last layer of a network.")] = False,
+    explainer: options.ExplainerPage = None,
+    examples: options.PageExamples = 0,
 ) -> Any:
     """Classify bags of instances (one instance per row), and see which instances decide.
 
@@ -229,9 +233,29 @@ def fit_bags_file(
     from whichtoken.app.fitting import fit_bags
     from whichtoken.app.readers import BagRoles
 
+    if explainer is not None and queries is None:
+        queries = 1
+    elif explainer is not None and queries != 1:
+        raise UsageError(f"--explainer shows models with one query; --queries {queries} would not fit")
     roles = BagRoles(bag, label, feature or None, request.split_by)
     settings = {"n_queries": "auto" if queries is None else queries, "instance_map": instance_map, "gate": gate}
-    return request.run(fit_bags, roles, options=settings, class_weight=request.class_weight)
+    fit = partial(request.run, fit_bags, roles, options=settings, class_weight=request.class_weight)
+    return _with_page(request, fit, explainer, examples)
+
+
+def _with_page(request: FitRequest, fit: Callable[[], FitReport], explainer: Path | None, examples: int) -> FitReport:
+    """Train on a table, and write the page of the model where one is asked for."""
+    from whichtoken.app.cli.models import first_examples, write_explainer
+
+    if examples and explainer is None:
+        raise UsageError("--examples are offered by a page; give the page as --explainer FILE")
+    check_count("examples", examples, 0)
+    options.require_distinct_paths({"DATA": request.data}, {"--json": request.json_file, "--explainer": explainer})
+    report = fit()
+    if explainer is not None:
+        offered = first_examples(request.model, request.data, examples, **request.form) if examples else ()
+        write_explainer(request.model, explainer, offered, None, {})
+    return report
 
 
 @fit.command("groups")
@@ -258,6 +282,8 @@ def fit_groups_file(
         str, typer.Option(help="What the level bounds: fwer, any wrong group; fdr, their share.")
     ] = "fwer",
     group_map: Annotated[str, typer.Option(help="How groups act: auto, linear, splines or fourier.")] = "auto",
+    explainer: options.ExplainerPage = None,
+    examples: options.PageExamples = 0,
 ) -> Any:
     """Classify rows whose columns come in groups, and see which groups matter.
 
@@ -271,7 +297,8 @@ def fit_groups_file(
 
     if (groups is None) == (prefix is None):
         raise UsageError("give either --groups FILE.json or --prefix CHARACTER")
-    options.require_distinct_paths({"--groups": groups}, {"--json": request.json_file})
+    options.require_distinct_paths({"--groups": groups}, {"--json": request.json_file, "--explainer": explainer})
     roles = GroupRoles(read_mapping(groups) if groups else str(prefix), label, covariate or (), request.split_by)
     settings = {"selection": selection, "alpha": alpha, "control": control, "group_map": group_map}
-    return request.run(fit_groups, roles, options={"class_weight": request.class_weight, **settings})
+    fit = partial(request.run, fit_groups, roles, options={"class_weight": request.class_weight, **settings})
+    return _with_page(request, fit, explainer, examples)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Unpack
 
-from whichtoken.app.applying import Applied, apply_to_table
+from whichtoken.app.applying import Applied, apply_to_table, check_classifier, page_settings, remembered_roles
 from whichtoken.app.cli.options import check_form
 from whichtoken.display.terminal import say
 from whichtoken.display.text import visible
 from whichtoken.errors import UsageError
 from whichtoken.estimators.model_folder import CARD, OpenedFolder, load_to_answer, read_card, read_folder
-from whichtoken.tables import TableForm
+from whichtoken.tables import TableForm, check_columns, read_table
 
 WHOLE_TEXTS = (".txt", ".md", "")  # endings of files that hold one text
 
@@ -40,14 +40,26 @@ def check_options(opened: OpenedFolder, path: Path, column: str | None, form: Ta
 
 
 def write_explainer(
-    folder: Path, page: Path, examples: Sequence[str], compare_on: Iterable[str] | None, options: dict[str, Any]
+    folder: Path, page: Path, examples: Any, compare_on: Iterable[str] | None, options: dict[str, Any]
 ) -> None:
     """Write the page of a saved model, and say what is left out of it."""
     opened = read_folder(folder)
-    if opened.kind != "text-classifier":
-        raise UsageError(f"{folder} holds a {opened.kind}; a page of its own is written for classifiers of texts only")
+    check_classifier(opened)
     card = read_card(folder) if (folder / CARD).is_file() else None
-    saved = load_to_answer(opened).save_explainer(page, examples, compare_on=compare_on, card=card, **options)
+    about = options | ({} if compare_on is None else {"compare_on": compare_on}) | page_settings(opened)
+    saved = load_to_answer(opened).save_explainer(page, examples, card=card, **about)
     for sentence in saved.sentences():
         say(visible(sentence))
     say(f"explainer: {page}")
+
+
+def first_examples(folder: Path, data: Path, most: int, column: str | None = None, **form: Unpack[TableForm]) -> Any:
+    """The first rows of a table, or its first bags, with the columns that a model reads: for a page that offers them."""
+    opened = read_folder(folder)
+    if opened.kind == "group-classifier":
+        form["rows"] = most
+        return read_table(data, None, **form)
+    column = column or remembered_roles(opened).get("bag", "bag")
+    table = read_table(data, None, **form)
+    check_columns(data, [column], list(table.columns))
+    return [bag for _, bag in table.groupby(column, sort=False)][:most]

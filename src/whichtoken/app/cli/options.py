@@ -204,13 +204,14 @@ def check_form(path: Path, form: TableForm) -> None:
 
 def page_options(page: Path | None, min_df: int | None, redact: Path | None, most_words: int | None) -> dict[str, Any]:
     """What `save_explainer` is told, of options that are refused without a page."""
-    given = {"--min-df": min_df, "--redact": redact, "--most-words": most_words}
-    if page is None and (unused := [flag for flag, value in given.items() if value is not None]):
+    flags = {"--min-df": min_df, "--redact": redact, "--most-words": most_words}
+    if page is None and (unused := [flag for flag, value in flags.items() if value is not None]):
         raise UsageError(f"{unused[0]} says what a page holds; give the page as --explainer FILE")
     from whichtoken.reading import read_text
 
     lines = [] if redact is None else [line for line in read_text(redact).splitlines() if line.strip()]
-    return {"redact": lines, "most_words": most_words} | ({} if min_df is None else {"min_df": min_df})
+    given = {"redact": lines, "most_words": most_words, "min_df": min_df}
+    return {name: value for name, value in given.items() if value not in (None, [])}
 
 
 def whole(metavar: str, help: str) -> Any:
@@ -275,12 +276,13 @@ SpreadsheetSafe = Annotated[
 ]
 
 ExplainerPage = Annotated[
-    Path | None, new_output("Write one HTML file that holds the model and explains any text, offline.")
+    Path | None, new_output("Write one HTML file that holds the model and explains any text, row or bag, offline.")
 ]
 PageMinDf = Annotated[
     int | None, whole("N", "Leave tokens of fewer than N training documents out of the page; default: 5.")
 ]
 PageRedact = Annotated[Path | None, existing("Text file of words that must not be in the page, one or more a line.")]
+PageExamples = Annotated[int, whole("N", "Offer the first N rows or bags in the page, as they are; default: none.")]
 PageMostWords = Annotated[int | None, whole("N", "Keep the N tokens that say most in the page.")]
 
 

@@ -268,13 +268,14 @@ class StoredModel:
 
     def explainer_page(self, path: Path) -> bytes:
         """One file that holds the model; `path` is a temporary file."""
-        from whichtoken.estimators.model_folder import CARD, read_card
+        from whichtoken.app.applying import page_settings
+        from whichtoken.estimators.model_folder import CARD, read_card, read_folder
 
-        folder = self.folder / "model"
-        card = read_card(folder) if (folder / CARD).is_file() else None
-        texts = [document["text"] for document in self.documents]
+        opened = read_folder(self.folder / "model")
+        about = page_settings(opened) or {"compare_on": [document["text"] for document in self.documents]}
+        card = read_card(opened.folder) if (opened.folder / CARD).is_file() else None
         try:
-            self._text_model().save_explainer(path, title=self.card.title, compare_on=texts, card=card)
+            self.estimator.save_explainer(path, title=self.card.title, card=card, **about)
             return path.read_bytes()
         finally:
             path.unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from whichtoken.estimators.bags.explanation import BagExplanation
     from whichtoken.estimators.bags.planning import Diagnosis, Localization
+    from whichtoken.estimators.explainer_page import SavedPage
     from whichtoken.estimators.model_folder import OpenedFolder
 
 Array = NDArray[np.float64]
@@ -348,6 +349,46 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         from whichtoken.estimators.bags.planning import localization
 
         return localization(self.instance_scores(X), self.contributions(X), instance_labels)
+
+    def save_explainer(
+        self,
+        path: str | Path,
+        examples: Sequence[Any] = (),
+        *,
+        title: str | None = None,
+        bag: str = "bag",
+        table: Mapping[str, Any] | None = None,
+        card: Mapping[str, Any] | None = None,
+    ) -> SavedPage:
+        """Write one HTML file that holds the model and explains any bag, without a server or a network.
+
+        Reach for it to show a model to somebody who installs nothing: paste a bag and see which instances decide,
+        what each adds, and the smallest deletion that changes the label. The arithmetic is that of
+        this library; a model with two queries, whose smallest deletions are not known, is refused.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        examples : list of bags, optional
+            Bags that the page offers; they stand in it as they are.
+        title : str, optional
+            Heading of the page.
+        bag : str, default="bag"
+            Column of a pasted table that says which rows belong together.
+        table : mapping, optional
+            How columns of a table become the features, as `whichtoken fit` stores it: `columns`, `fills` and `levels`.
+        card : mapping, optional
+            The card of the model, as `model-card.json` has it.
+
+        Returns
+        -------
+        SavedPage
+        """
+        from whichtoken.estimators.bags.explainer import save_explainer
+
+        check_is_fitted(self)
+        return save_explainer(self, path, examples, title=title, bag=bag, table=table, card=card)
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder: safetensors and JSON."""

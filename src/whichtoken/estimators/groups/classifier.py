@@ -52,6 +52,7 @@ from whichtoken.threads import one_thread
 if TYPE_CHECKING:
     import pandas as pd
 
+    from whichtoken.estimators.explainer_page import SavedPage
     from whichtoken.estimators.groups.explanation import RowExplanation
     from whichtoken.estimators.model_folder import OpenedFolder
 
@@ -60,7 +61,7 @@ Array = NDArray[np.float64]
 Splits = list[tuple[NDArray[np.intp], NDArray[np.intp]]]
 
 KIND = "group-classifier"
-STORED = ("coef", "intercept", "attention", "column_means", "fills")
+STORED = ("coef", "intercept", "attention", "column_means", "column_ranges", "fills")
 NAMED = ("groups", "covariates", "keep", "class_weight")  # settings that may be mappings, whose names may be numbers
 COUNTS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 
@@ -141,6 +142,8 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         Training medians, which replace gaps.
     column_means_ : (n_features,)
         The average training row, to which `explain` compares.
+    column_ranges_ : (2, n_features)
+        Between which the middle nine tenths of the training rows lie.
 
     Notes
     -----
@@ -322,6 +325,44 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
         import pandas as pd
 
         return pd.DataFrame({"groups": [len(names) or -1 for names in self.counterfactuals(X)]})
+
+    def save_explainer(
+        self,
+        path: str | Path,
+        examples: Any = (),
+        *,
+        title: str | None = None,
+        table: Mapping[str, Any] | None = None,
+        card: Mapping[str, Any] | None = None,
+    ) -> SavedPage:
+        """Write one HTML file that holds the model and explains any row, without a server or a network.
+
+        Reach for it to show a model to somebody who installs nothing: fill in fields or paste a row and see what
+        each group adds, its curves, and the fewest groups that change the label. The arithmetic is that of
+        this library, and the page shows averages and ranges
+        of the columns to every reader.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        examples : rows, optional
+            Rows that the page offers; they stand in it as they are.
+        title : str, optional
+            Heading of the page.
+        table : mapping, optional
+            How columns of a table become the features, as `whichtoken fit` stores it: `columns`, `fills` and `levels`.
+        card : mapping, optional
+            The card of the model, as `model-card.json` has it.
+
+        Returns
+        -------
+        SavedPage
+        """
+        from whichtoken.estimators.groups.explainer import save_explainer
+
+        check_is_fitted(self)
+        return save_explainer(self, path, examples, title=title, table=table, card=card)
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder: safetensors and JSON."""
@@ -506,6 +547,7 @@ class GroupClassifier(FittedSummary, ClassifierMixin, SelectorMixin, BaseEstimat
     def _read_out(self, samples: Samples, layout: Layout) -> None:
         part = layout.part([layout.names.index(name) for name in self.selected_groups_])
         self.column_means_ = np.average(samples.X, axis=0, weights=samples.weights)
+        self.column_ranges_ = np.quantile(samples.X, (0.05, 0.95), axis=0)
         self.map_ = GroupMap.of(self.choice_.group_map, samples.X, part, self._seed)
         self._use(part)
         features = self.map_(samples.X)[:, self._features]
@@ -541,6 +583,7 @@ def _take_selection(
         "intercept": (scores,),
         "attention": (len(names),),
         "column_means": (model.n_features_in_,),
+        "column_ranges": (2, model.n_features_in_),
         "fills": (model.n_features_in_,),
         "directions": (model.n_features_in_, *bends),
         "offsets": bends,

@@ -6,10 +6,8 @@ the model first; the report says how many decisions that changes, and the page d
 
 from __future__ import annotations
 
-import base64
 import html
 import html.entities
-import json
 import re
 import sys
 import unicodedata
@@ -29,22 +27,20 @@ from whichtoken.checks import check_count
 from whichtoken.datasets import word_split
 from whichtoken.datasets.text_pipeline import UNKNOWN, TextPipeline
 from whichtoken.datasets.word_split import text_chunks
-from whichtoken.display.html import asset, policy
-from whichtoken.display.shown import Shown
+from whichtoken.display.html import asset
 from whichtoken.display.text import counted
 from whichtoken.errors import UsageError
+from whichtoken.estimators import explainer_page as page
 from whichtoken.estimators.text.counting import Vocabulary
 from whichtoken.estimators.text.learning import decide
-from whichtoken.files import write_text
 
 if TYPE_CHECKING:
     from whichtoken.estimators.text.model import TextModel
 
 MIN_DF = 5  # documents: what stands in fewer may be about one person
-LARGEST = 8_000_000  # bytes of a page that still opens at once on a phone
 SNOWBALL = "3.1"  # version of the stemmers in `assets/explainer/snowball`, which other versions may contradict
-SCRIPTS = ("tokenize.js", "model.js", "decide.js", "page.js")
-STYLES = ("style.css", "decision.css", "explainer/explainer.css")
+ARITHMETIC = ("numbers.js", "tokenize.js", "model.js", "decide.js")
+SCRIPTS = (*ARITHMETIC, "elements.js", "page.js")
 LIKE_LATIN = "ıİſ\u212a"  # that may be equal to i, s or k where case is ignored
 HANGUL = range(0xAC00, 0xD7A4)
 LONGEST_WORD = 100  # characters that WordPiece spells
@@ -52,7 +48,7 @@ DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True)
-class SavedExplainer(Shown):
+class SavedExplainer(page.SavedPage):
     """What `save_explainer` wrote and left out.
 
     Attributes
@@ -80,9 +76,7 @@ class SavedExplainer(Shown):
     (3, {'redacted': ('film',)}, 0)
     """
 
-    path: Path
-    size: int
-    words: int
+    words: int = 0
     left_out: dict[str, tuple[str, ...]] = field(default_factory=dict)
     compared: int = 0
     changed: int = 0
@@ -95,7 +89,7 @@ class SavedExplainer(Shown):
         ]
         if self.left_out and self.compared:
             said.append(f"without them the page decides {self.changed} of {counted(self.compared, 'text')} otherwise")
-        return [*said, f"the page has {self.size / 1e6:.2f} MB and holds {counted(self.words, 'token')}"]
+        return [*said, f"{super().sentences()[0]} and holds {counted(self.words, 'token')}"]
 
 
 def save_explainer(
@@ -125,15 +119,9 @@ def save_explainer(
     compared, changed = _compare(model, smaller, kept, examples if compare_on is None else compare_on)
     notes = _notes(left_out, compared, changed)
     text = explainer_page(smaller, examples, title=title, card=card, notes=notes)
-    size = len(text.encode())
-    if size > LARGEST:
-        fits = int(len(smaller.vocabulary_) * LARGEST / size * 0.9)
-        raise UsageError(
-            f"the page would have {size / 1e6:.1f} MB for {len(smaller.vocabulary_)} tokens and {len(model.classes_)} classes, "
-            f"more than {LARGEST / 1e6:g} MB; {{most_words}} would fit",
-            most_words=fits,
-        )
-    write_text(path, text)
+    tokens, classes = len(smaller.vocabulary_), len(model.classes_)
+    advice = f"for {tokens} tokens and {classes} classes; {{most_words}} would fit"
+    size = page.write_page(path, text, advice, most_words=tokens)
     return SavedExplainer(Path(path), size, int(kept.sum()), left_out, compared, changed)
 
 
@@ -259,30 +247,19 @@ def explainer_page(
     notes: Sequence[str] = (),
 ) -> str:
     """The HTML of a page with a model that `check_exportable` accepts."""
-    from whichtoken.display.html import template_engine
-
     packed = pack_model(model, examples, title=title, card=card, notes=notes)
-    script = f'"use strict";\n{{\n{page_script(model.stemmer)}\nstartPage(makeStemmer());\n}}\n'
-    style = "\n".join(map(asset, STYLES))
-    data = json.dumps(packed, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    template = template_engine("whichtoken.display", "assets").get_template("explainer/page.html")
-    return template.render(
-        title=packed["title"], style=style, script=script, policy=policy(script, style),
-        # nothing in a text or a name can end the element
-        data=re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", data),
-    )  # fmt: skip
+    return page.page_html(packed, f"{page_script(model.stemmer)}\nstartPage(makeStemmer());")
 
 
 def page_script(stemmer: str | None, names: Sequence[str] = SCRIPTS) -> str:
     """Modules of the page as one script: imports are left out, since everything stands in one scope."""
-    parts = [asset(f"explainer/{name}") for name in names]
-    parts.insert(0, "const makeStemmer = () => null;")
+    stemming = "const makeStemmer = () => null;"
     if stemmer is not None:
         base, own = (asset(f"explainer/snowball/{name}-stemmer.js") for name in ("base", stemmer))
         own = own.replace("export default class extends", "return () => new class extends")
         # in a function, as its tables have short names
-        parts[0] = f"const makeStemmer = (() => {{\n{base}\nconst B = BaseStemmer;\n{own}\n}})();"
-    return re.sub(r"^import .*\n|^export (default )?", "", "\n".join(parts), flags=re.MULTILINE)
+        stemming = f"const makeStemmer = (() => {{\n{base}\nconst B = BaseStemmer;\n{own}\n}})();"
+    return page.script_of(names, stemming)
 
 
 def pack_model(
@@ -301,7 +278,7 @@ def pack_model(
     tokenizer = model._vocabulary.tokenizer
     assert isinstance(tokenizer, TextPipeline)
     return {
-        "title": title or f"Which words decide: {_alternatives(classes)}",
+        "title": title or f"Which words decide: {page.alternatives(classes)}",
         "classes": classes,
         "temperature": model.choice_.temperature,
         "bias": model._decision_bias.tolist(),
@@ -311,8 +288,8 @@ def pack_model(
         # characters of scripts without spaces count in pairs, whatever `ngram_range` says
         "ngrams": 1 + max(name.count(" ") for name in model.vocabulary_),
         "names": _front_coded(model.vocabulary_),
-        "selection": _numbers(model.selection_[:, 0], np.float64),
-        "values": _numbers(model.values_[:, 0], _precision(model)),
+        "selection": page.packed_numbers(model.selection_[:, 0]),
+        "values": page.packed_numbers(model.values_[:, 0], _precision(model)),
         "tokenizer": {
             "stemmer": tokenizer.stemmer,
             "stopped": sorted(tokenizer._stopped),
@@ -320,13 +297,9 @@ def pack_model(
             "pieces": _pieces(tokenizer) if tokenizer.word_pieces is not None else None,
         },
         "examples": list(examples),
-        "card": card,
+        "card": page.shown_card(card),
         "notes": list(notes),
     }
-
-
-def _alternatives(classes: Sequence[str]) -> str:
-    return " or ".join(classes) if len(classes) < 4 else f"{counted(len(classes), 'label')}"
 
 
 def _front_coded(names: Sequence[str]) -> str:
@@ -342,11 +315,6 @@ def _front_coded(names: Sequence[str]) -> str:
         lines.append(DIGITS[size] + name[size:])
         last = name
     return "\n".join(lines)
-
-
-def _numbers(array: NDArray[np.float64], kind: type[np.floating[Any]]) -> dict[str, Any]:
-    stored = np.ascontiguousarray(array, dtype=np.dtype(kind).newbyteorder("<"))
-    return {"bits": 8 * stored.itemsize, "base64": base64.b64encode(stored.tobytes()).decode()}
 
 
 @cache

@@ -1,69 +1,12 @@
 // The page: texts that are explained while they are typed, words to strike out, two texts side by side, the words of each class.
 // Everything from a text or a model becomes text content, never markup.
 import { explain } from "./decide.js";
+import { bars, button, counted, DARKEST, folded, lead, legend, listed, make, modelCard, paint, shorter, signed, table, visible } from "./elements.js";
 import { readModel } from "./model.js";
 
 const TOP = 8;  // reasons that are seen at once
-const BARS = 5;  // labels with a bar; the others share one
-const DARKEST = 0.55, FAINT = 0.02;  // opacity of the strongest word, and the share below which there is no color
 const LISTED = 15, MOST_FOUND = 60;  // words of a class, and words that a search shows
 const STRONGEST = 3;  // words of each class in the first text of a page without examples
-
-/** A user's text with control and bidi characters written as escapes: none reverses the reading. */
-const visible = (text) => String(text).replace(/(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, (character) => {
-  const code = character.codePointAt(0).toString(16);
-  return code.length <= 2 ? `\\x${code.padStart(2, "0")}` : code.length <= 4 ? `\\u${code.padStart(4, "0")}` : `\\U${code.padStart(8, "0")}`;
-});
-
-/** An element with text or other elements inside. */
-function make(tag, kind = "", ...inside) {
-  const made = document.createElement(tag);
-  if (kind) made.className = kind;
-  made.append(...inside.map((part) => typeof part === "object" ? part : visible(part)));
-  return made;
-}
-
-function button(text, action, kind = "") {
-  const made = make("button", kind, text);
-  made.type = "button";
-  made.addEventListener("click", action);
-  return made;
-}
-
-const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(3);
-const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
-const listed = (parts) => parts.flatMap((part, place) => place ? [", ", part] : [part]);
-
-/** A table from rows of cells, in a box that scrolls; the first cell is the row's heading, the others are numbers. */
-function table(heads, rows, sums = []) {
-  const made = make("table"), box = make("div", "scroll", made), line = (cells, parent) => {
-    const row = make("tr", "", make("th", "", cells[0]), ...cells.slice(1).map((cell) => make("td", "number", cell)));
-    row.firstChild.scope = "row";
-    parent.append(row);
-  };
-  const head = make("tr", "", ...heads.map((text, place) => Object.assign(make("th", place ? "number" : "", text), { scope: "col" })));
-  made.append(make("thead", "", head), make("tbody"), make("tfoot"));
-  for (const cells of rows) line(cells, made.tBodies[0]);
-  for (const [name, value] of sums) line([name, ...Array(heads.length - 2).fill(""), value], made.tFoot);
-  box.tabIndex = 0;
-  box.setAttribute("role", "region");
-  box.setAttribute("aria-label", heads.at(-1));
-  return box;
-}
-
-/** Bars of the probabilities, the largest first. */
-function bars(model, found) {
-  const order = found.probabilities.map((share, k) => [model.classes[k], share, k === found.winner]).sort((a, b) => b[2] - a[2] || b[1] - a[1]);
-  const others = order.slice(BARS), body = make("tbody");
-  const rows = order.slice(0, BARS).concat(others.length ? [[counted(others.length, "other"), others.reduce((sum, row) => sum + row[1], 0), false]] : []);
-  for (const [name, share, predicted] of rows) {
-    const bar = make("span", "bar"), row = make("tr", predicted ? "predicted" : "", make("th", "", name), make("td", "", bar), make("td", "number", share.toFixed(3)));
-    bar.style.width = `${(100 * share).toFixed(1)}%`;
-    row.firstChild.scope = "row";
-    body.append(row);
-  }
-  return make("table", "bars", body);
-}
 
 /** The strongest reason at each word: its place in `reasons`, or undefined. */
 function ownersOf(found, words) {
@@ -73,12 +16,6 @@ function ownersOf(found, words) {
       for (let place = at.get(first); place < words.length && words[place].start < last; place++) owners[place] ??= owner;
   });
   return owners;
-}
-
-function paint(word, share) {
-  if (Math.abs(share) < FAINT) return;
-  word.style.setProperty("--a", (DARKEST * Math.abs(share)).toFixed(2));
-  word.classList.add(share > 0 ? "for" : "against");
 }
 
 /** The words of a text, each a button that strikes it out and puts it back. */
@@ -150,15 +87,12 @@ export function panel(model, name, changed = () => {}) {
   };
   function draw() {
     const text = box.value, found = explain(model, without(text, words, struck));
-    const said = make("p", "lead", make("b", "", found.label), ` with probability ${found.probabilities[found.winner].toFixed(3)}`);
-    said.setAttribute("role", "status");
     const line = wordsOf(text, words, found, struck, strike), actions = make("p", "buttons");
     const marked = [...line.querySelectorAll(".decides")].map((word) => Number(word.dataset.place));
     // deleting a word makes new pairs: only of single words is the deletion that of the text
     if (marked.length && model.ngrams === 1) actions.append(button(marked.length > 1 ? "Strike them out" : "Strike it out", () => strike(...marked)));
     if (struck.size) actions.append(button("Put all words back", () => { struck = new Set(); draw(); }));
-    const legend = make("p", "quiet", make("mark", "", "Blue"), ` speaks for ${found.label}, `, make("mark", "against", "orange with dots"), " against it. Click a word to strike it out.");
-    answer.replaceChildren(make("div", "", said, bars(model, found), line, legend, changeOf(found), actions, certificateOf(model, found)), contributionsOf(found));
+    answer.replaceChildren(make("div", "", lead(found), bars(model, found), line, legend(found, "Click a word to strike it out."), changeOf(found), actions, certificateOf(model, found)), contributionsOf(found));
     root.dataset.label = found.label;
     changed(found);
   }
@@ -243,38 +177,16 @@ function topWords(model, use) {
   return root;
 }
 
-const percent = (value, ends) => `${value.toFixed(3)}${ends && ends[0] !== null ? ` (${ends[0].toFixed(3)} to ${ends[1].toFixed(3)})` : ""}`;
-
-/** What the model is, what it was trained on, how good it is, and what is left out of the page. */
-function modelCard(model) {
-  const { card, notes } = model, root = make("section", "", make("h2", "", "The model"));
-  root.append(make("p", "", `One attention query on ${model.ngrams > 1 ? "words and their neighbors" : "words"}: ${counted(model.names.length, "token")}, ${counted(model.classes.length, "label")} (${model.classes.slice(0, 20).join(", ")}). Contributions add up to the decision, and nothing is sampled.`));
-  if (card?.data) root.append(make("p", "", `Trained and tested on ${card.data.rows} rows of ${card.data.file}.`));
-  if (card?.evaluation) {
-    const scores = [card.evaluation.ours, card.evaluation.baseline, card.evaluation.majority].filter(Boolean);
-    root.append(table(["model", "accuracy", "log loss", "AUC"], scores.map((score) => [score.name, ...["accuracy", "log_loss", "auc"].map((name) => score[name] == null ? "" : percent(score[name], score.intervals?.[name]))])));
-    root.append(make("p", "quiet", `On ${card.evaluation.test} held-out rows (${card.evaluation.judged_by}), with 95 % intervals.`));
-  }
-  const said = [...notes, ...(card?.evaluation?.notes ?? []), ...(card?.limits ?? [])];
-  if (said.length) root.append(make("ul", "", ...said.map((sentence) => make("li", "", sentence))));
-  return root;
-}
-
-/** A part that unfolds below its heading. */
-function folded(part) {
-  const heading = part.querySelector("h2");
-  heading.remove();
-  return make("details", "", make("summary", "", heading.textContent), part);
-}
+const sentence = (model) => `One attention query on ${model.ngrams > 1 ? "words and their neighbors" : "words"}: ${counted(model.names.length, "token")}, ${counted(model.classes.length, "label")} (${model.classes.slice(0, 20).join(", ")}).`;
 
 /** The whole explainer in an element of a page; with `data-brief`, what is not about the text is folded. */
 export function mount(place, model) {
   const { first, parts } = comparison(model, model.examples[0] ?? strongestWords(model));
-  const examples = model.examples.length < 2 ? [] : [make("p", "examples buttons", make("span", "quiet", "try "), ...model.examples.map((text) => button([...text].slice(0, 40).join("") + ([...text].length > 40 ? "…" : ""), () => first.setText(text))))];
+  const examples = model.examples.length < 2 ? [] : [make("p", "examples buttons", make("span", "quiet", "try "), ...model.examples.map((text) => button(shorter(text), () => first.setText(text))))];
   place.replaceChildren(...examples, ...parts);
   const use = (word) => { first.setText(`${first.box.value.trimEnd()} ${word}`.trimStart()); first.box.focus(); };
   // after the first picture: lists of a large vocabulary take longer
-  setTimeout(() => place.append(...[topWords(model, use), modelCard(model)].map((part) => "brief" in place.dataset ? folded(part) : part)));
+  setTimeout(() => place.append(...[topWords(model, use), modelCard(model, sentence(model))].map((part) => "brief" in place.dataset ? folded(part) : part)));
   return { setText: first.setText };
 }
 
