@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from whichtoken.lab.discovery import experiments
+
 ROOT = Path(__file__).parent.parent
 spec = importlib.util.spec_from_file_location("numbers_of_the_pages", ROOT / "docs" / "make_numbers.py")
 numbers = importlib.util.module_from_spec(spec)
@@ -31,6 +33,12 @@ def test_pages_are_readable_as_they_are():
     assert texts[ROOT / "README.md"].count("<!--") == 0
     assert sum(text.count("<!--") for text in texts.values()) <= 40
     assert max(map(len, texts[ROOT / "README.md"].splitlines())) <= 400
+
+
+def test_readme_counts_the_claims():
+    claims = [claim for claim in experiments().values() if type(claim).__module__.startswith("whichtoken.")]
+    without_torch = sum(claim.needs != "torch" for claim in claims)
+    assert f"{without_torch} of the {len(claims)} claims" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_benchmark_has_its_peers_number_too(tmp_path, monkeypatch):
