@@ -17,8 +17,8 @@ WHY = {
         "win": "At p = 2 the step is that of SGD, and without momentum it has no buffer to read and write.",
         "even": "At p = 2 with momentum both do the same work.",
         "loss": (
-            "The dual variable is raised to a power entry by entry, which SGD need not do; whole and half-whole "
-            "powers are products and roots, others take a logarithm."
+            "The dual variable is raised to a power entry by entry, which SGD need not do: some seventy vector "
+            "instructions for sixteen entries, beside a pass over memory."
         ),
     },
 }
@@ -27,14 +27,11 @@ ENTRIES = 10_000_000
 MEGABYTES = ENTRIES * 4 / 2**20
 REPEATS = 15
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-# integer and half-integer 1/(p-1) need no logarithm
 CASES: tuple[tuple[dict[str, Any], float], ...] = (
     ({"p": 2.0}, 1.5),
     ({"p": 2.0, "momentum": 0.9}, 1.5),
-    *(({"p": p}, 5.0) for p in (1.1, 1.25, 1.5, 3.0)),
-    ({"p": 1.1, "momentum": 0.9}, 5.0),
-    *(({"p": p}, 9.0) for p in (1.3, 1.75)),
-    ({"p": 1.3, "momentum": 0.9}, 9.0),
+    *(({"p": p}, 1.8) for p in (1.1, 1.25, 1.3, 1.5, 1.75, 3.0)),
+    *(({"p": p, "momentum": 0.9}, 1.8) for p in (1.1, 1.3)),
 )
 ALL_OPTIONS = {"p": 1.1, "momentum": 0.9, "weight_decay": 1e-3, "normalized": True}
 

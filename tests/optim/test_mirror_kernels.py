@@ -1,15 +1,23 @@
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from whichtoken.optim.mirror_descent import mirror_step, power_sum
+from whichtoken.optim.mirror_descent import mirror_step as fused_step
+from whichtoken.optim.mirror_descent import power_sum
 
 EXPONENTS = [1.05, 1.1, 1.3, 1.5, 5 / 3, 1.75, 2.5, 3.0, 4.0]
 SIZES = [1, 7, 1024, 1025, 5000]
+
+
+def mirror_step(weights, direction, dual, p, lr):
+    """A step that knows nothing of the last one."""
+    digests = np.zeros(-(-dual.size // 1024), np.uint64)
+    return fused_step(weights, direction, direction, dual, digests, p, lr, 0.0)
 
 
 def inverse_exponent(p):
@@ -42,6 +50,66 @@ def test_weights_are_the_power_of_the_dual(p, dtype):
     assert normal.mean() > 0.5
     # the dual itself is only known to half a unit in the last place, which the power multiplies by 1/(p-1)
     assert error.max() < (1 + 1 / (p - 1)) * info.eps
+
+
+@pytest.mark.parametrize("p", [1.00002, 1.001, 1.02, 1.1, 1.3, 1.5, 1.75, 3.0, 7.3, 100.0])
+def test_single_precision_is_within_two_units_of_fifty_digits(p):
+    """Over the whole range: any bits, and numbers whose powers fill the range and leave it at both ends."""
+    rng, exponent = np.random.default_rng(0), 1 / (p - 1)
+    anything = rng.integers(0, 2**32, 200, dtype=np.uint32).view(np.float32)
+    spread = np.exp2(np.clip(rng.uniform(-160, 135, 300) / exponent, -149, 127.9))
+    below = rng.integers(1, 2**23, 50, dtype=np.uint32).view(np.float32)
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0**-149, 2.0**-126, np.finfo(np.float32).max]
+    dual = np.concatenate([anything, spread, below, special]).astype(np.float32)
+    found = image(dual, p)
+    with mpmath.workdps(50):
+        for base, power in zip(dual.tolist(), found, strict=True):
+            if not np.isfinite(base):
+                np.testing.assert_array_equal(power, np.float32(base))
+                continue
+            exact = mpmath.mpf(abs(base)) ** mpmath.mpf(exponent)
+            if exact >= mpmath.mpf(2) ** 128 * (1 - mpmath.mpf(2) ** -23):
+                assert power == 0 or abs(power) > 0.99 * np.finfo(np.float32).max  # it would leave the range and stayed
+                continue
+            unit = float(np.spacing(np.float32(min(float(exact), float(np.finfo(np.float32).max)))))
+            assert abs(mpmath.mpf(float(abs(power))) - exact) <= 2 * unit, (base, float(power), float(exact))
+            assert np.signbit(power) == (base < 0) or power == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1024, 1031])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "change",
+    [np.negative, lambda w: 2 * w, lambda w: w[::-1].copy(), np.nextafter, lambda w: 0 * w],
+    ids=["signs", "doubled", "reversed", "last bit of the last", "zeroed"],
+)
+def test_the_digest_of_a_block_sees_what_others_write(size, dtype, change):
+    """A step that trusts the digests is the step that compares every entry."""
+    rng = np.random.default_rng(size)
+    weights, gradient = rng.standard_normal((2, size)).astype(dtype)
+    dual, digests = np.zeros_like(weights), np.zeros(-(-size // 1024), np.uint64)
+    for _ in range(2):
+        fused_step(weights, gradient, gradient, dual, digests, 1.3, 0.01, 0.0)
+    if change is np.nextafter:
+        weights[-1] = np.nextafter(weights[-1], dtype(9))
+    else:
+        weights[:] = change(weights)
+    other, other_dual = weights.copy(), dual.copy()
+    fused_step(weights, gradient, gradient, dual, digests, 1.3, 0.01, 0.0)
+    mirror_step(other, gradient, other_dual, 1.3, 0.01)
+    np.testing.assert_array_equal(dual, other_dual)
+    np.testing.assert_array_equal(weights, other)
+
+
+def test_momentum_is_rounded_as_in_torch():
+    rng = np.random.default_rng(0)
+    weights, dual, buffer = np.zeros((3, 3000), dtype=np.float32)
+    expected, digests = np.zeros_like(buffer), np.zeros(3, np.uint64)
+    for _ in range(3):
+        gradient = rng.standard_normal(3000).astype(np.float32)
+        expected = np.float32(0.9) * expected + gradient
+        fused_step(weights, gradient, buffer, dual, digests, 1.3, 0.01, 0.9)
+    np.testing.assert_array_equal(buffer, expected)
 
 
 @pytest.mark.parametrize("p", [1.05, 1.3, 1.75, 3.0, 4.0])

@@ -2,7 +2,8 @@
 
 On the CPU an entrywise step is one compiled pass over memory with no temporary beyond a cache-sized block (`mirror_step`). Every
 entry is computed from itself alone by the same instructions, so the result does not depend on how an array is cut into pieces,
-and an image under the power map can be compared with `==`. Elsewhere a step is made of torch operations on whole lists
+and an image under the power map can be compared with `==`; a digest of each block saves that comparison where nobody else wrote
+the weights. Elsewhere a step is made of torch operations on whole lists
 (`foreach_mirror_step`); in the Schatten norm, of singular value decompositions (`spectral_mirror_step`).
 
 W are the weights, U = sign(W) |W|^(p-1) the dual variable, G the direction of a step, q = p / (p - 1).
@@ -12,19 +13,21 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from numba import njit
+from numba import float32, njit
+from numba.extending import intrinsic, overload
 from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.graph import increment_version
 from torch.nn import Parameter
 from torch.optim.optimizer import ParamsT
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from whichtoken.errors import UsageError
 from whichtoken.optim.checked import CheckedOptimizer, check_dense, check_dtype, check_heads, check_rates, nonfinite
@@ -33,11 +36,17 @@ _NORMS = ("entrywise", "schatten")
 _PIECE = 2**18  # entries for one call of a compiled kernel: about a millisecond, worth a thread
 _BLOCK = 1024  # entries at a time: a block and its scratch space stay in the first-level cache
 _MANTISSA_BITS = np.int32(23)  # of a float32
-_EXPONENT_BIAS = np.int32(127)
 _SQRT_HALF_BITS = np.float32(math.sqrt(0.5)).view(np.int32)
+_INFINITY_BITS = np.uint32(0x7F800000)
 _ROUNDER = np.float32(1.5 * 2**23)  # adding it leaves the nearest integer in the lowest bits
-_ONE, _INFINITY, _SMALLEST_NORMAL = np.float32(1.0), np.float32(math.inf), np.float32(2.0**-126)
-_LOWEST, _HIGHEST = np.float32(-127.0), np.float32(128.0)  # these powers of two are stored as zero and infinity
+_ZERO, _ONE, _INFINITY, _SMALLEST_NORMAL = (np.float32(value) for value in (0.0, 1.0, math.inf, 2.0**-126))
+_LOWEST, _LOW, _HIGHEST = np.float32(-151.0), np.float32(-125.0), np.float32(128.5)  # zero, below normal, infinity
+# what is below the smallest normal number is multiplied by a power of two before its bits are read or written
+_UP, _UP_BITS, _DOWN, _DOWN_BITS = np.float32(2.0**24), np.float32(24.0), np.float32(2.0**-64), np.int32(64)
+_DIGESTS: MutableMapping[Tensor, Any] = (
+    WeakTensorKeyDictionary()
+)  # by dual variable, so that a loaded or copied optimizer begins without
+_LOW_HALF, _HALF_BITS, _GOLDEN = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(0x9E3779B97F4A7C15)
 
 
 class MirrorDescent(CheckedOptimizer):
@@ -69,7 +78,7 @@ class MirrorDescent(CheckedOptimizer):
     p : float, default=2.0
         Exponent of the geometry, above 1. The nearer to 1, the sparser the weights, and the smaller lr has to be: a
         dual entry of 100 is a weight of 10^20 at p = 1.1. What would leave the range of the dtype stays where it is,
-        and the step ends with an error. 1/(p-1) integer or half-integer (p = 1.1, 1.25, 1.5, 3) is the fastest.
+        and the step ends with an error.
     normalized : bool, default=False
         Divide the G of each tensor by its own dual norm, q = p / (p - 1), so that every step has length lr.
     momentum, weight_decay : float
@@ -199,6 +208,12 @@ class MirrorDescent(CheckedOptimizer):
         """Move tensors that belong together; for each, how many entries stayed and how many are non-finite now."""
         p, lr = float(group["p"]), float(group["lr"])
         directions = self._directions(params, group)
+        stored = [tensor for param in params for tensor in self.state[param].values() if isinstance(tensor, Tensor)]
+        fused = _is_plain_cpu(*params, *directions, *stored) and not (
+            p == 2.0 or group["normalized"] or _spectral(group)
+        )
+        if not fused:
+            directions = self._add_momentum(params, directions, group["momentum"])
         if group["normalized"] and group["norm"] == "schatten":
             directions = unstack_heads(unit_directions(stack_heads(directions, group["heads"]), p / (p - 1.0)), params)
         elif group["normalized"]:
@@ -214,15 +229,20 @@ class MirrorDescent(CheckedOptimizer):
         duals = [self._tensor("dual", param) for param in params]
         if not _is_plain_cpu(*params, *directions, *duals):
             return foreach_mirror_step(params, directions, duals, p, lr)
-        counts = []
+        counts, momentum = [], group["momentum"] if fused else 0.0
         for weights, direction, dual in zip(params, directions, duals, strict=True):
-            pieces = _map_pieces(lambda w, g, u: mirror_step(w, g, u, p, lr), weights, direction, dual)
+            digests = _digests(dual, p)
+            buffer = self._tensor("momentum_buffer", weights) if momentum else direction
+            pieces = _map_pieces(
+                lambda i, w, g, b, u: mirror_step(w, g, b, u, digests[i // _BLOCK :], p, lr, momentum),  # noqa: B023
+                weights, direction, buffer, dual,
+            )  # fmt: skip
             counts.append((sum(stayed for stayed, _ in pieces), sum(spoiled for _, spoiled in pieces)))
             increment_version(weights)  # autograd has not seen the kernel write
         return counts
 
     def _directions(self, params: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
-        """G of each tensor before normalization, rounded as `torch.optim.SGD` rounds it."""
+        """G of each tensor before momentum and normalization, rounded as `torch.optim.SGD` rounds it."""
         decay = group["weight_decay"]
         directions = [param.grad for param in params if param.grad is not None]
         if group["maximize"]:
@@ -231,7 +251,7 @@ class MirrorDescent(CheckedOptimizer):
             torch._foreach_add_(directions, params, alpha=decay)
         elif decay != 0:
             directions = list(torch._foreach_add(directions, params, alpha=decay))
-        return self._add_momentum(params, directions, group["momentum"])
+        return directions
 
     def _move_matrices(
         self, params: list[Tensor], directions: list[Tensor], group: dict[str, Any]
@@ -344,7 +364,7 @@ def _normalize(directions: list[Tensor], q: float) -> list[Tensor]:
 def _unit(direction: Tensor, q: float) -> Tensor:
     peak = torch.linalg.vector_norm(direction, math.inf).item() or 1.0
     unit = direction / peak
-    size = sum(_map_pieces(lambda values: power_sum(values, q), unit)) ** (1.0 / q) or 1.0
+    size = sum(_map_pieces(lambda _, values: power_sum(values, q), unit)) ** (1.0 / q) or 1.0
     return unit.div_(size)
 
 
@@ -359,13 +379,24 @@ def _is_plain_cpu(*tensors: Tensor) -> bool:
     )
 
 
+def _digests(dual: Tensor, p: float) -> NDArray[np.uint64]:
+    """Digests of the blocks of W that the last step wrote; zeros, which no block has, if U or p changed since."""
+    now = p, dual._version
+    if _DIGESTS.get(dual, (None,))[0] != now:
+        _DIGESTS[dual] = now, np.zeros(-(-dual.numel() // _BLOCK), np.uint64)
+    digests: NDArray[np.uint64] = _DIGESTS[dual][1]
+    return digests
+
+
 def _map_pieces(kernel: Callable[..., Any], *tensors: Tensor) -> list[Any]:
-    """Call a kernel on pieces of tensors of one shape, in as many threads as torch uses.
+    """Call a kernel on pieces of tensors of one shape and the place where they start, in as many threads as torch uses.
 
     The pieces do not depend on the number of threads, so neither do the results.
     """
     arrays = [tensor.detach().view(-1).numpy() for tensor in tensors]
-    pieces = [[array[start : start + _PIECE] for array in arrays] for start in range(0, arrays[0].size, _PIECE)]
+    pieces = [
+        (start, *(array[start : start + _PIECE] for array in arrays)) for start in range(0, arrays[0].size, _PIECE)
+    ]
     threads = min(torch.get_num_threads(), len(pieces))
     if threads == 1:
         return [kernel(*piece) for piece in pieces]
@@ -445,22 +476,9 @@ def foreach_mirror_step(
 
 
 def foreach_signed_power(values: list[Tensor] | tuple[Tensor, ...], exponent: float) -> list[Tensor]:
-    """sign(v) |v|^exponent of each tensor; multiplications and a root where they suffice."""
-    powers, factors = list(torch._foreach_sign(values)), list(torch._foreach_abs(values))
-    doubled = round(2 * exponent)
-    if math.isclose(2 * exponent, doubled, rel_tol=1e-12):
-        if doubled % 2 == 1:
-            torch._foreach_mul_(powers, torch._foreach_sqrt(factors))
-        whole = doubled // 2
-        while whole > 0:
-            if whole % 2 == 1:
-                torch._foreach_mul_(powers, factors)
-            whole //= 2
-            if whole > 0:
-                torch._foreach_mul_(factors, factors)
-    else:
-        torch._foreach_pow_(factors, exponent)
-        torch._foreach_mul_(powers, factors)
+    """sign(v) |v|^exponent of each tensor."""
+    powers = list(torch._foreach_pow(torch._foreach_abs(values), exponent))
+    torch._foreach_mul_(powers, torch._foreach_sign(values))
     return powers
 
 
@@ -524,144 +542,174 @@ def _fit(function: Callable[[Any], Any], interval: tuple[float, float], degree: 
     return (np.float32(coefficient) for coefficient in fitted.coef)
 
 
-# log2(m) = s (l_0 + l_1 s^2 + ...) with s = (m - 1) / (m + 1), and 2^r = e_0 + e_1 r + ..., both to 3e-9. One name per
-# coefficient, because a loop over them would keep the compiler from vectorizing over the entries.
-_L0, _L1, _L2, _L3 = _fit(lambda z: 2.0 / math.log(2.0) * np.arctanh(np.sqrt(z)) / np.sqrt(z), (1e-12, 0.0295), 3)
+# log2(m) = 2 / ln(2) (s + s^3 / 3 + ...) with s = (m - 1) / (m + 1); l_0 + l_1 s^2 + ... is what follows s, over s^3, and
+# 2^r = e_0 + e_1 r + ... One name per coefficient, because a loop over them would keep the compiler from vectorizing.
+_SLOPE = 2.0 / math.log(2.0)
+_SLOPE_HIGH = np.float32(_SLOPE)
+_SLOPE_LOW = np.float32(_SLOPE - float(_SLOPE_HIGH))
+_L0, _L1, _L2, _L3 = _fit(lambda z: _SLOPE * (np.arctanh(np.sqrt(z)) / np.sqrt(z) - 1) / z, (1e-4, 0.0295), 3)
 _E0, _E1, _E2, _E3, _E4, _E5, _E6 = _fit(np.exp2, (-0.5, 0.5), 6)
+
+
+def _type_fma(context: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once."""
+    return a(a, b, c), lambda context, builder, signature, values: builder.fma(*values)
+
+
+_fma: Any = intrinsic(_type_fma)
+
+
+def _signed_power(value: Any, exponent: float) -> Any:
+    """sign(v) |v|^exponent of one number; in float64, multiplications and a root where they suffice."""
+    size, doubled = abs(value), round(2.0 * exponent)
+    if abs(2.0 * exponent - doubled) > 1e-12 * doubled:  # 1 / (1.1 - 1) is 10 up to rounding
+        return math.copysign(size**exponent, value)
+    power, whole = math.sqrt(size) if doubled % 2 else 1.0, doubled // 2
+    while whole > 0:
+        power *= size if whole % 2 else 1.0
+        size *= size
+        whole //= 2
+    return math.copysign(power, value)
+
+
+@overload(_signed_power)
+def _signed_power_of(value: Any, exponent: float) -> Any:
+    return _single_power if value == float32 else _signed_power
+
+
+def _single_power(value: Any, exponent: float) -> Any:
+    """In float32, with an error of at most two units in the last place.
+
+    |v| = 2^k m with m between sqrt(1/2) and sqrt(2). The power multiplies errors of the logarithm by up to 150, so it is
+    carried as a sum of two numbers, `high` + `low`; what an operation rounds away is found by a fused multiply-add.
+    """
+    factor = np.float32(exponent)
+    factor_low = np.float32(exponent - factor)
+    size = np.float32(abs(value))
+    below = size < _SMALLEST_NORMAL
+    bits = np.float32(size * _UP if below else size).view(np.int32)
+    binade = np.int32(bits - _SQRT_HALF_BITS) >> _MANTISSA_BITS
+    m = np.int32(bits - np.int32(binade << _MANTISSA_BITS)).view(np.float32)
+    k = np.float32(binade)
+    k = k - _UP_BITS if below else k
+    over, under = m - _ONE, m + _ONE
+    inverse = _ONE / under
+    s = over * inverse
+    s_low = _fma(-s, m - (under - _ONE), _fma(-s, under, over)) * inverse
+    z = s * s
+    log = s * _SLOPE_HIGH
+    low = _fma(s_low, _SLOPE_HIGH, _fma(s, _SLOPE_LOW, _fma(s, _SLOPE_HIGH, -log)))
+    low = _fma(s * z, _fma(_fma(_fma(_L3, z, _L2), z, _L1), z, _L0), low)
+    high = k + log
+    low += log - (high - k)
+    target = factor * high
+    target_low = _fma(factor_low, high, _fma(factor, low, _fma(factor, high, -target)))
+    total = target + target_low
+    rounded = np.float32(total + _ROUNDER)
+    r = (target - (rounded - _ROUNDER)) + target_low
+    power = _fma(_fma(_fma(_fma(_fma(_fma(_E6, r, _E5), r, _E4), r, _E3), r, _E2), r, _E1), r, _E0)
+    below = total < _LOW
+    shift = np.int32(rounded.view(np.int32) + _DOWN_BITS) if below else rounded.view(np.int32)
+    scaled = np.uint32(np.float32(power).view(np.int32) + np.int32(shift << _MANTISSA_BITS))
+    power = np.uint32(min(scaled, _INFINITY_BITS)).view(np.float32) * (_DOWN if below else _ONE)
+    power = _INFINITY if total > _HIGHEST else power
+    power = _ZERO if total < _LOWEST else power
+    power = power if _ZERO < size < _INFINITY else size  # 0, infinity and NaN are their own powers
+    return math.copysign(power, value)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def mirror_step(
-    weights: NDArray[Any], direction: NDArray[Any], dual: NDArray[Any], p: float, lr: float
+    weights: NDArray[Any],
+    gradient: NDArray[Any],
+    buffer: NDArray[Any],
+    dual: NDArray[Any],
+    digests: NDArray[np.uint64],
+    p: float,
+    lr: float,
+    momentum: float,
 ) -> tuple[int, int]:
-    """U <- U - lr * direction, W <- sign(U) |U|^(1/(p-1)), in place.
+    """G <- momentum * G + gradient, U <- U - lr * G, W <- sign(U) |U|^(1/(p-1)), in place.
 
     Where W is not the image of U, U is first derived from W. An entry whose U or W would leave the range of the dtype stays
     as it was.
 
     Parameters
     ----------
-    weights, direction, dual : (n,)
-        Contiguous, all float32 or all float64.
-    p, lr
-        Exponent of the geometry and step size.
+    weights, gradient, buffer, dual : (n,)
+        Contiguous, all float32 or all float64. `buffer` holds G if there is momentum and is not used otherwise.
+    digests : (blocks,)
+        One number for every `_BLOCK` entries, zeros to begin with: in a block whose W still has the digest that the last
+        call wrote here, W is the image of U. U must not have changed since then.
+    p, lr, momentum
+        Exponent of the geometry, step size and how much of the last G goes into the next.
 
     Returns
     -------
     tuple of int
         How many entries stayed, and in how many a finite W became infinite or NaN because the direction is.
     """
-    block = min(_BLOCK, dual.size)
-    image, preimage, scratch = np.empty(block, dual.dtype), np.empty(block, dual.dtype), np.empty(block, dual.dtype)
-    rate, tiny, zero = dual.dtype.type(lr), np.finfo(dual.dtype).tiny, dual.dtype.type(0.0)
-    stayed, spoiled = 0, 0
-    for start in range(0, dual.size, _BLOCK):
-        w, g, u = weights[start : start + _BLOCK], direction[start : start + _BLOCK], dual[start : start + _BLOCK]
-        _signed_power(u, 1.0 / (p - 1.0), image, scratch)
-        changed = 0
-        for j in range(u.size):
-            changed += image[j] != w[j]
-            preimage[j] = u[j]
-        if changed > 0:
-            _signed_power(w, p - 1.0, preimage, scratch)
+    image, moved = np.empty(_BLOCK, dual.dtype), np.empty(_BLOCK, dual.dtype)
+    rate, keep = dual.dtype.type(lr), dual.dtype.type(momentum)
+    infinity, tiny = dual.dtype.type(math.inf), np.finfo(dual.dtype).tiny
+    exponent, stayed, spoiled = 1.0 / (p - 1.0), 0, 0
+    for number in range(-(-dual.size // _BLOCK)):
+        block = slice(number * _BLOCK, (number + 1) * _BLOCK)
+        w, g, u, start = weights[block], gradient[block], dual[block], dual[block]
+        if momentum != 0.0:
+            last, g = g, buffer[block]
+            for j in range(g.size):
+                g[j] = keep * g[j] + last[j]
+        if _digest(w) != digests[number]:
+            start = moved[: u.size]
             for j in range(u.size):
+                image[j], moved[j] = _signed_power(u[j], exponent), _signed_power(w[j], p - 1.0)
                 # below the smallest normal number devices and operations round differently
                 underflow = abs(w[j]) < tiny and abs(image[j]) < tiny
-                preimage[j] = u[j] if image[j] == w[j] or underflow else preimage[j]
-        for j in range(u.size):
-            preimage[j] -= rate * g[j]
-        _signed_power(preimage, 1.0 / (p - 1.0), image, scratch)
-        lost = 0
-        for j in range(u.size):
-            lost += image[j] - image[j] != zero  # infinite or NaN
-        if lost == 0:
+                moved[j] = u[j] if image[j] == w[j] or underflow else moved[j]
+        finite = True
+        for j in range(u.size):  # one loop, so that memory is read while powers are computed
+            moved[j] = start[j] - rate * g[j]
+            image[j] = _signed_power(moved[j], exponent)
+            finite &= abs(image[j]) < infinity
+        if finite:
             for j in range(u.size):
-                w[j], u[j] = image[j], preimage[j]
-        else:
-            for j in range(u.size):
-                finite = image[j] - image[j] == zero
-                before, given = w[j] - w[j] == zero, g[j] - g[j] == zero
-                stayed += before and given and not finite
-                spoiled += before and not given and not finite
-                if finite or not before or not given:
-                    w[j], u[j] = image[j], preimage[j]
+                w[j], u[j] = image[j], moved[j]
+            digests[number] = _digest(w)
+            continue
+        digests[number] = 0
+        for j in range(u.size):
+            arrived = abs(image[j]) < infinity
+            before, given = abs(w[j]) < infinity, abs(g[j]) < infinity
+            stayed += before and given and not arrived
+            spoiled += before and not given and not arrived
+            if arrived or not before or not given:
+                w[j], u[j] = image[j], moved[j]
     return stayed, spoiled
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _digest(values: Any) -> Any:
+    """A number that changes with any entry, but for one chance in 2^32; never zero.
+
+    Products of the halves of 64-bit words: a sum of the words alone would miss a change of all signs.
+    """
+    halves = values.view(np.uint32)
+    words, total = halves[: halves.size // 2 * 2].view(np.uint64), np.uint64(halves[-1])
+    for j in range(words.size):
+        word = words[j] + np.uint64(j) * _GOLDEN
+        total += (word & _LOW_HALF) * (word >> _HALF_BITS)
+    return max(total, np.uint64(1))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def power_sum(values: NDArray[Any], exponent: float) -> float:
     """Sum of |v|^exponent in float64, values of shape (n,)."""
-    block = min(_BLOCK, values.size)
-    powers, scratch = np.empty(block, values.dtype), np.empty(block, values.dtype)
-    total = 0.0
+    powers, total = np.empty(_BLOCK, values.dtype), 0.0
     for start in range(0, values.size, _BLOCK):
         v = values[start : start + _BLOCK]
-        _signed_power(v, exponent, powers, scratch)
         for j in range(v.size):
-            total += np.float64(abs(powers[j]))
+            powers[j] = _signed_power(abs(v[j]), exponent)
+        for j in range(v.size):
+            total += np.float64(powers[j])
     return total
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _signed_power(values: Any, exponent: float, out: Any, scratch: Any) -> None:
-    """out = sign(v) |v|^exponent; multiplications and a root where they suffice."""
-    doubled = round(2.0 * exponent)
-    if abs(2.0 * exponent - doubled) <= 1e-12 * doubled:  # 1 / (1.1 - 1) is 10 up to rounding
-        _repeated_squaring(values, doubled, out, scratch)
-    elif values.itemsize == 4:
-        _vectorized_power(values, exponent, out)
-    else:
-        for j in range(values.size):
-            out[j] = math.copysign(abs(values[j]) ** exponent, values[j])
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _repeated_squaring(values: Any, doubled: int, out: Any, scratch: Any) -> None:
-    """out = sign(v) |v|^(doubled / 2)."""
-    one = out.dtype.type(1.0)
-    for j in range(values.size):
-        scratch[j] = abs(values[j])
-        out[j] = one if values[j] >= 0 else -one
-    if doubled % 2 == 1:
-        for j in range(values.size):
-            out[j] *= math.sqrt(scratch[j])
-    whole = doubled // 2
-    while whole > 0:
-        if whole % 2 == 1:
-            for j in range(values.size):
-                out[j] *= scratch[j]
-        whole //= 2
-        if whole > 0:
-            for j in range(values.size):
-                scratch[j] *= scratch[j]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _vectorized_power(values: Any, exponent: float, out: Any) -> None:
-    """out = sign(v) |v|^exponent for float32, eight entries at a time; relative error about (1 + exponent) 2^-24.
-
-    |v| = 2^k m with m between sqrt(1/2) and sqrt(2). The exponent is split into `high` + `low` so that high * k is exact:
-    otherwise its rounding error would be multiplied by log2 of the result.
-    """
-    mantissa, scale = math.frexp(exponent)
-    high = np.float32(math.ldexp(round(math.ldexp(mantissa, 15)), scale - 15))
-    low, full = np.float32(exponent - high), np.float32(exponent)
-    for j in range(values.size):
-        size = np.float32(abs(values[j]))
-        bits = size.view(np.int32)
-        binade = np.int32(bits - _SQRT_HALF_BITS) >> _MANTISSA_BITS
-        m = np.int32(bits - np.int32(binade << _MANTISSA_BITS)).view(np.float32)
-        k = np.float32(binade)
-        s = (m - _ONE) / (m + _ONE)
-        z = s * s
-        log = s * (((_L3 * z + _L2) * z + _L1) * z + _L0)
-        target = full * (k + log)
-        target = target if target > _LOWEST else _LOWEST
-        target = target if target < _HIGHEST else _HIGHEST
-        rounded = np.float32(target + _ROUNDER)
-        r = (high * k - (rounded - _ROUNDER)) + (low * k + full * log)
-        power = (((((_E6 * r + _E5) * r + _E4) * r + _E3) * r + _E2) * r + _E1) * r + _E0
-        power *= np.int32((rounded.view(np.int32) + _EXPONENT_BIAS) << _MANTISSA_BITS).view(np.float32)
-        # 0, infinity and NaN are their own powers; so are, as good as zero, numbers too small for the bits to be read
-        power = power if _SMALLEST_NORMAL <= size < _INFINITY else size
-        out[j] = power if values[j] >= 0 else -power
