@@ -39,7 +39,7 @@ def test_declares_its_claim(experiment):
     assert len(experiment.title) > 10
     assert len(experiment.claim) > 30
     assert len(experiment.source) > 10
-    assert {"quick", "full"} <= set(experiment.presets) <= {"quick", "full", "paper"}
+    assert {"quick", "full"} <= set(experiment.presets) <= {"quick", "full", "paper", "map"}
     assert set(experiment.expected) <= set(experiment.presets)
     assert experiment.method_fields <= set(vars(experiment.point_type()))
 

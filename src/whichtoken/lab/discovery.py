@@ -125,6 +125,12 @@ def _check(item: type[Experiment[Any]], found: Mapping[str, Experiment[Any]]) ->
         raise UsageError("the class must name its point, as in Experiment[Point] with a frozen dataclass Point")
     if type(item.version) is not int:
         raise UsageError(f"version={item.version!r} must be a whole number")
+    known = field_types(item())
+    if not isinstance(item.ranges, Mapping) or not all(
+        known.get(name) in (int, float) and isinstance(ends, tuple) and len(ends) == 2 and ends[0] < ends[1]
+        for name, ends in item.ranges.items()
+    ):
+        raise UsageError("ranges must be a dictionary from a field that is a number to its low and high end")
     if not isinstance(item.needs, str):
         raise UsageError(f"needs={item.needs!r} must be the name of a package")
     instance = item()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
@@ -25,6 +25,7 @@ from whichtoken.lab.record import States, recorded_states
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from whichtoken.lab.instances import Lemma
     from whichtoken.lab.verdicts import Check
 
 PointT = TypeVar("PointT")
@@ -242,6 +243,11 @@ class Experiment(ABC, Generic[PointT]):
     needs: ClassVar[str] = ""  # the optional package without which no point can run, such as torch
     # a point that takes less than a second, if those of `full` take longer: tests recompute its recorded row
     spot: ClassVar[Any] = None
+    # field -> (low, high): where `stress` looks for the border of the claim, from the point of the preset `map` or `quick`
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    lemmas: ClassVar[
+        Sequence[Lemma]
+    ] = ()  # statements about every instance, for which `stress` searches a counterexample
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -269,6 +275,10 @@ class Experiment(ABC, Generic[PointT]):
     @abstractmethod
     def judge(self, rows: Rows[PointT]) -> Iterator[Check]:
         """Yield the checks, each with its measurements. Must accept any subset of the rows."""
+
+    def judge_point(self, rows: Rows[PointT]) -> Iterator[Check]:
+        """Yield the checks that can be judged at a single point, for the search of borders; those of `judge` by default."""
+        return self.judge(rows)
 
     @abstractmethod
     def draw(self, rows: Rows[PointT], figure: Figure) -> None:

@@ -16,7 +16,7 @@ from whichtoken.errors import UsageError, in_one_line, unknown
 from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.experiment import Experiment
 
-PRESETS = ("quick", "full", "paper")
+MAP_PRESET = "map"  # where the search for borders starts, outside of `full`
 MOST_ROWS = 1_000_000  # more rows in one run would not fit into memory
 Overrides = Mapping[str, list[Any]]
 
@@ -39,6 +39,7 @@ class RunPlan(Shown):
     overrides: Overrides
     seeds: int | None
     repeats: Mapping[str, int] | None = None  # of each point, if undecided claims have asked for more
+    first: int = 0  # number of the first repeat
 
     @property
     def as_declared(self) -> bool:
@@ -62,7 +63,11 @@ class RunPlan(Shown):
     def tasks(self) -> list[RunTask]:
         """Every repeat of every point."""
         repeats = self.repeats or {text: least for text, (least, _) in self.bounds.items()}
-        return [RunTask(self.experiment.id, text, seed) for text in self.points for seed in range(repeats[text])]
+        return [
+            RunTask(self.experiment.id, text, self.first + seed)
+            for text in self.points
+            for seed in range(repeats[text])
+        ]
 
     @cached_property
     def bounds(self) -> dict[str, tuple[int, int]]:

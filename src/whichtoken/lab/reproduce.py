@@ -130,7 +130,7 @@ def _compute(
         bars = progress(len(tasks)) if progress else theory_bars(task.experiment for task in tasks)
         with bars as tick, closing(engine.map(tasks)) as outcomes:
             for task, outcome in outcomes:
-                _store(ledger, owner[task.experiment], task, outcome)
+                store_outcome(ledger, owner[task.experiment], task, outcome)
                 unfinished.discard(task)
                 tick(task.experiment, outcome.status == "failed")
         if unfinished:  # a run that lost something must not look like one that is complete
@@ -163,16 +163,18 @@ def _missing(plan: RunPlan, ledger: Ledger, renewed: Set[RunTask] | None) -> lis
     return predictions + [task for task in plan.tasks if task.point in present and task not in stored]
 
 
-def _store(ledger: Ledger, plan: RunPlan, task: RunTask, outcome: Outcome) -> None:
+def store_outcome(ledger: Ledger, plan: RunPlan, task: RunTask, outcome: Outcome) -> Row[Any] | None:
+    """Store what a task gave, and return its row; None for a prediction."""
     version = plan.experiment.version
-    if task.seed is not None:
-        row: Row[Any] = Row(
-            plan.points[task.point], task.seed, outcome.status, outcome.message, outcome.values, outcome.seconds,
-            outcome.package_version,
-        )  # fmt: skip
-        ledger.put(version, task, row)
-    else:
+    if task.seed is None:
         ledger.put_prediction(version, task, outcome.values, outcome.message)
+        return None
+    row: Row[Any] = Row(
+        plan.points[task.point], task.seed, outcome.status, outcome.message, outcome.values, outcome.seconds,
+        outcome.package_version,
+    )  # fmt: skip
+    ledger.put(version, task, row)
+    return row
 
 
 @contextmanager

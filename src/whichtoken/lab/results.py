@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from whichtoken.errors import UsageError, in_one_line
 from whichtoken.lab.discovery import experiments
 from whichtoken.lab.experiment import Experiment, Row, Rows
 from whichtoken.lab.ledger import Ledger
-from whichtoken.lab.plan import RunPlan, RunTask, make_plan
+from whichtoken.lab.plan import MAP_PRESET, RunPlan, RunTask, make_plan
 from whichtoken.lab.record import RunSummary, recorded_runs
 from whichtoken.lab.samples import Mean
 from whichtoken.lab.verdicts import WORST_FIRST, Check, Verdict, in_words, not_run, settle, shared_level
@@ -313,7 +313,7 @@ def with_adaptive_repeats(plan: RunPlan, stored: Mapping[RunTask, Row[Any]]) -> 
 def _undecided_points(plan: RunPlan, stored: Mapping[RunTask, Row[Any]]) -> set[str]:
     """The points that an undecided check depends on, as it declares them."""
     try:
-        checks = list(plan.experiment.judge(Rows.sorted(stored.values())))
+        checks = list(_judge_of(plan)(Rows.sorted(stored.values())))
     except KeyboardInterrupt:
         raise
     except BaseException:  # `judge` reports it
@@ -370,7 +370,7 @@ def _checks(plan: RunPlan, rows: Rows[Any], reason: str, nothing_stored: bool) -
     if nothing_stored and reason:
         codes = list(on_record) or [plan.experiment.id.split("/")[1]]
         return [not_run(code, words.get(code, title), reason) for code in codes]
-    checks = list(plan.experiment.judge(rows))
+    checks = list(_judge_of(plan)(rows))
     judged = {check.code for check in checks}
     unfinished = bool(reason or rows.failed or len(rows) < len(plan.tasks))
     for code in on_record if plan.as_declared and unfinished else ():
@@ -379,6 +379,11 @@ def _checks(plan: RunPlan, rows: Rows[Any], reason: str, nothing_stored: bool) -
             empty = Check(code, sentence, None, Mean([]), "equal", note="no finished rows to judge")
             checks.append(not_run(code, sentence, reason) if reason else empty)
     return checks
+
+
+def _judge_of(plan: RunPlan) -> Callable[[Rows[Any]], Iterator[Check]]:
+    """The method that judges: a map is judged point by point."""
+    return plan.experiment.judge_point if plan.preset == MAP_PRESET else plan.experiment.judge
 
 
 def _note(rows: Rows[Any], missing: int, reason: str) -> str:

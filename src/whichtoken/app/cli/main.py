@@ -34,6 +34,7 @@ COMMANDS = {
     "demo": "Take the tour: check six claims, train and explain a text classifier, look into a head, write the report.",
     "list": "List the claims and their verdicts, in your folder and in the long runs on record.",
     "reproduce": "Check claims: simulate, predict and compare. Only missing rows are computed.",
+    "stress": "Search the parameters of a claim for the border of its validity, and draw it.",
     "report": "Write an HTML report from the stored results, without computing anything again.",
     "export": "Write the stored rows as a table, with a column for every field and every measured or predicted value.",
     "bench": "Compare whichtoken with the usual alternatives: ratios, timed in one run.",
@@ -137,7 +138,7 @@ def main() -> None:
     if status == INTERRUPTED:
         stored = (
             "; finished rows are saved, and the same command continues from there"
-            if {"demo", "reproduce"} & {*sys.argv}
+            if {"demo", "reproduce", "stress"} & {*sys.argv}
             else ""
         )
         print(f"whichtoken: stopped{stored}", file=sys.stderr)

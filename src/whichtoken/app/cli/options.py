@@ -239,6 +239,19 @@ def existing(help: str, metavar: str = "FILE") -> Any:
     return typer.Option(metavar=metavar, callback=read_file, help=help)
 
 
+def field_values(settings: list[str]) -> dict[str, str]:
+    """The fields that --set changes, with their values as texts."""
+    fields: dict[str, str] = {}
+    for setting in settings:
+        name, sign, value = (part.strip() for part in setting.partition("="))
+        if not (name and sign and value):
+            raise UsageError(f"--set '{setting}': write it as field=value, or field=value,value for a grid")
+        if name in fields:
+            raise UsageError(f"--set {name} is given twice; write --set {name}={fields[name]},{value} for a grid")
+        fields[name] = value
+    return fields
+
+
 DataFiles = Annotated[
     list[Path],
     typer.Argument(

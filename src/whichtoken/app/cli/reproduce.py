@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from whichtoken.app.cli.options import OutFolder, new_output, whole
-from whichtoken.errors import UsageError
+from whichtoken.app.cli.options import OutFolder, field_values, new_output, whole
 from whichtoken.files import DEFAULT_FOLDER, write_text
 
 
@@ -52,7 +51,7 @@ def reproduce(
     from whichtoken.lab import reproduce as run
 
     results = run(
-        ids, preset, overrides=_overrides(set_ or []), seeds=seeds, fresh=fresh, engine=engine, workers=workers,
+        ids, preset, overrides=field_values(set_ or []), seeds=seeds, fresh=fresh, engine=engine, workers=workers,
         timeout=timeout, out=out,
     )  # fmt: skip
     if json_file is not None:
@@ -64,15 +63,3 @@ def reproduce(
         for result in results
     ):
         raise typer.Exit(1)
-
-
-def _overrides(settings: list[str]) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    for setting in settings:
-        name, sign, value = (part.strip() for part in setting.partition("="))
-        if not (name and sign and value):
-            raise UsageError(f"--set '{setting}': write it as field=value, or field=value,value for a grid")
-        if name in fields:
-            raise UsageError(f"--set {name} is given twice; write --set {name}={fields[name]},{value} for a grid")
-        fields[name] = value
-    return fields

@@ -153,7 +153,10 @@ class Convergence(Experiment[Point]):
             ),
             *token_grids(800, 6, [10.0, 100.0], BUDGETS, 10, "same"),
         ),
+        "map": (rate_grid([1.0], 10, tokens=400),),
     }
+    ranges = {"tokens": (50, 3200), "target": (1.0, 10_000.0), "covariance": (1.0, 10_000.0), "noise": (0.0, 3.0),
+              "dim": (2, 16)}  # fmt: skip
     method_fields = frozenset({"method", "start", "budget"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

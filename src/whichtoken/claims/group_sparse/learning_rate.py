@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whichtoken.claims._checks import AtLeast, Below, Checks, Equals, PaperAtLeast, Predictions, pool_parts
+from whichtoken.claims._checks import AtLeast, AtMost, Below, Checks, Equals, PaperAtLeast, Predictions, pool_parts
 from whichtoken.claims._figures import Axes, Figure
 from whichtoken.claims._runs import group_by, rows_where
 from whichtoken.claims.group_sparse._training import TEST_SAMPLES, exact, random_problem
@@ -75,6 +75,7 @@ EXPONENTIAL = PaperAtLeast(
 LOCKED = Equals("learning-rate.locked", None, "W_11 frozen: log(1 - S) after D^3/lr steps against the law of two steps")
 GAP = Equals("learning-rate.two-steps", None, "all blocks trained: gap between the position scores after two updates")
 CONTENT = Equals("learning-rate.content", None, "all blocks trained: W_11 along the true direction after two updates")
+PHASE = AtMost("learning-rate.phase", -EXPONENT, "W_11 frozen, after the steps: log(1 - S) over the number of groups")
 LOST = AtLeast(
     "learning-rate.lost",
     float(np.log(0.5)),
@@ -108,7 +109,9 @@ class LearningRate(Experiment[Point]):
             *_sampled_grids([16], SAMPLED_RATES[1:3], seeds=6),
             *_sampled_grids([8, 16], SAMPLED_RATES[3:], seeds=12),
         ),
+        "map": (Grid(method="map", groups=32, rate=8.0, seeds=1),),
     }  # fmt: skip
+    ranges = {"rate": (0.25, 64.0), "groups": (9, 256), "sigma": (0.1, 4.0), "steps": (2, 1000)}
     method_fields = frozenset({"rate", "steps", "method", "batch"})
 
     def absent(self, point: Point) -> str:
@@ -156,6 +159,11 @@ class LearningRate(Experiment[Point]):
         )
         # runs of one repeat share their data
         yield BOTH(sampled.seed_means(_exponential_and_steady), on=sampled)
+
+    def judge_point(self, rows: Rows[Point]) -> Checks:
+        """The phase of the exact map: whether the attention on the other groups is exponentially small."""
+        found = Exact(rows[0].measured["log_leakage"] / rows[0].point.groups)
+        yield PHASE(found, on=rows)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         # with 8 groups a power law looks like an exponential

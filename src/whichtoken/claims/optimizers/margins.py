@@ -82,7 +82,9 @@ class Margins(Experiment[Point]):
             Grid(method=[name for name in METHODS if name not in COSTLY], steps=16000, seeds=(30, 120)),
             Grid(method=list(COSTLY), steps=16000, seeds=(12, 48)),
         ),
+        "map": (Grid(method="sign", seeds=12),),
     }
+    ranges = {"steps": (64, 32_000), "dim": (3, 32), "length": (2, 24), "sequences": (1, 24)}
     method_fields = frozenset({"method", "steps"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

@@ -144,7 +144,10 @@ class Alignment(Experiment[Point]):
             Grid(dim=200, samples_per_dim=[8.0, 16.0, 32.0], seeds=(64, 128)),
         ),
         "paper": (Grid(samples_per_dim=[0.5, 1.0, 2.0, 4.0], seeds=(10, 40)),),
+        "map": (Grid(dim=500, samples_per_dim=4.0, seeds=16),),
     }
+    ranges = {"dim": (16, 4000), "samples_per_dim": (0.1, 7.9), "strength": (0.5, 20.0), "prevalence": (0.02, 0.9),
+              "length": (4, 64), "signal_tokens": (1, 9), "lr_readout": (0.01, 50.0)}  # fmt: skip
     method_fields = frozenset({"loss", "lr_readout", "bias_correction", "reuse"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:

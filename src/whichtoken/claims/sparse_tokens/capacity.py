@@ -99,7 +99,10 @@ class Capacity(Experiment[Point]):
             Grid(dim=20, model="vectorized", seeds=(48, 96)),
             Grid(length=10, strength=3.0, alignment=0.9, dim=150, seeds=(32, 64)),
         ),
+        "map": (Grid(dim=50, seeds=12),),
     }
+    ranges = {"dim": (5, 200), "strength": (0.5, 4.0), "prevalence": (0.1, 0.9), "length": (2, 16), "alignment": (0.0, 1.0),
+              "inverse_temperature": (0.0, 4.0)}  # fmt: skip
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
         expected = float(self.predict(point)["capacity"].value) * point.dim

@@ -69,7 +69,10 @@ class SelectionWindow(Experiment[Point]):
                 seeds=24,
             ),
         ),
+        "map": (Grid(lr=LARGE, step="actual", seeds=16),),
     }
+    ranges = {"lr": (10.0, 20_000.0), "dim": (64, 8192), "pairs": (4, 128), "length": (2, 32), "relevant": (1, 16),
+              "irrelevant": (1, 96)}  # fmt: skip
     method_fields = frozenset({"lr", "step", "arc_length"})
 
     def run(self, point: Point, rng: np.random.Generator) -> Measured:
@@ -125,6 +128,10 @@ class SelectionWindow(Experiment[Point]):
         yield LOSS_CONDITION(Every(safe.values("complete")), on=safe)
         largest = rows.where(step="flat", lr=SAFE)
         yield LOSS_SAFE(Share(largest.values("first_loss") < largest.values("loss_limit")), on=largest)
+
+    def judge_point(self, rows: Rows[Point]) -> Checks:
+        """Whether most runs select every relevant token after this first step."""
+        yield OUTSIDE(share_of_runs(rows, "complete"), on=rows, name="selects", lr=rows[0].point.lr)
 
     def draw(self, rows: Rows[Point], figure: Figure) -> None:
         left, right = figure.subplots(1, 2)

@@ -11,9 +11,9 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from whichtoken.display.shown import Shown
 from whichtoken.errors import UsageError, in_one_line, system_fault
@@ -44,7 +44,7 @@ class AwakeClock:
         self._last = now
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """Runs tasks and yields each with its outcome, in the order in which they finish.
 
     Examples
@@ -55,7 +55,39 @@ class Engine(Protocol):
     []
     """
 
-    def map(self, tasks: Iterable[RunTask]) -> Generator[tuple[RunTask, Outcome]]: ...
+    workers: int
+    limit: TimeLimit
+    _stack: ExitStack | None = None  # open while workers are kept
+    _kept: Workers | None = None
+
+    @abstractmethod
+    def open(self, number: int) -> AbstractContextManager[Workers]:
+        """Workers, at most so many, which end with the block."""
+
+    def map(self, tasks: Iterable[RunTask]) -> Generator[tuple[RunTask, Outcome]]:
+        """Run the tasks."""
+        tasks = list(tasks)
+        if self._stack is None:
+            with self.open(min(self.workers, len(tasks))) as workers:
+                yield from workers.run(tasks)
+            return
+        if self._kept is None:
+            self._kept = self._stack.enter_context(self.open(self.workers))
+        if math.isfinite(self._kept.limit.seconds):  # infinite where workers cannot be stopped
+            self._kept.limit = self.limit
+        try:
+            yield from self._kept.run(tasks)
+        finally:
+            self._kept.abandon()
+
+    @contextmanager
+    def keep_workers(self) -> Iterator[None]:
+        """Use the same workers for every `map` in the block: a search has hundreds of small ones."""
+        try:
+            with ExitStack() as self._stack:
+                yield
+        finally:
+            self._stack = self._kept = None
 
 
 @dataclass(eq=False)
@@ -161,6 +193,13 @@ class Workers(ABC):
             self.run_again(job)
         self.ready -= workers
         self.kill(workers)
+
+    def abandon(self) -> None:
+        """Stop the workers whose tasks nobody waits for any more."""
+        if busy := {job.worker for job in self.jobs if job.task is not None}:
+            self.stop(busy)
+        self._again.clear()
+        self._ended.clear()
 
     def start_failed(self, worker: Any) -> None:
         self.failures[worker] += 1

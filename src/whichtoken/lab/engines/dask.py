@@ -9,7 +9,7 @@ import socket
 import time
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from multiprocessing import resource_tracker
 from typing import Any
@@ -21,6 +21,7 @@ from whichtoken.lab.engines.common import (
     RESUME_HINT,
     START_SECONDS,
     TICK,
+    Engine,
     Job,
     TimeLimit,
     Workers,
@@ -31,7 +32,7 @@ from whichtoken.lab.engines.common import (
     start_resource_tracker,
 )
 from whichtoken.lab.plan import RunTask
-from whichtoken.lab.worker import Outcome, worker_environment
+from whichtoken.lab.worker import worker_environment
 from whichtoken.processes import restored_environment, safe_children
 
 ANSWER_SECONDS = 10.0  # for a scheduler to answer at the start
@@ -212,7 +213,7 @@ class OwnSession(Session):
             self._cluster.scale(self._size)
 
 
-class DaskEngine:
+class DaskEngine(Engine):
     """An existing Dask scheduler, or a cluster of processes started on this machine for the run.
 
     Parameters
@@ -235,14 +236,15 @@ class DaskEngine:
         self.workers = workers
         self.limit = limit
 
-    def map(self, tasks: Iterable[RunTask]) -> Generator[tuple[RunTask, Outcome]]:
+    @contextmanager
+    def open(self, number: int) -> Iterator[Workers]:
         with _silent_logs(), safe_children(), ExitStack() as stack:
             if self.address:
                 session = Session(self.address, self.limit)
             else:
                 session = OwnSession(stack.enter_context(_own_cluster(self.workers)), self.limit)
             stack.enter_context(closing(session)).connect()
-            yield from session.run(tasks)
+            yield session
 
 
 def scheduler_address(name: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import multiprocessing.resource_tracker
 import os
 from collections import deque
-from collections.abc import Generator, Iterable
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from whichtoken.errors import in_one_line
 from whichtoken.lab.engines.common import (
+    Engine,
     Job,
     TimeLimit,
     Workers,
@@ -22,13 +23,13 @@ from whichtoken.lab.engines.common import (
     start_resource_tracker,
 )
 from whichtoken.lab.plan import RunTask
-from whichtoken.lab.worker import Outcome, init_worker, worker_environment
+from whichtoken.lab.worker import init_worker, worker_environment
 from whichtoken.processes import safe_children
 
 SHARED_MEMORY = Path("/dev/shm")
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """Worker processes on this machine; if one dies, its task runs again.
 
     Parameters
@@ -49,11 +50,10 @@ class LocalEngine:
         self.workers = workers
         self.limit = limit
 
-    def map(self, tasks: Iterable[RunTask]) -> Generator[tuple[RunTask, Outcome]]:
+    @contextmanager
+    def open(self, number: int) -> Iterator[Workers]:
         from loky.backend import resource_tracker
 
-        tasks = list(tasks)
-        number = min(self.workers, len(tasks))
         ensure_open_files(number)
         clear_semaphores()
         with safe_children(), closing(Processes(number, self.limit)) as processes:
@@ -62,7 +62,7 @@ class LocalEngine:
                     start_resource_tracker(tracker)
             except OSError as error:
                 raise cannot_start("worker processes", error) from error
-            yield from processes.run(tasks)
+            yield processes
 
 
 class Processes(Workers):
@@ -70,13 +70,14 @@ class Processes(Workers):
 
     def __init__(self, number: int, limit: TimeLimit) -> None:
         super().__init__(limit)
+        self._number = number
         self.threads = dict.fromkeys(range(number), 1)
         self._pools: dict[Any, Any] = {}
 
     def fill(self, waiting: deque[RunTask], alone: bool) -> None:
-        if alone and "alone" not in self.threads:  # one fresh process has all the memory
+        if alone != ("alone" in self.threads):  # one fresh process has all the memory
             self.close()
-            self.threads = {"alone": 1}
+            self.threads = {"alone": 1} if alone else dict.fromkeys(range(self._number), 1)
         super().fill(waiting, alone)
 
     def submit(self, worker: Any, function: Any, argument: Any) -> Any:

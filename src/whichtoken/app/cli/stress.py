@@ -1,0 +1,60 @@
+"""whichtoken stress: where does a claim stop holding?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from whichtoken.app.cli.options import OutFolder, field_values, new_output, whole
+from whichtoken.display.terminal import say
+from whichtoken.files import DEFAULT_FOLDER, write_text
+
+
+def stress(
+    claim: Annotated[str, typer.Argument(metavar="CLAIM", help="Id of the claim, as 'whichtoken list' shows it.")],
+    budget: Annotated[
+        str, typer.Option(metavar="60s|10m|500rows", help="Longest time of the search, or its number of rows.")
+    ] = "60s",
+    fields: Annotated[
+        list[str] | None, typer.Option("--field", metavar="FIELD", help="Field to change (repeatable); default: all.")
+    ] = None,
+    map_fields: Annotated[
+        str, typer.Option("--map", metavar="FIELD[,FIELD]", help="Also draw a map over one or two fields.")
+    ] = "",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the default point (repeatable)."),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(metavar="local|dask|dask://H:P", help="Where to compute the points.")
+    ] = "local",
+    workers: Annotated[int | None, whole("N", "Number of worker processes; default: one per core.")] = None,
+    out: OutFolder = DEFAULT_FOLDER,
+    json_file: Annotated[Path | None, new_output("Write borders and counterexamples as JSON.", "--json")] = None,
+) -> None:
+    """Search the parameters of a claim for the border of its validity, and draw it.
+
+    Only missing rows are computed, so a second search with a larger budget continues the first.
+
+    Examples:
+
+      whichtoken stress mirror-descent/direction --budget 2m
+
+      whichtoken stress group-sparse/learning-rate --map rate,groups
+    """
+    from whichtoken.app.pages.borders import borders_as_lines, write_borders
+    from whichtoken.lab import stress as search
+
+    found = search(
+        claim, budget, fields=fields, map_fields=[name.strip() for name in map_fields.split(",") if name.strip()],
+        overrides=field_values(set_ or []), engine=engine, workers=workers, out=out,
+    )  # fmt: skip
+    if json_file is not None:
+        write_text(json_file, json.dumps(found.as_json(), indent=1))
+    for line in borders_as_lines(found):
+        say(line)
+    say(f"page: {write_borders(found, out, ['whichtoken', *sys.argv[1:]])}")

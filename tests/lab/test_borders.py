@@ -1,0 +1,205 @@
+"""The search for where a claim stops holding."""
+
+import json
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from whichtoken.errors import UsageError
+from whichtoken.lab import Experiment, Grid, Mean, Share, agreement, at_least, stress
+from whichtoken.lab.borders import FRESH, Budget
+from whichtoken.lab.discovery import experiments
+from whichtoken.lab.instances import Lemma, search_instances
+from whichtoken.lab.worker import Outcome
+
+pytestmark = pytest.mark.usefixtures("no_workers")
+
+
+@pytest.fixture(autouse=True)
+def _toys(monkeypatch):
+    monkeypatch.setenv("WHICHTOKEN_EXPERIMENTS", str(Path(__file__).parent.parent / "toys"))
+
+
+def test_finds_the_borders_of_single_fields_without_being_told(tmp_path):
+    found = stress("toy/border", "1500rows", fields=["tilt", "rate", "noise"], out=tmp_path)
+    known = {"tilt": 0.8, "rate": 20.0}
+    assert {border.field: border.fails for border in found.borders} == dict.fromkeys(known, "above")
+    for border in found.borders:
+        assert border.low <= border.value <= border.high
+        assert border.value == pytest.approx(known[border.field], rel=0.05)
+    assert any("noise=1.0 must be at most 0.9" in note for note in found.notes)
+
+
+def test_shrinks_a_counterexample_to_the_fields_that_matter(tmp_path):
+    found = stress("toy/border", "3000rows", out=tmp_path)
+    (example,) = found.counterexamples
+    assert example.changes.keys() == {"rate", "size"}
+    product = example.changes["rate"] * example.changes["size"]
+    assert 190 < product < 240, f"{example.changes}: {product} is not the smallest change"
+
+
+def test_continues_from_stored_rows_and_finds_the_same(tmp_path, monkeypatch):
+    first = stress("toy/border", "600rows", fields=["tilt"], out=tmp_path)
+    monkeypatch.setattr(
+        "whichtoken.lab.engines.LocalEngine.map", lambda self, tasks: pytest.fail("a row is computed again")
+    )
+    again = stress("toy/border", "600rows", fields=["tilt"], out=tmp_path)
+    assert first.borders
+    assert json.dumps(first.as_json()["borders"]) == json.dumps(again.as_json()["borders"])
+
+
+def test_a_check_that_fails_at_the_default_is_a_counterexample_without_changes(tmp_path):
+    found = stress("toy/border", "300rows", overrides={"tilt": 2.0}, fields=["noise"], out=tmp_path)
+    (example,) = found.counterexamples
+    assert (example.code, example.changes, found.held) == ("border.one", {}, [])
+    assert str(example) == "fails at the default"
+
+
+@dataclass(frozen=True)
+class Point:
+    number: int = 0
+    size: float = 1.0
+    tilt: float = 0.0
+
+
+class AtTheEdge(Experiment[Point]):
+    """True wherever it is tried, and away from the default by no margin at all: whatever fails there fails by chance."""
+
+    id = "toy/edge"
+    ranges = {"size": (1.0, 50.0), "tilt": (-1.0, 1.0)}
+
+    def run(self, point, rng):
+        away = point.size > 1 or point.tilt != 0
+        value = rng.standard_normal() * 0.3 + (0.0 if away else 1.0)
+        return {"value": value, "hit": bool(rng.random() < (0.5 if away else 0.95))}
+
+    def judge(self, rows):
+        values = Mean(rows.values("value"))
+        match rows[0].point.number % 3:
+            case 0:
+                yield at_least("edge", "the mean is at least 0", bound=0.0, measured=values)
+            case 1:
+                yield agreement("edge", "the mean is 0 or 2", theory=1.0, measured=values, tolerance=1.0)
+            case 2:
+                yield at_least("edge", "half of the runs", bound=0.5, measured=Share(rows.values("hit")))
+
+    def draw(self, rows, figure):
+        figure.subplots().plot(rows.values("value"))
+
+
+@pytest.fixture
+def search_at_the_edge(tmp_path, monkeypatch):
+    """A search on one of many such claims, by number; each has its own random numbers."""
+    claim = AtTheEdge()
+    monkeypatch.setattr("whichtoken.lab.borders.find", lambda _: claim)
+    monkeypatch.setattr("whichtoken.lab.worker.find", lambda _: claim)
+
+    def search(number):
+        monkeypatch.setattr(AtTheEdge, "presets", {"map": (Grid(number=number, seeds=8),)}, raising=False)
+        return stress("toy/edge", "2000rows", out=tmp_path / str(number))
+
+    return search
+
+
+def test_what_does_not_fail_again_on_fresh_repeats_is_not_reported(search_at_the_edge, monkeypatch):
+    def outcome(task):
+        failing = task.seed < FRESH and '"size":1.0' not in task.point
+        return Outcome("ok", "", {"value": -1.0 if failing else 1.0, "hit": True}, 0.0)
+
+    monkeypatch.setattr("whichtoken.lab.engines.LocalEngine.map", lambda self, tasks: ((t, outcome(t)) for t in tasks))
+    found = search_at_the_edge(0)
+    assert any(trial.state("edge") == "fails" for trial in found.trials)
+    assert (found.borders, found.counterexamples) == ([], [])
+    assert any("but not again on fresh repeats; it is not reported" in note for note in found.notes)
+
+
+@pytest.mark.slow
+def test_reports_by_chance_are_no_more_frequent_than_the_level(search_at_the_edge):
+    searches = 500
+    reports = sum(bool(found.borders or found.counterexamples) for found in map(search_at_the_edge, range(searches)))
+    print(f"{reports} of {searches} searches on true claims report something")
+    assert binomtest(reports, searches, 0.05, alternative="greater").pvalue > 0.01, f"{reports} of {searches}"
+
+
+def test_a_statement_about_every_instance_is_refuted_by_one_with_a_proof():
+    square = Lemma(
+        "square", "x^2 >= x", lambda rng: {"x": rng.normal(size=1)}, lambda at, _: at["x"][0] ** 2 - at["x"][0]
+    )
+    certificate, _ = search_instances(square)
+    value = Fraction(certificate.instance["x"][0])
+    assert 0 < value < 1
+    assert Fraction(certificate.margin) == value**2 - value
+    assert "rational arithmetic" in certificate.sentence
+
+
+def test_a_false_constant_in_an_inequality_with_exponentials_is_found_with_50_digits():
+    def convex(constant):
+        def margin(at, numbers):
+            x = at["x"][0]
+            return numbers.exp(x) - numbers.number(constant) - x
+
+        return Lemma("convex", "e^x >= c + x", lambda rng: {"x": rng.normal(size=1)}, margin, "decimal")
+
+    assert search_instances(convex("1"), most=60)[0] is None
+    certificate, _ = search_instances(convex("1.0001"))
+    assert (certificate.instance, certificate.margin) == ({"x": ["0"]}, "-0.0001")
+    assert certificate.sentence == "at x = (0) the margin is -0.0001 < 0, in 50-digit arithmetic"
+
+
+def test_the_neighborhood_of_a_random_instance_is_searched():
+    """A violation in a ball of radius 0.1 around a point that no random draw comes near to."""
+    far = np.array([3.0, -3.0, 3.0])
+    lemma = Lemma(
+        "ball", "outside of a ball", lambda rng: {"x": rng.normal(size=3)},
+        lambda at, numbers: sum((a - numbers.number(b)) ** 2 for a, b in zip(at["x"], far.tolist(), strict=True))
+        - numbers.number("0.01") if numbers.number is not float else float(((at["x"] - far) ** 2).sum() - 0.01),
+    )  # fmt: skip
+    assert search_instances(lemma)[0] is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"budget": "soon"}, "budget='soon' is not a time or a number of rows; write 60s, 10m, 2h or 500rows"),
+        ({"budget": "0s"}, "budget='0s' is not a time"),
+        ({"fields": ["tilted"]}, "unknown range 'tilted' for toy/border; did you mean 'tilt'?"),
+        ({"map_fields": ["tilt", "rate", "size"]}, "map_fields='tilt,rate,size': a map has one or two fields"),
+        ({"overrides": {"tilt": "steep"}}, "tilt='steep' is not accepted"),
+        ({"claim": "toy/mean"}, "toy/mean declares no ranges to search"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_writes_nothing(options, sentence, tmp_path):
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        stress(**{"claim": "toy/border", "out": tmp_path / "results"} | options)
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("ranges", [{"sized": (1, 2)}, {"size": (2, 1)}, {"size": 3}, [1]])
+def test_ranges_that_cannot_be_searched_are_a_fault_of_the_claim(ranges, monkeypatch):
+    from whichtoken.lab.discovery import _check
+
+    monkeypatch.setattr(AtTheEdge, "ranges", ranges)
+    monkeypatch.setattr(AtTheEdge, "presets", {"quick": (Grid(seeds=1),)}, raising=False)
+    with pytest.raises(UsageError, match="ranges must be a dictionary"):
+        _check(AtTheEdge, {})
+
+
+def test_budget_is_a_time_or_a_number_of_rows():
+    assert (Budget.parse("90s").seconds, Budget.parse("1.5m").seconds, Budget.parse("2h").seconds) == (90, 90, 7200)
+    assert Budget.parse("500rows").rows == 500
+
+
+def test_every_range_of_the_package_contains_the_default_of_its_claim():
+    from whichtoken.lab.plan import make_plan
+
+    searched = [claim for claim in experiments().values() if claim.ranges]
+    for claim in searched:
+        plan = make_plan(claim, "map" if "map" in claim.presets else "quick")
+        point = next(iter(plan.points.values()))
+        for name, (low, high) in claim.ranges.items():
+            assert low <= getattr(point, name) <= high, f"{claim.id}: {name}"
