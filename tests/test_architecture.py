@@ -131,6 +131,7 @@ SHARED_NAMES = {
     "inspect": "a command and the function that it calls",
     "plan": "a command and the function that it calls",
     "reproduce": "a command and the function that it calls",
+    "stress": "a command and the function that it calls",
 }
 
 

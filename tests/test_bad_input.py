@@ -136,6 +136,20 @@ REPRODUCE = [
     ("reproduce toy/mean --out texts.csv", "cannot be written"),
     ("reproduce toy/mean --json nosuch/x.json", "there is no folder nosuch"),
 ]
+STRESS = [
+    ("stress nosuch", "unknown claim 'nosuch'"),
+    ("stress toy/mean", "toy/mean declares no ranges to search"),
+    (
+        "stress toy/border --budget soon",
+        "--budget 'soon' is not a time or a number of rows; write 60s, 10m, 2h or 500rows",
+    ),
+    ("stress toy/border --field tilted", "unknown range 'tilted' for toy/border; did you mean 'tilt'?"),
+    ("stress toy/border --map tilt,rate,size", "--map 'tilt,rate,size': a map has one or two fields"),
+    ("stress toy/border --set tilt=x", "tilt='x' is not accepted (float)"),
+    ("stress toy/border --set noise=2", "noise=2.0 must be at most 0.9"),
+    ("stress toy/border --workers 0", "--workers 0 must be a whole number from 1 to 1000"),
+    ("stress toy/border --json nosuch/x.json", "there is no folder nosuch"),
+]
 PLANS = [
     ("plan", "plan needs --length, --signal-tokens, --strength, --prevalence, --dim, or a --pilot FILE"),
     (PLAN.replace(" --samples 100", ""), "plan needs --samples N (what you can get) or --target-error E"),
@@ -327,7 +341,7 @@ INSPECT = [
     ("inspect nosuch --texts texts.csv", "nosuch is not a folder"),
     ("inspect folder --texts texts.csv", "folder has no tokenizer"),
 ]
-ROWS = [*COMMANDS, *REPRODUCE, *PLANS, *FIT_TEXT, *FIT_BAGS, *FIT_GROUPS, *PREDICT, *EXPLAIN, *INSPECT]
+ROWS = [*COMMANDS, *REPRODUCE, *STRESS, *PLANS, *FIT_TEXT, *FIT_BAGS, *FIT_GROUPS, *PREDICT, *EXPLAIN, *INSPECT]
 
 
 def contents(home: Path) -> dict[Path, int | None]:

@@ -23,6 +23,34 @@ from whichtoken.lab.plan import make_plan
 
 
 @pytest.mark.process
+def test_stress_prints_borders_and_writes_page_figure_and_json(whichtoken_process, tmp_path):
+    """With workers that are kept for the whole search."""
+    done = whichtoken_process(
+        "stress",
+        "toy/border",
+        "--field",
+        "tilt",
+        "--map",
+        "tilt,rate",
+        "--budget",
+        "1500rows",
+        "--json",
+        "x.json",
+        "-q",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "fails as soon as tilt > 0.8" in done.stdout
+    assert done.stderr == ""
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert found["claim"] == "toy/border"
+    assert {"field", "value", "low", "high", "code"} <= found["borders"][0].keys()
+    assert found["counterexamples"] == []
+    pages = tmp_path / "whichtoken-output" / "stress"
+    assert {path.name for path in pages.iterdir()} == {"toy-border.html", "toy-border.svg"}
+    assert "whichtoken stress toy/border --field tilt" in (pages / "toy-border.html").read_text()
+
+
+@pytest.mark.process
 @pytest.mark.smoke
 def test_reproduce_prints_verdicts_and_writes_json(whichtoken_process, tmp_path):
     done = whichtoken_process("reproduce", "toy/mean", "--json", "out.json", "--quiet")

@@ -203,3 +203,11 @@ def test_every_range_of_the_package_contains_the_default_of_its_claim():
         point = next(iter(plan.points.values()))
         for name, (low, high) in claim.ranges.items():
             assert low <= getattr(point, name) <= high, f"{claim.id}: {name}"
+
+
+def test_a_window_between_two_rings_is_found_with_both_its_ends(tmp_path):
+    found = stress("toy/window", "600rows", out=tmp_path)
+    ends = {border.fails: (border.low, border.high) for border in found.borders}
+    assert ends.keys() == {"above", "below"}
+    for side, known in (("above", 5.0), ("below", 8.0)):
+        assert ends[side][0] <= known <= ends[side][1]

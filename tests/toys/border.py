@@ -35,3 +35,12 @@ class Border(Experiment[Point]):
 
     def draw(self, rows, figure):
         figure.subplots().plot(rows.values("value"))
+
+
+class Window(Border):
+    id = "toy/window"
+    presets = {"map": (Grid(rate=50.0, seeds=4),)}
+    ranges = {"rate": (0.1, 100.0)}
+
+    def run(self, point, rng):
+        return {"value": 2.0 if 5 < point.rate < 8 else 0.5}

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ from whichtoken.lab.canonical import canonical_json
 from whichtoken.lab.discovery import find
 from whichtoken.lab.engines import Engine, TimeLimit, parse_engine
 from whichtoken.lab.experiment import Experiment, Predicted, Row, Rows
-from whichtoken.lab.instances import Certificate, search_instances
+from whichtoken.lab.instances import InstanceProof, search_instances
 from whichtoken.lab.ledger import Ledger
 from whichtoken.lab.plan import MAP_PRESET, RunPlan, RunTask, field_types, make_plan, read_point
 from whichtoken.lab.reproduce import store_outcome
@@ -37,6 +37,8 @@ from whichtoken.lab.verdicts import CONFIDENCE, Check, Verdict, settle
 from whichtoken.progress import progress_lines
 
 RINGS = 4  # values between the default and each end of a range
+REFINEMENTS = 2  # times that values between those are tried
+REFINING = 0.6  # share of the budget that must be left for that
 FAR_APART = 10.0  # ends of a range whose ratio is larger are searched on a logarithmic scale
 PRECISION = 0.05  # relative width of a border at which the search stops
 MOST_DOUBLINGS = 3  # of the repeats of a trial whose check is undecided
@@ -118,7 +120,7 @@ class CounterExample(Shown):
     claim: str
     changes: Mapping[str, Any]
     verdict: Verdict | None
-    certificate: Certificate | None = None
+    certificate: InstanceProof | None = None
 
     def __str__(self) -> str:
         if self.certificate is not None:
@@ -128,7 +130,7 @@ class CounterExample(Shown):
 
 
 @dataclass(frozen=True)
-class Trial(Shown):
+class BorderTrial(Shown):
     """One set of changes, with the verdict on each check there."""
 
     changes: Changes
@@ -171,7 +173,7 @@ class StressResult(Shown):
         The part of each range that was tried.
     notes : list of str
         What was left out, and why.
-    trials : list of Trial
+    trials : list of BorderTrial
         Every set of changes that was tried.
     rows : int
         Repeats that were judged.
@@ -189,7 +191,7 @@ class StressResult(Shown):
     counterexamples: list[CounterExample] = field(default_factory=list)
     searched: dict[str, tuple[float, float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    trials: list[Trial] = field(default_factory=list)
+    trials: list[BorderTrial] = field(default_factory=list)
     rows: int = 0
     seconds: float = 0.0
     default: dict[str, float] = field(default_factory=dict)
@@ -271,7 +273,8 @@ def stress(
         raise UsageError("{map_fields}: a map has one or two fields", map_fields=",".join(map_fields))
     limit = Budget.parse(budget)
     runner = parse_engine(engine, workers)
-    search = _Search(experiment, limit, tuple(fields or experiment.ranges), overrides or {}, tuple(map_fields))
+    names = tuple(dict.fromkeys([*(fields or experiment.ranges), *map_fields]))
+    search = _Search(experiment, limit, names, overrides or {}, tuple(map_fields))
     with Ledger.writing(Path(out) / LEDGER_NAME) as ledger, runner.keep_workers(), progress_lines(search.describe):
         search.open(ledger, runner)
         return search.result()
@@ -372,7 +375,7 @@ class _Search:
         self.started, self.running, self.used, self.phase = time.monotonic(), False, 0, "start"
         self.rows: dict[RunTask, Row[Any]] = {}
         self.predicted: dict[str, Any] = {}
-        self.trials: dict[Changes, Trial] = {}
+        self.trials: dict[Changes, BorderTrial] = {}
         self.cost: dict[Changes, float] = {}
         self.notes: list[str] = []
 
@@ -404,6 +407,8 @@ class _Search:
                 self._phase("map")
                 self._try(self._grid(), held)
             self._widen(held)
+            self._phase("values between the rings")
+            self._refine(held)
             self._phase("bisection")
             brackets = self._bisect(list(self._brackets(held)))
             self._phase("several fields at once")
@@ -491,7 +496,7 @@ class _Search:
             try:
                 plans[changes] = self._plan(changes, count)
             except UsageError as error:
-                self.trials[changes] = Trial(changes, 0, {}, str(error))
+                self.trials[changes] = BorderTrial(changes, 0, {}, str(error))
         self._compute(plans.values())
         for changes, plan in plans.items():
             rows = self._rows_of(plan)
@@ -501,7 +506,7 @@ class _Search:
             self.used += len(plan.tasks) - (self.trials[changes].repeats if changes in self.trials else 0)
             self.cost[changes] = sum(row.seconds for row in (*rows, *rows.failed))
             verdicts = {verdict.code: verdict for verdict in downgrade_unsupported(rows, checks, settle(checks))}
-            self.trials[changes] = Trial(changes, len(plan.tasks), verdicts, message)
+            self.trials[changes] = BorderTrial(changes, len(plan.tasks), verdicts, message)
 
     def _checks(self, rows: Rows[Any]) -> tuple[list[Check], str]:
         """The checks on these rows, and why there are none."""
@@ -538,7 +543,19 @@ class _Search:
             self._try(wanted, held)
         self.notes += stopped.values()
 
-    def _alone(self, axis: _Axis) -> dict[Any, Trial]:
+    def _refine(self, held: Sequence[str]) -> None:
+        """Try the values half-way between those tried, where a claim may fail in a window that the rings jumped over."""
+        for _ in range(REFINEMENTS):
+            if self.left < REFINING:
+                return
+            wanted: list[Changes] = []
+            for axis in self.axes:
+                tried = sorted(value for value, trial in self._alone(axis).items() if trial.verdicts)
+                between = (axis.middle(one, other) for one, other in pairwise(tried))
+                wanted += [((axis.name, value),) for value in between if value is not None]
+            self._try(wanted, held)
+
+    def _alone(self, axis: _Axis) -> dict[Any, BorderTrial]:
         """The trials in which nothing but this field was changed, by its value, the nearest to the default first."""
         found = {axis.default: self.trials[()]}
         found |= {changes[0][1]: t for changes, t in self.trials.items() if [n for n, _ in changes] == [axis.name]}
@@ -555,19 +572,20 @@ class _Search:
         return costs[-1] * max(1.0, costs[-1] / max(costs[0], 1e-3)) if len(costs) > 1 else costs[0]
 
     def _brackets(self, held: Sequence[str]) -> Iterator[_Bracket]:
-        """For each field and check: the value next to the default at which it fails, and the last one before it that holds."""
+        """For each field and check: two neighboring values, at one of which it holds and at the other fails."""
         for axis in self.axes:
             tried = self._alone(axis)
             for code in held:
                 for side in (-1, 1):
-                    holds = axis.default
+                    last, before = axis.default, "holds"
                     for value in (value for value in tried if side * (value - axis.default) > 0):
                         state = tried[value].state(code)
-                        if state == "fails":
-                            yield _Bracket(code, axis, holds, value, outer=value)
-                            break
-                        if state == "holds":
-                            holds = value
+                        if state not in ("holds", "fails"):
+                            continue
+                        if state != before:
+                            holds, fails = (last, value) if state == "fails" else (value, last)
+                            yield _Bracket(code, axis, holds, fails, outer=fails)
+                        last, before = value, state
 
     def _bisect(self, brackets: list[_Bracket]) -> list[_Bracket]:
         """Narrow every bracket to the precision that is wanted, one or two trials of each at a time."""

@@ -60,7 +60,7 @@ class Lemma(Shown):
 
 
 @dataclass(frozen=True)
-class Certificate(Shown):
+class InstanceProof(Shown):
     """An instance that breaks a statement, and its margin in exact arithmetic.
 
     Attributes
@@ -88,7 +88,7 @@ FLOATS = SimpleNamespace(exp=np.exp, log=np.log, sqrt=np.sqrt, number=float)
 
 def search_instances(
     lemma: Lemma, seconds: float = 10.0, seed: int = 0, most: int = MOST_INSTANCES
-) -> tuple[Certificate | None, int]:
+) -> tuple[InstanceProof | None, int]:
     """A proven counterexample, or None, and how many random instances were tried.
 
     Parameters
@@ -104,7 +104,7 @@ def search_instances(
 
     Returns
     -------
-    certificate : Certificate or None
+    certificate : InstanceProof or None
         The first instance that breaks the statement, proven.
     tried : int
         Random instances, each moved towards a violation.
@@ -144,7 +144,7 @@ def _margin(lemma: Lemma, instance: Instance) -> float:
     return math.inf if math.isnan(found) else found
 
 
-def _proof(lemma: Lemma, instance: Instance) -> Certificate | None:
+def _proof(lemma: Lemma, instance: Instance) -> InstanceProof | None:
     """The instance with as few digits as possible that still breaks the statement, in exact arithmetic."""
     kind: Any = Fraction if lemma.arithmetic == "rational" else Decimal
     for digits in (0, 1, 2, 3, 6, 12, 17):
@@ -157,7 +157,9 @@ def _proof(lemma: Lemma, instance: Instance) -> Certificate | None:
             margin, again = (_in_digits(lemma, exact, n) for n in (DIGITS, DIGITS + GUARD))
             words, proven = f"{DIGITS}-digit arithmetic", margin < 0 and abs(margin - again) < abs(margin) / 1000
         if proven:
-            return Certificate({name: _each(value, str).tolist() for name, value in exact.items()}, str(margin), words)
+            return InstanceProof(
+                {name: _each(value, str).tolist() for name, value in exact.items()}, str(margin), words
+            )
     return None
 
 

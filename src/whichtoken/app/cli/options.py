@@ -300,7 +300,7 @@ PageMostWords = Annotated[int | None, whole("N", "Keep the N tokens that say mos
 
 
 # arguments of the library beside the parameters of commands that set them
-SET_BY = {"n_queries": "queries", "overrides": "set_", "ngram_range": "ngrams"}
+SET_BY = {"n_queries": "queries", "overrides": "set_", "map_fields": "map_", "ngram_range": "ngrams"}
 DEFAULT_COLUMNS = ("text", "bag")  # of --column
 
 

@@ -22,7 +22,7 @@ def stress(
     fields: Annotated[
         list[str] | None, typer.Option("--field", metavar="FIELD", help="Field to change (repeatable); default: all.")
     ] = None,
-    map_fields: Annotated[
+    map_: Annotated[
         str, typer.Option("--map", metavar="FIELD[,FIELD]", help="Also draw a map over one or two fields.")
     ] = "",
     set_: Annotated[
@@ -50,7 +50,7 @@ def stress(
     from whichtoken.lab import stress as search
 
     found = search(
-        claim, budget, fields=fields, map_fields=[name.strip() for name in map_fields.split(",") if name.strip()],
+        claim, budget, fields=fields, map_fields=[name.strip() for name in map_.split(",") if name.strip()],
         overrides=field_values(set_ or []), engine=engine, workers=workers, out=out,
     )  # fmt: skip
     if json_file is not None:

@@ -18,7 +18,7 @@ from whichtoken.display.figures import COLORS, QUIET
 from whichtoken.display.panels import panels
 from whichtoken.display.text import counted
 from whichtoken.files import write_text
-from whichtoken.lab.borders import FAR_APART, Border, StressResult, Trial
+from whichtoken.lab.borders import FAR_APART, Border, BorderTrial, StressResult
 from whichtoken.lab.discovery import find
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def write_borders(result: StressResult, out: Path, command: Sequence[str]) -> Pa
     (out / "stress").mkdir(exist_ok=True)
     page = out / "stress" / page_name(result.claim)
     write_text(page.with_suffix(".svg"), drawn.standalone())
-    write_text(page, framed(f"Where it stops: {claim.title}", body))
+    write_text(page, framed(f"Where it stops: {claim.title}", body, links=[(page.name, "Where it stops")]))
     return page
 
 
@@ -171,12 +171,11 @@ def _draw_contour(axes: Axes, places: Any, margins: Sequence[float], scales: Seq
     triangles = Triangulation(*flat.T).triangles
     values = np.asarray(margins)
     if values.min() < 0 < values.max():
-        axes.tricontour(
-            places[:, 0], places[:, 1], values, triangles=triangles, levels=[0.0], colors="k", linewidths=1.2
-        )
+        drawn = Triangulation(places[:, 0], places[:, 1], triangles)
+        axes.tricontour(drawn, values, levels=[0.0], colors="k", linewidths=1.2)
 
 
-def _tightest(result: StressResult, trials: Sequence[Trial]) -> list[str]:
+def _tightest(result: StressResult, trials: Sequence[BorderTrial]) -> list[str]:
     """The check that comes nearest to failing; none if none holds at the default."""
     margins = {
         code: min((margin for trial in trials if (margin := trial.margin(code)) is not None), default=math.inf)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -27,7 +27,9 @@ LINKS = (  # of the header, the first is home: address, text
 )
 
 
-def framed(title: str, body: str, *, current: str = "", scripts: Iterable[str] = ()) -> str:
+def framed(
+    title: str, body: str, *, current: str = "", scripts: Iterable[str] = (), links: Sequence[tuple[str, str]] = LINKS
+) -> str:
     """A whole page.
 
     Parameters
@@ -36,8 +38,9 @@ def framed(title: str, body: str, *, current: str = "", scripts: Iterable[str] =
     body : HTML of the main part.
     current : address of the link that leads here.
     scripts : names of files in `display/assets` that the page runs.
+    links : address and text of the links of the header, the first is home.
     """
-    inside = render("frame.html", body=Markup(body), current=current, links=LINKS)
+    inside = render("frame.html", body=Markup(body), current=current, links=links)
     return page(f"{title} · whichtoken", inside, asset("style.css"), "\n".join(map(asset, scripts)))
 
 
