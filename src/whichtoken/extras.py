@@ -22,6 +22,7 @@ _EXTRAS = {
     "dask": "cryptography dask distributed",
     "web": "h11 python_multipart starlette uvicorn",
     "parquet": "pyarrow",
+    "h5": "h5py",
     "bench": "captum clarabel cvxpy interpret lime skglm torchmil",
 }
 EXTRA_OF = {package: extra for extra, packages in _EXTRAS.items() for package in packages.split()}

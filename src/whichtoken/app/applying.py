@@ -17,6 +17,7 @@ from whichtoken.app.readers import (
     ColumnReader,
     MixedColumns,
     as_int_if_integral,
+    read_bag_files,
     read_bag_rows,
     several_in_bag,
 )
@@ -108,6 +109,8 @@ def apply_to_table(
     match opened.kind:
         case "text-classifier":
             found = _apply_to_texts(opened, model, path, column or roles.get("text", "text"), form)
+        case "bag-classifier" if "files" in roles:
+            found = _apply_to_bag_files(model, path, column or roles.get("bag", "bag"), roles["files"], form)
         case "bag-classifier":
             found = _apply_to_bags(opened, model, path, column or roles.get("bag", "bag"), form)
         case _:
@@ -179,6 +182,14 @@ def _apply_to_bags(opened: OpenedFolder, model: Any, path: Path, column: str, fo
     return Applied(
         path, table, model.classes_, lambda: model.predict_proba(bags), lambda: model.explain(bags, ids), found.mixed
     )
+
+
+def _apply_to_bag_files(model: Any, path: Path, column: str, files: str, form: TableForm) -> Applied:
+    found = read_bag_files(path, BagRoles(column, None, files=files), **form)
+    return Applied(
+        path, found.table, model.classes_, lambda: model.predict_proba(found.files),
+        lambda: model.explain(found.files, found.ids),
+    )  # fmt: skip
 
 
 def _apply_to_rows(opened: OpenedFolder, model: Any, path: Path, form: TableForm) -> Applied:

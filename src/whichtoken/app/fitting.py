@@ -33,6 +33,7 @@ from whichtoken.app.readers import (
     dropped_note,
     merge_spellings,
     non_empty_names,
+    read_bag_files,
     read_bag_rows,
     without_gaps,
 )
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from whichtoken.estimators.bags.classifier import BagClassifier
+    from whichtoken.estimators.bags.files import BagFiles
     from whichtoken.estimators.groups.classifier import GroupClassifier
 
 Rows = NDArray[np.intp]
@@ -76,6 +78,8 @@ def fit_bags(
     roles, scheme = roles or BagRoles(), scheme or Scheme()
     check_writable(folder)
     check_baseline(scheme.baseline, TABLES)
+    if roles.files is not None:
+        return _fit_bag_files(path, folder, roles, scheme, {**(options or {}), "class_weight": class_weight}, form)
     table = read_bag_rows(path, roles, drop_missing=drop_missing, **form)
     work = _BagWork(table, {**(options or {}), "random_state": scheme.seed}, class_weight)
     report, kept, _ = evaluate_with_baselines(path, work, scheme, roles.split_by)
@@ -85,6 +89,49 @@ def fit_bags(
         notes.append(f"every bag has one row only; is '{roles.bag}' the column that says which rows belong together?")
     kept.model.save(folder, roles.special)
     return _write_card(folder, path, work.labels, [*roles.special.values(), *table.columns.names], report, notes)
+
+
+def _fit_bag_files(
+    path: Path, folder: Path, roles: BagRoles, scheme: Scheme, options: dict[str, Any], form: TableForm
+) -> FitReport:
+    found = read_bag_files(path, roles, **form)
+    assert found.labels is not None
+    # one pass over the files, which also meets whatever is wrong with one of them before any fit
+    means = np.array([bag.mean(axis=0, dtype=np.float64) for bag in found.files])
+    options["random_state"] = scheme.seed
+    work = _BagFileWork(found.labels, found.clusters, found.files, means, options)
+    report, kept, _ = evaluate_with_baselines(path, work, scheme, roles.split_by)
+    kept.model.save(folder)
+    describe_table(folder, {"roles": roles.special})
+    notes = _bag_notes(kept.model)
+    return _write_card(folder, path, found.labels, list(roles.special.values()), report, list(notes))
+
+
+@dataclass(frozen=True, eq=False)
+class _BagFileWork(Workload):
+    """Bags in files, as models see them."""
+
+    labels: NDArray[Any]
+    clusters: NDArray[Any] | None
+    files: BagFiles
+    means: NDArray[np.float64]  # (n, features)
+    options: dict[str, Any]
+
+    def name_of(self, kind: str) -> str:
+        return f"mean pooling + {TABLES[kind]}"
+
+    def ours(self, rows: Rows) -> Trained:
+        from whichtoken.estimators.bags.classifier import BagClassifier
+
+        model = BagClassifier(**self.options)
+        together = None if self.clusters is None else self.clusters[rows]
+        model.fit(self.files[rows], self.labels[rows], groups=together)
+        return Trained(model, model.classes_, lambda others: model.predict_proba(self.files[others]))
+
+    def baseline(self, kind: str, rows: Rows) -> Trained:
+        """On the means of the bags."""
+        model = table_baseline(kind, self.options["class_weight"]).fit(self.means[rows], self.labels[rows])
+        return Trained(model, model.classes_, lambda others: np.asarray(model.predict_proba(self.means[others])))
 
 
 def _write_card(

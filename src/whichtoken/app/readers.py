@@ -25,10 +25,12 @@ from whichtoken.tables import (
     LARGEST,
     TableForm,
     as_number,
+    check_columns,
     column_names,
     is_several,
     label_names,
     numbers,
+    read_table,
     row_place,
     stream_table,
     table_kind,
@@ -36,6 +38,8 @@ from whichtoken.tables import (
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from whichtoken.estimators.bags.files import BagFiles
 
 Array = NDArray[np.float64]
 
@@ -297,11 +301,12 @@ class BagRoles:
     label: str | None = "label"
     features: Sequence[str] | None = None  # all the others by default
     split_by: str | None = None  # what belongs together, the same in all rows of a bag
+    files: str | None = None  # the file of each bag, where a row is a bag
 
     @property
     def special(self) -> dict[str, str]:
         """The columns that are not features, by their part."""
-        named = {"bag": self.bag, "label": self.label, "split": self.split_by}
+        named = {"bag": self.bag, "label": self.label, "split": self.split_by, "files": self.files}
         return {role: column for role, column in named.items() if column is not None}
 
 
@@ -401,6 +406,39 @@ def _sorted_rows(
     )
 
 
+@dataclass(frozen=True, eq=False)
+class BagFileTable:
+    """A table with one bag per row, whose instances lie in a file of its own."""
+
+    files: BagFiles
+    table: pd.DataFrame
+    ids: list[str]
+    labels: NDArray[Any] | None  # (n,)
+    clusters: NDArray[Any] | None  # (n,)
+
+
+def read_bag_files(path: Path, roles: BagRoles, **form: Unpack[TableForm]) -> BagFileTable:
+    """Read a table that names the file of each bag, relative to the folder of the table; the files are read when needed."""
+    from whichtoken.estimators.bags.files import BagFiles
+
+    assert roles.files is not None
+    check_roles(roles.special.items())
+    table = read_table(path, None, **form)
+    check_columns(path, list(roles.special.values()), list(table.columns))
+    ids = non_empty_names(path, table[roles.bag], roles.bag, "bag")
+    if doubled := [name for name, count in Counter(ids).items() if count > 1]:
+        raise ColumnError(
+            f"{shown(path)}: bag {shown(doubled[0])} has several rows; with files, a row is a bag", roles.bag
+        )
+    names = non_empty_names(path, table[roles.files], roles.files, "file")
+    folder = path if path.is_dir() else path.parent
+    labels = None if roles.label is None else as_int_if_integral(label_names(path, table[roles.label], roles.label, 0))
+    clusters = None
+    if roles.split_by is not None:
+        clusters = np.array(non_empty_names(path, table[roles.split_by], roles.split_by, "group"))
+    return BagFileTable(BagFiles([folder / name for name in names]), table, ids, labels, clusters)
+
+
 def several_in_bag(path: Path, bag: str, what: str) -> UsageError:
     """The error for a bag in which something differs that must be the same."""
     return UsageError(f"{shown(path)}: bag {shown(bag)} has several {what}; a bag must have one")
@@ -425,6 +463,7 @@ def read_bags(
     features: Sequence[str] | None = None,
     *,
     drop_missing: bool = False,
+    files: str | None = None,
     **form: Unpack[TableForm],
 ) -> BagTable:
     """Bags of any lengths with their labels.
@@ -441,10 +480,17 @@ def read_bags(
         Columns of the instances; all the others by default.
     drop_missing : bool
         Leave out rows with a gap.
+    files : str, optional
+        Column with the file of each bag, where a row is a bag.
     """
     kind = path.suffix.lower()
     if kind == ".npz":
         return _read_bag_arrays(path)
+    if files is not None:
+        found_files = read_bag_files(path, BagRoles(bag, label, files=files), **form)
+        loaded = found_files.files.load()
+        names = tuple(f"feature {place + 1}" for place in range(loaded.dim))
+        return BagTable(loaded, np.array(found_files.ids), found_files.labels, names)
     if not is_several(path) and not table_kind(path):
         raise UsageError(f"{shown(path)}: bags must be {KINDS}")
     found = read_bag_rows(path, BagRoles(bag, label, features), drop_missing=drop_missing, **form)

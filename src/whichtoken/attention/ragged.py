@@ -6,6 +6,7 @@ vocabulary (`tokens`) or both, and may occur several times (`amounts`).
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from whichtoken.checks import as_csr
 from whichtoken.display.shown import Shown
 
 Floats = NDArray[np.floating[Any]]
+ROWS = 1 << 14  # copied at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +156,7 @@ class RaggedArray(Shown):
             places = slice(int(self.starts[chosen[0]]), int(self.starts[chosen[-1] + 1]))
         else:
             places = np.arange(starts[-1]) + np.repeat(self.starts[chosen] - starts[:-1], lengths)
-        parts = (None if part is None else part[places] for part in (self.values, self.tokens, self.amounts))
+        parts = (None if part is None else _taken(part, places) for part in (self.values, self.tokens, self.amounts))
         made = self.unchecked(starts, *parts)
         # what a subclass adds, such as names of tokens, is the same for any part
         made.__dict__.update(
@@ -165,6 +167,22 @@ class RaggedArray(Shown):
     def split(self, array: NDArray[Any]) -> list[NDArray[Any]]:
         """One array per sequence of something that is given for every item, (N, ...)."""
         return np.split(array, self.starts[1:-1])
+
+
+def on_disk(shape: tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any]:
+    """An array in a file without a name, mapped to memory: it is gone when nobody uses it any more."""
+    with tempfile.TemporaryFile() as file:
+        return np.memmap(file, kind, "w+", shape=shape)
+
+
+def _taken(array: NDArray[Any], places: Any) -> NDArray[Any]:
+    """Some rows of an array; of one that is mapped to memory, because it is large, mapped likewise."""
+    if not isinstance(array, np.memmap) or isinstance(places, slice):
+        return np.asarray(array[places])
+    found = on_disk((len(places), *array.shape[1:]), array.dtype)
+    for first in range(0, len(places), ROWS):
+        found[first : first + ROWS] = array[places[first : first + ROWS]]
+    return found
 
 
 def starts_of(lengths: ArrayLike | Sequence[int]) -> NDArray[np.int64]:

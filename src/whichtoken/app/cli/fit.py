@@ -219,25 +219,34 @@ def fit_bags_file(
         ),
     ] = "auto",
     gate: Annotated[bool, typer.Option("--gate", help="Gate the last layer of a network.")] = False,
+    files: options.BagFileColumn = None,
     explainer: options.ExplainerPage = None,
     examples: options.PageExamples = 0,
 ) -> Any:
-    """Classify bags of instances (one instance per row), and see which instances decide.
+    """Classify bags of instances (one instance per row, or a file for each bag), and see which instances decide.
 
     Missing numbers are filled with the training median; columns of texts become columns of 0 and 1.
 
     Baselines, on the mean of the instances: logistic, boosting.
 
-    Example: whichtoken fit bags molecules.csv --bag molecule --label active --model molecules-model
+    Examples:
+
+      whichtoken fit bags molecules.csv --bag molecule --label active --model molecules-model
+
+      whichtoken fit bags slides.csv --bag slide_id --label tumor --files features --model slides-model
     """
     from whichtoken.app.fitting import fit_bags
     from whichtoken.app.readers import BagRoles
 
+    if files is not None and (feature or request.drop_missing or explainer):
+        raise UsageError(
+            "--files names the file of each bag, which has the features; leave out --feature, --drop-missing and --explainer"
+        )
     if explainer is not None and queries is None:
         queries = 1
     elif explainer is not None and queries != 1:
         raise UsageError(f"--explainer shows models with one query; --queries {queries} would not fit")
-    roles = BagRoles(bag, label, feature or None, request.split_by)
+    roles = BagRoles(bag, label, feature or None, request.split_by, files)
     settings = {"n_queries": "auto" if queries is None else queries, "instance_map": instance_map, "gate": gate}
     fit = partial(request.run, fit_bags, roles, options=settings, class_weight=request.class_weight)
     return _with_page(request, fit, explainer, examples)

@@ -280,6 +280,9 @@ MetricsFile = Annotated[Path | None, new_output("Write the metrics as JSON.", "-
 Column = Annotated[
     str | None, column_name("Column of the texts or of the bags; default: that of the fit, or text or bag.")
 ]
+BagFileColumn = Annotated[
+    str | None, column_name("Column with the file of each bag (.npy, .npz, .h5, .pt), where a row is a bag.")
+]
 OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results and the report.")]
 SpreadsheetSafe = Annotated[
     bool,

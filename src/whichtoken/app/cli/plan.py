@@ -42,6 +42,7 @@ def plan(
     feature: Annotated[
         list[str] | None, options.column_name("Feature column of the pilot (repeatable); default: all other columns.")
     ] = None,
+    files: options.BagFileColumn = None,
     drop_missing: options.DropMissing = False,
     separator: options.Separator = None,
     encoding: options.Encoding = None,
@@ -70,7 +71,14 @@ def plan(
         "length": length, "signal_tokens": signal_tokens, "strength": strength, "prevalence": prevalence, "dim": dim
     }  # fmt: skip
     form: TableForm = {"separator": separator, "encoding": encoding, "rows": rows}
-    reading = {"bag": bag, "label": label, "features": feature or None, "drop_missing": drop_missing, **form}
+    reading = {
+        "bag": bag,
+        "label": label,
+        "features": feature or None,
+        "files": files,
+        "drop_missing": drop_missing,
+        **form,
+    }
     changed = [
         f"--{name.replace('features', 'feature').replace('_', '-')}"
         for name, value in reading.items() if value != READING.get(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -35,6 +35,7 @@ from whichtoken.estimators.bags import data as read
 from whichtoken.estimators.bags import validation
 from whichtoken.estimators.bags.data import MAPS, InstanceMap, LabeledBags, Scaling, as_bags, is_ragged, linear_map
 from whichtoken.estimators.bags.explanation import smallest_deletion
+from whichtoken.estimators.bags.files import as_files, some_files_at_a_time
 from whichtoken.estimators.bags.training import Pooling, Score, split_weights
 from whichtoken.estimators.bags.validation import BagChoice, ScoreChoice, Search, Selected, choose_map, select_score
 from whichtoken.threads import one_thread
@@ -252,6 +253,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         large = bags.vectors.size > validation.COMPARED_FLOATS or bags.lengths.max() > LONGEST
         return ("linear",) if fixed or large or not validated else MAPS
 
+    @some_files_at_a_time
     def decision_function(self, X: Any, bag: ArrayLike | None = None) -> Array:
         """Scores (n,) for two classes, (n, n_classes) for more."""
         bags = self._bags(X, bag)
@@ -290,6 +292,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return np.asarray(self.query_intercepts_.sum(axis=1))
 
+    @some_files_at_a_time
     def attention(self, X: Any) -> list[Array]:
         """Weights of the instances of each bag, (L_i,) for one query, (L_i, n_scores * n_queries) for several."""
         bags = self._bags(X)
@@ -299,6 +302,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         """Attention relative to the mean over the bag: L_i times the weights, so that 1 is nothing special."""
         return [len(weights) * weights for weights in self.attention(X)]
 
+    @some_files_at_a_time
     def contributions(self, X: Any) -> list[Array]:
         """What each instance adds to `decision_function`, (L_i,) or (L_i, n_scores); for two classes, positive for the second.
 
@@ -308,6 +312,7 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
         bags = self._bags(X)
         return bags.split(_squeezed(np.stack([score.contributions(bags) for score in self._scores()], axis=1)))
 
+    @some_files_at_a_time
     def counterfactuals(self, X: Any) -> list[list[int]]:
         """For each bag the smallest set of instances, counted from 0, whose deletion changes its label; empty if none does.
 
@@ -335,6 +340,11 @@ class BagClassifier(FittedSummary, ClassifierMixin, BaseEstimator):
 
         if bag is not None and names is None:
             names = list(read.first_of_bags(bag)[0])
+        if (files := as_files(X)) is not None:
+            parts, known = [], iter(names or [Path(path).stem for path in files.paths])
+            for part in files.parts():
+                parts += bag_explanations(self, self._bags(part), list(islice(known, len(part))))
+            return parts
         return bag_explanations(self, self._bags(X, bag), names)
 
     def diagnose(self, X: Any, y: ArrayLike) -> Diagnosis:

@@ -19,6 +19,7 @@ from whichtoken.attention import RaggedArray
 from whichtoken.attention.ragged import starts_of
 from whichtoken.checks import check_features, check_sparse
 from whichtoken.display.shown import Shown
+from whichtoken.estimators.bags.files import as_files
 from whichtoken.machine import require_memory
 
 Array = NDArray[np.float64]
@@ -78,12 +79,14 @@ def as_bags(X: Any, token_dim: int | None = None, *, gaps: bool = False) -> Ragg
     X
         A 3-D array (n, L, d), which is not copied and of which a masked array leaves out the masked instances; a sequence
         or an object array of n arrays (L_i, d); a 2-D array (n, L * token_dim) whose rows are the instances of a bag one
-        after the other, `token_dim` being all columns by default (a bag of one); or a RaggedArray.
+        after the other, `token_dim` being all columns by default (a bag of one); a RaggedArray; or files, one each.
     token_dim : int, optional
         Width of an instance, for 2-D input; checked for the others.
     gaps : bool
         Whether a number may be missing (NaN).
     """
+    if (files := as_files(X)) is not None:
+        X = files.load()
     if isinstance(X, RaggedArray):
         _check_width(X.dim, token_dim)
         return X
@@ -117,7 +120,9 @@ def as_bags(X: Any, token_dim: int | None = None, *, gaps: bool = False) -> Ragg
 
 
 def is_ragged(X: Any) -> bool:
-    """Whether X is a sequence of arrays and not one array."""
+    """Whether X is a sequence of arrays, or of files of arrays, and not one array."""
+    if as_files(X) is not None:
+        return True
     several = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
     return several and any(getattr(bag, "ndim", np.ndim(bag)) == 2 for bag in X)
 
